@@ -1,0 +1,196 @@
+"""What is asked of the planner over gRPC, as values; proto/spillway/v1/planner.proto says what each call means."""
+
+from dataclasses import dataclass
+
+from spillway.events import DecisionRecorded
+from spillway.model import ClusterInput, NodeGroup
+
+
+class RequestError(Exception):
+    """A request that cannot be done. Nothing was changed.
+
+    code: the name of a gRPC status (INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION, …).
+    The text names the field, the value and what was expected.
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+def invalid(field: str, value: object, expected: str) -> RequestError:
+    """An INVALID_ARGUMENT in the one form that all of them have; long values are cut."""
+    shown = repr(value)
+    return RequestError(
+        "INVALID_ARGUMENT", f"{field}: {shown[:120]}{'…' if len(shown) > 120 else ''}: expected {expected}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyRequest:
+    manifests: tuple[str, ...]
+    idempotency_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleRequest:
+    namespace: str
+    name: str
+    replicas: int
+    idempotency_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRequest:
+    namespace: str
+    name: str
+    idempotency_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GetRequest:
+    namespace: str
+    name: str
+    history: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ListRequest:
+    namespace: str = ""
+    page_size: int = 0
+    page_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRequest:
+    namespace: str = ""
+    name: str = ""
+    position: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityRequest:
+    manifests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinClusterRequest:
+    name: str
+    credential: str
+    endpoint: str = ""
+    tier: str = ""
+    region: str = ""
+    zone: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    node_groups: tuple[NodeGroup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListClustersRequest:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPart:
+    cluster: str
+    tier: str
+    replicas: int
+    replicas_new: int
+    removing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementReply:
+    """inputs: per cluster what it could take and the limit that bound it, empty when no division was made."""
+
+    namespace: str
+    name: str
+    generation: int
+    replicas: int
+    placed: int
+    unplaced: int
+    waiting_for: str
+    parts: tuple[PlacedPart, ...]
+    inputs: tuple[ClusterInput, ...]
+    unmodelled: tuple[str, ...]
+    deleting: bool
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    cluster: str
+    state: str
+    message: str
+    spec_replicas: int
+    replicas: int
+    updated: int
+    ready: int
+    available: int
+    unschedulable: int
+    unschedulable_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadReply:
+    placement: PlacementReply
+    kind: str
+    statuses: tuple[ClusterStatus, ...]
+    history: tuple[DecisionRecorded, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListReply:
+    workloads: tuple[WorkloadReply, ...]
+    next_page_token: str
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WatchReply:
+    """workload is None when the workload is gone."""
+
+    position: str
+    namespace: str
+    name: str
+    gone: bool
+    workload: WorkloadReply | None
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityReply:
+    clusters: tuple[ClusterInput, ...]
+    unmodelled: tuple[str, ...]
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReply:
+    """state: Ready, Stale (too old to place on), Unreachable (trouble says why), Unknown (nothing heard yet).
+
+    nodes_ready: neither cordoned nor tainted not-ready. allocatable and requested: sums over the nodes.
+    """
+
+    cluster: str
+    credential: str
+    endpoint: str
+    tier: str
+    region: str
+    zone: str
+    labels: tuple[tuple[str, str], ...]
+    node_groups: tuple[NodeGroup, ...]
+    state: str
+    trouble: str
+    age_ms: int
+    nodes: int
+    nodes_ready: int
+    allocatable: tuple[tuple[str, int], ...]
+    requested: tuple[tuple[str, int], ...]
+    unschedulable_pods: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListClustersReply:
+    clusters: tuple[ClusterReply, ...]
+    stale: bool

@@ -1,0 +1,286 @@
+"""Shared values: what a replica asks for, what a cluster offers, what a policy says. No behaviour that decides."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+
+TIER_OWN = "own"
+TIER_CLOUD = "cloud"
+
+SPLIT_SPREAD = "Spread"
+SPLIT_PACK = "Pack"
+
+UNPLACEABLE_WAIT = "Wait"
+UNPLACEABLE_REFUSE = "Refuse"
+
+NODE_OWNED, NODE_LENT, NODE_RECALLED = 0, 1, 2
+
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+
+LabelSet = tuple[tuple[str, str], ...]
+"""Labels sorted by key."""
+
+
+class Generation(NamedTuple):
+    """Orders everything that one owner writes, across restarts: the epoch comes from the log, then a counter."""
+
+    epoch: int
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}.{self.sequence}"
+
+
+NO_GENERATION = Generation(-1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """An empty key with operator Exists tolerates every taint; an empty effect matches every effect."""
+
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One label requirement: operator is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTerm:
+    """Requirements that must all hold: on a node's labels, and on its fields (metadata.name)."""
+
+    labels: tuple[Requirement, ...]
+    fields: tuple[Requirement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    ip: str
+    protocol: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostnameSpread:
+    """A topologySpreadConstraint over hostnames among the workload's own replicas, whenUnsatisfiable DoNotSchedule."""
+
+    max_skew: int
+    honor_affinity: bool
+    honor_taints: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one replica asks of a node.
+
+    requests: (resource, amount) sorted by name; cpu in milli-cores, bytes and counts else; always has ("pods", 1).
+    own_labels: the pod template's labels; with them the replicas that are already there are found.
+    unmodelled: what the pod template asks for that feasibility does not compute, in words for people.
+    """
+
+    namespace: str
+    requests: tuple[tuple[str, int], ...]
+    node_selector: LabelSet = ()
+    node_terms: tuple[NodeTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    one_per_node: bool = False
+    spread: tuple[HostnameSpread, ...] = ()
+    own_labels: LabelSet = ()
+    unmodelled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Nodes that a cluster's autoscaler can make: a template, at most nodes_max of them, after a lead time.
+
+    selector: the labels by which the nodes that exist already are counted against nodes_max.
+    """
+
+    name: str
+    selector: LabelSet
+    allocatable: tuple[tuple[str, int], ...]
+    labels: LabelSet
+    taints: tuple[Taint, ...]
+    nodes_max: int
+    lead_time_seconds: int
+    cost_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSelector:
+    """Clusters that match every list that is not empty."""
+
+    names: tuple[str, ...] = ()
+    tiers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()
+    labels: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """One step of a policy: which clusters, how replicas are split among them, and on what nodes.
+
+    node_groups: False places on nodes that exist, True on nodes that the clusters' node groups would make.
+    """
+
+    name: str
+    clusters: ClusterSelector
+    split: str
+    node_groups: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLimit:
+    """Bounds on the replicas of one cluster; replicas_max −1 is no bound."""
+
+    cluster: str
+    replicas_min: int
+    replicas_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    tiers: tuple[Tier, ...]
+    limits: tuple[ClusterLimit, ...]
+    unplaceable: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReference:
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A request that was answered under an idempotency key; at_ms is wall time, for forgetting only."""
+
+    key: str
+    request_digest: str
+    at_ms: int
+    answer: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One cluster's part of a placement.
+
+    version: raised only when this part changes; the member's object bears it.
+    replicas: all of this cluster's replicas; replicas_new of them wait for nodes that do not exist yet.
+    ceiling: the most decided since the version last seen on the object.
+    removing: the object is to go; the part is listed until the cluster says that it is absent.
+    """
+
+    cluster: str
+    version: Generation
+    replicas: int
+    replicas_new: int
+    ceiling: int
+    removing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadFacts:
+    """What a cluster shows of one workload of ours, in the same record as the nodes that it was counted with.
+
+    version: what the object's annotation says; NO_GENERATION when it says nothing that can be read.
+    counted: (pod-template-hash, bound and neither terminating nor finished pods), sorted by hash.
+    """
+
+    namespace: str
+    name: str
+    version: Generation
+    uid: str
+    spec_replicas: int
+    observed_current: bool
+    status_replicas: int
+    updated_replicas: int
+    ready_replicas: int
+    counted: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInput:
+    """One cluster's numbers in a division: how many replicas it could take, what it had, what bound it.
+
+    certain: replicas that run whatever node the member's scheduler picks; possible: at the most.
+    limited_by: for people, the limit that bound the number.
+    age_ms: of the capacity that was used; −1 when none was ever heard.
+    """
+
+    cluster: str
+    tier: str
+    certain: int
+    possible: int
+    reserved: int
+    before: int
+    after: int
+    limited_by: str
+    age_ms: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeColumns:
+    """Nodes as columns. allocatable and requested: int64 [resources, nodes], cpu in milli-cores, else bytes or counts.
+
+    label_set and taint_set: [nodes], indices into the tables. state: [nodes], NODE_OWNED, NODE_LENT or NODE_RECALLED.
+    A label kubernetes.io/hostname that equals the node's name is left out of the sets and implied.
+    ports: (row, host port) in use. pod_rows, pod_sets, pod_counts: bound pods per node and (namespace, labels).
+    """
+
+    names: tuple[str, ...]
+    resources: tuple[str, ...]
+    allocatable: Int64s
+    requested: Int64s
+    label_sets: tuple[LabelSet, ...]
+    label_set: Int64s
+    taint_sets: tuple[tuple[Taint, ...], ...]
+    taint_set: Int64s
+    state: Int64s
+    unschedulable: Int64s
+    ports: tuple[tuple[int, HostPort], ...]
+    pod_tables: tuple[tuple[str, LabelSet], ...]
+    pod_rows: Int64s
+    pod_sets: Int64s
+    pod_counts: Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """One node, the form in which a collector keeps it. pods: ((namespace, labels), count)."""
+
+    name: str
+    allocatable: Mapping[str, int]
+    requested: Mapping[str, int]
+    labels: LabelSet = ()
+    taints: tuple[Taint, ...] = ()
+    state: int = NODE_OWNED
+    unschedulable: bool = False
+    ports: tuple[HostPort, ...] = ()
+    pods: tuple[tuple[tuple[str, LabelSet], int], ...] = ()

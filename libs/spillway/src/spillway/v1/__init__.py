@@ -1,0 +1,1 @@
+"""Generated from /proto by the build; never edited, never committed."""

@@ -1,0 +1,1 @@
+"""Decides where each replica goes."""

@@ -1,0 +1,1 @@
+"""Decides what must change in a cluster to make a placement true."""

@@ -1,0 +1,1 @@
+"""Decides what each cluster's capacity is now."""
