@@ -1,0 +1,1 @@
+"""Spillway's parts as processes on one machine: Kafka, Redis, members, services."""

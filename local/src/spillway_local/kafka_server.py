@@ -1,0 +1,185 @@
+"""Describes an Apache Kafka node on loopback: its jars, its settings, its command line, and whether it is ready."""
+
+import base64
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spillway_local.ports import LOOPBACK, is_listening
+from spillway_local.programs import Program
+from spillway_local.tools import cache_folder, ensure_program, exclusive, files_digest, run_tool, say, wait_until
+
+PORTS_PER_NODE = 2
+"""A node listens for clients on its port and for the quorum on the one after."""
+
+_POM = Path(__file__).resolve().parents[2] / "kafka" / "pom.xml"
+_DEBIAN_PACKAGES = ("default-jre-headless", "maven")
+_ADVICE = "run with BUS=memory, which needs neither Java nor Maven."
+_MEBIBYTE = 2**20
+# Every node of a cluster must be formatted with the same id: 16 bytes, written as 22 characters.
+_CLUSTER_ID = base64.urlsafe_b64encode(b"spillway-local-1").decode().rstrip("=")
+
+_SETTINGS: Mapping[str, str | int] = {
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "auto.create.topics.enable": "false",
+    "message.max.bytes": 2 * _MEBIBYTE,
+    "replica.fetch.max.bytes": 2 * _MEBIBYTE,
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.num.partitions": 4,
+    "share.coordinator.state.topic.num.partitions": 1,
+    # The default of 9 s is also how long a node killed with -9 is kept out after its restart.
+    "broker.session.timeout.ms": 3000,
+    "broker.heartbeat.interval.ms": 500,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
+    "num.network.threads": 2,
+    "num.io.threads": 4,
+    "log.cleaner.dedupe.buffer.size": 16 * _MEBIBYTE,
+    "log.cleaner.backoff.ms": 1000,
+}
+
+_LOGGING = """\
+status = warn
+shutdownHook = disable
+appenders = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
+rootLogger.level = warn
+rootLogger.appenderRefs = console
+rootLogger.appenderRef.console.ref = console
+logger.server.name = kafka.server.KafkaRaftServer
+logger.server.level = info
+"""
+
+
+def ensure_kafka_jars() -> Path:
+    """The folder of the broker's jars, fetched first if need be; of several processes one fetches."""
+    jars = cache_folder() / "kafka" / files_digest((_POM,)) / "lib"
+    if jars.is_dir():
+        return jars
+    with exclusive(jars.with_suffix(".lock")):
+        if not jars.is_dir():
+            _fetch_jars(jars)
+    return jars
+
+
+def ensure_java() -> Path:
+    return ensure_program("java", _DEBIAN_PACKAGES[:1], _ADVICE)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaServer:
+    """One combined node (broker and controller). Its log stays in its folder, so a restart keeps it."""
+
+    folder: Path
+    port: int
+    node_id: int = 1
+    port_by_node_id: Mapping[int, int] = field(default_factory=dict)
+    """Client ports of all nodes of the cluster; empty for a cluster of one."""
+
+    @property
+    def name(self) -> str:
+        return f"kafka-{self.node_id}" if self.port_by_node_id else "kafka"
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients of the whole cluster begin."""
+        return ",".join(f"{LOOPBACK}:{port}" for port in self._ports().values())
+
+    def settings(self) -> dict[str, str | int]:
+        nodes = self._ports()
+        copies = min(3, len(nodes))
+        least_in_sync = max(1, copies - 1)
+        voters = ",".join(f"{node}@{LOOPBACK}:{port + 1}" for node, port in nodes.items())
+        return {
+            **_SETTINGS,
+            "node.id": self.node_id,
+            "controller.quorum.voters": voters,
+            "listeners": f"PLAINTEXT://{LOOPBACK}:{self.port},CONTROLLER://{LOOPBACK}:{self.port + 1}",
+            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{self.port}",
+            "log.dirs": str(self.folder / "data"),
+            "default.replication.factor": copies,
+            "min.insync.replicas": least_in_sync,
+            "offsets.topic.replication.factor": copies,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": least_in_sync,
+            "share.coordinator.state.topic.replication.factor": copies,
+            "share.coordinator.state.topic.min.isr": least_in_sync,
+        }
+
+    def prepare(self) -> None:
+        """Write the settings, and format the storage unless a former run has."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lines = [f"{name}={value}\n" for name, value in self.settings().items()]
+        self._settings_file.write_text("".join(lines))
+        self._logging_file.write_text(_LOGGING)
+        if not (self.folder / "data" / "meta.properties").exists():
+            format_storage = ("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._settings_file))
+            run_tool((*self._java(), *format_storage), self.folder)
+
+    def command(self) -> list[str]:
+        return [*self._java(), "kafka.Kafka", str(self._settings_file)]
+
+    def program(self) -> Program:
+        """Prepared and ready to be started."""
+        self.prepare()
+        return Program(self.name, tuple(self.command()), self.folder)
+
+    def is_ready(self) -> bool:
+        """Kafka opens its client listener last."""
+        return is_listening(self.port)
+
+    def wait_ready(self, timeout_seconds: float = 30.0) -> float:
+        return wait_until(self.is_ready, timeout_seconds, self.name)
+
+    @property
+    def _settings_file(self) -> Path:
+        return self.folder / "server.properties"
+
+    @property
+    def _logging_file(self) -> Path:
+        return self.folder / "log4j2.properties"
+
+    def _ports(self) -> Mapping[int, int]:
+        return self.port_by_node_id or {self.node_id: self.port}
+
+    def _java(self) -> tuple[str, ...]:
+        return (
+            str(ensure_java()),
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-Xshare:auto",
+            "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile={self._logging_file}",
+            "-cp",
+            f"{ensure_kafka_jars()}/*",
+        )
+
+
+def kafka_cluster(folder: Path, ports: tuple[int, ...]) -> list[KafkaServer]:
+    """Nodes 1, 2, … of one cluster; each port must have a free one after it."""
+    port_by_node_id = dict(enumerate(ports, start=1))
+    return [
+        KafkaServer(folder / f"kafka-{node_id}", port, node_id, port_by_node_id)
+        for node_id, port in port_by_node_id.items()
+    ]
+
+
+def _fetch_jars(jars: Path) -> None:
+    maven = ensure_program("mvn", _DEBIAN_PACKAGES, _ADVICE)
+    ensure_java()
+    started = time.monotonic()
+    say(f"fetching Apache Kafka's jars into {jars}: once, under a minute")
+    unfinished = jars.with_suffix(".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    goal = ("dependency:copy-dependencies", f"-DoutputDirectory={unfinished}")
+    run_tool((str(maven), "-q", "-B", "-f", str(_POM), *goal), jars.parent)
+    unfinished.replace(jars)
+    size_megabytes = sum(jar.stat().st_size for jar in jars.iterdir()) / 1e6
+    count = len(list(jars.iterdir()))
+    say(f"fetched {count} jars ({size_megabytes:.0f} MB) in {time.monotonic() - started:.0f} s")

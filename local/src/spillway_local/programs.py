@@ -1,0 +1,128 @@
+"""A program as a value, and running one as a plain child process."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spillway_local.tools import NotReady, wait_until
+
+_LOG_TAIL_CHARACTERS = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a process manager needs to run one process."""
+
+    name: str
+    command: tuple[str, ...]
+    folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Programs started together, and how to tell that the next stage may start."""
+
+    name: str
+    programs: tuple[Program, ...]
+    is_ready: Callable[[], bool] = lambda: True
+    ready_timeout_seconds: float = 60.0
+    after: Callable[[], object] = lambda: None
+    """Run once when the stage is ready: create topics, nodes and the like."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildProcess:
+    """A program started by this process; it is told to end when this process dies."""
+
+    program: Program
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def wait_ready(self, is_ready: Callable[[], bool], timeout_seconds: float) -> float:
+        """Wait for readiness, but no longer than the process lives."""
+
+        def is_ready_or_dead() -> bool:
+            if self.process.poll() is not None:
+                raise NotReady(f"{self.program.name} ended with {self.process.returncode}:\n{log_tail(self.log)}")
+            return is_ready()
+
+        try:
+            return wait_until(is_ready_or_dead, timeout_seconds, self.program.name)
+        except NotReady as error:
+            error.add_note(log_tail(self.log))
+            raise
+
+    def stop(self, timeout_seconds: float = 15.0) -> None:
+        if self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def start_child(program: Program, log: Path) -> ChildProcess:
+    program.folder.mkdir(parents=True, exist_ok=True)
+    # Without this a killed test session leaves its brokers behind.
+    setpriv = shutil.which("setpriv")
+    command = (setpriv, "--pdeathsig", "TERM", *program.command) if setpriv else program.command
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=program.folder,
+            env={**os.environ, **program.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return ChildProcess(program, process, log)
+
+
+@contextmanager
+def running_stages(stages: list[Stage], log_folder: Path) -> Iterator[list[ChildProcess]]:
+    """Run stages as plain children for as long as the block lasts, ended in the reverse order."""
+    started: list[list[ChildProcess]] = []
+    log_folder.mkdir(parents=True, exist_ok=True)
+    try:
+        for stage in stages:
+            started.append([])
+            for program in stage.programs:
+                started[-1].append(start_child(program, log_folder / f"{program.name}.log"))
+            for child in started[-1]:
+                child.wait_ready(stage.is_ready, stage.ready_timeout_seconds)
+            stage.after()
+        yield [child for children in started for child in children]
+    finally:
+        for children in reversed(started):
+            stop_children(children)
+
+
+def stop_children(children: list[ChildProcess], timeout_seconds: float = 15.0) -> None:
+    """End them side by side: all are told before any is waited for."""
+    for child in children:
+        child.process.terminate()
+    for child in children:
+        child.stop(timeout_seconds)
+
+
+def log_tail(log: Path) -> str:
+    if not log.exists():
+        return ""
+    with log.open("rb") as content:
+        content.seek(max(0, log.stat().st_size - _LOG_TAIL_CHARACTERS))
+        return content.read().decode(errors="replace")

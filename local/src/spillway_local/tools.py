@@ -1,0 +1,129 @@
+"""Finds, installs and runs the outside tools the parts are made with, and keeps what they make in a cache."""
+
+import fcntl
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+_PROGRESS_EVERY_SECONDS = 60.0
+_OUTPUT_TAIL_CHARACTERS = 4000
+
+
+class MissingTool(RuntimeError):
+    """A program this machine lacks; the message says how to get it and what works without it."""
+
+
+class ToolFailed(RuntimeError):
+    """A tool ended with an error; the message carries the end of what it printed."""
+
+
+class NotReady(RuntimeError):
+    """A part did not become ready in time."""
+
+
+def say(message: str) -> None:
+    print(f"spillway-local: {message}", file=sys.stderr, flush=True)
+
+
+def cache_folder() -> Path:
+    """Where what is built or downloaded is kept: outside the checkout, shared by all checkouts."""
+    chosen = os.environ.get("SPILLWAY_CACHE")
+    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "spillway"
+
+
+def files_digest(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        content = file.read_bytes()
+        digest.update(f"{file.name} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def exclusive(lock_file: Path) -> Iterator[None]:
+    """Hold the lock file; a second process waits here until the first is done."""
+    lock_file.parent.mkdir(parents=True, exist_ok=True)
+    with lock_file.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another process holds {lock_file}; waiting for it")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def run_tool(command: Iterable[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
+    """Run a tool to its end and return what it printed; says now and then that it is still at it."""
+    arguments = list(command)
+    started = time.monotonic()
+    with subprocess.Popen(
+        arguments,
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        while True:
+            try:
+                output, _ = process.communicate(timeout=_PROGRESS_EVERY_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                say(f"{Path(arguments[0]).name} still at work after {time.monotonic() - started:.0f} s")
+            except BaseException:
+                process.terminate()
+                raise
+    if process.returncode != 0:
+        tail = output[-_OUTPUT_TAIL_CHARACTERS:]
+        raise ToolFailed(f"{shlex.join(arguments)} ended with {process.returncode}:\n{tail}")
+    return output
+
+
+def ensure_program(program: str, debian_packages: tuple[str, ...], otherwise: str) -> Path:
+    """Path of a program; on Debian as root its packages are installed when it is absent."""
+    found = shutil.which(program)
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        _install_debian_packages(program, debian_packages)
+        found = shutil.which(program)
+    if found is None:
+        raise MissingTool(f"{program} is not installed. Install {' '.join(debian_packages)} (Debian) or {otherwise}")
+    return Path(found)
+
+
+def wait_until(is_ready: Callable[[], bool], timeout_seconds: float, what: str) -> float:
+    """Ask until the answer is yes; returns the seconds it took."""
+    started = time.monotonic()
+    pause_seconds = 0.02
+    while not is_ready():
+        waited = time.monotonic() - started
+        if waited > timeout_seconds:
+            raise NotReady(f"{what} was not ready within {timeout_seconds:.0f} s")
+        time.sleep(pause_seconds)
+        pause_seconds = min(0.25, pause_seconds * 1.5)
+    return time.monotonic() - started
+
+
+def _install_debian_packages(program: str, packages: tuple[str, ...]) -> None:
+    say(f"{program} is missing; installing {' '.join(packages)} with apt-get")
+    # RUNLEVEL=1 keeps the packages from starting services of their own.
+    quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    install = ("apt-get", "install", "-y", "-q", "--no-install-recommends", *packages)
+    started = time.monotonic()
+    try:
+        try:
+            run_tool(install, Path("/"), quiet)
+        except ToolFailed:
+            run_tool(("apt-get", "update", "-q"), Path("/"), quiet)
+            run_tool(install, Path("/"), quiet)
+    except ToolFailed as failure:
+        raise MissingTool(f"{program} is missing and could not be installed: {failure}") from failure
+    say(f"installed {' '.join(packages)} in {time.monotonic() - started:.0f} s")
