@@ -1,0 +1,309 @@
+"""The few fields of Kubernetes' objects that we read, and Kubernetes' own arithmetic over them.
+
+Pure: no IO, no clock. Unknown fields are skipped by the decoder. `gc=False` because these values hold no cycles, and
+the cyclic collector is most of the cost of decoding many of them.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Final
+
+from msgspec import Struct, field
+
+Quantity = str | int | float
+
+
+class OwnerReference(Struct, frozen=True, gc=False, rename="camel"):
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+
+
+class Meta(Struct, frozen=True, gc=False, rename="camel"):
+    """Metadata without annotations: those of pods and nodes are large, many, and not read."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class AnnotatedMeta(Struct, frozen=True, gc=False, rename="camel"):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class AnyObject(Struct, frozen=True, gc=False, rename="camel"):
+    """An object of which only the metadata is read."""
+
+    metadata: AnnotatedMeta
+
+
+class Condition(Struct, frozen=True, gc=False, rename="camel"):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class Taint(Struct, frozen=True, gc=False, rename="camel"):
+    key: str
+    effect: str
+    value: str = ""
+
+
+class NodeSpec(Struct, frozen=True, gc=False, rename="camel"):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeStatus(Struct, frozen=True, gc=False, rename="camel"):
+    allocatable: dict[str, Quantity] = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class Node(Struct, frozen=True, gc=False, rename="camel"):
+    metadata: Meta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class Resources(Struct, frozen=True, gc=False, rename="camel"):
+    requests: dict[str, Quantity] = {}
+
+
+class ContainerPort(Struct, frozen=True, gc=False, rename="camel"):
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class Container(Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    resources: Resources = Resources()
+    restart_policy: str | None = None  # "Always" makes an init container a sidecar
+    ports: tuple[ContainerPort, ...] = ()
+
+
+class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    node_name: str = ""
+    priority: int = 0
+    scheduler_name: str = "default-scheduler"
+    host_network: bool = False
+    overhead: dict[str, Quantity] = {}
+    resources: Resources | None = None
+
+
+class PodStatus(Struct, frozen=True, gc=False, rename="camel"):
+    phase: str = "Pending"
+    start_time: str | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class Pod(Struct, frozen=True, gc=False, rename="camel"):
+    metadata: Meta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class ReplicaSet(Struct, frozen=True, gc=False, rename="camel"):
+    metadata: Meta
+
+
+class RollingUpdate(Struct, frozen=True, gc=False, rename="camel"):
+    max_surge: int | str = "25%"
+    max_unavailable: int | str = "25%"
+
+
+class DeploymentStrategy(Struct, frozen=True, gc=False, rename="camel"):
+    type: str = "RollingUpdate"
+    rolling_update: RollingUpdate | None = None
+
+
+class DeploymentSpec(Struct, frozen=True, gc=False, rename="camel"):
+    replicas: int = 1
+    paused: bool = False
+    strategy: DeploymentStrategy = DeploymentStrategy()
+
+
+class DeploymentStatus(Struct, frozen=True, gc=False, rename="camel"):
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    unavailable_replicas: int = 0
+    terminating_replicas: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class Deployment(Struct, frozen=True, gc=False, rename="camel"):
+    metadata: AnnotatedMeta
+    spec: DeploymentSpec = DeploymentSpec()
+    status: DeploymentStatus = DeploymentStatus()
+
+
+class ScopeRequirement(Struct, frozen=True, gc=False, rename="camel"):
+    scope_name: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class ScopeSelector(Struct, frozen=True, gc=False, rename="camel"):
+    match_expressions: tuple[ScopeRequirement, ...] = ()
+
+
+class ResourceQuotaSpec(Struct, frozen=True, gc=False, rename="camel"):
+    hard: dict[str, Quantity] = {}
+    scopes: tuple[str, ...] = ()
+    scope_selector: ScopeSelector | None = None
+
+
+class ResourceQuotaStatus(Struct, frozen=True, gc=False, rename="camel"):
+    hard: dict[str, Quantity] = {}
+    used: dict[str, Quantity] = {}
+
+
+class ResourceQuota(Struct, frozen=True, gc=False, rename="camel"):
+    metadata: AnnotatedMeta
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+INT64_MAX: Final = 2**63 - 1
+NANOS_PER_UNIT: Final = 10**9
+NANOS_PER_MILLI: Final = 10**6
+QUANTITY_EXPECTED: Final = (
+    "a number with an optional suffix n u m k M G T P E Ki Mi Gi Ti Pi Ei, or an exponent as in 1e3"
+)
+MAX_QUANTITY_LENGTH: Final = 128
+MAX_EXPONENT: Final = 200  # Beyond it, and with that many digits at most, a value is out of range or under a nano.
+QUANTITY: Final = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?"
+    r"(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]+))?",
+    re.ASCII,
+)
+DECIMAL_EXPONENTS: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+BINARY_EXPONENTS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+ANY_HOST_IP: Final = "0.0.0.0"  # noqa: S104 - what Kubernetes means by no address
+
+HostPort = tuple[str, str, int]
+
+
+@lru_cache(maxsize=65536, typed=True)
+def parse_quantity(text: Quantity, *, milli: bool = False) -> int:
+    """The quantity in whole units, or thousandths, rounded away from zero as Quantity.Value and MilliValue do.
+
+    Kubernetes wraps round silently outside int64; here that is a ValueError.
+    """
+    return _in_units(_nanos(text), milli=milli, source=text)
+
+
+def pod_requests(spec: PodSpec) -> dict[str, int]:
+    """What kube-scheduler subtracts from a node for this pod: cpu in thousandths, all else in units.
+
+    The sum is exact and rounded once, as the scheduler does. The pod's own place (`pods`: 1) is not in it.
+    """
+    nanos = _total(container.resources.requests for container in spec.containers)
+    sidecars: dict[str, int] = {}
+    highest: dict[str, int] = {}
+    for container in spec.init_containers:
+        own = _total((container.resources.requests,))
+        if container.restart_policy == "Always":
+            _add(nanos, own)
+            _add(sidecars, own)
+            _raise_to(highest, sidecars)
+        else:
+            _add(own, sidecars)
+            _raise_to(highest, own)
+    _raise_to(nanos, highest)
+    if spec.resources is not None:
+        for name, amount in spec.resources.requests.items():
+            if name in ("cpu", "memory") or name.startswith("hugepages-"):
+                nanos[name] = _nanos(amount)
+    _add(nanos, _total((spec.overhead,)))
+    return {name: _in_units(amount, milli=name == "cpu", source=name) for name, amount in nanos.items()}
+
+
+def host_ports(spec: PodSpec) -> frozenset[HostPort]:
+    """(address, protocol, port) that the pod takes on its node; two pods clash also when one of them says 0.0.0.0."""
+    lasting = (*spec.containers, *(c for c in spec.init_containers if c.restart_policy == "Always"))
+    return frozenset(
+        (port.host_ip or ANY_HOST_IP, port.protocol or "TCP", taken)
+        for container in lasting
+        for port in container.ports
+        # In the host's network the API server fills in hostPort; a template that it has not seen yet has none.
+        if (taken := port.host_port or (port.container_port if spec.host_network else 0)) > 0
+    )
+
+
+def _total(lists: Iterable[Mapping[str, Quantity]]) -> dict[str, int]:
+    nanos: dict[str, int] = {}
+    for requests in lists:
+        for name, amount in requests.items():
+            nanos[name] = nanos.get(name, 0) + _nanos(amount)
+    return nanos
+
+
+def _add(into: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        into[name] = into.get(name, 0) + amount
+
+
+def _raise_to(into: dict[str, int], floor: Mapping[str, int]) -> None:
+    for name, amount in floor.items():
+        if name not in into or into[name] < amount:
+            into[name] = amount
+
+
+def _in_units(nanos: int, *, milli: bool, source: Quantity) -> int:
+    units = _rounded_up(nanos, NANOS_PER_MILLI if milli else NANOS_PER_UNIT)
+    if not -INT64_MAX - 1 <= units <= INT64_MAX:
+        raise ValueError(f"quantity {source!r} in {'thousandths' if milli else 'units'}: expected a 64-bit integer")
+    return units
+
+
+def _rounded_up(numerator: int, denominator: int) -> int:
+    magnitude = -(-abs(numerator) // denominator)
+    return magnitude if numerator >= 0 else -magnitude
+
+
+@lru_cache(maxsize=65536, typed=True)
+def _nanos(text: Quantity) -> int:
+    """The quantity in the finest unit that Kubernetes keeps; anything finer is rounded up to it."""
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        raise ValueError(f"quantity {text!r}: expected {QUANTITY_EXPECTED}")
+    written = text if isinstance(text, str) else str(text)
+    match = QUANTITY.fullmatch(written) if len(written) <= MAX_QUANTITY_LENGTH else None
+    if match is None or not (match["whole"] or match["part"]):
+        raise ValueError(f"quantity {written[:MAX_QUANTITY_LENGTH]!r}: expected {QUANTITY_EXPECTED}")
+    part = match["part"] or ""
+    digits = int(match["whole"] + part)
+    suffix, exponent = match["suffix"], match["exponent"]
+    if suffix in BINARY_EXPONENTS:
+        nanos = _rounded_up((digits << BINARY_EXPONENTS[suffix]) * NANOS_PER_UNIT, 10 ** len(part))
+        nanos = min(nanos, INT64_MAX * NANOS_PER_UNIT)  # Kubernetes caps these, and only these.
+    else:
+        scale = DECIMAL_EXPONENTS.get(suffix, 0) if exponent is None else int(exponent)
+        scale = max(-MAX_EXPONENT, min(scale, MAX_EXPONENT)) - len(part) + 9
+        nanos = digits * 10**scale if scale >= 0 else _rounded_up(digits, 10**-scale)
+    return -nanos if match["sign"] == "-" else nanos
