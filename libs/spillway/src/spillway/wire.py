@@ -3,7 +3,7 @@
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -59,13 +59,13 @@ def decode(topic: str, kind: str, data: bytes) -> Event:
 
 def fill_message(value: object, message: Message) -> None:
     """Copies a dataclass into a message whose fields have the same names. None leaves a message field unset."""
-    for name, fill, _ in _fields(type(value)):
+    for name, fill, _ in _fields(cast(Hashable, type(value))):
         fill(message, name, getattr(value, name))
 
 
 def value_from(message: Message, kind: type[T]) -> T:
     """The dataclass of a message whose fields have the same names."""
-    return kind(**{name: read(message, name) for name, _, read in _fields(kind)})
+    return kind(**{name: read(message, name) for name, _, read in _fields(cast(Hashable, kind))})
 
 
 Fill = Callable[[Any, str, Any], None]
@@ -73,7 +73,7 @@ Read = Callable[[Any, str], Any]
 
 
 @cache
-def _fields(kind: type) -> tuple[tuple[str, Fill, Read], ...]:
+def _fields(kind: Any) -> tuple[tuple[str, Fill, Read], ...]:
     if kind is Generation:
         names: Sequence[str] = Generation._fields
     else:
