@@ -84,9 +84,28 @@ class HostPort:
 
 
 @dataclass(frozen=True, slots=True)
+class PodSelector:
+    """Pods of the shape's own namespace whose labels meet every requirement."""
+
+    requirements: tuple[Requirement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostnameApart:
+    """A required podAntiAffinity over hostnames: no node with a pod that matches.
+
+    limits_itself: the selector matches the replicas themselves, so that a node takes one of them.
+    """
+
+    selector: PodSelector
+    limits_itself: bool
+
+
+@dataclass(frozen=True, slots=True)
 class HostnameSpread:
     """A topologySpreadConstraint over hostnames among the workload's own replicas, whenUnsatisfiable DoNotSchedule."""
 
+    selector: PodSelector
     max_skew: int
     honor_affinity: bool
     honor_taints: bool
@@ -97,7 +116,6 @@ class Shape:
     """What one replica asks of a node.
 
     requests: (resource, amount) sorted by name; cpu in milli-cores, bytes and counts else; always has ("pods", 1).
-    own_labels: the pod template's labels; with them the replicas that are already there are found.
     unmodelled: what the pod template asks for that feasibility does not compute, in words for people.
     """
 
@@ -107,9 +125,8 @@ class Shape:
     node_terms: tuple[NodeTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
-    one_per_node: bool = False
+    apart: tuple[HostnameApart, ...] = ()
     spread: tuple[HostnameSpread, ...] = ()
-    own_labels: LabelSet = ()
     unmodelled: tuple[str, ...] = ()
 
 
