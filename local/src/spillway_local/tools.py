@@ -112,6 +112,12 @@ def wait_until(is_ready: Callable[[], bool], timeout_seconds: float, what: str) 
     return time.monotonic() - started
 
 
+def write_if_changed(file: Path, content: str, mode: int = 0o644) -> None:
+    if not file.exists() or file.read_text() != content:
+        file.touch(mode=mode)
+        file.write_text(content)
+
+
 def _install_debian_packages(program: str, packages: tuple[str, ...]) -> None:
     say(f"{program} is missing; installing {' '.join(packages)} with apt-get")
     # RUNLEVEL=1 keeps the packages from starting services of their own.

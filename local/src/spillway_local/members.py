@@ -1,0 +1,223 @@
+"""Describes member clusters as programs: real control planes without machines, or simulated ones."""
+
+import asyncio
+import sys
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+
+from spillway_local.kube_binary import STAGES_FILE
+from spillway_local.member_credentials import CredentialFiles, MemberAccess, write_kubeconfig
+from spillway_local.member_nodes import NodeSpec, create_nodes, write_nodes_file
+from spillway_local.ports import LOOPBACK, PortBook, is_listening
+from spillway_local.programs import Program, Stage
+
+ETCD_PORT_BASE = 12379
+MEMBER_PORT_BASE = 16443
+
+_ETCD_READY_SECONDS = 20.0
+_API_READY_SECONDS = 90.0
+_ETCD_QUOTA_BYTES = 8 * 2**30
+_CONTROLLERS = (
+    "deployment-controller",
+    "replicaset-controller",
+    "statefulset-controller",
+    "daemonset-controller",
+    "job-controller",
+    "cronjob-controller",
+    "namespace-controller",
+    "serviceaccount-controller",
+    "garbage-collector-controller",
+    "pod-garbage-collector-controller",
+    "node-lifecycle-controller",
+    "taint-eviction-controller",
+    "disruption-controller",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSpec:
+    name: str
+    nodes: tuple[NodeSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KubeMember:
+    """One real control plane: API server, scheduler, controllers and kwok for its nodes."""
+
+    spec: MemberSpec
+    folder: Path
+    kubeconfig: Path
+    port: int
+    etcd_url: str
+    binary: Path
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def access(self) -> MemberAccess:
+        return self._credentials.access(self.port)
+
+    def prepare(self) -> None:
+        """Write credentials and kubeconfig; those of a former run are kept."""
+        self._credentials.ensure()
+        write_kubeconfig(self.kubeconfig, self.name, self.access)
+
+    def api_server(self) -> Program:
+        files = self._credentials
+        flags = {
+            "etcd-servers": self.etcd_url,
+            "etcd-prefix": f"/member/{self.name}",
+            "bind-address": LOOPBACK,
+            "advertise-address": LOOPBACK,
+            "secure-port": self.port,
+            "tls-cert-file": files.certificate,
+            "tls-private-key-file": files.certificate_key,
+            "token-auth-file": files.tokens,
+            "anonymous-auth": "false",
+            "authorization-mode": "AlwaysAllow",
+            "service-account-key-file": files.service_account_key,
+            "service-account-signing-key-file": files.service_account_key,
+            "service-account-issuer": "https://kubernetes.default.svc",
+            "service-cluster-ip-range": "10.96.0.0/16",
+            "endpoint-reconciler-type": "none",
+            "enable-priority-and-fairness": "false",
+            "max-requests-inflight": 0,
+            "max-mutating-requests-inflight": 0,
+            "disable-admission-plugins": "ServiceAccount",
+            "profiling": "false",
+        }
+        return self._program("apiserver", "kube-apiserver", flags)
+
+    def controllers(self) -> tuple[Program, ...]:
+        """What works through the API server and so starts after it."""
+        client = {"kubeconfig": self.kubeconfig}
+        leader = {"leader-elect": "false", "secure-port": 0, "kube-api-qps": 5000, "kube-api-burst": 10000}
+        lifecycle = {"node-monitor-period": "25s", "node-monitor-grace-period": "3m20s"}
+        kwok = {
+            "manage-all-nodes": "false",
+            "manage-nodes-with-annotation-selector": "kwok.x-k8s.io/node=fake",
+            "node-lease-duration-seconds": 200,
+            "server-address": "",
+            "config": self.binary.parent / STAGES_FILE,
+        }
+        chosen = {"controllers": ",".join(_CONTROLLERS)}
+        return (
+            self._program("scheduler", "kube-scheduler", client | leader),
+            self._program("controllers", "kube-controller-manager", client | leader | lifecycle | chosen),
+            self._program("kwok", "kwok", client | kwok),
+        )
+
+    def is_ready(self) -> bool:
+        request = urllib.request.Request(f"{self.access.server}/readyz", headers=self.access.headers)
+        try:
+            with urllib.request.urlopen(request, timeout=5.0, context=self.access.ssl_context()) as response:
+                return bool(response.status == HTTPStatus.OK)
+        except OSError:
+            return False
+
+    async def create_nodes(self, timeout_seconds: float = 60.0) -> None:
+        await create_nodes(self.access, self.spec.nodes, timeout_seconds)
+
+    @property
+    def _credentials(self) -> CredentialFiles:
+        return CredentialFiles(self.folder / "credentials")
+
+    def _program(self, part: str, subcommand: str, flags: dict[str, object]) -> Program:
+        command = (str(self.binary), subcommand, *_flags(flags))
+        return Program(f"{self.name}-{part}", command, self.folder, {"HOME": str(self.folder)})
+
+
+@dataclass(frozen=True, slots=True)
+class KubeMembers:
+    """All members of a local fleet on one etcd, told apart there by prefix."""
+
+    folder: Path
+    credentials_folder: Path
+    specs: tuple[MemberSpec, ...]
+    ports: PortBook
+    binary: Path
+
+    def members(self) -> list[KubeMember]:
+        return [
+            KubeMember(
+                spec=spec,
+                folder=self.folder / spec.name,
+                kubeconfig=self.credentials_folder / f"{spec.name}.kubeconfig",
+                port=self.ports.port(f"member/{spec.name}", MEMBER_PORT_BASE),
+                etcd_url=self._etcd_url,
+                binary=self.binary,
+            )
+            for spec in self.specs
+        ]
+
+    def prepare(self) -> None:
+        (self.folder / "etcd").mkdir(parents=True, exist_ok=True)
+        for member in self.members():
+            member.prepare()
+
+    def etcd(self) -> Program:
+        peer_url = f"http://{LOOPBACK}:{self._etcd_port + 1}"
+        flags = {
+            "name": "etcd",
+            "data-dir": self.folder / "etcd" / "data",
+            "listen-client-urls": self._etcd_url,
+            "advertise-client-urls": self._etcd_url,
+            "listen-peer-urls": peer_url,
+            "initial-advertise-peer-urls": peer_url,
+            "initial-cluster": f"etcd={peer_url}",
+            "quota-backend-bytes": _ETCD_QUOTA_BYTES,
+            "unsafe-no-fsync": "true",
+            "log-level": "warn",
+        }
+        return Program("etcd", (str(self.binary), "etcd", *_flags(flags)), self.folder / "etcd")
+
+    def stages(self) -> list[Stage]:
+        """Prepared, in the order of their start; after the last one every node is Ready."""
+        self.prepare()
+        members = self.members()
+        api_servers = tuple(member.api_server() for member in members)
+        controllers = tuple(program for member in members for program in member.controllers())
+        return [
+            Stage("etcd", (self.etcd(),), lambda: is_listening(self._etcd_port), _ETCD_READY_SECONDS),
+            Stage("member-apis", api_servers, self.is_ready, _API_READY_SECONDS),
+            Stage("member-controllers", controllers, after=self.create_nodes),
+        ]
+
+    def is_ready(self) -> bool:
+        return all(member.is_ready() for member in self.members())
+
+    def create_nodes(self, timeout_seconds: float = 120.0) -> None:
+        """For callers without an event loop; in one, await `KubeMember.create_nodes`."""
+
+        async def create_all() -> None:
+            await asyncio.gather(*(member.create_nodes(timeout_seconds) for member in self.members()))
+
+        asyncio.run(create_all())
+
+    @property
+    def _etcd_port(self) -> int:
+        return self.ports.port("etcd", ETCD_PORT_BASE, count=2)
+
+    @property
+    def _etcd_url(self) -> str:
+        return f"http://{LOOPBACK}:{self._etcd_port}"
+
+
+def sim_member_program(
+    spec: MemberSpec, port: int, folder: Path, credentials_folder: Path, extra: Sequence[str] = ()
+) -> Program:
+    """One simulated member; its nodes are described in a file it reads."""
+    nodes_file = folder / f"{spec.name}-nodes.json"
+    write_nodes_file(nodes_file, spec.nodes)
+    flags = {"name": spec.name, "port": port, "credentials-folder": credentials_folder, "nodes": nodes_file}
+    arguments = [part for name, value in flags.items() for part in (f"--{name}", str(value))]
+    return Program(f"member-{spec.name}", (sys.executable, "-m", "sim", *arguments, *extra), folder)
+
+
+def _flags(flags: dict[str, object]) -> tuple[str, ...]:
+    return tuple(f"--{name}={value}" for name, value in flags.items())

@@ -1,0 +1,89 @@
+"""Test fixtures that start real parts once a session, as plain child processes that end with it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
+from spillway_local.kube_binary import ensure_kube_binary, is_kube_binary_built
+from spillway_local.member_nodes import NodeSpec
+from spillway_local.members import KubeMembers, MemberSpec
+from spillway_local.ports import FIRST_EPHEMERAL_PORT, PortBook, session_port
+from spillway_local.programs import Stage, running_stages
+from spillway_local.redis_server import RedisServer
+from spillway_local.tools import MissingTool
+
+_MEMBER_NAMES = ("own-1", "own-2")
+_GIBIBYTE = 2**30
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Bootstrap servers of a broker with nothing in it; SPILLWAY_TEST_KAFKA names one that already runs."""
+    external = os.environ.get("SPILLWAY_TEST_KAFKA")
+    if external:
+        yield external
+        return
+    folder = tmp_path_factory.mktemp("kafka")
+    server = KafkaServer(folder, session_port(count=PORTS_PER_NODE))
+    try:
+        stage = Stage("kafka", (server.program(),), server.is_ready, 30.0)
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    with running_stages([stage], folder):
+        yield server.bootstrap
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of an empty Redis; SPILLWAY_TEST_REDIS names one that already runs."""
+    external = os.environ.get("SPILLWAY_TEST_REDIS")
+    if external:
+        yield external
+        return
+    folder = tmp_path_factory.mktemp("redis")
+    server = RedisServer(folder, session_port(), keeps_data=False)
+    try:
+        stage = Stage("redis", (server.program(),), server.is_ready, 10.0)
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    with running_stages([stage], folder):
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def kube_members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """Kubeconfig by name of two real members with three nodes each; SPILLWAY_KUBE=1 builds their binary first."""
+    if not is_kube_binary_built() and os.environ.get("SPILLWAY_KUBE") != "1":
+        pytest.skip("the member binary is not built: `make kube`, or set SPILLWAY_KUBE=1 (4 to 13 minutes)")
+    try:
+        binary = ensure_kube_binary()
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    folder = tmp_path_factory.mktemp("members")
+    specs = tuple(MemberSpec(name, (_nodes_of(name),)) for name in _MEMBER_NAMES)
+    members = KubeMembers(folder, folder / "credentials", specs, _session_ports(folder), binary)
+    with running_stages(members.stages(), folder / "logs"):
+        yield {member.name: member.kubeconfig for member in members.members()}
+
+
+def _nodes_of(member_name: str) -> NodeSpec:
+    return NodeSpec(
+        count=3,
+        name_prefix=f"{member_name}-node",
+        cpu_millis=8000,
+        memory_bytes=32 * _GIBIBYTE,
+        labels={"topology.kubernetes.io/zone": "zone-a"},
+    )
+
+
+def _session_ports(folder: Path) -> PortBook:
+    """A port book that begins at a random place, filled ahead with what the members will ask for."""
+    ports = PortBook(folder / "ports.json")
+    ports.port("etcd", session_port(count=2), count=2)
+    for name in _MEMBER_NAMES:
+        ports.port(f"member/{name}", session_port())
+    assert max(ports.recorded().values()) < FIRST_EPHEMERAL_PORT
+    return ports

@@ -1,0 +1,303 @@
+"""Runs programs under supervisord, one daemon per run folder, so that they outlive the command that starts them.
+
+Each program gets a shell script `programs/<name>.sh` that can also be run by hand, and one rotated log
+`logs/<name>.log` for its output and errors together.
+"""
+
+import hashlib
+import os
+import shlex
+import sys
+import tempfile
+import time
+import xmlrpc.client
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import psutil
+from supervisor.xmlrpc import SupervisorTransport
+
+from spillway_local.programs import Program, Stage, log_tail
+from spillway_local.tools import NotReady, exclusive, run_tool, wait_until, write_if_changed
+
+START_RETRIES = 8
+"""A program that ends within its first second is tried so often, a second longer apart each time."""
+STOP_WAIT_SECONDS = 15
+
+_START_SECONDS = 1
+_DAEMON_READY_SECONDS = 15.0
+_LOG_BYTES = "10MB"
+_OLD_LOGS = 2
+_FIRST_PRIORITY = 100
+_LATE_PRIORITY = 900
+_UNIX_SOCKET_PATH_LIMIT = 100
+_POLL_SECONDS = 0.1
+_GIVEN_UP = "FATAL"
+_RUNNING = "RUNNING"
+_ENDED_STATES = frozenset({"STOPPED", "EXITED", "FATAL", "UNKNOWN"})
+
+
+class ProgramFailed(RuntimeError):
+    """A program did not stay up; the message carries the end of its log."""
+
+
+class NotSupervised(RuntimeError):
+    """No daemon runs for this folder, or it does not know the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStatus:
+    name: str
+    state: str
+    """STOPPED, STARTING, RUNNING, BACKOFF, STOPPING, EXITED, FATAL: supervisor's words."""
+    pid: int | None
+    uptime_seconds: float
+    log: Path
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Supervision:
+    """The programs of one run folder. Every method may be called from any process."""
+
+    folder: Path
+
+    def start(self, stages: Sequence[Stage]) -> None:
+        """Start the stages, each when the one before is ready; what already runs unchanged is left alone."""
+        self._ensure_daemon()
+        for place, stage in enumerate(stages):
+            self._apply([(program, _FIRST_PRIORITY + place) for program in stage.programs])
+            self._wait_ready(stage)
+            stage.after()
+
+    def add(self, programs: Iterable[Program]) -> None:
+        """Start further programs, or replace those of the same name that have changed."""
+        self._ensure_daemon()
+        added = tuple(programs)
+        priority_by_name = {config["name"]: config["process_prio"] for config in self._call("getAllConfigInfo")}
+        self._apply([(program, priority_by_name.get(program.name, _LATE_PRIORITY)) for program in added])
+        self._wait_ready(Stage("added programs", added))
+
+    def remove(self, name: str) -> None:
+        """Stop a program and forget it; its log stays."""
+        self._require(name)
+        for suffix in (".conf", ".sh"):
+            self._program_file(name, suffix).unlink(missing_ok=True)
+        self._update()
+
+    def restart(self, name: str) -> None:
+        self._require(name)
+        self._stop_programs([name])
+        self._call("startProcess", name)
+
+    def stop_program(self, name: str) -> None:
+        """Stop one program and keep it known, to be started again by `start_program`."""
+        self._require(name)
+        self._stop_programs([name])
+
+    def start_program(self, name: str) -> None:
+        self._require(name)
+        self._call("startProcess", name)
+
+    def stop(self) -> None:
+        """Stop every program, latest stage first, then the daemon; nothing happens when none runs."""
+        if not self.is_running():
+            return
+        names_by_priority: dict[int, list[str]] = {}
+        for config in self._call("getAllConfigInfo"):
+            names_by_priority.setdefault(config["process_prio"], []).append(config["name"])
+        for _, names in sorted(names_by_priority.items(), reverse=True):
+            self._stop_programs(names)
+        pid = int(self._call("getPID"))
+        self._call("shutdown")
+        wait_until(lambda: not _is_alive(pid), _DAEMON_READY_SECONDS, "supervisord's end")
+
+    def status(self) -> list[ProgramStatus]:
+        """Every known program by name; empty when no daemon runs."""
+        if not self.is_running():
+            return []
+        return [self._status_of(info) for info in self._call("getAllProcessInfo")]
+
+    def is_running(self) -> bool:
+        try:
+            return bool(self._call("getState")["statename"] == _RUNNING)
+        except (OSError, xmlrpc.client.ProtocolError, NotSupervised):
+            return False
+
+    def log(self, name: str) -> Path:
+        return self.folder / "logs" / f"{name}.log"
+
+    @property
+    def socket(self) -> Path:
+        """Unix socket paths are short; a deep run folder has its socket in the temporary folder."""
+        near = self.folder / "supervisord.sock"
+        if len(str(near)) <= _UNIX_SOCKET_PATH_LIMIT:
+            return near
+        digest = hashlib.sha256(str(self.folder).encode()).hexdigest()[:16]
+        return Path(tempfile.gettempdir()) / f"spillway-{os.getuid()}-{digest}.sock"
+
+    def _ensure_daemon(self) -> None:
+        with exclusive(self.folder / "start.lock"):
+            if not self.is_running():
+                self._start_daemon()
+
+    def _start_daemon(self) -> None:
+        for part in ("programs", "logs"):
+            (self.folder / part).mkdir(parents=True, exist_ok=True)
+        # What a former daemon ran is not wanted unless this start asks for it.
+        for old in self.folder.glob("programs/*"):
+            old.unlink()
+        config = self.folder / "supervisord.conf"
+        config.write_text(daemon_config(self.folder, self.socket))
+        run_tool((sys.executable, "-m", "supervisor.supervisord", "-c", str(config)), self.folder)
+        wait_until(self.is_running, _DAEMON_READY_SECONDS, f"supervisord of {self.folder}")
+
+    def _apply(self, wanted: Sequence[tuple[Program, int]]) -> None:
+        for program, priority in wanted:
+            program.folder.mkdir(parents=True, exist_ok=True)
+            script = self._program_file(program.name, ".sh")
+            write_if_changed(script, program_script(program), mode=0o700)
+            config = program_config(program, script, self.log(program.name), priority)
+            write_if_changed(self._program_file(program.name, ".conf"), config)
+        self._update()
+        states = {status.name: status.state for status in self.status()}
+        for program, _ in wanted:
+            if states[program.name] in _ENDED_STATES:
+                self._call("startProcess", program.name, False)
+
+    def _update(self) -> None:
+        """What `supervisorctl update` does: only groups whose configuration changed are touched."""
+        ((added, changed, removed),) = self._call("reloadConfig")
+        self._stop_programs([*changed, *removed])
+        for name in (*changed, *removed):
+            self._call("removeProcessGroup", name)
+        for name in (*added, *changed):
+            self._call("addProcessGroup", name)
+
+    def _stop_programs(self, names: Sequence[str]) -> None:
+        """All are told before any is waited for."""
+        for name in names:
+            try:
+                self._call("stopProcess", name, False)
+            except NotSupervised:
+                continue
+
+        def all_ended() -> bool:
+            states = {status.name: status.state for status in self.status()}
+            return all(states.get(name, "STOPPED") in _ENDED_STATES for name in names)
+
+        wait_until(all_ended, STOP_WAIT_SECONDS + 5.0, f"the end of {', '.join(names)}")
+
+    def _wait_ready(self, stage: Stage) -> None:
+        names = {program.name for program in stage.programs}
+        deadline = time.monotonic() + stage.ready_timeout_seconds
+        while True:
+            states = [status for status in self.status() if status.name in names]
+            for status in states:
+                if status.state == _GIVEN_UP:
+                    raise ProgramFailed(f"{status.name}: {status.problem}\n{log_tail(status.log)}")
+            if all(status.state == _RUNNING for status in states) and stage.is_ready():
+                return
+            if time.monotonic() > deadline:
+                slow = ", ".join(f"{status.name} {status.state}" for status in states)
+                raise NotReady(f"{stage.name} was not ready within {stage.ready_timeout_seconds:.0f} s: {slow}")
+            time.sleep(_POLL_SECONDS)
+
+    def _require(self, name: str) -> None:
+        if name not in {status.name for status in self.status()}:
+            raise NotSupervised(f"{name} is not among the programs of {self.folder}")
+
+    def _status_of(self, info: dict[str, Any]) -> ProgramStatus:
+        is_up = info["statename"] == _RUNNING
+        return ProgramStatus(
+            name=info["name"],
+            state=info["statename"],
+            pid=info["pid"] or None,
+            uptime_seconds=float(info["now"] - info["start"]) if is_up else 0.0,
+            log=self.log(info["name"]),
+            problem=info["spawnerr"],
+        )
+
+    def _program_file(self, name: str, suffix: str) -> Path:
+        return self.folder / "programs" / f"{name}{suffix}"
+
+    def _call(self, method: str, *arguments: object) -> Any:
+        transport = SupervisorTransport(serverurl=f"unix://{self.socket}")
+        try:
+            # The address is not used: the transport speaks through the socket.
+            server = xmlrpc.client.ServerProxy("http://localhost/RPC2", transport=cast("Any", transport))
+            return getattr(server.supervisor, method)(*arguments)
+        except xmlrpc.client.Fault as fault:
+            raise NotSupervised(f"{method}{arguments}: {fault.faultString}") from fault
+        finally:
+            transport.close()
+
+
+def _is_alive(pid: int) -> bool:
+    """A daemon that ended stays as a zombie where nothing reaps orphans, as in many containers."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def daemon_config(folder: Path, socket: Path) -> str:
+    return _ini(
+        {
+            "unix_http_server": {"file": socket, "chmod": "0700"},
+            "supervisord": {
+                "logfile": folder / "supervisord.log",
+                "logfile_maxbytes": _LOG_BYTES,
+                "logfile_backups": _OLD_LOGS,
+                "pidfile": folder / "supervisord.pid",
+                "childlogdir": folder / "logs",
+                "directory": folder,
+                "nocleanup": "true",
+            },
+            "rpcinterface:supervisor": {
+                "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"
+            },
+            "supervisorctl": {"serverurl": f"unix://{socket}"},
+            "include": {"files": "programs/*.conf"},
+        }
+    )
+
+
+def program_config(program: Program, script: Path, log: Path, priority: int) -> str:
+    """The digest makes a change of the script a change of the configuration."""
+    digest = hashlib.sha256(program_script(program).encode()).hexdigest()[:16]
+    settings: dict[str, object] = {
+        "command": f"/bin/sh {shlex.quote(str(script))}",
+        "environment": f'SPILLWAY_PROGRAM_DIGEST="{digest}"',
+        "priority": priority,
+        "autostart": "true",
+        "autorestart": "true",
+        "startsecs": _START_SECONDS,
+        "startretries": START_RETRIES,
+        "stopwaitsecs": STOP_WAIT_SECONDS,
+        "stopasgroup": "true",
+        "killasgroup": "true",
+        "redirect_stderr": "true",
+        "stdout_logfile": log,
+        "stdout_logfile_maxbytes": _LOG_BYTES,
+        "stdout_logfile_backups": _OLD_LOGS,
+    }
+    return _ini({f"program:{program.name}": settings})
+
+
+def program_script(program: Program) -> str:
+    """Shell quoting holds any value; supervisor's own syntax for environments does not."""
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in sorted(program.environment.items())]
+    lines = ["#!/bin/sh", *exports, f"cd {shlex.quote(str(program.folder))}", f"exec {shlex.join(program.command)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _ini(sections: dict[str, dict[str, object]]) -> str:
+    lines: list[str] = []
+    for section, settings in sections.items():
+        lines.append(f"[{section}]")
+        lines.extend(f"{name} = {str(value).replace('%', '%%')}" for name, value in settings.items())
+        lines.append("")
+    return "\n".join(lines)

@@ -1,0 +1,34 @@
+"""A real Redis that keeps its data across a restart."""
+
+from pathlib import Path
+
+import pytest
+import redis
+from spillway_local.ports import session_port
+from spillway_local.programs import start_child
+from spillway_local.redis_server import RedisServer
+
+
+@pytest.mark.redis
+def test_a_restart_keeps_the_data(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path, session_port())
+    child = start_child(server.program(), tmp_path / "log")
+    try:
+        child.wait_ready(server.is_ready, 10.0)
+        _client(server.url).set("loaf", "rye")
+        child.stop()
+        assert not server.is_ready()
+        child = start_child(server.program(), tmp_path / "log")
+        child.wait_ready(server.is_ready, 10.0)
+        assert _client(server.url).get("loaf") == "rye"
+    finally:
+        child.stop()
+
+
+@pytest.mark.redis
+def test_the_session_server_is_empty(redis_url: str) -> None:
+    assert _client(redis_url).dbsize() == 0
+
+
+def _client(url: str) -> "redis.Redis":
+    return redis.Redis.from_url(url, decode_responses=True)

@@ -1,0 +1,152 @@
+"""Programs under a real supervisord."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from spillway_local.programs import Program, Stage
+from spillway_local.supervision import (
+    NotSupervised,
+    ProgramFailed,
+    ProgramStatus,
+    Supervision,
+    daemon_config,
+    program_config,
+    program_script,
+)
+from spillway_local.tools import wait_until
+
+TALKER = "import os, time\nprint('hello', os.environ.get('NAME'), flush=True)\ntime.sleep(600)"
+
+
+@pytest.fixture
+def supervision(tmp_path: Path) -> Iterator[Supervision]:
+    started = Supervision(tmp_path / "run")
+    yield started
+    started.stop()
+
+
+def talker(name: str, folder: Path, **environment: str) -> Program:
+    return Program(name, (sys.executable, "-c", TALKER), folder, environment)
+
+
+def status_of(supervision: Supervision, name: str) -> ProgramStatus:
+    return next(status for status in supervision.status() if status.name == name)
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    wait_until(condition, 10.0, "the condition")
+
+
+def test_programs_start_by_stage_and_are_restarted_after_a_kill(supervision: Supervision, tmp_path: Path) -> None:
+    order: list[str] = []
+    first = Stage("first", (talker("one", tmp_path),), after=lambda: order.append("first"))
+    second = Stage("second", (talker("two", tmp_path, NAME='it\'s "quoted" 100% ; # $HOME'),))
+    supervision.start([first, second])
+
+    assert order == ["first"]
+    assert {status.name: status.state for status in supervision.status()} == {"one": "RUNNING", "two": "RUNNING"}
+    eventually(lambda: 'hello it\'s "quoted" 100% ; # $HOME' in supervision.log("two").read_text())
+
+    killed = status_of(supervision, "one").pid
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    eventually(lambda: status_of(supervision, "one").pid not in {killed, None})
+    eventually(lambda: status_of(supervision, "one").state == "RUNNING")
+
+    pids = [status.pid for status in supervision.status()]
+    supervision.stop()
+    assert supervision.status() == []
+    assert not any(pid and Path(f"/proc/{pid}/exe").exists() for pid in pids)
+
+
+def test_a_second_start_leaves_the_unchanged_alone_and_replaces_the_changed(
+    supervision: Supervision, tmp_path: Path
+) -> None:
+    supervision.start([Stage("all", (talker("same", tmp_path), talker("changing", tmp_path)))])
+    before = {status.name: status.pid for status in supervision.status()}
+
+    supervision.start([Stage("all", (talker("same", tmp_path), talker("changing", tmp_path, NAME="new")))])
+
+    after = {status.name: status.pid for status in supervision.status()}
+    assert after["same"] == before["same"]
+    assert after["changing"] != before["changing"]
+
+
+def test_programs_are_added_restarted_stopped_and_removed_while_others_run(
+    supervision: Supervision, tmp_path: Path
+) -> None:
+    supervision.start([Stage("all", (talker("stays", tmp_path),))])
+    stays = status_of(supervision, "stays").pid
+
+    supervision.add([talker("late", tmp_path)])
+    late = status_of(supervision, "late").pid
+    supervision.restart("late")
+    assert status_of(supervision, "late").pid not in {late, None}
+
+    supervision.stop_program("late")
+    assert status_of(supervision, "late").state == "STOPPED"
+    supervision.start_program("late")
+    assert status_of(supervision, "late").state == "RUNNING"
+
+    supervision.remove("late")
+    assert [(status.name, status.pid) for status in supervision.status()] == [("stays", stays)]
+    with pytest.raises(NotSupervised, match="late"):
+        supervision.restart("late")
+
+
+def test_a_program_that_cannot_start_is_reported_with_its_log(
+    supervision: Supervision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spillway_local.supervision.START_RETRIES", 1)
+    failing = Program("failing", (sys.executable, "-c", "raise SystemExit('no bread')"), tmp_path)
+    with pytest.raises(ProgramFailed, match="no bread"):
+        supervision.start([Stage("all", (failing,))])
+
+
+def test_a_stop_does_not_wait_for_each_program_in_turn(supervision: Supervision, tmp_path: Path) -> None:
+    slow_end = "import signal, sys, time\nsignal.signal(15, lambda *_: (time.sleep(1), sys.exit()))\ntime.sleep(600)"
+    programs = tuple(Program(f"slow-{n}", (sys.executable, "-c", slow_end), tmp_path) for n in range(4))
+    supervision.start([Stage("all", programs)])
+    started = time.monotonic()
+    supervision.stop()
+    assert time.monotonic() - started < 3.5
+
+
+def test_nothing_is_known_before_the_first_start(supervision: Supervision) -> None:
+    assert supervision.status() == []
+    assert not supervision.is_running()
+
+
+def test_a_deep_run_folder_has_its_socket_elsewhere(tmp_path: Path) -> None:
+    deep = Supervision(tmp_path / ("d" * 120))
+    assert len(str(deep.socket)) < 108
+    assert deep.socket.parent != deep.folder
+
+
+@pytest.mark.parametrize(
+    ("written", "line"),
+    [
+        pytest.param("config", "priority = 103", id="stage order"),
+        pytest.param("config", "stopwaitsecs = 15", id="patience at the end"),
+        pytest.param("config", "startretries = 8", id="bounded retries"),
+        pytest.param("config", "redirect_stderr = true", id="one log for both streams"),
+        pytest.param("config", "stdout_logfile = /run/100%%/logs/a.log", id="percent signs doubled"),
+        pytest.param("script", "export KEY='a b'", id="environment quoted"),
+        pytest.param("script", "exec program '--flag=x y'", id="arguments quoted"),
+        pytest.param("daemon", "file = /run/100%%/s.sock", id="socket"),
+    ],
+)
+def test_generated_files(written: str, line: str) -> None:
+    program = Program("a", ("program", "--flag=x y"), Path("/folder"), {"KEY": "a b"})
+    run = Path("/run/100%")
+    files = {
+        "config": program_config(program, run / "a.sh", run / "logs" / "a.log", 103),
+        "script": program_script(program),
+        "daemon": daemon_config(run, run / "s.sock"),
+    }
+    assert line in files[written].splitlines()
