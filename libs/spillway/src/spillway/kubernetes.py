@@ -5,13 +5,16 @@ the cyclic collector is most of the cost of decoding many of them.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, Generic, TypeVar, cast
+from urllib.parse import quote
 
-from msgspec import Struct, field
+from msgspec import DecodeError, Raw, Struct, field, json
 
 Quantity = str | int | float
+Manifest = dict[str, Any]
 
 
 class OwnerReference(Struct, frozen=True, gc=False, rename="camel"):
@@ -189,6 +192,151 @@ class ResourceQuota(Struct, frozen=True, gc=False, rename="camel"):
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    group: str  # "" is the core group
+    version: str
+    plural: str
+    type: type[Any]
+    namespaced: bool = True
+    metadata_only: bool = False  # follow and list ask for PartialObjectMetadata
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """With no namespace: all namespaces, or a cluster-wide object."""
+        if any(part in (".", "..") for part in (namespace, name)):
+            raise ValueError(f"namespace {namespace!r}, name {name!r}: expected names, not a way up")
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        place = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+        return f"{root}{place}/{self.plural}" + (f"/{quote(name, safe='')}" if name else "")
+
+    def accept(self, suffix: str = "") -> str:
+        if not self.metadata_only:
+            return "application/json"
+        return f"application/json;as=PartialObjectMetadata{suffix};g=meta.k8s.io;v=v1"
+
+    def place(self, manifest: Manifest) -> tuple[str, str]:
+        """Namespace and name; ValueError when there is a namespace and must not be, or the other way round."""
+        metadata = manifest["metadata"]
+        namespace: str = metadata.get("namespace", "")
+        if bool(namespace) != self.namespaced:
+            raise ValueError(f"{self.plural} {metadata['name']}: {namespace=}, expected {self.namespaced=}")
+        return namespace, metadata["name"]
+
+
+NODES = Kind("", "v1", "nodes", Node, namespaced=False)
+NAMESPACES = Kind("", "v1", "namespaces", AnyObject, namespaced=False)
+PODS = Kind("", "v1", "pods", Pod)
+CONFIG_MAPS = Kind("", "v1", "configmaps", AnyObject)
+SECRETS = Kind("", "v1", "secrets", AnyObject, metadata_only=True)
+SERVICES = Kind("", "v1", "services", AnyObject)
+RESOURCE_QUOTAS = Kind("", "v1", "resourcequotas", ResourceQuota)
+DEPLOYMENTS = Kind("apps", "v1", "deployments", Deployment)
+REPLICASETS = Kind("apps", "v1", "replicasets", ReplicaSet, metadata_only=True)
+
+T = TypeVar("T")
+UNREADABLE: Final = (DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def selectors(label_selector: str, field_selector: str) -> dict[str, str]:
+    given = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {key: value for key, value in given.items() if value}
+
+
+def delete_options(uid: str, resource_version: str) -> Manifest:
+    preconditions = {"uid": uid, "resourceVersion": resource_version}
+    return {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "propagationPolicy": "Background",
+        "preconditions": {key: value for key, value in preconditions.items() if value},
+    }
+
+
+class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
+    resource_version: str = ""
+    continue_: str = field(default="", name="continue")
+    remaining_item_count: int | None = None
+
+
+class Page(Struct, Generic[T], frozen=True, gc=False):
+    metadata: ListMeta
+    items: tuple[T, ...] | None  # Required: what has no items is not a list. Go writes an empty one as null.
+
+
+class WatchEvent(Struct, frozen=True, gc=False):
+    type: str
+    object: Raw
+
+
+class Bookmark(Struct, frozen=True, gc=False):
+    metadata: ListMeta
+
+
+class Status(Struct, frozen=True, gc=False):
+    """What a server says instead of an object."""
+
+    kind: str = ""
+    reason: str = ""
+    message: str = ""
+    code: int = 0
+
+
+MANIFEST: Final = json.Decoder(Manifest)
+MANIFEST_PAGE: Final = json.Decoder(Page[Manifest])
+RAW_PAGE: Final = json.Decoder(Page[Raw])
+WATCH_EVENT: Final = json.Decoder(WatchEvent)
+BOOKMARK: Final = json.Decoder(Bookmark)
+STATUS: Final = json.Decoder(Status)
+
+
+@lru_cache(maxsize=256)
+def page_decoder(kind: Kind) -> json.Decoder[Page[Any]]:
+    return json.Decoder(cast(Any, Page)[kind.type])
+
+
+@lru_cache(maxsize=256)
+def object_decoder(kind: Kind) -> json.Decoder[Any]:
+    return json.Decoder(kind.type)
+
+
+def read_status(body: bytes) -> Status:
+    """What the server said of itself; anything else, such as a proxy's page, is quoted as the message."""
+    try:
+        return STATUS.decode(body)
+    except UNREADABLE:
+        return Status(message=body[:500].decode(errors="replace"))
+
+
+class LineTooLong(Exception):
+    pass
+
+
+class Lines:
+    """Puts chunks together into lines, and holds no more than `limit` bytes of one that has not ended."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._begun: list[bytes] = []
+        self._begun_bytes = 0
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        *ended, rest = chunk.split(b"\n")
+        for piece in ended:
+            self._hold(piece)
+            line = b"".join(self._begun)
+            self._begun, self._begun_bytes = [], 0
+            if line.strip():
+                yield line
+        self._hold(rest)
+
+    def _hold(self, piece: bytes) -> None:
+        self._begun_bytes += len(piece)
+        if self._begun_bytes > self._limit:
+            raise LineTooLong(f"a line of more than {self._limit} bytes")
+        if piece:
+            self._begun.append(piece)
+
+
 INT64_MAX: Final = 2**63 - 1
 NANOS_PER_UNIT: Final = 10**9
 NANOS_PER_MILLI: Final = 10**6
@@ -204,7 +352,7 @@ QUANTITY: Final = re.compile(
 )
 DECIMAL_EXPONENTS: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 BINARY_EXPONENTS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-ANY_HOST_IP: Final = "0.0.0.0"  # noqa: S104 - what Kubernetes means by no address
+ANY_HOST_IP: Final = "0.0.0.0"
 
 HostPort = tuple[str, str, int]
 
