@@ -99,6 +99,20 @@ def test_programs_are_added_restarted_stopped_and_removed_while_others_run(
         supervision.restart("late")
 
 
+def test_what_a_killed_daemon_left_behind_is_ended_by_the_next_start(supervision: Supervision, tmp_path: Path) -> None:
+    supervision.start([Stage("all", (talker("orphan", tmp_path),))])
+    orphan = status_of(supervision, "orphan").pid
+    assert orphan is not None
+    daemon = int((supervision.folder / "supervisord.pid").read_text())
+    os.kill(daemon, signal.SIGKILL)
+    eventually(lambda: not supervision.is_running())
+
+    supervision.start([Stage("all", (talker("other", tmp_path),))])
+
+    assert [status.name for status in supervision.status()] == ["other"]
+    assert not Path(f"/proc/{orphan}/exe").exists()
+
+
 def test_a_program_that_cannot_start_is_reported_with_its_log(
     supervision: Supervision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import tempfile
 import time
 import xmlrpc.client
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -102,8 +103,9 @@ class Supervision:
         self._call("startProcess", name)
 
     def stop(self) -> None:
-        """Stop every program, latest stage first, then the daemon; nothing happens when none runs."""
+        """Stop every program, latest stage first, then the daemon; a second stop does nothing."""
         if not self.is_running():
+            self._end_orphans()
             return
         names_by_priority: dict[int, list[str]] = {}
         for config in self._call("getAllConfigInfo"):
@@ -146,6 +148,7 @@ class Supervision:
     def _start_daemon(self) -> None:
         for part in ("programs", "logs"):
             (self.folder / part).mkdir(parents=True, exist_ok=True)
+        self._end_orphans()
         # What a former daemon ran is not wanted unless this start asks for it.
         for old in self.folder.glob("programs/*"):
             old.unlink()
@@ -153,6 +156,23 @@ class Supervision:
         config.write_text(daemon_config(self.folder, self.socket))
         run_tool((sys.executable, "-m", "supervisor.supervisord", "-c", str(config)), self.folder)
         wait_until(self.is_running, _DAEMON_READY_SECONDS, f"supervisord of {self.folder}")
+
+    def _end_orphans(self) -> None:
+        """End what a killed daemon left behind, holding its ports; they carry its address in their environment."""
+        mine = f"unix://{self.socket}"
+        kin = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+        orphans = [
+            process
+            for process in psutil.process_iter()
+            if process.pid not in kin and _environment(process).get("SUPERVISOR_SERVER_URL") == mine
+        ]
+        for orphan in orphans:
+            with suppress(psutil.NoSuchProcess):
+                orphan.terminate()
+        _, alive = psutil.wait_procs(orphans, timeout=STOP_WAIT_SECONDS)
+        for orphan in alive:
+            with suppress(psutil.NoSuchProcess):
+                orphan.kill()
 
     def _apply(self, wanted: Sequence[tuple[Program, int]]) -> None:
         for program, priority in wanted:
@@ -233,6 +253,13 @@ class Supervision:
             raise NotSupervised(f"{method}{arguments}: {fault.faultString}") from fault
         finally:
             transport.close()
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return dict(process.environ())
+    except psutil.Error:
+        return {}
 
 
 def _is_alive(pid: int) -> bool:
