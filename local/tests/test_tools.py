@@ -12,11 +12,9 @@ from spillway_local.tools import (
     ToolFailed,
     cache_folder,
     ensure_program,
-    exclusive,
     run_tool,
     wait_until,
 )
-
 
 TURN = """
 import sys, time
