@@ -12,12 +12,11 @@ import msgspec
 
 from spillway import kubernetes
 from spillway.credentials import BadCredentials, Endpoint, Session
-from spillway.kubernetes import Kind, Manifest, Page, T
+from spillway.kubernetes import JSON, Kind, Manifest, Manifests, Page, T
 
 NODES, PODS, NAMESPACES = kubernetes.NODES, kubernetes.PODS, kubernetes.NAMESPACES
 DEPLOYMENTS, REPLICASETS, RESOURCE_QUOTAS = kubernetes.DEPLOYMENTS, kubernetes.REPLICASETS, kubernetes.RESOURCE_QUOTAS
 CONFIG_MAPS, SECRETS, SERVICES = kubernetes.CONFIG_MAPS, kubernetes.SECRETS, kubernetes.SERVICES
-Manifests = list[Manifest]
 UnreachableReason = Literal["unauthorized", "forbidden", "timeout", "connection", "garbage", "server"]
 
 
@@ -74,11 +73,11 @@ class Transport(Protocol):
         path: str,
         params: Mapping[str, str],
         body: bytes | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
+        content_type: str = JSON,
+        accept: str = JSON,
     ) -> Response: ...
 
-    def stream(self, path: str, params: Mapping[str, str], accept: str = "application/json") -> AsyncIterator[bytes]:
+    def stream(self, path: str, params: Mapping[str, str], accept: str = JSON) -> AsyncIterator[bytes]:
         """Raw chunks, cut anywhere; TransportStatus when the status is not 200.
 
         An empty chunk, first, says that the stream is open; the reader takes it as a sign of life.
@@ -157,12 +156,10 @@ class ClusterApiSettings:
 
     def pause_seconds(self, setbacks: int, random: Random) -> float:
         longest = min(self.longest_pause_seconds, self.first_pause_seconds * 2.0 ** min(setbacks - 1, 32))
-        return random.uniform(longest / 2, longest)
+        return random.uniform(longest / 2, longest) if setbacks else 0.0
 
 
-JSON: Final = "application/json"
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE, TOO_MANY = 401, 403, 404, 409, 410, 429
-GOOD: Final = range(200, 300)
 SERVER_ERRORS: Final = 500  # and above
 NO_PARAMS: Final[Mapping[str, str]] = {}
 SHORT_WATCH_SECONDS: Final = 5.0
@@ -203,8 +200,7 @@ class ClusterApi:
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         response = await self._ask("GET", kind.path(namespace, name))
-        if response.status == NOT_FOUND:
-            self._said_absent(response)
+        if self._absent(response):
             return None
         return self.decoded(kubernetes.MANIFEST, self._read(response))
 
@@ -237,14 +233,12 @@ class ClusterApi:
         """Conflict when the object is another one, or at another version; what is absent already is well."""
         body = msgspec.json.encode(kubernetes.delete_options(uid, resource_version))
         response = await self._ask("DELETE", kind.path(namespace, name), body=body)
-        if response.status == NOT_FOUND:
-            self._said_absent(response)
-        else:
+        if not self._absent(response):
             self._written(response)
 
     async def close(self) -> None:
-        await self._transport.close()
-        await self._probe_transport.close()
+        for transport in {id(one): one for one in (self._transport, self._probe_transport)}.values():
+            await transport.close()
 
     async def pages(
         self, kind: Kind, params: Mapping[str, str], decoder: msgspec.json.Decoder[Page[T]], namespace: str = ""
@@ -264,9 +258,8 @@ class ClusterApi:
         """One watch, until the server ends it; raises when it is silent for too long."""
         settings, path = self.settings, kind.path()
         seconds = self.random.randint(settings.watch_shortest_seconds, settings.watch_longest_seconds)
-        query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
-        query = {**params, **query, "resourceVersion": version}
-        chunks = self._transport.stream(path, query, kind.accept())
+        bounds = {"allowWatchBookmarks": "true", "timeoutSeconds": str(seconds), "resourceVersion": version}
+        chunks = self._transport.stream(path, {**params, "watch": "true", **bounds}, kind.accept())
         try:
             while True:
                 async with asyncio.timeout(settings.watch_idle_seconds):
@@ -287,10 +280,10 @@ class ClusterApi:
     async def _count(self, kind: Kind) -> int:
         call = self._probe_transport.request("GET", kind.path(), {"limit": "1"})
         body = self._read(await self._bounded(call, self.settings.probe_timeout_seconds))
-        page = self.decoded(kubernetes.RAW_PAGE, body)
-        if page.metadata.continue_ and page.metadata.remaining_item_count is None:
+        total = self.decoded(kubernetes.RAW_PAGE, body).total()
+        if total is None:
             raise ClusterUnreachable(self.name, "garbage", f"a page of {kind.plural} without remainingItemCount")
-        return len(page.items or ()) + (page.metadata.remaining_item_count or 0)
+        return total
 
     async def _ask(
         self,
@@ -326,15 +319,17 @@ class ClusterApi:
             raise _Expired(self.name, "server", kubernetes.read_status(response.body).message)
         if response.status == FORBIDDEN:
             raise ClusterUnreachable(self.name, "forbidden", kubernetes.read_status(response.body).message)
-        if response.status not in GOOD:
+        if not 200 <= response.status < 300:
             raise ClusterUnreachable(self.name, "garbage", str(TransportStatus(response.status, response.body)))
         return response.body
 
     def _written(self, response: Response) -> Manifest:
         self._reached(response)
-        if response.status in GOOD:
+        if 200 <= response.status < 300:
             return self.decoded(kubernetes.MANIFEST, response.body)
         status = kubernetes.read_status(response.body)
+        if status.kind != "Status":
+            raise ClusterUnreachable(self.name, "garbage", str(TransportStatus(response.status, response.body)))
         if response.status == CONFLICT:
             raise Conflict(status.reason, status.message)
         raise Refused(response.status, status.reason, status.message)
@@ -345,16 +340,15 @@ class ClusterApi:
         if response.status == TOO_MANY or response.status >= SERVER_ERRORS:
             raise ClusterUnreachable(self.name, "server", str(TransportStatus(response.status, response.body)))
 
-    def _said_absent(self, response: Response) -> None:
+    def _absent(self, response: Response) -> bool:
         """Absent is only what a Kubernetes API calls so: a proxy's 404 must never pass for a deleted object."""
-        if kubernetes.read_status(response.body).kind != "Status":
-            raise ClusterUnreachable(self.name, "garbage", str(TransportStatus(response.status, response.body)))
+        return response.status == NOT_FOUND and kubernetes.read_status(response.body).kind == "Status"
 
     def decoded(self, decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
         try:
             return decoder.decode(body)
-        except kubernetes.UNREADABLE as error:
-            raise ClusterUnreachable(self.name, "garbage", f"{error} in {bytes(body)[:200]!r}") from error
+        except kubernetes.UNREADABLE as error:  # What it says quotes nothing: there may be a secret in the body.
+            raise ClusterUnreachable(self.name, "garbage", str(error)) from error
 
 
 class _Reflector:
@@ -365,35 +359,37 @@ class _Reflector:
         self._kind = kind
         self._params = params
         self._version = ""  # Where to watch from; without one, list.
-        self._setbacks = 0  # Since something was last heard on a watch.
+        self._setbacks = 0  # In a row.
+        self._watching_since: float | None = None
         self._heard = False  # On the watch that is open, or was last.
         self._failing = False
 
     async def changes(self) -> AsyncGenerator[tuple[Change, ...], None]:
-        loop = asyncio.get_running_loop()
         while True:
-            began = loop.time()
+            self._watching_since = None
             try:
                 if not self._version:
                     yield (await self._listed(),)
                 async with aclosing(self._watched()) as batches:
                     async for batch in batches:
                         yield batch
-                # A watch that ends at once and brought nothing is tried again slowly; any other at once.
-                lasted = loop.time() - began >= SHORT_WATCH_SECONDS
-                self._setbacks = 0 if self._heard or lasted else self._setbacks + 1
+                self._setbacks = 0 if self._heard else self._setbacks_now()
             except _Expired:
                 self._version = ""
-                self._setbacks += 1
+                self._setbacks = self._setbacks_now()
             except ClusterUnreachable as error:
-                self._setbacks += 1
-                if error.reason == "garbage":
-                    self._version = ""
+                self._version = "" if error.reason == "garbage" else self._version
+                self._setbacks = self._setbacks_now()
                 if not self._failing:
                     self._failing = True
                     yield (Failed(error),)
-            if self._setbacks:
-                await asyncio.sleep(self._api.settings.pause_seconds(self._setbacks, self._api.random))
+            await asyncio.sleep(self._api.settings.pause_seconds(self._setbacks, self._api.random))
+
+    def _setbacks_now(self) -> int:
+        """A watch that lived for a while is a fresh start; one that ends at once must not be opened in a tight loop."""
+        since = self._watching_since
+        fresh = since is not None and asyncio.get_running_loop().time() - since >= SHORT_WATCH_SECONDS
+        return 1 if fresh else self._setbacks + 1
 
     async def _listed(self) -> Listed:
         objects, version = await self._api.pages(self._kind, self._params, kubernetes.page_decoder(self._kind))
@@ -406,6 +402,7 @@ class _Reflector:
     async def _watched(self) -> AsyncGenerator[tuple[Change, ...], None]:
         lines = kubernetes.Lines(self._api.settings.max_line_bytes)
         self._heard = False
+        self._watching_since = asyncio.get_running_loop().time()
         async with aclosing(self._api.chunks(self._kind, self._params, self._version)) as chunks:
             async for chunk in chunks:
                 batch: list[Change] = [] if chunk else [Alive()]
@@ -414,11 +411,10 @@ class _Reflector:
                     for line in lines.feed(chunk):
                         batch.append(self._change(line))
                         self._heard = True
-                        self._setbacks = 0
-                except kubernetes.LineTooLong as error:
-                    trouble = ClusterUnreachable(self._api.name, "garbage", str(error))
                 except ClusterUnreachable as error:
                     trouble = error
+                except kubernetes.LineTooLong as error:
+                    trouble = ClusterUnreachable(self._api.name, "garbage", str(error))
                 if batch:  # What came before the trouble in the same chunk is true all the same.
                     self._failing = False
                     yield tuple(batch)

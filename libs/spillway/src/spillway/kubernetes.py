@@ -15,6 +15,8 @@ from msgspec import DecodeError, Raw, Struct, field, json
 
 Quantity = str | int | float
 Manifest = dict[str, Any]
+Manifests = list[Manifest]
+JSON: Final = "application/json"
 
 
 class OwnerReference(Struct, frozen=True, gc=False, rename="camel"):
@@ -211,8 +213,8 @@ class Kind:
 
     def accept(self, suffix: str = "") -> str:
         if not self.metadata_only:
-            return "application/json"
-        return f"application/json;as=PartialObjectMetadata{suffix};g=meta.k8s.io;v=v1"
+            return JSON
+        return f"{JSON};as=PartialObjectMetadata{suffix};g=meta.k8s.io;v=v1"
 
     def place(self, manifest: Manifest) -> tuple[str, str]:
         """Namespace and name; ValueError when there is a namespace and must not be, or the other way round."""
@@ -261,6 +263,11 @@ class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
 class Page(Struct, Generic[T], frozen=True, gc=False):
     metadata: ListMeta
     items: tuple[T, ...] | None  # Required: what has no items is not a list. Go writes an empty one as null.
+
+    def total(self) -> int | None:
+        """Objects on this page and after it; None when there are more, and the server does not say how many."""
+        after = self.metadata.remaining_item_count
+        return None if after is None and self.metadata.continue_ else len(self.items or ()) + (after or 0)
 
 
 class WatchEvent(Struct, frozen=True, gc=False):
