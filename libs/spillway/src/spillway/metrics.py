@@ -1,0 +1,162 @@
+"""Every metric of the platform, in one place, with its meaning. Labels are bounded: clusters, verbs, codes, topics.
+
+In hot paths observe through a pre-bound child (0.7 µs): CAPACITY_ROWS_CHANGED.inc(); .labels(…) costs 2 µs more.
+Seconds are seconds, sizes are bytes or counts as named; prometheus_client adds `_total` to counters.
+"""
+
+from typing import Final
+
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, generate_latest
+
+_FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_SLOW = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+
+
+def exposition() -> bytes:
+    """All metrics in Prometheus' text form."""
+    return generate_latest(REGISTRY)
+
+
+# ── Every process ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+READY: Final = Gauge("spillway_ready", "1 when this part of the process is ready, else 0", ["part"])
+TURNS_TAKEN: Final = Counter(
+    "spillway_turns_taken", "Turns (a cluster, or the active planner) that this instance took", ["service"]
+)
+TURNS_LOST: Final = Counter("spillway_turns_lost", "Turns that went to another instance or were given up", ["service"])
+TURNS_HELD: Final = Gauge("spillway_turns_held", "Turns that this instance holds now", ["service"])
+
+# ── The bus ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+BUS_CONNECTED: Final = Gauge("spillway_bus_connected", "1 while the log answers, 0 while it does not")
+EVENTS_PUBLISHED: Final = Counter("spillway_events_published", "Records acknowledged by the log", ["topic"])
+EVENTS_APPLIED: Final = Counter("spillway_events_applied", "Records read and applied to a core", ["topic"])
+EVENTS_DROPPED: Final = Counter(
+    "spillway_events_dropped", "Records read that were older than what was known already", ["topic"]
+)
+EVENTS_LATENESS_SECONDS: Final = Histogram(
+    "spillway_events_lateness_seconds", "From a record's ce_time to its being applied", buckets=_FAST
+)
+FEED_BEHIND: Final = Gauge("spillway_feed_behind", "Records between where a feed stands and the end", ["topic"])
+DEAD_LETTERS: Final = Counter(
+    "spillway_dead_letters", "Records that could not be read, by the topic they were on", ["topic"]
+)
+PUBLISH_SECONDS: Final = Histogram(
+    "spillway_publish_seconds", "From publish to the log's acknowledgement", buckets=_FAST
+)
+
+# ── snapshot ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+CAPACITY_RECORDS: Final = Counter("spillway_capacity_records", "Capacity records published", ["kind"])
+CAPACITY_RECORDS_REPORTED: Final = CAPACITY_RECORDS.labels("reported")
+CAPACITY_RECORDS_CHANGED: Final = CAPACITY_RECORDS.labels("changed")
+CAPACITY_RECORDS_HEARTBEAT: Final = CAPACITY_RECORDS.labels("heartbeat")
+CAPACITY_ROWS: Final = Counter("spillway_capacity_rows", "Node rows in the capacity records published", ["kind"])
+CAPACITY_ROWS_REPORTED: Final = CAPACITY_ROWS.labels("reported")
+CAPACITY_ROWS_CHANGED: Final = CAPACITY_ROWS.labels("changed")
+CAPACITY_BYTES: Final = Histogram(
+    "spillway_capacity_bytes", "Size of a capacity record's columns", buckets=[4.0**power for power in range(4, 12)]
+)
+LIST_SECONDS: Final = Histogram(
+    "spillway_list_seconds", "One whole list of a member's resource", ["resource"], buckets=_SLOW
+)
+WATCH_RESTARTS: Final = Counter(
+    "spillway_watch_restarts", "Watches of members that had to be started again, by why", ["resource", "reason"]
+)
+PROBE_AGE_SECONDS: Final = Gauge(
+    "spillway_probe_age_seconds", "Age of the last answer that proves a cluster's watches current", ["cluster"]
+)
+CLUSTER_UNREACHABLE: Final = Counter("spillway_cluster_unreachable", "Failed calls to members, by why", ["reason"])
+NODES: Final = Gauge("spillway_nodes", "Nodes followed in a cluster", ["cluster"])
+PODS_UNSCHEDULABLE: Final = Gauge(
+    "spillway_pods_unschedulable", "Pods that a member's scheduler cannot place", ["cluster"]
+)
+
+# ── planner ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+DECISIONS: Final = Counter(
+    "spillway_decisions", "Placements decided, by cause (apply, scale, take-back, capacity …)", ["cause"]
+)
+DECISION_SECONDS: Final = Histogram(
+    "spillway_decision_seconds", "Time of the core for one decision", buckets=(0.0001, 0.00025, *_FAST)
+)
+TRANSACTION_SECONDS: Final = Histogram(
+    "spillway_transaction_seconds", "One fenced transaction, from begin to commit", buckets=_FAST
+)
+TRANSACTION_EVENTS: Final = Histogram("spillway_transaction_events", "Records in one transaction", buckets=_COUNTS)
+TRANSACTION_REQUESTS: Final = Histogram(
+    "spillway_transaction_requests", "Requests whose effects one transaction wrote", buckets=_COUNTS
+)
+TRANSACTIONS_UNKNOWN: Final = Counter(
+    "spillway_transactions_unknown", "Transactions whose outcome is not known; each one ends the turn"
+)
+WORKLOADS: Final = Gauge("spillway_workloads", "Workloads known to the planner")
+CLUSTERS: Final = Gauge("spillway_clusters", "Clusters known to the planner, by state", ["state"])
+RESERVATIONS: Final = Gauge(
+    "spillway_reservations", "Replicas decided for a cluster that it does not count yet", ["cluster"]
+)
+REPLICAS_UNPLACED: Final = Gauge("spillway_replicas_unplaced", "Replicas, of all workloads, that wait for room")
+TAKE_BACKS: Final = Counter(
+    "spillway_take_backs", "Replicas taken back because they could not be scheduled", ["cluster"]
+)
+CAPACITY_AGE_SECONDS: Final = Gauge(
+    "spillway_capacity_age_seconds", "Age of the capacity that the planner decides on", ["cluster"]
+)
+PLANNER_ACTIVE: Final = Gauge("spillway_planner_active", "1 while this instance is the active planner")
+
+# ── gRPC ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+VERBS: Final = (
+    "apply",
+    "scale",
+    "delete",
+    "get",
+    "list",
+    "watch",
+    "plan",
+    "capacity",
+    "join_cluster",
+    "list_clusters",
+)
+REQUESTS: Final = Counter("spillway_requests", "gRPC calls answered, by verb and status", ["verb", "code"])
+REQUESTS_OK: Final = {verb: REQUESTS.labels(verb, "OK") for verb in VERBS}
+REQUEST_SECONDS: Final = Histogram(
+    "spillway_request_seconds",
+    "From a request's arrival to its answer (a watch: its whole life)",
+    ["verb"],
+    buckets=_FAST,
+)
+REQUEST_SECONDS_BY_VERB: Final = {verb: REQUEST_SECONDS.labels(verb) for verb in VERBS}
+REQUESTS_RUNNING: Final = Gauge("spillway_requests_running", "gRPC calls being answered now, watches included")
+REQUESTS_DENIED: Final = Counter(
+    "spillway_requests_denied",
+    "Calls not let in: unauthenticated, verb, namespace, rate, size, concurrency",
+    ["reason"],
+)
+
+# ── propagator ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+OPERATIONS: Final = Counter(
+    "spillway_operations",
+    "What was done to members: verb (create, apply, delete, read), outcome (done, refused, conflict, unreachable …)",
+    ["verb", "outcome"],
+)
+OPERATION_SECONDS: Final = Histogram("spillway_operation_seconds", "One operation on a member", ["verb"], buckets=_FAST)
+OBJECTS_WAITING: Final = Gauge(
+    "spillway_objects_waiting", "Objects whose placement is not yet carried out", ["cluster"]
+)
+OBJECTS_HELD: Final = Gauge(
+    "spillway_objects_held", "Objects left alone: not ours, contested, dependency missing, refused", ["state"]
+)
+PLACEMENT_SECONDS: Final = Histogram(
+    "spillway_placement_seconds", "From PlacementDecided to the member's object being so", buckets=_SLOW
+)
+
+# ── The store ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+STORE_SECONDS: Final = Histogram(
+    "spillway_store_seconds", "One call to the store of projections", ["call"], buckets=_FAST
+)
+STORE_FAILURES: Final = Counter("spillway_store_failures", "Calls to the store that failed or came too late", ["call"])
+STORE_REBUILDS: Final = Counter("spillway_store_rebuilds", "Times that everything was projected again (marker gone)")

@@ -1,0 +1,249 @@
+"""A service as a process: settings, logs, signals, health, and exit codes that say whose fault it was."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import structlog
+from aiohttp import web
+from msgspec import Meta
+
+from spillway import metrics, tracing
+from spillway.bus import NoLog, OtherFleet, TooManyDeadLetters
+from spillway.settings import OperatorError, SettingsError, from_environment, help_text, setting
+
+__all__ = ["OperatorError", "Process", "ProcessSettings", "SettingsError", "help_asked", "process_settings", "run"]
+
+EXIT_DONE, EXIT_FAILED, EXIT_OPERATOR = 0, 1, 2
+
+PREFIX = "SPILLWAY_"
+
+_OPERATOR_ERRORS: tuple[type[Exception], ...] = (OperatorError, NoLog, OtherFleet, TooManyDeadLetters)
+_CANCEL_SECONDS = 5.0
+"""How long a main that was cancelled may still take before the process ends under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    instance: str = setting("", "name of this instance in turns, logs and metrics; empty: host, process and chance")
+    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "least severe log lines that are written")
+    health_host: str = setting("127.0.0.1", "address of /healthz, /readyz and /metrics")
+    health_port: Annotated[int, Meta(ge=0, le=65535)] = setting(0, "port of /healthz, /readyz and /metrics; 0 is off")
+    stop_seconds: Annotated[float, Meta(ge=0)] = setting(10.0, "seconds that a stop may take before work is cancelled")
+    otlp_endpoint: str = setting("", "OpenTelemetry collector (gRPC, host:port) that gets traces; empty is off")
+    trace_ratio: Annotated[float, Meta(ge=0, le=1)] = setting(0.01, "share of requests that are traced, 0 to 1")
+
+
+class Process:
+    """What a service's main is given: when to stop, where to log, where to say that a part of it is ready.
+
+    set_ready(part, False) before the first await of main, so that /readyz is never too early.
+    """
+
+    def __init__(self, service: str, settings: ProcessSettings) -> None:
+        self.service = service
+        self.settings = settings
+        self.instance = settings.instance or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
+        self.stopping = asyncio.Event()
+        self.log: structlog.typing.FilteringBoundLogger = structlog.get_logger(service=service, instance=self.instance)
+        self._unready: dict[str, str | None] = {}
+
+    def set_ready(self, part: str, ready: bool, reason: str = "") -> None:
+        """Whether a named part is ready; /readyz answers 200 only while all of them are. reason: for people."""
+        before = self._unready.get(part, "")
+        self._unready[part] = None if ready else reason or "not ready"
+        if (before is None) != ready or before == "":
+            metrics.READY.labels(part).set(ready)
+            self.log.info("part ready" if ready else "part not ready", part=part, reason=reason)
+
+    def not_ready(self) -> dict[str, str]:
+        """Why /readyz says no: reason by part; empty when all parts are ready."""
+        reasons = {part: reason for part, reason in self._unready.items() if reason is not None}
+        if self.stopping.is_set():
+            reasons["process"] = "stopping"
+        return reasons
+
+
+def process_settings(environ: dict[str, str] | os._Environ[str] | None = None) -> ProcessSettings:
+    """SPILLWAY_LOG_LEVEL and so on. Other settings share the prefix, so only slips of these names are refused."""
+    return from_environment(ProcessSettings, os.environ if environ is None else environ, PREFIX, shared=True)
+
+
+def help_asked(summary: str, *sections: tuple[type, str], argv: list[str] | None = None) -> bool:
+    """Prints every variable of the process and of the given (dataclass, prefix) when --help or -h was given."""
+    if not {"--help", "-h"} & set(sys.argv[1:] if argv is None else argv):
+        return False
+    print(help_text(summary, *sections, (ProcessSettings, PREFIX)))
+    return True
+
+
+def run(
+    service: str,
+    main: Callable[[Process], Awaitable[None]],
+    settings: ProcessSettings | None = None,
+    operator_errors: tuple[type[Exception], ...] = (),
+) -> int:
+    """Runs main to its end and gives the exit code: 0 clean, 2 the operator must change something, else 1.
+
+    settings None: read from the environment. main may read its own settings: a SettingsError ends in one clear line.
+    operator_errors: further exceptions that end in one clear line and exit code 2.
+    """
+    known = (*_OPERATOR_ERRORS, *operator_errors)
+    try:
+        chosen = settings or process_settings()
+    except SettingsError as error:
+        _configure_logs("info")
+        structlog.get_logger(service=service).critical("cannot start", error=str(error))
+        return EXIT_OPERATOR
+    _configure_logs(chosen.log_level)
+    return asyncio.run(_run(service, main, chosen, known))
+
+
+async def _run(
+    service: str,
+    main: Callable[[Process], Awaitable[None]],
+    settings: ProcessSettings,
+    operator_errors: tuple[type[Exception], ...],
+) -> int:
+    process = Process(service, settings)
+    tracing.configure(service, settings)
+    try:
+        async with _signals(process), _health(process):
+            process.log.info("started", pid=os.getpid())
+            clean = await _until_stopped(process, main)
+        process.log.info("stopped", clean=clean)
+        return EXIT_DONE if clean else EXIT_FAILED
+    except Exception as error:
+        causes = list(_leaves(error))
+        if all(isinstance(cause, operator_errors) for cause in causes):
+            for cause in causes:
+                process.log.critical("cannot run", error=str(cause), kind=type(cause).__name__)
+            return EXIT_OPERATOR
+        process.log.critical("failed", error=str(causes[0]), kind=type(causes[0]).__name__, exc_info=error)
+        return EXIT_FAILED
+    finally:
+        await asyncio.to_thread(tracing.shutdown)
+
+
+async def _until_stopped(process: Process, main: Callable[[Process], Awaitable[None]]) -> bool:
+    """Whether main returned by itself, in time."""
+    work = asyncio.ensure_future(main(process))
+    stop = asyncio.create_task(process.stopping.wait())
+    try:
+        await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            await asyncio.wait({work}, timeout=process.settings.stop_seconds)
+    finally:
+        stop.cancel()
+    if work.done():
+        work.result()
+        return True
+    process.log.warning("still busy: cancelled", stop_seconds=process.settings.stop_seconds)
+    work.cancel()
+    await asyncio.wait({work}, timeout=_CANCEL_SECONDS)
+    if not work.done():
+        process.log.critical("does not end after being cancelled: killed", seconds=_CANCEL_SECONDS)
+        sys.stdout.flush()
+        os._exit(EXIT_FAILED)
+    if not work.cancelled():
+        work.result()
+    return False
+
+
+@contextlib.asynccontextmanager
+async def _signals(process: Process) -> Any:
+    """SIGTERM and SIGINT ask the process to stop."""
+    loop = asyncio.get_running_loop()
+
+    def stop(name: str) -> None:
+        process.log.info("asked to stop", signal=name)
+        process.stopping.set()
+
+    names = (signal.SIGTERM, signal.SIGINT)
+    for number in names:
+        loop.add_signal_handler(number, stop, number.name)
+    try:
+        yield
+    finally:
+        for number in names:
+            loop.remove_signal_handler(number)
+
+
+@contextlib.asynccontextmanager
+async def _health(process: Process) -> Any:
+    """Serves /healthz, /readyz and /metrics while it is open."""
+    if not process.settings.health_port:
+        yield
+        return
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        reasons = process.not_ready()
+        body = {"ready": not reasons, "reasons": reasons}
+        return web.json_response(body, status=503 if reasons else 200)
+
+    async def exposition(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", exposition)])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    host, port = process.settings.health_host, process.settings.health_port
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise SettingsError(f"SPILLWAY_HEALTH_HOST/PORT: cannot listen on {host}:{port}: {error}") from error
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions in an exception, which a TaskGroup may have put in groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _configure_logs(level: str) -> None:
+    """JSON lines on stdout, or a readable form on a terminal; the libraries' own logs in the same form."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    human = sys.stdout.isatty()
+    last: list[structlog.typing.Processor] = (
+        [structlog.dev.ConsoleRenderer()]
+        if human
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+    )
+    structlog.configure(
+        processors=[*shared, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stdout),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)

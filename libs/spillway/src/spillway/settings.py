@@ -1,0 +1,166 @@
+"""Settings from environment variables: a frozen dataclass in, one clear sentence out when a variable is wrong."""
+
+import dataclasses
+import difflib
+import re
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+_REQUIRED = dataclasses.MISSING
+_TYPO_RATIO = 0.8
+"""How alike (difflib) a name must be to a known one to be called a slip of the same name."""
+
+
+class OperatorError(Exception):
+    """The process cannot run as it was set up; the text tells the operator what to change. Exit code 2."""
+
+
+class SettingsError(OperatorError):
+    """A variable that is wrong, unknown or missing."""
+
+
+def setting(default: T, doc: str, *, secret: bool = False) -> T:
+    """A field with a default and its meaning, unit included. The value of a secret is never shown.
+
+    A required field is `field(metadata={"doc": "…"})`.
+    """
+    return dataclasses.field(default=default, metadata={"doc": doc, "secret": secret})
+
+
+def from_environment(kind: type[T], environ: Mapping[str, str], prefix: str, *, shared: bool = False) -> T:
+    """The settings of a frozen dataclass: field log_level is the variable <prefix>LOG_LEVEL; tuples have commas.
+
+    A variable with this prefix that names no field is refused. shared: others have variables under this prefix too
+    (SPILLWAY_ before SPILLWAY_KAFKA_…), so that only one that looks like a slip is refused.
+    """
+    fields = _fields(kind)
+    names = {prefix + field.name.upper(): field for field in fields}
+    for variable in environ:
+        if variable.startswith(prefix) and variable not in names:
+            _refuse_unknown(variable, environ[variable], list(names), prefix, shared)
+    hints = typing.get_type_hints(kind, include_extras=True)
+    values: dict[str, Any] = {}
+    for variable, field in names.items():
+        if variable in environ:
+            values[field.name] = _value(variable, environ[variable], hints[field.name], field)
+        elif _default(field) is _REQUIRED:
+            raise SettingsError(f"{variable}: not set: expected {_expected(hints[field.name], field)}")
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise SettingsError(f"{prefix}*: {error}") from error
+
+
+def describe(kind: type, prefix: str) -> str:
+    """One line per variable: its name, its default, its meaning."""
+    rows = [
+        (prefix + field.name.upper(), _shown_default(field), field.metadata.get("doc", "")) for field in _fields(kind)
+    ]
+    wide_name = max((len(name) for name, _, _ in rows), default=0)
+    wide_default = min(max((len(default) for _, default, _ in rows), default=0), 32)
+    return "\n".join(f"  {name:<{wide_name}}  {default:<{wide_default}}  {doc}".rstrip() for name, default, doc in rows)
+
+
+def help_text(summary: str, *sections: tuple[type, str]) -> str:
+    """What a service prints for --help: what it does, then every variable of each (dataclass, prefix)."""
+    tables = "\n".join(describe(kind, prefix) for kind, prefix in sections)
+    return f"{summary.strip()}\n\nSettings are environment variables:\n{tables}"
+
+
+def _fields(kind: type) -> tuple[dataclasses.Field[Any], ...]:
+    return tuple(field for field in dataclasses.fields(kind) if field.init)
+
+
+def _refuse_unknown(variable: str, value: str, known: list[str], prefix: str, shared: bool) -> None:
+    short = {name.removeprefix(prefix): name for name in known}
+    close = difflib.get_close_matches(variable.removeprefix(prefix), short, n=1, cutoff=_TYPO_RATIO if shared else 0.5)
+    if shared and not close:
+        return
+    hint = f"did you mean {short[close[0]]}?" if close else f"expected one of {', '.join(sorted(known))}"
+    raise SettingsError(f"{variable}: {_cut(value)}: no such setting: {hint}")
+
+
+def _value(variable: str, text: str, hint: Any, field: dataclasses.Field[Any]) -> Any:
+    shown = "(hidden)" if field.metadata.get("secret") else _cut(text)
+    try:
+        return msgspec.convert(_raw(text, hint), hint, strict=False, dec_hook=_decode_other)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise SettingsError(
+            f"{variable}: {shown}: expected {_expected(hint, field)}{_bound(str(error), field)}"
+        ) from error
+
+
+def _raw(text: str, hint: Any) -> object:
+    """The text in the form that msgspec converts from."""
+    bare = _bare(hint)
+    if typing.get_origin(bare) is tuple:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if typing.get_origin(bare) in (typing.Union, types.UnionType) and not text.strip():
+        return None
+    return text if bare is str else text.strip()
+
+
+def _decode_other(kind: type, value: object) -> object:
+    if kind is Path:
+        return Path(str(value))
+    raise NotImplementedError(f"settings of type {kind} cannot be read from text")
+
+
+def _bare(hint: Any) -> Any:
+    return hint.__origin__ if hasattr(hint, "__metadata__") else hint
+
+
+def _expected(hint: Any, field: dataclasses.Field[Any]) -> str:
+    doc = field.metadata.get("doc", "")
+    return f"{_type_name(hint)}{f' ({doc})' if doc else ''}"
+
+
+def _bound(error: str, field: dataclasses.Field[Any]) -> str:
+    """msgspec's words on a broken bound (`int` >= 0) or choice; its words on plain types say nothing new."""
+    found = re.search(r"[<>]=? -?[\d.]+|multiple of .*|matching regex .*|length .*", error)
+    return f", {found.group(0)}" if found else ""
+
+
+def _type_name(hint: Any) -> str:
+    bare = _bare(hint)
+    origin, arguments = typing.get_origin(bare), typing.get_args(bare)
+    if origin is tuple:
+        return f"a list of {_type_name(arguments[0])}, separated by commas"
+    if origin is typing.Literal:
+        return "one of " + ", ".join(str(argument) for argument in arguments)
+    if origin in (typing.Union, types.UnionType):
+        kinds = [_type_name(argument) for argument in arguments if argument is not type(None)]
+        return " or ".join(kinds) + " or nothing"
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
+    return words.get(bare, getattr(bare, "__name__", str(bare)))
+
+
+def _default(field: dataclasses.Field[Any]) -> object:
+    if field.default_factory is not _REQUIRED:
+        return field.default_factory()
+    return field.default
+
+
+def _shown_default(field: dataclasses.Field[Any]) -> str:
+    value = _default(field)
+    if value is _REQUIRED:
+        return "(required)"
+    if field.metadata.get("secret") and value:
+        return "(hidden)"
+    if isinstance(value, tuple):
+        return ",".join(str(part) for part in value) or "(none)"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "(none)" if value in (None, "") else str(value)
+
+
+def _cut(text: str) -> str:
+    shown = repr(text)
+    return shown if len(shown) <= 120 else shown[:120] + "…"

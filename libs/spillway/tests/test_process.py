@@ -1,0 +1,191 @@
+"""A process: exit codes, signals, readiness, and logs, each in a real child process."""
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+import textwrap
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from spillway import tracing
+from spillway.process import Process, ProcessSettings, help_asked, process_settings
+from spillway.settings import SettingsError
+
+PRELUDE = """
+import asyncio, sys
+from spillway.bus import NoLog
+from spillway.process import run, Process
+from spillway.settings import SettingsError
+async def main(process):
+"""
+
+
+@asynccontextmanager
+async def child(body: str, **environ: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    source = PRELUDE + textwrap.indent(textwrap.dedent(body).strip(), "    ") + "\nsys.exit(run('sample', main))\n"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        source,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={"PATH": "/usr/bin:/bin", **environ},
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def finish(process: asyncio.subprocess.Process) -> tuple[int, list[dict[str, object]], str]:
+    out, err = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode is not None
+    return process.returncode, [json.loads(line) for line in out.splitlines()], err.decode()
+
+
+@pytest.mark.parametrize(
+    ("body", "environ", "code", "words"),
+    [
+        pytest.param("return", {}, 0, "stopped", id="clean"),
+        pytest.param("raise NoLog('run the topics command')", {}, 2, "run the topics command", id="operator"),
+        pytest.param(
+            "async with asyncio.TaskGroup() as group:\n    async def f(): raise SettingsError('X_Y: wrong')\n"
+            "    group.create_task(f())",
+            {},
+            2,
+            "X_Y: wrong",
+            id="operator in a group",
+        ),
+        pytest.param("assert 1 == 2, 'our bug'", {}, 1, "our bug", id="bug"),
+        pytest.param("return", {"SPILLWAY_LOG_LEVEL": "loud"}, 2, "SPILLWAY_LOG_LEVEL: 'loud'", id="setting"),
+        pytest.param("return", {"SPILLWAY_STOP_SECOND": "1"}, 2, "did you mean SPILLWAY_STOP_SECONDS", id="slip"),
+        pytest.param("return", {"SPILLWAY_KAFKA_BOOTSTRAP": "b"}, 0, "stopped", id="another's variable"),
+    ],
+)
+async def test_exit_code_and_last_line(body: str, environ: dict[str, str], code: int, words: str) -> None:
+    async with child(body, **environ) as process:
+        actual, lines, err = await finish(process)
+    assert (actual, err) == (code, "")
+    assert words in json.dumps(lines[-1])
+    assert ("Traceback" in json.dumps(lines)) == (code == 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_lets_main_return(number: signal.Signals) -> None:
+    async with child("await process.stopping.wait()") as process:
+        assert process.stdout is not None
+        await process.stdout.readline()
+        process.send_signal(number)
+        code, lines, _ = await finish(process)
+    assert code == 0
+    assert lines[-1]["event"] == "stopped"
+
+
+async def test_a_main_that_does_not_return_is_cancelled_after_stop_seconds() -> None:
+    body = "try:\n    await asyncio.sleep(99)\nfinally:\n    process.log.info('let go')"
+    async with child(body, SPILLWAY_STOP_SECONDS="0.1") as process:
+        assert process.stdout is not None
+        await process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        code, lines, _ = await finish(process)
+    assert code == 1
+    assert [line["event"] for line in lines][-3:] == ["still busy: cancelled", "let go", "stopped"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def test_health_says_what_is_not_ready() -> None:
+    port = free_port()
+    body = """
+        process.set_ready("log", False, "reading")
+        process.set_ready("grpc", True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+        process.set_ready("log", True)
+        await process.stopping.wait()
+    """
+    async with child(body, SPILLWAY_HEALTH_PORT=str(port)) as process, aiohttp.ClientSession() as session:
+        assert process.stdout is not None
+        await process.stdout.readline()
+
+        async def get(path: str) -> tuple[int, str]:
+            async with session.get(f"http://127.0.0.1:{port}{path}") as response:
+                return response.status, await response.text()
+
+        for _ in range(100):  # stdin is closed, so the part is ready soon
+            status, text = await get("/readyz")
+            if status == 200:
+                break
+            assert json.loads(text) == {"ready": False, "reasons": {"log": "reading"}}
+            await asyncio.sleep(0.02)
+        assert (await get("/readyz"))[0] == 200
+        assert (await get("/healthz")) == (200, "ok\n")
+        status, text = await get("/metrics")
+        assert 'spillway_ready{part="log"} 1.0' in text
+        process.send_signal(signal.SIGTERM)
+        assert (await finish(process))[0] == 0
+
+
+async def test_a_taken_health_port_is_the_operators_to_change() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        async with child("return", SPILLWAY_HEALTH_PORT=str(taken.getsockname()[1])) as process:
+            code, lines, _ = await finish(process)
+    assert code == 2
+    assert "cannot listen" in str(lines[-1]["error"])
+
+
+async def test_library_logs_are_json_too() -> None:
+    async with child("import logging; logging.getLogger('aiokafka').warning('odd %s', 'thing')") as process:
+        _, lines, _ = await finish(process)
+    assert any(line["event"] == "odd thing" and line["logger"] == "aiokafka" for line in lines)
+
+
+async def test_readiness_follows_its_parts_and_the_stop() -> None:
+    process = Process("sample", ProcessSettings(instance="i"))
+    assert process.not_ready() == {}
+    process.set_ready("a", False)
+    assert process.not_ready() == {"a": "not ready"}
+    process.set_ready("a", True)
+    process.stopping.set()
+    assert process.not_ready() == {"process": "stopping"}
+
+
+def test_help_prints_the_variables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert help_asked("Does things.", argv=["--help"])
+    assert "SPILLWAY_STOP_SECONDS" in capsys.readouterr().out
+    assert not help_asked("Does things.", argv=[])
+
+
+def test_bounds_of_process_settings() -> None:
+    assert process_settings({"SPILLWAY_TRACE_RATIO": "0.5"}).trace_ratio == 0.5
+    with pytest.raises(SettingsError, match="SPILLWAY_TRACE_RATIO"):
+        process_settings({"SPILLWAY_TRACE_RATIO": "2"})
+
+
+def test_tracing_off_does_nothing_and_on_carries_the_context() -> None:
+    with tracing.span("nothing"):
+        assert tracing.inject() == []
+    tracing.configure("sample", ProcessSettings(otlp_endpoint="127.0.0.1:1", trace_ratio=1.0))
+    try:
+        with tracing.span("outer", replicas=3):
+            headers = tracing.inject()
+        assert [name for name, _ in headers] == ["traceparent"]
+        with tracing.span("inner", tracing.extract(headers)):
+            inner = tracing.inject()
+        assert inner[0][1].split(b"-")[1] == headers[0][1].split(b"-")[1]
+        assert tracing.extract([]) is None
+    finally:
+        tracing.shutdown()
+    assert not tracing.is_on()
