@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Literal, Protocol
@@ -17,7 +17,7 @@ from spillway.kubernetes import JSON, Kind, Manifest, Manifests, Page, T
 NODES, PODS, NAMESPACES = kubernetes.NODES, kubernetes.PODS, kubernetes.NAMESPACES
 DEPLOYMENTS, REPLICASETS, RESOURCE_QUOTAS = kubernetes.DEPLOYMENTS, kubernetes.REPLICASETS, kubernetes.RESOURCE_QUOTAS
 CONFIG_MAPS, SECRETS, SERVICES = kubernetes.CONFIG_MAPS, kubernetes.SECRETS, kubernetes.SERVICES
-UnreachableReason = Literal["unauthorized", "forbidden", "timeout", "connection", "garbage", "server"]
+UnreachableReason = Literal["unauthorized", "forbidden", "timeout", "connection", "garbage", "server", "closed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,31 +202,33 @@ class ClusterApi:
         response = await self._ask("GET", kind.path(namespace, name))
         if self._absent(response):
             return None
-        return self.decoded(kubernetes.MANIFEST, self._read(response))
+        return self.decoded(kubernetes.MANIFEST, self.read(response))
 
     async def list(
         self, kind: Kind, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> Manifests:
         params = kubernetes.selectors(label_selector, field_selector)
         for _ in range(self.settings.read_attempts):
-            try:
+            with suppress(_Expired):
                 return [*(await self.pages(kind, params, kubernetes.MANIFEST_PAGE, namespace))[0]]
-            except _Expired:
-                continue
         raise ClusterUnreachable(self.name, "server", f"the list of {kind.plural} expired before its end, repeatedly")
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
-        """Conflict (AlreadyExists) when there is one; Refused when the namespace is missing."""
+        """Conflict (AlreadyExists) when there is one. What a later apply leaves out stays: see kubernetes.ABSENT."""
         path = kind.path(kind.place(manifest)[0])
         params = {"fieldManager": self.settings.field_manager}
         return self._written(await self._ask("POST", path, params, msgspec.json.encode(manifest)))
 
-    async def apply(self, kind: Kind, manifest: Manifest, *, resource_version: str, force: bool) -> Manifest:
-        """Conflict when the object is not at that version, or, without force, a field belongs to another manager."""
+    async def apply(
+        self, kind: Kind, manifest: Manifest, *, resource_version: str, force: bool, uid: str = ""
+    ) -> Manifest:
+        """Conflict when the object is not at that version, or, without force, a field belongs to another manager.
+
+        An object that is absent is created, whatever the version, unless `uid` says which one is meant: then Conflict.
+        """
         path = kind.path(*kind.place(manifest))
         params = {"fieldManager": self.settings.field_manager, "force": "true" if force else "false"}
-        metadata = manifest["metadata"] | ({"resourceVersion": resource_version} if resource_version else {})
-        body = msgspec.json.encode(manifest | {"metadata": metadata})
+        body = msgspec.json.encode(kubernetes.at_version(manifest, uid, resource_version))
         return self._written(await self._ask("PATCH", path, params, body, "application/apply-patch+yaml"))
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str, resource_version: str) -> None:
@@ -248,7 +250,7 @@ class ClusterApi:
         objects: list[T] = []
         while True:
             response = await self._ask("GET", kind.path(namespace), query, accept=kind.accept("List"))
-            page = self.decoded(decoder, self._read(response))
+            page = self.decoded(decoder, self.read(response))
             objects.extend(page.items or ())
             if not page.metadata.continue_:
                 return tuple(objects), page.metadata.resource_version
@@ -271,15 +273,15 @@ class ClusterApi:
             detail = f"the watch of {path} said nothing for {settings.watch_idle_seconds} s"
             raise ClusterUnreachable(self.name, "timeout", detail) from error
         except TransportStatus as answer:
-            self._read(Response(answer.status, answer.body))
-            raise ClusterUnreachable(self.name, "garbage", f"a watch answered with {answer.status}") from answer
+            self.read(Response(answer.status, answer.body))
+            raise self._garbage(Response(answer.status, answer.body)) from answer
         finally:
             if isinstance(chunks, AsyncGenerator):
                 await chunks.aclose()
 
     async def _count(self, kind: Kind) -> int:
         call = self._probe_transport.request("GET", kind.path(), {"limit": "1"})
-        body = self._read(await self._bounded(call, self.settings.probe_timeout_seconds))
+        body = self.read(await self._bounded(call, self.settings.probe_timeout_seconds))
         total = self.decoded(kubernetes.RAW_PAGE, body).total()
         if total is None:
             raise ClusterUnreachable(self.name, "garbage", f"a page of {kind.plural} without remainingItemCount")
@@ -312,7 +314,10 @@ class ClusterApi:
         except TimeoutError as error:
             raise ClusterUnreachable(self.name, "timeout", f"no answer within {seconds} s") from error
 
-    def _read(self, response: Response) -> bytes:
+    def _garbage(self, response: Response) -> ClusterUnreachable:
+        return ClusterUnreachable(self.name, "garbage", str(TransportStatus(response.status, response.body)))
+
+    def read(self, response: Response) -> bytes:
         """The body of a good answer to a read."""
         self._reached(response)
         if response.status == GONE:
@@ -320,7 +325,7 @@ class ClusterApi:
         if response.status == FORBIDDEN:
             raise ClusterUnreachable(self.name, "forbidden", kubernetes.read_status(response.body).message)
         if not 200 <= response.status < 300:
-            raise ClusterUnreachable(self.name, "garbage", str(TransportStatus(response.status, response.body)))
+            raise self._garbage(response)
         return response.body
 
     def _written(self, response: Response) -> Manifest:
@@ -329,7 +334,7 @@ class ClusterApi:
             return self.decoded(kubernetes.MANIFEST, response.body)
         status = kubernetes.read_status(response.body)
         if status.kind != "Status":
-            raise ClusterUnreachable(self.name, "garbage", str(TransportStatus(response.status, response.body)))
+            raise self._garbage(response)
         if response.status == CONFLICT:
             raise Conflict(status.reason, status.message)
         raise Refused(response.status, status.reason, status.message)
@@ -431,10 +436,8 @@ class _Reflector:
             self._version = self._api.decoded(kubernetes.BOOKMARK, event.object).metadata.resource_version
             return Alive()
         if event.type == "ERROR":
-            status = self._api.decoded(kubernetes.STATUS, event.object)
-            if status.code == GONE:
-                raise _Expired(self._api.name, "server", status.message)
-            raise ClusterUnreachable(self._api.name, "server", f"{status.code} {status.reason}: {status.message}")
+            code = self._api.decoded(kubernetes.STATUS, event.object).code
+            self._api.read(Response(code, bytes(event.object)))
         raise ClusterUnreachable(self._api.name, "garbage", f"an event of type {event.type[:40]!r}")
 
 

@@ -244,6 +244,17 @@ def selectors(label_selector: str, field_selector: str) -> dict[str, str]:
     return {key: value for key, value in given.items() if value}
 
 
+ABSENT: Final = "1"
+"""A version that no object has, since etcd's first write is 2: an apply at it creates, or conflicts with what exists.
+Unlike after a POST, what a later apply leaves out is then removed."""
+
+
+def at_version(manifest: Manifest, uid: str, resource_version: str) -> Manifest:
+    """The server then compares both with what it has."""
+    known = {"uid": uid, "resourceVersion": resource_version}
+    return manifest | {"metadata": manifest["metadata"] | {key: value for key, value in known.items() if value}}
+
+
 def delete_options(uid: str, resource_version: str) -> Manifest:
     preconditions = {"uid": uid, "resourceVersion": resource_version}
     return {

@@ -1,0 +1,565 @@
+"""How a cluster is followed when its API misbehaves, how its answers are named, and how its credentials are read.
+
+In scope: the reflector, retries and errors over a scripted transport in virtual time. What a real API does is in
+tests/contract/test_cluster_api.py.
+"""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+
+from spillway.cluster_api import (
+    DEPLOYMENTS,
+    PODS,
+    Alive,
+    Change,
+    ClusterApi,
+    ClusterApiSettings,
+    ClusterUnreachable,
+    Conflict,
+    Failed,
+    Listed,
+    Refused,
+    Removed,
+    Response,
+    TransportStatus,
+    Upserted,
+)
+from spillway.credentials import BadCredentials, load_endpoint
+
+HANG = "hang"
+Answer = Response | Exception | str
+Step = bytes | Exception | float | str
+
+
+@dataclass
+class Scripted:
+    """Answers and streams in the order given; when they run out, everything hangs."""
+
+    answers: list[Answer] = field(default_factory=list)
+    streams: list[Sequence[Step]] = field(default_factory=list)
+    asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    bodies: list[bytes | None] = field(default_factory=list)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> Response:
+        self.asked.append((method, path, dict(params)))
+        self.bodies.append(body)
+        answer = self.answers.pop(0) if self.answers else HANG
+        if isinstance(answer, str):
+            await asyncio.Event().wait()
+            raise AssertionError
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def stream(
+        self, path: str, params: Mapping[str, str], accept: str = "application/json"
+    ) -> AsyncIterator[bytes]:
+        self.asked.append(("WATCH", path, dict(params)))
+        for step in self.streams.pop(0) if self.streams else [HANG]:
+            if isinstance(step, Exception):
+                raise step
+            if isinstance(step, str):
+                await asyncio.Event().wait()
+            elif isinstance(step, float):
+                await asyncio.sleep(step)
+            else:
+                assert isinstance(step, bytes)
+                yield step
+
+    async def close(self) -> None: ...
+
+    def watched_from(self) -> list[str]:
+        return [params["resourceVersion"] for method, _, params in self.asked if method == "WATCH"]
+
+    def lists(self) -> int:
+        return sum(method == "GET" and "continue" not in params for method, _, params in self.asked)
+
+
+def api_of(transport: Scripted, **settings: Any) -> ClusterApi:
+    return ClusterApi(transport, "blue", ClusterApiSettings(**settings), random=Random(1))
+
+
+def pod(name: str, version: int) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "n", "resourceVersion": str(version)}}
+
+
+def page(*pods: dict[str, Any], version: int = 10, more: str = "", after: int | None = None) -> Response:
+    metadata = {"resourceVersion": str(version), "continue": more, "remainingItemCount": after}
+    return Response(200, json.dumps({"metadata": metadata, "items": pods}).encode())
+
+
+def event(kind: str, thing: dict[str, Any]) -> bytes:
+    return json.dumps({"type": kind, "object": thing}).encode() + b"\n"
+
+
+def status(code: int, reason: str = "", message: str = "") -> Response:
+    body = {"kind": "Status", "code": code, "reason": reason, "message": message}
+    return Response(code, json.dumps(body).encode())
+
+
+def refused_stream(code: int) -> list[Step]:
+    return [TransportStatus(code, status(code).body)]
+
+
+ADDED = event("ADDED", pod("a", 11))
+BOOKMARK = event("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "15", "creationTimestamp": None}})
+GONE = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+
+
+async def told(api: ClusterApi, count: int) -> list[Change]:
+    """The next so many changes; the reflector is closed afterwards."""
+    changes: list[Change] = []
+    following = api.follow(PODS)
+    async for batch in following:
+        changes.extend(batch)
+        if len(changes) >= count:
+            break
+    await following.aclose()  # type: ignore[attr-defined]
+    return changes
+
+
+def said(changes: Sequence[Change]) -> list[str]:
+    """Each change in a word and what it is about, to compare whole stories."""
+    words = []
+    for change in changes:
+        match change:
+            case Listed(objects, version):
+                words.append(f"listed {','.join(one.metadata.name for one in objects)}@{version}")
+            case Upserted(thing):
+                words.append(f"upserted {thing.metadata.name}@{thing.metadata.resource_version}")
+            case Removed(thing):
+                words.append(f"removed {thing.metadata.name}@{thing.metadata.resource_version}")
+            case Alive():
+                words.append("alive")
+            case Failed(error):
+                words.append(f"failed {error.reason}")
+    return words
+
+
+@dataclass(frozen=True)
+class Story:
+    """What the API does, what a reader is told, and from which versions was watched."""
+
+    answers: list[Answer]
+    streams: list[Sequence[Step]]
+    told: list[str]
+    watched_from: list[str]
+    lists: int = 1
+
+
+STORIES = {
+    "pages make one list": Story(
+        [page(pod("a", 1), more="next", after=1), page(pod("b", 2))], [[]], ["listed a,b@10"], []
+    ),
+    "a list that expires between pages starts again": Story(
+        [page(pod("a", 1), more="next"), status(410, "Expired"), page(pod("a", 1), pod("b", 3), version=20)],
+        [],
+        ["listed a,b@20"],
+        [],
+        lists=2,
+    ),
+    "a burst is one batch": Story(
+        [page()],
+        [[ADDED + event("MODIFIED", pod("a", 12)) + event("DELETED", pod("a", 13))]],
+        ["listed @10", "upserted a@11", "upserted a@12", "removed a@13"],
+        ["10"],
+    ),
+    "events cut anywhere": Story(
+        [page()], [[ADDED[:7], ADDED[7:] + ADDED[:-1], b"\n"]], ["listed @10", "upserted a@11", "upserted a@11"], ["10"]
+    ),
+    "an open stream is a sign of life": Story([page()], [[b""]], ["listed @10", "alive"], ["10"]),
+    "a clean end resumes from the last event": Story(
+        [page()],
+        [[ADDED], [event("ADDED", pod("b", 12))]],
+        ["listed @10", "upserted a@11", "upserted b@12"],
+        ["10", "11"],
+    ),
+    "an event cut by the end of its stream is sent again": Story(
+        [page()], [[ADDED + b'{"type":"ADD'], [ADDED]], ["listed @10", "upserted a@11", "upserted a@11"], ["10", "11"]
+    ),
+    "a bookmark moves the place to resume from": Story(
+        [page()], [[BOOKMARK], [event("ADDED", pod("b", 16))]], ["listed @10", "alive", "upserted b@16"], ["10", "15"]
+    ),
+    "410 as a status lists again": Story(
+        [page(), page(pod("a", 30), version=30)],
+        [refused_stream(410), [b""]],
+        ["listed @10", "listed a@30", "alive"],
+        ["10", "30"],
+        lists=2,
+    ),
+    "410 in the stream lists again, after what came before it": Story(
+        [page(), page(version=30)], [[ADDED + GONE]], ["listed @10", "upserted a@11", "listed @30"], ["10"], lists=2
+    ),
+    "another error in the stream is a failure, and the version stands": Story(
+        [page()],
+        [[event("ERROR", {"kind": "Status", "code": 500, "message": "etcd"})], [ADDED]],
+        ["listed @10", "failed server", "upserted a@11"],
+        ["10", "10"],
+    ),
+    "401 in the stream": Story(
+        [page()],
+        [[event("ERROR", {"kind": "Status", "code": 401})], [ADDED]],
+        ["listed @10", "failed unauthorized", "upserted a@11"],
+        ["10", "10"],
+    ),
+    "an error in the stream without a code is garbage": Story(
+        [page(), page()], [[event("ERROR", {})]], ["listed @10", "failed garbage", "listed @10"], ["10"], lists=2
+    ),
+    "no JSON lists again": Story(
+        [page(), page(version=30)],
+        [[ADDED + b"<html>\n"]],
+        ["listed @10", "upserted a@11", "failed garbage", "listed @30"],
+        ["10"],
+        lists=2,
+    ),
+    "an object of another shape lists again": Story(
+        [page(), page(version=30)],
+        [[event("ADDED", {"metadata": "none"})]],
+        ["listed @10", "failed garbage", "listed @30"],
+        ["10"],
+        lists=2,
+    ),
+    "an event of no known type is garbage": Story(
+        [page(), page()], [[event("CHANGED", pod("a", 1))]], ["listed @10", "failed garbage", "listed @10"], ["10"], 2
+    ),
+    "a list that is no list is garbage": Story(
+        [Response(200, b'{"kind":"Status"}'), page()], [], ["failed garbage", "listed @10"], [], lists=2
+    ),
+    "a list without a version is garbage": Story(
+        [Response(200, b'{"metadata":{},"items":[]}'), page()], [], ["failed garbage", "listed @10"], [], lists=2
+    ),
+    "a login page instead of a list is garbage": Story(
+        [Response(302, b"<html>"), page()], [], ["failed garbage", "listed @10"], [], lists=2
+    ),
+    "a stall in the middle of a list is a time-out": Story(
+        [page(pod("a", 1), more="next"), HANG, page()], [], ["failed timeout", "listed @10"], [], lists=2
+    ),
+    "401 in the middle of a watch is said, and the version stands": Story(
+        [page()],
+        [[ADDED], refused_stream(401), [b""]],
+        ["listed @10", "upserted a@11", "failed unauthorized", "alive"],
+        ["10", "11", "11"],
+    ),
+    "403 is unreachable and not empty": Story(
+        [status(403), page()], [], ["failed forbidden", "listed @10"], [], lists=2
+    ),
+    "a broken connection resumes": Story(
+        [page()],
+        [[ADDED, ClusterUnreachable("blue", "connection", "reset")], [b""]],
+        ["listed @10", "upserted a@11", "failed connection", "alive"],
+        ["10", "11"],
+    ),
+    "a silent watch is a time-out": Story(
+        [page()], [[ADDED, HANG], [b""]], ["listed @10", "upserted a@11", "failed timeout", "alive"], ["10", "11"]
+    ),
+    "a failure is said once, and again after it was well": Story(
+        [page()],
+        [refused_stream(503), refused_stream(401), refused_stream(503), [b""], refused_stream(503), [b""]],
+        ["listed @10", "failed server", "alive", "failed server", "alive"],
+        ["10"] * 6,
+    ),
+    "an endless line is garbage": Story(
+        [page(), page()], [[b"x" * 150, b"x" * 150]], ["listed @10", "failed garbage", "listed @10"], ["10"], lists=2
+    ),
+}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+async def test_following(story: Story) -> None:
+    transport = Scripted(list(story.answers), list(story.streams))
+    assert said(await told(api_of(transport, max_line_bytes=200), len(story.told))) == story.told
+    assert transport.watched_from() == story.watched_from
+    assert transport.lists() == story.lists
+
+
+@pytest.mark.looptime
+async def test_pauses_grow_and_are_bounded() -> None:
+    """An API that is away for long is asked at least every longest pause, and no more often than that."""
+    transport = Scripted([ClusterUnreachable("blue", "connection", "refused")] * 100)
+    api = api_of(transport, first_pause_seconds=1.0, longest_pause_seconds=16.0)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(600):
+            await told(api, 2)
+    assert 600 / 16 <= len(transport.asked) <= 600 / 8 + 6
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("stream", [[], [ADDED + b"garbage\n"], [GONE], refused_stream(401)], ids=repr)
+async def test_a_watch_that_ends_at_once_for_ever_is_not_opened_in_a_tight_loop(stream: list[Step]) -> None:
+    transport = Scripted([page()] * 10_000, [stream] * 10_000)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(600):
+            await told(api_of(transport), 10**6)
+    assert len(transport.watched_from()) < 60
+
+
+@pytest.mark.looptime
+async def test_the_watch_asks_for_bookmarks_and_a_random_end() -> None:
+    transport = Scripted([page()], [[b""]])
+    await told(api_of(transport), 2)
+    params = transport.asked[-1][2]
+    assert params["allowWatchBookmarks"] == "true"
+    assert 240 <= int(params["timeoutSeconds"]) <= 480
+    assert transport.asked[0][2] == {"limit": "500"}
+
+
+@pytest.mark.looptime
+async def test_selectors_are_sent_with_the_list_and_the_watch() -> None:
+    transport = Scripted([page()], [[b""]])
+    following = api_of(transport).follow(PODS, label_selector="a=b", field_selector="spec.nodeName=x")
+    await anext(following)
+    await anext(following)
+    for _, _, params in transport.asked:
+        assert (params["labelSelector"], params["fieldSelector"]) == ("a=b", "spec.nodeName=x")
+
+
+@pytest.mark.looptime
+async def test_a_probe_counts_what_is_behind_the_first_page() -> None:
+    transport = Scripted([page(pod("a", 1), more="x", after=4), page()])
+    started = asyncio.get_running_loop().time()
+    probe = await api_of(transport).probe()
+    assert (probe.nodes, probe.pods, probe.started_at) == (5, 0, started)
+    assert [params for _, _, params in transport.asked] == [{"limit": "1"}] * 2
+
+
+PROBE_FAILURES: dict[str, tuple[Answer, str]] = {
+    "no count": (page(pod("a", 1), more="x"), "garbage"),
+    "no answer": (HANG, "timeout"),
+    "not let in": (status(401), "unauthorized"),
+    "not allowed": (status(403), "forbidden"),
+    "ill": (status(503), "server"),
+    "expired": (status(410), "server"),
+    "not there": (status(404), "garbage"),
+}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("answer", "reason"), PROBE_FAILURES.values(), ids=PROBE_FAILURES)
+async def test_a_probe_without_an_answer_is_unreachable(answer: Answer, reason: str) -> None:
+    with pytest.raises(ClusterUnreachable) as raised:
+        await api_of(Scripted([answer])).probe()
+    assert raised.value.reason == reason
+
+
+DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "n"}, "spec": {}}
+
+
+@pytest.mark.looptime
+async def test_a_read_is_tried_again_while_the_server_is_ill() -> None:
+    transport = Scripted([status(500), status(429), Response(200, b'{"kind":"Deployment"}')])
+    assert await api_of(transport).get(DEPLOYMENTS, "n", "d") == {"kind": "Deployment"}
+
+
+@pytest.mark.looptime
+async def test_a_read_is_given_up_after_its_attempts() -> None:
+    transport = Scripted([status(500)] * 9)
+    with pytest.raises(ClusterUnreachable, match="server"):
+        await api_of(transport, read_attempts=3).get(DEPLOYMENTS, "n", "d")
+    assert len(transport.asked) == 3
+
+
+@pytest.mark.looptime
+async def test_absent_is_none_but_only_when_kubernetes_says_so() -> None:
+    assert await api_of(Scripted([status(404, "NotFound")])).get(DEPLOYMENTS, "n", "d") is None
+    with pytest.raises(ClusterUnreachable, match="garbage"):
+        await api_of(Scripted([Response(404, b"<html>no such page")])).get(DEPLOYMENTS, "n", "d")
+    with pytest.raises(ClusterUnreachable, match="garbage"):
+        await api_of(Scripted([Response(404, b"{}")])).delete(DEPLOYMENTS, "n", "d", uid="u", resource_version="1")
+
+
+WRITE_ANSWERS: dict[str, tuple[Answer, type[Exception], str]] = {
+    "exists": (status(409, "AlreadyExists", "d exists"), Conflict, "AlreadyExists"),
+    "stale": (status(409, "Conflict", "modified"), Conflict, "Conflict"),
+    "invalid": (status(422, "Invalid", "replicas"), Refused, "422 Invalid: replicas"),
+    "quota": (status(403, "Forbidden", "exceeded quota"), Refused, "exceeded quota"),
+    "bad request": (status(400, "BadRequest", "no kind"), Refused, "400"),
+    "namespace missing": (status(404, "NotFound", "namespaces n"), Refused, "404"),
+    "not let in": (status(401), ClusterUnreachable, "unauthorized"),
+    "server error, outcome unknown, not tried again": (status(500), ClusterUnreachable, "server"),
+    "no answer, outcome unknown": (HANG, ClusterUnreachable, "timeout"),
+    "a proxy's page": (Response(403, b"<html>"), ClusterUnreachable, "garbage"),
+    "done, but in no JSON": (Response(201, b"ok"), ClusterUnreachable, "garbage"),
+}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("answer", "error", "words"), WRITE_ANSWERS.values(), ids=WRITE_ANSWERS)
+async def test_what_becomes_of_a_write_has_a_name(answer: Answer, error: type[Exception], words: str) -> None:
+    transport = Scripted([answer])
+    with pytest.raises(error, match=words):
+        await api_of(transport).create(DEPLOYMENTS, DEPLOYMENT)
+    assert len(transport.asked) == 1
+
+
+@pytest.mark.looptime
+async def test_an_apply_says_which_object_at_which_version_is_meant() -> None:
+    transport = Scripted([Response(200, b"{}")])
+    await api_of(transport).apply(DEPLOYMENTS, DEPLOYMENT, resource_version="7", force=True, uid="u")
+    assert transport.asked == [
+        ("PATCH", "/apis/apps/v1/namespaces/n/deployments/d", {"fieldManager": "spillway", "force": "true"})
+    ]
+    assert json.loads(transport.bodies[0] or b"")["metadata"] == {
+        "name": "d",
+        "namespace": "n",
+        "uid": "u",
+        "resourceVersion": "7",
+    }
+    assert DEPLOYMENT["metadata"] == {"name": "d", "namespace": "n"}
+
+
+@pytest.mark.looptime
+async def test_a_delete_carries_its_preconditions() -> None:
+    transport = Scripted([Response(200, b"{}")])
+    await api_of(transport).delete(DEPLOYMENTS, "n", "d", uid="u", resource_version="7")
+    assert json.loads(transport.bodies[0] or b"")["preconditions"] == {"uid": "u", "resourceVersion": "7"}
+
+
+@pytest.mark.looptime
+async def test_a_list_that_keeps_expiring_is_given_up() -> None:
+    transport = Scripted([page(pod("a", 1), more="x"), status(410)] * 9)
+    with pytest.raises(ClusterUnreachable, match="expired"):
+        await api_of(transport).list(PODS)
+
+
+PEM = b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+SECRET = "hunter2-hunter2"
+
+
+def kubeconfig(**changes: Any) -> dict[str, Any]:
+    """A good one, with parts replaced: cluster=, user=, and top-level keys; None takes a key away."""
+    cluster = {"server": "https://127.0.0.1:6443", "certificate-authority-data": base64.b64encode(PEM).decode()}
+    config: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": cluster | changes.pop("cluster", {})}],
+        "users": [{"name": "u", "user": changes.pop("user", {"token": SECRET})}],
+    }
+    return {key: value for key, value in (config | changes).items() if value is not None}
+
+
+def written(folder: Path, content: dict[str, Any] | str) -> Path:
+    text = content if isinstance(content, str) else yaml.safe_dump(content)
+    (folder / "own-1.kubeconfig").write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps], ids=["yaml", "json"])
+def test_an_endpoint_is_read_from_yaml_and_json(tmp_path: Path, dump: Any) -> None:
+    endpoint = load_endpoint(written(tmp_path, dump(kubeconfig())), "own-1")
+    assert (endpoint.server, endpoint.ca, endpoint.token) == ("https://127.0.0.1:6443", PEM, SECRET)
+    assert SECRET not in repr(endpoint)
+
+
+def test_relative_paths_start_at_the_kubeconfig(tmp_path: Path) -> None:
+    for name, content in {"ca.pem": PEM, "user.pem": PEM, "user.key": PEM, "token": b"renewed\n"}.items():
+        (tmp_path / name).write_bytes(content)
+    cluster = {"certificate-authority-data": None, "certificate-authority": "ca.pem"}
+    user = {"client-certificate": "user.pem", "client-key": "user.key", "tokenFile": "token"}
+    endpoint = load_endpoint(written(tmp_path, kubeconfig(cluster=cluster, user=user)), "own-1")
+    assert (endpoint.ca, endpoint.client_certificate, endpoint.client_key) == (PEM, PEM, PEM)
+    assert endpoint.token == "renewed"
+
+
+def test_a_context_needs_no_user(tmp_path: Path) -> None:
+    contexts = [{"name": "x", "context": {"cluster": "c"}}]
+    endpoint = load_endpoint(written(tmp_path, kubeconfig(contexts=contexts, users=None)), "own-1")
+    assert endpoint.token is None
+
+
+BAD_CREDENTIALS: dict[str, tuple[dict[str, Any] | str, str]] = {
+    "not YAML": ("{token: " + SECRET, "expected a kubeconfig in YAML or JSON"),
+    "a tab in YAML": ("a:\n\t" + SECRET, "expected a kubeconfig in YAML or JSON"),
+    "empty": ("", "the file: expected a mapping or list, not nothing"),
+    "a text": (SECRET, "the file: expected a mapping or list, not a text"),
+    "no current context": (kubeconfig(**{"current-context": None}), "current-context: expected a text, found nothing"),
+    "current context absent": (kubeconfig(**{"current-context": "y"}), "contexts: expected one entry named 'y'"),
+    "no contexts": (kubeconfig(contexts=None), "contexts: expected a list, found nothing"),
+    "no clusters": (kubeconfig(clusters=None), "clusters: expected a list, found nothing"),
+    "cluster missing": (kubeconfig(clusters=[]), "clusters: expected one entry named 'c', found 0 in 0"),
+    "user missing": (kubeconfig(users=[]), "users: expected one entry named 'u'"),
+    "user given twice": (kubeconfig(users=[{"name": "u", "user": {}}] * 2), "found 2 in 2"),
+    "no server": (
+        kubeconfig(cluster={"server": None}),
+        r"clusters\[c\].cluster.server: expected a text, found nothing",
+    ),
+    "server is no URL": (kubeconfig(cluster={"server": "10.0.0.1"}), "server: expected a URL with http or https"),
+    "server with a password": (kubeconfig(cluster={"server": f"https://a:{SECRET}@b"}), "neither user nor query"),
+    "CA is not base64": (kubeconfig(cluster={"certificate-authority-data": "%%%"}), "authority-data: expected base64"),
+    "CA is not PEM": (kubeconfig(cluster={"certificate-authority-data": "aGVsbG8="}), "authority-data: expected PEM"),
+    "CA is a number": (kubeconfig(cluster={"certificate-authority-data": 7}), "expected a text, found a number"),
+    "CA file missing": (
+        kubeconfig(cluster={"certificate-authority-data": None, "certificate-authority": "nope.pem"}),
+        "certificate-authority: expected the path of a readable file",
+    ),
+    "insecure is a text": (
+        kubeconfig(cluster={"insecure-skip-tls-verify": "yes"}),
+        "insecure-skip-tls-verify: expected true or false, found a text",
+    ),
+    "a proxy": (kubeconfig(cluster={"proxy-url": "http://x"}), "proxy-url: expected no proxy"),
+    "token is a number": (
+        kubeconfig(user={"token": 12345678}),
+        r"users\[u\].user.token: expected a text, found a number",
+    ),
+    "token with a newline": (kubeconfig(user={"token": SECRET + "\nX: y"}), "token: expected a token of one line"),
+    "certificate without a key": (
+        kubeconfig(user={"client-certificate-data": base64.b64encode(PEM).decode()}),
+        "client-key: expected a client certificate and its key together",
+    ),
+    "a password": (kubeconfig(user={"username": "a", "password": SECRET}), "username: expected a token"),
+    "an auth provider": (kubeconfig(user={"auth-provider": {"name": "gcp"}}), "auth-provider: expected a token"),
+    "an exec plugin": (kubeconfig(user={"exec": {"command": "x"}}), "exec: expected no exec plugin"),
+}
+
+
+@pytest.mark.parametrize(("content", "words"), BAD_CREDENTIALS.values(), ids=BAD_CREDENTIALS)
+def test_bad_credentials_are_named_and_never_printed(tmp_path: Path, content: dict[str, Any] | str, words: str) -> None:
+    with pytest.raises(BadCredentials, match=words) as raised:
+        load_endpoint(written(tmp_path, content), "own-1")
+    assert str(tmp_path / "own-1.kubeconfig") in str(raised.value)
+    assert SECRET not in str(raised.value)
+    assert raised.value.__cause__ is None or SECRET not in str(raised.value.__cause__)
+
+
+@pytest.mark.parametrize("name", ["../own-1", "Own", "a.b", "", "a/b", "a\n"])
+def test_a_credential_is_a_name_and_not_a_path(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadCredentials, match="expected lower-case letters"):
+        load_endpoint(tmp_path, name)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadCredentials, match=r"own-2\.kubeconfig: expected a readable file"):
+        load_endpoint(tmp_path, "own-2")
+
+
+def test_an_exec_plugin_runs_when_allowed(tmp_path: Path) -> None:
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}
+    (tmp_path / "answer").write_text(json.dumps(answer))
+    plugin = {"apiVersion": answer["apiVersion"], "command": "cat", "args": [str(tmp_path / "answer")]}
+    folder = written(tmp_path, kubeconfig(user={"exec": plugin}))
+    assert load_endpoint(folder, "own-1", allow_exec=True).token == "t"
+
+
+def test_an_exec_plugin_that_fails_gives_no_credentials(tmp_path: Path) -> None:
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}
+    with pytest.raises(BadCredentials, match="exec: expected a plugin that answers"):
+        load_endpoint(written(tmp_path, kubeconfig(user={"exec": plugin})), "own-1", allow_exec=True)
