@@ -1,0 +1,1 @@
+"""A simulated member cluster: the part of the Kubernetes API that Spillway uses, with a scheduler."""

@@ -1,0 +1,104 @@
+"""One simulated cluster as a process: flags in, a kubeconfig out, until SIGTERM."""
+
+import argparse
+import asyncio
+import os
+import re
+import secrets
+import signal
+import time
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from sim.cluster import SimCluster
+from sim.http import SimServer, is_loopback, kubeconfig
+from sim.settings import NodeGroupSpec, NodeSpec, Settings
+
+T = TypeVar("T")
+
+
+def main() -> None:
+    arguments = _parse_arguments()
+    asyncio.run(_serve(arguments))
+
+
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m sim", description=__doc__)
+    parser.add_argument("--name", required=True, type=_name, help="of the cluster and its kubeconfig: [a-z0-9-]+")
+    parser.add_argument("--port", required=True, type=int, help="0 takes a free one")
+    parser.add_argument("--host", default="127.0.0.1", type=_loopback, help="loopback only")
+    parser.add_argument("--nodes", type=Path, help="JSON file: a list of node specs")
+    parser.add_argument("--node-groups", type=Path, help="JSON file: a list of {template, max, lead_time_seconds}")
+    parser.add_argument("--credentials-folder", required=True, type=Path, help="gets <name>.kubeconfig")
+    parser.add_argument("--start-delay-ms", type=int, default=500, help="from binding to Ready")
+    parser.add_argument("--delete-delay-ms", type=int, default=200, help="from deletionTimestamp to gone")
+    parser.add_argument("--bind-rate", type=float, default=0.0, help="pods per second; 0 is unlimited")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--score", choices=("least-allocated", "random"), default="least-allocated")
+    return parser.parse_args()
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9-]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected [a-z0-9-]+")
+    return text
+
+
+def _loopback(text: str) -> str:
+    if not is_loopback(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a loopback address")
+    return text
+
+
+async def _serve(arguments: argparse.Namespace) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    nodes = _read(arguments.nodes, list[NodeSpec])
+    groups = _read(arguments.node_groups, list[NodeGroupSpec])
+    settings = Settings(
+        seed=arguments.seed,
+        start_unix_seconds=time.time(),
+        score=arguments.score,
+        binds_per_second=arguments.bind_rate,
+        start_delay_seconds=arguments.start_delay_ms / 1000,
+        delete_delay_seconds=arguments.delete_delay_ms / 1000,
+        node_groups=tuple(groups),
+    )
+    path: Path = arguments.credentials_folder / f"{arguments.name}.kubeconfig"
+    token = _known_token(path) or secrets.token_hex(16)
+    async with SimCluster(arguments.name, settings) as cluster:
+        cluster.add_nodes(nodes)
+        server = SimServer(cluster, token, arguments.host, arguments.port)
+        await server.start()
+        _write_private(path, msgspec.json.encode(kubeconfig(arguments.name, server.url, token)))
+        print(f"{arguments.name} serves {server.url}, kubeconfig {path}", flush=True)
+        await stop.wait()
+        await server.close()
+
+
+def _read(path: Path | None, kind: type[list[T]]) -> list[T]:
+    return msgspec.json.decode(path.read_bytes(), type=kind) if path else []
+
+
+def _known_token(path: Path) -> str:
+    """Of an earlier run, so that clients which read the kubeconfig once go on after a restart."""
+    try:
+        return str(msgspec.json.decode(path.read_bytes())["users"][0]["user"]["token"])
+    except (OSError, msgspec.DecodeError, LookupError, TypeError):
+        return ""
+
+
+def _write_private(path: Path, body: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".draft")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(body)
+    draft.replace(path)
+
+
+if __name__ == "__main__":
+    main()

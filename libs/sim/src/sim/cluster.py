@@ -1,0 +1,159 @@
+"""A simulated cluster at work: owns its state, lets the controllers act in the event loop's time, wakes watches."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import Any, Self
+
+from sim.core.kinds import Object
+from sim.core.load import load
+from sim.core.machine import Machine
+from sim.core.nodes import add_nodes, taint_object
+from sim.core.requests import Api
+from sim.core.verbs import DeleteOptions
+from sim.settings import Faults, LoadSpec, NodeSpec, Settings, Taint
+
+
+class SimCluster:
+    """`async with` it, or `start` and `close` it; everything runs in the one event loop."""
+
+    def __init__(self, name: str, settings: Settings | None = None, clock: Callable[[], float] | None = None) -> None:
+        self.name = name
+        self.settings = settings or Settings()
+        self._clock = clock or asyncio.get_running_loop().time
+        self.machine = Machine(self.settings, Random(f"{self.settings.seed}/{name}"), self._clock())
+        self.machine.on_write = self._on_write
+        self.api = Api(self.machine)
+        self.faults = Faults()
+        self.stream_epoch = 0
+        """Raised to end every running stream."""
+        self._work = asyncio.Event()
+        self._faults_changed = asyncio.Event()
+        self._wakers_by_plural: dict[str, set[asyncio.Event]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.is_closed = False
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"sim {self.name}")
+
+    async def close(self) -> None:
+        """Ends the streams; raises what went wrong in the controllers, if anything did."""
+        self.is_closed = True
+        self.wake_streams()
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                raise
+
+    def tick(self) -> None:
+        """Sets objects' time; called before every write from outside."""
+        if self._task and self._task.done() and not self._task.cancelled():
+            self._task.result()
+        self.machine.world.now = max(self._clock(), self.machine.world.now)
+
+    def objects(self, plural: str, namespace: str = "") -> list[Object]:
+        """Without apiVersion and kind; not to be changed."""
+        table = self.machine.world.store.tables[plural]
+        return [found for key, found in table.items() if not namespace or key[0] == namespace]
+
+    def get(self, plural: str, name: str, namespace: str = "") -> Object | None:
+        return self.machine.world.store.get(plural, (namespace, name))
+
+    def load(self, nodes: Sequence[NodeSpec], pods: LoadSpec | None = None) -> None:
+        """Nodes, and Deployments with their pods running already, without the controllers' work; for benches."""
+        self.tick()
+        load(self.machine, nodes, pods)
+
+    def add_nodes(self, specs: Iterable[NodeSpec]) -> list[str]:
+        self.tick()
+        return add_nodes(self.machine.world, specs)
+
+    def remove_node(self, name: str) -> None:
+        self.tick()
+        self.machine.garbage.delete("nodes", self._node(name), DeleteOptions().propagation)
+
+    def cordon(self, name: str, *, unschedulable: bool = True) -> None:
+        node = self._node(name)
+        self._put_node(node, {**(node.get("spec") or {}), "unschedulable": unschedulable})
+
+    def taint(self, name: str, taint: Taint) -> None:
+        node = self._node(name)
+        spec = node.get("spec") or {}
+        others = [one for one in spec.get("taints") or () if (one["key"], one["effect"]) != (taint.key, taint.effect)]
+        self._put_node(node, {**spec, "taints": [*others, taint_object(taint.key, taint.value, taint.effect)]})
+
+    def untaint(self, name: str, key: str) -> None:
+        node = self._node(name)
+        spec = node.get("spec") or {}
+        self._put_node(node, {**spec, "taints": [one for one in spec.get("taints") or () if one["key"] != key]})
+
+    def set_faults(self, faults: Faults) -> None:
+        self.faults = faults
+        self._faults_changed.set()
+        self._faults_changed = asyncio.Event()
+        self.wake_streams()
+
+    def drop_watches(self) -> None:
+        """Ends every running stream cleanly, once."""
+        self.stream_epoch += 1
+        self.wake_streams()
+
+    def expire_history(self) -> None:
+        """Everything before now is too old, once: running streams get an ERROR event of code 410."""
+        self.machine.world.store.expire_history()
+        self.api.lister.forget()
+        self.wake_streams()
+
+    async def faults_changed(self) -> None:
+        await self._faults_changed.wait()
+
+    def add_waker(self, plural: str, waker: asyncio.Event) -> None:
+        self._wakers_by_plural.setdefault(plural, set()).add(waker)
+
+    def remove_waker(self, plural: str, waker: asyncio.Event) -> None:
+        self._wakers_by_plural[plural].discard(waker)
+
+    def wake_streams(self) -> None:
+        for wakers in self._wakers_by_plural.values():
+            for waker in wakers:
+                waker.set()
+
+    def _node(self, name: str) -> Object:
+        return self.machine.world.store.tables["nodes"]["", name]
+
+    def _put_node(self, node: Object, spec: dict[str, Any]) -> None:
+        self.tick()
+        self.machine.world.store.put("nodes", {**node, "spec": spec})
+
+    def _on_write(self, plural: str) -> None:
+        self._work.set()
+        for waker in self._wakers_by_plural.get(plural, ()):
+            waker.set()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._work.clear()
+            now = self._clock()
+            due = self.machine.step(now)
+            if due is not None and due <= now:
+                await asyncio.sleep(0)
+                continue
+            handle = None if due is None else loop.call_later(due - now, self._work.set)
+            try:
+                await self._work.wait()
+            finally:
+                if handle:
+                    handle.cancel()

@@ -1,0 +1,155 @@
+"""Deletion: grace of pods, finalizers, cascades to what an object owns, and emptying of namespaces."""
+
+from functools import partial
+
+from sim.core.kinds import KIND_BY_PLURAL, Key, Object
+from sim.core.store import Change
+from sim.core.world import World
+
+_FOREGROUND = "foregroundDeletion"
+Owned = dict[tuple[str, Key], None]
+
+
+class Garbage:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._owned_by_uid: dict[str, Owned] = {}
+        self._ownerless: list[str] = []
+        """Uids of owners that are gone and whose objects go too."""
+        self._ending_namespaces: dict[str, None] = {}
+
+    def delete(
+        self, plural: str, found: Object, propagation: str = "Background", grace_seconds: int | None = None
+    ) -> None:
+        metadata = found["metadata"]
+        if plural == "pods":
+            self.delete_pod(found, grace_seconds)
+        elif plural == "namespaces":
+            self._end_namespace(found)
+        elif propagation == "Foreground" and self._owned_by_uid.get(metadata["uid"]):
+            self._end(plural, found, [*(metadata.get("finalizers") or ()), _FOREGROUND])
+            self._delete_owned(metadata["uid"], "Foreground")
+        else:
+            if propagation == "Orphan":
+                self._orphan(metadata["uid"])
+            if metadata.get("finalizers"):
+                self._end(plural, found, metadata["finalizers"])
+            else:
+                self._world.store.remove(plural, (metadata.get("namespace", ""), metadata["name"]))
+
+    def delete_pod(self, pod: Object, grace_seconds: int | None = None) -> None:
+        metadata = pod["metadata"]
+        asked = pod["spec"].get("terminationGracePeriodSeconds", 30)
+        grace = asked if grace_seconds is None else grace_seconds
+        bound = pod["spec"].get("nodeName")
+        terminal = pod["status"].get("phase") in ("Succeeded", "Failed")
+        if not metadata.get("finalizers") and (grace == 0 or not bound or terminal):
+            self._world.store.remove("pods", (metadata["namespace"], metadata["name"]))
+        elif "deletionTimestamp" not in metadata:
+            ending = {**metadata, "deletionTimestamp": self._world.stamp(), "deletionGracePeriodSeconds": grace}
+            self._world.store.put("pods", {**pod, "metadata": ending})
+
+    def finished(self, plural: str, found: Object) -> bool:
+        """Whether an update took the last finalizer of an object that only waited for it."""
+        metadata = found["metadata"]
+        return (
+            plural not in ("pods", "namespaces") and "deletionTimestamp" in metadata and not metadata.get("finalizers")
+        )
+
+    def on_change(self, change: Change) -> None:
+        if change.old is None:
+            for reference in change.new["metadata"].get("ownerReferences") or ():
+                self._owned_by_uid.setdefault(reference["uid"], {})[change.plural, change.key] = None
+        elif change.type == "DELETED":
+            self._on_removed(change)
+
+    def _on_removed(self, change: Change) -> None:
+        metadata = change.new["metadata"]
+        for reference in metadata.get("ownerReferences") or ():
+            owned = self._owned_by_uid.get(reference["uid"])
+            if owned is None:
+                continue
+            owned.pop((change.plural, change.key), None)
+            if not owned:
+                del self._owned_by_uid[reference["uid"]]
+                self._world.after(0, partial(self._last_owned_gone, change.key[0], reference))
+        if metadata["uid"] in self._owned_by_uid:
+            self._ownerless.append(metadata["uid"])
+        if change.key[0] in self._ending_namespaces:
+            self._world.after(0, partial(self._finish_namespace, change.key[0]))
+
+    def collect(self, limit: int) -> int:
+        """Deletes what dead owners left; about how many writes it took."""
+        writes = 0
+        while self._ownerless and writes < limit:
+            uid = self._ownerless[-1]
+            owned = self._owned_by_uid.get(uid, {})
+            if not owned:
+                self._ownerless.pop()
+                self._owned_by_uid.pop(uid, None)
+                continue
+            plural, key = next(iter(owned))
+            del owned[plural, key]
+            found = self._world.store.get(plural, key)
+            if found and "deletionTimestamp" not in found["metadata"]:
+                self.delete(plural, found)
+                writes += 1
+        return writes
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._ownerless)
+
+    def _end(self, plural: str, found: Object, finalizers: list[str]) -> None:
+        metadata = {**found["metadata"], "finalizers": finalizers, "deletionGracePeriodSeconds": 0}
+        metadata.setdefault("deletionTimestamp", self._world.stamp())
+        self._world.store.put(plural, {**found, "metadata": metadata})
+
+    def _delete_owned(self, uid: str, propagation: str) -> None:
+        for plural, key in list(self._owned_by_uid.get(uid, ())):
+            found = self._world.store.get(plural, key)
+            if found and "deletionTimestamp" not in found["metadata"]:
+                self.delete(plural, found, propagation)
+
+    def _orphan(self, uid: str) -> None:
+        for plural, key in list(self._owned_by_uid.pop(uid, ())):
+            found = self._world.store.get(plural, key)
+            if found:
+                left = [one for one in found["metadata"]["ownerReferences"] if one["uid"] != uid]
+                self._world.store.put(plural, {**found, "metadata": {**found["metadata"], "ownerReferences": left}})
+
+    def _last_owned_gone(self, namespace: str, reference: dict[str, str]) -> None:
+        plural = next((kind.plural for kind in KIND_BY_PLURAL.values() if kind.name == reference["kind"]), "")
+        if not plural:
+            return
+        owner = self._world.same(plural, (namespace, reference["name"]), reference["uid"])
+        finalizers = (owner or {"metadata": {}})["metadata"].get("finalizers") or []
+        if owner is None or _FOREGROUND not in finalizers:
+            return
+        left = [one for one in finalizers if one != _FOREGROUND]
+        if left:
+            self._end(plural, owner, left)
+        else:
+            self._world.store.remove(plural, (namespace, reference["name"]))
+
+    def _end_namespace(self, namespace: Object) -> None:
+        name = namespace["metadata"]["name"]
+        if "deletionTimestamp" in namespace["metadata"]:
+            return
+        metadata = {**namespace["metadata"], "deletionTimestamp": self._world.stamp()}
+        self._world.store.put("namespaces", {**namespace, "metadata": metadata, "status": {"phase": "Terminating"}})
+        self._ending_namespaces[name] = None
+        for kind in KIND_BY_PLURAL.values():
+            for found in list(self._world.store.in_namespace(kind.plural, name)):
+                metadata = found["metadata"]
+                # A cascade may have taken it since the list was made.
+                if self._world.store.get(kind.plural, (name, metadata["name"])) is found:
+                    self.delete(kind.plural, found)
+        self._finish_namespace(name)
+
+    def _finish_namespace(self, name: str) -> None:
+        if name not in self._ending_namespaces:
+            return
+        if all(next(iter(self._world.store.in_namespace(plural, name)), None) is None for plural in KIND_BY_PLURAL):
+            del self._ending_namespaces[name]
+            self._world.store.remove("namespaces", ("", name))

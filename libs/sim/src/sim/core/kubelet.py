@@ -1,0 +1,123 @@
+"""What happens on nodes: pods start, refuse, end; nodes that go take their pods with them."""
+
+from functools import partial
+
+from sim.core.garbage import Garbage
+from sim.core.kinds import Key, Object
+from sim.core.node_table import NodeTable, TaintValue, refusals_of_kubelet
+from sim.core.pods import START_SECONDS, is_terminal, refused_by_kubelet, running
+from sim.core.shape import PodShape
+from sim.core.world import World
+
+RUN_BY_US = "kwok.x-k8s.io/node"
+"""Annotation of nodes whose kubelet is simulated; others (virtual nodes) are left to whoever made them."""
+
+
+class Kubelet:
+    def __init__(self, world: World, garbage: Garbage, table: NodeTable) -> None:
+        self._world = world
+        self._garbage = garbage
+        self._table = table
+        self.pods_by_node: dict[str, dict[Key, PodShape]] = {}
+
+    def runs(self, node: str) -> bool:
+        found = self._world.store.get("nodes", ("", node))
+        return bool(found) and RUN_BY_US in ((found or {})["metadata"].get("annotations") or {})
+
+    def refusal(self, node: str, shape: PodShape) -> str:
+        """The missing resource for a pod that was bound without asking the scheduler; empty when it fits."""
+        record = self._table.record_by_name.get(node)
+        if record is None or not self.runs(node):
+            return ""
+        return next(iter(refusals_of_kubelet(record, shape)), "")
+
+    def on_placed(self, key: Key, pod: Object, node: str, shape: PodShape) -> None:
+        self.pods_by_node.setdefault(node, {})[key] = shape
+        if pod["status"].get("phase") != "Running" and self.runs(node):
+            seconds = self._start_seconds(pod)
+            if seconds is not None:
+                self._world.after(seconds, partial(self._start, key, pod["metadata"]["uid"]))
+        if "deletionTimestamp" in pod["metadata"]:
+            self.on_ending(key, pod)
+        self._evict_from(node, key, shape)
+
+    def on_left(self, key: Key, node: str) -> None:
+        pods = self.pods_by_node.get(node, {})
+        pods.pop(key, None)
+        if not pods:
+            self.pods_by_node.pop(node, None)
+
+    def on_ending(self, key: Key, pod: Object) -> None:
+        node = pod["spec"].get("nodeName", "")
+        known = ("", node) in self._world.store.tables["nodes"]
+        if known and not self.runs(node):
+            return
+        grace = pod["metadata"].get("deletionGracePeriodSeconds", 30)
+        seconds = min(grace, self._world.settings.delete_delay_seconds)
+        self._world.after(seconds, partial(self._remove, key, pod["metadata"]["uid"]))
+
+    def on_finalizers_gone(self, key: Key, pod: Object) -> None:
+        self._world.after(0, partial(self._remove, key, pod["metadata"]["uid"]))
+
+    def on_node(self, name: str, new: Object | None) -> None:
+        if new is None:
+            self._world.after(0, partial(self._drop_all, name))
+        elif any(taint[2] == "NoExecute" for taint in self._taints(name)):
+            for key, shape in self.pods_by_node.get(name, {}).items():
+                self._evict_from(name, key, shape)
+
+    def _taints(self, node: str) -> tuple[TaintValue, ...]:
+        record = self._table.record_by_name.get(node)
+        return record.taints if record else ()
+
+    def _evict_from(self, node: str, key: Key, shape: PodShape) -> None:
+        waits: list[float] = []
+        for taint in self._taints(node):
+            if taint[2] != "NoExecute":
+                continue
+            tolerations = [one for one in shape.tolerations if one.tolerates(*taint)]
+            bounded = [one.seconds for one in tolerations if one.seconds is not None]
+            if not tolerations:
+                waits.append(0)
+            elif len(bounded) == len(tolerations):
+                waits.append(min(bounded))
+        if waits:
+            pod = self._world.store.tables["pods"].get(key)
+            uid = pod["metadata"]["uid"] if pod else ""
+            self._world.after(min(waits), partial(self._evict, key, uid, node))
+
+    def _evict(self, key: Key, uid: str, node: str) -> None:
+        pod = self._world.same("pods", key, uid)
+        # The taint may be gone again after a tolerated while.
+        if pod and any(taint[2] == "NoExecute" for taint in self._taints(node)):
+            self._garbage.delete_pod(pod)
+
+    def _drop_all(self, node: str) -> None:
+        if ("", node) in self._world.store.tables["nodes"]:
+            return
+        for key in list(self.pods_by_node.get(node, ())):
+            self._garbage.delete_pod(self._world.store.tables["pods"][key], grace_seconds=0)
+
+    def _start_seconds(self, pod: Object) -> float | None:
+        own = (pod["metadata"].get("annotations") or {}).get(START_SECONDS)
+        if own is None:
+            return self._world.settings.start_delay_seconds
+        return None if own == "never" else float(own)
+
+    def _start(self, key: Key, uid: str) -> None:
+        pod = self._world.same("pods", key, uid)
+        if pod and not is_terminal(pod) and "deletionTimestamp" not in pod["metadata"]:
+            self._world.store.put("pods", running(pod, self._world.stamp(), ready=True))
+
+    def _remove(self, key: Key, uid: str) -> None:
+        pod = self._world.same("pods", key, uid)
+        if pod and not pod["metadata"].get("finalizers"):
+            self._world.store.remove("pods", key)
+
+    def reject(self, key: Key, pod: Object, resource: str) -> None:
+        self._world.after(0, partial(self._reject, key, pod["metadata"]["uid"], resource))
+
+    def _reject(self, key: Key, uid: str, resource: str) -> None:
+        pod = self._world.same("pods", key, uid)
+        if pod and not is_terminal(pod):
+            self._world.store.put("pods", refused_by_kubelet(pod, resource))

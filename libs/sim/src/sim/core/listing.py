@@ -1,0 +1,175 @@
+"""Lists with limit and continue, and the texts in which objects are answered."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from sim.core.errors import ApiError, bad_request, expired
+from sim.core.kinds import Kind, Object
+from sim.core.selectors import Selector, matches, parse_fields, parse_selector
+from sim.core.store import Change, Store
+
+_SNAPSHOTS_KEPT = 64
+_META = "meta.k8s.io/v1"
+encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a kind are asked for."""
+
+    kind: Kind
+    namespace: str = ""
+    name: str = ""
+    labels: Selector = ()
+    fields: Callable[[Object], bool] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return not (self.namespace or self.name or self.labels or self.fields)
+
+    def takes(self, found: Object) -> bool:
+        metadata = found["metadata"]
+        if self.namespace and metadata.get("namespace") != self.namespace:
+            return False
+        if self.name and metadata["name"] != self.name:
+            return False
+        if self.labels and not matches(self.labels, metadata.get("labels") or {}):
+            return False
+        return self.fields is None or self.fields(found)
+
+
+def selection_of(kind: Kind, namespace: str, name: str, params: Mapping[str, str]) -> Selection:
+    try:
+        labels = parse_selector(params.get("labelSelector", ""))
+        text = params.get("fieldSelector", "")
+        fields = parse_fields(kind.plural, text) if text else None
+    except ValueError as error:
+        raise bad_request(str(error)) from error
+    return Selection(kind, namespace, name, labels, fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    version: int
+    items: Sequence[Object]
+    continues: str = ""
+    remaining: int = 0
+    """0 is not told."""
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    version: int
+    items: list[Object] = field(default_factory=list)
+    counts_remaining: bool = True
+
+
+class Lister:
+    """Pages of one list all come from the moment of the first; old ones are forgotten and answer 410."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._snapshots: OrderedDict[int, _Snapshot] = OrderedDict()
+        self._made = 0
+
+    def list(self, selection: Selection, limit: int, continues: str) -> Page:
+        if continues:
+            number, offset = _read_token(continues)
+            snapshot = self._snapshots.get(number)
+            if snapshot is None:
+                message = "The provided continue parameter is too old to display a consistent list result."
+                raise expired(message)
+        else:
+            number, offset, snapshot = 0, 0, self._taken(selection)
+        end = offset + limit if limit else len(snapshot.items)
+        left = len(snapshot.items) - end
+        if left <= 0:
+            return Page(snapshot.version, snapshot.items[offset:])
+        token = _token(number or self._keep(snapshot), end)
+        return Page(snapshot.version, snapshot.items[offset:end], token, left if snapshot.counts_remaining else 0)
+
+    def forget(self) -> None:
+        self._snapshots.clear()
+
+    def _taken(self, selection: Selection) -> _Snapshot:
+        plural = selection.kind.plural
+        table = self._store.tables[plural]
+        items = [table[key] for key in self._store.sorted_keys(plural)]
+        if not selection.is_whole:
+            items = [found for found in items if selection.takes(found)]
+        plain = not (selection.labels or selection.fields)
+        return _Snapshot(self._store.version, items, plain)
+
+    def _keep(self, snapshot: _Snapshot) -> int:
+        self._made += 1
+        self._snapshots[self._made] = snapshot
+        if len(self._snapshots) > _SNAPSHOTS_KEPT:
+            self._snapshots.popitem(last=False)
+        return self._made
+
+
+def _token(number: int, offset: int) -> str:
+    return urlsafe_b64encode(f"{number}:{offset}".encode()).decode()
+
+
+def _read_token(text: str) -> tuple[int, int]:
+    try:
+        number, offset = urlsafe_b64decode(text).decode().split(":")
+        return int(number), int(offset)
+    except ValueError as error:
+        raise bad_request("continue key is not valid") from error
+
+
+def object_text(kind: Kind, found: Object, *, metadata_only: bool = False) -> bytes:
+    if metadata_only:
+        head = {"kind": "PartialObjectMetadata", "apiVersion": _META}
+        return encode({**head, "metadata": found["metadata"]})
+    return encode({"kind": kind.name, "apiVersion": kind.api_version, **found})
+
+
+def list_text(kind: Kind, page: Page, *, metadata_only: bool = False) -> bytes:
+    """Items bear no kind and apiVersion, as in the API server's lists."""
+    metadata: dict[str, Any] = {"resourceVersion": str(page.version)}
+    if page.continues:
+        metadata["continue"] = page.continues
+        if page.remaining:
+            metadata["remainingItemCount"] = page.remaining
+    items: Sequence[Any] = page.items
+    head = {"kind": f"{kind.name}List", "apiVersion": kind.api_version}
+    if metadata_only:
+        head = {"kind": "PartialObjectMetadataList", "apiVersion": _META}
+        items = [{"metadata": one["metadata"]} for one in items]
+    return encode({**head, "metadata": metadata, "items": items})
+
+
+def event_text(kind: Kind, event: str, found: Object, *, metadata_only: bool = False) -> bytes:
+    return b'{"type":"%s","object":%s}\n' % (event.encode(), object_text(kind, found, metadata_only=metadata_only))
+
+
+def bookmark_text(kind: Kind, version: int, *, metadata_only: bool = False, ends_initial: bool = False) -> bytes:
+    metadata: dict[str, Any] = {"resourceVersion": str(version), "creationTimestamp": None}
+    if ends_initial:
+        metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+    return event_text(kind, "BOOKMARK", {"metadata": metadata}, metadata_only=metadata_only)
+
+
+def error_text(error: ApiError) -> bytes:
+    return b'{"type":"ERROR","object":%s}\n' % encode(error.status())
+
+
+def change_text(selection: Selection, change: Change, *, metadata_only: bool = False) -> bytes:
+    """As the watcher of a selection sees it; empty when it does not."""
+    before = change.old is not None and selection.takes(change.old)
+    after = change.type != "DELETED" and selection.takes(change.new)
+    if after:
+        event = "MODIFIED" if before else "ADDED"
+    elif before:
+        event = "DELETED"
+    else:
+        return b""
+    return event_text(selection.kind, event, change.new, metadata_only=metadata_only)

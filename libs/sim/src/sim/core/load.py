@@ -1,0 +1,122 @@
+"""Bulk seeding: nodes and running pods as the controllers would have left them, without their work."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sim.core.deployments import template_hash
+from sim.core.filters import missing_resources
+from sim.core.kinds import Object
+from sim.core.machine import Machine
+from sim.core.node_table import NodeRecord
+from sim.core.nodes import add_nodes
+from sim.core.pods import bound, new_pod, running
+from sim.core.quantity import text_of
+from sim.core.replicasets import owner_reference
+from sim.core.rollout import DESIRED_ANNOTATION
+from sim.core.shape import PodShape
+from sim.settings import LoadSpec, NodeSpec
+
+
+def load(machine: Machine, nodes: Sequence[NodeSpec], pods: LoadSpec | None) -> None:
+    """AssertionError when the pods do not fit the nodes."""
+    names = add_nodes(machine.world, nodes)
+    if pods is None:
+        return
+    records = [machine.table.record_by_name[name] for name in names]
+    places = _round_robin(records)
+    whole, more = divmod(pods.pods, pods.deployments)
+    for index in range(pods.deployments):
+        replicas = whole + (1 if index < more else 0)
+        _load_deployment(machine, pods, f"{pods.name_prefix}{index}", replicas, places)
+    # They are as they should be: the controllers need not look.
+    machine.deployments.dirty.clear()
+    machine.replicasets.dirty.clear()
+
+
+def _round_robin(records: Sequence[NodeRecord]) -> Iterator[NodeRecord]:
+    while True:
+        yield from records
+
+
+def _load_deployment(machine: Machine, spec: LoadSpec, name: str, replicas: int, places: Iterator[NodeRecord]) -> None:
+    world, store = machine.world, machine.world.store
+    template = _template(spec, name)
+    pod_hash = template_hash(template)
+    labels = {"app": name, "pod-template-hash": pod_hash}
+    conditions = [
+        {
+            "type": "Available",
+            "status": "True",
+            "reason": "MinimumReplicasAvailable",
+            "lastTransitionTime": world.stamp(),
+        },
+        {
+            "type": "Progressing",
+            "status": "True",
+            "reason": "NewReplicaSetAvailable",
+            "lastTransitionTime": world.stamp(),
+        },
+    ]
+    counts = {"replicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas, "observedGeneration": 1}
+    deployment = store.put(
+        "deployments",
+        {
+            "metadata": _metadata(machine, spec, name, {"app": name}),
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template},
+            "status": {**counts, "updatedReplicas": replicas, "conditions": conditions},
+        },
+    )
+    template = {**template, "metadata": {"labels": labels}}
+    metadata = _metadata(machine, spec, f"{name}-{pod_hash}", labels)
+    replicaset = store.put(
+        "replicasets",
+        {
+            "metadata": metadata
+            | {
+                "annotations": {DESIRED_ANNOTATION: str(replicas), "deployment.kubernetes.io/revision": "1"},
+                "ownerReferences": [owner_reference("apps/v1", "Deployment", deployment["metadata"])],
+            },
+            "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
+            "status": {**counts, "fullyLabeledReplicas": replicas},
+        },
+    )
+    _load_pods(machine, replicaset, replicas, places)
+
+
+def _load_pods(machine: Machine, replicaset: Object, count: int, places: Iterator[NodeRecord]) -> None:
+    world, metadata = machine.world, replicaset["metadata"]
+    owners = [owner_reference("apps/v1", "ReplicaSet", metadata)]
+    status: dict[str, Any] | None = None
+    shape = None
+    for _ in range(count):
+        pod_name = world.unused_name("pods", metadata["namespace"], f"{metadata['name']}-")
+        pod = new_pod(world, pod_name, metadata["namespace"], replicaset["spec"]["template"], owners)
+        shape = shape or machine.shapes.shape_of(pod)
+        pod = bound(pod, _next_place(machine, shape, places), world.stamp())
+        status = status or running(pod, world.stamp(), ready=True)["status"]
+        world.store.put("pods", {**pod, "status": status})
+
+
+def _next_place(machine: Machine, shape: PodShape, places: Iterator[NodeRecord]) -> str:
+    for _ in range(len(machine.table.record_by_name)):
+        record = next(places)
+        if not missing_resources(record, shape):
+            return record.name
+    raise AssertionError("the pods to load do not fit the nodes")
+
+
+def _template(spec: LoadSpec, name: str) -> dict[str, Any]:
+    requests = {"cpu": text_of("cpu", spec.cpu_millis), "memory": str(spec.memory_bytes)}
+    container = {"name": "main", "image": "registry.example/load:1", "resources": {"requests": requests}}
+    return {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+
+
+def _metadata(machine: Machine, spec: LoadSpec, name: str, labels: dict[str, str]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "namespace": spec.namespace,
+        "uid": machine.world.uid(),
+        "creationTimestamp": machine.world.stamp(),
+        "generation": 1,
+        "labels": labels,
+    }

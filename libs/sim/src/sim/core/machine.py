@@ -1,0 +1,165 @@
+"""The control plane as one state machine: every change is told to the controllers, `step` lets them act."""
+
+from collections.abc import Callable
+
+from sim.core.binder import Binder
+from sim.core.deployments import Deployments
+from sim.core.garbage import Garbage
+from sim.core.kinds import Key, Object
+from sim.core.kubelet import Kubelet
+from sim.core.node_table import NodeTable
+from sim.core.nodes import NodeGroups
+from sim.core.pods import node_of
+from sim.core.quotas import Quotas
+from sim.core.replicasets import ReplicaSets
+from sim.core.scheduling import Scheduler
+from sim.core.shape import PodShape, ShapeBook
+from sim.core.store import Change
+from sim.core.world import RandomSource, World
+from sim.settings import Settings
+
+
+class Machine:
+    def __init__(self, settings: Settings, random: RandomSource, now: float) -> None:
+        self.world = World(settings, random, now)
+        self.table = NodeTable()
+        self.shapes = ShapeBook()
+        self.shape_by_pod: dict[Key, PodShape] = {}
+        below = random.randrange if settings.score == "random" else None
+        self.scheduler = Scheduler(self.table, below)
+        self.binder = Binder(self.world, self.table, self.scheduler)
+        self.garbage = Garbage(self.world)
+        self.quotas = Quotas(self.world)
+        self.kubelet = Kubelet(self.world, self.garbage, self.table)
+        self.replicasets = ReplicaSets(self.world, self.garbage, self.quotas, self.shapes)
+        self.deployments = Deployments(self.world, self.garbage, self.replicasets)
+        self.node_groups = NodeGroups(self.world, self.table)
+        self.on_write: Callable[[str], None] = lambda _plural: None
+        """Told the plural of every change; for watches."""
+        self.world.store.listener = self._on_change
+        for name in ("default", "kube-system"):
+            self._make_namespace(name)
+
+    def step(self, now: float) -> float | None:
+        """Does some of what is due; says when to come again: now (there is more), later, or only after a change."""
+        self.world.now = max(now, self.world.now)
+        limit = self.world.settings.step_changes
+        writes = self.world.run_timers(limit)
+        writes += self.garbage.collect(limit)
+        writes += self.deployments.reconcile(limit)
+        writes += self.replicasets.reconcile(limit)
+        writes += self.binder.run(limit)
+        writes += self.quotas.write_status()
+        if self.node_groups.exist and self.binder.waiting:
+            self.node_groups.look({shape: len(pods) for shape, pods in self.binder.waiting.items()})
+        if writes or self.garbage.has_work or self.deployments.dirty or self.replicasets.dirty:
+            return self.world.now
+        due = [at for at in (self.world.next_timer(), self.binder.next_run()) if at is not None]
+        return min(due, default=None)
+
+    def _make_namespace(self, name: str) -> None:
+        metadata = {"name": name, "uid": self.world.uid(), "creationTimestamp": self.world.stamp()}
+        labels = {"kubernetes.io/metadata.name": name}
+        self.world.store.put(
+            "namespaces", {"metadata": {**metadata, "labels": labels}, "spec": {}, "status": {"phase": "Active"}}
+        )
+
+    def _on_change(self, change: Change) -> None:
+        self.garbage.on_change(change)
+        new = None if change.type == "DELETED" else change.new
+        match change.plural:
+            case "pods":
+                self._on_pod(change.key, change.old, new)
+            case "nodes":
+                self._on_node(change.key[1], change.old, new)
+            case "replicasets":
+                self.replicasets.on_replicaset(change.key, change.old, new)
+                self.deployments.on_replicaset(change.key, change.old, new)
+            case "deployments":
+                self.deployments.on_deployment(change.key, change.old, new)
+            case "resourcequotas":
+                self.quotas.on_quota(change.key, new)
+                self.replicasets.on_quota_freed(change.key[0])
+        self.on_write(change.plural)
+
+    def _on_node(self, name: str, old: Object | None, new: Object | None) -> None:
+        if new is None:
+            self.table.remove_node(name)
+            self.binder.on_node_gone(name, self.shape_by_pod)
+        elif old is not None and _schedules_alike(old, new):
+            return
+        else:
+            self.table.put_node(new)
+            if old is None:
+                self._count_early_pods(name)
+        self.kubelet.on_node(name, new)
+        self.binder.retry = True
+
+    def _count_early_pods(self, name: str) -> None:
+        """Pods may name a node before it is there."""
+        for key, shape in list(self.kubelet.pods_by_node.get(name, {}).items()):
+            self.table.add_pod(name, shape)
+            self.kubelet.on_placed(key, self.world.store.tables["pods"][key], name, shape)
+
+    def _on_pod(self, key: Key, old: Object | None, new: Object | None) -> None:
+        shape = self.shape_by_pod.get(key)
+        if shape is None:
+            shape = self.shape_by_pod[key] = self.shapes.shape_of(new or old or {})
+        self._follow_placing(key, shape, old, new)
+        if self.quotas.on_pod(shape, old, new):
+            self.replicasets.on_quota_freed(key[0])
+        self.replicasets.on_pod(key, old, new)
+        if new is None:
+            self.binder.forget(key, shape)
+            del self.shape_by_pod[key]
+
+    def _follow_placing(self, key: Key, shape: PodShape, old: Object | None, new: Object | None) -> None:
+        before = node_of(old) if old else ""
+        after = node_of(new) if new else ""
+        if before and before != after:
+            self.table.remove_pod(before, shape)
+            self.kubelet.on_left(key, before)
+            self.binder.retry = True
+        if new is None:
+            return
+        if after and before != after:
+            self._place(key, shape, new, after)
+        elif old is not None and "deletionTimestamp" in new["metadata"]:
+            if after and "deletionTimestamp" not in old["metadata"]:
+                self.kubelet.on_ending(key, new)
+            elif old["metadata"].get("finalizers") and not new["metadata"].get("finalizers"):
+                self.kubelet.on_finalizers_gone(key, new)
+        elif not after and _wants_scheduling(new) and (old is None or not _wants_scheduling(old)):
+            self.binder.add(key, shape)
+
+    def _place(self, key: Key, shape: PodShape, pod: Object, node: str) -> None:
+        decided = self.binder.assumed.pop(key, None)
+        if decided != node:
+            if decided:
+                self.table.remove_pod(decided, shape)
+            resource = self.kubelet.refusal(node, shape)
+            if resource:
+                self.kubelet.reject(key, pod, resource)
+            self.table.add_pod(node, shape)
+            self.binder.forget(key, shape)
+        self.binder.on_bound()
+        self.kubelet.on_placed(key, pod, node, shape)
+
+
+def _schedules_alike(old: Object, new: Object) -> bool:
+    """Heartbeats must not make anybody look again."""
+    same_labels = old["metadata"].get("labels") == new["metadata"].get("labels")
+    same_spec = old.get("spec") == new.get("spec")
+    same_room = (old.get("status") or {}).get("allocatable") == (new.get("status") or {}).get("allocatable")
+    return same_labels and same_spec and same_room
+
+
+def _wants_scheduling(pod: Object) -> bool:
+    spec = pod["spec"]
+    ours = spec.get("schedulerName", "default-scheduler") in ("", "default-scheduler")
+    return (
+        ours
+        and not spec.get("schedulingGates")
+        and not spec.get("nodeName")
+        and "deletionTimestamp" not in pod["metadata"]
+    )

@@ -1,0 +1,114 @@
+"""What every node has free, kept up to date pod by pod, with a log of which nodes changed."""
+
+from dataclasses import dataclass, field
+
+from sim.core.kinds import Object
+from sim.core.quantity import amount_of
+from sim.core.shape import PodShape, ports_clash
+
+_LOG_LIMIT = 50_000
+TaintValue = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    name: str
+    slot: int
+    labels: dict[str, str]
+    taints: tuple[TaintValue, ...]
+    unschedulable: bool
+    allocatable: dict[str, int]
+    free: dict[str, int]
+    pods_by_shape: dict[PodShape, int] = field(default_factory=dict)
+    anti_affine_pods: int = 0
+    """Pods that refuse others beside them."""
+
+
+class NodeTable:
+    """Slots number the nodes; a slot is used again after its node is gone."""
+
+    def __init__(self) -> None:
+        self.slots: list[NodeRecord | None] = []
+        self.record_by_name: dict[str, NodeRecord] = {}
+        self.changed: list[int] = []
+        """Slots, in the order of their changes."""
+        self.changed_before = 0
+        """How many older entries of `changed` are forgotten."""
+        self._free_slots: list[int] = []
+
+    def put_node(self, node: Object) -> None:
+        record = _record(node)
+        known = self.record_by_name.get(record.name)
+        if known:
+            record.slot, record.pods_by_shape = known.slot, known.pods_by_shape
+            record.anti_affine_pods = known.anti_affine_pods
+            for shape, count in known.pods_by_shape.items():
+                _take(record, shape, count)
+        elif self._free_slots:
+            record.slot = self._free_slots.pop()
+        else:
+            record.slot = len(self.slots)
+            self.slots.append(None)
+        self.slots[record.slot] = self.record_by_name[record.name] = record
+        self._note(record.slot)
+
+    def remove_node(self, name: str) -> None:
+        record = self.record_by_name.pop(name)
+        self.slots[record.slot] = None
+        self._free_slots.append(record.slot)
+        self._note(record.slot)
+
+    def add_pod(self, name: str, shape: PodShape) -> None:
+        self._count(name, shape, 1)
+
+    def remove_pod(self, name: str, shape: PodShape) -> None:
+        self._count(name, shape, -1)
+
+    def _count(self, name: str, shape: PodShape, count: int) -> None:
+        record = self.record_by_name.get(name)
+        if record is None:
+            return
+        pods = record.pods_by_shape
+        pods[shape] = pods.get(shape, 0) + count
+        if not pods[shape]:
+            del pods[shape]
+        if shape.anti_affinity:
+            record.anti_affine_pods += count
+        _take(record, shape, count)
+        self._note(record.slot)
+
+    def _note(self, slot: int) -> None:
+        self.changed.append(slot)
+        if len(self.changed) > 2 * _LOG_LIMIT:
+            del self.changed[:_LOG_LIMIT]
+            self.changed_before += _LOG_LIMIT
+
+
+def _record(node: Object) -> NodeRecord:
+    spec = node.get("spec") or {}
+    status = node.get("status") or {}
+    declared = status.get("allocatable") or status.get("capacity") or {}
+    allocatable = {name: amount_of(name, text) for name, text in declared.items()}
+    name = node["metadata"]["name"]
+    return NodeRecord(
+        name=name,
+        slot=-1,
+        labels={**(node["metadata"].get("labels") or {}), "metadata.name": name},
+        taints=tuple((one["key"], one.get("value") or "", one["effect"]) for one in spec.get("taints") or ()),
+        unschedulable=bool(spec.get("unschedulable")),
+        allocatable=allocatable,
+        free=dict(allocatable),
+    )
+
+
+def _take(record: NodeRecord, shape: PodShape, count: int) -> None:
+    free = record.free
+    for name, amount in shape.requests:
+        free[name] = free.get(name, 0) - amount * count
+
+
+def refusals_of_kubelet(record: NodeRecord, shape: PodShape) -> list[str]:
+    """Resources that a pod which is already bound would find missing."""
+    missing = [name for name, amount in shape.requests if amount > record.free.get(name, 0)]
+    taken = (port for other in record.pods_by_shape for port in other.host_ports)
+    return [*missing, *(["hostport"] if shape.host_ports and ports_clash(shape.host_ports, taken) else [])]

@@ -1,0 +1,229 @@
+"""Server-side apply: which manager set which field, conflicts between them, and what an apply removes."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sim.core.kinds import Object
+
+Path = tuple[str, ...]
+"""Steps as in FieldsV1: `f:name`, `k:{"name":"x"}`; `.` is the list item itself."""
+
+_KEYS_OF_LIST = {
+    "containers": ("name",),
+    "initContainers": ("name",),
+    "env": ("name",),
+    "volumes": ("name",),
+    "imagePullSecrets": ("name",),
+    "secrets": ("name",),
+    "volumeMounts": ("mountPath",),
+    "ports": ("containerPort", "port"),
+    "conditions": ("type",),
+    "ownerReferences": ("uid",),
+}
+_SYSTEM_METADATA = frozenset(
+    {
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "managedFields",
+        "selfLink",
+        "generateName",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    name: str
+    operation: str
+    """Apply or Update."""
+
+
+def paths_of(declared: Object, *, status: bool = False) -> frozenset[Path]:
+    """The leaves of an object without what the server itself sets; of the status only when asked."""
+    found: list[Path] = []
+    for field, value in declared.items():
+        if field == "metadata":
+            own = {name: part for name, part in value.items() if name not in _SYSTEM_METADATA}
+            _collect(own, ("f:metadata",), found)
+        elif field not in ("apiVersion", "kind") and (field == "status") == status:
+            _collect_value(field, value, (), found)
+    return frozenset(found)
+
+
+def _collect(declared: Mapping[str, Any], path: Path, found: list[Path]) -> None:
+    for field, value in declared.items():
+        _collect_value(field, value, path, found)
+
+
+def _collect_value(field: str, value: Any, path: Path, found: list[Path]) -> None:
+    here = (*path, f"f:{field}")
+    if isinstance(value, dict) and value:
+        _collect(value, here, found)
+    elif isinstance(value, list) and value and all(item_step(field, item) for item in value):
+        for item in value:
+            step = item_step(field, item)
+            found.append((*here, step, "."))
+            _collect(item, (*here, step), found)
+    else:
+        found.append(here)
+
+
+def item_step(field: str, item: Any) -> str:
+    """How an item of a list of that name is addressed; empty when the list is one whole."""
+    if not isinstance(item, dict):
+        return ""
+    for key in _KEYS_OF_LIST.get(field, ()):
+        if key in item:
+            return "k:" + json.dumps({key: item[key]}, separators=(",", ":"))
+    return ""
+
+
+def value_at(found: Any, path: Path) -> Any:
+    """None when there is nothing."""
+    value, field = found, ""
+    for step in path:
+        if step == ".":
+            return True
+        if step.startswith("f:"):
+            field = step[2:]
+            value = value.get(field) if isinstance(value, dict) else None
+        else:
+            items = value if isinstance(value, list) else ()
+            value = next((item for item in items if item_step(field, item) == step), None)
+        if value is None:
+            return None
+    return value
+
+
+def merged(live: Any, declared: Any, field: str = "") -> Any:
+    """Maps and keyed lists are joined, everything else is replaced."""
+    if isinstance(live, dict) and isinstance(declared, dict):
+        return {**live, **{name: merged(live.get(name), value, name) for name, value in declared.items()}}
+    keyed = isinstance(declared, list) and declared and all(item_step(field, item) for item in declared)
+    if isinstance(live, list) and keyed:
+        wanted = {item_step(field, item): item for item in declared}
+        joined = [merged(item, wanted.pop(item_step(field, item), item), field) for item in live]
+        return [*joined, *wanted.values()]
+    return declared
+
+
+def without(found: Any, path: Path, field: str = "") -> Any:
+    """The object less one leaf or list item; maps that become empty go too."""
+    step, rest = path[0], path[1:]
+    if isinstance(found, dict) and step.startswith("f:"):
+        name = step[2:]
+        if name not in found:
+            return found
+        left = without(found[name], rest, name) if rest else None
+        kept = {key: value for key, value in found.items() if key != name}
+        return {**kept, name: left} if left not in (None, {}, []) else kept
+    if isinstance(found, list):
+        items = []
+        for item in found:
+            if item_step(field, item) != step:
+                items.append(item)
+            elif rest != (".",):
+                items.append(without(item, rest))
+        return items
+    return found
+
+
+def read_managers(found: Object) -> dict[Manager, frozenset[Path]]:
+    entries = found["metadata"].get("managedFields") or ()
+    return {Manager(one["manager"], one["operation"]): frozenset(_decode(one["fieldsV1"])) for one in entries}
+
+
+def write_managers(
+    found: Object, owned: Mapping[Manager, frozenset[Path]], api_version: str, stamp: str
+) -> list[dict[str, Any]]:
+    """An entry that says what it said before keeps its time."""
+    known = {
+        (one["manager"], one["operation"]): (one["fieldsV1"], one["time"])
+        for one in found["metadata"].get("managedFields") or ()
+    }
+    entries = []
+    for manager, paths in owned.items():
+        if not paths:
+            continue
+        fields = _encode(paths)
+        before = known.get((manager.name, manager.operation))
+        entries.append(
+            {
+                "manager": manager.name,
+                "operation": manager.operation,
+                "apiVersion": api_version,
+                "time": before[1] if before and before[0] == fields else stamp,
+                "fieldsType": "FieldsV1",
+                "fieldsV1": fields,
+            }
+        )
+    return entries
+
+
+def conflicts(
+    live: Object, declared: Object, manager: Manager, owned: Mapping[Manager, frozenset[Path]]
+) -> dict[Manager, frozenset[Path]]:
+    """What others own and this would change."""
+    mine = paths_of(declared)
+    found = {
+        other: frozenset(path for path in paths & mine if value_at(live, path) != value_at(declared, path))
+        for other, paths in owned.items()
+        if other != manager
+    }
+    return {other: paths for other, paths in found.items() if paths}
+
+
+def applied(
+    live: Object, declared: Object, manager: Manager, owned: Mapping[Manager, frozenset[Path]]
+) -> tuple[Object, dict[Manager, frozenset[Path]]]:
+    """The object after the apply and who owns what then; conflicts are taken over."""
+    mine = paths_of(declared)
+    taken = conflicts(live, declared, manager, owned)
+    others = {other: paths - taken.get(other, frozenset()) for other, paths in owned.items() if other != manager}
+    owned_by_others = frozenset().union(*others.values())
+    gone = owned.get(manager, frozenset()) - mine - owned_by_others
+    result: Object = merged(live, declared)
+    # Longest first, so that a field is gone before the list item that held it is looked for.
+    for path in sorted(gone, key=len, reverse=True):
+        result = without(result, path)
+    return result, {**others, manager: mine}
+
+
+def updated(
+    old: Object, new: Object, manager: Manager, owned: Mapping[Manager, frozenset[Path]]
+) -> dict[Manager, frozenset[Path]]:
+    """Who changes a field owns it from then on, alone."""
+    present = paths_of(new)
+    changed = frozenset(path for path in present if value_at(old, path) != value_at(new, path))
+    others = {other: (paths & present) - changed for other, paths in owned.items()}
+    return {**others, manager: others.get(manager, frozenset()) | changed}
+
+
+def dotted(path: Path) -> str:
+    """As conflicts are told: `.spec.replicas`."""
+    return "".join(f".{step[2:]}" if step.startswith("f:") else f"[{step[2:]}]" for step in path if step != ".")
+
+
+def _encode(paths: Iterable[Path]) -> dict[str, Any]:
+    root: dict[str, Any] = {}
+    for path in sorted(paths):
+        place = root
+        for step in path:
+            place = place.setdefault(step, {})
+    return root
+
+
+def _decode(fields: Mapping[str, Any], path: Path = ()) -> Iterable[Path]:
+    for step, below in fields.items():
+        if below:
+            yield from _decode(below, (*path, step))
+        else:
+            yield (*path, step)

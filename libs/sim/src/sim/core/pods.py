@@ -1,0 +1,129 @@
+"""The states of a pod, each as a new object made from the one before."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sim.core.kinds import Object
+from sim.core.world import World
+
+_TERMINAL = frozenset({"Succeeded", "Failed"})
+START_SECONDS = "sim/start-seconds"
+"""Annotation: this pod's own start-up time, or `never`."""
+
+
+def is_terminal(pod: Object) -> bool:
+    return pod["status"].get("phase") in _TERMINAL
+
+
+def is_active(pod: Object) -> bool:
+    return "deletionTimestamp" not in pod["metadata"] and not is_terminal(pod)
+
+
+def node_of(pod: Object) -> str:
+    """Where the pod takes room; empty when nowhere."""
+    return "" if is_terminal(pod) else pod["spec"].get("nodeName", "")
+
+
+def is_ready(pod: Object) -> bool:
+    for one in pod["status"].get("conditions") or ():
+        if one["type"] == "Ready":
+            return bool(one["status"] == "True")
+    return False
+
+
+def ready_since(pod: Object) -> str:
+    for one in pod["status"].get("conditions") or ():
+        if one["type"] == "Ready" and one["status"] == "True":
+            return str(one.get("lastTransitionTime") or "")
+    return ""
+
+
+def new_pod(
+    world: World,
+    name: str,
+    namespace: str,
+    template: Mapping[str, Any],
+    owner_references: Sequence[Mapping[str, Any]],
+) -> Object:
+    """Labels, annotations and spec are the template's own objects: nothing here changes them."""
+    declared = template.get("metadata") or {}
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": namespace,
+        "uid": world.uid(),
+        "creationTimestamp": world.stamp(),
+        "labels": declared.get("labels") or {},
+        "ownerReferences": owner_references,
+    }
+    if declared.get("annotations"):
+        metadata["annotations"] = declared["annotations"]
+    return {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}}
+
+
+def bound(pod: Object, node: str, stamp: str) -> Object:
+    status = {**pod["status"], "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp}]}
+    return {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": status}
+
+
+def unschedulable(pod: Object, message: str, stamp: str) -> Object:
+    since = next(
+        (one["lastTransitionTime"] for one in pod["status"].get("conditions") or () if one["type"] == "PodScheduled"),
+        stamp,
+    )
+    refusal = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": message,
+        "lastTransitionTime": since,
+    }
+    return {**pod, "status": {**pod["status"], "conditions": [refusal]}}
+
+
+def running(pod: Object, stamp: str, *, ready: bool) -> Object:
+    return {**pod, "status": running_status(pod["status"], stamp, ready=ready)}
+
+
+def running_status(status: Mapping[str, Any], stamp: str, *, ready: bool) -> dict[str, Any]:
+    scheduled = [one for one in status.get("conditions") or () if one["type"] == "PodScheduled"]
+    text = "True" if ready else "False"
+    others = [
+        {"type": kind, "status": text if kind in ("Ready", "ContainersReady") else "True", "lastTransitionTime": stamp}
+        for kind in ("Initialized", "Ready", "ContainersReady")
+    ]
+    return {"phase": "Running", "startTime": stamp, "conditions": [*others, *scheduled]}
+
+
+def refused_by_kubelet(pod: Object, resource: str) -> Object:
+    names = {"cpu": "OutOfcpu", "memory": "OutOfmemory", "pods": "OutOfpods", "hostport": "NodePorts"}
+    reason = names.get(resource, f"OutOf{resource}")
+    message = f"Pod was rejected: Node didn't have enough resource: {resource}"
+    return {**pod, "status": {"phase": "Failed", "reason": reason, "message": message}}
+
+
+def scale_in_rank(pod: Object, beside: int) -> tuple[int, int, int, int, int]:
+    """The ReplicaSet controller's order: who sorts first goes first; newer pods are the caller's second key."""
+    phases = {"Pending": 0, "Unknown": 1, "Running": 2}
+    cost = (pod["metadata"].get("annotations") or {}).get("controller.kubernetes.io/pod-deletion-cost", "0")
+    return (
+        1 if pod["spec"].get("nodeName") else 0,
+        phases.get(pod["status"].get("phase", "Pending"), 0),
+        1 if is_ready(pod) else 0,
+        int(cost) if cost.lstrip("+-").isdigit() else 0,
+        -beside,
+    )
+
+
+def scale_in_victims(pods: Sequence[Object], count: int) -> list[Object]:
+    """Unscheduled, pending, not ready, cheap, crowded and new pods go first, in that order of weight."""
+    pods_by_node: dict[str, int] = {}
+    for pod in pods:
+        node = pod["spec"].get("nodeName", "")
+        pods_by_node[node] = pods_by_node.get(node, 0) + 1
+    newest_first = sorted(pods, key=_youth, reverse=True)
+    newest_first.sort(key=lambda pod: scale_in_rank(pod, pods_by_node[pod["spec"].get("nodeName", "")]))
+    return newest_first[:count]
+
+
+def _youth(pod: Object) -> tuple[str, str, str]:
+    return ready_since(pod), pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]

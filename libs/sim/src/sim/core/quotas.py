@@ -1,0 +1,113 @@
+"""ResourceQuota: what the pods of a namespace use, and whether one more is allowed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.core.kinds import KIND_BY_PLURAL, Key, Object
+from sim.core.pods import is_terminal
+from sim.core.quantity import amount_of, text_of
+from sim.core.shape import PodShape
+from sim.core.world import World
+
+_PLURAL = "resourcequotas"
+_MUST_BE_ASKED = ("cpu", "memory")
+
+
+class Quotas:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._used_by_namespace: dict[str, dict[str, int]] = {}
+        self._keys_by_namespace: dict[str, dict[Key, None]] = {}
+        self.dirty: dict[str, None] = {}
+        """Namespaces whose quotas' status must be written again."""
+
+    def on_quota(self, key: Key, new: Object | None) -> None:
+        keys = self._keys_by_namespace.setdefault(key[0], {})
+        if new is None:
+            keys.pop(key, None)
+        else:
+            keys[key] = None
+            self.dirty[key[0]] = None
+
+    def on_pod(self, shape: PodShape, old: Object | None, new: Object | None) -> bool:
+        """Whether the namespace uses less now."""
+        before = old is not None and not is_terminal(old)
+        after = new is not None and not is_terminal(new)
+        if before == after:
+            return False
+        used = self._used_by_namespace.setdefault(shape.namespace, {})
+        for name, amount in shape.requests:
+            used[name] = used.get(name, 0) + (amount if after else -amount)
+        if self._keys_by_namespace.get(shape.namespace):
+            self.dirty[shape.namespace] = None
+        return before
+
+    def refusal(self, shape: PodShape) -> str:
+        """Empty when another pod of this shape may be made."""
+        used = self._used_by_namespace.get(shape.namespace, {})
+        asked = dict(shape.requests)
+        for key in self._keys_by_namespace.get(shape.namespace, ()):
+            quota = self._world.store.tables[_PLURAL][key]
+            hard = _hard(quota)
+            missing = [name for name in _MUST_BE_ASKED if name in hard and not asked.get(name)]
+            if missing:
+                wanted = ",".join(hard[name][0] for name in missing)
+                return f"failed quota: {key[1]}: must specify {wanted}"
+            over = [name for name, (_, limit) in hard.items() if used.get(name, 0) + asked.get(name, 0) > limit]
+            over = [name for name in over if asked.get(name)]
+            if over:
+                return _exceeded(key[1], hard, sorted(over), (asked, used))
+        return ""
+
+    def write_status(self) -> int:
+        """How many quotas were looked at."""
+        count = 0
+        for namespace in self.dirty:
+            used = self._used_by_namespace.get(namespace, {})
+            for key in self._keys_by_namespace.get(namespace, ()):
+                quota = self._world.store.tables[_PLURAL][key]
+                hard = (quota.get("spec") or {}).get("hard") or {}
+                texts = {field: text_of(name, used.get(name, 0)) for name, (field, _) in _hard(quota).items()}
+                self._world.put_status(_PLURAL, quota, {"hard": hard, "used": texts})
+                count += 1
+        self.dirty = {}
+        return count
+
+
+def _hard(quota: Object) -> dict[str, tuple[str, int]]:
+    """By resource: the field as written, and the limit. What pods do not use is not enforced."""
+    found = {}
+    for field, text in ((quota.get("spec") or {}).get("hard") or {}).items():
+        name = field.removeprefix("requests.").removeprefix("count/")
+        if not field.startswith(("limits.", "count/")) or field == "count/pods":
+            found[name] = (field, amount_of(name, text))
+    return found
+
+
+def _exceeded(
+    quota: str,
+    hard: Mapping[str, tuple[str, int]],
+    over: list[str],
+    amounts: tuple[Mapping[str, int], Mapping[str, int]],
+) -> str:
+    asked, used = amounts
+
+    def listed(amount_by_name: Mapping[str, int]) -> str:
+        return ",".join(f"{hard[name][0]}={text_of(name, amount_by_name.get(name, 0))}" for name in over)
+
+    limits = {name: limit for name, (_, limit) in hard.items()}
+    return f"exceeded quota: {quota}, requested: {listed(asked)}, used: {listed(used)}, limited: {listed(limits)}"
+
+
+def pod_refused(name: str, why: str) -> str:
+    return f'{KIND_BY_PLURAL["pods"].qualified} "{name}" is forbidden: {why}'
+
+
+def failed_create(message: str, stamp: str) -> dict[str, Any]:
+    return {
+        "type": "ReplicaFailure",
+        "status": "True",
+        "reason": "FailedCreate",
+        "message": message,
+        "lastTransitionTime": stamp,
+    }

@@ -1,0 +1,170 @@
+"""The ReplicaSet controller: as many pods as asked for, and the status that says so."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from sim.core.garbage import Garbage
+from sim.core.kinds import Key, Object
+from sim.core.pods import is_active, is_ready, new_pod, scale_in_victims
+from sim.core.quotas import Quotas, failed_create, pod_refused
+from sim.core.shape import ShapeBook
+from sim.core.world import World, condition, controller_of
+
+_PLURAL = "replicasets"
+
+
+@dataclass(slots=True)
+class Tally:
+    """The pods of one ReplicaSet, counted as they change."""
+
+    active: dict[Key, None] = field(default_factory=dict)
+    ready: dict[Key, None] = field(default_factory=dict)
+    available: dict[Key, None] = field(default_factory=dict)
+    terminating: dict[Key, None] = field(default_factory=dict)
+
+
+class ReplicaSets:
+    def __init__(self, world: World, garbage: Garbage, quotas: Quotas, shapes: ShapeBook) -> None:
+        self._world = world
+        self._garbage = garbage
+        self._quotas = quotas
+        self._shapes = shapes
+        self._tallies: dict[str, Tally] = {}
+        self._refused_by_namespace: dict[str, dict[Key, None]] = {}
+        self.dirty: dict[Key, None] = {}
+
+    def tally(self, uid: str) -> Tally:
+        return self._tallies.setdefault(uid, Tally())
+
+    def on_replicaset(self, key: Key, old: Object | None, new: Object | None) -> None:
+        if new is None and old is not None:
+            self._tallies.pop(old["metadata"]["uid"], None)
+            self.dirty.pop(key, None)
+        elif new is not None and (old is None or old.get("spec") is not new.get("spec")):
+            self.dirty[key] = None
+
+    def on_pod(self, key: Key, old: Object | None, new: Object | None) -> None:
+        owner = controller_of(new or old or {"metadata": {}})
+        if owner is None or owner["kind"] != "ReplicaSet":
+            return
+        replicaset = self._world.store.get(_PLURAL, (key[0], owner["name"]))
+        if replicaset is None or replicaset["metadata"]["uid"] != owner["uid"]:
+            return
+        tally = self.tally(owner["uid"])
+        active = new is not None and is_active(new)
+        ready = active and new is not None and is_ready(new)
+        _mark(tally.active, key, active)
+        _mark(tally.terminating, key, new is not None and "deletionTimestamp" in new["metadata"])
+        was_ready = key in tally.ready
+        _mark(tally.ready, key, ready)
+        if not ready:
+            tally.available.pop(key, None)
+        elif not was_ready:
+            self._available_after(replicaset, tally, key)
+        self.dirty[(key[0], owner["name"])] = None
+
+    def _available_after(self, replicaset: Object, tally: Tally, pod: Key) -> None:
+        wait_seconds = replicaset["spec"].get("minReadySeconds", 0)
+        if wait_seconds:
+            name = replicaset["metadata"]["name"]
+            self._world.after(wait_seconds, partial(self._became_available, tally, pod, (pod[0], name)))
+        else:
+            tally.available[pod] = None
+
+    def _became_available(self, tally: Tally, pod: Key, replicaset: Key) -> None:
+        if pod in tally.ready:
+            tally.available[pod] = None
+            self.dirty[replicaset] = None
+
+    def on_quota_freed(self, namespace: str) -> None:
+        self.dirty.update(self._refused_by_namespace.pop(namespace, {}))
+
+    def reconcile(self, limit: int) -> int:
+        """About how many writes it took."""
+        writes = 0
+        while self.dirty and writes < limit:
+            key = next(iter(self.dirty))
+            del self.dirty[key]
+            replicaset = self._world.store.get(_PLURAL, key)
+            if replicaset and "deletionTimestamp" not in replicaset["metadata"]:
+                writes += 1 + self._reconcile_one(key, replicaset, limit - writes)
+        return writes
+
+    def _reconcile_one(self, key: Key, replicaset: Object, limit: int) -> int:
+        tally = self.tally(replicaset["metadata"]["uid"])
+        missing = replicaset["spec"].get("replicas", 1) - len(tally.active)
+        failure, writes = "", 0
+        if missing > 0:
+            writes, failure = self._create(replicaset, min(missing, limit))
+        elif missing < 0:
+            writes = self._delete(tally, min(-missing, limit))
+        if failure:
+            self.dirty.pop(key, None)
+            self._refused_by_namespace.setdefault(key[0], {})[key] = None
+        elif writes == abs(missing):
+            self.dirty.pop(key, None)
+        self._write_status(key, tally, failure)
+        return writes
+
+    def _create(self, replicaset: Object, count: int) -> tuple[int, str]:
+        metadata, template = replicaset["metadata"], replicaset["spec"]["template"]
+        namespace, name = metadata["namespace"], metadata["name"]
+        owners = [owner_reference("apps/v1", "ReplicaSet", metadata)]
+        shape = None
+        for made in range(count):
+            pod_name = self._world.unused_name("pods", namespace, f"{name}-")
+            pod = new_pod(self._world, pod_name, namespace, template, owners)
+            shape = shape or self._shapes.shape_of(pod)
+            why = self._quotas.refusal(shape)
+            if why:
+                return made, pod_refused(pod_name, why)
+            self._world.store.put("pods", pod)
+        return count, ""
+
+    def _delete(self, tally: Tally, count: int) -> int:
+        pods = [self._world.store.tables["pods"][key] for key in tally.active]
+        for pod in scale_in_victims(pods, count):
+            self._garbage.delete_pod(pod)
+        return count
+
+    def _write_status(self, key: Key, tally: Tally, failure: str) -> None:
+        replicaset = self._world.store.tables[_PLURAL][key]
+        status: dict[str, Any] = {"replicas": len(tally.active)}
+        counts = {
+            "fullyLabeledReplicas": len(tally.active),
+            "readyReplicas": len(tally.ready),
+            "availableReplicas": len(tally.available),
+            "terminatingReplicas": len(tally.terminating),
+        }
+        status |= {name: count for name, count in counts.items() if count}
+        status["observedGeneration"] = replicaset["metadata"].get("generation", 1)
+        known = condition(replicaset, "ReplicaFailure")
+        if failure:
+            since = known["lastTransitionTime"] if known else self._world.stamp()
+            # The refused pod's random name would make every attempt look like news.
+            same = known is not None and _tail(known["message"]) == _tail(failure)
+            status["conditions"] = [known if known and same else failed_create(failure, since)]
+        self._world.put_status(_PLURAL, replicaset, status)
+
+
+def owner_reference(api_version: str, kind: str, metadata: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _mark(keys: dict[Key, None], key: Key, present: bool) -> None:
+    if present:
+        keys[key] = None
+    else:
+        keys.pop(key, None)
+
+
+def _tail(message: str) -> str:
+    return message.partition("is forbidden:")[2]

@@ -1,0 +1,217 @@
+"""One request to the API, as it is answered when nothing is wrong with the network."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sim.core.errors import ApiError, bad_request, no_such_resource, too_large, unauthorized
+from sim.core.kinds import KIND_BY_PLURAL, SCALABLE, Key, Object
+from sim.core.listing import Lister, encode, list_text, object_text, selection_of
+from sim.core.machine import Machine
+from sim.core.routes import Route, parse_route
+from sim.core.subresources import bind, evict, scale_of, write_scale
+from sim.core.verbs import DeleteOptions, Verbs, WriteOptions
+
+_APPLY = "application/apply-patch+yaml"
+_MERGES = ("application/merge-patch+json", "application/strategic-merge-patch+json")
+_DISCOVERY: Mapping[str, Any] = {
+    "/version": {"major": "1", "minor": "36", "gitVersion": "v1.36.1", "platform": "sim"},
+    "/api": {"kind": "APIVersions", "versions": ["v1"]},
+    "/apis": {
+        "kind": "APIGroupList",
+        "apiVersion": "v1",
+        "groups": [
+            {"name": group, "versions": [{"groupVersion": f"{group}/{version}", "version": version}]}
+            for group, version in sorted({(kind.group, kind.version) for kind in KIND_BY_PLURAL.values() if kind.group})
+        ],
+    },
+}
+_HEALTH = frozenset({"/healthz", "/readyz", "/livez"})
+Answer = tuple[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    params: Mapping[str, str]
+    body: bytes | None = None
+    content_type: str = "application/json"
+    accept: str = "application/json"
+
+    @property
+    def is_list(self) -> bool:
+        return self.method == "GET" and not self.path.startswith(tuple(_HEALTH)) and _lists(self.path)
+
+
+def wants_metadata(accept: str) -> bool:
+    return "as=PartialObjectMetadata" in accept
+
+
+class Api:
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.lister = Lister(machine.world.store)
+        self._verbs = Verbs(machine)
+
+    def answer(self, request: Request) -> Answer:
+        """Never raises ApiError: that is an answer too."""
+        try:
+            return self._answer(request)
+        except ApiError as error:
+            return error.code, encode(error.status())
+
+    def _answer(self, request: Request) -> Answer:
+        if request.method == "GET" and request.path in _HEALTH:
+            return 200, b"ok"
+        if request.method == "GET" and request.path.rstrip("/") in _DISCOVERY:
+            return 200, encode(_DISCOVERY[request.path.rstrip("/")])
+        route = parse_route(request.path)
+        if route.subresource not in ("", "status"):
+            return self._subresource(request, route)
+        match request.method:
+            case "GET":
+                return self._read(request, route)
+            case "POST" if not route.name:
+                found = self._verbs.create(route.kind, route.namespace, _body(request), write_options(request, route))
+                return 201, object_text(route.kind, found)
+            case "PUT" | "PATCH" if route.name:
+                return self._change(request, route)
+            case "DELETE" if not route.subresource:
+                return self._delete(request, route)
+        raise _not_allowed()
+
+    def _read(self, request: Request, route: Route) -> Answer:
+        only_metadata = wants_metadata(request.accept)
+        if route.name:
+            found = self._verbs.get(route.kind, _key(route))
+            return 200, object_text(route.kind, found, metadata_only=only_metadata)
+        self.check_version(request.params)
+        selection = selection_of(route.kind, route.namespace, "", request.params)
+        page = self.lister.list(selection, _number(request.params, "limit"), request.params.get("continue", ""))
+        return 200, list_text(route.kind, page, metadata_only=only_metadata)
+
+    def check_version(self, params: Mapping[str, str]) -> int:
+        """The resourceVersion asked for; ApiError 504 when it is not reached yet."""
+        asked, current = _number(params, "resourceVersion"), self._machine.world.store.version
+        if asked > current:
+            raise too_large(asked, current)
+        return asked
+
+    def _change(self, request: Request, route: Route) -> Answer:
+        options = write_options(request, route)
+        key, content_type = _key(route), request.content_type.partition(";")[0]
+        if request.method == "PUT":
+            return 200, object_text(route.kind, self._verbs.replace(route.kind, key, _body(request), options))
+        if content_type == _APPLY:
+            found, created = self._verbs.apply(route.kind, key, _body(request), options)
+            return 201 if created else 200, object_text(route.kind, found)
+        if content_type in _MERGES:
+            return 200, object_text(route.kind, self._verbs.merge(route.kind, key, _body(request), options))
+        raise ApiError(415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {content_type}")
+
+    def _delete(self, request: Request, route: Route) -> Answer:
+        options = delete_options(request)
+        if route.name:
+            found = self._verbs.delete(route.kind, _key(route), options)
+            return 200, _deleted_text(route, found)
+        selection = selection_of(route.kind, route.namespace, "", request.params)
+        page = self.lister.list(selection, 0, "")
+        for found in page.items:
+            key = (found["metadata"].get("namespace", ""), found["metadata"]["name"])
+            if self._machine.world.store.get(route.kind.plural, key):
+                self._verbs.delete(route.kind, key, options)
+        return 200, list_text(route.kind, page)
+
+    def _subresource(self, request: Request, route: Route) -> Answer:
+        kind, key = route.kind, _key(route)
+        match route.subresource, request.method:
+            case "scale", "GET" if kind.plural in SCALABLE:
+                return 200, encode(scale_of(self._verbs.get(kind, key)))
+            case "scale", "PUT" | "PATCH" if kind.plural in SCALABLE:
+                options = write_options(request, route)
+                return 200, encode(write_scale(self._verbs, kind, key, _body(request), options))
+            case "eviction", "POST" if kind.plural == "pods":
+                evict(self._machine, self._verbs, key, _delete_options(_body(request).get("deleteOptions") or {}, {}))
+                return 201, _success(route)
+            case "binding", "POST" if kind.plural == "pods":
+                bind(self._machine, self._verbs, key, _body(request))
+                return 201, _success(route)
+        raise no_such_resource()
+
+
+def write_options(request: Request, route: Route) -> WriteOptions:
+    params = request.params
+    fallback = "" if request.content_type.startswith(_APPLY) else "unknown"
+    return WriteOptions(
+        dry_run=params.get("dryRun") == "All",
+        manager=params.get("fieldManager", fallback),
+        force=params.get("force") in ("true", "1"),
+        status=route.subresource == "status",
+    )
+
+
+def delete_options(request: Request) -> DeleteOptions:
+    return _delete_options(_body(request) if request.body else {}, request.params)
+
+
+def _delete_options(body: Mapping[str, Any], params: Mapping[str, str]) -> DeleteOptions:
+    preconditions = body.get("preconditions") or {}
+    grace = body.get("gracePeriodSeconds", params.get("gracePeriodSeconds"))
+    return DeleteOptions(
+        propagation=body.get("propagationPolicy") or params.get("propagationPolicy", "Background"),
+        grace_seconds=None if grace is None else int(grace),
+        uid=preconditions.get("uid") or "",
+        resource_version=preconditions.get("resourceVersion") or "",
+        dry_run=params.get("dryRun") == "All" or "All" in (body.get("dryRun") or ()),
+    )
+
+
+def denied() -> Answer:
+    return 401, encode(unauthorized().status())
+
+
+def _body(request: Request) -> Any:
+    try:
+        body = json.loads(request.body or b"")
+    except ValueError as error:
+        raise bad_request(f"the body of the request could not be read: {error}") from error
+    if not isinstance(body, dict):
+        raise bad_request("the body of the request must be a JSON object")
+    return body
+
+
+def _number(params: Mapping[str, str], name: str) -> int:
+    text = params.get(name) or "0"
+    if not text.isdigit():
+        raise bad_request(f'{name}: Invalid value: "{text}": must be a number')
+    return int(text)
+
+
+def _key(route: Route) -> Key:
+    return route.namespace, route.name
+
+
+def _lists(path: str) -> bool:
+    try:
+        return not parse_route(path).name
+    except ApiError:
+        return False
+
+
+def _not_allowed() -> ApiError:
+    return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+
+def _success(route: Route) -> bytes:
+    return encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+
+
+def _deleted_text(route: Route, found: Object) -> bytes:
+    metadata = found["metadata"]
+    if route.kind.plural == "pods" or "deletionTimestamp" in metadata:
+        return object_text(route.kind, found)
+    details = {"name": metadata["name"], "group": route.kind.group, "kind": route.kind.plural, "uid": metadata["uid"]}
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    return encode({**status, "details": {field: value for field, value in details.items() if value}})

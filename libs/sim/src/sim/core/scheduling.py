@@ -1,0 +1,126 @@
+"""Which node a pod goes to, or why to none; the work follows the nodes that changed, not the nodes there are."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+from sim.core.candidates import AnyOrder, BestFirst, Candidates
+from sim.core.filters import least_allocated_score, refusals
+from sim.core.node_table import NodeTable
+from sim.core.shape import PodShape
+from sim.core.topology import TopologyCounts
+
+_VIEWS_KEPT = 256
+
+
+class ShapeView:
+    """All nodes as one shape sees them."""
+
+    def __init__(self, table: NodeTable, shape: PodShape, candidates: Candidates) -> None:
+        self._table = table
+        self._shape = shape
+        self._candidates = candidates
+        self._topology = TopologyCounts(shape)
+        self._refusals_by_slot: dict[int, tuple[str, ...]] = {}
+        self._nodes_by_refusals: dict[tuple[str, ...], int] = {}
+        self._position = table.changed_before + len(table.changed)
+        for slot in range(len(table.slots)):
+            self._look_at(slot)
+
+    def choose(self) -> str | None:
+        """The node that the pod should go to."""
+        self._refresh()
+        if not self._topology.is_needed:
+            slot = next(self._candidates.in_order(), None)
+            return None if slot is None else self._name(slot)
+        lowest = self._topology.lowest_counts()
+        for slot in self._candidates.in_order():
+            record = self._table.slots[slot]
+            if record and not self._topology.refusal(record, lowest):
+                return record.name
+        return None
+
+    def why_nowhere(self) -> str:
+        """In kube-scheduler's form."""
+        self._refresh()
+        total = len(self._table.record_by_name)
+        if not total:
+            return "no nodes available to schedule pods"
+        nodes_by_reason: dict[str, int] = {}
+        for reasons, count in self._nodes_by_refusals.items():
+            for reason in reasons:
+                nodes_by_reason[reason] = nodes_by_reason.get(reason, 0) + count
+        lowest = self._topology.lowest_counts()
+        for slot in self._candidates.in_order():
+            record = self._table.slots[slot]
+            if record and (reason := self._topology.refusal(record, lowest)):
+                nodes_by_reason[reason] = nodes_by_reason.get(reason, 0) + 1
+        return unschedulable_message(total, nodes_by_reason)
+
+    def _refresh(self) -> None:
+        table = self._table
+        end = table.changed_before + len(table.changed)
+        if self._position == end:
+            return
+        if self._position < table.changed_before:
+            slots = set(range(len(table.slots)))
+        else:
+            slots = set(table.changed[self._position - table.changed_before :])
+        self._position = end
+        for slot in slots:
+            self._look_at(slot)
+
+    def _look_at(self, slot: int) -> None:
+        record = self._table.slots[slot]
+        self._topology.put_node(slot, record)
+        found = refusals(record, self._shape) if record else None
+        known = self._refusals_by_slot.get(slot)
+        if known != found:
+            self._recount(slot, known, found)
+        if record and not found:
+            self._candidates.put(slot, least_allocated_score(record, self._shape))
+        else:
+            self._candidates.discard(slot)
+
+    def _recount(self, slot: int, known: tuple[str, ...] | None, found: tuple[str, ...] | None) -> None:
+        if known:
+            left = self._nodes_by_refusals[known] - 1
+            if left:
+                self._nodes_by_refusals[known] = left
+            else:
+                del self._nodes_by_refusals[known]
+        if found:
+            self._nodes_by_refusals[found] = self._nodes_by_refusals.get(found, 0) + 1
+        if found is None:
+            self._refusals_by_slot.pop(slot, None)
+        else:
+            self._refusals_by_slot[slot] = found
+
+    def _name(self, slot: int) -> str:
+        record = self._table.slots[slot]
+        assert record is not None
+        return record.name
+
+
+class Scheduler:
+    """Views of the shapes asked about lately, over one node table."""
+
+    def __init__(self, table: NodeTable, below: Callable[[int], int] | None = None) -> None:
+        """With `below` (a random integer under its argument) nodes are chosen at random, else the least allocated."""
+        self._table = table
+        self._below = below
+        self._views: OrderedDict[PodShape, ShapeView] = OrderedDict()
+
+    def view_of(self, shape: PodShape) -> ShapeView:
+        view = self._views.get(shape)
+        if view is None:
+            candidates = AnyOrder(self._below) if self._below else BestFirst()
+            view = self._views[shape] = ShapeView(self._table, shape, candidates)
+            if len(self._views) > _VIEWS_KEPT:
+                self._views.popitem(last=False)
+        self._views.move_to_end(shape)
+        return view
+
+
+def unschedulable_message(total: int, nodes_by_reason: Mapping[str, int]) -> str:
+    texts = sorted(f"{count} {reason}" for reason, count in nodes_by_reason.items())
+    return f"0/{total} nodes are available: {', '.join(texts)}."

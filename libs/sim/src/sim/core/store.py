@@ -1,0 +1,120 @@
+"""Objects, the one resourceVersion counter, and the bounded history that watches read."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from sim.core.kinds import KIND_BY_PLURAL, Key, Object, key_of
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    version: int
+    type: Literal["ADDED", "MODIFIED", "DELETED"]
+    plural: str
+    key: Key
+    new: Object
+    """After the change; of a deletion the last state, with the deletion's version."""
+    old: Object | None
+
+
+class Log:
+    """The changes of one resource; a position counts changes since the cluster was made."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._changes: list[Change] = []
+        self._versions: list[int] = []
+        self._first = 0
+        self.floor = 0
+        """The newest version that is forgotten."""
+        self.expired_end = 0
+        """Positions below were forgotten on purpose, not because a reader was slow."""
+
+    @property
+    def end(self) -> int:
+        return self._first + len(self._changes)
+
+    def append(self, change: Change) -> None:
+        self._changes.append(change)
+        self._versions.append(change.version)
+        if len(self._changes) > 2 * self._limit:
+            self._forget(len(self._changes) - self._limit)
+
+    def position_after(self, version: int) -> int | None:
+        """Where to go on reading after `version`; None when that is forgotten."""
+        return None if version < self.floor else self._first + bisect_right(self._versions, version)
+
+    def read(self, position: int, limit: int) -> list[Change] | None:
+        """None when the position is forgotten."""
+        start = position - self._first
+        return None if start < 0 else self._changes[start : start + limit]
+
+    def forget_all(self, current: int) -> None:
+        # One position more than was there, so that readers at the end find themselves expired as well.
+        self._forget(len(self._changes))
+        self._first += 1
+        self.expired_end = self._first
+        self.floor = current
+
+    def _forget(self, count: int) -> None:
+        if count:
+            self.floor = self._versions[count - 1]
+        del self._changes[:count]
+        del self._versions[:count]
+        self._first += count
+
+
+class Store:
+    """Every write gets the next version, goes into the history and is told to the listener."""
+
+    def __init__(self, first_version: int, history_changes: int) -> None:
+        self.version = first_version
+        self.tables: dict[str, dict[Key, Object]] = {plural: {} for plural in KIND_BY_PLURAL}
+        self.logs = {plural: Log(history_changes) for plural in KIND_BY_PLURAL}
+        self.listener: Callable[[Change], None] = lambda _change: None
+        self._sorted_keys: dict[str, list[Key]] = {}
+
+    def get(self, plural: str, key: Key) -> Object | None:
+        return self.tables[plural].get(key)
+
+    def put(self, plural: str, found_object: Object) -> Object:
+        """Creates or replaces; the stored object is the argument with its new resourceVersion."""
+        self.version += 1
+        metadata = {**found_object["metadata"], "resourceVersion": str(self.version)}
+        new = {**found_object, "metadata": metadata}
+        key = key_of(metadata)
+        table = self.tables[plural]
+        old = table.get(key)
+        table[key] = new
+        if old is None:
+            self._sorted_keys.pop(plural, None)
+        self._tell(Change(self.version, "MODIFIED" if old else "ADDED", plural, key, new, old))
+        return new
+
+    def remove(self, plural: str, key: Key) -> Object:
+        self.version += 1
+        old = self.tables[plural].pop(key)
+        self._sorted_keys.pop(plural, None)
+        new = {**old, "metadata": {**old["metadata"], "resourceVersion": str(self.version)}}
+        self._tell(Change(self.version, "DELETED", plural, key, new, old))
+        return new
+
+    def sorted_keys(self, plural: str) -> list[Key]:
+        """In the order of lists; do not change it."""
+        keys = self._sorted_keys.get(plural)
+        if keys is None:
+            keys = self._sorted_keys[plural] = sorted(self.tables[plural])
+        return keys
+
+    def in_namespace(self, plural: str, namespace: str) -> Iterable[Object]:
+        return (found for key, found in self.tables[plural].items() if key[0] == namespace)
+
+    def expire_history(self) -> None:
+        for log in self.logs.values():
+            log.forget_all(self.version)
+
+    def _tell(self, change: Change) -> None:
+        self.logs[change.plural].append(change)
+        self.listener(change)

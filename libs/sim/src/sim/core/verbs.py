@@ -1,0 +1,265 @@
+"""Writes through the API: create, replace, patch, apply, delete, and the rules that they keep."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sim.core import ownership
+from sim.core.admission import check, check_manifest, check_update, with_defaults
+from sim.core.errors import (
+    ApiError,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    not_found,
+    stale,
+)
+from sim.core.kinds import KIND_BY_PLURAL, Key, Kind, Object
+from sim.core.machine import Machine
+from sim.core.ownership import Manager
+
+# Many and short-lived, or written by controllers: their owners are kept only once somebody applies them.
+_UNTRACKED = frozenset({"pods", "nodes", "events", "leases", "replicasets"})
+_SERVER_METADATA = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    dry_run: bool = False
+    manager: str = "unknown"
+    force: bool = False
+    status: bool = False
+    """Through the status subresource: nothing else changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    propagation: str = "Background"
+    grace_seconds: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    dry_run: bool = False
+
+
+class Verbs:
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._world = machine.world
+        self._store = machine.world.store
+
+    def get(self, kind: Kind, key: Key) -> Object:
+        found = self._store.get(kind.plural, key)
+        if found is None:
+            raise not_found(kind, key[1])
+        return found
+
+    def create(self, kind: Kind, namespace: str, manifest: Object, options: WriteOptions) -> Object:
+        check_manifest(kind, manifest)
+        metadata = {**(manifest.get("metadata") or {})}
+        for field in (*_SERVER_METADATA, "resourceVersion", "managedFields"):
+            metadata.pop(field, None)
+        if kind.namespaced:
+            if metadata.get("namespace", namespace) != namespace:
+                raise bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request"
+                )
+            metadata["namespace"] = namespace
+            self._check_namespace(kind, namespace, metadata.get("name", ""))
+        if not metadata.get("name"):
+            metadata["name"] = self._generated_name(kind, namespace, metadata)
+        key = (namespace, metadata["name"])
+        if self._store.get(kind.plural, key):
+            raise already_exists(kind, key[1])
+        new = self._completed(kind, {**manifest, "metadata": metadata})
+        if kind.plural not in _UNTRACKED:
+            owned = {Manager(options.manager, "Update"): ownership.paths_of(manifest)}
+            self._write_owners(kind, new, new, owned)
+        return self._commit_new(kind, new, options)
+
+    def replace(self, kind: Kind, key: Key, manifest: Object, options: WriteOptions) -> Object:
+        check_manifest(kind, manifest)
+        live = self.get(kind, key)
+        metadata = manifest.get("metadata") or {}
+        self._check_identity(kind, key, live, metadata)
+        return self._update(kind, live, manifest, options)
+
+    def merge(self, kind: Kind, key: Key, patch: Any, options: WriteOptions) -> Object:
+        if not isinstance(patch, dict):
+            raise bad_request("the patch must be a JSON object")
+        live = self.get(kind, key)
+        self._check_identity(kind, key, live, patch.get("metadata") or {})
+        return self._update(kind, live, _merge_patched(live, patch), options)
+
+    def apply(self, kind: Kind, key: Key, manifest: Object, options: WriteOptions) -> tuple[Object, bool]:
+        """The object, and whether it was created."""
+        check_manifest(kind, manifest)
+        if not options.manager:
+            message = "fieldManager is required for apply patch"
+            raise invalid(kind, key[1], [("fieldManager", "FieldValueRequired", f"Required value: {message}")])
+        manifest = {**manifest, "metadata": {**(manifest.get("metadata") or {}), "name": key[1]}}
+        if kind.namespaced:
+            manifest["metadata"]["namespace"] = key[0]
+        manager = Manager(options.manager, "Apply")
+        live = self._store.get(kind.plural, key)
+        if live is None:
+            return self._apply_new(kind, key, manifest, manager, options), True
+        self._check_identity(kind, key, live, manifest["metadata"])
+        if options.status:
+            return self._update(kind, live, ownership.merged(live, manifest), options), False
+        owned = ownership.read_managers(live)
+        found = ownership.conflicts(live, manifest, manager, owned)
+        if found and not options.force:
+            raise _apply_conflict(kind, found)
+        declared = {field: value for field, value in manifest.items() if field not in ("apiVersion", "kind", "status")}
+        result, owned = ownership.applied(live, declared, manager, owned)
+        return self._finish_update(kind, live, result, owned, options), False
+
+    def delete(self, kind: Kind, key: Key, options: DeleteOptions) -> Object:
+        """The object as it was, or as it now ends."""
+        live = self.get(kind, key)
+        metadata = live["metadata"]
+        asked = (("UID", options.uid, "uid"), ("ResourceVersion", options.resource_version, "resourceVersion"))
+        for label, wanted, field in asked:
+            if wanted and wanted != metadata[field]:
+                why = (
+                    f"Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {metadata[field]}"
+                )
+                raise conflict(kind, key[1], why)
+        if not options.dry_run:
+            self._machine.garbage.delete(kind.plural, live, options.propagation, options.grace_seconds)
+        return self._store.get(kind.plural, key) or live
+
+    def _apply_new(self, kind: Kind, key: Key, manifest: Object, manager: Manager, options: WriteOptions) -> Object:
+        if manifest["metadata"].get("resourceVersion") or manifest["metadata"].get("uid"):
+            raise conflict(kind, key[1], "resourceVersion or uid is given, but the object does not exist")
+        if kind.namespaced:
+            self._check_namespace(kind, key[0], key[1])
+        new = self._completed(kind, {**manifest, "metadata": {**manifest["metadata"]}})
+        self._write_owners(kind, new, new, {manager: ownership.paths_of(manifest)})
+        return self._commit_new(kind, new, options)
+
+    def _check_namespace(self, kind: Kind, namespace: str, name: str) -> None:
+        found = self._store.get("namespaces", ("", namespace))
+        if found is None:
+            raise not_found(KIND_BY_PLURAL["namespaces"], namespace)
+        if "deletionTimestamp" in found["metadata"]:
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise forbidden(kind, name, why)
+
+    def _check_identity(self, kind: Kind, key: Key, live: Object, metadata: Object) -> None:
+        if metadata.get("name", key[1]) != key[1]:
+            raise bad_request("the name of the object does not match the name on the URL")
+        version = metadata.get("resourceVersion")
+        if version and version != live["metadata"]["resourceVersion"]:
+            raise stale(kind, key[1])
+        uid = metadata.get("uid")
+        if uid and uid != live["metadata"]["uid"]:
+            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {live['metadata']['uid']}"
+            raise conflict(kind, key[1], why)
+
+    def _generated_name(self, kind: Kind, namespace: str, metadata: Object) -> str:
+        prefix = metadata.get("generateName")
+        if not prefix:
+            raise invalid(
+                kind, "", [("metadata.name", "FieldValueRequired", "Required value: name or generateName is required")]
+            )
+        return self._world.unused_name(kind.plural, namespace, prefix)
+
+    def _completed(self, kind: Kind, manifest: Object) -> Object:
+        """A new object of the manifest, with all that the server adds."""
+        new = {field: value for field, value in manifest.items() if field not in ("apiVersion", "kind")}
+        new["metadata"] |= {"uid": self._world.uid(), "creationTimestamp": self._world.stamp()}
+        new = with_defaults(kind, new)
+        if "spec" in new:
+            new["metadata"]["generation"] = 1
+        if kind.plural == "pods":
+            new["status"] = {"phase": "Pending"}
+        elif kind.plural == "namespaces":
+            labels = {**(new["metadata"].get("labels") or {}), "kubernetes.io/metadata.name": new["metadata"]["name"]}
+            new |= {"metadata": {**new["metadata"], "labels": labels}, "status": {"phase": "Active"}}
+        elif kind.has_status and kind.plural != "nodes":
+            new["status"] = {"replicas": 0} if kind.plural == "replicasets" else {}
+        check(kind, new)
+        return new
+
+    def _commit_new(self, kind: Kind, new: Object, options: WriteOptions) -> Object:
+        if kind.plural == "pods":
+            why = self._machine.quotas.refusal(self._machine.shapes.shape_of(new))
+            if why:
+                raise forbidden(kind, new["metadata"]["name"], why)
+        return new if options.dry_run else self._store.put(kind.plural, new)
+
+    def _update(self, kind: Kind, live: Object, wanted: Object, options: WriteOptions) -> Object:
+        """Of the wanted object, what this door may change."""
+        if options.status:
+            new = {**live, "status": wanted.get("status") or {}}
+            return self._finish_update(kind, live, new, None, options)
+        new = {field: value for field, value in wanted.items() if field not in ("apiVersion", "kind")}
+        if kind.has_status:
+            new.pop("status", None)
+            if "status" in live:
+                new["status"] = live["status"]
+        owned = ownership.read_managers(live)
+        if kind.plural not in _UNTRACKED or owned:
+            owned = ownership.updated(live, new, Manager(options.manager, "Update"), owned)
+        return self._finish_update(kind, live, new, owned, options)
+
+    def _finish_update(
+        self, kind: Kind, live: Object, new: Object, owned: dict[Manager, frozenset[Any]] | None, options: WriteOptions
+    ) -> Object:
+        old_metadata = live["metadata"]
+        kept = {field: old_metadata[field] for field in _SERVER_METADATA if field in old_metadata}
+        metadata = {**new.get("metadata", {}), **kept, "name": old_metadata["name"]}
+        metadata["resourceVersion"] = old_metadata["resourceVersion"]
+        for field in ("namespace", "managedFields"):
+            if field in old_metadata:
+                metadata[field] = old_metadata[field]
+        new = with_defaults(kind, {**new, "metadata": metadata})
+        if owned:
+            self._write_owners(kind, live, new, owned)
+        if new.get("spec") != live.get("spec"):
+            metadata["generation"] = old_metadata.get("generation", 0) + 1
+        else:
+            # The same object, so that controllers can tell by identity that nothing in it changed.
+            new = {**new, "spec": live["spec"]} if "spec" in live else new
+        check(kind, new)
+        check_update(kind, live, new)
+        if new == live or options.dry_run:
+            return new
+        if self._machine.garbage.finished(kind.plural, new):
+            return self._store.remove(kind.plural, (metadata.get("namespace", ""), metadata["name"]))
+        return self._store.put(kind.plural, new)
+
+    def _write_owners(self, kind: Kind, live: Object, new: Object, owned: dict[Manager, frozenset[Any]]) -> None:
+        """Changes `new`, which nobody else has seen yet."""
+        entries = ownership.write_managers(live, owned, kind.api_version, self._world.stamp())
+        if entries:
+            new["metadata"]["managedFields"] = entries
+
+
+def _merge_patched(live: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(live) if isinstance(live, dict) else {}
+    for field, value in patch.items():
+        if value is None:
+            result.pop(field, None)
+        else:
+            result[field] = _merge_patched(result.get(field), value)
+    return result
+
+
+def _apply_conflict(kind: Kind, found: dict[Manager, frozenset[Any]]) -> ApiError:
+    causes = [
+        {
+            "reason": "FieldManagerConflict",
+            "message": f'conflict with "{manager.name}" using {kind.api_version}',
+            "field": ownership.dotted(path),
+        }
+        for manager, paths in found.items()
+        for path in sorted(paths)
+    ]
+    count = f"{len(causes)} conflict{'s' if len(causes) > 1 else ''}"
+    message = f"Apply failed with {count}: " + ", ".join(f"{one['message']}: {one['field']}" for one in causes)
+    return ApiError(409, "Conflict", message, {"causes": causes})

@@ -1,0 +1,144 @@
+"""The in-memory door to a simulated cluster: the Kubernetes REST API, with the faults that are set."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Final
+
+from sim.cluster import SimCluster
+from sim.core.errors import ApiError, expired, too_old, unauthorized
+from sim.core.listing import encode
+from sim.core.requests import Request, denied
+from sim.watch import Watch, open_watch
+from spillway.cluster_api import ClusterUnreachable, Response, TransportStatus
+
+GARBAGE: Final = b"<html><body>upstream connect error</body></html>"
+
+
+class SimTransport:
+    """A `spillway.cluster_api.Transport`. While the cluster is silent, requests wait for the caller's time-out."""
+
+    def __init__(self, cluster: SimCluster, token: str = "sim") -> None:
+        self._cluster = cluster
+        self._token = token
+        self._closed = asyncio.Event()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> Response:
+        request = Request(method, path, params, body, content_type, accept)
+        await self._pass_faults(request)
+        faults = self._cluster.faults
+        if faults.unauthorized:
+            return Response(*denied())
+        if faults.garbage:
+            return Response(200, GARBAGE)
+        self._cluster.tick()
+        return Response(*self._cluster.api.answer(request))
+
+    async def stream(
+        self, path: str, params: Mapping[str, str], accept: str = "application/json"
+    ) -> AsyncGenerator[bytes, None]:
+        """First an empty chunk when the stream is open, then whole lines; ends cleanly as the API server ends it."""
+        await self._pass_faults(Request("GET", path, params))
+        watch = self._open(path, params, accept)
+        self._cluster.add_waker(watch.plural, watch.waker)
+        try:
+            yield b""
+            async for chunk in self._follow(watch):
+                yield chunk
+        finally:
+            self._cluster.remove_waker(watch.plural, watch.waker)
+
+    async def close(self) -> None:
+        self._closed.set()
+        self._cluster.wake_streams()
+
+    def _open(self, path: str, params: Mapping[str, str], accept: str) -> Watch:
+        cluster = self._cluster
+        if cluster.faults.unauthorized:
+            raise TransportStatus(*denied())
+        try:
+            if cluster.faults.expire_history == "status" and params.get("resourceVersion", "0") != "0":
+                current = cluster.machine.world.store.version
+                raise too_old(int(params["resourceVersion"]), current)
+            return open_watch(cluster.api, cluster.machine.world.store, cluster.settings, (path, params, accept))
+        except ApiError as error:
+            raise TransportStatus(error.code, encode(error.status())) from error
+
+    async def _follow(self, watch: Watch) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        epoch, end_at = self._cluster.stream_epoch, loop.time() + watch.timeout_seconds
+        bookmark_at = loop.time() + self._cluster.settings.bookmark_seconds
+        while True:
+            watch.waker.clear()
+            faults = self._cluster.faults
+            if not faults.silent:
+                if self._is_over(epoch) or loop.time() >= end_at:
+                    return
+                last_words = _last_words(self._cluster, watch)
+                if last_words:
+                    yield last_words
+                    return
+                chunk = watch.read()
+                if chunk:
+                    yield chunk
+                if watch.is_lost or watch.has_more:
+                    if watch.is_lost:
+                        return
+                    continue
+                if watch.bookmarks and loop.time() >= bookmark_at:
+                    bookmark_at = loop.time() + self._cluster.settings.bookmark_seconds
+                    yield watch.bookmark()
+            elif self._closed.is_set() or self._cluster.is_closed:
+                return
+            await _wait(watch.waker, None if faults.silent else min(bookmark_at, end_at))
+
+    def _is_over(self, epoch: int) -> bool:
+        dropped = self._cluster.faults.drop_watches or self._cluster.stream_epoch != epoch
+        return dropped or self._closed.is_set() or self._cluster.is_closed
+
+    async def _pass_faults(self, request: Request) -> None:
+        """Waits as long as the faults say."""
+        self._check_open()
+        cluster = self._cluster
+        if cluster.faults.latency_seconds:
+            await asyncio.sleep(cluster.faults.latency_seconds)
+        stalls = request.is_list and "watch" not in request.params
+        while cluster.faults.silent or (stalls and cluster.faults.stall_list):
+            changed = asyncio.ensure_future(cluster.faults_changed())
+            closed = asyncio.ensure_future(self._closed.wait())
+            try:
+                await asyncio.wait((changed, closed), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                changed.cancel()
+                closed.cancel()
+            self._check_open()
+
+    def _check_open(self) -> None:
+        if self._closed.is_set() or self._cluster.is_closed:
+            raise ClusterUnreachable(self._cluster.name, "closed", "the simulated cluster or the transport is closed")
+
+
+def _last_words(cluster: SimCluster, watch: Watch) -> bytes:
+    """What a fault makes the stream say before it ends."""
+    if cluster.faults.garbage:
+        return GARBAGE + b"\n"
+    if cluster.faults.unauthorized:
+        return watch.error(unauthorized())
+    if cluster.faults.expire_history and not watch.is_fresh:
+        return watch.error(expired("The resourceVersion for the provided watch is too old."))
+    return b""
+
+
+async def _wait(waker: asyncio.Event, until: float | None) -> None:
+    try:
+        async with asyncio.timeout_at(until):
+            await waker.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,99 @@
+"""What can be chosen about a simulated cluster: its nodes, its speeds, its faults."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """`count` like nodes named `<name_prefix><n>`; with `zones` they take the zones in turn."""
+
+    name_prefix: str
+    count: int = 1
+    cpu_millis: int = 32_000
+    memory_bytes: int = 128 << 30
+    pods: int = 110
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    extended: Mapping[str, int] = field(default_factory=dict)
+    zones: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroupSpec:
+    """Nodes that do not exist yet: one arrives `lead_time_seconds` after pods wait that would fit it."""
+
+    template: NodeSpec
+    max: int
+    lead_time_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSpec:
+    """Bound, running pods for `SimCluster.load`, shared out over `deployments` Deployments."""
+
+    pods: int
+    deployments: int = 20
+    cpu_millis: int = 500
+    memory_bytes: int = 1 << 30
+    namespace: str = "default"
+    name_prefix: str = "load-"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    seed: int = 0
+    """Of every random choice: uids, name suffixes, the scheduler's choice."""
+    start_unix_seconds: float = 1_767_225_600.0
+    """The wall clock (in objects' timestamps) when the cluster is made."""
+    first_version: int = 1_000
+    """The resourceVersion counter starts above this."""
+    history_changes: int = 20_000
+    """Changes kept per resource for watches; an older resourceVersion gives 410."""
+    score: Literal["least-allocated", "random"] = "least-allocated"
+    """How the scheduler chooses among the nodes that fit."""
+    binds_per_second: float = 0.0
+    """The scheduler's rate; 0 is unlimited."""
+    bind_delay_seconds: float = 0.0
+    """From the scheduler's decision to the binding."""
+    start_delay_seconds: float = 0.5
+    """From the binding to Running and Ready."""
+    delete_delay_seconds: float = 0.2
+    """From a pod's deletionTimestamp to its removal, at most its grace period."""
+    bookmark_seconds: float = 60.0
+    """Between BOOKMARK events of a quiet watch."""
+    watch_timeout_seconds: float = 1_800.0
+    """Length of a watch that does not ask for one."""
+    expired_watch_as: Literal["event", "status"] = "event"
+    """How a watch from a too old resourceVersion is told 410."""
+    step_changes: int = 250
+    """Writes between two turns of the event loop."""
+    node_groups: tuple[NodeGroupSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong at the API from now on; replace with `SimCluster.set_faults`."""
+
+    silent: bool = False
+    """Nothing is answered and no stream says anything, until this is lifted."""
+    unauthorized: bool = False
+    """401; running watches end with an ERROR event of code 401."""
+    garbage: bool = False
+    """Answers that are not JSON."""
+    stall_list: bool = False
+    """Lists stop in the middle, until this is lifted."""
+    drop_watches: bool = False
+    """Every stream ends cleanly at once."""
+    expire_history: Literal["", "status", "event"] = ""
+    """Watches from a resourceVersion get 410: as HTTP status or as an ERROR event; running ones as an event."""
+    latency_seconds: float = 0.0
+    """Added before every answer."""

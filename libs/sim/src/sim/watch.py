@@ -1,0 +1,103 @@
+"""One watch: where it stands in the history, and what it says next."""
+
+import asyncio
+from collections.abc import Mapping
+
+from sim.core.errors import ApiError, too_old
+from sim.core.listing import Selection, bookmark_text, change_text, error_text, event_text, selection_of
+from sim.core.requests import Api, wants_metadata
+from sim.core.routes import parse_route
+from sim.core.store import Store
+from sim.settings import Settings
+
+_CHANGES_PER_CHUNK = 500
+
+
+class Watch:
+    def __init__(self, store: Store, selection: Selection, settings: Settings, *, metadata_only: bool) -> None:
+        self._store = store
+        self._selection = selection
+        self._log = store.logs[selection.kind.plural]
+        self._metadata_only = metadata_only
+        self._position = self._log.end
+        self._early: list[bytes] = []
+        self._refusal: ApiError | None = None
+        self.plural = selection.kind.plural
+        self.waker = asyncio.Event()
+        self.bookmarks = False
+        self.timeout_seconds = settings.watch_timeout_seconds
+        self.is_lost = False
+        """It fell behind the history, and ends."""
+        self.is_fresh = False
+        """It began with the state and not from a version."""
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._early) or self._position < self._log.end
+
+    def start_with_state(self, *, ends_with_bookmark: bool) -> None:
+        self.is_fresh = True
+        table = self._store.tables[self.plural]
+        for key in self._store.sorted_keys(self.plural):
+            if self._selection.takes(table[key]):
+                self._early.append(
+                    event_text(self._selection.kind, "ADDED", table[key], metadata_only=self._metadata_only)
+                )
+        if ends_with_bookmark:
+            self._early.append(
+                bookmark_text(
+                    self._selection.kind, self._store.version, metadata_only=self._metadata_only, ends_initial=True
+                )
+            )
+
+    def start_after(self, version: int, *, refuse_as_event: bool) -> None:
+        position = self._log.position_after(version)
+        if position is not None:
+            self._position = position
+            return
+        error = too_old(version, self._log.floor)
+        if not refuse_as_event:
+            raise error
+        self._refusal = error
+
+    def read(self) -> bytes:
+        """Whole lines, as many as one chunk may have; the rest comes with the next."""
+        if self._refusal:
+            self.is_lost = True
+            return self.error(self._refusal)
+        if self._early:
+            chunk = b"".join(self._early[:_CHANGES_PER_CHUNK])
+            del self._early[:_CHANGES_PER_CHUNK]
+            return chunk
+        changes = self._log.read(self._position, _CHANGES_PER_CHUNK)
+        if changes is None:
+            self.is_lost = True
+            # A slow reader is dropped without a word; one that history was taken from is told.
+            return self.error(too_old(0, self._log.floor)) if self._position < self._log.expired_end else b""
+        self._position += len(changes)
+        lines = (change_text(self._selection, one, metadata_only=self._metadata_only) for one in changes)
+        return b"".join(lines)
+
+    def bookmark(self) -> bytes:
+        return bookmark_text(self._selection.kind, self._store.version, metadata_only=self._metadata_only)
+
+    def error(self, error: ApiError) -> bytes:
+        return error_text(error)
+
+
+def open_watch(api: Api, store: Store, settings: Settings, asked: tuple[str, Mapping[str, str], str]) -> Watch:
+    """ApiError when it cannot begin; `asked` is path, params and accept."""
+    path, params, accept = asked
+    route = parse_route(path)
+    selection = selection_of(route.kind, route.namespace, route.name, params)
+    watch = Watch(store, selection, settings, metadata_only=wants_metadata(accept))
+    watch.bookmarks = params.get("allowWatchBookmarks") in ("true", "1")
+    if params.get("timeoutSeconds", "").isdigit():
+        watch.timeout_seconds = float(params["timeoutSeconds"]) or settings.watch_timeout_seconds
+    version = api.check_version(params)
+    initial = params.get("sendInitialEvents") == "true"
+    if initial or not version:
+        watch.start_with_state(ends_with_bookmark=initial)
+    else:
+        watch.start_after(version, refuse_as_event=settings.expired_watch_as == "event")
+    return watch
