@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from random import Random
+from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol
 
 import aiohttp
@@ -12,8 +13,10 @@ import msgspec
 
 from spillway import kubernetes
 from spillway.credentials import BadCredentials, Endpoint, Session
-from spillway.kubernetes import JSON, Kind, Manifest, Manifests, Page, T
+from spillway.kubernetes import JSON, Manifests, Page, T
 
+Kind = kubernetes.Kind
+Manifest = kubernetes.Manifest
 NODES, PODS, NAMESPACES = kubernetes.NODES, kubernetes.PODS, kubernetes.NAMESPACES
 DEPLOYMENTS, REPLICASETS, RESOURCE_QUOTAS = kubernetes.DEPLOYMENTS, kubernetes.REPLICASETS, kubernetes.RESOURCE_QUOTAS
 CONFIG_MAPS, SECRETS, SERVICES = kubernetes.CONFIG_MAPS, kubernetes.SECRETS, kubernetes.SERVICES
@@ -78,10 +81,7 @@ class Transport(Protocol):
     ) -> Response: ...
 
     def stream(self, path: str, params: Mapping[str, str], accept: str = JSON) -> AsyncIterator[bytes]:
-        """Raw chunks, cut anywhere; TransportStatus when the status is not 200.
-
-        An empty chunk, first, says that the stream is open; the reader takes it as a sign of life.
-        """
+        """Raw chunks, cut anywhere, and first an empty one when it is open; TransportStatus when it is refused."""
         ...
 
     async def close(self) -> None: ...
@@ -161,7 +161,6 @@ class ClusterApiSettings:
 
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE, TOO_MANY = 401, 403, 404, 409, 410, 429
 SERVER_ERRORS: Final = 500  # and above
-NO_PARAMS: Final[Mapping[str, str]] = {}
 SHORT_WATCH_SECONDS: Final = 5.0
 
 
@@ -181,11 +180,10 @@ class ClusterApi:
         random: Random | None = None,
         probe_transport: Transport | None = None,
     ) -> None:
-        self.name = name
+        self.name, self.settings = name, settings
+        self.random = random or Random()
         self._transport = transport
         self._probe_transport = probe_transport or transport
-        self.settings = settings
-        self.random = random or Random()
 
     def follow(
         self, kind: Kind, *, label_selector: str = "", field_selector: str = ""
@@ -215,8 +213,7 @@ class ClusterApi:
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
         """Conflict (AlreadyExists) when there is one. What a later apply leaves out stays: see kubernetes.ABSENT."""
-        path = kind.path(kind.place(manifest)[0])
-        params = {"fieldManager": self.settings.field_manager}
+        path, params = kind.path(kind.place(manifest)[0]), {"fieldManager": self.settings.field_manager}
         return self._written(await self._ask("POST", path, params, msgspec.json.encode(manifest)))
 
     async def apply(
@@ -281,8 +278,8 @@ class ClusterApi:
 
     async def _count(self, kind: Kind) -> int:
         call = self._probe_transport.request("GET", kind.path(), {"limit": "1"})
-        body = self.read(await self._bounded(call, self.settings.probe_timeout_seconds))
-        total = self.decoded(kubernetes.RAW_PAGE, body).total()
+        response = await self._bounded(call, self.settings.probe_timeout_seconds)
+        total = self.decoded(kubernetes.RAW_PAGE, self.read(response)).total()
         if total is None:
             raise ClusterUnreachable(self.name, "garbage", f"a page of {kind.plural} without remainingItemCount")
         return total
@@ -291,7 +288,7 @@ class ClusterApi:
         self,
         method: str,
         path: str,
-        params: Mapping[str, str] = NO_PARAMS,
+        params: Mapping[str, str] = MappingProxyType({}),
         body: bytes | None = None,
         content_type: str = JSON,
         accept: str = JSON,
@@ -436,8 +433,7 @@ class _Reflector:
             self._version = self._api.decoded(kubernetes.BOOKMARK, event.object).metadata.resource_version
             return Alive()
         if event.type == "ERROR":
-            code = self._api.decoded(kubernetes.STATUS, event.object).code
-            self._api.read(Response(code, bytes(event.object)))
+            self._api.read(Response(self._api.decoded(kubernetes.STATUS, event.object).code, bytes(event.object)))
         raise ClusterUnreachable(self._api.name, "garbage", f"an event of type {event.type[:40]!r}")
 
 

@@ -1,0 +1,403 @@
+"""What Spillway relies on in a Kubernetes API, held against the simulated cluster and against a real one.
+
+One suite, three doors: the simulated cluster in memory, the same over HTTP, and a real kube-apiserver. What a
+simulated cluster cannot do is a strict xfail with its reason.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+
+from spillway.cluster_api import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICASETS,
+    SECRETS,
+    Alive,
+    Change,
+    ClusterApi,
+    ClusterApiSettings,
+    Conflict,
+    Kind,
+    Listed,
+    Manifest,
+    Refused,
+    Removed,
+    Upserted,
+    connect,
+)
+from spillway.credentials import Endpoint, load_endpoint
+from spillway.kubernetes import ABSENT
+
+pytest_plugins = ["spillway_local.pytest_infra"]
+
+PATIENCE_SECONDS = 20.0
+SETTINGS = ClusterApiSettings(page_objects=2, first_pause_seconds=0.05, longest_pause_seconds=0.2)
+
+
+async def _sim_in_memory(stack: AsyncExitStack) -> ClusterApi:
+    from sim.cluster import SimCluster
+    from sim.rest import SimTransport
+    from sim.settings import NodeSpec
+
+    cluster = await stack.enter_async_context(SimCluster("blue"))
+    cluster.add_nodes([NodeSpec("node-", count=3)])
+    return ClusterApi(SimTransport(cluster), "blue", SETTINGS)
+
+
+async def _sim_over_http(stack: AsyncExitStack) -> ClusterApi:
+    from sim.cluster import SimCluster
+    from sim.http import SimServer
+    from sim.settings import NodeSpec
+
+    cluster = await stack.enter_async_context(SimCluster("blue"))
+    cluster.add_nodes([NodeSpec("node-", count=3)])
+    server = SimServer(cluster, token="sim")
+    await server.start()
+    stack.push_async_callback(server.close)
+    return connect(lambda: Endpoint(server=server.url, token="sim"), "blue", SETTINGS)
+
+
+async def _kube(kubeconfig: Path) -> ClusterApi:
+    return connect(lambda: load_endpoint(kubeconfig.parent, kubeconfig.stem), kubeconfig.stem, SETTINGS)
+
+
+DOORS = ["sim", "sim-http", pytest.param("kube", marks=pytest.mark.kube)]
+
+
+@pytest.fixture(params=DOORS)
+def door(request: pytest.FixtureRequest) -> Callable[[AsyncExitStack], Awaitable[ClusterApi]]:
+    """Not async, because what starts the real members runs a loop of its own."""
+    if request.param == "kube":
+        kubeconfig = next(iter(request.getfixturevalue("kube_members").values()))
+        return lambda _: _kube(kubeconfig)
+    return _sim_in_memory if request.param == "sim" else _sim_over_http
+
+
+@pytest.fixture
+def creates_by_apply(request: pytest.FixtureRequest) -> None:
+    if "kube" not in request.node.callspec.id:
+        reason = "sim answers 409 to an apply with a resourceVersion on an absent object; a real server creates it"
+        request.applymarker(pytest.mark.xfail(strict=True, raises=Conflict, reason=reason))
+
+
+@pytest.fixture
+async def api(door: Callable[[AsyncExitStack], Awaitable[ClusterApi]]) -> AsyncIterator[ClusterApi]:
+    async with AsyncExitStack() as stack:
+        opened = await door(stack)
+        stack.push_async_callback(opened.close)
+        yield opened
+
+
+@pytest.fixture
+async def namespace(api: ClusterApi) -> str:
+    """A new one, so that tests share a real cluster without meeting."""
+    name = f"contract-{uuid4().hex[:8]}"
+    await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return name
+
+
+def config_map(namespace: str, name: str, labels: dict[str, str] | None = None, **data: str) -> Manifest:
+    metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def deployment(namespace: str, name: str, replicas: int = 2) -> Manifest:
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template},
+    }
+
+
+def version_of(thing: Manifest) -> str:
+    return cast(str, thing["metadata"]["resourceVersion"])
+
+
+async def until(following: AsyncIterator[tuple[Change, ...]], enough: Callable[[Change], bool]) -> list[Change]:
+    """Every change up to the one that is enough."""
+    seen: list[Change] = []
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async for batch in following:
+            for change in batch:
+                seen.append(change)
+                if enough(change):
+                    return seen
+    raise AssertionError(f"the stream ended after {seen}")
+
+
+def named(kind: type[Upserted] | type[Removed], name: str) -> Callable[[Change], bool]:
+    return lambda change: isinstance(change, kind) and change.object.metadata.name == name
+
+
+def following(api: ClusterApi, kind: Kind, **selectors: str) -> Any:
+    return aclosing(cast(Any, api.follow(kind, **selectors)))
+
+
+async def test_what_is_created_can_be_read(api: ClusterApi, namespace: str) -> None:
+    made = await api.create(CONFIG_MAPS, config_map(namespace, "a", color="blue"))
+    read = await api.get(CONFIG_MAPS, namespace, "a")
+    assert read is not None
+    assert read["data"] == {"color": "blue"}
+    assert version_of(read) == version_of(made)
+    assert read["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+async def test_what_is_absent_is_none(api: ClusterApi, namespace: str) -> None:
+    assert await api.get(CONFIG_MAPS, namespace, "nothing") is None
+    assert await api.get(CONFIG_MAPS, "no-such-namespace", "nothing") is None
+    assert await api.get(NODES, "", "nothing") is None
+
+
+async def test_creating_twice_is_a_conflict(api: ClusterApi, namespace: str) -> None:
+    await api.create(CONFIG_MAPS, config_map(namespace, "a"))
+    with pytest.raises(Conflict) as raised:
+        await api.create(CONFIG_MAPS, config_map(namespace, "a"))
+    assert raised.value.reason == "AlreadyExists"
+
+
+async def test_a_missing_namespace_refuses_what_is_created_in_it(api: ClusterApi) -> None:
+    with pytest.raises(Refused) as raised:
+        await api.create(CONFIG_MAPS, config_map("no-such-namespace", "a"))
+    assert (raised.value.status, raised.value.reason) == (404, "NotFound")
+    assert "no-such-namespace" in raised.value.message
+
+
+async def test_a_missing_namespace_lists_as_empty(api: ClusterApi) -> None:
+    assert await api.list(CONFIG_MAPS, "no-such-namespace") == []
+
+
+async def test_an_invalid_object_is_refused(api: ClusterApi, namespace: str) -> None:
+    with pytest.raises(Refused) as raised:
+        await api.create(DEPLOYMENTS, {**deployment(namespace, "d"), "spec": {"replicas": 1}})
+    assert (raised.value.status, raised.value.reason) == (422, "Invalid")
+
+
+async def test_an_apply_at_the_version_seen_changes_the_object(api: ClusterApi, namespace: str) -> None:
+    made = await api.create(CONFIG_MAPS, config_map(namespace, "a", color="blue"))
+    wanted = config_map(namespace, "a", color="red")
+    uid = made["metadata"]["uid"]
+    changed = await api.apply(CONFIG_MAPS, wanted, resource_version=version_of(made), force=True, uid=uid)
+    assert changed["data"] == {"color": "red"}
+    assert changed["metadata"]["uid"] == uid
+    assert version_of(changed) != version_of(made)
+
+
+async def test_an_apply_at_a_stale_version_is_a_conflict(api: ClusterApi, namespace: str) -> None:
+    made = await api.create(CONFIG_MAPS, config_map(namespace, "a", color="blue"))
+    await api.apply(CONFIG_MAPS, config_map(namespace, "a", color="red"), resource_version=version_of(made), force=True)
+    with pytest.raises(Conflict) as raised:
+        await api.apply(
+            CONFIG_MAPS, config_map(namespace, "a", color="green"), resource_version=version_of(made), force=True
+        )
+    assert raised.value.reason == "Conflict"
+    read = await api.get(CONFIG_MAPS, namespace, "a")
+    assert read is not None
+    assert read["data"] == {"color": "red"}
+
+
+async def test_an_apply_that_names_its_object_never_brings_a_deleted_one_back(api: ClusterApi, namespace: str) -> None:
+    made = await api.create(CONFIG_MAPS, config_map(namespace, "a"))
+    uid, version = made["metadata"]["uid"], version_of(made)
+    await api.delete(CONFIG_MAPS, namespace, "a", uid=uid, resource_version=version)
+    with pytest.raises(Conflict):
+        await api.apply(CONFIG_MAPS, config_map(namespace, "a"), resource_version=version, force=True, uid=uid)
+    assert await api.get(CONFIG_MAPS, namespace, "a") is None
+
+
+@pytest.mark.usefixtures("creates_by_apply")
+async def test_an_apply_of_an_absent_object_creates_it_once(api: ClusterApi, namespace: str) -> None:
+    await api.apply(CONFIG_MAPS, config_map(namespace, "a", color="blue"), resource_version=ABSENT, force=True)
+    with pytest.raises(Conflict):
+        await api.apply(CONFIG_MAPS, config_map(namespace, "a", color="red"), resource_version=ABSENT, force=True)
+
+
+@pytest.mark.usefixtures("creates_by_apply")
+async def test_what_a_later_apply_leaves_out_is_removed(api: ClusterApi, namespace: str) -> None:
+    wanted = config_map(namespace, "a", color="blue", size="big")
+    made = await api.apply(CONFIG_MAPS, wanted, resource_version=ABSENT, force=True)
+    changed = await api.apply(
+        CONFIG_MAPS, config_map(namespace, "a", color="blue"), resource_version=version_of(made), force=True
+    )
+    assert changed["data"] == {"color": "blue"}
+
+
+async def test_what_was_created_by_post_is_not_removed_by_a_later_apply(api: ClusterApi, namespace: str) -> None:
+    """The trap behind ABSENT: a POST's fields belong to another entry of the same manager."""
+    made = await api.create(CONFIG_MAPS, config_map(namespace, "a", color="blue", size="big"))
+    changed = await api.apply(
+        CONFIG_MAPS, config_map(namespace, "a", color="blue"), resource_version=version_of(made), force=True
+    )
+    assert changed["data"] == {"color": "blue", "size": "big"}
+
+
+async def test_a_delete_compares_its_preconditions(api: ClusterApi, namespace: str) -> None:
+    made = await api.create(CONFIG_MAPS, config_map(namespace, "a"))
+    uid, version = made["metadata"]["uid"], version_of(made)
+    with pytest.raises(Conflict):
+        await api.delete(CONFIG_MAPS, namespace, "a", uid=str(uuid4()), resource_version=version)
+    with pytest.raises(Conflict):
+        await api.delete(CONFIG_MAPS, namespace, "a", uid=uid, resource_version=ABSENT)
+    assert await api.get(CONFIG_MAPS, namespace, "a") is not None
+    await api.delete(CONFIG_MAPS, namespace, "a", uid=uid, resource_version=version)
+    assert await api.get(CONFIG_MAPS, namespace, "a") is None
+
+
+async def test_deleting_what_is_absent_is_well(api: ClusterApi, namespace: str) -> None:
+    await api.delete(CONFIG_MAPS, namespace, "nothing", uid=str(uuid4()), resource_version="7")
+
+
+async def test_a_list_has_every_page_and_only_its_namespace(api: ClusterApi, namespace: str) -> None:
+    names = [f"map-{number}" for number in range(5)]
+    for name in names:
+        await api.create(CONFIG_MAPS, config_map(namespace, name))
+    listed = await api.list(CONFIG_MAPS, namespace)
+    ours = [one["metadata"]["name"] for one in listed if one["metadata"]["name"].startswith("map-")]
+    assert sorted(ours) == names
+    assert {one["metadata"]["namespace"] for one in listed} == {namespace}
+
+
+SELECTORS = {
+    "equal": ("tier=own", {"a", "b"}),
+    "not equal": ("tier,tier!=own", {"c"}),
+    "one of": ("size in (big,small)", {"a", "b", "c"}),
+    "none of": ("tier,size notin (big)", {"b", "c"}),
+    "has": ("odd", {"c"}),
+    "has not": ("tier,!odd", {"a", "b"}),
+    "several": ("tier=own,size=big", {"a"}),
+}
+
+
+@pytest.mark.parametrize(("selector", "expected"), SELECTORS.values(), ids=SELECTORS)
+async def test_label_selectors(api: ClusterApi, namespace: str, selector: str, expected: set[str]) -> None:
+    labels = {"a": {"tier": "own", "size": "big"}, "b": {"tier": "own", "size": "small"}}
+    labels["c"] = {"tier": "cloud", "size": "small", "odd": "yes"}
+    for name, own in labels.items():
+        await api.create(CONFIG_MAPS, config_map(namespace, name, own))
+    listed = await api.list(CONFIG_MAPS, namespace, label_selector=selector)
+    assert {one["metadata"]["name"] for one in listed} == expected
+
+
+async def test_following_tells_what_is_there_and_then_what_becomes_of_it(api: ClusterApi, namespace: str) -> None:
+    for number in range(3):
+        await api.create(CONFIG_MAPS, config_map(namespace, f"early-{number}", {"ours": namespace}))
+    async with following(api, CONFIG_MAPS, label_selector=f"ours={namespace}") as changes:
+        (listed,) = await anext(changes)
+        assert isinstance(listed, Listed)
+        assert sorted(one.metadata.name for one in listed.objects) == ["early-0", "early-1", "early-2"]
+        made = await api.create(CONFIG_MAPS, config_map(namespace, "late", {"ours": namespace}))
+        seen = (await until(changes, named(Upserted, "late")))[-1]
+        assert isinstance(seen, Upserted)
+        assert seen.object.metadata.resource_version == version_of(made)
+        await api.delete(CONFIG_MAPS, namespace, "late", uid=made["metadata"]["uid"], resource_version="")
+        await until(changes, named(Removed, "late"))
+
+
+async def test_what_leaves_the_selection_is_removed(api: ClusterApi, namespace: str) -> None:
+    made = await api.create(CONFIG_MAPS, config_map(namespace, "a", {"ours": namespace}))
+    async with following(api, CONFIG_MAPS, label_selector=f"ours={namespace}") as changes:
+        await anext(changes)
+        other = config_map(namespace, "a", {"ours": "no-more"})
+        await api.apply(CONFIG_MAPS, other, resource_version=version_of(made), force=True)
+        await until(changes, named(Removed, "a"))
+
+
+async def test_a_quiet_stream_says_that_it_is_open(api: ClusterApi, namespace: str) -> None:
+    async with following(api, CONFIG_MAPS, label_selector=f"ours={namespace}") as changes:
+        await anext(changes)
+        await until(changes, lambda change: isinstance(change, Alive))
+
+
+async def test_following_resumes_where_the_server_ended_the_watch(api: ClusterApi, namespace: str) -> None:
+    """With watches of a second, nothing is listed twice and nothing is missed or told twice."""
+    short = ClusterApiSettings(watch_shortest_seconds=1, watch_longest_seconds=1, first_pause_seconds=0.05)
+    api.settings = short
+    wanted = [f"map-{number}" for number in range(8)]
+    seen: list[Change] = []
+    async with following(api, CONFIG_MAPS, label_selector=f"ours={namespace}") as changes:
+        await anext(changes)
+        for name in wanted:
+            await api.create(CONFIG_MAPS, config_map(namespace, name, {"ours": namespace}))
+            seen.extend(await until(changes, named(Upserted, name)))
+            await asyncio.sleep(0.3)
+    assert [one.object.metadata.name for one in seen if isinstance(one, Upserted)] == wanted
+    assert not [one for one in seen if isinstance(one, Listed)]
+
+
+async def test_a_field_selector_finds_the_pods_of_a_node(api: ClusterApi, namespace: str) -> None:
+    await api.create(DEPLOYMENTS, deployment(namespace, "web", replicas=3))
+    bound = await running_pods(api, namespace, 3)
+    node = bound[0]["spec"]["nodeName"]
+    found = await api.list(PODS, namespace, field_selector=f"spec.nodeName={node}")
+    assert {one["metadata"]["name"] for one in found} == {
+        one["metadata"]["name"] for one in bound if one["spec"]["nodeName"] == node
+    }
+
+
+async def running_pods(api: ClusterApi, namespace: str, count: int) -> list[Manifest]:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            pods = await api.list(PODS, namespace)
+            running = [one for one in pods if one.get("status", {}).get("phase") == "Running"]
+            if len(running) == count:
+                return running
+            await asyncio.sleep(0.1)
+
+
+async def test_pods_lead_to_their_deployment_by_owner_references(api: ClusterApi, namespace: str) -> None:
+    made = await api.create(DEPLOYMENTS, deployment(namespace, "web"))
+    await running_pods(api, namespace, 2)
+    async with following(api, PODS) as changes:
+        (pods,) = await anext(changes)
+    async with following(api, REPLICASETS) as changes:
+        (replica_sets,) = await anext(changes)
+    owners = {one.metadata.uid: one.metadata.owner_references[0].uid for one in replica_sets.objects}
+    ours = [one for one in pods.objects if one.metadata.namespace == namespace]
+    assert len(ours) == 2
+    assert {owners[one.metadata.owner_references[0].uid] for one in ours} == {made["metadata"]["uid"]}
+    assert all(one.spec.node_name and one.status.phase == "Running" for one in ours)
+
+
+async def test_a_deployment_reports_what_it_has(api: ClusterApi, namespace: str) -> None:
+    await api.create(DEPLOYMENTS, deployment(namespace, "web"))
+    async with following(api, DEPLOYMENTS) as changes:
+        (listed,) = await anext(changes)
+        known = [one for one in listed.objects if one.metadata.namespace == namespace]
+
+        def ready(change: Change) -> bool:
+            mine = isinstance(change, Upserted) and change.object.metadata.namespace == namespace
+            return mine and cast(Upserted, change).object.status.ready_replicas == 2
+
+        if not any(one.status.ready_replicas == 2 for one in known):
+            await until(changes, ready)
+
+
+async def test_secrets_are_followed_without_what_they_hold(api: ClusterApi, namespace: str) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": namespace}}
+    await api.create(SECRETS, {**secret, "stringData": {"password": "hunter2"}})
+    listed = await api.list(SECRETS, namespace)
+    assert [one["metadata"]["name"] for one in listed] == ["s"]
+    assert "data" not in listed[0]
+    async with following(api, SECRETS) as changes:
+        (known,) = await anext(changes)
+    assert ("s", namespace) in {(one.metadata.name, one.metadata.namespace) for one in known.objects}
+
+
+async def test_a_probe_counts_nodes_and_pods(api: ClusterApi, namespace: str) -> None:
+    await api.create(DEPLOYMENTS, deployment(namespace, "web", replicas=4))
+    await running_pods(api, namespace, 4)
+    probe = await api.probe()
+    assert probe.nodes == len(await api.list(NODES)) == 3
+    assert probe.pods == len(await api.list(PODS)) >= 4
+    assert probe.started_at <= asyncio.get_running_loop().time()
