@@ -1,0 +1,188 @@
+"""What is answered to a question: values for people and machines, read from the state, changing nothing."""
+
+from planner.core.fleet import ClusterView
+from planner.core.placement import Division
+from planner.core.request import read_manifests
+from planner.core.state import PlannerState, Workload, bare
+from spillway.api import (
+    CapacityReply,
+    CapacityRequest,
+    ClusterReply,
+    ClusterStatus,
+    GetRequest,
+    ListClustersReply,
+    ListReply,
+    ListRequest,
+    PlacedPart,
+    PlacementReply,
+    RequestError,
+    WorkloadReply,
+    invalid,
+)
+from spillway.events import DecisionRecorded, PlacementDecided, WorkloadDeclared
+from spillway.model import ClusterInput
+
+PAGE_SIZE_DEFAULT = 100
+PAGE_SIZE_MAX = 1000
+
+
+def placement_reply(
+    state: PlannerState,
+    declared: WorkloadDeclared,
+    placement: PlacementDecided | None,
+    division: Division | None = None,
+    unmodelled: tuple[str, ...] = (),
+) -> PlacementReply:
+    """A placement as it is answered; division adds what each cluster could take and what bound it."""
+    parts = placement.parts if placement else ()
+    unplaced = placement.unplaced if placement else declared.replicas
+    return PlacementReply(
+        namespace=declared.namespace,
+        name=declared.name,
+        generation=declared.generation,
+        replicas=declared.replicas,
+        placed=sum(part.replicas for part in parts),
+        unplaced=unplaced,
+        waiting_for=placement.waiting_for if placement else "",
+        parts=tuple(
+            PlacedPart(part.cluster, _tier_of(state, part.cluster), part.replicas, part.replicas_new, part.removing)
+            for part in parts
+        ),
+        inputs=division.inputs if division else (),
+        unmodelled=unmodelled,
+        deleting=declared.deleting,
+        stale=False,
+    )
+
+
+def get_workload(state: PlannerState, request: GetRequest, history: tuple[DecisionRecorded, ...] = ()) -> WorkloadReply:
+    """One workload. NOT_FOUND when it was never declared, or is deleted and nothing of it is left."""
+    workload = state.workloads.get((request.namespace or "default", request.name))
+    if workload is None or is_gone(workload):
+        raise RequestError("NOT_FOUND", f"workload {request.namespace or 'default'}/{request.name}: not declared")
+    return workload_reply(state, workload, history)
+
+
+def is_gone(workload: Workload) -> bool:
+    """Deleted, and every cluster said that its object is absent."""
+    return workload.declared.deleting and not workload.parts
+
+
+def workload_reply(
+    state: PlannerState, workload: Workload, history: tuple[DecisionRecorded, ...] = ()
+) -> WorkloadReply:
+    placement = placement_reply(state, workload.declared, workload.placement, None, workload.unmodelled)
+    statuses = tuple(_status(state, workload, cluster) for cluster in workload.parts)
+    return WorkloadReply(placement, workload.declared.kind, statuses, history)
+
+
+def list_workloads(state: PlannerState, request: ListRequest) -> ListReply:
+    """A page of workloads by namespace and name. page_token: the last key of the page before."""
+    size = request.page_size or PAGE_SIZE_DEFAULT
+    if not 1 <= size <= PAGE_SIZE_MAX:
+        raise invalid("page_size", request.page_size, f"1 to {PAGE_SIZE_MAX}")
+    if request.page_token and request.page_token.count("/") != 1:
+        raise invalid("page_token", request.page_token, "a token that List gave")
+    after = tuple(request.page_token.split("/")) if request.page_token else ("", "")
+    keys = sorted(
+        key
+        for key, workload in state.workloads.items()
+        if key > after and not is_gone(workload) and request.namespace in ("", key[0])
+    )
+    page = [workload_reply(state, state.workloads[key]) for key in keys[:size]]
+    token = "/".join(keys[size - 1]) if len(keys) > size else ""
+    return ListReply(tuple(page), token, stale=False)
+
+
+def capacity(state: PlannerState, request: CapacityRequest, now: float) -> CapacityReply:
+    """How many more of a shape each cluster takes, on nodes that exist and on those of its node groups."""
+    declaration = read_manifests(request.manifests)
+    shape = bare(declaration.shape)
+    inputs = []
+    for joined in state.joined():
+        for node_groups in (False, True) if joined.node_groups else (False,):
+            room = state.room(joined.cluster, shape, node_groups, now)
+            inputs.append(
+                ClusterInput(
+                    cluster=joined.cluster,
+                    tier="node-groups" if node_groups else joined.tier,
+                    certain=room.certain,
+                    possible=room.possible,
+                    reserved=0,
+                    before=0,
+                    after=0,
+                    limited_by=room.limited_by,
+                    age_ms=age_ms(state.clusters[joined.cluster], now),
+                )
+            )
+    return CapacityReply(tuple(inputs), declaration.shape.unmodelled, stale=False)
+
+
+def list_clusters(state: PlannerState, now: float) -> ListClustersReply:
+    names = [joined.cluster for joined in state.joined()]
+    return ListClustersReply(tuple(cluster_reply(state, state.clusters[name], now) for name in names), stale=False)
+
+
+def cluster_reply(state: PlannerState, view: ClusterView, now: float) -> ClusterReply:
+    joined = view.joined
+    assert joined is not None, f"cluster {view.name} was never joined"
+    allocatable, requested = view.nodes.totals()
+    live = view.nodes.live
+    ready = live & (view.nodes.unschedulable == 0)
+    for index, taints in enumerate(view.nodes.taint_sets):
+        if any(taint.key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable") for taint in taints):
+            ready &= view.nodes.taint_set != index
+    return ClusterReply(
+        cluster=joined.cluster,
+        credential=joined.credential,
+        endpoint=joined.endpoint,
+        tier=joined.tier,
+        region=joined.region,
+        zone=joined.zone,
+        labels=joined.labels,
+        node_groups=joined.node_groups,
+        state=_cluster_state(view, now, state.rules.capacity_age_max),
+        trouble=view.trouble,
+        age_ms=age_ms(view, now),
+        nodes=int(live.sum()),
+        nodes_ready=int(ready.sum()),
+        allocatable=tuple(sorted(allocatable.items())),
+        requested=tuple(sorted(requested.items())),
+        unschedulable_pods=sum(entry.pods for entry in view.pending.values()),
+    )
+
+
+def age_ms(view: ClusterView, now: float) -> int:
+    age = view.age_seconds(now)
+    return -1 if age is None else round(age * 1000)
+
+
+def _cluster_state(view: ClusterView, now: float, age_max_seconds: float) -> str:
+    if view.trouble:
+        return "Unreachable"
+    if view.epoch < 0 or view.age_seconds(now) is None:
+        return "Unknown"
+    return "Stale" if view.not_fresh(now, age_max_seconds) else "Ready"
+
+
+def _status(state: PlannerState, workload: Workload, cluster: str) -> ClusterStatus:
+    observed = workload.statuses.get(cluster)
+    view = state.clusters.get(cluster)
+    pending = view.pending.get("/".join(workload.key)) if view else None
+    return ClusterStatus(
+        cluster=cluster,
+        state=observed.state if observed else "Unknown",
+        message=observed.message if observed else "",
+        spec_replicas=observed.spec_replicas if observed else 0,
+        replicas=observed.replicas if observed else 0,
+        updated=observed.updated if observed else 0,
+        ready=observed.ready if observed else 0,
+        available=observed.available if observed else 0,
+        unschedulable=pending.pods if pending else 0,
+        unschedulable_reason=pending.reason if pending else "",
+    )
+
+
+def _tier_of(state: PlannerState, cluster: str) -> str:
+    view = state.clusters.get(cluster)
+    return view.joined.tier if view and view.joined else ""

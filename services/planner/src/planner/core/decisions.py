@@ -1,0 +1,208 @@
+"""From a request to events: what is declared, where its replicas go, and the record of why. Changes no state itself."""
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from planner.core import declaring, placing
+from planner.core.answers import placement_reply
+from planner.core.placement import Division
+from planner.core.placing import Moment, Placed, Subject
+from planner.core.request import LABEL_NAME, check_name, check_replicas, read_manifests
+from planner.core.state import PlannerState, Workload, bare
+from spillway.api import (
+    ApplyRequest,
+    DeleteRequest,
+    JoinClusterRequest,
+    PlacementReply,
+    RequestError,
+    ScaleRequest,
+    invalid,
+)
+from spillway.events import ClusterJoined, DependencyDeclared, Event, WorkloadDeclared
+from spillway.model import UNPLACEABLE_REFUSE, Answered, NodeGroup
+
+KEY_LENGTH_MAX = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Events to write in one transaction, and the answer once they are in the log."""
+
+    events: tuple[Event, ...]
+    reply: PlacementReply
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """What was decided on a request, before its answer is part of the declaration."""
+
+    declared: WorkloadDeclared
+    dependencies: tuple[DependencyDeclared, ...]
+    placed: Placed
+    unmodelled: tuple[str, ...]
+
+
+def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided:
+    """Declares a workload and places it. RequestError when it is wrong, fits nowhere, or is being deleted."""
+    declaration = read_manifests(request.manifests)
+    key = (declaration.namespace, declaration.name)
+    digest = _digest("apply", *request.manifests)
+    known = state.workloads.get(key)
+    answer = _answered(known, request.idempotency_key, digest)
+    if answer is not None:
+        return Decided((), answer)
+    if known is not None and known.declared.deleting:
+        if known.parts:
+            raise RequestError("FAILED_PRECONDITION", f"workload {key[0]}/{key[1]}: Deleting: {_still_there(known)}")
+        known = None if not known.declared.answered else known
+    declaring.check_policy(state, declaration.policy)
+    declaring.check_dependencies(state, declaration)
+    declared = declaring.declared(state, declaration, known)
+    subject = Subject(declared, bare(declaration.shape), known)
+    placed = placing.place(state, subject, moment, "Apply")
+    _refuse_what_cannot_be(declared, placed.division)
+    dependencies = declaring.dependencies(declaration, declared)
+    decided = Unanswered(declared, dependencies, placed, declaration.shape.unmodelled)
+    return _answer(state, decided, request.idempotency_key, digest, moment)
+
+
+def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided:
+    """Changes the number of replicas. RequestError when the workload is unknown or being deleted."""
+    known = _existing(state, request.namespace, request.name)
+    digest = _digest("scale", str(request.replicas))
+    answer = _answered(known, request.idempotency_key, digest)
+    if answer is not None:
+        return Decided((), answer)
+    if known.declared.deleting:
+        raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
+    replicas = check_replicas(request.replicas, "replicas")
+    changed = replicas != known.declared.replicas
+    generation = known.declared.generation + 1 if changed else known.declared.generation
+    declared = replace(known.declared, replicas=replicas, generation=generation)
+    placed = placing.place(state, Subject(declared, known.shape, known), moment, "Scale")
+    if declared.policy.unplaceable == UNPLACEABLE_REFUSE and placed.division.unplaced:
+        raise RequestError("RESOURCE_EXHAUSTED", _no_room(declared, placed.division))
+    decided = Unanswered(declared, (), placed, known.unmodelled)
+    return _answer(state, decided, request.idempotency_key, digest, moment)
+
+
+def delete(state: PlannerState, request: DeleteRequest, moment: Moment) -> Decided:
+    """Marks a workload as deleting: every part is to be removed, and is listed until its cluster says absent."""
+    known = _existing(state, request.namespace, request.name)
+    digest = _digest("delete")
+    answer = _answered(known, request.idempotency_key, digest)
+    if answer is not None:
+        return Decided((), answer)
+    declared = replace(known.declared, deleting=True, replicas=0, generation=known.declared.generation + 1)
+    placed = placing.remove(state, Subject(declared, known.shape, known), moment)
+    decided = Unanswered(declared, (), placed, known.unmodelled)
+    return _answer(state, decided, request.idempotency_key, digest, moment)
+
+
+def join_cluster(state: PlannerState, request: JoinClusterRequest) -> tuple[ClusterJoined, bool]:
+    """The cluster to add, and whether that changes anything. Two clusters of one name are refused."""
+    name = check_name(request.name, "name", LABEL_NAME, 63)
+    credential = check_name(request.credential, "credential", LABEL_NAME, 63)
+    tier = check_name(request.tier or "own", "tier", LABEL_NAME, 63)
+    groups = [group.name for group in request.node_groups]
+    if len(set(groups)) != len(groups):
+        raise invalid("node_groups", groups, "different names")
+    for group in request.node_groups:
+        _check_group(group)
+    joined = ClusterJoined(
+        cluster=name,
+        credential=credential,
+        endpoint=request.endpoint,
+        tier=tier,
+        region=request.region,
+        zone=request.zone,
+        labels=tuple(sorted(request.labels)),
+        node_groups=request.node_groups,
+    )
+    known = state.clusters[name].joined if name in state.clusters else None
+    if known is not None and known.credential != credential:
+        raise RequestError(
+            "ALREADY_EXISTS", f"name: {name!r}: a cluster of this name joined with credential {known.credential!r}"
+        )
+    for other in state.joined():
+        if other.cluster != name and other.credential == credential:
+            raise RequestError("ALREADY_EXISTS", f"credential: {credential!r}: cluster {other.cluster!r} uses it")
+    return joined, joined != known
+
+
+def _check_group(group: NodeGroup) -> None:
+    check_name(group.name, "node_groups.name", LABEL_NAME, 63)
+    if group.nodes_max < 0 or group.lead_time_seconds < 0:
+        raise invalid(f"node_groups.{group.name}", (group.nodes_max, group.lead_time_seconds), "0 or more")
+    if any(amount < 0 for _, amount in group.allocatable):
+        raise invalid(f"node_groups.{group.name}.allocatable", group.allocatable, "0 or more")
+    if not group.selector:
+        raise invalid(f"node_groups.{group.name}.selector", (), "labels by which its nodes are known")
+
+
+def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division) -> None:
+    if declared.replicas and division.fits_nowhere:
+        limits = "; ".join(f"{entry.cluster}: {entry.limited_by}" for entry in division.inputs)
+        raise RequestError(
+            "FAILED_PRECONDITION",
+            f"workload {declared.namespace}/{declared.name}: a replica fits no node, not even an empty one: {limits}",
+        )
+    if division.unplaced and declared.policy.unplaceable == UNPLACEABLE_REFUSE:
+        raise RequestError("RESOURCE_EXHAUSTED", _no_room(declared, division))
+
+
+def _no_room(declared: WorkloadDeclared, division: Division) -> str:
+    return (
+        f"workload {declared.namespace}/{declared.name}: {division.unplaced} of {declared.replicas} replicas have no "
+        f"place, and the policy says Refuse: {division.waiting_for()}"
+    )
+
+
+def _existing(state: PlannerState, namespace: str, name: str) -> Workload:
+    key = (namespace or "default", name)
+    known = state.workloads.get(key)
+    if known is None or (known.declared.deleting and not known.parts and not known.declared.answered):
+        raise RequestError("NOT_FOUND", f"workload {key[0]}/{key[1]}: not declared")
+    return known
+
+
+def _still_there(workload: Workload) -> str:
+    return "still in " + ", ".join(sorted(workload.parts)) if workload.parts else "its removal is being recorded"
+
+
+def _digest(verb: str, *texts: str) -> str:
+    digest = hashlib.sha256(verb.encode())
+    for text in texts:
+        digest.update(b"\0" + hashlib.sha256(text.encode()).digest())
+    return digest.hexdigest()
+
+
+def _answered(known: Workload | None, key: str, digest: str) -> PlacementReply | None:
+    """The answer that this key was given before. INVALID_ARGUMENT when it was for another request."""
+    if len(key) > KEY_LENGTH_MAX:
+        raise invalid("idempotency_key", key, f"at most {KEY_LENGTH_MAX} characters")
+    if not key or known is None:
+        return None
+    for entry in known.declared.answered:
+        if entry.key == key:
+            if entry.request_digest != digest:
+                raise invalid("idempotency_key", key, "a new key: this one was used for another request")
+            return msgspec.json.decode(entry.answer, type=PlacementReply)
+    return None
+
+
+def _answer(state: PlannerState, decided: Unanswered, key: str, digest: str, moment: Moment) -> Decided:
+    """Adds the answer to the declaration, so that it is in the log with what it answers."""
+    declared, placed = decided.declared, decided.placed
+    reply = placement_reply(state, declared, placed.placement, placed.division, decided.unmodelled)
+    rules = state.rules
+    fresh = [entry for entry in declared.answered if moment.wall_ms - entry.at_ms < rules.key_kept * 1000]
+    if key:
+        fresh.append(Answered(key, digest, moment.wall_ms, msgspec.json.encode(reply)))
+    declared = replace(declared, answered=tuple(fresh[-rules.keys_kept_max :]))
+    known = state.workloads.get((declared.namespace, declared.name))
+    if known is not None and known.declared == declared and not placed.events:
+        return Decided((), reply)
+    return Decided((declared, *decided.dependencies, *placed.events), reply)

@@ -1,0 +1,122 @@
+"""From manifests to a declaration: its generations, the templates that still roll, and what a policy may name."""
+
+import json
+
+from planner.core.policy import selects
+from planner.core.request import Declaration
+from planner.core.reservation import is_rolling
+from planner.core.state import PlannerState, Workload
+from spillway.api import RequestError, invalid
+from spillway.events import DependencyDeclared, WorkloadDeclared
+from spillway.model import Answered, ObjectReference, Policy, Shape
+
+ROLLING_SHAPES_MAX = 8
+
+
+def declared(state: PlannerState, declaration: Declaration, known: Workload | None) -> WorkloadDeclared:
+    references = tuple(ObjectReference(e.kind, declaration.namespace, e.name) for e in declaration.dependencies)
+    generation, template_generation = 1, 1
+    rolling_from: tuple[Shape, ...] = ()
+    answered: tuple[Answered, ...] = ()
+    if known is not None:
+        before = known.declared
+        answered = before.answered
+        old_template = _template_of(before)
+        rolling_from = _still_rolling(state, known)
+        template_generation = before.template_generation
+        if old_template != declaration.template:
+            template_generation += 1
+            rolling_from = tuple(dict.fromkeys((*rolling_from, known.shape)))[-ROLLING_SHAPES_MAX:]
+        changed = (
+            before.deleting
+            or old_template != declaration.template
+            or before.replicas != declaration.replicas
+            or before.policy != declaration.policy
+            or before.manifest != declaration.manifest
+            or before.dependencies != references
+            or _dependencies_changed(state, declaration)
+        )
+        generation = before.generation + 1 if changed else before.generation
+    return WorkloadDeclared(
+        namespace=declaration.namespace,
+        name=declaration.name,
+        kind=declaration.kind,
+        generation=generation,
+        template_generation=template_generation,
+        manifest=declaration.manifest,
+        replicas=declaration.replicas,
+        policy=declaration.policy,
+        dependencies=references,
+        rolling_from=rolling_from,
+        answered=answered,
+        deleting=False,
+    )
+
+
+def _template_of(declared: WorkloadDeclared) -> bytes:
+    template = json.loads(declared.manifest)["spec"]["template"]
+    return json.dumps(template, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _still_rolling(state: PlannerState, known: Workload) -> tuple[Shape, ...]:
+    for part in known.parts.values():
+        view = state.clusters.get(part.cluster)
+        facts = view.facts.get(known.key) if view is not None else None
+        if is_rolling(part, facts, known.declared.rolling_from):
+            return known.declared.rolling_from
+    return ()
+
+
+def _dependencies_changed(state: PlannerState, declaration: Declaration) -> bool:
+    known = (
+        state.dependencies.get((entry.kind, declaration.namespace, entry.name)) for entry in declaration.dependencies
+    )
+    return any(
+        one is None or one.manifest != entry.manifest
+        for one, entry in zip(known, declaration.dependencies, strict=True)
+    )
+
+
+def dependencies(declaration: Declaration, declared: WorkloadDeclared) -> tuple[DependencyDeclared, ...]:
+    owner = f"{declaration.namespace}/{declaration.name}"
+    return tuple(
+        DependencyDeclared(entry.kind, declaration.namespace, entry.name, owner, declared.generation, entry.manifest)
+        for entry in declaration.dependencies
+    )
+
+
+def check_dependencies(state: PlannerState, declaration: Declaration) -> None:
+    owner = f"{declaration.namespace}/{declaration.name}"
+    seen = set()
+    for entry in declaration.dependencies:
+        known = state.dependencies.get((entry.kind, declaration.namespace, entry.name))
+        if known is not None and known.workload != owner and _is_listed(state, known):
+            raise RequestError(
+                "FAILED_PRECONDITION",
+                f"{entry.kind} {declaration.namespace}/{entry.name}: it goes with {known.workload}",
+            )
+        if (entry.kind, entry.name) in seen:
+            raise invalid("manifests", f"{entry.kind} {entry.name} twice", "each object once")
+        seen.add((entry.kind, entry.name))
+
+
+def _is_listed(state: PlannerState, dependency: DependencyDeclared) -> bool:
+    namespace, _, name = dependency.workload.partition("/")
+    owner = state.workloads.get((namespace, name))
+    wanted = ObjectReference(dependency.kind, dependency.namespace, dependency.name)
+    return owner is not None and wanted in owner.declared.dependencies
+
+
+def check_policy(state: PlannerState, policy: Policy) -> None:
+    clusters = state.joined()
+    names = {cluster.cluster for cluster in clusters}
+    listed = ", ".join(sorted(names)) or "none has joined"
+    asked = [(f"tiers.{tier.name}.clusters.names", name) for tier in policy.tiers for name in tier.clusters.names]
+    asked += [("limits.cluster", limit.cluster) for limit in policy.limits]
+    for field, name in asked:
+        if name not in names:
+            raise invalid(f"PlacementPolicy.spec.{field}", name, f"a cluster of the fleet: {listed}")
+    if not any(selects(tier.clusters, cluster) for tier in policy.tiers for cluster in clusters):
+        raise RequestError(
+            "FAILED_PRECONDITION", f"PlacementPolicy.spec.tiers: no cluster of the fleet matches: {listed}"
+        )

@@ -1,0 +1,208 @@
+"""The view of the fleet that the capacity streams give: clusters, their nodes, our workloads in them, their age."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from planner.core.feasibility import Fit, fit
+from planner.core.nodes import ClusterNodes
+from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, PodsScheduled, PodsUnschedulable
+from spillway.model import NodeColumns, NodeGroup, Shape, WorkloadFacts
+
+WorkloadKey = tuple[str, str]
+FITS_KEPT_MAX = 512
+CHANGES_HELD_MAX = 1024
+NEVER = -1
+
+
+@dataclass(slots=True)
+class Block:
+    """A block of the epoch in effect: the last sequence applied, and changes that came before their full block."""
+
+    sequence: int
+    held: list[tuple[CapacityChanged, NodeColumns]] = field(default_factory=list)
+
+    @property
+    def stale(self) -> bool:
+        """A change is missing; what is known is too old until the next full block."""
+        return bool(self.held)
+
+
+class ClusterView:
+    """One cluster. Readers take what they need; only the apply methods change anything.
+
+    revision: raised when room may have changed. heard_at, bound_at: the caller's clock, in seconds; NEVER when not yet.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.joined: ClusterJoined | None = None
+        self.epoch = -1
+        self.nodes = ClusterNodes()
+        self.facts: dict[WorkloadKey, WorkloadFacts] = {}
+        self.pending: dict[str, PodsUnschedulable] = {}
+        self.trouble = ""
+        self.age_ms = NEVER
+        self.heard_at: float = NEVER
+        self.bound_at: float = NEVER
+        self.offset = NEVER
+        self.revision = 0
+        self._blocks: dict[int, Block] = {}
+        self._arriving: dict[int, dict[int, tuple[CapacityReported, NodeColumns]]] = {}
+        self._early: dict[int, list[tuple[CapacityChanged, NodeColumns]]] = {}
+        self._fits: OrderedDict[Shape, tuple[int, Fit]] = OrderedDict()
+
+    # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
+
+    def age_seconds(self, now: float) -> float | None:
+        """How old the newest sure knowledge is; None when nothing was ever heard."""
+        if NEVER in (self.heard_at, self.age_ms):
+            return None
+        return self.age_ms / 1000 + (now - self.heard_at)
+
+    def not_fresh(self, now: float, age_max_seconds: float) -> str:
+        """Why nothing new may be placed here; empty when it may."""
+        why = f" ({self.trouble})" if self.trouble else ""
+        age = self.age_seconds(now)
+        if self.epoch < 0 or age is None:
+            return f"no capacity heard yet{why}"
+        if age > age_max_seconds:
+            return f"capacity is {age:.0f} s old{why}"
+        if any(block.stale for block in self._blocks.values()):
+            return "a change of its capacity is missing"
+        return ""
+
+    def fit(self, shape: Shape) -> Fit:
+        kept = self._fits.get(shape)
+        if kept is not None and kept[0] == self.nodes.revision:
+            self._fits.move_to_end(shape)
+            return kept[1]
+        result = fit(shape, self.nodes)
+        self._fits[shape] = (self.nodes.revision, result)
+        self._fits.move_to_end(shape)
+        while len(self._fits) > FITS_KEPT_MAX:
+            self._fits.popitem(last=False)
+        return result
+
+    def node_groups(self) -> list[tuple[NodeGroup, int]]:
+        """Node groups, and how many of their nodes exist."""
+        if self.joined is None:
+            return []
+        return [(group, self._nodes_of(group)) for group in self.joined.node_groups]
+
+    def _nodes_of(self, group: NodeGroup) -> int:
+        wanted = set(group.selector)
+        sets = {index for index, labels in enumerate(self.nodes.label_sets) if wanted <= set(labels)}
+        live = self.nodes.label_set[self.nodes.live].tolist()
+        return sum(1 for index in live if index in sets)
+
+    # ── What the streams say ────────────────────────────────────────────────────────────────────────────────────
+
+    def apply_joined(self, event: ClusterJoined) -> None:
+        self.joined = event
+        self.revision += 1
+
+    def apply_reported(self, event: CapacityReported, columns: NodeColumns) -> set[WorkloadKey]:
+        """A full block. Returns the workloads whose facts may have changed."""
+        if event.epoch < self.epoch:
+            return set()
+        if event.epoch == self.epoch:
+            block = self._blocks.get(event.index)
+            if block is None or event.sequence < block.sequence:
+                return set()
+            return self._take_full(event, columns)
+        arriving = self._arriving.setdefault(event.epoch, {})
+        arriving[event.index] = (event, columns)
+        if len([1 for index in arriving if index < event.count]) < event.count:
+            return set()
+        return self._take_epoch(event.epoch, event.count)
+
+    def apply_changed(self, event: CapacityChanged, columns: NodeColumns, now: float, offset: int) -> set[WorkloadKey]:
+        """Changed rows or a heartbeat. Returns the workloads whose facts may have changed."""
+        if event.epoch < self.epoch:
+            return set()
+        self.offset = offset
+        if event.epoch > self.epoch:
+            self._note_heartbeat(event, now, newer=True)
+            early = self._early.setdefault(event.epoch, [])
+            early.append((event, columns))
+            del early[:-CHANGES_HELD_MAX]
+            return set()
+        self._note_heartbeat(event, now, newer=False)
+        return self._take_change(event, columns, now)
+
+    def apply_pending(self, event: PodsUnschedulable | PodsScheduled) -> None:
+        if isinstance(event, PodsUnschedulable):
+            self.pending[event.group] = event
+        else:
+            self.pending.pop(event.group, None)
+
+    def _note_heartbeat(self, event: CapacityChanged, now: float, newer: bool) -> None:
+        if event.index != 0:
+            return
+        self.trouble = event.trouble
+        # A new owner that has not listed yet knows nothing of the nodes that we have; ours are as old as they were.
+        if not newer and event.age_ms != NEVER:
+            self.age_ms, self.heard_at = event.age_ms, now
+
+    def _take_epoch(self, epoch: int, count: int) -> set[WorkloadKey]:
+        changed = set(self.facts)
+        self.epoch = epoch
+        self.nodes = ClusterNodes()
+        self.facts = {}
+        self._fits.clear()
+        self._blocks = {}
+        blocks = self._arriving.pop(epoch)
+        self._arriving = {other: kept for other, kept in self._arriving.items() if other > epoch}
+        for index in range(count):
+            changed |= self._take_full(*blocks[index])
+        for event, columns in self._early.pop(epoch, ()):
+            changed |= self._take_change(event, columns, NEVER)
+        self._early = {other: kept for other, kept in self._early.items() if other > epoch}
+        return changed
+
+    def _take_full(self, event: CapacityReported, columns: NodeColumns) -> set[WorkloadKey]:
+        self.revision += 1
+        self.nodes.replace_block(columns, event.index)
+        changed: set[WorkloadKey] = set()
+        if event.index == 0:
+            changed = set(self.facts)
+            self.facts = {(facts.namespace, facts.name): facts for facts in event.facts}
+            changed |= set(self.facts)
+        held = self._blocks[event.index].held if event.index in self._blocks else []
+        self._blocks[event.index] = Block(event.sequence)
+        for change, rows in held:
+            changed |= self._take_change(change, rows, NEVER)
+        return changed
+
+    def _take_change(self, event: CapacityChanged, columns: NodeColumns, now: float) -> set[WorkloadKey]:
+        block = self._blocks.get(event.index)
+        if block is None or event.sequence <= block.sequence:
+            return set()
+        if event.sequence > block.sequence + 1:
+            block.held.append((event, columns))
+            del block.held[:-CHANGES_HELD_MAX]
+            return set()
+        block.sequence = event.sequence
+        if columns.names or event.removed:
+            self.revision += 1
+            self.nodes.remove(event.removed)
+            self.nodes.upsert(columns, event.index)
+        changed = self._take_facts(event.facts, now)
+        for key in event.facts_removed:
+            self.revision += 1
+            self.facts.pop(key, None)
+            changed.add(key)
+        return changed
+
+    def _take_facts(self, facts: Iterable[WorkloadFacts], now: float) -> set[WorkloadKey]:
+        changed = set()
+        for entry in facts:
+            key = (entry.namespace, entry.name)
+            before = self.facts.get(key)
+            if sum(count for _, count in entry.counted) > sum(count for _, count in (before.counted if before else ())):
+                self.bound_at = max(self.bound_at, now)
+            self.facts[key] = entry
+            self.revision += 1
+            changed.add(key)
+        return changed

@@ -1,0 +1,160 @@
+"""The nodes of one cluster as arrays that follow its capacity stream."""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from spillway.model import HostPort, Int64s, LabelSet, NodeColumns, Taint
+
+ROOM_TO_GROW = 64
+NO_BLOCK = -1
+
+PodTable = tuple[str, LabelSet]
+T = TypeVar("T", bound=Hashable)
+
+
+class ClusterNodes:
+    """Rows of nodes; a removed node leaves a hole that the next new node fills.
+
+    allocatable, requested: int64 [resources, rows]. block: int64 [rows], NO_BLOCK in a hole.
+    revision: raised by every change, so that what was computed from these arrays can be kept until then.
+    """
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.names: list[str] = []
+        self.resources: dict[str, int] = {}
+        self.label_sets: list[LabelSet] = []
+        self.taint_sets: list[tuple[Taint, ...]] = []
+        self.allocatable: Int64s = np.zeros((0, 0), np.int64)
+        self.requested: Int64s = np.zeros((0, 0), np.int64)
+        self.label_set: Int64s = np.zeros(0, np.int64)
+        self.taint_set: Int64s = np.zeros(0, np.int64)
+        self.state: Int64s = np.zeros(0, np.int64)
+        self.unschedulable: Int64s = np.zeros(0, np.int64)
+        self.block: Int64s = np.zeros(0, np.int64)
+        self.ports: dict[int, tuple[HostPort, ...]] = {}
+        self.pods: dict[int, tuple[tuple[PodTable, int], ...]] = {}
+        self._row_by_name: dict[str, int] = {}
+        self._holes: list[int] = []
+        self._label_set_ids: dict[LabelSet, int] = {}
+        self._taint_set_ids: dict[tuple[Taint, ...], int] = {}
+
+    @property
+    def live(self) -> npt.NDArray[np.bool_]:
+        """[rows]: whether a node is there."""
+        there: npt.NDArray[np.bool_] = self.block != NO_BLOCK
+        return there
+
+    def replace_block(self, columns: NodeColumns, block: int) -> None:
+        """The whole of a block: its nodes that are not among the columns are gone."""
+        present = set(columns.names)
+        here = np.flatnonzero(self.block == block).tolist()
+        self._remove(row for row in here if self.names[row] not in present)
+        self.upsert(columns, block)
+
+    def upsert(self, columns: NodeColumns, block: int) -> None:
+        self.revision += 1
+        if not columns.names:
+            return
+        rows = self._rows_for(columns.names)
+        for index, resource in enumerate(self._resource_rows(columns.resources)):
+            self.allocatable[resource, rows] = columns.allocatable[index]
+            self.requested[resource, rows] = columns.requested[index]
+        absent = [index for name, index in self.resources.items() if name not in columns.resources]
+        if absent:
+            self.allocatable[np.array(absent)[:, None], rows] = 0
+            self.requested[np.array(absent)[:, None], rows] = 0
+        self.label_set[rows] = _interned(columns.label_sets, self._label_set_ids, self.label_sets)[columns.label_set]
+        self.taint_set[rows] = _interned(columns.taint_sets, self._taint_set_ids, self.taint_sets)[columns.taint_set]
+        self.state[rows] = columns.state
+        self.unschedulable[rows] = columns.unschedulable
+        self.block[rows] = block
+        self._replace_ports_and_pods(columns, rows.tolist())
+
+    def remove(self, names: Iterable[str]) -> None:
+        self.revision += 1
+        self._remove(self._row_by_name[name] for name in names if name in self._row_by_name)
+
+    def totals(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Allocatable and requested by resource, over all nodes."""
+        live = self.live
+        return (
+            {name: int(self.allocatable[index, live].sum()) for name, index in self.resources.items()},
+            {name: int(self.requested[index, live].sum()) for name, index in self.resources.items()},
+        )
+
+    def _remove(self, rows: Iterable[int]) -> None:
+        for row in list(rows):
+            self.block[row] = NO_BLOCK
+            self.allocatable[:, row] = 0
+            self.requested[:, row] = 0
+            self.ports.pop(row, None)
+            self.pods.pop(row, None)
+            self._row_by_name.pop(self.names[row])
+            self.names[row] = ""
+            self._holes.append(row)
+
+    def _rows_for(self, names: Sequence[str]) -> Int64s:
+        rows = np.empty(len(names), np.int64)
+        for index, name in enumerate(names):
+            row = self._row_by_name.get(name)
+            if row is None:
+                row = self._new_row(name)
+            rows[index] = row
+        self._grow(len(self.names))
+        return rows
+
+    def _new_row(self, name: str) -> int:
+        if self._holes:
+            row = self._holes.pop()
+            self.names[row] = name
+        else:
+            row = len(self.names)
+            self.names.append(name)
+        self._row_by_name[name] = row
+        return row
+
+    def _grow(self, rows: int) -> None:
+        missing = rows - self.block.shape[0]
+        if missing <= 0:
+            return
+        more = missing + ROOM_TO_GROW + rows // 4
+        for name in ("label_set", "taint_set", "state", "unschedulable"):
+            setattr(self, name, np.pad(getattr(self, name), (0, more)))
+        self.block = np.pad(self.block, (0, more), constant_values=NO_BLOCK)
+        self.allocatable = np.pad(self.allocatable, ((0, 0), (0, more)))
+        self.requested = np.pad(self.requested, ((0, 0), (0, more)))
+
+    def _resource_rows(self, resources: Sequence[str]) -> list[int]:
+        rows = [self.resources.setdefault(name, len(self.resources)) for name in resources]
+        missing = len(self.resources) - self.allocatable.shape[0]
+        if missing:
+            self.allocatable = np.pad(self.allocatable, ((0, missing), (0, 0)))
+            self.requested = np.pad(self.requested, ((0, missing), (0, 0)))
+        return rows
+
+    def _replace_ports_and_pods(self, columns: NodeColumns, rows: list[int]) -> None:
+        for row in rows:
+            self.ports.pop(row, None)
+            self.pods.pop(row, None)
+        for index, port in columns.ports:
+            self.ports[rows[index]] = (*self.ports.get(rows[index], ()), port)
+        for index, table, count in zip(
+            columns.pod_rows.tolist(), columns.pod_sets.tolist(), columns.pod_counts.tolist(), strict=True
+        ):
+            row = rows[index]
+            self.pods[row] = (*self.pods.get(row, ()), (columns.pod_tables[table], count))
+
+
+def _interned(values: Sequence[T], ids: dict[T, int], table: list[T]) -> Int64s:
+    """The ids that a message's table entries have here; new ones are added."""
+    local = []
+    for value in values:
+        if value not in ids:
+            ids[value] = len(table)
+            table.append(value)
+        local.append(ids[value])
+    return np.array(local, np.int64)

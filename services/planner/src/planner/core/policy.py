@@ -1,0 +1,134 @@
+"""Reads a PlacementPolicy, and says which clusters a tier means."""
+
+from typing import Any
+
+import msgspec
+
+from planner.core.shape import LabelSelector, matches_labels, selector_of
+from spillway.api import RequestError, invalid
+from spillway.events import ClusterJoined
+from spillway.model import (
+    SPLIT_PACK,
+    SPLIT_SPREAD,
+    TIER_CLOUD,
+    TIER_OWN,
+    UNPLACEABLE_REFUSE,
+    UNPLACEABLE_WAIT,
+    ClusterLimit,
+    ClusterSelector,
+    Policy,
+    Tier,
+)
+
+API_VERSION = "spillway.io/v1"
+KIND = "PlacementPolicy"
+
+OWN_FIRST = (
+    Tier("own", ClusterSelector(tiers=(TIER_OWN,)), SPLIT_SPREAD, node_groups=False),
+    Tier("cloud", ClusterSelector(tiers=(TIER_CLOUD,)), SPLIT_SPREAD, node_groups=False),
+    Tier("node-groups", ClusterSelector(), SPLIT_PACK, node_groups=True),
+)
+DEFAULT_POLICY = Policy(OWN_FIRST, (), UNPLACEABLE_WAIT)
+
+TIERS_MAX = 16
+LIMITS_MAX = 1000
+REPLICAS_MAX = 100_000
+
+
+class SelectorSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    names: tuple[str, ...] = ()
+    tiers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()
+    label_selector: LabelSelector = LabelSelector()
+
+
+class TierSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    name: str
+    clusters: SelectorSpec = SelectorSpec()
+    split: str = SPLIT_SPREAD
+    node_groups: bool = False
+
+
+class LimitSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    cluster: str
+    min: int = 0
+    max: int | None = None
+
+
+class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    tiers: tuple[TierSpec, ...] = ()
+    limits: tuple[LimitSpec, ...] = ()
+    unplaceable: str = UNPLACEABLE_WAIT
+    own_first: bool = True
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class PolicyManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    api_version: str
+    kind: str
+    spec: PolicySpec
+    metadata: Metadata = Metadata()
+
+
+def policy_of(manifest: dict[str, Any]) -> Policy:
+    """The policy in a manifest. Raises RequestError that names the field, the value and what was expected."""
+    try:
+        spec = msgspec.convert(manifest, PolicyManifest).spec
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).partition(" - at `")
+        raise RequestError("INVALID_ARGUMENT", f"{KIND}{path.rstrip('`').removeprefix('$')}: {text}") from None
+    if len(spec.tiers) > TIERS_MAX:
+        raise invalid(f"{KIND}.spec.tiers", len(spec.tiers), f"at most {TIERS_MAX}")
+    if len(spec.limits) > LIMITS_MAX:
+        raise invalid(f"{KIND}.spec.limits", len(spec.limits), f"at most {LIMITS_MAX}")
+    if spec.unplaceable not in (UNPLACEABLE_WAIT, UNPLACEABLE_REFUSE):
+        raise invalid(f"{KIND}.spec.unplaceable", spec.unplaceable, f"{UNPLACEABLE_WAIT} or {UNPLACEABLE_REFUSE}")
+    tiers = tuple(_tier(tier, f"{KIND}.spec.tiers[{index}]") for index, tier in enumerate(spec.tiers))
+    if len({tier.name for tier in tiers}) != len(tiers):
+        raise invalid(f"{KIND}.spec.tiers", [tier.name for tier in tiers], "different names")
+    if not tiers:
+        tiers = OWN_FIRST if spec.own_first else _any_order()
+    limits = tuple(_limit(limit, f"{KIND}.spec.limits[{index}]") for index, limit in enumerate(spec.limits))
+    if len({limit.cluster for limit in limits}) != len(limits):
+        raise invalid(f"{KIND}.spec.limits", [limit.cluster for limit in limits], "one entry a cluster")
+    return Policy(tiers, limits, spec.unplaceable)
+
+
+def _any_order() -> tuple[Tier, ...]:
+    return (Tier("all", ClusterSelector(), SPLIT_SPREAD, node_groups=False), OWN_FIRST[-1])
+
+
+def _tier(spec: TierSpec, where: str) -> Tier:
+    if not spec.name:
+        raise invalid(f"{where}.name", spec.name, "a name")
+    if spec.split not in (SPLIT_SPREAD, SPLIT_PACK):
+        raise invalid(f"{where}.split", spec.split, f"{SPLIT_SPREAD} or {SPLIT_PACK}")
+    selector = selector_of(spec.clusters.label_selector, f"{where}.clusters.labelSelector")
+    clusters = ClusterSelector(
+        spec.clusters.names, spec.clusters.tiers, spec.clusters.regions, spec.clusters.zones, selector.requirements
+    )
+    return Tier(spec.name, clusters, spec.split, spec.node_groups)
+
+
+def _limit(spec: LimitSpec, where: str) -> ClusterLimit:
+    if not 0 <= spec.min <= REPLICAS_MAX:
+        raise invalid(f"{where}.min", spec.min, f"0 to {REPLICAS_MAX}")
+    if spec.max is not None and spec.max < spec.min:
+        raise invalid(f"{where}.max", spec.max, f"at least min, {spec.min}")
+    return ClusterLimit(spec.cluster, spec.min, -1 if spec.max is None else spec.max)
+
+
+def selects(selector: ClusterSelector, cluster: ClusterJoined) -> bool:
+    """Whether a cluster is meant: it meets every list that is not empty."""
+    return (
+        (not selector.names or cluster.cluster in selector.names)
+        and (not selector.tiers or cluster.tier in selector.tiers)
+        and (not selector.regions or cluster.region in selector.regions)
+        and (not selector.zones or cluster.zone in selector.zones)
+        and matches_labels(selector.labels, dict(cluster.labels))
+    )

@@ -1,0 +1,261 @@
+"""Reads the manifests of an Apply into a declaration, or says what is wrong with them."""
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from planner.core import policy as policies
+from planner.core.policy import REPLICAS_MAX
+from planner.core.shape import convert, shape_of
+from spillway import kubernetes
+from spillway.api import RequestError, invalid
+from spillway.model import Policy, Shape
+
+MANIFEST_BYTES_MAX = 900 * 1024
+"""Bound on each object, so that a record stays under 1 MiB."""
+MANIFESTS_MAX = 64
+
+DEPENDENCY_KINDS = {"ConfigMap": "v1", "Service": "v1"}
+NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+LABEL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+DEPLOYMENT_SPEC = frozenset(
+    ("minReadySeconds", "paused", "progressDeadlineSeconds", "replicas", "revisionHistoryLimit", "selector", "strategy",
+     "template")
+)  # fmt: skip
+POD_SPEC = frozenset(
+    ("activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers", "dnsConfig", "dnsPolicy",
+     "enableServiceLinks", "ephemeralContainers", "hostAliases", "hostIPC", "hostNetwork", "hostPID", "hostUsers",
+     "hostname", "hostnameOverride", "imagePullSecrets", "initContainers", "nodeName", "nodeSelector", "os", "overhead",
+     "preemptionPolicy", "priority", "priorityClassName", "readinessGates", "resourceClaims", "resources",
+     "restartPolicy", "runtimeClassName", "schedulerName", "schedulingGates", "securityContext", "serviceAccount",
+     "serviceAccountName", "setHostnameAsFQDN", "shareProcessNamespace", "subdomain", "terminationGracePeriodSeconds",
+     "tolerations", "topologySpreadConstraints", "volumes", "workloadRef")
+)  # fmt: skip
+CONTAINER = frozenset(
+    ("args", "command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle", "livenessProbe", "name", "ports",
+     "readinessProbe", "resizePolicy", "resources", "restartPolicy", "restartPolicyRules", "securityContext",
+     "startupProbe", "stdin", "stdinOnce", "terminationMessagePath", "terminationMessagePolicy", "tty", "volumeDevices",
+     "volumeMounts", "workingDir")
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class DependencyManifest:
+    kind: str
+    name: str
+    manifest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """One workload as it was asked for. template: canonical bytes of what makes pods roll when it changes."""
+
+    kind: str
+    namespace: str
+    name: str
+    manifest: bytes
+    template: bytes
+    replicas: int
+    surge: int | str
+    shape: Shape
+    policy: Policy
+    dependencies: tuple[DependencyManifest, ...]
+
+
+def read_manifests(texts: Sequence[str]) -> Declaration:
+    """The declaration in an Apply's manifests. Raises RequestError INVALID_ARGUMENT that names what is wrong."""
+    objects = _objects(texts)
+    policy_manifests = [entry for entry in objects if entry.get("kind") == policies.KIND]
+    if len(policy_manifests) > 1:
+        raise invalid("manifests", f"{len(policy_manifests)} {policies.KIND}", f"at most one {policies.KIND}")
+    for entry in policy_manifests:
+        if entry.get("apiVersion") != policies.API_VERSION:
+            raise invalid(f"{policies.KIND}.apiVersion", entry.get("apiVersion"), policies.API_VERSION)
+    policy = policies.policy_of(policy_manifests[0]) if policy_manifests else policies.DEFAULT_POLICY
+    dependencies = [entry for entry in objects if entry.get("kind") in DEPENDENCY_KINDS]
+    workloads = [entry for entry in objects if entry.get("kind") not in (policies.KIND, *DEPENDENCY_KINDS)]
+    if len(workloads) != 1:
+        named = ", ".join(str(entry.get("kind")) for entry in workloads) or "none"
+        raise invalid("manifests", named, "exactly one Deployment")
+    return _declaration(workloads[0], dependencies, policy)
+
+
+def surge_of(surge: int | str, replicas: int) -> int:
+    """maxSurge in pods: a percentage is rounded up, as the Deployment controller does."""
+    if isinstance(surge, int):
+        return surge
+    return -(-replicas * int(surge.rstrip("%")) // 100)
+
+
+def declared_surge(manifest: Mapping[str, Any]) -> int | str:
+    """maxSurge of a Deployment's manifest; 0 with strategy Recreate."""
+    strategy = convert(
+        (manifest.get("spec") or {}).get("strategy") or {}, kubernetes.DeploymentStrategy, "Deployment.spec.strategy"
+    )
+    if strategy.type == "Recreate":
+        return 0
+    if strategy.type != "RollingUpdate":
+        raise invalid("Deployment.spec.strategy.type", strategy.type, "RollingUpdate or Recreate")
+    surge: int | str = strategy.rolling_update.max_surge if strategy.rolling_update else "25%"
+    valid = bool(re.fullmatch(r"[0-9]{1,4}%", surge)) if isinstance(surge, str) else surge >= 0
+    if not valid:
+        raise invalid("Deployment.spec.strategy.rollingUpdate.maxSurge", surge, "0 or more pods, or a percentage")
+    return surge
+
+
+def _objects(texts: Sequence[str]) -> list[dict[str, Any]]:
+    if not texts:
+        raise invalid("manifests", [], "a Deployment")
+    if len(texts) > MANIFESTS_MAX:
+        raise invalid("manifests", len(texts), f"at most {MANIFESTS_MAX} objects")
+    return [_object(text, f"manifests[{index}]") for index, text in enumerate(texts)]
+
+
+def _object(text: str, where: str) -> dict[str, Any]:
+    size = len(text.encode())
+    if size > MANIFEST_BYTES_MAX:
+        raise RequestError("INVALID_ARGUMENT", f"{where}: {size} bytes: expected at most {MANIFEST_BYTES_MAX}")
+    try:
+        parsed = json.loads(text) if text.lstrip().startswith("{") else yaml.load(text, yaml.CSafeLoader)
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise RequestError("INVALID_ARGUMENT", f"{where}: neither JSON nor YAML: {str(error)[:200]}") from None
+    if not isinstance(parsed, dict):
+        raise invalid(where, parsed, "a Kubernetes object")
+    return parsed
+
+
+def _declaration(workload: dict[str, Any], dependencies: Iterable[dict[str, Any]], policy: Policy) -> Declaration:
+    kind = workload.get("kind")
+    if kind in ("StatefulSet", "Job", "DaemonSet", "CronJob", "Pod", "ReplicaSet"):
+        raise RequestError(
+            "INVALID_ARGUMENT", f"kind: {kind!r}: expected Deployment: a {kind} cannot be split over clusters yet"
+        )
+    if kind != "Deployment":
+        raise invalid("kind", kind, "Deployment, ConfigMap, Service or PlacementPolicy")
+    if workload.get("apiVersion") != "apps/v1":
+        raise invalid("Deployment.apiVersion", workload.get("apiVersion"), "apps/v1")
+    namespace, name = _names(workload, "Deployment", NAME)
+    spec = workload.get("spec")
+    if not isinstance(spec, dict):
+        raise invalid("Deployment.spec", spec, "an object")
+    _known(spec, DEPLOYMENT_SPEC, "Deployment.spec")
+    replicas = check_replicas(spec.get("replicas", 1), "Deployment.spec.replicas")
+    template = _template(spec)
+    return Declaration(
+        kind="Deployment",
+        namespace=namespace,
+        name=name,
+        manifest=_canonical(_without_status(workload, namespace)),
+        template=_canonical(template),
+        replicas=replicas,
+        surge=declared_surge(workload),
+        shape=shape_of(template, namespace, "Deployment.spec.template"),
+        policy=policy,
+        dependencies=tuple(_dependency(entry, namespace) for entry in dependencies),
+    )
+
+
+def check_replicas(replicas: object, where: str) -> int:
+    """A number of replicas, or RequestError."""
+    if isinstance(replicas, bool) or not isinstance(replicas, int) or not 0 <= replicas <= REPLICAS_MAX:
+        raise invalid(where, replicas, f"an integer, 0 to {REPLICAS_MAX}")
+    return replicas
+
+
+def _template(spec: Mapping[str, Any]) -> dict[str, Any]:
+    where = "Deployment.spec.template"
+    template = spec.get("template")
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        raise invalid(where, template, "a pod template with a spec")
+    _known(template, frozenset(("metadata", "spec")), where)
+    _known(template["spec"], POD_SPEC, f"{where}.spec")
+    for kind in ("containers", "initContainers"):
+        for index, container in enumerate(_list(template["spec"], kind, where)):
+            path = f"{where}.spec.{kind}[{index}]"
+            if not isinstance(container, dict):
+                raise invalid(path, container, "an object")
+            _known(container, CONTAINER, path)
+            for field in ("name", "image"):
+                if not isinstance(container.get(field), str) or not container[field]:
+                    raise invalid(f"{path}.{field}", container.get(field), "a text")
+    _check_selector(spec, template)
+    return template
+
+
+def _list(spec: Mapping[str, Any], field: str, where: str) -> list[Any]:
+    value = spec.get(field) or []
+    if not isinstance(value, list):
+        raise invalid(f"{where}.spec.{field}", value, "a list")
+    return value
+
+
+def _check_selector(spec: Mapping[str, Any], template: Mapping[str, Any]) -> None:
+    selector = spec.get("selector")
+    wanted = selector.get("matchLabels") if isinstance(selector, dict) else None
+    metadata = template.get("metadata")
+    labels = (metadata.get("labels") if isinstance(metadata, dict) else None) or {}
+    expressions = isinstance(selector, dict) and selector.get("matchExpressions")
+    if not expressions and (not isinstance(wanted, dict) or not wanted):
+        raise invalid("Deployment.spec.selector.matchLabels", wanted, "at least one label")
+    if not isinstance(labels, dict) or any(labels.get(key) != value for key, value in (wanted or {}).items()):
+        raise invalid("Deployment.spec.selector.matchLabels", wanted, f"labels of the template, {labels}")
+
+
+def _dependency(manifest: dict[str, Any], namespace: str) -> DependencyManifest:
+    kind = manifest["kind"]
+    if manifest.get("apiVersion") != DEPENDENCY_KINDS[kind]:
+        raise invalid(f"{kind}.apiVersion", manifest.get("apiVersion"), DEPENDENCY_KINDS[kind])
+    own_namespace, name = _names(manifest, kind, NAME)
+    given = (manifest.get("metadata") or {}).get("namespace")
+    if given and own_namespace != namespace:
+        raise invalid(f"{kind}.metadata.namespace", own_namespace, f"the workload's, {namespace}")
+    return DependencyManifest(kind, name, _canonical(_without_status(manifest, namespace)))
+
+
+def _names(manifest: Mapping[str, Any], where: str, pattern: re.Pattern[str]) -> tuple[str, str]:
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, dict):
+        raise invalid(f"{where}.metadata", metadata, "an object with a name")
+    return (
+        check_name(metadata.get("namespace") or "default", f"{where}.metadata.namespace", LABEL_NAME, 63),
+        check_name(metadata.get("name"), f"{where}.metadata.name", pattern, 253),
+    )
+
+
+def check_name(name: object, where: str, pattern: re.Pattern[str] = NAME, length_max: int = 253) -> str:
+    """A Kubernetes name, or RequestError."""
+    if not isinstance(name, str) or len(name) > length_max or not pattern.fullmatch(name):
+        raise invalid(where, name, f"lower-case letters, digits and '-', at most {length_max}")
+    return name
+
+
+def _known(value: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+    for field in value:
+        if field not in known:
+            close = difflib.get_close_matches(str(field), known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise RequestError("INVALID_ARGUMENT", f"{where}.{field}: unknown field{hint}")
+
+
+def _without_status(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    """What a user declares: without what a server fills in, so that a copy of a live object is a valid manifest."""
+    metadata = {
+        key: value
+        for key, value in manifest["metadata"].items()
+        if key not in ("resourceVersion", "uid", "generation", "creationTimestamp", "managedFields", "selfLink")
+    }
+    kept = {key: value for key, value in manifest.items() if key != "status"}
+    return kept | {"metadata": metadata | {"namespace": namespace}}
+
+
+def _canonical(value: object) -> bytes:
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise RequestError("INVALID_ARGUMENT", f"manifests: not representable as JSON: {error}") from None

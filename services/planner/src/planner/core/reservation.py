@@ -1,0 +1,106 @@
+"""What is reserved for a placement and not yet counted in the cluster (P4). Derived, never released by anything."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from spillway.model import NO_GENERATION, Part, Shape, WorkloadFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """free and new: replicas not bound yet, by the nodes that they were promised.
+
+    entries: (shape, count) that the free ones and a rolling template cost the existing nodes.
+    """
+
+    free: int
+    new: int
+    counted: int
+    entries: tuple[tuple[Shape, int], ...]
+    new_entries: tuple[tuple[Shape, int], ...]
+
+
+NOTHING_RESERVED = Reservation(0, 0, 0, (), ())
+
+
+def carried_out(part: Part, facts: WorkloadFacts | None, surge: int) -> bool:
+    """Whether the cluster's record shows the object as this part wants it, seen by its controller."""
+    return (
+        facts is not None
+        and facts.version == part.version
+        and facts.observed_current
+        and facts.status_replicas <= part.replicas + surge
+    )
+
+
+def reserve(
+    part: Part, facts: WorkloadFacts | None, shape: Shape, rolling_from: Sequence[Shape], surge: int
+) -> Reservation:
+    """max(0, hold − counted) of one workload in one cluster, both from one capacity record.
+
+    While two templates may live, the shape is the larger of both in every resource, the surge is held too, and each
+    counted pod also reserves what the new template asks for beyond the old one.
+    """
+    rolling = is_rolling(part, facts, rolling_from)
+    extra = surge if rolling else 0
+    if carried_out(part, facts, surge):
+        hold = part.replicas
+    else:
+        hold = max(part.ceiling, facts.spec_replicas if facts is not None else 0)
+    counted = sum(count for _, count in facts.counted) if facts is not None else 0
+    missing = max(0, hold + extra - counted)
+    new = min(missing, part.replicas_new)
+    free = missing - new
+    wide = wider(shape, rolling_from) if rolling else shape
+    entries = [(wide, free)] if free else []
+    if rolling and counted:
+        grown = [(beyond, counted) for old in rolling_from if (beyond := growth(old, shape)) is not None]
+        entries.extend(grown)
+    return Reservation(free, new, counted, tuple(entries), ((wide, new),) if new else ())
+
+
+def is_rolling(part: Part, facts: WorkloadFacts | None, rolling_from: Sequence[Shape]) -> bool:
+    """Whether pods of an earlier template may live in this cluster."""
+    if not rolling_from or facts is None:
+        return False
+    settled = (
+        facts.version == part.version and facts.observed_current and facts.updated_replicas >= facts.status_replicas
+    )
+    return not settled or len(facts.counted) > 1
+
+
+def next_ceiling(part: Part | None, facts: WorkloadFacts | None, replicas: int) -> int:
+    """The most decided since the version that was last seen on the object."""
+    if part is None:
+        return replicas
+    seen = facts.version if facts is not None else NO_GENERATION
+    return max(replicas, part.replicas if seen == part.version else part.ceiling)
+
+
+def wider(shape: Shape, others: Sequence[Shape]) -> Shape:
+    """A shape with the largest request of all in every resource, and otherwise its own demands."""
+    amounts: dict[str, int] = dict(shape.requests)
+    for other in others:
+        for name, amount in other.requests:
+            amounts[name] = max(amounts.get(name, 0), amount)
+    return _with_requests(shape, amounts)
+
+
+def growth(old: Shape, new: Shape) -> Shape | None:
+    """What a pod of the new template takes beyond one of the old; None when nothing."""
+    before = dict(old.requests)
+    beyond = {name: amount - before.get(name, 0) for name, amount in new.requests if amount > before.get(name, 0)}
+    return _with_requests(Shape(new.namespace, ()), beyond) if beyond else None
+
+
+def _with_requests(shape: Shape, amounts: Mapping[str, int]) -> Shape:
+    return Shape(
+        namespace=shape.namespace,
+        requests=tuple(sorted(amounts.items())),
+        node_selector=shape.node_selector,
+        node_terms=shape.node_terms,
+        tolerations=shape.tolerations,
+        host_ports=shape.host_ports,
+        apart=shape.apart,
+        spread=shape.spread,
+    )

@@ -1,0 +1,28 @@
+"""The numbers that decisions depend on; each is written into every decision's record."""
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """All in seconds unless the name says otherwise.
+
+    capacity_age_max: nothing new is placed on capacity that is older. bind_quiet, bind_wait_max: replicas that only
+    possibly fit wait for binds until none came for so long, at most so long (P5). take_back_after: an unbound replica
+    is placed elsewhere (P6); the cluster is then held for hold_min, doubling to hold_max. forget_after: tombstones of
+    what was deleted. key_kept, keys_kept_max: idempotency keys. replans_max: waiting workloads tried in one step.
+    """
+
+    capacity_age_max: float = 30.0
+    bind_quiet: float = 2.0
+    bind_wait_max: float = 15.0
+    take_back_after: float = 15.0
+    hold_min: float = 15.0
+    hold_max: float = 300.0
+    forget_after: float = 3600.0
+    key_kept: float = 3600.0
+    keys_kept_max: int = 32
+    replans_max: int = 50
+
+    def text(self) -> str:
+        return " ".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))

@@ -1,0 +1,303 @@
+"""Reads from a pod template what one replica asks of a node.
+
+Source: the Kubernetes API (v1.36) and the kube-scheduler's default plugins NodeResourcesFit, NodeAffinity,
+TaintToleration, NodePorts, InterPodAffinity and PodTopologySpread.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from spillway import kubernetes
+from spillway.api import RequestError, invalid
+from spillway.model import (
+    HOSTNAME_LABEL,
+    HostnameApart,
+    HostnameSpread,
+    HostPort,
+    NodeTerm,
+    PodSelector,
+    Requirement,
+    Shape,
+    Toleration,
+)
+
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+NODE_OPERATORS = (*OPERATORS, "Gt", "Lt")
+
+
+class Expression(msgspec.Struct, frozen=True):
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(msgspec.Struct, frozen=True, rename="camel"):
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[Expression, ...] = ()
+
+
+class NodeSelectorTerm(msgspec.Struct, frozen=True, rename="camel"):
+    match_expressions: tuple[Expression, ...] = ()
+    match_fields: tuple[Expression, ...] = ()
+
+
+class NodeSelector(msgspec.Struct, frozen=True, rename="camel"):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class NodeAffinity(msgspec.Struct, frozen=True):
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class PodAffinityTerm(msgspec.Struct, frozen=True, rename="camel"):
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class PodAffinity(msgspec.Struct, frozen=True):
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(
+        default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(msgspec.Struct, frozen=True, rename="camel"):
+    node_affinity: NodeAffinity = NodeAffinity()
+    pod_affinity: PodAffinity = PodAffinity()
+    pod_anti_affinity: PodAffinity = PodAffinity()
+
+
+class TolerationSpec(msgspec.Struct, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class SpreadConstraint(msgspec.Struct, frozen=True, rename="camel"):
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: str
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] = ()
+
+
+class SchedulingSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """What a pod's spec says of nodes, beside what it takes of them."""
+
+    node_selector: dict[str, str] = {}
+    node_name: str = ""
+    affinity: Affinity = Affinity()
+    tolerations: tuple[TolerationSpec, ...] = ()
+    topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
+    scheduler_name: str = "default-scheduler"
+    runtime_class_name: str = ""
+    resource_claims: tuple[dict[str, Any], ...] = ()
+    volumes: tuple[dict[str, Any], ...] = ()
+
+
+def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
+    """The shape of a pod template. where: its path in the manifest, for errors.
+
+    Raises RequestError INVALID_ARGUMENT that names the field, the value and what was expected.
+    """
+    spec = template.get("spec") or {}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    pod = convert(spec, kubernetes.PodSpec, f"{where}.spec")
+    scheduling = convert(spec, SchedulingSpec, f"{where}.spec")
+    unmodelled: list[str] = []
+    return Shape(
+        namespace=namespace,
+        requests=_requests(pod, where),
+        node_selector=tuple(sorted(scheduling.node_selector.items())),
+        node_terms=_node_terms(scheduling, f"{where}.spec.affinity.nodeAffinity"),
+        tolerations=tuple(_toleration(entry, f"{where}.spec.tolerations") for entry in scheduling.tolerations),
+        host_ports=tuple(sorted((HostPort(*port) for port in kubernetes.host_ports(pod)), key=_port_order)),
+        apart=tuple(_apart(scheduling.affinity.pod_anti_affinity.required, labels, where, unmodelled)),
+        spread=tuple(_spread(scheduling.topology_spread_constraints, labels, where, unmodelled)),
+        unmodelled=(*unmodelled, *_other_unmodelled(scheduling)),
+    )
+
+
+def convert(value: object, kind: type, where: str) -> Any:
+    """A part of a manifest as a typed value. Raises RequestError that names the path and what was expected."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).partition(" - at `")
+        raise RequestError("INVALID_ARGUMENT", f"{where}{path.rstrip('`').removeprefix('$')}: {text}") from None
+
+
+def matches_labels(requirements: Iterable[Requirement], labels: Mapping[str, str]) -> bool:
+    """Whether labels meet all requirements; Gt and Lt compare integers, as node affinity does."""
+    return all(_matches(requirement, labels) for requirement in requirements)
+
+
+def _matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    present = requirement.key in labels
+    value = labels.get(requirement.key, "")
+    match requirement.operator:
+        case "In":
+            return present and value in requirement.values
+        case "NotIn":
+            return not present or value not in requirement.values
+        case "Exists":
+            return present
+        case "DoesNotExist":
+            return not present
+    try:
+        number, bound = int(value), int(requirement.values[0])
+    except ValueError:
+        return False
+    return present and (number > bound if requirement.operator == "Gt" else number < bound)
+
+
+def _requests(pod: kubernetes.PodSpec, where: str) -> tuple[tuple[str, int], ...]:
+    if not pod.containers:
+        raise invalid(f"{where}.spec.containers", [], "at least one container")
+    for kind, containers in (("containers", pod.containers), ("initContainers", pod.init_containers)):
+        for index, container in enumerate(containers):
+            for name, amount in container.resources.requests.items():
+                path = f"{where}.spec.{kind}[{index}].resources.requests.{name}"
+                _check_quantity(path, name, amount)
+    try:
+        requests = kubernetes.pod_requests(pod)
+    except ValueError as error:
+        raise RequestError("INVALID_ARGUMENT", f"{where}.spec: {error}") from None
+    amounts = {name: amount for name, amount in requests.items() if amount > 0} | {"pods": 1}
+    return tuple(sorted(amounts.items()))
+
+
+def _check_quantity(path: str, name: str, amount: kubernetes.Quantity) -> None:
+    try:
+        parsed = kubernetes.parse_quantity(amount, milli=name == "cpu")
+    except ValueError as error:
+        raise RequestError("INVALID_ARGUMENT", f"{path}: {error}") from None
+    if parsed < 0:
+        raise invalid(path, amount, "0 or more")
+
+
+def _requirement(expression: Expression, where: str, operators: tuple[str, ...]) -> Requirement:
+    if expression.operator not in operators:
+        raise invalid(f"{where}.operator", expression.operator, f"one of {', '.join(operators)}")
+    if not expression.key:
+        raise invalid(f"{where}.key", expression.key, "a label key")
+    count = len(expression.values)
+    wanted = {"In": "at least one value", "NotIn": "at least one value", "Gt": "one integer", "Lt": "one integer"}
+    if expression.operator in ("Exists", "DoesNotExist"):
+        if count:
+            raise invalid(f"{where}.values", expression.values, f"none with operator {expression.operator}")
+    elif not count or (expression.operator in ("Gt", "Lt") and (count > 1 or not _is_integer(expression.values[0]))):
+        raise invalid(f"{where}.values", expression.values, wanted[expression.operator])
+    return Requirement(expression.key, expression.operator, expression.values)
+
+
+def _is_integer(text: str) -> bool:
+    return text.lstrip("+-").isdigit()
+
+
+def _node_terms(spec: SchedulingSpec, where: str) -> tuple[NodeTerm, ...]:
+    required = spec.affinity.node_affinity.required
+    named = (Requirement("metadata.name", "In", (spec.node_name,)),) if spec.node_name else ()
+    if required is None:
+        return (NodeTerm((), named),) if named else ()
+    if not required.node_selector_terms:
+        raise invalid(f"{where}.nodeSelectorTerms", [], "at least one term")
+    terms = []
+    for index, term in enumerate(required.node_selector_terms):
+        path = f"{where}.nodeSelectorTerms[{index}]"
+        labels = tuple(
+            _requirement(entry, f"{path}.matchExpressions", NODE_OPERATORS) for entry in term.match_expressions
+        )
+        fields = tuple(_requirement(entry, f"{path}.matchFields", ("In", "NotIn")) for entry in term.match_fields)
+        if any(entry.key != "metadata.name" for entry in fields):
+            raise invalid(f"{path}.matchFields.key", fields[0].key, "metadata.name")
+        if labels or fields:  # A term without requirements matches no node.
+            terms.append(NodeTerm(labels, fields + named))
+    return tuple(terms) or (NodeTerm((Requirement("", "In", ()),), ()),)
+
+
+def _toleration(spec: TolerationSpec, where: str) -> Toleration:
+    if spec.operator not in ("Equal", "Exists", ""):
+        raise invalid(f"{where}.operator", spec.operator, "Equal or Exists")
+    if spec.effect not in ("", "NoSchedule", "PreferNoSchedule", "NoExecute"):
+        raise invalid(f"{where}.effect", spec.effect, "NoSchedule, PreferNoSchedule or NoExecute")
+    if not spec.key and spec.operator != "Exists":
+        raise invalid(f"{where}.operator", spec.operator, "Exists when the key is empty")
+    return Toleration(spec.key, spec.operator or "Equal", spec.value, spec.effect)
+
+
+def selector_of(selector: LabelSelector, where: str) -> PodSelector:
+    """A label selector as requirements, sorted so that equal selectors are equal values."""
+    labels = [Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()]
+    expressions = [_requirement(entry, f"{where}.matchExpressions", OPERATORS) for entry in selector.match_expressions]
+    return PodSelector(
+        tuple(sorted((*labels, *expressions), key=lambda entry: (entry.key, entry.operator, entry.values)))
+    )
+
+
+def _apart(
+    terms: tuple[PodAffinityTerm, ...], labels: Mapping[str, str], where: str, unmodelled: list[str]
+) -> Iterable[HostnameApart]:
+    path = f"{where}.spec.affinity.podAntiAffinity"
+    for term in terms:
+        elsewhere = term.namespaces or term.namespace_selector or term.match_label_keys or term.mismatch_label_keys
+        if term.topology_key != HOSTNAME_LABEL or elsewhere or term.label_selector is None:
+            unmodelled.append(f"podAntiAffinity over {term.topology_key}{' and other namespaces' if elsewhere else ''}")
+            continue
+        selector = selector_of(term.label_selector, f"{path}.labelSelector")
+        yield HostnameApart(selector, matches_labels(selector.requirements, labels))
+
+
+def _spread(
+    constraints: tuple[SpreadConstraint, ...], labels: Mapping[str, str], where: str, unmodelled: list[str]
+) -> Iterable[HostnameSpread]:
+    path = f"{where}.spec.topologySpreadConstraints"
+    for constraint in constraints:
+        if constraint.max_skew < 1:
+            raise invalid(f"{path}.maxSkew", constraint.max_skew, "1 or more")
+        if constraint.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
+            raise invalid(f"{path}.whenUnsatisfiable", constraint.when_unsatisfiable, "DoNotSchedule or ScheduleAnyway")
+        if constraint.when_unsatisfiable == "ScheduleAnyway":
+            continue
+        selector = selector_of(constraint.label_selector or LabelSelector(), f"{path}.labelSelector")
+        own = constraint.label_selector is not None and matches_labels(selector.requirements, labels)
+        if (
+            constraint.topology_key != HOSTNAME_LABEL
+            or constraint.min_domains
+            or constraint.match_label_keys
+            or not own
+        ):
+            unmodelled.append(f"topologySpreadConstraint over {constraint.topology_key}")
+            continue
+        yield HostnameSpread(
+            selector,
+            constraint.max_skew,
+            constraint.node_affinity_policy == "Honor",
+            constraint.node_taints_policy == "Honor",
+        )
+
+
+def _other_unmodelled(spec: SchedulingSpec) -> Iterable[str]:
+    if spec.affinity.pod_affinity.required:
+        yield "podAffinity"
+    if spec.scheduler_name != "default-scheduler":
+        yield f"schedulerName {spec.scheduler_name}"
+    if spec.runtime_class_name:
+        yield f"overhead of runtimeClassName {spec.runtime_class_name}"
+    if spec.resource_claims:
+        yield "resourceClaims"
+    if any("persistentVolumeClaim" in volume or "ephemeral" in volume for volume in spec.volumes):
+        yield "volumes bound to a zone or node"
+
+
+def _port_order(port: HostPort) -> tuple[str, str, int]:
+    return port.ip, port.protocol, port.port

@@ -1,0 +1,307 @@
+"""What the planner knows: a function of the events it applied, plus timers that a restart may forget."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from planner.core.fleet import ClusterView, WorkloadKey
+from planner.core.request import declared_surge, surge_of
+from planner.core.reservation import NOTHING_RESERVED, Reservation, reserve
+from planner.core.room import Room, room_in_groups, room_on_nodes
+from planner.core.rules import Rules
+from planner.core.shape import shape_of
+from spillway.events import (
+    CapacityChanged,
+    CapacityNeeded,
+    CapacityReported,
+    ClusterJoined,
+    ClusterLeft,
+    DependencyDeclared,
+    Event,
+    PlacementDecided,
+    PodsScheduled,
+    PodsUnschedulable,
+    WorkloadDeclared,
+    WorkloadObserved,
+)
+from spillway.model import NO_GENERATION, NodeColumns, Part, Shape
+
+DependencyKey = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class Workload:
+    """One workload. shape, unmodelled and surge are read from the declaration's manifest.
+
+    waiting_since, settled: since when replicas wait for binds, and whether that wait is over. gone_at: since when
+    nothing of a deleted workload is left. All three are forgotten by a restart.
+    """
+
+    declared: WorkloadDeclared
+    shape: Shape
+    unmodelled: tuple[str, ...]
+    surge: int | str
+    placement: PlacementDecided | None = None
+    statuses: dict[str, WorkloadObserved] = field(default_factory=dict)
+    waiting_since: float | None = None
+    settled: bool = False
+    gone_at: float | None = None
+    tried_at_revision: int = -1
+
+    @property
+    def key(self) -> WorkloadKey:
+        return (self.declared.namespace, self.declared.name)
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        return {part.cluster: part for part in self.placement.parts} if self.placement else {}
+
+    @property
+    def unplaced(self) -> int:
+        return self.placement.unplaced if self.placement else self.declared.replicas
+
+
+@dataclass(slots=True)
+class Timer:
+    """When a part's unbound replicas last made progress: since then they wait. version: of the part it is about."""
+
+    version: object
+    unbound: int
+    since: float
+
+
+@dataclass(slots=True)
+class Hold:
+    """No more of this shape in this cluster until then; the next time for twice as long."""
+
+    until: float
+    seconds: float
+
+
+class PlannerState:
+    """Everything by key. Only apply() changes what events say; the timers belong to aftermath.py."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.clusters: dict[str, ClusterView] = {}
+        self.workloads: dict[WorkloadKey, Workload] = {}
+        self.dependencies: dict[DependencyKey, DependencyDeclared] = {}
+        self.needed: dict[tuple[WorkloadKey, str], CapacityNeeded] = {}
+        self.timers: dict[tuple[WorkloadKey, str], Timer] = {}
+        self.holds: dict[tuple[str, Shape], Hold] = {}
+        self.revision = 0
+        self.waiting: dict[WorkloadKey, None] = {}
+        self.leaving: dict[WorkloadKey, None] = {}
+        self._reserved: dict[str, dict[WorkloadKey, Reservation]] = {}
+        self._reserved_revision: dict[str, int] = {}
+        self._rooms: dict[tuple[str, Shape, bool], tuple[int, int, Room]] = {}
+        self._orphan_placements: dict[WorkloadKey, PlacementDecided] = {}
+        self._early_statuses: dict[WorkloadKey, dict[str, WorkloadObserved]] = {}
+
+    # ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, event: Event, now: float, offset: int = -1, columns: NodeColumns | None = None) -> None:
+        """Takes one event in. Idempotent; what is older than what is known is dropped."""
+        self.revision += 1
+        match event:
+            case ClusterJoined():
+                self.view(event.cluster).apply_joined(event)
+            case ClusterLeft():
+                self.clusters.pop(event.cluster, None)
+            case CapacityReported():
+                assert columns is not None
+                self._facts_changed(event.cluster, self.view(event.cluster).apply_reported(event, columns))
+            case CapacityChanged():
+                assert columns is not None
+                view = self.view(event.cluster)
+                self._facts_changed(event.cluster, view.apply_changed(event, columns, now, offset))
+            case PodsUnschedulable() | PodsScheduled():
+                self.view(event.cluster).apply_pending(event)
+            case WorkloadDeclared():
+                self._declare(event)
+            case DependencyDeclared():
+                self.dependencies[event.kind, event.namespace, event.name] = event
+            case PlacementDecided():
+                self._place(event)
+            case CapacityNeeded():
+                self.needed[(event.namespace, event.name), event.cluster] = event
+            case WorkloadObserved():
+                self._observe(event)
+
+    def forget(self, key: WorkloadKey) -> None:
+        """A tombstone of a workload: nothing of it is known any more."""
+        workload = self.workloads.pop(key, None)
+        for cluster in workload.parts if workload else ():
+            self._set_reserved(cluster, key, NOTHING_RESERVED)
+        self.waiting.pop(key, None)
+        self.leaving.pop(key, None)
+        owned = [name for name, entry in self.dependencies.items() if entry.workload == f"{key[0]}/{key[1]}"]
+        for name in owned:
+            del self.dependencies[name]
+
+    def view(self, cluster: str) -> ClusterView:
+        if cluster not in self.clusters:
+            self.clusters[cluster] = ClusterView(cluster)
+        return self.clusters[cluster]
+
+    def joined(self) -> list[ClusterJoined]:
+        """The clusters of the fleet, by name."""
+        views = (self.clusters[name] for name in sorted(self.clusters))
+        return [view.joined for view in views if view.joined is not None]
+
+    # ── What decisions ask ──────────────────────────────────────────────────────────────────────────────────────
+
+    def reservation(self, key: WorkloadKey, cluster: str) -> Reservation:
+        return self._reserved.get(cluster, {}).get(key, NOTHING_RESERVED)
+
+    def room(self, cluster: str, shape: Shape, node_groups: bool, now: float) -> Room:
+        """How many more of a shape a cluster takes, as of now."""
+        view = self.clusters[cluster]
+        room = self._room(view, shape, node_groups)
+        stale = view.not_fresh(now, self.rules.capacity_age_max)
+        if stale:
+            return Room(0, 0, stale, room.when_empty or view.epoch < 0)
+        hold = self.holds.get((cluster, shape))
+        if hold is not None and hold.until > now and not node_groups:
+            text = f"held for {hold.until - now:.0f} s more: replicas of this shape were taken back"
+            return Room(0, 0, text, room.when_empty)
+        return room
+
+    def surge(self, workload: Workload, replicas: int) -> int:
+        return surge_of(workload.surge, replicas)
+
+    def _room(self, view: ClusterView, shape: Shape, node_groups: bool) -> Room:
+        reserved_revision = self._reserved_revision.get(view.name, 0)
+        kept = self._rooms.get((view.name, shape, node_groups))
+        if kept is not None and kept[:2] == (view.revision, reserved_revision):
+            return kept[2]
+        entries = self._reserved.get(view.name, {}).values()
+        if node_groups:
+            room = room_in_groups(shape, view.node_groups(), _summed(entry.new_entries for entry in entries))
+        else:
+            reserved = _summed(entry.entries for entry in entries)
+            fits = [(other, count, view.fit(other)) for other, count in reserved]
+            room = room_on_nodes(shape, view.fit(shape), fits)
+        if len(self._rooms) > 8192:
+            self._rooms.clear()
+        self._rooms[view.name, shape, node_groups] = (view.revision, reserved_revision, room)
+        return room
+
+    # ── Applying ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _declare(self, event: WorkloadDeclared) -> None:
+        key = (event.namespace, event.name)
+        known = self.workloads.get(key)
+        if known is not None and known.declared.generation > event.generation:
+            return
+        if known is not None and known.declared.template_generation == event.template_generation:
+            known.declared = event
+            known.gone_at = None
+        else:
+            fresh = read_workload(event)
+            if known is not None:
+                fresh.placement, fresh.statuses = known.placement, known.statuses
+            self.workloads[key] = fresh
+            known = fresh
+        early = self._orphan_placements.pop(key, None)
+        if early is not None:
+            self._place(early)
+        known.statuses.update(self._early_statuses.pop(key, {}))
+        self._refresh(key)
+
+    def _place(self, event: PlacementDecided) -> None:
+        key = (event.namespace, event.name)
+        workload = self.workloads.get(key)
+        if workload is None:
+            self._orphan_placements[key] = event
+            return
+        if workload.placement is not None and event.generation < workload.placement.generation:
+            return
+        dropped = set(workload.parts) - {part.cluster for part in event.parts}
+        workload.placement = event
+        for cluster in dropped:
+            self._set_reserved(cluster, key, NOTHING_RESERVED)
+            workload.statuses.pop(cluster, None)
+        self._refresh(key)
+
+    def _observe(self, event: WorkloadObserved) -> None:
+        key = (event.namespace, event.name)
+        workload = self.workloads.get(key)
+        known = self._early_statuses.setdefault(key, {}) if workload is None else workload.statuses
+        before = known.get(event.cluster)
+        if before is not None and (event.epoch, event.sequence) < (before.epoch, before.sequence):
+            return
+        known[event.cluster] = event
+        if workload is not None:
+            self._index(workload)
+
+    def _facts_changed(self, cluster: str, keys: Iterable[WorkloadKey]) -> None:
+        for key in keys:
+            if key in self.workloads:
+                self._refresh_part(self.workloads[key], cluster)
+
+    def _refresh(self, key: WorkloadKey) -> None:
+        workload = self.workloads[key]
+        for cluster in workload.parts:
+            self._refresh_part(workload, cluster)
+        self._index(workload)
+
+    def _refresh_part(self, workload: Workload, cluster: str) -> None:
+        part = workload.parts.get(cluster)
+        if part is None:
+            return
+        view = self.clusters.get(cluster)
+        facts = view.facts.get(workload.key) if view is not None else None
+        surge = self.surge(workload, part.replicas)
+        reservation = reserve(part, facts, workload.shape, workload.declared.rolling_from, surge)
+        self._set_reserved(cluster, workload.key, reservation)
+
+    def _set_reserved(self, cluster: str, key: WorkloadKey, reservation: Reservation) -> None:
+        reserved = self._reserved.setdefault(cluster, {})
+        before = reserved.get(key, NOTHING_RESERVED)
+        if reservation == NOTHING_RESERVED:
+            reserved.pop(key, None)
+        else:
+            reserved[key] = reservation
+        if (before.entries, before.new_entries) != (reservation.entries, reservation.new_entries):
+            self._reserved_revision[cluster] = self._reserved_revision.get(cluster, 0) + 1
+
+    def _index(self, workload: Workload) -> None:
+        """Keeps the short lists that the aftermath walks: who waits for room, whose removal may be settled."""
+        waits = workload.unplaced > 0 and not workload.declared.deleting
+        _put(self.waiting, workload.key, waits)
+        removing = any(part.removing for part in workload.parts.values())
+        _put(self.leaving, workload.key, removing or (workload.declared.deleting and not workload.parts))
+
+
+def read_workload(declared: WorkloadDeclared) -> Workload:
+    """A workload from its declaration, which was checked when it was made."""
+    manifest = json.loads(declared.manifest)
+    shape = shape_of(manifest["spec"]["template"], declared.namespace, "Deployment.spec.template")
+    return Workload(declared, bare(shape), shape.unmodelled, declared_surge(manifest))
+
+
+def bare(shape: Shape) -> Shape:
+    """A shape without its notes, so that equal demands are equal values."""
+    return replace(shape, unmodelled=())
+
+
+def part_version(part: Part | None) -> object:
+    return part.version if part is not None else NO_GENERATION
+
+
+def _summed(groups: Iterable[tuple[tuple[Shape, int], ...]]) -> list[tuple[Shape, int]]:
+    """Equal shapes as one entry, in the order in which they were first met."""
+    counts: Counter[Shape] = Counter()
+    for entries in groups:
+        for shape, count in entries:
+            counts[shape] += count
+    return list(counts.items())
+
+
+def _put(keys: dict[WorkloadKey, None], key: WorkloadKey, member: bool) -> None:
+    if member:
+        keys.setdefault(key)
+    else:
+        keys.pop(key, None)
