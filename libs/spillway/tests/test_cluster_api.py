@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
 
 from spillway.cluster_api import (
+    CONFIG_MAPS,
     DEPLOYMENTS,
     PODS,
     Alive,
@@ -32,8 +34,9 @@ from spillway.cluster_api import (
     Response,
     TransportStatus,
     Upserted,
+    connect,
 )
-from spillway.credentials import BadCredentials, load_endpoint
+from spillway.credentials import BadCredentials, Endpoint, load_endpoint, tls_context
 
 HANG = "hang"
 Answer = Response | Exception | str
@@ -437,6 +440,79 @@ async def test_a_list_that_keeps_expiring_is_given_up() -> None:
     transport = Scripted([page(pod("a", 1), more="x"), status(410)] * 9)
     with pytest.raises(ClusterUnreachable, match="expired"):
         await api_of(transport).list(PODS)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[str]:
+    """Lets in who has the token `new`, and answers each path in its own way."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Authorization") != "Bearer new":
+            return web.json_response({"kind": "Status", "code": 401, "message": "who?"}, status=401)
+        if request.path.endswith("/moved"):
+            raise web.HTTPFound("/api/v1/namespaces/n/configmaps/small")
+        if request.path.endswith("/large"):
+            return web.json_response({"data": "x" * 5000})
+        if request.path.endswith("/cut"):
+            response = web.StreamResponse(headers={"Content-Length": "1000"})
+            await response.prepare(request)
+            await response.write(b"{")
+            assert request.transport is not None
+            request.transport.close()
+            return response
+        return web.json_response({"encoding": request.headers["Accept-Encoding"]})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+def over_http(server: str, tokens: Sequence[str] = ("new",)) -> ClusterApi:
+    """Its endpoint is read with the next of the tokens each time, and with the last for ever."""
+    left = list(tokens)
+    settings = ClusterApiSettings(max_response_bytes=1000)
+    return connect(lambda: Endpoint(server, token=left.pop(0) if len(left) > 1 else left[0]), "blue", settings)
+
+
+async def test_a_renewed_token_is_read_after_a_401(server: str) -> None:
+    api = over_http(server, ["old", "new"])
+    with pytest.raises(ClusterUnreachable, match="unauthorized"):
+        await api.get(CONFIG_MAPS, "n", "small")
+    assert await api.get(CONFIG_MAPS, "n", "small") == {"encoding": "identity"}
+    await api.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("moved", "garbage"), ("large", "garbage"), ("cut", "connection")], ids=str
+)
+async def test_an_answer_that_is_none_is_unreachable(server: str, name: str, reason: str) -> None:
+    api = over_http(server)
+    with pytest.raises(ClusterUnreachable) as raised:
+        await api.get(CONFIG_MAPS, "n", name)
+    assert raised.value.reason == reason
+    await api.close()
+
+
+async def test_a_server_that_is_gone_is_unreachable() -> None:
+    api = over_http("http://127.0.0.1:1")
+    with pytest.raises(ClusterUnreachable, match="connection"):
+        await api.probe()
+    await api.close()
+
+
+def test_certificates_that_cannot_be_used_are_bad_credentials() -> None:
+    with pytest.raises(BadCredentials, match="expected usable PEM"):
+        tls_context(Endpoint("https://a", ca=PEM))
+
+
+async def test_credentials_that_cannot_be_read_are_unauthorized(tmp_path: Path) -> None:
+    api = connect(lambda: load_endpoint(tmp_path, "gone"), "blue", ClusterApiSettings())
+    with pytest.raises(ClusterUnreachable, match="unauthorized"):
+        await api.probe()
 
 
 PEM = b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
