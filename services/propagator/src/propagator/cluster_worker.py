@@ -1,0 +1,298 @@
+"""One cluster that is this instance's turn: follows its objects, works on what is wanted there, says what it shows."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from propagator.core.desired import Desired, Target, Wanted
+from propagator.core.live import LABEL_FLEET, Live, Reference
+from propagator.core.reconcile import (
+    Hold,
+    Look,
+    Nothing,
+    Report,
+    Rules,
+    Write,
+    after,
+    is_ours,
+    next_action,
+)
+from propagator.core.status import Outcome, observed
+from propagator.member import Member
+from propagator.memory import Memories, Memory
+from propagator.mirror import Mirror
+from propagator.orphans import Orphans
+from propagator.reach import Reach
+from propagator.reporter import Reporter
+from propagator.settings import Settings
+from propagator.work_queue import WorkQueue
+from spillway import metrics
+from spillway.bus import Bus
+from spillway.cluster_api import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    SERVICES,
+    Change,
+    ClusterApi,
+    ClusterUnreachable,
+    Conflict,
+    Failed,
+    Listed,
+    Refused,
+    Removed,
+    Upserted,
+)
+from spillway.events import STATE_ABSENT, STATE_REFUSED, WorkloadObserved
+from spillway.kubernetes import Kind
+
+DEPLOYMENT = "Deployment"
+FOLLOWED = {DEPLOYMENT: DEPLOYMENTS, "ConfigMap": CONFIG_MAPS, "Service": SERVICES}
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all clusters of one instance share."""
+
+    bus: Bus
+    desired: Desired
+    rules: Rules
+    settings: Settings
+    clock: Callable[[], float]
+    slots: asyncio.Semaphore
+
+
+class ClusterWorker:
+    """Runs until it is cancelled. Its other methods tell it what has been read from the log."""
+
+    def __init__(self, cluster: str, epoch: int, api: ClusterApi, shared: Shared) -> None:
+        self.cluster = cluster
+        self.epoch = epoch
+        self._api = api
+        self._settings = shared.settings
+        self._rules = shared.rules
+        self._desired = shared.desired
+        self._clock = shared.clock
+        self._reach = Reach(shared.settings, shared.slots)
+        self._member = Member(api, shared.rules.fleet, shared.clock, self._reach.answered)
+        self._mirror = Mirror(cluster)
+        self._queue = WorkQueue()
+        self._memories = Memories(shared.desired.status)
+        self._orphans = Orphans(cluster, self._mirror, shared.desired)
+        self._reporter = Reporter(shared.bus, epoch, shared.settings, self._shown, shared.desired.status)
+        self._listed: set[str] = set()
+        self._failing: set[str] = set()
+        self._all_listed = asyncio.Event()
+
+    async def run(self) -> None:
+        log.info("cluster taken", cluster=self.cluster, epoch=self.epoch)
+        try:
+            for target in self._desired.targets(self.cluster):
+                self.touch(target)
+            async with asyncio.TaskGroup() as group:
+                for name, kind in FOLLOWED.items():
+                    group.create_task(self._follow(name, kind))
+                group.create_task(self._reporter.run())
+                for _ in range(self._settings.objects_at_once):
+                    group.create_task(self._work())
+        finally:
+            self._queue.close()
+            self._orphans.close()
+            for target in self._memories:
+                self._memories.forget(target)
+            log.info("cluster let go", cluster=self.cluster, epoch=self.epoch)
+            await self._api.close()
+
+    def touch(self, target: Target) -> None:
+        """Something else may be wanted of it."""
+        if self._desired.lists(target):
+            self._memories.ensure(target)
+            self._consider(target, asked=True)
+        else:
+            self._memories.forget(target)
+            self._reporter.forget(target)
+        self._orphans.note(target)
+
+    def contradict(self, target: Target, *, overruled: bool) -> None:
+        """Somebody whose turn is over said something of it."""
+        self._reporter.contradict(target, insist=overruled)
+
+    # ── What the cluster tells ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def _follow(self, name: str, kind: Kind) -> None:
+        async for batch in self._api.follow(kind, label_selector=f"{LABEL_FLEET}={self._rules.fleet}"):
+            for change in batch:
+                targets = self._workloads_in(change) if name == DEPLOYMENT else self._owners_in(name, change)
+                self._note_reach(name, change)
+                for target in targets:
+                    self._orphans.note(target)
+                    self._consider(target, asked=False)
+            if name == DEPLOYMENT:
+                self._orphans.note_log()
+
+    def _workloads_in(self, change: Change) -> frozenset[Target]:
+        match change:
+            case Listed(objects):
+                return self._mirror.list_workloads(objects)
+            case Upserted(found):
+                return frozenset({self._mirror.upsert_workload(found)})
+            case Removed(found):
+                return frozenset({self._mirror.remove_workload(found)})
+            case _:
+                return frozenset()
+
+    def _owners_in(self, kind: str, change: Change) -> frozenset[Target]:
+        match change:
+            case Listed(objects):
+                return self._memories.owned_by(self._mirror.list_dependencies(kind, objects))
+            case Upserted(found):
+                return self._memories.owned_by(self._mirror.upsert_dependency(kind, found))
+            case Removed(found):
+                return self._memories.owned_by(self._mirror.remove_dependency(kind, found))
+            case _:
+                return frozenset()
+
+    def _note_reach(self, name: str, change: Change) -> None:
+        if isinstance(change, Failed):
+            self._failing.add(name)
+            metrics.CLUSTER_UNREACHABLE.labels(change.error.reason).inc()
+            log.warning("cluster cannot be followed", cluster=self.cluster, kind=name, error=str(change.error))
+            return
+        if name in self._failing:
+            self._failing.discard(name)
+            self._reach.answered()
+            log.info("cluster is followed again", cluster=self.cluster, kind=name)
+        if isinstance(change, Listed) and name not in self._listed:
+            self._listed.add(name)
+            if self._listed == FOLLOWED.keys():
+                self._all_listed.set()
+                for target in self._memories:
+                    self._consider(target, asked=True)
+
+    def _consider(self, target: Target, *, asked: bool) -> None:
+        """Puts it in the queue unless the mirror shows already that nothing is to be done.
+
+        asked: something else is wanted, so what failed before is tried at once; else it waits for its next try.
+        """
+        memory, wanted = self._memories.get(target), self._desired.wanted(target)
+        if memory is None or wanted is None or not self._all_listed.is_set():
+            return
+        live, outcome = self._mirror.live(target), memory.outcome
+        action = next_action(wanted, live, memory.history, self._clock(), self._rules)
+        waits = outcome is not None and outcome.version == wanted.part.version and outcome.state != STATE_ABSENT
+        if isinstance(action, Nothing | Hold):
+            self._ended(memory, wanted, live, action)
+        elif asked or not waits:
+            memory.due(self._clock())
+            self._queue.add(target)
+        self._reporter.note(target)
+
+    # ── What is done about it ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _work(self) -> None:
+        await self._all_listed.wait()
+        while True:
+            target = await self._queue.take()
+            try:
+                async with self._reach.attempt():
+                    await self._bring_about(target)
+            except ClusterUnreachable as error:
+                metrics.CLUSTER_UNREACHABLE.labels(error.reason).inc()
+                log.warning("cluster unreachable", cluster=self.cluster, workload=_name(target), error=str(error))
+                self._queue.add(target, self._settings.unreachable_first_seconds)
+            finally:
+                self._queue.done(target)
+                metrics.OBJECTS_WAITING.labels(self.cluster).set(len(self._queue))
+
+    async def _bring_about(self, target: Target) -> None:
+        """Acts until nothing is left to do, something forbids it, or the steps are used up."""
+        live: Live | None = None
+        for _ in range(self._settings.steps_max):
+            wanted, memory = self._desired.wanted(target), self._memories.get(target)
+            if wanted is None or memory is None:
+                return
+            if live is None:
+                live = await self._read(wanted)
+                continue  # What is wanted may have changed meanwhile.
+            action = next_action(wanted, live, memory.history, self._clock(), self._rules)
+            if isinstance(action, Report | Hold | Nothing):
+                self._ended(memory, wanted, live, action)
+                return
+            try:
+                live = await self._carry_out(action, wanted, live, memory)
+            except Conflict as error:
+                log.info("conflict: read again", cluster=self.cluster, workload=_name(target), error=str(error))
+                live = None
+            except Refused as error:
+                self._ended(memory, wanted, live, Report(STATE_REFUSED, str(error)))
+                return
+        self._queue.add(target, self._settings.retry_first_seconds)
+
+    async def _read(self, wanted: Wanted) -> Live:
+        target = wanted.target
+        listed = {Reference(dependency.kind, dependency.name) for dependency in wanted.dependencies}
+        known = self._mirror.live(target).dependencies.keys()
+        live = await self._member.read(target, {one for one in listed | known if one.kind in FOLLOWED})
+        self._reflect(target, live)
+        return live
+
+    async def _carry_out(self, action: Write | Look, wanted: Wanted, live: Live, memory: Memory) -> Live:
+        live = await self._member.carry_out(action, wanted.target, live)
+        memory.history = after(memory.history, wanted, live, action, self._clock(), self._rules)
+        if not isinstance(action, Look):
+            self._reflect(wanted.target, live)
+            log.info(
+                "carried out",
+                action=type(action).__name__,
+                cluster=self.cluster,
+                workload=_name(wanted.target),
+                version=str(wanted.part.version),
+                replicas=wanted.part.replicas,
+                epoch=self.epoch,
+            )
+        return live
+
+    def _reflect(self, target: Target, live: Live) -> None:
+        """What our own requests were answered with need not wait for the watch."""
+        found = live.workload
+        self._mirror.put_workload(target, found if found and found.marks.fleet == self._rules.fleet else None)
+        for reference in self._mirror.live(target).dependencies.keys() | live.dependencies.keys():
+            dependency = live.dependencies.get(reference)
+            ours = dependency is not None and dependency.marks.fleet == self._rules.fleet
+            self._mirror.put_dependency(target.namespace, reference, dependency if ours else None)
+
+    def _ended(self, memory: Memory, wanted: Wanted, live: Live, action: Report | Hold | Nothing) -> None:
+        """One go is over: what is remembered of it, said, and tried again."""
+        target = wanted.target
+        if self._memories.get(target) is not memory:
+            return  # Forgotten meanwhile.
+        memory.looked_at = True
+        memory.history = after(memory.history, wanted, live, action, self._clock(), self._rules)
+        again: float | None = None
+        match action:
+            case Report(state, message):
+                again = memory.ended_in(Outcome(wanted.part.version, state, message), self._settings)
+            case Hold(reason, seconds):
+                log.debug("held", cluster=self.cluster, workload=_name(target), reason=reason)
+                again = seconds or None
+            case Nothing():
+                memory.went_well(self._clock())
+        if again is not None:
+            self._queue.add(target, again)
+        self._reporter.note(target)
+
+    def _shown(self, target: Target) -> WorkloadObserved | None:
+        """What the cluster shows of it now, None before it was looked at."""
+        memory = self._memories.get(target)
+        if memory is None or not memory.looked_at:
+            return None
+        found = self._mirror.workloads.get(target)
+        ours = found is not None and is_ours(found.marks, target, self._rules.fleet)
+        return observed(target, found if ours else None, memory.outcome)
+
+
+def _name(target: Target) -> str:
+    return f"{target.namespace}/{target.name}"

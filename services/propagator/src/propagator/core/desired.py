@@ -1,0 +1,227 @@
+"""What the log wants of each cluster: clusters, workloads, dependencies, placements and statuses, newest of each.
+
+Whatever is older than what is known is dropped, so that records may come twice and from owners that lost their turn.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from spillway.events import (
+    CLUSTERS,
+    DEPENDENCIES,
+    PLACEMENTS,
+    WORKLOAD_STATUS,
+    WORKLOADS,
+    ClusterJoined,
+    ClusterLeft,
+    DependencyDeclared,
+    Event,
+    PlacementDecided,
+    WorkloadDeclared,
+    WorkloadObserved,
+    workload_key,
+)
+from spillway.model import Part
+
+
+class Target(NamedTuple):
+    """One workload in one cluster."""
+
+    cluster: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What one cluster should hold of one workload.
+
+    lacking: what must still be read before it may be acted on, empty when nothing.
+    """
+
+    target: Target
+    part: Part
+    declaration: WorkloadDeclared | None
+    dependencies: tuple[DependencyDeclared, ...]
+    lacking: str
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What a record changed.
+
+    targets: those of which something else may be wanted now. clusters: whether clusters joined, left or moved.
+    overruled: a status of ours was followed by one of a lower epoch and must be said again.
+    """
+
+    targets: frozenset[Target] = frozenset()
+    clusters: bool = False
+    overruled: Target | None = None
+
+
+UNTOUCHED = Touched()
+
+
+class Desired:
+    """The view. Its methods change it at once and do nothing else."""
+
+    def __init__(self) -> None:
+        self.clusters: dict[str, ClusterJoined] = {}
+        self._workloads: dict[str, WorkloadDeclared] = {}
+        self._dependencies: dict[str, DependencyDeclared] = {}
+        self._placements: dict[str, PlacementDecided] = {}
+        self._statuses: dict[Target, WorkloadObserved] = {}
+        self._parts: dict[Target, Part] = {}
+        self._targets_by_cluster: dict[str, set[Target]] = {}
+
+    def apply(self, topic: str, key: str, event: Event | None) -> Touched:
+        """Takes one record; event None is a tombstone of that key."""
+        match event:
+            case ClusterJoined():
+                return self._joined(event)
+            case ClusterLeft():
+                return Touched(clusters=self.clusters.pop(event.cluster, None) is not None)
+            case WorkloadDeclared():
+                return self._declared(event)
+            case DependencyDeclared():
+                return self._dependency_declared(key, event)
+            case PlacementDecided():
+                return self._placed(event)
+            case WorkloadObserved():
+                return self._observed(event)
+            case None:
+                return self._forgotten(topic, key)
+            case _:
+                return UNTOUCHED
+
+    @property
+    def empty(self) -> bool:
+        """Whether the log places nothing at all."""
+        return not self._placements
+
+    def targets(self, cluster: str) -> frozenset[Target]:
+        """Every workload that this cluster holds or may still hold."""
+        return frozenset(self._targets_by_cluster.get(cluster, ()))
+
+    def lists(self, target: Target) -> bool:
+        return target in self._parts
+
+    def status(self, target: Target) -> WorkloadObserved | None:
+        """What was said last of it."""
+        return self._statuses.get(target)
+
+    def wanted(self, target: Target) -> Wanted | None:
+        """None when no placement lists it: then nothing is to be done, least of all deleted."""
+        part = self._parts.get(target)
+        if part is None:
+            return None
+        key = workload_key(target.namespace, target.name)
+        placement = self._placements[key]
+        declaration = self._workloads.get(key)
+        if declaration is None or declaration.generation < placement.workload_generation:
+            known = "none" if declaration is None else str(declaration.generation)
+            lacking = f"the declaration of generation {placement.workload_generation} (known: {known})"
+            return Wanted(target, part, declaration, (), lacking)
+        found, lacking = self._dependencies_of(declaration)
+        return Wanted(target, part, declaration, found, lacking)
+
+    def superseded(self) -> frozenset[Target]:
+        """Those with a status whose workload the log does not place any more: nothing will be said of them again."""
+        return frozenset(
+            target for target in self._statuses if workload_key(target.namespace, target.name) not in self._placements
+        )
+
+    def _dependencies_of(self, declaration: WorkloadDeclared) -> tuple[tuple[DependencyDeclared, ...], str]:
+        """A dependency keeps the generation in which it changed last, so any that is this workload's will do."""
+        owner = workload_key(declaration.namespace, declaration.name)
+        found = []
+        for reference in declaration.dependencies:
+            dependency = self._dependencies.get(f"{reference.kind}/{reference.namespace}/{reference.name}")
+            if dependency is None or dependency.workload != owner:
+                return (), f"{reference.kind} {reference.namespace}/{reference.name}, which the declaration lists"
+            found.append(dependency)
+        return tuple(found), ""
+
+    def _joined(self, event: ClusterJoined) -> Touched:
+        changed = self.clusters.get(event.cluster) != event
+        self.clusters[event.cluster] = event
+        return Touched(clusters=changed)
+
+    def _declared(self, event: WorkloadDeclared) -> Touched:
+        key = workload_key(event.namespace, event.name)
+        known = self._workloads.get(key)
+        if known is not None and known.generation > event.generation:
+            return UNTOUCHED
+        self._workloads[key] = event
+        return self._touched(key) if known != event else UNTOUCHED
+
+    def _dependency_declared(self, key: str, event: DependencyDeclared) -> Touched:
+        known = self._dependencies.get(key)
+        if (
+            known is not None
+            and known.workload == event.workload
+            and known.workload_generation > (event.workload_generation)
+        ):
+            return UNTOUCHED
+        self._dependencies[key] = event
+        if known == event:
+            return UNTOUCHED
+        before = self._touched(known.workload).targets if known else frozenset()
+        return Touched(before | self._touched(event.workload).targets)
+
+    def _placed(self, event: PlacementDecided) -> Touched:
+        key = workload_key(event.namespace, event.name)
+        known = self._placements.get(key)
+        if known is not None and known.generation >= event.generation:
+            return UNTOUCHED
+        before = {_target(known, part): part for part in known.parts} if known else {}
+        after = {_target(event, part): part for part in event.parts}
+        self._placements[key] = event
+        self._unlist(before.keys() - after.keys())
+        for target, part in after.items():
+            self._parts[target] = part
+            self._targets_by_cluster.setdefault(target.cluster, set()).add(target)
+        # A newer generation of the workload may be what a part that did not change was held for.
+        return Touched(frozenset(before.keys() | after.keys()))
+
+    def _observed(self, event: WorkloadObserved) -> Touched:
+        target = Target(event.cluster, event.namespace, event.name)
+        known = self._statuses.get(target)
+        if known is not None and known.epoch > event.epoch:
+            return Touched(overruled=target)
+        if known is None or (known.epoch, known.sequence) <= (event.epoch, event.sequence):
+            self._statuses[target] = event
+        return UNTOUCHED
+
+    def _forgotten(self, topic: str, key: str) -> Touched:
+        if topic == PLACEMENTS.name:
+            placement = self._placements.pop(key, None)
+            gone = frozenset(_target(placement, part) for part in placement.parts) if placement else frozenset()
+            self._unlist(gone)
+            return Touched(gone)
+        if topic == WORKLOADS.name:
+            self._workloads.pop(key, None)
+            return self._touched(key)
+        if topic == DEPENDENCIES.name:
+            dependency = self._dependencies.pop(key, None)
+            return self._touched(dependency.workload) if dependency else UNTOUCHED
+        if topic == CLUSTERS.name:
+            return Touched(clusters=self.clusters.pop(key, None) is not None)
+        if topic == WORKLOAD_STATUS.name and key.count("/") == 2:
+            namespace, name, cluster = key.split("/")
+            self._statuses.pop(Target(cluster, namespace, name), None)
+        return UNTOUCHED
+
+    def _unlist(self, targets: Iterable[Target]) -> None:
+        for target in targets:
+            self._parts.pop(target, None)
+            self._targets_by_cluster.get(target.cluster, set()).discard(target)
+
+    def _touched(self, workload: str) -> Touched:
+        placement = self._placements.get(workload)
+        return Touched(frozenset(_target(placement, part) for part in placement.parts)) if placement else UNTOUCHED
+
+
+def _target(placement: PlacementDecided, part: Part) -> Target:
+    return Target(part.cluster, placement.namespace, placement.name)

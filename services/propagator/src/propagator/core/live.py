@@ -1,0 +1,159 @@
+"""What a member shows of one workload: its object, its dependencies, and what has been looked up on the way."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from spillway.kubernetes import AnyObject, Deployment
+from spillway.model import NO_GENERATION, Generation
+
+LABEL_FLEET = "spillway.io/fleet"
+LABEL_WORKLOAD = "spillway.io/workload"
+ANNOTATION_PLACEMENT = "spillway.io/placement"
+ANNOTATION_DECLARATION = "spillway.io/declaration"
+
+
+class Reference(NamedTuple):
+    """Something in the member by kind and name; in the workload's namespace, or the namespace itself."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Whose object it is, and which one exactly. Empty fleet and workload: nobody's that we know."""
+
+    uid: str
+    resource_version: str
+    fleet: str
+    workload: str
+    deleting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LiveWorkload:
+    """A Deployment as the member has it."""
+
+    marks: Marks
+    version: Generation
+    spec_replicas: int
+    replicas: int
+    updated: int
+    ready: int
+    available: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDependency:
+    """declaration: what the annotation says was applied, (workload generation, digest); (-1, "") when unreadable."""
+
+    marks: Marks
+    declaration: tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """template_refers_to: what the present template refers to, known after a fresh read only.
+
+    looked: whether a thing exists, for each that has been looked up.
+    """
+
+    workload: LiveWorkload | None = None
+    dependencies: Mapping[Reference, LiveDependency] = field(default_factory=dict)
+    template_refers_to: frozenset[Reference] = frozenset()
+    looked: Mapping[Reference, bool] = field(default_factory=dict)
+
+    def with_dependency(self, reference: Reference, dependency: LiveDependency | None) -> "Live":
+        others = {known: value for known, value in self.dependencies.items() if known != reference}
+        return replace(self, dependencies=others if dependency is None else {**others, reference: dependency})
+
+    def with_looked(self, looked: Mapping[Reference, bool]) -> "Live":
+        return replace(self, looked={**self.looked, **looked})
+
+
+def version_from(annotation: str) -> Generation:
+    """The version that an annotation says, NO_GENERATION when it says nothing that can be read."""
+    epoch, _, sequence = annotation.partition(".")
+    if not (epoch.isascii() and epoch.isdigit() and sequence.isascii() and sequence.isdigit()):
+        return NO_GENERATION
+    return Generation(int(epoch), int(sequence))
+
+
+def workload_from_struct(deployment: Deployment) -> LiveWorkload:
+    """From what a watch says."""
+    meta, status = deployment.metadata, deployment.status
+    return LiveWorkload(
+        marks=Marks(
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+            fleet=meta.labels.get(LABEL_FLEET, ""),
+            workload=meta.labels.get(LABEL_WORKLOAD, ""),
+            deleting=meta.deletion_timestamp is not None,
+        ),
+        version=version_from(meta.annotations.get(ANNOTATION_PLACEMENT, "")),
+        spec_replicas=deployment.spec.replicas,
+        replicas=status.replicas,
+        updated=status.updated_replicas,
+        ready=status.ready_replicas,
+        available=status.available_replicas,
+    )
+
+
+def workload_from_manifest(manifest: Mapping[str, Any]) -> LiveWorkload:
+    """From what a request was answered with."""
+    status = manifest.get("status") or {}
+    replicas = (manifest.get("spec") or {}).get("replicas")
+    return LiveWorkload(
+        marks=_marks_from_manifest(manifest),
+        version=version_from(_annotation(manifest, ANNOTATION_PLACEMENT)),
+        spec_replicas=1 if replicas is None else int(replicas),
+        replicas=int(status.get("replicas", 0)),
+        updated=int(status.get("updatedReplicas", 0)),
+        ready=int(status.get("readyReplicas", 0)),
+        available=int(status.get("availableReplicas", 0)),
+    )
+
+
+def dependency_from_struct(found: AnyObject) -> LiveDependency:
+    meta = found.metadata
+    return LiveDependency(
+        marks=Marks(
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+            fleet=meta.labels.get(LABEL_FLEET, ""),
+            workload=meta.labels.get(LABEL_WORKLOAD, ""),
+            deleting=meta.deletion_timestamp is not None,
+        ),
+        declaration=_declaration_from(meta.annotations.get(ANNOTATION_DECLARATION, "")),
+    )
+
+
+def dependency_from_manifest(manifest: Mapping[str, Any]) -> LiveDependency:
+    return LiveDependency(
+        _marks_from_manifest(manifest), _declaration_from(_annotation(manifest, ANNOTATION_DECLARATION))
+    )
+
+
+def _marks_from_manifest(manifest: Mapping[str, Any]) -> Marks:
+    meta = manifest["metadata"]
+    labels = meta.get("labels") or {}
+    return Marks(
+        uid=meta.get("uid", ""),
+        resource_version=meta.get("resourceVersion", ""),
+        fleet=labels.get(LABEL_FLEET, ""),
+        workload=labels.get(LABEL_WORKLOAD, ""),
+        deleting=bool(meta.get("deletionTimestamp")),
+    )
+
+
+def _annotation(manifest: Mapping[str, Any], name: str) -> str:
+    return str((manifest["metadata"].get("annotations") or {}).get(name, ""))
+
+
+def _declaration_from(annotation: str) -> tuple[int, str]:
+    generation, _, digest = annotation.partition(".")
+    return (int(generation), digest) if generation.isascii() and generation.isdigit() else (-1, "")

@@ -1,0 +1,173 @@
+"""The objects that go into a member: the user's own manifests with our marks and that cluster's replicas."""
+
+import json
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+from propagator.core.live import (
+    ANNOTATION_DECLARATION,
+    ANNOTATION_PLACEMENT,
+    LABEL_FLEET,
+    LABEL_WORKLOAD,
+    Reference,
+)
+from spillway.events import DependencyDeclared, WorkloadDeclared
+from spillway.model import Part
+
+Manifest = dict[str, Any]
+
+DEPLOYMENT = "Deployment"
+DEPENDENCY_KINDS = ("ConfigMap", "Service")
+
+LABEL_VALUE_LENGTH_MAX = 63
+HASH_LENGTH = 10
+
+# What a server fills in, or what only means something in the cluster that a manifest was read from.
+SERVER_METADATA = (
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generateName",
+    "managedFields",
+    "ownerReferences",
+    "selfLink",
+)
+
+
+class BadManifest(Exception):
+    """A declaration whose manifest cannot be carried out; the text says what and why."""
+
+
+def workload_label(name: str) -> str:
+    """The workload's name as a label's value: as it is, or shortened by a hash of the whole."""
+    if len(name) <= LABEL_VALUE_LENGTH_MAX:
+        return name
+    digest = sha256(name.encode()).hexdigest()[:HASH_LENGTH]
+    return f"{name[: LABEL_VALUE_LENGTH_MAX - HASH_LENGTH - 1]}-{digest}"
+
+
+def workload_manifest(declaration: WorkloadDeclared, part: Part, fleet: str) -> Manifest:
+    """Raises BadManifest."""
+    manifest = _parsed(declaration.manifest, DEPLOYMENT, declaration.namespace, declaration.name)
+    spec = manifest.get("spec")
+    if not isinstance(spec, dict):
+        raise BadManifest(f"Deployment {declaration.name}: spec is {type(spec).__name__}, expected an object")
+    spec["replicas"] = part.replicas
+    _mark(manifest, declaration.name, fleet, ANNOTATION_PLACEMENT, str(part.version))
+    return manifest
+
+
+def dependency_manifest(dependency: DependencyDeclared, fleet: str) -> Manifest:
+    """Raises BadManifest."""
+    manifest = _parsed(dependency.manifest, dependency.kind, dependency.namespace, dependency.name)
+    if dependency.kind == "Service":
+        spec = manifest.get("spec")
+        # An address of the cluster that the manifest came from means nothing here; "None" (headless) is the user's.
+        if isinstance(spec, dict) and spec.get("clusterIP") != "None":
+            spec.pop("clusterIP", None)
+            spec.pop("clusterIPs", None)
+    generation, digest = dependency_declaration(dependency)
+    owner = dependency.workload.partition("/")[2]
+    _mark(manifest, owner, fleet, ANNOTATION_DECLARATION, f"{generation}.{digest}")
+    return manifest
+
+
+def dependency_declaration(dependency: DependencyDeclared) -> tuple[int, str]:
+    """What is compared with the annotation on the live object: the generation orders, the digest tells apart."""
+    return dependency.workload_generation, _digest(dependency.manifest)
+
+
+def references(declaration: WorkloadDeclared) -> frozenset[Reference]:
+    """The ConfigMaps and Secrets that the template needs and that are not given with the workload."""
+    manifest = _parsed(declaration.manifest, declaration.kind, declaration.namespace, declaration.name)
+    given = {Reference(dependency.kind, dependency.name) for dependency in declaration.dependencies}
+    return template_references(manifest) - given
+
+
+def template_references(manifest: Mapping[str, Any]) -> frozenset[Reference]:
+    """Every ConfigMap and Secret that the pod template refers to and cannot do without."""
+    template = _mapping(_mapping(manifest.get("spec")).get("template"))
+    return frozenset(_needed(_mapping(template.get("spec"))))
+
+
+def _needed(pod: Mapping[str, Any]) -> Iterator[Reference]:
+    for field in ("initContainers", "containers"):
+        for container in _mappings(pod.get(field)):
+            yield from _needed_by_container(container)
+    for volume in _mappings(pod.get("volumes")):
+        yield from _one("ConfigMap", volume.get("configMap"))
+        yield from _one("Secret", volume.get("secret"), "secretName")
+        for source in _mappings(_mapping(volume.get("projected")).get("sources")):
+            yield from _one("ConfigMap", source.get("configMap"))
+            yield from _one("Secret", source.get("secret"))
+    for secret in _mappings(pod.get("imagePullSecrets")):
+        yield from _one("Secret", secret)
+
+
+def _needed_by_container(container: Mapping[str, Any]) -> Iterator[Reference]:
+    for source in _mappings(container.get("envFrom")):
+        yield from _one("ConfigMap", source.get("configMapRef"))
+        yield from _one("Secret", source.get("secretRef"))
+    for variable in _mappings(container.get("env")):
+        source = _mapping(variable.get("valueFrom"))
+        yield from _one("ConfigMap", source.get("configMapKeyRef"))
+        yield from _one("Secret", source.get("secretKeyRef"))
+
+
+def _one(kind: str, selector: object, field: str = "name") -> Iterator[Reference]:
+    chosen = _mapping(selector)
+    name = chosen.get(field)
+    if isinstance(name, str) and name and chosen.get("optional") is not True:
+        yield Reference(kind, name)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _mappings(value: object) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _mark(manifest: Manifest, workload: str, fleet: str, annotation: str, said: str) -> None:
+    meta = manifest["metadata"]
+    meta["labels"] = {
+        **_mapping(meta.get("labels")),
+        LABEL_FLEET: fleet,
+        LABEL_WORKLOAD: workload_label(workload),
+    }
+    meta["annotations"] = {**_mapping(meta.get("annotations")), annotation: said}
+
+
+def _parsed(data: bytes, kind: str, namespace: str, name: str) -> Manifest:
+    """A copy of one's own, addressed as declared and without what a server fills in."""
+    manifest: Manifest = deepcopy(_loaded(data, kind, name))
+    manifest["metadata"] = {
+        field: value for field, value in _mapping(manifest.get("metadata")).items() if field not in SERVER_METADATA
+    }
+    manifest["metadata"].update(namespace=namespace, name=name)
+    manifest.pop("status", None)
+    return manifest
+
+
+@lru_cache(maxsize=512)
+def _loaded(data: bytes, kind: str, name: str) -> Manifest:
+    try:
+        manifest = json.loads(data)
+    except ValueError as error:
+        raise BadManifest(f"{kind} {name}: the manifest is not JSON: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("kind") != kind:
+        found = manifest.get("kind") if isinstance(manifest, dict) else type(manifest).__name__
+        raise BadManifest(f"{kind} {name}: the manifest is of kind {found!r}")
+    return manifest
+
+
+@lru_cache(maxsize=4096)
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()[:HASH_LENGTH]

@@ -1,0 +1,355 @@
+"""The one next step that makes a part of a placement true in its cluster. The README has it as a table.
+
+Rows that forbid come before rows that act, so no order of events can lead to a write that a later row would refuse.
+"""
+
+from dataclasses import dataclass, replace
+
+from propagator.core.desired import Target, Wanted
+from propagator.core.live import Live, LiveDependency, Marks, Reference
+from propagator.core.manifests import (
+    DEPENDENCY_KINDS,
+    DEPLOYMENT,
+    BadManifest,
+    Manifest,
+    dependency_declaration,
+    dependency_manifest,
+    references,
+    workload_label,
+    workload_manifest,
+)
+from spillway.events import (
+    STATE_ABSENT,
+    STATE_CONTESTED,
+    STATE_DEPENDENCY_MISSING,
+    STATE_NOT_OWNED,
+    STATE_REFUSED,
+    DependencyDeclared,
+    WorkloadObserved,
+)
+from spillway.model import NO_GENERATION, Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the owner of this fleet has chosen. The maxima are of one version of one part, within the window."""
+
+    fleet: str
+    create_namespaces: bool = True
+    corrections_max: int = 3
+    creations_max: int = 10
+    window_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What was done at one version of a part, in seconds of one monotonic clock.
+
+    written: the object was seen or made right at this version. contested: it is left until a newer version.
+    highest: the highest version known of the object from anywhere, whatever the version that the rest is about.
+    """
+
+    version: Generation = NO_GENERATION
+    written: bool = False
+    contested: bool = False
+    corrections: tuple[float, ...] = ()
+    creations: tuple[float, ...] = ()
+    highest: Generation = NO_GENERATION
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """corrects: somebody else had changed it since it was right at this version."""
+
+    manifest: Manifest
+    resource_version: str
+    corrects: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    uid: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureNamespace:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyDependency:
+    """resource_version empty: it is to be created."""
+
+    reference: Reference
+    manifest: Manifest
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteDependency:
+    reference: Reference
+    uid: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Find out which of these exist, then ask again."""
+
+    references: frozenset[Reference]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Nothing is done; the state and message are said, and what can pass by itself is tried again later."""
+
+    state: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Nothing is done or said until something is read, or for at most this long when seconds is not 0."""
+
+    reason: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """All is as it should be."""
+
+
+Write = Create | Apply | Delete | EnsureNamespace | ApplyDependency | DeleteDependency
+Action = Write | Look | Report | Hold | Nothing
+
+NOTHING = Nothing()
+
+
+def next_action(wanted: Wanted, live: Live, history: History, now: float, rules: Rules) -> Action:
+    """The first row of the state table that fits."""
+    if wanted.part.removing:
+        return _remove(wanted, live, rules)
+    if wanted.lacking:
+        return Hold(f"waiting for {wanted.lacking}")
+    unfit = _unfit(wanted)
+    if unfit is not None:
+        return unfit
+    try:
+        return (
+            _refrain(wanted, live, history, rules)
+            or _dependencies(wanted, live, rules)
+            or _workload(wanted, live, history, now, rules)
+        )
+    except BadManifest as error:
+        return Report(STATE_REFUSED, str(error))
+
+
+def after(history: History, wanted: Wanted, live: Live, action: Action, now: float, rules: Rules) -> History:
+    """The history once an action was chosen (Report, Nothing) or carried out (all others)."""
+    version = wanted.part.version
+    found, highest = live.workload, history.highest
+    if found is not None and is_ours(found.marks, wanted.target, rules.fleet):
+        highest = max(highest, found.version)
+    if history.version != version:
+        history = History(version)
+    history = replace(history, highest=highest)
+    match action:
+        case Apply(corrects=True):
+            return replace(history, written=True, corrections=(*_recent(history.corrections, now, rules), now))
+        case Create():
+            return replace(history, written=True, creations=(*_recent(history.creations, now, rules), now))
+        case Apply() | Nothing():
+            return replace(history, written=True)
+        case Report(state=state) if state == STATE_CONTESTED:
+            return replace(history, contested=True)
+        case _:
+            return history
+
+
+def seeded(status: WorkloadObserved | None) -> History:
+    """What a new owner knows from what the one before said."""
+    if status is None:
+        return History()
+    contested = status.state == STATE_CONTESTED
+    return History(status.version, written=contested, contested=contested, highest=status.version)
+
+
+def is_ours(marks: Marks, target: Target, fleet: str) -> bool:
+    return marks.fleet == fleet and marks.workload == workload_label(target.name)
+
+
+def _remove(wanted: Wanted, live: Live, rules: Rules) -> Action:
+    found = live.workload
+    if found is not None and is_ours(found.marks, wanted.target, rules.fleet):
+        if found.version > wanted.part.version:
+            return Hold(f"the object is at {found.version}, above {wanted.part.version}")
+        if found.marks.deleting:
+            return Hold("the object is being deleted")
+        return Delete(found.marks.uid, found.marks.resource_version)
+    deletion = _delete_dependency(wanted, live, frozenset(), rules)
+    if deletion is not None:
+        return deletion
+    message = "" if found is None else "an object of this name is there and is not ours; it is left as it is"
+    return Report(STATE_ABSENT, message)
+
+
+def _unfit(wanted: Wanted) -> Report | None:
+    """What this version of the service cannot carry out at all."""
+    declaration = wanted.declaration
+    if declaration is not None and declaration.kind != DEPLOYMENT:
+        return Report(STATE_REFUSED, f"kind {declaration.kind}: only {DEPLOYMENT} can be placed")
+    for dependency in wanted.dependencies:
+        name = f"{dependency.kind} {dependency.namespace}/{dependency.name}"
+        if dependency.kind not in DEPENDENCY_KINDS:
+            return Report(STATE_REFUSED, f"{name}: only {' and '.join(DEPENDENCY_KINDS)} go along with a workload")
+        if dependency.namespace != wanted.target.namespace:
+            return Report(STATE_REFUSED, f"{name}: expected the workload's namespace {wanted.target.namespace}")
+    return None
+
+
+def _refrain(wanted: Wanted, live: Live, history: History, rules: Rules) -> Action | None:
+    """Whether the object itself forbids that anything is done for it."""
+    found, version = live.workload, wanted.part.version
+    if found is None:
+        if history.highest > version:
+            return Hold(f"version {history.highest} was seen, above {version}")
+        return None
+    if not is_ours(found.marks, wanted.target, rules.fleet):
+        return Report(STATE_NOT_OWNED, f"{DEPLOYMENT} {wanted.target.name} exists and {_owner(found.marks, rules)}")
+    if found.version > version:
+        return Hold(f"the object is at {found.version}, above {version}")
+    if found.marks.deleting:
+        return Hold("the object is being deleted")
+    if history.contested and history.version == version:
+        return _contested(rules)
+    return None
+
+
+def _dependencies(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
+    for dependency in wanted.dependencies:
+        reference = Reference(dependency.kind, dependency.name)
+        found = live.dependencies.get(reference)
+        if found is None:
+            return _namespace(wanted, live, rules) or _create_dependency(dependency, rules)
+        if not is_ours(found.marks, wanted.target, rules.fleet):
+            return Report(STATE_NOT_OWNED, f"{reference} exists and {_owner(found.marks, rules)}")
+        if found.marks.deleting:
+            return Hold(f"{reference} is being deleted")
+        declared = dependency_declaration(dependency)
+        if _must_apply(found, declared):
+            manifest = _preconditioned(dependency_manifest(dependency, rules.fleet), found.marks)
+            return ApplyDependency(reference, manifest, found.marks.resource_version)
+    return None
+
+
+def _must_apply(found: LiveDependency, declared: tuple[int, str]) -> bool:
+    """Never over a newer declaration; at the same generation only when it is another text."""
+    return found.declaration[0] < declared[0] or (
+        found.declaration[0] == declared[0] and found.declaration[1] != declared[1]
+    )
+
+
+def _create_dependency(dependency: DependencyDeclared, rules: Rules) -> ApplyDependency:
+    manifest = dependency_manifest(dependency, rules.fleet)
+    return ApplyDependency(Reference(dependency.kind, dependency.name), manifest, "")
+
+
+def _workload(wanted: Wanted, live: Live, history: History, now: float, rules: Rules) -> Action:
+    found, part = live.workload, wanted.part
+    if found is not None and found.version == part.version and found.spec_replicas == part.replicas:
+        listed = frozenset(Reference(dependency.kind, dependency.name) for dependency in wanted.dependencies)
+        return _delete_dependency(wanted, live, listed, rules) or NOTHING
+    assert wanted.declaration is not None, f"{wanted.target}: acted on without its declaration"
+    manifest = workload_manifest(wanted.declaration, part, rules.fleet)
+    if found is None:
+        blocked = _namespace(wanted, live, rules) or _missing_references(wanted, live)
+        if blocked is not None:
+            return blocked
+        creations = _recent(history.creations, now, rules) if history.version == part.version else ()
+        if len(creations) >= rules.creations_max:
+            seconds = creations[0] + rules.window_seconds - now
+            return Hold(f"created {len(creations)} times at {part.version} and gone again", seconds)
+        return Create(manifest)
+    known = history.version == part.version
+    corrects = found.version == part.version or (known and history.written)
+    if corrects and known and len(_recent(history.corrections, now, rules)) >= rules.corrections_max:
+        return _contested(rules)
+    if not corrects:
+        blocked = _missing_references(wanted, live)
+        if blocked is not None:
+            return blocked
+    return Apply(_preconditioned(manifest, found.marks), found.marks.resource_version, corrects)
+
+
+def _namespace(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
+    reference = Reference("Namespace", wanted.target.namespace)
+    match live.looked.get(reference):
+        case True:
+            return None
+        case None:
+            return Look(frozenset({reference}))
+        case _ if rules.create_namespaces:
+            return EnsureNamespace(reference.name)
+        case _:
+            return Report(STATE_REFUSED, f"{reference} does not exist, and the settings say that none is created")
+
+
+def _missing_references(wanted: Wanted, live: Live) -> Action | None:
+    """What the new template needs and the present one, if it has pods, does not; without pods nothing is needed."""
+    assert wanted.declaration is not None
+    if wanted.part.replicas == 0:
+        return None
+    needed = references(wanted.declaration)
+    if live.workload is not None and live.workload.spec_replicas > 0:
+        needed -= live.template_refers_to
+    unknown = needed - live.looked.keys()
+    if unknown:
+        return Look(unknown)
+    missing = sorted(reference for reference in needed if not live.looked[reference])
+    if missing:
+        return Report(STATE_DEPENDENCY_MISSING, f"missing: {', '.join(map(str, missing))}")
+    return None
+
+
+def _delete_dependency(wanted: Wanted, live: Live, listed: frozenset[Reference], rules: Rules) -> Action | None:
+    """Dependencies of ours that are not listed: those deleted already are waited for only when nothing stays."""
+    for reference, found in sorted(live.dependencies.items()):
+        if reference in listed or not is_ours(found.marks, wanted.target, rules.fleet):
+            continue
+        if not found.marks.deleting:
+            return DeleteDependency(reference, found.marks.uid, found.marks.resource_version)
+        if wanted.part.removing:
+            return Hold(f"{reference} is being deleted")
+    return None
+
+
+def _preconditioned(manifest: Manifest, marks: Marks) -> Manifest:
+    """With the uid that was seen: an apply would otherwise make anew what somebody has deleted meanwhile."""
+    return {**manifest, "metadata": {**manifest["metadata"], "uid": marks.uid}}
+
+
+def _contested(rules: Rules) -> Report:
+    return Report(
+        STATE_CONTESTED,
+        f"changed by somebody else after being put right {rules.corrections_max} times "
+        f"within {rules.window_seconds:.0f} s; left alone until the next placement",
+    )
+
+
+def _owner(marks: Marks, rules: Rules) -> str:
+    if not marks.fleet:
+        return "is not this fleet's"
+    if marks.fleet != rules.fleet:
+        return f"belongs to fleet {marks.fleet}"
+    return f"belongs to workload {marks.workload or '(none)'}"
+
+
+def _recent(times: tuple[float, ...], now: float, rules: Rules) -> tuple[float, ...]:
+    return tuple(time for time in times if time > now - rules.window_seconds)

@@ -1,0 +1,56 @@
+"""What is said of a workload in a cluster, and whether it is worth saying."""
+
+from dataclasses import dataclass, replace
+
+from propagator.core.desired import Target
+from propagator.core.live import LiveWorkload
+from spillway.events import STATE_ABSENT, STATE_PRESENT, WorkloadObserved
+from spillway.model import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the last attempt at a version ended when it did not end well, or ended in absence."""
+
+    version: Generation
+    state: str
+    message: str
+
+
+def observed(target: Target, found: LiveWorkload | None, outcome: Outcome | None) -> WorkloadObserved | None:
+    """What a cluster shows now, without epoch and sequence. found: our object, never somebody else's.
+
+    None while there is nothing to say: the object is not there yet, and no attempt has failed.
+    """
+    if outcome is None and found is None:
+        return None
+    state = WorkloadObserved(
+        namespace=target.namespace,
+        name=target.name,
+        cluster=target.cluster,
+        epoch=0,
+        sequence=0,
+        version=outcome.version if outcome else found.version if found else Generation(0, 0),
+        state=outcome.state if outcome else STATE_PRESENT,
+        message=outcome.message if outcome else "",
+        spec_replicas=0,
+        replicas=0,
+        updated=0,
+        ready=0,
+        available=0,
+    )
+    if found is None or state.state == STATE_ABSENT:
+        return state
+    return replace(
+        state,
+        spec_replicas=found.spec_replicas,
+        replicas=found.replicas,
+        updated=found.updated,
+        ready=found.ready,
+        available=found.available,
+    )
+
+
+def is_news(current: WorkloadObserved, said: WorkloadObserved | None) -> bool:
+    """Whether anything but the numbering differs from what was said last."""
+    return said is None or replace(said, epoch=0, sequence=0) != current

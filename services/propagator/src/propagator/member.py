@@ -1,0 +1,179 @@
+"""Reads and writes for one workload in one cluster: carries out an Action and gives what is there afterwards."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import Final, TypeVar
+
+import structlog
+
+from propagator.core.desired import Target
+from propagator.core.live import (
+    LABEL_FLEET,
+    Live,
+    Reference,
+    dependency_from_manifest,
+    workload_from_manifest,
+)
+from propagator.core.manifests import Manifest, template_references
+from propagator.core.reconcile import (
+    Apply,
+    ApplyDependency,
+    Create,
+    Delete,
+    DeleteDependency,
+    EnsureNamespace,
+    Look,
+    Write,
+)
+from spillway import metrics
+from spillway.cluster_api import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    SECRETS,
+    SERVICES,
+    ClusterApi,
+    ClusterUnreachable,
+    Conflict,
+    Refused,
+)
+from spillway.kubernetes import Kind
+
+T = TypeVar("T")
+
+KIND_BY_NAME: Final = {"ConfigMap": CONFIG_MAPS, "Service": SERVICES, "Secret": SECRETS, "Namespace": NAMESPACES}
+
+log = structlog.get_logger()
+
+
+class Member:
+    """One cluster's API, asked about one workload at a time. Lets Conflict, Refused and ClusterUnreachable through."""
+
+    def __init__(self, api: ClusterApi, fleet: str, clock: Callable[[], float], answered: Callable[[], None]) -> None:
+        self._api = api
+        self._fleet = fleet
+        self._clock = clock
+        self._answered = answered
+
+    async def read(self, target: Target, references: Iterable[Reference]) -> Live:
+        """The workload's object and these dependencies, whoever's they are, from the store and not from a cache."""
+        names = sorted(references)
+        manifests = await asyncio.gather(
+            self._get(DEPLOYMENTS, target.namespace, target.name),
+            *(self._get(KIND_BY_NAME[ref.kind], target.namespace, ref.name) for ref in names),
+        )
+        return _with_workload(
+            Live(
+                dependencies={
+                    ref: dependency_from_manifest(found)
+                    for ref, found in zip(names, manifests[1:], strict=True)
+                    if found is not None
+                }
+            ),
+            manifests[0],
+        )
+
+    async def carry_out(self, action: Write | Look, target: Target, live: Live) -> Live:
+        """What is there after it."""
+        match action:
+            case Look(references):
+                return live.with_looked(await self._look(target, references))
+            case EnsureNamespace(name):
+                await self._ensure_namespace(name)
+                return live.with_looked({Reference("Namespace", name): True})
+            case Create(manifest):
+                return _with_workload(live, await self._create(DEPLOYMENTS, manifest))
+            case Apply(manifest, resource_version):
+                return _with_workload(live, await self._apply(DEPLOYMENTS, manifest, resource_version))
+            case Delete(uid, resource_version):
+                await self._delete(DEPLOYMENTS, target.namespace, target.name, (uid, resource_version))
+                return _with_workload(live, await self._get(DEPLOYMENTS, target.namespace, target.name))
+            case ApplyDependency(reference, manifest, resource_version):
+                kind = KIND_BY_NAME[reference.kind]
+                made = (
+                    self._apply(kind, manifest, resource_version) if resource_version else self._create(kind, manifest)
+                )
+                return live.with_dependency(reference, dependency_from_manifest(await made))
+            case DeleteDependency(reference, uid, resource_version):
+                kind = KIND_BY_NAME[reference.kind]
+                await self._delete(kind, target.namespace, reference.name, (uid, resource_version))
+                found = await self._get(kind, target.namespace, reference.name)
+                return live.with_dependency(reference, dependency_from_manifest(found) if found else None)
+
+    async def _look(self, target: Target, references: frozenset[Reference]) -> dict[Reference, bool]:
+        names = sorted(references)
+        found = await asyncio.gather(*(self._exists(target.namespace, reference) for reference in names))
+        return dict(zip(names, found, strict=True))
+
+    async def _exists(self, namespace: str, reference: Reference) -> bool:
+        """Not being allowed to know is this workload's trouble alone, and no sign that the cluster is lost."""
+        try:
+            return await self._found(namespace, reference)
+        except ClusterUnreachable as error:
+            if error.reason == "forbidden":
+                raise Refused(403, "Forbidden", error.detail) from error
+            raise
+
+    async def _found(self, namespace: str, reference: Reference) -> bool:
+        if reference.kind == "Namespace":
+            return await self._get(NAMESPACES, "", reference.name) is not None
+        if reference.kind == "Secret":
+            # A list asks for metadata alone, so that no secret's content ever comes here.
+            listed = self._api.list(SECRETS, namespace, field_selector=f"metadata.name={reference.name}")
+            return bool(await self._counted("read", listed))
+        return await self._get(KIND_BY_NAME[reference.kind], namespace, reference.name) is not None
+
+    async def _ensure_namespace(self, name: str) -> None:
+        manifest: Manifest = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name, "labels": {LABEL_FLEET: self._fleet}},
+        }
+        try:
+            await self._create(NAMESPACES, manifest)
+        except Conflict:
+            return  # Somebody was faster; that it exists is all that was wanted.
+        log.info("namespace created", cluster=self._api.name, namespace=name)
+
+    async def _get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
+        return await self._counted("read", self._api.get(kind, namespace, name))
+
+    async def _create(self, kind: Kind, manifest: Manifest) -> Manifest:
+        return await self._counted("create", self._api.create(kind, manifest))
+
+    async def _apply(self, kind: Kind, manifest: Manifest, resource_version: str) -> Manifest:
+        # Forced, since putting right what another manager changed is meant; who may not be overruled was compared.
+        call = self._api.apply(kind, manifest, resource_version=resource_version, force=True)
+        return await self._counted("apply", call)
+
+    async def _delete(self, kind: Kind, namespace: str, name: str, seen: tuple[str, str]) -> None:
+        uid, resource_version = seen
+        call = self._api.delete(kind, namespace, name, uid=uid, resource_version=resource_version)
+        await self._counted("delete", call)
+
+    async def _counted(self, verb: str, call: Awaitable[T]) -> T:
+        began = self._clock()
+        outcome = "done"
+        try:
+            return await call
+        except Conflict:
+            outcome = "conflict"
+            raise
+        except Refused:
+            outcome = "refused"
+            raise
+        except ClusterUnreachable:
+            outcome = "unreachable"
+            raise
+        finally:
+            if outcome != "unreachable":
+                self._answered()
+            metrics.OPERATIONS.labels(verb, outcome).inc()
+            metrics.OPERATION_SECONDS.labels(verb).observe(self._clock() - began)
+
+
+def _with_workload(live: Live, manifest: Manifest | None) -> Live:
+    if manifest is None:
+        return replace(live, workload=None, template_refers_to=frozenset())
+    return replace(live, workload=workload_from_manifest(manifest), template_refers_to=template_references(manifest))

@@ -1,0 +1,96 @@
+"""What is remembered of each workload of one cluster for as long as a placement lists it there."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from propagator.core.desired import Target
+from propagator.core.manifests import workload_label
+from propagator.core.reconcile import History, seeded
+from propagator.core.status import Outcome
+from propagator.mirror import Owner
+from propagator.settings import Settings
+from spillway import metrics
+from spillway.events import STATE_ABSENT, STATE_CONTESTED, STATE_DEPENDENCY_MISSING, WorkloadObserved
+
+NOT_TRIED_AGAIN = (STATE_ABSENT, STATE_CONTESTED)
+
+
+@dataclass(slots=True)
+class Memory:
+    """looked_at: whether it was worked on in this turn; before that nothing is said of it.
+
+    retries: in a row with the same outcome. due_since: when it was first known that something is to be done.
+    """
+
+    history: History
+    outcome: Outcome | None = None
+    looked_at: bool = False
+    retries: int = 0
+    due_since: float | None = None
+
+    def due(self, now: float) -> None:
+        if self.due_since is None:
+            self.due_since = now
+
+    def went_well(self, now: float) -> None:
+        if self.due_since is not None:
+            metrics.PLACEMENT_SECONDS.observe(now - self.due_since)
+        self.due_since = None
+        self._become(None)
+
+    def ended_in(self, outcome: Outcome, settings: Settings) -> float | None:
+        """How many seconds until it is tried again, None when trying again cannot help."""
+        self.due_since = None
+        before = self.outcome
+        if before is None or (before.version, before.state) != (outcome.version, outcome.state):
+            self.retries = 0
+        self._become(outcome)
+        if outcome.state in NOT_TRIED_AGAIN:
+            return None
+        missing = outcome.state == STATE_DEPENDENCY_MISSING
+        longest = settings.missing_retry_longest_seconds if missing else settings.retry_longest_seconds
+        seconds = min(longest, settings.retry_first_seconds * 2.0 ** min(self.retries, 32))
+        self.retries += 1
+        return seconds
+
+    def close(self) -> None:
+        self._become(None)
+
+    def _become(self, outcome: Outcome | None) -> None:
+        for said, by in ((self.outcome, -1), (outcome, 1)):
+            if said is not None and said.state != STATE_ABSENT:
+                metrics.OBJECTS_HELD.labels(said.state).inc(by)
+        self.outcome = outcome
+
+
+class Memories:
+    """logged: what the log says of a target last; a new owner begins with that."""
+
+    def __init__(self, logged: Callable[[Target], WorkloadObserved | None]) -> None:
+        self._logged = logged
+        self._memories: dict[Target, Memory] = {}
+        self._target_by_owner: dict[Owner, Target] = {}
+
+    def __iter__(self) -> Iterator[Target]:
+        return iter(tuple(self._memories))
+
+    def get(self, target: Target) -> Memory | None:
+        return self._memories.get(target)
+
+    def ensure(self, target: Target) -> None:
+        if target not in self._memories:
+            self._memories[target] = Memory(seeded(self._logged(target)))
+            self._target_by_owner[_owner(target)] = target
+
+    def forget(self, target: Target) -> None:
+        memory = self._memories.pop(target, None)
+        if memory is not None:
+            memory.close()
+            self._target_by_owner.pop(_owner(target), None)
+
+    def owned_by(self, owners: frozenset[Owner]) -> frozenset[Target]:
+        return frozenset(self._target_by_owner[owner] for owner in owners if owner in self._target_by_owner)
+
+
+def _owner(target: Target) -> Owner:
+    return Owner(target.namespace, workload_label(target.name))

@@ -1,0 +1,101 @@
+"""Says what a cluster shows: gathers what may have changed and publishes what is news, numbered in this epoch."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from propagator.core.desired import Target
+from propagator.core.status import is_news
+from propagator.settings import Settings
+from spillway.bus import Bus, BusUnavailable
+from spillway.events import STATE_PRESENT, WorkloadObserved
+
+log = structlog.get_logger()
+
+
+class Reporter:
+    """One cluster's statuses. current: what it shows of a target now; logged: what the log says of it last."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        epoch: int,
+        settings: Settings,
+        current: Callable[[Target], WorkloadObserved | None],
+        logged: Callable[[Target], WorkloadObserved | None],
+    ) -> None:
+        self._bus = bus
+        self._epoch = epoch
+        self._settings = settings
+        self._current = current
+        self._logged = logged
+        self._sequence = 0
+        self._said: dict[Target, WorkloadObserved] = {}
+        self._insisted: set[Target] = set()
+        self._changed: dict[Target, None] = {}
+        self._woken = asyncio.Event()
+
+    def note(self, target: Target) -> None:
+        """It may show something else now."""
+        self._changed[target] = None
+        self._woken.set()
+
+    def contradict(self, target: Target, *, insist: bool) -> None:
+        """Somebody without the turn said something. insist: behind what we said, so it is said again in any case."""
+        self._said.pop(target, None)
+        if insist:
+            self._insisted.add(target)
+        self.note(target)
+
+    def forget(self, target: Target) -> None:
+        self._said.pop(target, None)
+        self._changed.pop(target, None)
+        self._insisted.discard(target)
+
+    async def run(self) -> None:
+        while True:
+            await self._woken.wait()
+            await asyncio.sleep(self._settings.status_gather_seconds)
+            self._woken.clear()
+            while self._changed:
+                await self._publish(self._news())
+
+    def _news(self) -> list[tuple[Target, WorkloadObserved]]:
+        """The next batch; what is in it is not in `_changed` any more."""
+        news = []
+        for target in list(self._changed)[: self._settings.status_batch]:
+            del self._changed[target]
+            current = self._current(target)
+            said = None if target in self._insisted else self._said.get(target) or self._logged(target)
+            if current is not None and is_news(current, said):
+                self._sequence += 1
+                news.append((target, replace(current, epoch=self._epoch, sequence=self._sequence)))
+        return news
+
+    async def _publish(self, news: list[tuple[Target, WorkloadObserved]]) -> None:
+        if not news:
+            return
+        try:
+            await self._bus.publish(*(event for _, event in news))
+        except BusUnavailable as error:
+            log.warning("statuses not published yet", error=str(error), count=len(news))
+            for target, _ in news:
+                self._changed[target] = None
+            await asyncio.sleep(self._settings.bus_retry_seconds)
+            return
+        for target, event in news:
+            self._said[target] = event
+            self._insisted.discard(target)
+            tell = log.debug if event.state == STATE_PRESENT else log.info
+            tell(
+                "status said",
+                cluster=target.cluster,
+                workload=f"{target.namespace}/{target.name}",
+                version=str(event.version),
+                state=event.state,
+                message=event.message,
+                ready=event.ready,
+                replicas=event.replicas,
+            )

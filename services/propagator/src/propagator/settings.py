@@ -1,0 +1,29 @@
+"""What can be chosen about a propagator."""
+
+from dataclasses import dataclass
+
+from spillway.settings import setting
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    create_namespaces: bool = setting(True, "whether namespaces that workloads need are created in members")
+    corrections_max: int = setting(3, "times within the window that one version of an object is put right")
+    creations_max: int = setting(10, "times within the window that one version of an object is created")
+    window_seconds: float = setting(600.0, "window of these maxima, seconds")
+    status_gather_seconds: float = setting(0.2, "seconds that statuses are gathered before they are published")
+    status_batch: int = setting(500, "statuses published at once")
+    objects_at_once: int = setting(8, "objects of one cluster that are worked on at the same time")
+    objects_at_once_overall: int = setting(256, "the same for all clusters of this instance")
+    steps_max: int = setting(50, "actions and repeated reads in one go at one object")
+    retry_first_seconds: float = setting(1.0, "seconds until what was refused or is not ours is tried again; doubles")
+    retry_longest_seconds: float = setting(60.0, "longest of these pauses, seconds")
+    missing_retry_longest_seconds: float = setting(
+        10.0, "longest pause while ConfigMaps or Secrets are missing, seconds"
+    )
+    unreachable_first_seconds: float = setting(0.5, "seconds until an unreachable cluster is tried again; doubles")
+    unreachable_longest_seconds: float = setting(30.0, "longest of these pauses, seconds")
+    bus_retry_seconds: float = setting(1.0, "seconds until the log is tried again when it cannot be reached")
+    reclaim_seconds: float = setting(
+        10.0, "seconds until a cluster that a later claim took, but that is ours, is claimed"
+    )

@@ -1,0 +1,62 @@
+"""Which object is worked on next: each waits at most once, and is never worked on by two at the same time."""
+
+import asyncio
+
+from propagator.core.desired import Target
+
+
+class WorkQueue:
+    """Bounded by the number of targets, since a target that waits already is not added again.
+
+    What is to be done is looked up when its turn comes, so a newer placement replaces one that waits.
+    """
+
+    def __init__(self) -> None:
+        self._ready: dict[Target, None] = {}
+        self._later: dict[Target, asyncio.TimerHandle] = {}
+        self._running: set[Target] = set()
+        self._again: set[Target] = set()
+        self._woken = asyncio.Event()
+
+    def add(self, target: Target, delay_seconds: float = 0.0) -> None:
+        """Now, or after a delay; now goes before a delay, and of two delays the newer one counts."""
+        if delay_seconds > 0:
+            if target not in self._ready and target not in self._again:
+                self._cancel(target)
+                loop = asyncio.get_running_loop()
+                self._later[target] = loop.call_later(delay_seconds, self.add, target)
+            return
+        self._cancel(target)
+        if target in self._running:
+            self._again.add(target)
+        elif target not in self._ready:
+            self._ready[target] = None
+            self._woken.set()
+
+    async def take(self) -> Target:
+        """The one that waits longest; it is given to nobody else until `done`."""
+        while not self._ready:
+            self._woken.clear()
+            await self._woken.wait()
+        target = next(iter(self._ready))
+        del self._ready[target]
+        self._running.add(target)
+        return target
+
+    def done(self, target: Target) -> None:
+        self._running.discard(target)
+        if target in self._again:
+            self._again.discard(target)
+            self.add(target)
+
+    def close(self) -> None:
+        for target in tuple(self._later):
+            self._cancel(target)
+
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._later) + len(self._again)
+
+    def _cancel(self, target: Target) -> None:
+        handle = self._later.pop(target, None)
+        if handle is not None:
+            handle.cancel()
