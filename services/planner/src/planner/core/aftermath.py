@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from planner.core import placing
 from planner.core.answers import is_gone
@@ -36,36 +37,47 @@ class Step:
     cause: str
 
 
-def watch_unbound(state: PlannerState, now: float) -> None:
-    """Starts, restarts and ends the timers of parts whose replicas are not bound."""
-    for key, workload in state.workloads.items():
-        for cluster, part in workload.parts.items():
-            _watch_part(state, key, workload, cluster, part, now)
-    gone = [place for place in state.timers if place[1] not in _parts_of(state, place[0])]
-    for place in gone:
+def watch(state: PlannerState, now: float) -> None:
+    """Starts, restarts and ends the timers of parts with unbound replicas; notes what time alone changed."""
+    places = state.unbound_places()
+    for place in [place for place in state.timers if place not in places]:
+        key, cluster = place
         del state.timers[place]
+        if key in state.workloads and cluster in state.workloads[key].parts:  # All of them are bound.
+            state.holds.pop((cluster, state.workloads[key].shape), None)
+    for key, cluster in places:
+        workload = state.workloads[key]
+        part = workload.parts[cluster]
+        if part.removing:
+            state.timers.pop((key, cluster), None)
+        else:
+            _watch_part(state, workload, part, now)
+    _note_time(state, now)
 
 
-def _parts_of(state: PlannerState, key: WorkloadKey) -> dict[str, Part]:
-    return state.workloads[key].parts if key in state.workloads else {}
-
-
-def _watch_part(
-    state: PlannerState, key: WorkloadKey, workload: Workload, cluster: str, part: Part, now: float
-) -> None:
-    reservation = state.reservation(key, cluster)
+def _watch_part(state: PlannerState, workload: Workload, part: Part, now: float) -> None:
+    reservation = state.reservation(workload.key, part.cluster)
     unbound = min(part.replicas, reservation.free + reservation.new)
-    place = (key, cluster)
-    if part.removing or not unbound:
-        if state.timers.pop(place, None) is not None and not part.removing:
-            state.holds.pop((cluster, workload.shape), None)
-        return
+    place = (workload.key, part.cluster)
+    version = (part.version, _is_blocked(state, workload, part))
     timer = state.timers.get(place)
-    blocked = _is_blocked(state, workload, part)
-    if timer is None or timer.version != (part.version, blocked) or unbound < timer.unbound:
-        state.timers[place] = Timer((part.version, blocked), unbound, now)
+    if timer is None or timer.version != version or unbound < timer.unbound:
+        state.timers[place] = Timer(version, unbound, now)
     else:
         timer.unbound = unbound
+
+
+def _note_time(state: PlannerState, now: float) -> None:
+    """Room may come up with no event: a hold is over, a cluster is fresh again."""
+    for hold in state.holds.values():
+        if not hold.over and hold.until <= now:
+            hold.over = True
+            state.revision += 1
+    age_max = state.rules.capacity_age_max
+    fresh = frozenset(name for name, view in state.clusters.items() if not view.not_fresh(now, age_max))
+    if fresh != state.fresh:
+        state.fresh = fresh
+        state.revision += 1
 
 
 def _is_blocked(state: PlannerState, workload: Workload, part: Part) -> bool:
@@ -114,22 +126,28 @@ def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: 
         state.timers.pop((workload.key, cluster), None)
 
 
-def next_waiting(state: PlannerState) -> list[Workload]:
+def next_waiting(state: PlannerState, now: float) -> list[Workload]:
     """Workloads with unplaced replicas that something changed for since they were last tried, oldest first."""
     waiting = (state.workloads[key] for key in state.waiting)
-    return [entry for entry in waiting if entry.tried_at_revision != state.revision][: state.rules.replans_max]
+    due = (entry for entry in waiting if entry.tried_at_revision != state.revision or _is_settled(state, entry, now))
+    return list(islice(due, state.rules.replans_max))
+
+
+def _is_settled(state: PlannerState, workload: Workload, now: float) -> bool:
+    """Whether its wait for binds has just ended."""
+    if workload.settled or workload.waiting_since is None:
+        return False
+    bound_at = max((view.bound_at for view in state.clusters.values()), default=0.0)
+    quiet = now - max(bound_at, workload.waiting_since) >= state.rules.bind_quiet
+    return quiet or now - workload.waiting_since >= state.rules.bind_wait_max
 
 
 def try_again(state: PlannerState, workload: Workload, moment: Moment) -> Step:
     """Places what it can of a waiting workload; no events when nothing changed."""
-    rules = state.rules
     if workload.waiting_since is None:
         workload.waiting_since = moment.now
-    bound_at = max((view.bound_at for view in state.clusters.values()), default=0.0)
-    quiet = moment.now - max(bound_at, workload.waiting_since) >= rules.bind_quiet
-    workload.settled = quiet or moment.now - workload.waiting_since >= rules.bind_wait_max
+    workload.settled = workload.settled or _is_settled(state, workload, moment.now)
     placed = placing.place(state, placing.subject_of(workload), moment, "Waiting", settled=workload.settled)
-    workload.tried_at_revision = state.revision
     if placed.placement.unplaced == 0:
         workload.waiting_since, workload.settled = None, False
     return Step(workload.key, placed.events, "Waiting")

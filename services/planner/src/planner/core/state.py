@@ -77,10 +77,14 @@ class Hold:
 
     until: float
     seconds: float
+    over: bool = False
 
 
 class PlannerState:
-    """Everything by key. Only apply() changes what events say; the timers belong to aftermath.py."""
+    """Everything by key. Only apply() changes what events say; timers, holds and fresh belong to aftermath.py.
+
+    revision: raised when room may have come up somewhere. fresh: the clusters that were fresh when last looked at.
+    """
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
@@ -90,6 +94,7 @@ class PlannerState:
         self.needed: dict[tuple[WorkloadKey, str], CapacityNeeded] = {}
         self.timers: dict[tuple[WorkloadKey, str], Timer] = {}
         self.holds: dict[tuple[str, Shape], Hold] = {}
+        self.fresh: frozenset[str] = frozenset()
         self.revision = 0
         self.waiting: dict[WorkloadKey, None] = {}
         self.leaving: dict[WorkloadKey, None] = {}
@@ -103,19 +108,24 @@ class PlannerState:
 
     def apply(self, event: Event, now: float, offset: int = -1, columns: NodeColumns | None = None) -> None:
         """Takes one event in. Idempotent; what is older than what is known is dropped."""
-        self.revision += 1
         match event:
             case ClusterJoined():
                 self.view(event.cluster).apply_joined(event)
+                self.revision += 1
             case ClusterLeft():
                 self.clusters.pop(event.cluster, None)
+                self.revision += 1
             case CapacityReported():
                 assert columns is not None
-                self._facts_changed(event.cluster, self.view(event.cluster).apply_reported(event, columns))
+                view = self.view(event.cluster)
+                self._facts_changed(event.cluster, view.apply_reported(event, columns))
+                self.revision += 1
             case CapacityChanged():
                 assert columns is not None
                 view = self.view(event.cluster)
+                before = view.revision
                 self._facts_changed(event.cluster, view.apply_changed(event, columns, now, offset))
+                self.revision += view.revision != before
             case PodsUnschedulable() | PodsScheduled():
                 self.view(event.cluster).apply_pending(event)
             case WorkloadDeclared():
@@ -154,6 +164,15 @@ class PlannerState:
 
     def reservation(self, key: WorkloadKey, cluster: str) -> Reservation:
         return self._reserved.get(cluster, {}).get(key, NOTHING_RESERVED)
+
+    def unbound_places(self) -> set[tuple[WorkloadKey, str]]:
+        """Where replicas are not bound, by the newest records."""
+        return {
+            (key, cluster)
+            for cluster, entries in self._reserved.items()
+            for key, e in entries.items()
+            if e.free or e.new
+        }
 
     def room(self, cluster: str, shape: Shape, node_groups: bool, now: float) -> Room:
         """How many more of a shape a cluster takes, as of now."""
@@ -266,6 +285,7 @@ class PlannerState:
             reserved[key] = reservation
         if (before.entries, before.new_entries) != (reservation.entries, reservation.new_entries):
             self._reserved_revision[cluster] = self._reserved_revision.get(cluster, 0) + 1
+            self.revision += 1
 
     def _index(self, workload: Workload) -> None:
         """Keeps the short lists that the aftermath walks: who waits for room, whose removal may be settled."""

@@ -1,0 +1,156 @@
+"""Follows the log into a state: whole topics first, then each capacity stream from where its blocks stand."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+
+import structlog
+
+from planner.core.state import PlannerState
+from spillway import metrics
+from spillway.bus import Batch, Bus, Feed, Offsets, Record, reached
+from spillway.events import (
+    CAPACITY,
+    CAPACITY_CHANGES,
+    CAPACITY_NEEDED,
+    CLUSTERS,
+    DEPENDENCIES,
+    PENDING,
+    PLACEMENTS,
+    TURNS_PLANNER,
+    WORKLOAD_STATUS,
+    WORKLOADS,
+    CapacityChanged,
+    CapacityReported,
+    DeadLettered,
+    TurnTaken,
+)
+from spillway.wire import Unreadable, unpack_columns
+
+WHOLE = (
+    CLUSTERS,
+    CAPACITY,
+    PENDING,
+    WORKLOADS,
+    DEPENDENCIES,
+    PLACEMENTS,
+    CAPACITY_NEEDED,
+    WORKLOAD_STATUS,
+    TURNS_PLANNER,
+)
+OWN = frozenset(topic.name for topic in WHOLE if topic.committed)
+WATCHED = (WORKLOADS, PLACEMENTS, WORKLOAD_STATUS)
+
+log = structlog.get_logger()
+
+
+class Follower:
+    """Keeps one state up to date. While this planner writes, its own records are not read back into the state.
+
+    turn: the last TurnTaken, whose instance names the active planner.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        state: PlannerState,
+        clock: Callable[[], float],
+        on_records: Callable[[tuple[Record, ...], Offsets], None],
+    ) -> None:
+        self.state = state
+        self.writing = False
+        self.turn: TurnTaken | None = None
+        self.positions: dict[tuple[str, int], int] = {}
+        self._bus = bus
+        self._clock = clock
+        self._on_records = on_records
+        self._moved = asyncio.Condition()
+        self._feeds: list[Feed] = []
+        self._as_of: dict[tuple[str, int], int] = {}
+
+    async def run(self) -> None:
+        """Reads until cancelled."""
+        async with self._bus.follow(WHOLE) as whole:
+            batches = aiter(whole)
+            ends = await whole.ends()
+            while not reached(self.positions, ends):
+                await self._take(await anext(batches))
+            start = self._changes_from()
+            async with self._bus.follow((CAPACITY_CHANGES,), start) as changes, asyncio.TaskGroup() as tasks:
+                self._feeds = [whole, changes]
+                tasks.create_task(self._follow(batches))
+                tasks.create_task(self._follow(aiter(changes)))
+
+    async def caught_up(self) -> None:
+        """Returns when everything that was in the log when this was called has been applied."""
+        while len(self._feeds) < 2:
+            async with self._moved:
+                await self._moved.wait()
+        ends = [await feed.ends() for feed in self._feeds]
+        async with self._moved:
+            await self._moved.wait_for(lambda: all(reached(self.positions, end) for end in ends))
+
+    def _changes_from(self) -> Mapping[tuple[str, int], int]:
+        """A partition without a block is read from its end: nothing in it can be applied before a block comes."""
+        return dict(self._as_of)
+
+    async def _follow(self, batches: AsyncIterator[Batch]) -> None:
+        async for batch in batches:
+            await self._take(batch)
+
+    async def _take(self, batch: Batch) -> None:
+        now = self._clock()
+        for record in batch.records:
+            await self._apply(record, now)
+        self.positions.update(batch.positions)
+        if batch.records:
+            self._on_records(batch.records, self.positions)
+        async with self._moved:
+            self._moved.notify_all()
+
+    async def _apply(self, record: Record, now: float) -> None:
+        event = record.event
+        if isinstance(event, TurnTaken) and record.topic == TURNS_PLANNER.name:
+            self.turn = event
+        if self.writing and record.topic in OWN:
+            return
+        metrics.EVENTS_APPLIED.labels(record.topic).inc()
+        if event is None:
+            self._forget(record)
+        elif isinstance(event, CapacityReported | CapacityChanged):
+            if isinstance(event, CapacityReported):
+                self._note_as_of(event, record)
+            try:
+                columns = unpack_columns(event.columns)
+            except Unreadable as error:
+                await self._set_aside(record, str(error))
+                return
+            self.state.apply(event, now, record.offset, columns)
+        elif not isinstance(event, TurnTaken):
+            self.state.apply(event, now, record.offset)
+
+    def _note_as_of(self, event: CapacityReported, record: Record) -> None:
+        place = (CAPACITY_CHANGES.name, record.partition)
+        self._as_of[place] = min(self._as_of.get(place, event.as_of_offset), event.as_of_offset)
+
+    def _forget(self, record: Record) -> None:
+        if record.topic == WORKLOADS.name:
+            namespace, _, name = record.key.partition("/")
+            self.state.forget((namespace, name))
+        elif record.topic == CLUSTERS.name:
+            self.state.clusters.pop(record.key, None)
+
+    async def _set_aside(self, record: Record, reason: str) -> None:
+        log.warning("unreadable columns", topic=record.topic, offset=record.offset, reason=reason)
+        letter = DeadLettered(record.topic, record.partition, record.offset, "planner", reason, record.key, b"")
+        await self._bus.publish(letter)
+
+
+def changed_keys(records: Iterable[Record]) -> set[tuple[str, str]]:
+    """The workloads that records of the watched topics are about."""
+    names = {topic.name for topic in WATCHED}
+    keys = set()
+    for record in records:
+        if record.topic in names and not isinstance(record.event, TurnTaken):
+            namespace, name = record.key.split("/")[:2]
+            keys.add((namespace, name))
+    return keys

@@ -1,0 +1,345 @@
+"""The planner's shell: one state that follows the log, one turn at writing it, answers once they are in it."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import structlog
+
+from planner.core import aftermath, answers, decisions, placing
+from planner.core.decisions import Decided
+from planner.core.placing import Moment
+from planner.core.rules import Rules
+from planner.core.state import PlannerState
+from planner.log import Follower
+from planner.settings import PlannerSettings
+from planner.watches import CurrentState, Watches
+from spillway import api, metrics
+from spillway.api import RequestError
+from spillway.bus import Bus, BusUnavailable, Offsets, OutcomeUnknown, Record, StandbyTurn, Writer
+from spillway.events import Event, Tombstone
+from spillway.model import Generation
+
+Written = Event | Tombstone
+T = TypeVar("T")
+log = structlog.get_logger()
+
+RETRY = "retry with the same idempotency key"
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """steady: seconds that only grow, for ages and timers. wall_ms: for records and forgetting, never for order."""
+
+    steady: Callable[[], float]
+    wall_ms: Callable[[], int]
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A request on its way into the log. decide raises RequestError; it gives events and the answer."""
+
+    decide: Callable[[PlannerState, Moment], tuple[tuple[Written, ...], Any]]
+    answer: "asyncio.Future[Any]"
+    verb: str
+
+
+class Planner:
+    """Answers spillway.v1.Planner. Any number of instances follow; the one whose turn it is decides."""
+
+    def __init__(self, bus: Bus, settings: PlannerSettings, instance: str, clocks: Clocks) -> None:
+        self._bus = bus
+        self._settings = settings
+        self._instance = instance
+        self._clocks = clocks
+        self._current = CurrentState(PlannerState(rules_of(settings)))
+        self._watches = Watches(bus, settings.watches_max, settings.watch_events_waiting_max)
+        self._follower: Follower | None = None
+        self._writer: Writer | None = None
+        self._sequence = 0
+        self._waiting: deque[Waiting] = deque()
+        self._asked = asyncio.Event()
+        self._written = asyncio.Event()
+        self._written.set()
+        self._observers: list[Callable[[tuple[Record, ...], Offsets], None]] = [self._watches.publish]
+        self.ready: Callable[[bool, str], None] = lambda ready, reason: None
+
+    @property
+    def state(self) -> PlannerState:
+        """What this instance knows now; read only."""
+        return self._current.state
+
+    @property
+    def is_active(self) -> bool:
+        return self._writer is not None
+
+    def observe(self, observer: Callable[[tuple[Record, ...], Offsets], None]) -> None:
+        """Calls observer with every batch of records after it was applied."""
+        self._observers.append(observer)
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Follows and, in its turn, decides, until stopping; then finishes the write under way."""
+        stop = asyncio.create_task(stopping.wait())
+        try:
+            while not stopping.is_set():
+                life = asyncio.create_task(self._live(stopping))
+                await asyncio.wait({life, stop}, return_when=asyncio.FIRST_COMPLETED)
+                if not life.done():
+                    await self._written.wait()
+                    life.cancel()
+                with suppress(asyncio.CancelledError):
+                    await life
+                if not stopping.is_set():
+                    await asyncio.sleep(self._settings.rebuild_wait_seconds)
+        finally:
+            stop.cancel()
+            self._refuse_waiting("this planner stops")
+
+    async def _live(self, stopping: asyncio.Event) -> None:
+        """One state, from an empty one to the write whose outcome is unknown."""
+        state = PlannerState(rules_of(self._settings))
+        follower = Follower(self._bus, state, self._clocks.steady, self._on_records)
+        self._follower = follower
+        self.ready(False, "reading the log")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                following = tasks.create_task(follower.run())
+                await follower.caught_up()
+                self._current.state = state
+                self.ready(True, "")
+                async with self._bus.standby_turn("planner", self._instance) as turn:
+                    while not stopping.is_set():
+                        await self._take_turn(turn, follower)
+                following.cancel()
+        except* OutcomeUnknown as unknown:
+            log.warning("outcome of a write unknown: stepping down", error=str(unknown.exceptions[0]))
+            metrics.TRANSACTIONS_UNKNOWN.inc()
+        except* BusUnavailable as unavailable:
+            log.warning("the log cannot be reached", error=str(unavailable.exceptions[0]))
+        finally:
+            self._step_down()
+
+    def _on_records(self, records: tuple[Record, ...], positions: Offsets) -> None:
+        for observer in self._observers:
+            observer(records, positions)
+
+    # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _take_turn(self, turn: StandbyTurn, follower: Follower) -> None:
+        writer = await turn.wait()
+        await follower.caught_up()
+        follower.writing = True
+        self._writer, self._sequence = writer, 0
+        metrics.PLANNER_ACTIVE.set(1)
+        log.info("turn taken", epoch=writer.epoch, workloads=len(self.state.workloads))
+        lost = asyncio.create_task(turn.lost())
+        serving = asyncio.create_task(self._serve(writer))
+        try:
+            await asyncio.wait({lost, serving}, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+            await self._written.wait()
+        finally:
+            lost.cancel()
+            serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await serving
+        # What others write from now on is only in the log, so the state is built again from there.
+        raise OutcomeUnknown("the turn went to another planner")
+
+    def _step_down(self) -> None:
+        self._writer = None
+        self._written.set()
+        metrics.PLANNER_ACTIVE.set(0)
+        self._refuse_waiting(f"this planner gave up its turn; {RETRY}")
+
+    def _refuse_waiting(self, why: str) -> None:
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.answer.done():
+                waiting.answer.set_exception(RequestError("UNAVAILABLE", why))
+
+    async def _serve(self, writer: Writer) -> None:
+        """Decides what was asked, looks after what was placed, writes both, answers."""
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), self._settings.tick_seconds)
+            self._asked.clear()
+            events, answered = self._decide_waiting(writer)
+            events.extend(self._look_after(writer))
+            self._written.clear()
+            try:
+                if events:
+                    await self._write(writer, events, len(answered))
+            except OutcomeUnknown:
+                for waiting, _ in answered:
+                    _fail(waiting, RequestError("UNAVAILABLE", f"outcome unknown: {RETRY}"))
+                raise
+            finally:
+                self._written.set()
+            for waiting, reply in answered:
+                if not waiting.answer.done():
+                    waiting.answer.set_result(reply)
+
+    async def _write(self, writer: Writer, events: list[Written], requests: int) -> None:
+        started = self._clocks.steady()
+        await writer.write(events)
+        metrics.TRANSACTION_SECONDS.observe(self._clocks.steady() - started)
+        metrics.TRANSACTION_EVENTS.observe(len(events))
+        metrics.TRANSACTION_REQUESTS.observe(requests)
+
+    def _decide_waiting(self, writer: Writer) -> tuple[list[Written], list[tuple[Waiting, Any]]]:
+        events: list[Written] = []
+        answered: list[tuple[Waiting, Any]] = []
+        for _ in range(min(len(self._waiting), self._settings.requests_in_group_max)):
+            waiting = self._waiting.popleft()
+            if waiting.answer.done():  # Its caller went away before anything was decided.
+                continue
+            started = self._clocks.steady()
+            try:
+                decided, reply = waiting.decide(self.state, self._moment(writer))
+            except RequestError as error:
+                _fail(waiting, error)
+                continue
+            self._apply(decided)
+            metrics.DECISIONS.labels(waiting.verb).inc()
+            metrics.DECISION_SECONDS.observe(self._clocks.steady() - started)
+            events.extend(decided)
+            answered.append((waiting, reply))
+        if self._waiting:
+            self._asked.set()
+        return events, answered
+
+    def _look_after(self, writer: Writer) -> list[Written]:
+        """What follows from the fleet and from time, with no request."""
+        state = self.state
+        events: list[Written] = []
+        aftermath.watch(state, self._clocks.steady())
+        for workload, counts in list(aftermath.take_backs(state, self._moment(writer))):
+            moment = self._moment(writer)
+            aftermath.hold(state, workload, counts, moment.now)
+            placed = placing.take_back(state, workload, counts, moment)
+            log.info("replicas taken back", workload="/".join(workload.key), replicas=counts)
+            for cluster, count in counts.items():
+                metrics.TAKE_BACKS.labels(cluster).inc(count)
+            events.extend(self._apply(placed.events))
+        for workload in aftermath.next_waiting(state, self._clocks.steady()):
+            events.extend(self._apply(aftermath.try_again(state, workload, self._moment(writer)).events))
+        for key in list(state.leaving):
+            events.extend(self._apply(aftermath.settle(state, key, self._moment(writer)).events))
+        return events
+
+    def _apply(self, events: tuple[Written, ...]) -> tuple[Written, ...]:
+        for event in events:
+            if isinstance(event, Tombstone):
+                namespace, _, name = event.address.partition_by.partition("/")
+                self.state.forget((namespace, name))
+            else:
+                self.state.apply(event, self._clocks.steady())
+        return events
+
+    def _moment(self, writer: Writer) -> Moment:
+        self._sequence += 1
+        generation = Generation(writer.epoch, self._sequence)
+        return Moment(self._clocks.steady(), self._clocks.wall_ms(), generation)
+
+    # ── spillway.v1.Planner ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
+        return await self._ask("apply", lambda state, moment: _both(decisions.apply(state, request, moment)))
+
+    async def scale(self, request: api.ScaleRequest) -> api.PlacementReply:
+        return await self._ask("scale", lambda state, moment: _both(decisions.scale(state, request, moment)))
+
+    async def delete(self, request: api.DeleteRequest) -> api.PlacementReply:
+        return await self._ask("delete", lambda state, moment: _both(decisions.delete(state, request, moment)))
+
+    async def join_cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply:
+        def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], str]:
+            joined, changed = decisions.join_cluster(state, request)
+            return (joined,) if changed else (), joined.cluster
+
+        name = await self._ask("join_cluster", decide)
+        return answers.cluster_reply(self.state, self.state.clusters[name], self._clocks.steady())
+
+    async def plan(self, request: api.ApplyRequest) -> api.PlacementReply:
+        await self._readable()
+        moment = Moment(self._clocks.steady(), self._clocks.wall_ms(), Generation(0, 0))
+        reply = decisions.apply(self.state, replace(request, idempotency_key=""), moment).reply
+        return replace(reply, stale=not self.is_active)
+
+    async def get(self, request: api.GetRequest) -> api.WorkloadReply:
+        await self._readable()
+        reply = answers.get_workload(self.state, request)
+        return replace(reply, placement=replace(reply.placement, stale=not self.is_active))
+
+    async def list(self, request: api.ListRequest) -> api.ListReply:
+        await self._readable()
+        return replace(answers.list_workloads(self.state, request), stale=not self.is_active)
+
+    async def capacity(self, request: api.CapacityRequest) -> api.CapacityReply:
+        await self._readable()
+        reply = answers.capacity(self.state, request, self._clocks.steady())
+        return replace(reply, stale=not self.is_active)
+
+    async def list_clusters(self, request: api.ListClustersRequest) -> api.ListClustersReply:
+        await self._readable()
+        return replace(answers.list_clusters(self.state, self._clocks.steady()), stale=not self.is_active)
+
+    async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
+        await self._readable()
+        positions = dict(self._follower.positions) if self._follower is not None else {}
+        async for reply in self._watches.watch(request, self._current, positions):
+            yield reply
+
+    def leader(self) -> str:
+        turn = self._follower.turn if self._follower is not None else None
+        return turn.instance.rpartition("@")[2] if turn is not None else ""
+
+    async def _ask(self, verb: str, decide: Callable[[PlannerState, Moment], tuple[tuple[Written, ...], T]]) -> T:
+        if not self.is_active:
+            raise RequestError("UNAVAILABLE", f"this planner is a standby; the active one is at {self.leader() or '?'}")
+        if len(self._waiting) >= self._settings.requests_waiting_max:
+            raise RequestError("RESOURCE_EXHAUSTED", f"{len(self._waiting)} requests wait already; {RETRY}")
+        waiting = Waiting(decide, asyncio.get_running_loop().create_future(), verb)
+        self._waiting.append(waiting)
+        self._asked.set()
+        try:
+            answer: T = await asyncio.wait_for(waiting.answer, self._settings.request_seconds)
+            return answer
+        except TimeoutError:
+            raise RequestError("UNAVAILABLE", f"no answer from the log in time: {RETRY}") from None
+
+    async def _readable(self) -> None:
+        """Waits out a write under way, so that nothing is answered that is not in the log."""
+        try:
+            await asyncio.wait_for(self._written.wait(), self._settings.request_seconds)
+        except TimeoutError:
+            raise RequestError("UNAVAILABLE", "a write to the log does not end") from None
+
+
+def rules_of(settings: PlannerSettings) -> Rules:
+    return Rules(
+        capacity_age_max=settings.capacity_age_max_seconds,
+        bind_quiet=settings.bind_quiet_seconds,
+        bind_wait_max=settings.bind_wait_max_seconds,
+        take_back_after=settings.take_back_after_seconds,
+        hold_min=settings.hold_min_seconds,
+        hold_max=settings.hold_max_seconds,
+        forget_after=settings.forget_after_seconds,
+        key_kept=settings.key_kept_seconds,
+        keys_kept_max=settings.keys_kept_max,
+        replans_max=settings.replans_max,
+    )
+
+
+def _both(decided: Decided) -> tuple[tuple[Written, ...], api.PlacementReply]:
+    return decided.events, decided.reply
+
+
+def _fail(waiting: Waiting, error: RequestError) -> None:
+    if not waiting.answer.done():
+        waiting.answer.set_exception(error)

@@ -1,0 +1,27 @@
+"""Settings of the planner; SPILLWAY_PLANNER_* in the environment."""
+
+from dataclasses import dataclass
+
+from spillway.settings import setting
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerSettings:
+    capacity_age_max_seconds: float = setting(30.0, "oldest capacity that new replicas are placed on, seconds")
+    bind_quiet_seconds: float = setting(2.0, "possible but not certain: waited for so long without a bind, seconds")
+    bind_wait_max_seconds: float = setting(15.0, "possible but not certain: waited for at the most, seconds")
+    take_back_after_seconds: float = setting(15.0, "an unbound replica is placed elsewhere after this, seconds")
+    hold_min_seconds: float = setting(15.0, "first pause of a shape in a cluster after a take-back, seconds")
+    hold_max_seconds: float = setting(300.0, "longest such pause; each one doubles, seconds")
+    forget_after_seconds: float = setting(3600.0, "tombstones of a deleted workload after this, seconds")
+    key_kept_seconds: float = setting(3600.0, "how long an idempotency key is known, seconds")
+    keys_kept_max: int = setting(32, "idempotency keys kept per workload")
+    replans_max: int = setting(50, "waiting workloads tried in one step")
+    tick_seconds: float = setting(0.1, "how often waiting and unbound replicas are looked at, seconds")
+    requests_waiting_max: int = setting(2000, "requests that wait for a decision; more are refused")
+    requests_in_group_max: int = setting(200, "requests decided and written in one transaction")
+    request_seconds: float = setting(10.0, "the longest that a request waits for its transaction, seconds")
+    watches_max: int = setting(200, "watches open at once")
+    watch_events_waiting_max: int = setting(10000, "changes that a slow watcher may lag behind before it is ended")
+    history_kept_max: int = setting(200, "decisions kept per workload in the store")
+    rebuild_wait_seconds: float = setting(1.0, "pause before the state is rebuilt after a failed write, seconds")

@@ -1,0 +1,111 @@
+"""Watchers of workloads: what changed since a position of the log, and then everything that changes."""
+
+import asyncio
+import base64
+import json
+import zlib
+from collections.abc import AsyncIterator, Iterable
+
+from planner.core.answers import is_gone, workload_reply
+from planner.core.state import PlannerState
+from planner.log import WATCHED, changed_keys
+from spillway.api import RequestError, WatchReply, WatchRequest, invalid
+from spillway.bus import Bus, Offsets, Record, reached
+
+Keys = set[tuple[str, str]]
+
+
+class Watches:
+    """Hands each batch's changed workloads to every open watch; one that lags too far is ended."""
+
+    def __init__(self, bus: Bus, watches_max: int, waiting_max: int) -> None:
+        self._bus = bus
+        self._watches_max = watches_max
+        self._waiting_max = waiting_max
+        self._queues: set[asyncio.Queue[tuple[Keys, str]]] = set()
+
+    def publish(self, records: tuple[Record, ...], positions: Offsets) -> None:
+        keys = changed_keys(records)
+        if not keys or not self._queues:
+            return
+        token = position_token(positions)
+        for queue in list(self._queues):
+            if queue.full():
+                self._queues.discard(queue)
+            else:
+                queue.put_nowait((keys, token))
+
+    async def watch(
+        self, request: WatchRequest, current: "CurrentState", positions: Offsets
+    ) -> AsyncIterator[WatchReply]:
+        """Replies from request.position on. ABORTED when the watcher is too slow: it resumes from its last position."""
+        if len(self._queues) >= self._watches_max:
+            raise RequestError("RESOURCE_EXHAUSTED", f"{self._watches_max} watches are open, which is the most")
+        since = read_position(request.position) if request.position else None
+        queue: asyncio.Queue[tuple[Keys, str]] = asyncio.Queue(self._waiting_max)
+        self._queues.add(queue)
+        try:
+            token = position_token(positions)
+            keys = set(current.state.workloads) if since is None else await self._since(since)
+            for reply in _replies(request, current.state, keys, token, everything=since is None):
+                yield reply
+            while queue in self._queues or not queue.empty():
+                keys, token = await queue.get()
+                for reply in _replies(request, current.state, keys, token):
+                    yield reply
+            raise RequestError("ABORTED", "this watch is too slow: go on from its last position")
+        finally:
+            self._queues.discard(queue)
+
+    async def _since(self, since: Offsets) -> Keys:
+        """The workloads that changed between a position and now."""
+        keys: Keys = set()
+        async with self._bus.follow(WATCHED, since) as feed:
+            ends = await feed.ends()
+            async for batch in feed:
+                keys |= changed_keys(batch.records)
+                if reached(batch.positions, ends):
+                    break
+        return keys
+
+
+class CurrentState:
+    """Where the state is now: rebuilding replaces it under the watches."""
+
+    def __init__(self, state: PlannerState) -> None:
+        self.state = state
+
+
+def _replies(
+    request: WatchRequest, state: PlannerState, keys: Iterable[tuple[str, str]], token: str, everything: bool = False
+) -> Iterable[WatchReply]:
+    for namespace, name in sorted(keys):
+        if request.namespace not in ("", namespace) or request.name not in ("", name):
+            continue
+        workload = state.workloads.get((namespace, name))
+        gone = workload is None or is_gone(workload)
+        if gone and everything:
+            continue
+        reply = None if workload is None or gone else workload_reply(state, workload)
+        yield WatchReply(token, namespace, name, gone, reply)
+
+
+def position_token(positions: Offsets) -> str:
+    """The positions in the watched topics as an opaque text."""
+    names = {topic.name for topic in WATCHED}
+    kept = [[topic, partition, offset] for (topic, partition), offset in sorted(positions.items()) if topic in names]
+    return base64.urlsafe_b64encode(zlib.compress(json.dumps(kept, separators=(",", ":")).encode())).decode()
+
+
+def read_position(token: str) -> Offsets:
+    names = {topic.name for topic in WATCHED}
+    try:
+        if len(token) > 16_384:
+            raise ValueError("too long")
+        raw = zlib.decompressobj().decompress(base64.urlsafe_b64decode(token.encode()), 1_000_000)
+        positions = {(str(topic), int(partition)): int(offset) for topic, partition, offset in json.loads(raw)}
+    except (ValueError, zlib.error, TypeError) as error:
+        raise invalid("position", token, "a position that Watch gave") from error
+    if any(topic not in names or partition < 0 or offset < 0 for (topic, partition), offset in positions.items()):
+        raise invalid("position", token, "a position that Watch gave")
+    return positions
