@@ -1,0 +1,500 @@
+"""The planner over gRPC: its server and its client, values inward; the only importer of grpc besides the stubs."""
+
+import asyncio
+import math
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Final, Never, Protocol, Self, cast
+
+import grpc  # type: ignore[import-untyped]
+import structlog
+from google.protobuf.message import DecodeError, Message
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+from grpc_reflection.v1alpha import reflection
+
+from spillway import api, metrics, tracing, wire
+from spillway.api import RequestError
+from spillway.bus import BusUnavailable, OutcomeUnknown
+from spillway.rpc_route import Route
+from spillway.rpc_security import (
+    CALLER,
+    MEBIBYTE,
+    Gate,
+    RpcSettings,
+    check_namespaces,
+    is_loopback,
+    read_file,
+)
+from spillway.settings import OperatorError
+from spillway.v1 import planner_pb2
+
+__all__ = ["PlannerApi", "PlannerClient", "RpcServer", "RpcSettings"]
+
+LEADER_TRAILER: Final = "spillway-leader"
+RECEIVE_BYTES_MAX: Final = 16 * MEBIBYTE
+"""What gRPC lets in, so that we ourselves can say what was too large; beyond it the answer is gRPC's own."""
+
+_SERVICE = planner_pb2.DESCRIPTOR.services_by_name["Planner"]
+_REPLY_BYTES_MAX = 64 * MEBIBYTE
+
+
+class PlannerApi(Protocol):
+    """What a planner answers; proto/spillway/v1/planner.proto says what each call means.
+
+    RequestError goes to the caller with its code and text. BusUnavailable and OutcomeUnknown become UNAVAILABLE. Any
+    other exception is our bug: the caller sees INTERNAL, and RpcServer.failed() raises it to stop the process.
+    A call is cancelled at its deadline and when its caller goes away.
+    """
+
+    async def apply(self, request: api.ApplyRequest) -> api.PlacementReply: ...
+    async def scale(self, request: api.ScaleRequest) -> api.PlacementReply: ...
+    async def delete(self, request: api.DeleteRequest) -> api.PlacementReply: ...
+    async def get(self, request: api.GetRequest) -> api.WorkloadReply: ...
+    async def list(self, request: api.ListRequest) -> api.ListReply: ...
+    async def plan(self, request: api.ApplyRequest) -> api.PlacementReply: ...
+    async def capacity(self, request: api.CapacityRequest) -> api.CapacityReply: ...
+    async def join_cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply: ...
+    async def list_clusters(self, request: api.ListClustersRequest) -> api.ListClustersReply: ...
+
+    def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
+        """Goes on until the caller goes away."""
+        ...
+
+    def leader(self) -> str:
+        """host:port of the active planner's gRPC; empty when it is not known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One method: its verb, its path, and the values and messages of its request and reply."""
+
+    verb: str
+    path: str
+    streams: bool
+    request: type
+    request_message: type[Message]
+    reply: type
+    reply_message: type[Message]
+
+    def read_request(self, data: bytes) -> Any:
+        return wire.value_from(self.request_message.FromString(data), self.request)
+
+    def read_reply(self, data: bytes) -> Any:
+        return wire.value_from(self.reply_message.FromString(data), self.reply)
+
+
+def _bytes(value: object, message: Message) -> bytes:
+    wire.fill_message(value, message)
+    return message.SerializeToString()
+
+
+def _calls() -> Iterator[_Call]:
+    for method in _SERVICE.methods:
+        request, reply = method.input_type.name, method.output_type.name
+        yield _Call(
+            verb=re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower(),
+            path=f"/{_SERVICE.full_name}/{method.name}",
+            streams=method.server_streaming,
+            request=getattr(api, request),
+            request_message=getattr(planner_pb2, request),
+            reply=getattr(api, reply),
+            reply_message=getattr(planner_pb2, reply),
+        )
+
+
+_CALL_BY_VERB: Final[Mapping[str, _Call]] = {call.verb: call for call in _calls()}
+assert set(_CALL_BY_VERB) == set(metrics.VERBS)
+
+
+# ── Server ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class RpcServer:
+    """Serves a PlannerApi while it is open, with health and reflection. Opening raises OperatorError when it may not
+    or cannot listen; not serving (health) until set_serving(True), though calls are answered."""
+
+    def __init__(self, planner: PlannerApi, settings: RpcSettings) -> None:
+        self._gate = Gate(settings, time.monotonic)
+        self._planner = planner
+        self._settings = settings
+        self._log = structlog.get_logger(part="rpc")
+        self._running = 0
+        self._watches: set[asyncio.Task[Any]] = set()
+        self._closing = False
+
+    async def __aenter__(self) -> Self:
+        self._fatal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._health = health_aio.HealthServicer()
+        await self.set_serving(False)
+        self._server = aio.server(interceptors=(_ReflectionGuard(self._gate, self._settings),), options=_SERVER_OPTIONS)
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(_SERVICE.full_name, dict(map(self._handler, _calls()))),)
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (_SERVICE.full_name, "grpc.health.v1.Health", reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+        self._port = self._listen()
+        await self._server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._closing = True
+        await self.set_serving(False)
+        for watch in self._watches:
+            watch.cancel()
+        await self._server.stop(self._settings.stop_seconds)
+        if self._fatal.done():
+            self._fatal.exception()
+
+    @property
+    def address(self) -> str:
+        host = self._settings.host
+        return f"[{host}]:{self._port}" if ":" in host and not host.startswith("[") else f"{host}:{self._port}"
+
+    async def set_serving(self, serving: bool) -> None:
+        """What grpc.health.v1 answers for the server and for spillway.v1.Planner."""
+        status = health_pb2.HealthCheckResponse
+        for service in ("", _SERVICE.full_name):
+            await self._health.set(service, status.SERVING if serving else status.NOT_SERVING)
+
+    async def failed(self) -> Never:
+        """Raises our bug when a call met one; put it in the task group of the process, which must stop then."""
+        await asyncio.wait({self._fatal})
+        raise cast(BaseException, self._fatal.exception())
+
+    def _listen(self) -> int:
+        settings, host = self._settings, self._settings.host
+        target = f"[{host}]:{settings.port}" if ":" in host and "[" not in host else f"{host}:{settings.port}"
+        try:
+            if settings.tls_certificate:
+                return int(self._server.add_secure_port(target, _server_credentials(settings)))
+            return int(self._server.add_insecure_port(target))
+        except RuntimeError as error:
+            raise OperatorError(f"gRPC: cannot listen on {target}: taken, or not an address of this machine") from error
+
+    def _handler(self, call: _Call) -> tuple[str, Any]:
+        """The handler of a method. It gets bytes, so that the size is checked before anything is parsed."""
+
+        async def answer(data: bytes, context: Any) -> bytes | None:
+            return await self._handle(call, data, context)
+
+        make = grpc.unary_stream_rpc_method_handler if call.streams else grpc.unary_unary_rpc_method_handler
+        return call.path.rpartition("/")[2], make(answer)
+
+    async def _handle(self, call: _Call, data: bytes, context: Any) -> bytes | None:
+        started = time.perf_counter()
+        code, text, answer = "CANCELLED", "", None
+        try:
+            with self._slot(call):
+                request = await self._admit(call, data, context)
+                with tracing.span(f"rpc.{call.verb}", _trace_context(context)):
+                    answer = await (self._watch if call.streams else self._answer)(call, request, context)
+            code = "OK"
+        except RequestError as error:
+            code, text = error.code, error.text
+        except (BusUnavailable, OutcomeUnknown) as error:
+            code, text = "UNAVAILABLE", f"the log cannot be written now: {error}"
+        except Exception as error:
+            code, text = "INTERNAL", f"{call.verb}: a bug of the planner, which stops now; see its log"
+            self._log.exception("bug in a call", verb=call.verb)
+            if not self._fatal.done():
+                self._fatal.set_exception(error)
+        finally:
+            metrics.REQUEST_SECONDS_BY_VERB[call.verb].observe(time.perf_counter() - started)
+            (metrics.REQUESTS_OK[call.verb] if code == "OK" else metrics.REQUESTS.labels(call.verb, code)).inc()
+        leader = self._planner.leader()
+        trailer = ((LEADER_TRAILER, leader),) if leader else ()
+        if code != "OK":
+            await context.abort(grpc.StatusCode[code], text, trailer)
+        context.set_trailing_metadata(trailer)
+        return answer
+
+    @contextmanager
+    def _slot(self, call: _Call) -> Iterator[None]:
+        """Counts what runs, and refuses what is too much."""
+        running, most = self._running, self._settings.concurrent_requests_max
+        if call.streams:
+            running, most = len(self._watches), self._settings.watches_max
+        if running >= most:
+            metrics.REQUESTS_DENIED.labels("concurrency").inc()
+            raise RequestError("RESOURCE_EXHAUSTED", f"{call.verb}: {running} are running: expected at most {most}")
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._running += not call.streams
+        if call.streams:
+            self._watches.add(task)
+        metrics.REQUESTS_RUNNING.inc()
+        try:
+            yield
+        finally:
+            metrics.REQUESTS_RUNNING.dec()
+            self._running -= not call.streams
+            self._watches.discard(task)
+
+    async def _admit(self, call: _Call, data: bytes, context: Any) -> Any:
+        """The request, when this caller may make it."""
+        metadata = dict(context.invocation_metadata() or ())
+        try:
+            caller = self._gate.identify(metadata.get("authorization", ""), _certificate_names(context))
+            CALLER.set(caller)
+            self._gate.admit(caller, call.verb, len(data))
+            try:
+                request = call.read_request(data)
+            except DecodeError as error:
+                raise RequestError("INVALID_ARGUMENT", f"request: not a {call.request.__name__}: {error}") from error
+            if caller.is_restricted:
+                await asyncio.to_thread(check_namespaces, caller, call.verb, request)
+        except RequestError as error:
+            metrics.REQUESTS_DENIED.labels(error.code).inc()
+            raise
+        return request
+
+    async def _answer(self, call: _Call, request: Any, context: Any) -> bytes:
+        most = self._settings.deadline_seconds_max
+        asked = context.time_remaining()
+        seconds = most if asked is None else min(most, asked)
+        try:
+            async with asyncio.timeout(seconds) as bound:
+                reply = await getattr(self._planner, call.verb)(request)
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            raise RequestError("DEADLINE_EXCEEDED", f"{call.verb}: not done within {seconds:.1f} s") from None
+        return _bytes(reply, call.reply_message())
+
+    async def _watch(self, call: _Call, request: Any, context: Any) -> None:
+        replies = self._planner.watch(request)
+        try:
+            async for reply in replies:
+                await context.write(_bytes(reply, call.reply_message()))
+        except asyncio.CancelledError:
+            if not self._closing:
+                raise
+            cast("asyncio.Task[Any]", asyncio.current_task()).uncancel()
+            raise RequestError("UNAVAILABLE", "this planner stops: go on at another one") from None
+        finally:
+            close = getattr(replies, "aclose", None)
+            if close is not None:
+                await close()
+
+
+class _ReflectionGuard(aio.ServerInterceptor):  # type: ignore[misc]
+    """Shows the methods to known callers only; TLS has checked a client certificate before this is reached."""
+
+    def __init__(self, gate: Gate, settings: RpcSettings) -> None:
+        self._gate = gate
+        self._certified = bool(settings.client_ca)
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        if details.method.startswith("/grpc.reflection.") and not self._certified:
+            try:
+                self._gate.identify(dict(details.invocation_metadata or ()).get("authorization", ""), ())
+            except RequestError as error:
+                return grpc.stream_stream_rpc_method_handler(_refusal(error))
+        return await continuation(details)
+
+
+def _refusal(error: RequestError) -> Any:
+    async def refuse(_: Any, context: Any) -> None:
+        await context.abort(grpc.StatusCode[error.code], error.text)
+
+    return refuse
+
+
+_SERVER_OPTIONS = (
+    ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
+    ("grpc.so_reuseport", 0),  # Two planners on one port would each get some of the calls.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+def _server_credentials(settings: RpcSettings) -> Any:
+    pair = (read_file(settings.tls_key, "tls_key"), read_file(settings.tls_certificate, "tls_certificate"))
+    if not settings.client_ca:
+        return grpc.ssl_server_credentials((pair,))
+    return grpc.ssl_server_credentials((pair,), read_file(settings.client_ca, "client_ca"), require_client_auth=True)
+
+
+def _certificate_names(context: Any) -> list[str]:
+    return [name.decode(errors="replace") for name in context.auth_context().get("x509_common_name", ())]
+
+
+def _trace_context(context: Any) -> Any:
+    if not tracing.is_on():
+        return None
+    return tracing.extract(
+        (key, value.encode() if isinstance(value, str) else value) for key, value in context.invocation_metadata() or ()
+    )
+
+
+# ── Client ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class PlannerClient:
+    """A PlannerApi at the other end. Open it with `async with`; one for each process is enough.
+
+    endpoints: host:port of every planner. UNAVAILABLE is tried again, at the leader that a planner names or at the
+    next endpoint, with the same idempotency key (one is made when absent), for retry_seconds and no longer than the
+    call's time. Everything else raises RequestError. ca: file; it turns TLS on. identity: files of our own
+    certificate and key.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        token: str = "",
+        ca: str = "",
+        identity: tuple[str, str] | None = None,
+        timeout_seconds: float = 30.0,
+        retry_seconds: float = 30.0,
+    ) -> None:
+        if not endpoints:
+            raise OperatorError("planner: no endpoint: expected host:port")
+        if token and not ca:
+            for endpoint in endpoints:
+                if not is_loopback(endpoint.rpartition(":")[0]):
+                    raise OperatorError(f"planner: {endpoint}: the token is not sent without TLS: expected a ca file")
+        self._endpoints = list(dict.fromkeys(endpoints))
+        self._token, self._ca, self._identity = token, ca, identity
+        self._timeout_seconds, self._retry_seconds = timeout_seconds, retry_seconds
+        self._channels: dict[str, Any] = {}
+        self._leader = ""
+        self._random = Random()
+
+    async def __aenter__(self) -> Self:
+        self._credentials = _channel_credentials(self._ca, self._identity) if self._ca else None
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            await channel.close()
+
+    def leader(self) -> str:
+        """The active planner as the last answer named it; empty when none did."""
+        return self._leader
+
+    async def apply(self, request: api.ApplyRequest, seconds: float | None = None) -> api.PlacementReply:
+        return cast(api.PlacementReply, await self._ask("apply", request, seconds))
+
+    async def scale(self, request: api.ScaleRequest, seconds: float | None = None) -> api.PlacementReply:
+        return cast(api.PlacementReply, await self._ask("scale", request, seconds))
+
+    async def delete(self, request: api.DeleteRequest, seconds: float | None = None) -> api.PlacementReply:
+        return cast(api.PlacementReply, await self._ask("delete", request, seconds))
+
+    async def get(self, request: api.GetRequest, seconds: float | None = None) -> api.WorkloadReply:
+        return cast(api.WorkloadReply, await self._ask("get", request, seconds))
+
+    async def list(self, request: api.ListRequest, seconds: float | None = None) -> api.ListReply:
+        return cast(api.ListReply, await self._ask("list", request, seconds))
+
+    async def plan(self, request: api.ApplyRequest, seconds: float | None = None) -> api.PlacementReply:
+        return cast(api.PlacementReply, await self._ask("plan", request, seconds))
+
+    async def capacity(self, request: api.CapacityRequest, seconds: float | None = None) -> api.CapacityReply:
+        return cast(api.CapacityReply, await self._ask("capacity", request, seconds))
+
+    async def join_cluster(self, request: api.JoinClusterRequest, seconds: float | None = None) -> api.ClusterReply:
+        return cast(api.ClusterReply, await self._ask("join_cluster", request, seconds))
+
+    async def list_clusters(
+        self, request: api.ListClustersRequest, seconds: float | None = None
+    ) -> api.ListClustersReply:
+        return cast(api.ListClustersReply, await self._ask("list_clusters", request, seconds))
+
+    async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
+        """Goes on at another planner, from the last position, when one stops. A change may come twice, never not."""
+        call, position = _CALL_BY_VERB["watch"], request.position
+        route = self._route(self._retry_seconds)
+        while True:
+            endpoint, opened = await route.next(), time.monotonic()
+            data = _bytes(replace(request, position=position), call.request_message())
+            stream = self._stub(endpoint, call)(data, metadata=self._metadata())
+            try:
+                async for answer in stream:
+                    reply: api.WatchReply = call.read_reply(answer)
+                    position, opened = reply.position or position, -math.inf
+                    yield reply
+                error, trailer = RequestError("UNAVAILABLE", "the watch ended"), await stream.trailing_metadata()
+            except aio.AioRpcError as failure:
+                error, trailer = _request_error(failure), failure.trailing_metadata()
+            finally:
+                stream.cancel()
+            if time.monotonic() - opened > self._retry_seconds:
+                route = self._route(self._retry_seconds)  # It worked for a while: this is another failure.
+            route.failed(endpoint, error, self._hear(endpoint, trailer))
+
+    async def _ask(self, verb: str, request: Any, seconds: float | None) -> Any:
+        call = _CALL_BY_VERB[verb]
+        if getattr(request, "idempotency_key", None) == "" and verb != "plan":
+            request = replace(request, idempotency_key=uuid.uuid4().hex)
+        data = _bytes(request, call.request_message())
+        deadline = time.monotonic() + (self._timeout_seconds if seconds is None else seconds)
+        route = self._route(min(self._retry_seconds, deadline - time.monotonic()))
+        while True:
+            endpoint = await route.next()
+            left = max(0.001, deadline - time.monotonic())
+            answer = self._stub(endpoint, call)(data, timeout=left, metadata=self._metadata())
+            try:
+                reply = await answer
+                self._hear(endpoint, await answer.trailing_metadata())
+                return call.read_reply(reply)
+            except aio.AioRpcError as error:
+                route.failed(endpoint, _request_error(error), self._hear(endpoint, error.trailing_metadata()))
+
+    def _stub(self, endpoint: str, call: _Call) -> Any:
+        channel = self._channels.get(endpoint)
+        if channel is None:
+            if self._credentials is None:
+                channel = aio.insecure_channel(endpoint, options=_CLIENT_OPTIONS)
+            else:
+                channel = aio.secure_channel(endpoint, self._credentials, options=_CLIENT_OPTIONS)
+            self._channels[endpoint] = channel
+        return (channel.unary_stream if call.streams else channel.unary_unary)(call.path)
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        pairs = [(key, value.decode()) for key, value in tracing.inject()]
+        if self._token:
+            pairs.append(("authorization", f"Bearer {self._token}"))
+        return tuple(pairs)
+
+    def _route(self, seconds: float) -> Route:
+        return Route(self._endpoints, self._leader, seconds, self._random)
+
+    def _hear(self, endpoint: str, trailer: Any) -> str:
+        """The leader that a planner's answer names, when it may be followed: the token goes to no stranger."""
+        leader = str(dict(trailer or ()).get(LEADER_TRAILER, ""))
+        if not (leader in self._endpoints or self._ca or is_loopback(leader.rpartition(":")[0])):
+            leader = ""
+        if leader or self._leader == endpoint:
+            self._leader = leader
+        return leader
+
+
+_CLIENT_OPTIONS = (
+    ("grpc.max_receive_message_length", _REPLY_BYTES_MAX),
+    ("grpc.enable_retries", 0),  # Ours change the endpoint.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.keepalive_time_ms", 10_000),  # A frozen planner is noticed under a quiet watch.
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+def _channel_credentials(ca: str, identity: tuple[str, str] | None) -> Any:
+    certificate, key = (read_file(name, "client identity") for name in identity) if identity else (None, None)
+    return grpc.ssl_channel_credentials(read_file(ca, "ca"), key, certificate)
+
+
+def _request_error(error: Any) -> RequestError:
+    return RequestError(error.code().name, error.details() or "no reason given")

@@ -1,0 +1,53 @@
+"""Which planner to try next: the leader that was named, then each endpoint once, then a pause, until it is too late."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from random import Random
+
+from spillway.api import RequestError
+
+BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.05, 2.0
+RETRIABLE = frozenset({"UNAVAILABLE", "CANCELLED"})
+"""CANCELLED reaches us only from a server that stops; our own cancelling is asyncio's."""
+
+
+class Route:
+    """The tries of one call. seconds: how long to go on after its first failure."""
+
+    def __init__(self, endpoints: Sequence[str], first: str, seconds: float, random: Random) -> None:
+        self._endpoints = endpoints
+        self._waiting = _first_of_all(first, endpoints)
+        self._tried: set[str] = set()
+        self._seconds = seconds
+        self._random = random
+        self._until: float | None = None
+        self._rounds = 0
+        self._error = RequestError("UNAVAILABLE", "no endpoint")
+
+    async def next(self) -> str:
+        """The endpoint to try now. Raises the last error when the time is over."""
+        if not self._waiting:
+            pause = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2.0 ** min(self._rounds, 10))
+            pause *= 0.5 + self._random.random() / 2
+            if self._until is not None and time.monotonic() + pause >= self._until:
+                raise self._error
+            await asyncio.sleep(pause)
+            self._rounds += 1
+            self._tried.clear()
+            self._waiting = list(self._endpoints)
+        return self._waiting.pop(0)
+
+    def failed(self, endpoint: str, error: RequestError, leader: str) -> None:
+        """Notes what an endpoint answered and the leader that it named; raises what no other try would mend."""
+        if error.code not in RETRIABLE:
+            raise error
+        self._error = RequestError("UNAVAILABLE", f"{endpoint}: {error.text}")
+        self._until = self._until or time.monotonic() + self._seconds
+        self._tried.add(endpoint)
+        if leader and leader not in self._tried:
+            self._waiting = _first_of_all(leader, self._waiting)
+
+
+def _first_of_all(first: str, endpoints: Sequence[str]) -> list[str]:
+    return ([first] if first else []) + [endpoint for endpoint in endpoints if endpoint != first]

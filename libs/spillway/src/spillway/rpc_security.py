@@ -1,0 +1,274 @@
+"""Who may call the planner and how much: the bind that is refused, callers by token or certificate, rates and sizes."""
+
+import hashlib
+import ipaddress
+import json
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import yaml
+from msgspec import Meta
+
+from spillway.api import RequestError
+from spillway.metrics import VERBS
+from spillway.settings import OperatorError, setting
+
+MEBIBYTE = 2**20
+EVERYTHING = "*"
+CLUSTER_WIDE_VERBS = frozenset({"join_cluster", "list_clusters"})
+DEFAULT_NAMESPACE = "default"
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class UnsafeBind(OperatorError):
+    """The server would be open to others without TLS and callers; it does not start."""
+
+
+@dataclass(frozen=True, slots=True)
+class RpcSettings:
+    """Of a gRPC server; the prefix of its variables is SPILLWAY_RPC_."""
+
+    host: str = setting("127.0.0.1", "address to listen on; another than loopback needs TLS and callers")
+    port: Annotated[int, Meta(ge=0, le=65535)] = setting(7400, "port to listen on; 0 takes a free one")
+    tls_certificate: str = setting("", "file of the server's certificate chain, PEM")
+    tls_key: str = setting("", "file of the server's private key, PEM")
+    client_ca: str = setting("", "file of the CA whose client certificates are asked for, PEM")
+    callers: str = setting("", "file of callers, TOML or JSON: name, token_sha256, verbs, namespaces")
+    deadline_seconds_max: Annotated[float, Meta(gt=0)] = setting(30.0, "seconds that one call may take at the most")
+    request_bytes_max: Annotated[int, Meta(ge=1024, le=16 * MEBIBYTE)] = setting(
+        4 * MEBIBYTE, "bytes of the largest request"
+    )
+    requests_per_second: Annotated[float, Meta(gt=0)] = setting(500.0, "calls a second that each caller may make")
+    requests_burst: Annotated[int, Meta(ge=1)] = setting(1000, "calls that a caller may make at once, after a pause")
+    concurrent_requests_max: Annotated[int, Meta(ge=1)] = setting(1000, "calls answered at the same time, all callers")
+    watches_max: Annotated[int, Meta(ge=1)] = setting(200, "watches at the same time, all callers")
+    stop_seconds: Annotated[float, Meta(ge=0)] = setting(5.0, "seconds that running calls get when the server stops")
+
+
+class CallerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One caller of the callers file. Without token_sha256 it is known by its client certificate's common name.
+
+    verbs and namespaces: names, or "*". requests_per_second and request_bytes_max: 0 is the server's own.
+    """
+
+    name: Annotated[str, Meta(min_length=1, max_length=253)]
+    token_sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")] = ""
+    verbs: tuple[str, ...] = (EVERYTHING,)
+    namespaces: tuple[str, ...] = (EVERYTHING,)
+    requests_per_second: Annotated[float, Meta(ge=0)] = 0.0
+    request_bytes_max: Annotated[int, Meta(ge=0)] = 0
+
+
+class _CallersFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    callers: tuple[CallerEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and what it may."""
+
+    name: str
+    verbs: frozenset[str] = frozenset({EVERYTHING})
+    namespaces: frozenset[str] = frozenset({EVERYTHING})
+
+    @property
+    def is_restricted(self) -> bool:
+        return EVERYTHING not in self.namespaces
+
+    def require_verb(self, verb: str) -> None:
+        if not {verb, EVERYTHING} & self.verbs:
+            raise RequestError("PERMISSION_DENIED", f"caller {self.name!r} may not {verb}: allowed {_list(self.verbs)}")
+
+    def require(self, verb: str, namespace: str) -> None:
+        """Raises PERMISSION_DENIED, naming verb and namespace. An empty namespace stands for all of them."""
+        self.require_verb(verb)
+        if not {namespace or EVERYTHING, EVERYTHING} & self.namespaces:
+            where = f"in namespace {namespace!r}" if namespace else "in all namespaces"
+            raise RequestError(
+                "PERMISSION_DENIED",
+                f"caller {self.name!r} may not {verb} {where}: allowed namespaces {_list(self.namespaces)}",
+            )
+
+
+LOCAL_CALLER = Caller("local")
+CALLER: ContextVar[Caller] = ContextVar("caller", default=LOCAL_CALLER)
+"""The caller of the request being answered, for an api that learns only later which namespace is meant."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address; names other than localhost are taken to be outside."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_bind(settings: RpcSettings) -> None:
+    """Raises UnsafeBind for an address outside loopback without TLS and a way to know callers."""
+    if bool(settings.tls_certificate) != bool(settings.tls_key):
+        raise UnsafeBind("gRPC: tls_certificate and tls_key: expected both or neither")
+    if settings.client_ca and not settings.tls_certificate:
+        raise UnsafeBind("gRPC: client_ca: needs tls_certificate and tls_key")
+    if is_loopback(settings.host):
+        return
+    missing = []
+    if not settings.tls_certificate:
+        missing.append("TLS (tls_certificate and tls_key)")
+    if not settings.callers and not settings.client_ca:
+        missing.append("callers (a callers file, or a client_ca)")
+    if missing:
+        raise UnsafeBind(f"gRPC: host {settings.host!r} is not loopback: refused without {' and '.join(missing)}")
+
+
+def read_file(name: str, what: str) -> bytes:
+    """A file that a setting names. Raises OperatorError."""
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise OperatorError(f"gRPC: {what} {name!r}: {error.strerror or error}") from error
+
+
+def read_callers(name: str) -> tuple[CallerEntry, ...]:
+    """The callers of a TOML or JSON file `callers = [{name, token_sha256, verbs, namespaces}]`."""
+    data = read_file(name, "callers file")
+    try:
+        value = json.loads(data) if name.endswith(".json") else tomllib.loads(data.decode())
+        entries = msgspec.convert(value, _CallersFile).callers
+    except (ValueError, msgspec.ValidationError) as error:
+        raise OperatorError(f"gRPC: callers file {name!r}: {error}") from error
+    for entry in entries:
+        unknown = set(entry.verbs) - {EVERYTHING, *VERBS}
+        if unknown:
+            raise OperatorError(
+                f"gRPC: callers file {name!r}: {entry.name}: verbs {_list(unknown)}: expected some of {_list(VERBS)}"
+            )
+    for what in ("name", "token_sha256"):
+        values = [getattr(entry, what) for entry in entries if getattr(entry, what)]
+        if len(values) != len(set(values)):
+            raise OperatorError(f"gRPC: callers file {name!r}: two callers have the same {what}")
+    return entries
+
+
+class Gate:
+    """Lets a call in or says why not. now: a clock in seconds that never goes back."""
+
+    def __init__(self, settings: RpcSettings, now: Callable[[], float]) -> None:
+        check_bind(settings)
+        entries = read_callers(settings.callers) if settings.callers else ()
+        self._settings = settings
+        self._now = now
+        self._entry_by_token = {entry.token_sha256: entry for entry in entries if entry.token_sha256}
+        self._entry_by_name = {entry.name: entry for entry in entries if not entry.token_sha256}
+        self._caller_by_name = {
+            entry.name: Caller(entry.name, frozenset(entry.verbs), frozenset(entry.namespaces)) for entry in entries
+        }
+        self._limits_by_name = {entry.name: entry for entry in entries}
+        self._buckets: dict[str, _Bucket] = {}
+        self._open = not settings.callers and not settings.client_ca
+
+    def identify(self, authorization: str, certificate_names: Iterable[str]) -> Caller:
+        """The caller of a token or of a verified client certificate. Raises UNAUTHENTICATED."""
+        if self._open:
+            return LOCAL_CALLER
+        scheme, _, token = authorization.partition(" ")
+        if token and scheme.lower() == "bearer":
+            entry = self._entry_by_token.get(hashlib.sha256(token.strip().encode()).hexdigest())
+            if entry is None:
+                raise RequestError("UNAUTHENTICATED", "authorization: no caller has this token")
+            return self._caller_by_name[entry.name]
+        for name in certificate_names:
+            if not self._settings.callers:
+                return Caller(name)
+            if name in self._entry_by_name:
+                return self._caller_by_name[name]
+        wanted = "authorization: Bearer <token>" + (", or a client certificate" if self._settings.client_ca else "")
+        raise RequestError("UNAUTHENTICATED", f"no credentials that are known here: expected {wanted}")
+
+    def admit(self, caller: Caller, verb: str, request_bytes: int) -> None:
+        """Raises PERMISSION_DENIED for a verb, INVALID_ARGUMENT for the size, RESOURCE_EXHAUSTED for the rate."""
+        caller.require_verb(verb)
+        limits = self._limits_by_name.get(caller.name)
+        bytes_max = (limits.request_bytes_max if limits else 0) or self._settings.request_bytes_max
+        if request_bytes > bytes_max:
+            raise RequestError("INVALID_ARGUMENT", f"request: {request_bytes} bytes: expected at most {bytes_max}")
+        rate = (limits.requests_per_second if limits else 0.0) or self._settings.requests_per_second
+        bucket = self._buckets.get(caller.name)
+        if bucket is None:
+            bucket = self._buckets.setdefault(caller.name, _Bucket(self._settings.requests_burst, self._now()))
+        if not bucket.take(rate, self._settings.requests_burst, self._now()):
+            raise RequestError(
+                "RESOURCE_EXHAUSTED", f"caller {caller.name!r}: more than {rate:g} calls a second: try again later"
+            )
+
+
+class _Bucket:
+    """Calls that may still be made now; refilled as time passes."""
+
+    __slots__ = ("_at", "_left")
+
+    def __init__(self, left: float, at: float) -> None:
+        self._left, self._at = left, at
+
+    def take(self, per_second: float, most: float, now: float) -> bool:
+        self._left = min(most, self._left + (now - self._at) * per_second)
+        self._at = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+
+def check_namespaces(caller: Caller, verb: str, request: object) -> None:
+    """Raises PERMISSION_DENIED when the request touches a namespace that the caller may not use.
+
+    Reads manifests only for callers that are restricted; slow for large YAML, so call it in a thread.
+    """
+    if not caller.is_restricted or verb in CLUSTER_WIDE_VERBS:
+        return
+    manifests: tuple[str, ...] | None = getattr(request, "manifests", None)
+    if manifests is None:
+        namespace: str = getattr(request, "namespace", "")
+        caller.require(verb, namespace)
+        return
+    for index, manifest in enumerate(manifests):
+        caller.require(verb, _namespace_of(manifest, f"manifests[{index}]"))
+
+
+def _namespace_of(manifest: str, field: str) -> str:
+    """The namespace that a manifest names. What cannot be read, or reads two ways, is refused."""
+    try:
+        value = _load(manifest)
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise RequestError("INVALID_ARGUMENT", f"{field}: expected one object as JSON or YAML: {error}") from error
+    metadata = value.get("metadata") if isinstance(value, Mapping) else None
+    namespace = metadata.get("namespace", DEFAULT_NAMESPACE) if isinstance(metadata, Mapping) else None
+    if not isinstance(namespace, str):
+        raise RequestError("INVALID_ARGUMENT", f"{field}.metadata: expected an object with a name and a namespace")
+    return namespace or DEFAULT_NAMESPACE
+
+
+def _load(manifest: str) -> object:
+    try:
+        return json.loads(manifest, object_pairs_hook=_without_repeats)
+    except json.JSONDecodeError:
+        return yaml.load(manifest, Loader=_LOADER)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A name twice in one object could be read one way here and another way by the planner."""
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return value
+
+
+def _list(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

@@ -1,0 +1,609 @@
+"""gRPC between PlannerClient and RpcServer, over real loopback connections, with a planner that answers from memory."""
+
+import asyncio
+import datetime as dt
+import hashlib
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from spillway import api
+from spillway.api import RequestError
+from spillway.bus import BusUnavailable, OutcomeUnknown
+from spillway.events import DecisionRecorded
+from spillway.metrics import VERBS
+from spillway.model import ClusterInput, Generation, NodeGroup, Taint
+from spillway.process import OperatorError
+from spillway.rpc import PlannerClient, RpcServer, RpcSettings
+from spillway.rpc_security import CALLER, Gate, UnsafeBind, is_loopback
+
+INPUT = ClusterInput("own-1", "own", 3, 5, 1, 0, 3, "cpu", 120)
+PLACEMENT = api.PlacementReply(
+    namespace="default",
+    name="web",
+    generation=3,
+    replicas=5,
+    placed=4,
+    unplaced=1,
+    waiting_for="cpu",
+    parts=(api.PlacedPart("own-1", "own", 4, 0, False), api.PlacedPart("cloud-1", "cloud", 0, 0, True)),
+    inputs=(INPUT,),
+    unmodelled=("hostPID",),
+    deleting=False,
+    stale=True,
+)
+DECISION = DecisionRecorded(
+    "default", "web", Generation(7, 2), 12, "apply", 5, 1, (INPUT,), (("spillway.capacity.v1/0", 9),), "{}", "1.0"
+)
+STATUS = api.ClusterStatus("own-1", "Present", "", 4, 4, 4, 3, 3, 1, "Insufficient cpu")
+WORKLOAD = api.WorkloadReply(PLACEMENT, "Deployment", (STATUS,), (DECISION,))
+GROUP = NodeGroup("big", (("pool", "big"),), (("cpu", 8000),), (), (Taint("a", "b", "NoSchedule"),), 9, 60, 1.5)
+CLUSTER = api.ClusterReply(
+    cluster="own-1",
+    credential="own-1",
+    endpoint="https://a:1",
+    tier="own",
+    region="r",
+    zone="z",
+    labels=(("k", "v"),),
+    node_groups=(GROUP,),
+    state="Ready",
+    trouble="",
+    age_ms=5,
+    nodes=3,
+    nodes_ready=2,
+    allocatable=(("cpu", 1000),),
+    requested=(("cpu", 10),),
+    unschedulable_pods=1,
+)
+JOIN = api.JoinClusterRequest("own-1", "own-1", "https://a:1", "own", "r", "z", (("k", "v"),), (GROUP,))
+
+ROUND_TRIPS: dict[str, tuple[Any, Any]] = {
+    "apply": (api.ApplyRequest(("{}", "kind: A"), "key"), PLACEMENT),
+    "scale": (api.ScaleRequest("default", "web", 7, "key"), PLACEMENT),
+    "delete": (api.DeleteRequest("default", "web", "key"), PLACEMENT),
+    "get": (api.GetRequest("default", "web", 3), WORKLOAD),
+    "list": (api.ListRequest("default", 10, "t"), api.ListReply((WORKLOAD,), "next", False)),
+    "plan": (api.ApplyRequest(("{}",)), PLACEMENT),
+    "capacity": (api.CapacityRequest(("{}",)), api.CapacityReply((INPUT,), ("x",), True)),
+    "join_cluster": (JOIN, CLUSTER),
+    "list_clusters": (api.ListClustersRequest(), api.ListClustersReply((CLUSTER,), False)),
+}
+
+Answer = Callable[[Any], Awaitable[Any]]
+
+
+class FakePlanner:
+    """Answers each verb by a function or with ROUND_TRIPS' reply, and keeps what it was asked."""
+
+    def __init__(self, **answers: Answer) -> None:
+        self.answers = answers
+        self.asked: list[Any] = []
+        self.callers: list[str] = []
+        self.leader_address = ""
+        self.watched: Callable[[api.WatchRequest], AsyncIterator[api.WatchReply]] = self._nothing
+
+    async def _answer(self, verb: str, request: Any) -> Any:
+        self.asked.append(request)
+        self.callers.append(CALLER.get().name)
+        if verb in self.answers:
+            return await self.answers[verb](request)
+        return ROUND_TRIPS[verb][1]
+
+    async def apply(self, request: api.ApplyRequest) -> Any:
+        return await self._answer("apply", request)
+
+    async def scale(self, request: api.ScaleRequest) -> Any:
+        return await self._answer("scale", request)
+
+    async def delete(self, request: api.DeleteRequest) -> Any:
+        return await self._answer("delete", request)
+
+    async def get(self, request: api.GetRequest) -> Any:
+        return await self._answer("get", request)
+
+    async def list(self, request: api.ListRequest) -> Any:
+        return await self._answer("list", request)
+
+    async def plan(self, request: api.ApplyRequest) -> Any:
+        return await self._answer("plan", request)
+
+    async def capacity(self, request: api.CapacityRequest) -> Any:
+        return await self._answer("capacity", request)
+
+    async def join_cluster(self, request: api.JoinClusterRequest) -> Any:
+        return await self._answer("join_cluster", request)
+
+    async def list_clusters(self, request: api.ListClustersRequest) -> Any:
+        return await self._answer("list_clusters", request)
+
+    def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
+        self.asked.append(request)
+        return self.watched(request)
+
+    async def _nothing(self, _: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
+        await asyncio.Event().wait()
+        yield  # type: ignore[misc]
+
+    def leader(self) -> str:
+        return self.leader_address
+
+
+def local(**settings: Any) -> RpcSettings:
+    return RpcSettings(**{"port": 0, "stop_seconds": 1.0, **settings})
+
+
+@asynccontextmanager
+async def serving(planner: FakePlanner, **settings: Any) -> AsyncIterator[tuple[RpcServer, PlannerClient]]:
+    async with (
+        RpcServer(planner, local(**settings)) as server,
+        PlannerClient([server.address], timeout_seconds=5, retry_seconds=1) as client,
+    ):
+        yield server, client
+
+
+async def refusal(call: Awaitable[Any]) -> tuple[str, str]:
+    with pytest.raises(RequestError) as caught:
+        await asyncio.wait_for(call, 10)
+    return caught.value.code, caught.value.text
+
+
+def raising(error: Exception) -> Answer:
+    async def answer(_: Any) -> Any:
+        raise error
+
+    return answer
+
+
+# ── Round trips and errors ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "watch"])
+async def test_every_method_round_trips(verb: str) -> None:
+    request, reply = ROUND_TRIPS[verb]
+    planner = FakePlanner()
+    async with serving(planner) as (_, client):
+        assert await getattr(client, verb)(request) == reply
+    assert planner.asked == [request]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        pytest.param(api.invalid("replicas", -1, "0 or more"), "INVALID_ARGUMENT", "replicas: -1: expected", id="bad"),
+        pytest.param(RequestError("NOT_FOUND", "default/web"), "NOT_FOUND", "default/web", id="absent"),
+        pytest.param(RequestError("FAILED_PRECONDITION", "why"), "FAILED_PRECONDITION", "why", id="state"),
+        pytest.param(BusUnavailable("no broker"), "UNAVAILABLE", "no broker", id="no log"),
+        pytest.param(OutcomeUnknown("commit"), "UNAVAILABLE", "commit", id="unknown outcome"),
+    ],
+)
+async def test_errors_become_statuses(error: Exception, code: str, words: str) -> None:
+    async with serving(FakePlanner(scale=raising(error))) as (_, client):
+        actual, text = await refusal(client.scale(api.ScaleRequest("a", "b", 1)))
+    assert actual == code
+    assert words in text
+
+
+@pytest.mark.parametrize("bug", [AssertionError("wrong"), KeyError("x"), TimeoutError("its own")])
+async def test_a_bug_answers_internal_and_stops_the_process(bug: Exception) -> None:
+    async with serving(FakePlanner(get=raising(bug))) as (server, client):
+        assert (await refusal(client.get(api.GetRequest("a", "b"))))[0] == "INTERNAL"
+        with pytest.raises(type(bug)):
+            await asyncio.wait_for(server.failed(), 1)
+
+
+async def test_the_servers_deadline_bounds_a_call_and_the_callers_may_be_shorter() -> None:
+    async def sleep(_: Any) -> Any:
+        await asyncio.sleep(60)
+
+    async with serving(FakePlanner(get=sleep), deadline_seconds_max=0.2) as (_, client):
+        code, text = await refusal(client.get(api.GetRequest("a", "b")))
+        assert (code, "0.2 s" in text) == ("DEADLINE_EXCEEDED", True)
+        assert (await refusal(client.get(api.GetRequest("a", "b"), 0.1)))[0] == "DEADLINE_EXCEEDED"
+
+
+async def test_too_large_a_request_is_told_the_bound() -> None:
+    request = api.ApplyRequest(("x" * 10_000_000,))
+    async with serving(FakePlanner()) as (_, client):
+        code, text = await refusal(client.apply(request))
+    assert code == "INVALID_ARGUMENT"
+    assert "bytes: expected at most 4194304" in text
+
+
+async def test_bytes_that_are_no_request_are_refused() -> None:
+    async with serving(FakePlanner()) as (server, _), aio.insecure_channel(server.address) as channel:
+        with pytest.raises(aio.AioRpcError) as caught:
+            await channel.unary_unary("/spillway.v1.Planner/Get")(b"\xff\xff\xff")
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_more_calls_than_the_bound_are_refused() -> None:
+    release = asyncio.Event()
+
+    async def wait(_: Any) -> Any:
+        await release.wait()
+        return WORKLOAD
+
+    async with serving(FakePlanner(get=wait), concurrent_requests_max=2, watches_max=1) as (_, client):
+        calls = [asyncio.ensure_future(client.get(api.GetRequest("a", "b"))) for _ in range(3)]
+        done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        assert (await refusal(done.pop()))[0] == "RESOURCE_EXHAUSTED"
+        release.set()
+        first = asyncio.ensure_future(anext(client.watch(api.WatchRequest())))
+        await asyncio.sleep(0.1)
+        assert (await refusal(anext(client.watch(api.WatchRequest()))))[0] == "RESOURCE_EXHAUSTED"
+        first.cancel()
+
+
+# ── Security ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def token_hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+@pytest.fixture
+def callers(tmp_path: Path) -> str:
+    file = tmp_path / "callers.toml"
+    file.write_text(
+        f"""
+        callers = [
+          {{ name = "root", token_sha256 = "{token_hash("r")}" }},
+          {{ name = "team", token_sha256 = "{token_hash("t")}", verbs = ["apply", "get", "list"], namespaces = ["a"] }},
+          {{ name = "slow", token_sha256 = "{token_hash("s")}", requests_per_second = 0.001, request_bytes_max = 100 }},
+        ]"""
+    )
+    return str(file)
+
+
+def manifest(namespace: str | None) -> str:
+    metadata = {"name": "web"} | ({"namespace": namespace} if namespace is not None else {})
+    return json.dumps({"kind": "Deployment", "metadata": metadata})
+
+
+AUTH_TABLE = [
+    pytest.param("", "get", api.GetRequest("a", "b"), "UNAUTHENTICATED", ["Bearer"], id="no token"),
+    pytest.param("x", "get", api.GetRequest("a", "b"), "UNAUTHENTICATED", ["no caller"], id="unknown token"),
+    pytest.param("r", "join_cluster", JOIN, "", [], id="everything"),
+    pytest.param("t", "get", api.GetRequest("a", "b"), "", [], id="own namespace"),
+    pytest.param("t", "get", api.GetRequest("z", "b"), "PERMISSION_DENIED", ["get", "'z'", "team"], id="other's"),
+    pytest.param("t", "list", api.ListRequest(), "PERMISSION_DENIED", ["list", "all namespaces"], id="all of them"),
+    pytest.param("t", "scale", api.ScaleRequest("a", "b", 1), "PERMISSION_DENIED", ["scale", "apply, get"], id="verb"),
+    pytest.param("t", "apply", api.ApplyRequest((manifest("a"),)), "", [], id="manifest"),
+    pytest.param(
+        "t", "apply", api.ApplyRequest((manifest("a"), manifest("z"))), "PERMISSION_DENIED", ["apply", "'z'"], id="2nd"
+    ),
+    pytest.param(
+        "t", "apply", api.ApplyRequest((manifest(None),)), "PERMISSION_DENIED", ["'default'"], id="no namespace"
+    ),
+    pytest.param(
+        "t", "apply", api.ApplyRequest(("metadata: {namespace: z}",)), "PERMISSION_DENIED", ["'z'"], id="YAML"
+    ),
+    pytest.param(
+        "t",
+        "apply",
+        api.ApplyRequest(('{"metadata": {"namespace": "z"}, "metadata": {"namespace": "a"}}',)),
+        "INVALID_ARGUMENT",
+        ["twice"],
+        id="read two ways",
+    ),
+    pytest.param("t", "apply", api.ApplyRequest(("[",)), "INVALID_ARGUMENT", ["manifests[0]"], id="not YAML"),
+    pytest.param("s", "apply", api.ApplyRequest(("x" * 200,)), "INVALID_ARGUMENT", ["at most 100"], id="size"),
+]
+
+
+@pytest.mark.parametrize(("token", "verb", "request_", "code", "words"), AUTH_TABLE)
+async def test_callers_do_what_they_may(
+    callers: str, token: str, verb: str, request_: Any, code: str, words: list[str]
+) -> None:
+    planner = FakePlanner()
+    async with (
+        RpcServer(planner, local(callers=callers)) as server,
+        PlannerClient([server.address], token=token, retry_seconds=0.2) as client,
+    ):
+        if not code:
+            await getattr(client, verb)(request_)
+            assert planner.callers == [{"r": "root", "t": "team"}[token]]
+            return
+        actual, text = await refusal(getattr(client, verb)(request_))
+    assert actual == code
+    assert [word for word in words if word not in text] == []
+    assert planner.asked == []
+
+
+async def test_each_caller_has_its_own_rate(callers: str) -> None:
+    async with RpcServer(FakePlanner(), local(callers=callers, requests_burst=3)) as server:
+        async with PlannerClient([server.address], token="s") as client:
+            for _ in range(3):
+                await client.get(api.GetRequest("a", "b"))
+            code, text = await refusal(client.get(api.GetRequest("a", "b")))
+            assert (code, "slow" in text) == ("RESOURCE_EXHAUSTED", True)
+        async with PlannerClient([server.address], token="r") as client:
+            await client.get(api.GetRequest("a", "b"))
+
+
+def test_a_bucket_fills_again_as_time_passes() -> None:
+    clock = [0.0]
+    gate = Gate(RpcSettings(requests_burst=1, requests_per_second=2.0), lambda: clock[0])
+    caller = gate.identify("", ())
+    gate.admit(caller, "get", 1)
+    with pytest.raises(RequestError):
+        gate.admit(caller, "get", 1)
+    clock[0] = 0.5
+    gate.admit(caller, "get", 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        pytest.param({"host": "0.0.0.0"}, ["TLS", "callers"], id="nothing"),
+        pytest.param({"host": "::", "callers": "f"}, ["TLS"], id="no TLS"),
+        pytest.param({"host": "10.0.0.1", "tls_certificate": "c", "tls_key": "k"}, ["callers"], id="no callers"),
+        pytest.param({"host": "planner.example", "callers": "f"}, ["TLS"], id="a name"),
+        pytest.param({"tls_certificate": "c"}, ["both or neither"], id="no key"),
+        pytest.param({"client_ca": "c"}, ["tls_certificate"], id="client CA without TLS"),
+    ],
+)
+async def test_an_unsafe_bind_does_not_start(settings: dict[str, str], words: list[str]) -> None:
+    with pytest.raises(UnsafeBind) as caught:
+        RpcServer(FakePlanner(), local(**settings))
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("callers = [", "callers", id="not TOML"),
+        pytest.param('callers = [{name="a", token_sha256="short"}]', "token_sha256", id="not a hash"),
+        pytest.param('callers = [{name="a", verbs=["fly"]}]', "fly", id="no such verb"),
+        pytest.param('callers = [{name="a", token="x"}]', "token", id="unknown field"),
+        pytest.param('callers = [{name="a"}, {name="a"}]', "same name", id="twice"),
+    ],
+)
+def test_a_bad_callers_file_is_named(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "callers.toml"
+    file.write_text(text)
+    with pytest.raises(OperatorError, match=words):
+        Gate(RpcSettings(callers=str(file)), lambda: 0.0)
+    with pytest.raises(OperatorError, match="nowhere"):
+        Gate(RpcSettings(callers="/nowhere"), lambda: 0.0)
+
+
+async def test_a_taken_port_is_said() -> None:
+    async with RpcServer(FakePlanner(), local()) as server:
+        port = int(server.address.rpartition(":")[2])
+        with pytest.raises(OperatorError, match="cannot listen"):
+            async with RpcServer(FakePlanner(), local(port=port)):
+                pass
+
+
+def test_loopback_addresses() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "127.3.2.1", "::1", "[::1]", "localhost")))
+    assert not any(map(is_loopback, ("", "0.0.0.0", "::", "10.0.0.1", "localhost.example")))
+
+
+def test_a_token_is_not_sent_in_clear() -> None:
+    with pytest.raises(OperatorError, match="without TLS"):
+        PlannerClient(["planner.example:7400"], token="t")
+
+
+def _certificate(folder: Path, name: str, issuer: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer[0].subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), False)
+    )
+    certificate = builder.sign(issuer[1] if issuer else key, hashes.SHA256())
+    (folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / f"{name}.key").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return certificate, key
+
+
+async def test_tls_with_client_certificates_names_the_caller(tmp_path: Path) -> None:
+    authority = _certificate(tmp_path, "authority")
+    for name in ("server", "alice"):
+        _certificate(tmp_path, name, authority)
+    callers = tmp_path / "callers.json"
+    callers.write_text(json.dumps({"callers": [{"name": "alice", "verbs": ["get"]}]}))
+    ca = str(tmp_path / "authority.pem")
+    settings = local(
+        host="0.0.0.0",
+        tls_certificate=str(tmp_path / "server.pem"),
+        tls_key=str(tmp_path / "server.key"),
+        client_ca=ca,
+        callers=str(callers),
+    )
+    planner = FakePlanner()
+    async with RpcServer(planner, settings) as server:
+        endpoint = "localhost:" + server.address.rpartition(":")[2]
+        identity = (str(tmp_path / "alice.pem"), str(tmp_path / "alice.key"))
+        async with PlannerClient([endpoint], ca=ca, identity=identity, retry_seconds=0.2) as client:
+            assert await client.get(api.GetRequest("a", "b")) == WORKLOAD
+            assert (await refusal(client.scale(api.ScaleRequest("a", "b", 1))))[0] == "PERMISSION_DENIED"
+        assert planner.callers == ["alice"]
+        async with PlannerClient([endpoint], ca=ca, retry_seconds=0.2) as client:
+            assert (await refusal(client.get(api.GetRequest("a", "b"))))[0] == "UNAVAILABLE"
+
+
+# ── Health and reflection ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_health_follows_set_serving_and_needs_no_token(callers: str) -> None:
+    async with (
+        RpcServer(FakePlanner(), local(callers=callers)) as server,
+        aio.insecure_channel(server.address) as channel,
+    ):
+        stub = health_pb2_grpc.HealthStub(channel)
+        request = health_pb2.HealthCheckRequest(service="spillway.v1.Planner")
+        assert (await stub.Check(request)).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        await server.set_serving(True)
+        assert (await stub.Check(request)).status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def _reflected(address: str, token: str = "") -> list[str]:
+    metadata = (("authorization", f"Bearer {token}"),) if token else ()
+    async with aio.insecure_channel(address) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        requests = [reflection_pb2.ServerReflectionRequest(list_services="")]
+        async for reply in stub.ServerReflectionInfo(iter(requests), metadata=metadata):
+            return [service.name for service in reply.list_services_response.service]
+    return []
+
+
+async def test_reflection_lists_the_services_to_known_callers(callers: str) -> None:
+    async with RpcServer(FakePlanner(), local()) as server:
+        assert "spillway.v1.Planner" in await _reflected(server.address)
+    async with RpcServer(FakePlanner(), local(callers=callers)) as server:
+        assert "spillway.v1.Planner" in await _reflected(server.address, "t")
+        with pytest.raises(aio.AioRpcError) as caught:
+            await _reflected(server.address)
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+# ── Retries ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def closed_endpoint() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+async def test_a_second_endpoint_is_tried() -> None:
+    async with (
+        RpcServer(FakePlanner(), local()) as server,
+        PlannerClient([closed_endpoint(), server.address]) as client,
+    ):
+        assert await client.get(api.GetRequest("a", "b")) == WORKLOAD
+
+
+async def test_nobody_there_is_unavailable_within_the_retry_time() -> None:
+    async with PlannerClient([closed_endpoint(), closed_endpoint()], retry_seconds=0.3) as client:
+        code, text = await asyncio.wait_for(refusal(client.get(api.GetRequest("a", "b"))), 3)
+    assert code == "UNAVAILABLE"
+    assert "127.0.0.1:" in text
+
+
+async def test_a_retry_has_the_same_idempotency_key() -> None:
+    fails = [BusUnavailable("1"), OutcomeUnknown("2")]
+
+    async def answer(_: Any) -> Any:
+        if fails:
+            raise fails.pop()
+        return PLACEMENT
+
+    planner = FakePlanner(apply=answer)
+    async with serving(planner) as (_, client):
+        await client.apply(api.ApplyRequest(("{}",)))
+        await client.apply(api.ApplyRequest(("{}",)))
+    keys = [request.idempotency_key for request in planner.asked]
+    assert len(keys) == 4
+    assert len(set(keys[:3])) == 1
+    assert keys[0]
+    assert keys[3] != keys[0]
+
+
+async def test_the_leader_trailer_is_followed_and_remembered() -> None:
+    standby, leader = FakePlanner(scale=raising(RequestError("UNAVAILABLE", "not the leader"))), FakePlanner()
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(RpcServer(planner, local())) for planner in (standby, leader)]
+        standby.leader_address = leader.leader_address = servers[1].address
+        client = await stack.enter_async_context(PlannerClient([servers[0].address]))
+        await client.scale(api.ScaleRequest("a", "b", 1))
+        await client.scale(api.ScaleRequest("a", "b", 2))
+        assert client.leader() == servers[1].address
+    assert (len(standby.asked), len(leader.asked)) == (1, 2)
+
+
+async def test_a_leader_that_died_is_left_for_the_other_endpoint() -> None:
+    standby = FakePlanner()
+    standby.leader_address = closed_endpoint()
+    async with RpcServer(standby, local()) as server, PlannerClient([server.address]) as client:
+        for _ in range(3):
+            await client.get(api.GetRequest("a", "b"))
+    assert len(standby.asked) == 3
+
+
+# ── Watch ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def changes(first: int, last: int) -> Callable[[api.WatchRequest], AsyncIterator[api.WatchReply]]:
+    async def watched(request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
+        for position in range(max(first, int(request.position or 0) + 1), last + 1):
+            yield api.WatchReply(str(position), "a", "b", position % 2 == 0, WORKLOAD if position % 2 else None)
+        await asyncio.Event().wait()
+
+    return watched
+
+
+async def test_a_watch_goes_on_at_another_planner_from_where_it_was() -> None:
+    first, second = FakePlanner(), FakePlanner()
+    first.watched, second.watched = changes(1, 3), changes(1, 5)
+    async with AsyncExitStack() as stack:
+        other = await stack.enter_async_context(RpcServer(second, local()))
+        async with AsyncExitStack() as dies:
+            server = await dies.enter_async_context(RpcServer(first, local()))
+            client = await stack.enter_async_context(PlannerClient([server.address, other.address]))
+            replies = client.watch(api.WatchRequest("a"))
+            seen = [await anext(replies) for _ in range(3)]
+        seen += [await asyncio.wait_for(anext(replies), 10) for _ in range(2)]
+        await replies.aclose()  # type: ignore[attr-defined]
+    assert [reply.position for reply in seen] == ["1", "2", "3", "4", "5"]
+    assert seen[0].workload == WORKLOAD
+    assert seen[1].workload is None
+    assert second.asked == [api.WatchRequest("a", position="3")]
+
+
+async def test_a_stopping_server_does_not_wait_for_watches() -> None:
+    planner, asked, loop = FakePlanner(), asyncio.Event(), asyncio.get_running_loop()
+
+    async def quiet(_: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
+        asked.set()
+        await asyncio.Event().wait()
+        yield  # type: ignore[misc]
+
+    planner.watched = quiet
+    async with AsyncExitStack() as stack:
+        async with RpcServer(planner, local(stop_seconds=30.0)) as server:
+            client = await stack.enter_async_context(PlannerClient([server.address], retry_seconds=0.2))
+            waiting = asyncio.ensure_future(refusal(anext(client.watch(api.WatchRequest()))))
+            await asked.wait()
+            started = loop.time()
+        assert loop.time() - started < 5
+        assert (await waiting)[0] == "UNAVAILABLE"
+
+
+async def test_a_refused_watch_says_why() -> None:
+    planner = FakePlanner()
+
+    async def refused(_: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
+        raise RequestError("OUT_OF_RANGE", "position: too old")
+        yield
+
+    planner.watched = refused
+    async with serving(planner) as (_, client):
+        assert await refusal(anext(client.watch(api.WatchRequest()))) == ("OUT_OF_RANGE", "position: too old")
