@@ -1,0 +1,218 @@
+"""Projections that people and tools query, in Redis; never the truth, and no decision waits for it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated, Any, Self, TypeVar, cast
+
+from msgspec import Meta
+from redis import asyncio as redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from spillway import metrics
+from spillway.api import RequestError
+from spillway.settings import OperatorError, setting
+
+T = TypeVar("T")
+
+MARKER_KEY = "marker"
+_BATCH_KEYS = 256
+"""Keys in one MSET: about 20 ms of Redis' one thread at 500 kB a blob."""
+
+# An append that is tried again after a lost answer, or replayed from the log, adds nothing.
+_APPEND = """
+if redis.call('LINDEX', KEYS[1], 0) ~= ARGV[1] then
+  redis.call('LPUSH', KEYS[1], ARGV[1])
+end
+redis.call('LTRIM', KEYS[1], 0, ARGV[2] - 1)
+"""
+
+
+class StoreUnavailable(RequestError):
+    """The store did not answer in time. As a RequestError it reaches a caller as UNAVAILABLE when nobody catches it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("UNAVAILABLE", text)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """Of the store; the prefix of its variables is SPILLWAY_REDIS_."""
+
+    url: str = setting("redis://127.0.0.1:6379/0", "where Redis is; rediss:// for TLS", secret=True)
+    timeout_seconds: Annotated[float, Meta(gt=0)] = setting(2.0, "seconds that one call may take, connecting included")
+    connections_max: Annotated[int, Meta(ge=1)] = setting(16, "connections at the same time")
+
+
+class RedisStore:
+    """Values and histories by key, under the fleet's own prefix. Every call ends in time or raises StoreUnavailable.
+
+    Opening connects to nothing: a store that is away when a service starts is found when it comes.
+    """
+
+    def __init__(self, settings: StoreSettings, fleet: str) -> None:
+        self._settings = settings
+        self._prefix = f"spillway:{fleet}:"
+
+    async def __aenter__(self) -> Self:
+        seconds = self._settings.timeout_seconds
+        try:
+            self._redis = redis.Redis.from_url(
+                self._settings.url,
+                max_connections=self._settings.connections_max,
+                socket_timeout=seconds,
+                socket_connect_timeout=seconds,
+                retry=Retry(NoBackoff(), 1),  # One: a pooled connection may be from before a restart of Redis.
+            )
+        except ValueError as error:
+            raise OperatorError(f"SPILLWAY_REDIS_URL: {error}") from error
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._redis.aclose()
+
+    async def put_many(self, values: Mapping[str, bytes]) -> None:
+        """Writes values, some of them possibly before a failure: writing all again mends it."""
+        async with self._bounded("put_many"):
+            pairs = iter(values.items())
+            while batch := {self._value(key): value for key, value in islice(pairs, _BATCH_KEYS)}:
+                await self._redis.mset(cast(Any, batch))
+
+    async def get(self, key: str) -> bytes | None:
+        async with self._bounded("get"):
+            return cast("bytes | None", await self._redis.get(self._value(key)))
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """The values that are there, in the order of the keys."""
+        async with self._bounded("get_many"):
+            found: list[bytes | None] = []
+            for batch in _batches(keys):
+                found += cast("list[bytes | None]", await self._redis.mget([self._value(key) for key in batch]))
+        return {key: value for key, value in zip(keys, found, strict=True) if value is not None}
+
+    async def delete(self, *keys: str) -> None:
+        """Forgets the values and the histories of these keys."""
+        async with self._bounded("delete"):
+            for batch in _batches(keys):
+                await self._redis.unlink(*map(self._value, batch), *map(self._history, batch))
+
+    async def append_history(self, key: str, blob: bytes, keep: int) -> None:
+        """Adds to a history and keeps the newest `keep`. The blob that is the newest already is not added again."""
+        async with self._bounded("append_history"):
+            await _answer(self._redis.eval(_APPEND, 1, self._history(key), cast(Any, blob), str(keep)))
+
+    async def history(self, key: str, limit: int) -> list[bytes]:
+        """The newest first."""
+        if limit <= 0:
+            return []
+        async with self._bounded("history"):
+            return cast("list[bytes]", await _answer(self._redis.lrange(self._history(key), 0, limit - 1)))
+
+    async def marker(self) -> str:
+        """What set_marker wrote last; empty after a FLUSHALL, or in a new Redis: project everything again."""
+        async with self._bounded("marker"):
+            value = cast("bytes | None", await self._redis.get(self._prefix + MARKER_KEY))
+        return (value or b"").decode()
+
+    async def set_marker(self, value: str) -> None:
+        async with self._bounded("set_marker"):
+            await self._redis.set(self._prefix + MARKER_KEY, value)
+
+    def _value(self, key: str) -> str:
+        return f"{self._prefix}value:{key}"
+
+    def _history(self, key: str) -> str:
+        return f"{self._prefix}history:{key}"
+
+    @asynccontextmanager
+    async def _bounded(self, call: str) -> AsyncIterator[None]:
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(self._settings.timeout_seconds):
+                yield
+        except (RedisError, TimeoutError, OSError) as error:
+            metrics.STORE_FAILURES.labels(call).inc()
+            reason = str(error) or f"no answer within {self._settings.timeout_seconds:g} s"
+            raise StoreUnavailable(f"Redis: {call}: {reason}") from error
+        finally:
+            metrics.STORE_SECONDS.labels(call).observe(time.perf_counter() - started)
+
+
+class MemoryStore:
+    """The same contract in this process, for tests and for running without Redis."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+        self._histories: dict[str, list[bytes]] = {}
+        self._marker = ""
+        self.available = True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def put_many(self, values: Mapping[str, bytes]) -> None:
+        self._check()
+        self._values.update(values)
+
+    async def get(self, key: str) -> bytes | None:
+        self._check()
+        return self._values.get(key)
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
+        self._check()
+        return {key: self._values[key] for key in keys if key in self._values}
+
+    async def delete(self, *keys: str) -> None:
+        self._check()
+        for key in keys:
+            self._values.pop(key, None)
+            self._histories.pop(key, None)
+
+    async def append_history(self, key: str, blob: bytes, keep: int) -> None:
+        self._check()
+        history = self._histories.setdefault(key, [])
+        if history[:1] != [blob]:
+            history.insert(0, blob)
+        del history[keep:]
+
+    async def history(self, key: str, limit: int) -> list[bytes]:
+        self._check()
+        return self._histories.get(key, [])[: max(0, limit)]
+
+    async def marker(self) -> str:
+        self._check()
+        return self._marker
+
+    async def set_marker(self, value: str) -> None:
+        self._check()
+        self._marker = value
+
+    def flush(self) -> None:
+        """What FLUSHALL does to a Redis."""
+        self._values.clear()
+        self._histories.clear()
+        self._marker = ""
+
+    def _check(self) -> None:
+        if not self.available:
+            raise StoreUnavailable("the store was told to be away")
+
+
+Store = RedisStore | MemoryStore
+
+
+def _batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (keys[start : start + _BATCH_KEYS] for start in range(0, len(keys), _BATCH_KEYS))
+
+
+async def _answer(reply: Awaitable[T] | T) -> T:
+    """redis-py types these calls as answering at once or later; the asyncio client always answers later."""
+    return await cast("Awaitable[T]", reply)
