@@ -1,0 +1,137 @@
+"""Records as the log keeps them: formed with their headers, read back into events, or set aside as dead letters."""
+
+import importlib
+import importlib.util
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from spillway.bus import Record, TooManyDeadLetters
+from spillway.events import TOPIC_BY_NAME, Address, DeadLettered, Event, Tombstone, address_of
+from spillway.wire import Unreadable, decode, encode, event_type
+
+Headers = tuple[tuple[str, bytes], ...]
+
+RECORD_BYTES_MAX: Final = 2 * 1024 * 1024
+"""The most that one record may weigh; the topics and the producers are told the same number."""
+
+DEAD_VALUE_BYTES_MAX: Final = 64 * 1024
+"""How much of an unreadable record's value is kept."""
+
+_ROOM_FOR_HEADERS: Final = 4096
+_MINUTE: Final = 60.0
+
+_tracing: Any = importlib.import_module("spillway.tracing") if importlib.util.find_spec("spillway.tracing") else None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One record as bytes, with where it stands."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One record to be written. value None is a tombstone."""
+
+    address: Address
+    key: bytes
+    value: bytes | None
+    kind: str
+
+
+def outgoing(event: Event | Tombstone) -> Outgoing:
+    """The bytes of an event. ValueError when they exceed the bound: nothing has been sent then."""
+    if isinstance(event, Tombstone):
+        if not event.address.topic.compacted:
+            raise ValueError(f"a tombstone says nothing on {event.address.topic.name}, which is not compacted")
+        return Outgoing(event.address, event.address.key.encode(), None, "")
+    address = address_of(event)
+    value = encode(event)
+    if len(value) + len(address.key) + _ROOM_FOR_HEADERS > RECORD_BYTES_MAX:
+        raise ValueError(f"{type(event).__name__} {address.key}: {len(value)} bytes, over {RECORD_BYTES_MAX}")
+    return Outgoing(address, address.key.encode(), value, event_type(event))
+
+
+def headers_for(record: Outgoing, fleet: str, source: str, identity: str, time: str) -> Headers:
+    """CloudEvents headers, the fleet and the trace context. A tombstone has no type."""
+    kind = (("ce_type", record.kind.encode()),) if record.kind else ()
+    return (
+        ("ce_specversion", b"1.0"),
+        ("ce_id", identity.encode()),
+        *kind,
+        ("ce_source", source.encode()),
+        ("ce_time", time.encode()),
+        ("fleet", fleet.encode()),
+        *(_tracing.inject() if _tracing else ()),
+    )
+
+
+class Reading:
+    """Reads the records of one feed, and counts the dead letters among them.
+
+    Letters wait in pending until they are published. Too many in a minute, or too many that wait, end the reading.
+    """
+
+    def __init__(self, fleet: str, reader: str, per_minute_max: int) -> None:
+        self.fleet = fleet
+        self.reader = reader
+        self.pending: list[DeadLettered] = []
+        self._per_minute_max = per_minute_max
+        self._at: deque[float] = deque()
+
+    def read(self, stored: Sequence[Stored], now: float) -> tuple[Record, ...]:
+        """What can be read; the rest goes to pending. now: seconds of a monotonic clock."""
+        records = []
+        for one in stored:
+            try:
+                records.append(self._record(one))
+            except Unreadable as error:
+                self._set_aside(one, str(error), now)
+        return tuple(records)
+
+    def _record(self, stored: Stored) -> Record:
+        headers = dict(stored.headers)
+        fleet = headers.get("fleet")
+        if fleet is None:
+            raise Unreadable("no header fleet")
+        if fleet != self.fleet.encode():
+            raise Unreadable(f"fleet {fleet.decode(errors='replace')!r}: this is {self.fleet!r}")
+        try:
+            key = (stored.key or b"").decode()
+        except UnicodeDecodeError as error:
+            raise Unreadable(f"key: {error}") from error
+        if not key:
+            raise Unreadable("no key")
+        event = None
+        if stored.value is not None:
+            event = decode(stored.topic, headers.get("ce_type", b"").decode(errors="replace"), stored.value)
+        elif not TOPIC_BY_NAME[stored.topic].compacted:
+            raise Unreadable("a tombstone on a topic that is not compacted")
+        return Record(stored.topic, stored.partition, stored.offset, key, event, stored.headers)
+
+    def _set_aside(self, stored: Stored, reason: str, now: float) -> None:
+        self.pending.append(
+            DeadLettered(
+                topic=stored.topic,
+                partition=stored.partition,
+                offset=stored.offset,
+                reader=self.reader,
+                reason=reason,
+                key=(stored.key or b"")[:DEAD_VALUE_BYTES_MAX].decode(errors="replace"),
+                value=(stored.value or b"")[:DEAD_VALUE_BYTES_MAX],
+            )
+        )
+        self._at.append(now)
+        while self._at[0] <= now - _MINUTE:
+            self._at.popleft()
+        if max(len(self._at), len(self.pending)) > self._per_minute_max:
+            last = f"{stored.topic}/{stored.partition} offset {stored.offset}: {reason}"
+            raise TooManyDeadLetters(f"over {self._per_minute_max} unreadable records in a minute; the last: {last}")

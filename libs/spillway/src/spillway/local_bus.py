@@ -1,0 +1,483 @@
+"""The bus in memory, for tests and simulation: the same promises as kafka.py, in the loop's (virtual) time."""
+
+import asyncio
+import contextlib
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from spillway.bus import (
+    Assignment,
+    Batch,
+    BusUnavailable,
+    Feed,
+    NoLog,
+    Offsets,
+    OtherFleet,
+    OutcomeUnknown,
+    Position,
+    StandbyTurn,
+    Writer,
+    partition_of,
+)
+from spillway.dead_letters import Headers, Outgoing, Reading, Stored, headers_for, outgoing
+from spillway.events import (
+    CLUSTERS,
+    SCOPE_CLUSTER,
+    SCOPE_WORKLOAD,
+    TOPICS,
+    Event,
+    FleetFormed,
+    Tombstone,
+    Topic,
+    TurnTaken,
+)
+
+RETRY_SECONDS = 0.1
+"""How long a bus that is cut off waits before it looks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
+    """Bounds of the bus in memory; the same names as KafkaSettings where they mean the same."""
+
+    publish_seconds: float = 5.0
+    """How long a publish tries before BusUnavailable, in seconds."""
+    write_seconds: float = 8.0
+    """How long one transaction may take before OutcomeUnknown, in seconds."""
+    idle_batch_seconds: float = 0.5
+    """The longest a feed yields nothing, in seconds."""
+    batch_records_max: int = 2000
+    """The most records of one batch."""
+    dead_letters_per_minute_max: int = 100
+    """How many unreadable records one feed bears in a minute before TooManyDeadLetters."""
+    partitions_cluster: int = 64
+    """Partitions of the topics of the cluster scope."""
+    partitions_workload: int = 16
+    """Partitions of the topics of the workload scope."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    at: float
+
+
+@dataclass(slots=True)
+class _Log:
+    """One partition. Offsets have gaps where a transaction ended or compaction took a record."""
+
+    records: list[_Kept] = field(default_factory=list)
+    end: int = 0
+
+    def append(self, key: bytes | None, value: bytes | None, headers: Headers) -> int:
+        offset, self.end = self.end, self.end + 1
+        self.records.append(_Kept(offset, key, value, headers, _now()))
+        return offset
+
+    def since(self, offset: int, count: int) -> list[_Kept]:
+        first = bisect_left(self.records, offset, key=lambda record: record.offset)
+        return self.records[first : first + count]
+
+    def compact(self, before: float, drop_tombstones: bool) -> None:
+        """Keeps the last record per key among those written up to before, and all later ones."""
+        old = [record for record in self.records if record.at <= before]
+        last = {record.key: record.offset for record in old}
+        kept = [r for r in old if last[r.key] == r.offset and not (drop_tombstones and r.value is None)]
+        self.records = kept + self.records[len(old) :]
+
+
+@dataclass(slots=True)
+class _Member:
+    bus: "LocalBus"
+    instance: str
+    partitions: frozenset[int] = frozenset()
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    expelled: bool = False
+
+
+class LocalBroker:
+    """The log of one process, with groups and fenced writers. Fault hooks: unavailable, fail_next_write, expel."""
+
+    def __init__(self, settings: LocalSettings | None = None) -> None:
+        self.settings = settings or LocalSettings()
+        self.unavailable = False
+        self.fleet = ""
+        self._logs = {topic.name: [_Log() for _ in range(self.partition_count(topic))] for topic in TOPICS}
+        self._groups: dict[str, list[_Member]] = {}
+        self._fences: dict[str, int] = {}
+        self._failures: list[bool] = []
+        self._feeds: set[asyncio.Event] = set()
+        self._serial = 0
+        self.reformed = asyncio.Event()
+
+    def partition_count(self, topic: Topic) -> int:
+        counts = {SCOPE_CLUSTER: self.settings.partitions_cluster, SCOPE_WORKLOAD: self.settings.partitions_workload}
+        return counts.get(topic.scope, 1)
+
+    # ── Hooks of tests and simulation ──
+
+    def fail_next_write(self, *, written: bool) -> None:
+        """The next transaction raises OutcomeUnknown; written says which outcome it is that nobody learns."""
+        self._failures.append(written)
+
+    def expel(self, bus: "LocalBus") -> None:
+        """The sessions of a bus run out, as of a process that froze: its turns go to others, and it hears so."""
+        for member in self.drop(bus):
+            member.expelled = True
+
+    def compact(self, *, honour_lag: bool = True, drop_tombstones: bool = False) -> None:
+        """Compacts every compacted topic at once; honour_lag spares what min.compaction.lag would spare."""
+        for topic in (topic for topic in TOPICS if topic.compacted):
+            before = _now() - (topic.lag_ms / 1000 if honour_lag else 0.0)
+            for log in self._logs[topic.name]:
+                log.compact(before, drop_tombstones)
+
+    def append_raw(self, topic: Topic, partition: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
+        """Writes any bytes, also such that no reader can read."""
+        offset = self._logs[topic.name][partition].append(key, value, headers)
+        self.wake()
+        return offset
+
+    def reform(self, fleet: str) -> None:
+        """The log becomes another fleet's, as if its topics had been created again."""
+        self.fleet = fleet
+        for logs in self._logs.values():
+            for log in logs:
+                log.records, log.end = [], 0
+        self.append([outgoing(FleetFormed(fleet))], fleet, "topics")
+        self.reformed.set()
+
+    # ── What LocalBus asks ──
+
+    def form(self, fleet: str) -> None:
+        """The first bus with a fleet id forms the log."""
+        if not self.fleet and fleet:
+            self.fleet = fleet
+            self.append([outgoing(FleetFormed(fleet))], fleet, "topics")
+
+    def append(self, records: Sequence[Outgoing], fleet: str, source: str, marked: bool = False) -> list[Position]:
+        """marked: as a transaction, whose end takes an offset in each of its partitions."""
+        positions = []
+        for record in records:
+            self._serial += 1
+            partition = partition_of(record.address.partition_by, self.partition_count(record.address.topic))
+            moment = (datetime(2000, 1, 1, tzinfo=UTC) + timedelta(seconds=_now())).isoformat()
+            headers = headers_for(record, fleet, source, f"local-{self._serial}", moment)
+            offset = self._logs[record.address.topic.name][partition].append(record.key, record.value, headers)
+            positions.append(Position(record.address.topic.name, partition, offset))
+        if marked:
+            for topic, partition in {(position.topic, position.partition) for position in positions}:
+                self._logs[topic][partition].end += 1
+        self.wake()
+        return positions
+
+    def wake(self) -> None:
+        for feed in self._feeds:
+            feed.set()
+
+    def watch(self, feed: asyncio.Event) -> None:
+        self._feeds.add(feed)
+
+    def unwatch(self, feed: asyncio.Event) -> None:
+        self._feeds.discard(feed)
+
+    def ends(self, topics: Iterable[Topic]) -> dict[tuple[str, int], int]:
+        return {(t.name, index): log.end for t in topics for index, log in enumerate(self._logs[t.name])}
+
+    def since(self, topic: str, partition: int, offset: int, count: int) -> tuple[list[Stored], int]:
+        """The next records, and the offset after them: the end when there are no more."""
+        log = self._logs[topic][partition]
+        if offset > log.end:
+            raise OtherFleet(f"{topic}/{partition} ends at {log.end}, before {offset}: the topic was created again")
+        found = log.since(offset, count)
+        stored = [Stored(topic, partition, kept.offset, kept.key, kept.value, kept.headers) for kept in found]
+        return stored, found[-1].offset + 1 if len(found) == count else log.end
+
+    def drop(self, bus: "LocalBus") -> list[_Member]:
+        """Takes every membership of a bus out of its group."""
+        dropped = [
+            (group, member) for group, members in self._groups.items() for member in members if member.bus is bus
+        ]
+        for group, member in dropped:
+            self.leave(group, member)
+        return [member for _, member in dropped]
+
+    def join(self, group: str, member: _Member, partition_count: int) -> None:
+        self._groups.setdefault(group, []).append(member)
+        self._share(group, partition_count)
+
+    def leave(self, group: str, member: _Member) -> None:
+        members = self._groups.get(group, [])
+        if member in members:
+            members.remove(member)
+            count = len(member.partitions) + sum(len(other.partitions) for other in members)
+            member.partitions = frozenset()
+            member.changed.set()
+            self._share(group, count)
+
+    def _share(self, group: str, partition_count: int) -> None:
+        """Evenly, and each keeps as many of its own as its share allows."""
+        members = self._groups[group]
+        free = set(range(partition_count)).difference(*(member.partitions for member in members))
+        shares = [partition_count // len(members)] * len(members) if members else []
+        by_size = sorted(range(len(members)), key=lambda index: -len(members[index].partitions))
+        for index in by_size[: partition_count % len(members) if members else 0]:
+            shares[index] += 1
+        kept = [set(sorted(member.partitions)[:share]) for member, share in zip(members, shares, strict=True)]
+        for member, keeps in zip(members, kept, strict=True):
+            free |= member.partitions - keeps
+        left = sorted(free)
+        for member, keeps, share in zip(members, kept, shares, strict=True):
+            keeps.update(left[: share - len(keeps)])
+            left = sorted(set(left) - keeps)
+            member.partitions = frozenset(keeps)
+            member.changed.set()
+
+    def fence(self, transactional_id: str) -> int:
+        self._fences[transactional_id] = self._fences.get(transactional_id, 0) + 1
+        return self._fences[transactional_id]
+
+    def fenced(self, transactional_id: str, token: int) -> bool:
+        return self._fences.get(transactional_id) != token
+
+    def next_failure(self) -> bool | None:
+        return self._failures.pop(0) if self._failures else None
+
+
+class LocalBus:
+    """Bus on a LocalBroker. May be used at once, or as a context that leaves its groups at the end.
+
+    unavailable cuts this bus off from the broker, as broker.unavailable cuts off all.
+    """
+
+    def __init__(self, broker: LocalBroker, fleet: str, source: str) -> None:
+        broker.form(fleet)
+        if not broker.fleet:
+            raise NoLog("no fleet was formed on this broker")
+        if fleet and fleet != broker.fleet:
+            raise OtherFleet(f"this log is of fleet {broker.fleet!r}, not of {fleet!r}")
+        self.broker = broker
+        self.source = source
+        self.unavailable = False
+        self._fleet = broker.fleet
+
+    async def __aenter__(self) -> "LocalBus":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.broker.drop(self)
+
+    @property
+    def fleet(self) -> str:
+        return self._fleet
+
+    @property
+    def cut_off(self) -> bool:
+        return self.unavailable or self.broker.unavailable
+
+    async def fleet_changed(self) -> str:
+        await self.broker.reformed.wait()
+        return f"the log is now of fleet {self.broker.fleet!r}, not of {self._fleet!r}"
+
+    async def publish(self, *events: Event | Tombstone) -> tuple[Position, ...]:
+        records = [outgoing(event) for event in events]
+        await self.reach(self.broker.settings.publish_seconds)
+        return tuple(self.broker.append(records, self._fleet, self.source))
+
+    async def reach(self, seconds: float) -> None:
+        """Gives others a turn, then raises BusUnavailable after seconds without the broker."""
+        await asyncio.sleep(0)
+        deadline = _now() + seconds
+        while self.cut_off:
+            if _now() >= deadline:
+                raise BusUnavailable(f"no answer from the log within {seconds} s")
+            await asyncio.sleep(min(RETRY_SECONDS, seconds))
+
+    @contextlib.asynccontextmanager
+    async def follow(self, topics: Sequence[Topic], start: Offsets | None = None) -> AsyncIterator[Feed]:
+        ends = self.broker.ends(topics)
+        positions = dict.fromkeys(ends, 0) if start is None else ends | {k: v for k, v in start.items() if k in ends}
+        feed = _LocalFeed(self, tuple(topics), positions)
+        try:
+            yield feed
+        finally:
+            self.broker.unwatch(feed.changed)
+
+    @contextlib.asynccontextmanager
+    async def _membership(self, group: str, instance: str, partition_count: int) -> AsyncIterator[_Member]:
+        member = _Member(self, instance)
+        self.broker.join(group, member, partition_count)
+        try:
+            yield member
+        finally:
+            self.broker.leave(group, member)
+
+    @contextlib.asynccontextmanager
+    async def cluster_turns(self, service: str, instance: str) -> AsyncIterator[AsyncIterator[Assignment]]:
+        count = self.broker.partition_count(CLUSTERS)
+        async with self._membership(f"{self._fleet}.{service}", instance, count) as member:
+            yield _assignments(self.broker, f"{self._fleet}.{service}", member, count)
+
+    @contextlib.asynccontextmanager
+    async def standby_turn(self, service: str, instance: str) -> AsyncIterator[StandbyTurn]:
+        async with self._membership(f"{self._fleet}.{service}.standby", instance, 1) as member:
+            yield _LocalStandbyTurn(self, service, member)
+
+
+async def _assignments(broker: LocalBroker, group: str, member: _Member, count: int) -> AsyncIterator[Assignment]:
+    while True:
+        await member.changed.wait()
+        member.changed.clear()
+        expelled, member.expelled = member.expelled, False
+        yield Assignment(member.partitions, count)
+        if expelled:
+            while member.bus.cut_off:
+                with contextlib.suppress(BusUnavailable):
+                    await member.bus.reach(broker.settings.publish_seconds)
+            broker.join(group, member, count)
+
+
+class _LocalFeed:
+    def __init__(self, bus: LocalBus, topics: tuple[Topic, ...], positions: dict[tuple[str, int], int]) -> None:
+        settings = bus.broker.settings
+        self.changed = asyncio.Event()
+        self._bus = bus
+        self._topics = topics
+        self._positions = positions
+        self._places = list(positions)
+        self._reading = Reading(bus.fleet, bus.source, settings.dead_letters_per_minute_max)
+        bus.broker.watch(self.changed)
+
+    def __aiter__(self) -> AsyncIterator[Batch]:
+        return self._batches()
+
+    async def ends(self) -> Offsets:
+        await self._bus.reach(self._bus.broker.settings.publish_seconds)
+        return self._bus.broker.ends(self._topics)
+
+    async def _batches(self) -> AsyncIterator[Batch]:
+        idle_seconds = self._bus.broker.settings.idle_batch_seconds
+        while True:
+            self.changed.clear()
+            before = dict(self._positions)
+            stored = [] if self._bus.cut_off else self._fetch()
+            records = self._reading.read(stored, _now())
+            await self._publish_dead_letters()
+            if self._bus.cut_off:
+                await asyncio.sleep(idle_seconds)
+            elif before == self._positions and await _is_set_within(self.changed, idle_seconds):
+                continue
+            await asyncio.sleep(0)
+            yield Batch(records, dict(self._positions))
+
+    def _fetch(self) -> list[Stored]:
+        """As many as fit; the next batch begins with the partition after the one at which this one was full."""
+        room = self._bus.broker.settings.batch_records_max
+        stored: list[Stored] = []
+        for _ in range(len(self._places)):
+            place = self._places[0]
+            found, self._positions[place] = self._bus.broker.since(*place, self._positions[place], room)
+            self._places.append(self._places.pop(0))
+            stored += found
+            room -= len(found)
+            if room == 0:
+                break
+        return stored
+
+    async def _publish_dead_letters(self) -> None:
+        if self._reading.pending and not self._bus.cut_off:
+            with contextlib.suppress(BusUnavailable):
+                await self._bus.publish(*self._reading.pending)
+                self._reading.pending.clear()
+
+
+class _LocalWriter:
+    """May write until it is fenced, fails, or is cancelled in the middle."""
+
+    def __init__(self, bus: LocalBus, transactional_id: str) -> None:
+        self._bus = bus
+        self._id = transactional_id
+        self._token = bus.broker.fence(transactional_id)
+        self._over = ""
+        self._epoch = -1
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    def take(self, turn: TurnTaken) -> None:
+        self._epoch = self._bus.broker.append([outgoing(turn)], self._bus.fleet, self._bus.source, True)[0].offset
+
+    async def write(self, events: Sequence[Event | Tombstone]) -> None:
+        if self._over:
+            raise OutcomeUnknown(f"this writer is over: {self._over}")
+        records = [outgoing(event) for event in events]
+        broker = self._bus.broker
+        self._over = "a write did not end"
+        try:
+            await self._bus.reach(broker.settings.write_seconds)
+        except BusUnavailable as error:
+            raise self._end(str(error)) from error
+        if broker.fenced(self._id, self._token):
+            raise self._end("another instance took the turn")
+        failure = broker.next_failure()
+        if failure is not False:
+            broker.append(records, self._bus.fleet, self._bus.source, True)
+        if failure is not None:
+            raise self._end("a fault was asked for")
+        self._over = ""
+
+    def _end(self, reason: str) -> OutcomeUnknown:
+        self._over = reason
+        return OutcomeUnknown(reason)
+
+
+class _LocalStandbyTurn:
+    def __init__(self, bus: LocalBus, service: str, member: _Member) -> None:
+        self._bus = bus
+        self._service = service
+        self._member = member
+
+    async def wait(self) -> Writer:
+        await asyncio.sleep(0)
+        while not self._member.partitions or self._bus.cut_off:
+            self._rejoin()
+            await self._changed()
+        writer = _LocalWriter(self._bus, f"{self._bus.fleet}.{self._service}")
+        writer.take(TurnTaken(self._service, "", self._member.instance))
+        return writer
+
+    async def lost(self) -> None:
+        while self._member.partitions:
+            await self._changed()
+
+    def _rejoin(self) -> None:
+        if self._member.expelled and not self._bus.cut_off:
+            self._member.expelled = False
+            self._bus.broker.join(f"{self._bus.fleet}.{self._service}.standby", self._member, 1)
+
+    async def _changed(self) -> None:
+        """Something may have changed: the share, or the broker is there again."""
+        if await _is_set_within(self._member.changed, self._bus.broker.settings.idle_batch_seconds):
+            self._member.changed.clear()
+
+
+async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _now() -> float:
+    """The loop's clock, which a simulation makes virtual; 0 where no loop runs yet."""
+    try:
+        return asyncio.get_running_loop().time()
+    except RuntimeError:
+        return 0.0
