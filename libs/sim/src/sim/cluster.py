@@ -13,6 +13,8 @@ from sim.core.requests import Api
 from sim.core.verbs import DeleteOptions
 from sim.settings import Faults, LoadSpec, NodeSpec, Settings, Taint
 
+_SHORTEST_NAP_SECONDS = 0.001
+
 
 class SimCluster:
     """`async with` it, or `start` and `close` it; everything runs in the one event loop."""
@@ -25,6 +27,8 @@ class SimCluster:
         self.machine.on_write = self._on_write
         self.api = Api(self.machine)
         self.faults = Faults()
+        self.token = "sim"
+        """What a `SimTransport` must bear; change it to revoke those that exist."""
         self.stream_epoch = 0
         """Raised to end every running stream."""
         self._work = asyncio.Event()
@@ -151,7 +155,8 @@ class SimCluster:
             if due is not None and due <= now:
                 await asyncio.sleep(0)
                 continue
-            handle = None if due is None else loop.call_later(due - now, self._work.set)
+            # A shorter nap may round to nothing, and virtual time would never move.
+            handle = None if due is None else loop.call_later(max(due - now, _SHORTEST_NAP_SECONDS), self._work.set)
             try:
                 await self._work.wait()
             finally:

@@ -29,7 +29,7 @@ class SimServer:
             raise ValueError(f"host {host}: expected a loopback address; the simulator is not for networks")
         self._cluster = cluster
         self._token = token
-        self._transport = SimTransport(cluster, token)
+        self._transport = SimTransport(cluster, cluster.token)
         self._host = host
         self.port = port
         self._runner: web.AppRunner | None = None

@@ -34,7 +34,7 @@ class SimTransport:
         request = Request(method, path, params, body, content_type, accept)
         await self._pass_faults(request)
         faults = self._cluster.faults
-        if faults.unauthorized:
+        if faults.unauthorized or self._token != self._cluster.token:
             return Response(*denied())
         if faults.garbage:
             return Response(200, GARBAGE)
@@ -61,7 +61,7 @@ class SimTransport:
 
     def _open(self, path: str, params: Mapping[str, str], accept: str) -> Watch:
         cluster = self._cluster
-        if cluster.faults.unauthorized:
+        if cluster.faults.unauthorized or self._token != cluster.token:
             raise TransportStatus(*denied())
         try:
             if cluster.faults.expire_history == "status" and params.get("resourceVersion", "0") != "0":

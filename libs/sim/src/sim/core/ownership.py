@@ -191,9 +191,10 @@ def applied(
     owned_by_others = frozenset().union(*others.values())
     gone = owned.get(manager, frozenset()) - mine - owned_by_others
     result: Object = merged(live, declared)
-    # Longest first, so that a field is gone before the list item that held it is looked for.
-    for path in sorted(gone, key=len, reverse=True):
-        result = without(result, path)
+    # Items first: they are found by their key field, which is itself among what goes.
+    for path in sorted(gone, key=lambda path: path[-1] != "."):
+        if path[-1] != "." or not any(other[: len(path) - 1] == path[:-1] for other in owned_by_others):
+            result = without(result, path)
     return result, {**others, manager: mine}
 
 

@@ -1,0 +1,30 @@
+"""Small manifests for tests and benches."""
+
+from typing import Any
+
+
+def deployment(name: str, replicas: int, *, cpu: str = "100m", image: str = "app:1", **spec: Any) -> dict[str, Any]:
+    """`spec` are fields of the pod's spec; `strategy` goes to the Deployment's."""
+    labels = {"app": name}
+    strategy = {"strategy": spec.pop("strategy")} if "strategy" in spec else {}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod_spec(cpu=cpu, image=image, **spec)},
+            **strategy,
+        },
+    }
+
+
+def pod(name: str, *, labels: dict[str, str] | None = None, cpu: str = "100m", **spec: Any) -> dict[str, Any]:
+    metadata = {"name": name, "labels": labels or {}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec(cpu=cpu, **spec)}
+
+
+def pod_spec(*, cpu: str = "100m", image: str = "app:1", **fields: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": image, "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
+    return {"containers": [container], **fields}
