@@ -7,6 +7,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import UnknownTopicOrPartitionError
+
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer, kafka_cluster
 from spillway_local.ports import session_port
 from spillway_local.programs import start_child

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from spillway_local import kube_binary
 from spillway_local.tools import MissingTool, ToolFailed
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+
 from spillway_local.member_credentials import read_kubeconfig
 from spillway_local.member_nodes import NodeSpec, NodeTaint, node_object, read_nodes_file, write_nodes_file
 from spillway_local.members import KubeMembers, MemberSpec, sim_member_program

@@ -4,6 +4,7 @@ import socket
 from pathlib import Path
 
 import pytest
+
 from spillway_local.ports import FIRST_EPHEMERAL_PORT, LOOPBACK, NoFreePort, PortBook, free_port, session_port
 
 

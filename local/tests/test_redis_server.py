@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import redis
+
 from spillway_local.ports import session_port
 from spillway_local.programs import start_child
 from spillway_local.redis_server import RedisServer

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from spillway_local.programs import Program, Stage
 from spillway_local.supervision import (
     NotSupervised,

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from spillway_local.tools import (
     MissingTool,
     NotReady,

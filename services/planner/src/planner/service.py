@@ -15,6 +15,7 @@ from planner.core.placing import Moment
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.log import Follower
+from planner.projection import Projection, Store
 from planner.settings import PlannerSettings
 from planner.watches import CurrentState, Watches
 from spillway import api, metrics
@@ -50,7 +51,7 @@ class Waiting:
 class Planner:
     """Answers spillway.v1.Planner. Any number of instances follow; the one whose turn it is decides."""
 
-    def __init__(self, bus: Bus, settings: PlannerSettings, instance: str, clocks: Clocks) -> None:
+    def __init__(self, bus: Bus, store: Store, settings: PlannerSettings, instance: str, clocks: Clocks) -> None:
         self._bus = bus
         self._settings = settings
         self._instance = instance
@@ -64,7 +65,7 @@ class Planner:
         self._asked = asyncio.Event()
         self._written = asyncio.Event()
         self._written.set()
-        self._observers: list[Callable[[tuple[Record, ...], Offsets], None]] = [self._watches.publish]
+        self._projection = Projection(bus, store, lambda: self.state, settings.history_kept_max)
         self.ready: Callable[[bool, str], None] = lambda ready, reason: None
 
     @property
@@ -76,17 +77,17 @@ class Planner:
     def is_active(self) -> bool:
         return self._writer is not None
 
-    def observe(self, observer: Callable[[tuple[Record, ...], Offsets], None]) -> None:
-        """Calls observer with every batch of records after it was applied."""
-        self._observers.append(observer)
-
     async def run(self, stopping: asyncio.Event) -> None:
         """Follows and, in its turn, decides, until stopping; then finishes the write under way."""
         stop = asyncio.create_task(stopping.wait())
+        projecting = asyncio.create_task(self._projection.run(lambda: self.is_active))
         try:
             while not stopping.is_set():
                 life = asyncio.create_task(self._live(stopping))
-                await asyncio.wait({life, stop}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({life, stop, projecting}, return_when=asyncio.FIRST_COMPLETED)
+                if projecting.done():
+                    life.cancel()
+                    projecting.result()
                 if not life.done():
                     await self._written.wait()
                     life.cancel()
@@ -96,6 +97,7 @@ class Planner:
                     await asyncio.sleep(self._settings.rebuild_wait_seconds)
         finally:
             stop.cancel()
+            projecting.cancel()
             self._refuse_waiting("this planner stops")
 
     async def _live(self, stopping: asyncio.Event) -> None:
@@ -123,8 +125,8 @@ class Planner:
             self._step_down()
 
     def _on_records(self, records: tuple[Record, ...], positions: Offsets) -> None:
-        for observer in self._observers:
-            observer(records, positions)
+        self._watches.publish(records, positions)
+        self._projection.observe(records, positions)
 
     # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -274,6 +276,10 @@ class Planner:
     async def get(self, request: api.GetRequest) -> api.WorkloadReply:
         await self._readable()
         reply = answers.get_workload(self.state, request)
+        if request.history:
+            key = (reply.placement.namespace, reply.placement.name)
+            history = await self._projection.history(*key, min(request.history, self._settings.history_kept_max))
+            reply = replace(reply, history=history)
         return replace(reply, placement=replace(reply.placement, stale=not self.is_active))
 
     async def list(self, request: api.ListRequest) -> api.ListReply:

@@ -1,0 +1,152 @@
+"""Everything in one process: the services on a bus in memory, simulated members. For BUS=memory, tests, simulation."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import propagator.settings
+import snapshot.settings
+from planner.service import Clocks, Planner
+from planner.settings import PlannerSettings
+from propagator.service import Propagator
+from sim.cluster import SimCluster
+from sim.rest import SimTransport
+from sim.settings import Faults, NodeSpec, Taint
+from sim.settings import Settings as SimSettings
+from snapshot.service import Snapshot
+from spillway.cluster_api import ClusterApi, ClusterApiSettings, ClusterUnreachable
+from spillway.events import ClusterJoined
+from spillway.local_bus import LocalBroker, LocalBus
+from spillway.store import MemoryStore
+from spillway_local.fleet_plan import FLEET, MemberPlan
+
+FLEET_ID = "local-00000001"
+
+
+@dataclass(slots=True)
+class Running:
+    """One instance of a service, and how to stop it."""
+
+    name: str
+    service: Any
+    bus: LocalBus
+    stopping: asyncio.Event
+    task: "asyncio.Task[None]"
+
+
+@dataclass(slots=True)
+class InProcess:
+    """The parts of one small platform. Instances are started and stopped by name; members keep running."""
+
+    broker: LocalBroker
+    store: MemoryStore
+    members: dict[str, SimCluster]
+    planner_settings: PlannerSettings = field(default_factory=PlannerSettings)
+    snapshot_settings: snapshot.settings.Settings = field(default_factory=snapshot.settings.Settings)
+    propagator_settings: propagator.settings.Settings = field(default_factory=propagator.settings.Settings)
+    running: dict[str, Running] = field(default_factory=dict)
+    apis: dict[str, ClusterApi] = field(default_factory=dict)
+
+    def connect(self, joined: ClusterJoined) -> ClusterApi:
+        member = self.members.get(joined.credential)
+        if member is None:
+            raise ClusterUnreachable(joined.cluster, "credentials", f"no simulated member {joined.credential}")
+        return ClusterApi(SimTransport(member), joined.cluster, ClusterApiSettings())
+
+    def start(self, name: str) -> Running:
+        """Starts an instance: planner-1, snapshot-2, …"""
+        kind = name.rpartition("-")[0]
+        bus = LocalBus(self.broker, FLEET_ID, f"spillway/{name}")
+        loop = asyncio.get_running_loop()
+        service: Planner | Snapshot | Propagator
+        if kind == "planner":
+            clocks = Clocks(loop.time, lambda: round(loop.time() * 1000))
+            service = Planner(bus, self.store, self.planner_settings, f"{name}@{name}", clocks)
+        elif kind == "snapshot":
+            service = Snapshot(bus, self.connect, self.snapshot_settings, name)
+        else:
+            service = Propagator(bus, self.connect, self.propagator_settings, name)
+        stopping = asyncio.Event()
+        task = asyncio.create_task(service.run(stopping), name=name)
+        self.running[name] = Running(name, service, bus, stopping, task)
+        return self.running[name]
+
+    async def stop(self, name: str) -> None:
+        """Ends an instance as SIGTERM does."""
+        running = self.running.pop(name)
+        running.stopping.set()
+        await running.task
+        await running.bus.__aexit__()
+
+    async def kill(self, name: str) -> None:
+        """Ends an instance as kill -9 does: nothing is finished, and its group notices only by expelling it."""
+        running = self.running.pop(name)
+        running.bus.unavailable = True
+        self.broker.expel(running.bus)
+        running.task.cancel()
+        await asyncio.gather(running.task, return_exceptions=True)
+
+    def planner(self) -> Planner:
+        """The active planner, or any."""
+        planners = [entry.service for entry in self.running.values() if isinstance(entry.service, Planner)]
+        return next((entry for entry in planners if entry.is_active), planners[0])
+
+    # ── Members, as the story asks for them ─────────────────────────────────────────────────────────────────────
+
+    def api(self, name: str) -> ClusterApi:
+        if name not in self.apis:
+            self.apis[name] = ClusterApi(SimTransport(self.members[name]), name, ClusterApiSettings())
+        return self.apis[name]
+
+    async def silence(self, name: str) -> None:
+        self.members[name].set_faults(Faults(silent=True))
+
+    async def wake(self, name: str) -> None:
+        self.members[name].set_faults(Faults())
+
+
+SERVICES = ("snapshot-1", "planner-1", "propagator-1")
+
+
+@asynccontextmanager
+async def in_process(
+    fleet: Sequence[MemberPlan] = FLEET,
+    services: Sequence[str] = SERVICES,
+    sim_settings: Callable[[str], SimSettings] = lambda name: SimSettings(),
+    **settings: Any,
+) -> AsyncIterator[InProcess]:
+    """Members and services, running until the block ends."""
+    members = {member.name: _member(member, sim_settings(member.name)) for member in fleet}
+    platform = InProcess(LocalBroker(), MemoryStore(), members, **settings)
+    for member in members.values():
+        member.start()
+    try:
+        for name in services:
+            platform.start(name)
+        yield platform
+    finally:
+        for name in list(platform.running):
+            await platform.kill(name) if platform.running[name].task.done() else await platform.stop(name)
+        for api in platform.apis.values():
+            await api.close()
+        for member in members.values():
+            await member.close()
+
+
+def _member(plan: MemberPlan, settings: SimSettings) -> SimCluster:
+    cluster = SimCluster(plan.name, settings)
+    cluster.add_nodes(
+        NodeSpec(
+            name_prefix=f"{node.name_prefix}-",
+            count=node.count,
+            cpu_millis=node.cpu_millis,
+            memory_bytes=node.memory_bytes,
+            pods=node.pods,
+            labels=dict(node.labels),
+            taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in node.taints),
+        )
+        for node in plan.nodes
+    )
+    return cluster

@@ -1,0 +1,201 @@
+"""The demo's story: told as it happens, and verified from the members' own APIs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from spillway.api import (
+    ApplyRequest,
+    CapacityRequest,
+    JoinClusterRequest,
+    ListClustersRequest,
+    PlacementReply,
+    RequestError,
+    ScaleRequest,
+)
+from spillway.cluster_api import ClusterApi
+from spillway.kubernetes import PODS
+from spillway.rpc import PlannerApi
+from spillway_local.fleet_plan import FLEET, MemberPlan, deployment
+
+NAMESPACE = "shop"
+SERVICE = "web"
+
+Say = Callable[[str], None]
+
+
+class StoryFailed(Exception):
+    """What was observed is not what was promised."""
+
+
+class Members(Protocol):
+    """The member clusters, and the means to make one silent."""
+
+    def api(self, name: str) -> ClusterApi: ...
+
+    async def silence(self, name: str) -> None: ...
+
+    async def wake(self, name: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Story:
+    """One telling. checks: what was verified, in order."""
+
+    planner: PlannerApi
+    members: Members
+    say: Say
+    deadline_seconds: float = 90.0
+    checks: list[str] = field(default_factory=list)
+
+    async def tell(self) -> list[str]:
+        await self._join()
+        await self._start_small()
+        await self._overflow()
+        await self._shrink()
+        await self._refuse()
+        await self._survive_silence()
+        return self.checks
+
+    async def _join(self) -> None:
+        self.say("Three clusters join: own-1 and own-2 with nodes of different sizes, one pool tainted, and cloud-1.")
+        for member in FLEET:
+            await self.planner.join_cluster(JoinClusterRequest(member.name, member.name, tier=member.tier))
+        await self._until("every cluster reports its capacity", self._all_ready)
+        reply = await self.planner.capacity(CapacityRequest((deployment(SERVICE, NAMESPACE, 1),)))
+        for entry in reply.clusters:
+            self.say(
+                f"  {entry.cluster:8} takes {entry.certain:4} replicas of 500m/512Mi; limited by {entry.limited_by}"
+            )
+        expected = {member.name: member.room for member in FLEET}
+        self._check(
+            f"capacity equals the arithmetic: {expected}", {e.cluster: e.certain for e in reply.clusters} == expected
+        )
+
+    async def _start_small(self) -> None:
+        self.say("A service of 60 replicas is applied: it goes to own clusters only.")
+        reply = await self.planner.apply(ApplyRequest((deployment(SERVICE, NAMESPACE, 60),), "story-apply"))
+        self._tell(reply)
+        counts = await self._running(60)
+        self._check(f"60 replicas run in own clusters only: {counts}", counts["cloud-1"] == 0)
+
+    async def _overflow(self) -> None:
+        self.say("Scaled to 400: own clusters fill up exactly, the rest overflows to the cloud.")
+        reply = await self.planner.scale(ScaleRequest(NAMESPACE, SERVICE, 400, "story-400"))
+        self._tell(reply)
+        counts = await self._running(400)
+        own = {member.name: member.room for member in FLEET if member.tier == "own"}
+        exact = all(counts[name] == room for name, room in own.items()) and counts["cloud-1"] == 400 - sum(own.values())
+        self._check(f"each cluster holds exactly what fits: {counts}", exact)
+        self._check("no pod is pending anywhere", await self._pending() == 0)
+
+    async def _shrink(self) -> None:
+        self.say("Scaled to 80: the cloud is emptied first.")
+        reply = await self.planner.scale(ScaleRequest(NAMESPACE, SERVICE, 80, "story-80"))
+        self._tell(reply)
+        counts = await self._running(80)
+        self._check(f"the cloud is empty, 80 replicas run in own clusters: {counts}", counts["cloud-1"] == 0)
+
+    async def _refuse(self) -> None:
+        self.say("A shape that fits no node anywhere is refused, with the reason.")
+        try:
+            await self.planner.apply(ApplyRequest((deployment("giant", NAMESPACE, 1, cpu="900"),)))
+        except RequestError as error:
+            self.say(f"  {error.code}: {error.text}")
+            self._check("the refusal names the limit of each cluster", "cpu" in error.text and "cloud-1" in error.text)
+            return
+        raise StoryFailed("a replica of 900 cores was not refused")
+
+    async def _survive_silence(self) -> None:
+        self.say("own-2 goes silent: the others go on, nothing new is placed there, nothing there is deleted.")
+        await self.members.silence("own-2")
+        try:
+            await self._until("own-2 is known to be silent", self._own_2_is_not_ready)
+            reply = await self.planner.apply(ApplyRequest((deployment("late", NAMESPACE, 20),), "story-late"))
+            self._tell(reply)
+            placed = {part.cluster: part.replicas for part in reply.parts}
+            self._check(f"20 replicas of another service are placed without own-2: {placed}", "own-2" not in placed)
+            counts = await self._running(20, "late", set(placed))
+            self._check(f"they run: {counts}", sum(counts.values()) == 20)
+        finally:
+            await self.members.wake("own-2")
+        await self._until("own-2 reports again", self._all_ready)
+        counts = await self._running(80)
+        self._check(f"nothing was lost there: {counts}", sum(counts.values()) == 80)
+
+    # ── Observing ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _all_ready(self) -> bool:
+        clusters = (await self.planner.list_clusters(ListClustersRequest())).clusters
+        return len(clusters) >= len(FLEET) and all(cluster.state == "Ready" for cluster in clusters)
+
+    async def _own_2_is_not_ready(self) -> bool:
+        clusters = (await self.planner.list_clusters(ListClustersRequest())).clusters
+        return any(cluster.cluster == "own-2" and cluster.state != "Ready" for cluster in clusters)
+
+    async def _running(self, total: int, service: str = SERVICE, names: set[str] | None = None) -> dict[str, int]:
+        """Pods that run, by cluster, once they are as many as asked for and no other is left."""
+        names = names or {member.name for member in FLEET}
+        counts: dict[str, int] = {}
+
+        async def settled() -> bool:
+            running, others = await self._count(service, names)
+            counts.update(running)
+            return sum(running.values()) == total and others == 0
+
+        await self._until(f"{total} replicas of {service} run", settled, lambda: str(counts))
+        return dict(sorted(counts.items()))
+
+    async def _count(self, service: str, names: set[str]) -> tuple[dict[str, int], int]:
+        running, others = {}, 0
+        for name in sorted(names):
+            pods = await self.members.api(name).list(PODS, NAMESPACE, label_selector=f"app={service}")
+            bound = [pod for pod in pods if _is_running(pod)]
+            running[name] = len(bound)
+            others += len(pods) - len(bound)
+        return running, others
+
+    async def _pending(self) -> int:
+        pending = 0
+        for member in FLEET:
+            pods = await self.members.api(member.name).list(PODS)
+            pending += sum(1 for pod in pods if not pod["spec"].get("nodeName"))
+        return pending
+
+    async def _until(
+        self, what: str, reached: Callable[[], Awaitable[bool]], so_far: Callable[[], str] = lambda: ""
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        while not await reached():
+            if loop.time() - started > self.deadline_seconds:
+                raise StoryFailed(f"after {self.deadline_seconds:.0f} s it is not so that {what} {so_far()}")
+            await asyncio.sleep(0.2)
+        self.say(f"  {what} after {loop.time() - started:.1f} s")
+
+    def _tell(self, reply: PlacementReply) -> None:
+        placed = ", ".join(f"{part.cluster} {part.replicas}" for part in reply.parts)
+        waiting = f"; {reply.unplaced} wait for {reply.waiting_for}" if reply.unplaced else ""
+        self.say(f"  decided: {placed}{waiting}")
+
+    def _check(self, fact: str, holds: bool) -> None:
+        if not holds:
+            raise StoryFailed(f"not so: {fact}")
+        self.checks.append(fact)
+
+
+def _is_running(pod: Mapping[str, Any]) -> bool:
+    return (
+        bool(pod["spec"].get("nodeName"))
+        and pod.get("status", {}).get("phase") == "Running"
+        and not pod["metadata"].get("deletionTimestamp")
+    )
+
+
+def fleet_names() -> list[str]:
+    return [member.name for member in FLEET]
+
+
+def member_plan(name: str) -> MemberPlan:
+    return next(member for member in FLEET if member.name == name)

@@ -1,0 +1,117 @@
+"""Writes what people and tools query into the store. Never the truth: a flush brings everything back from the log."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from planner.core.answers import workload_reply
+from planner.core.state import PlannerState
+from planner.log import changed_keys
+from spillway.bus import Bus, Offsets, Record, reached
+from spillway.events import DECISIONS, CapacityReported, DecisionRecorded
+from spillway.store import MemoryStore, RedisStore, StoreUnavailable
+from spillway.wire import TYPE_PREFIX, decode, encode
+
+Store = RedisStore | MemoryStore
+log = structlog.get_logger()
+
+
+class Projection:
+    """Keeps the store like the log: capacity blobs, placements with statuses, and an index of decisions.
+
+    Only the active planner writes. What the store missed while it was away is written when it is back.
+    """
+
+    def __init__(self, bus: Bus, store: Store, state: Callable[[], PlannerState], history_kept_max: int) -> None:
+        self._bus = bus
+        self._store = store
+        self._state = state
+        self._kept = history_kept_max
+        self._capacity: dict[str, bytes] = {}
+        self._dirty_capacity: set[str] = set()
+        self._dirty: set[tuple[str, str]] = set()
+
+    def observe(self, records: tuple[Record, ...], positions: Offsets) -> None:
+        """Notes what changed; nothing waits for the store."""
+        self._dirty |= changed_keys(records)
+        for record in records:
+            if isinstance(record.event, CapacityReported):
+                self._capacity[record.key] = encode(record.event)
+                self._dirty_capacity.add(record.key)
+
+    async def run(self, is_active: Callable[[], bool], pause_seconds: float = 0.5) -> None:
+        """Follows the decisions and writes what is dirty, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._write_dirty(is_active, pause_seconds))
+            tasks.create_task(self._follow_decisions(is_active))
+
+    async def history(self, namespace: str, name: str, limit: int) -> tuple[DecisionRecorded, ...]:
+        """The last decisions on a workload, newest first. StoreUnavailable when the store is."""
+        blobs = await self._store.history(f"decisions/{namespace}/{name}", limit)
+        kind = TYPE_PREFIX + DecisionRecorded.__name__
+        found = (decode(DECISIONS.name, kind, blob) for blob in blobs)
+        return tuple(event for event in found if isinstance(event, DecisionRecorded))
+
+    async def _write_dirty(self, is_active: Callable[[], bool], pause_seconds: float) -> None:
+        while True:
+            await asyncio.sleep(pause_seconds)
+            if not is_active():
+                continue
+            try:
+                if not await self._store.marker():
+                    await self._write_again()
+                await self._write()
+            except StoreUnavailable as error:
+                log.warning("the store cannot be reached", error=str(error))
+
+    async def _write_again(self) -> None:
+        """The store was flushed, or is new."""
+        log.info("the store is empty: projecting everything again")
+        self._dirty = set(self._state().workloads)
+        self._dirty_capacity = set(self._capacity)
+        await self._write()
+        async with self._bus.follow((DECISIONS,)) as feed:
+            ends = await feed.ends()
+            async for batch in feed:
+                await self._append(batch.records)
+                if reached(batch.positions, ends):
+                    break
+        await self._store.set_marker("projected")
+
+    async def _write(self) -> None:
+        keys, capacity = self._dirty, self._dirty_capacity
+        self._dirty, self._dirty_capacity = set(), set()
+        state = self._state()
+        values = {f"capacity/{key}": self._capacity[key] for key in capacity}
+        for key in keys:
+            workload = state.workloads.get(key)
+            if workload is not None:
+                values[f"workload/{key[0]}/{key[1]}"] = msgspec.json.encode(workload_reply(state, workload))
+        gone = [f"workload/{key[0]}/{key[1]}" for key in keys if key not in state.workloads]
+        try:
+            if values:
+                await self._store.put_many(values)
+            if gone:
+                await self._store.delete(*gone)
+        except StoreUnavailable:
+            self._dirty |= keys
+            self._dirty_capacity |= capacity
+            raise
+
+    async def _follow_decisions(self, is_active: Callable[[], bool]) -> None:
+        async with self._bus.follow((DECISIONS,), {}) as feed:
+            async for batch in feed:
+                if is_active() and batch.records:
+                    try:
+                        await self._append(batch.records)
+                    except StoreUnavailable as error:
+                        log.warning("decisions are missing in the store's index", error=str(error))
+
+    async def _append(self, records: tuple[Record, ...]) -> None:
+        for record in records:
+            event = record.event
+            if isinstance(event, DecisionRecorded):
+                key = f"decisions/{event.namespace}/{event.name}"
+                await self._store.append_history(key, encode(event), self._kept)
