@@ -1,0 +1,180 @@
+"""What the log wants: the newest of each, in whatever order it is read."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from propagator.core.desired import UNTOUCHED, Desired, Target, Touched
+from spillway.events import (
+    CLUSTERS,
+    DEPENDENCIES,
+    PLACEMENTS,
+    WORKLOAD_STATUS,
+    WORKLOADS,
+    ClusterJoined,
+    ClusterLeft,
+    DependencyDeclared,
+    Event,
+    PlacementDecided,
+    WorkloadDeclared,
+    WorkloadObserved,
+    address_of,
+)
+from spillway.model import Generation, ObjectReference, Part, Policy
+
+OWN, CLOUD = Target("own-1", "shop", "web"), Target("cloud-1", "shop", "web")
+DECLARED = WorkloadDeclared("shop", "web", "Deployment", 3, 1, b"{}", 4, Policy((), (), "Wait"), (), (), (), False)
+CONFIG = DependencyDeclared("ConfigMap", "shop", "c", "shop/web", 2, b"{}")
+WITH_CONFIG = replace(DECLARED, dependencies=(ObjectReference("ConfigMap", "shop", "c"),))
+
+
+def placed(sequence: int, *clusters: str, generation: int = 3) -> PlacementDecided:
+    version = Generation(5, sequence)
+    parts = tuple(Part(cluster, version, sequence, 0, sequence, False) for cluster in clusters)
+    return PlacementDecided("shop", "web", version, generation, parts, 0, "")
+
+
+def observed(epoch: int, sequence: int, state: str = "Present") -> WorkloadObserved:
+    return WorkloadObserved("shop", "web", "own-1", epoch, sequence, Generation(5, 1), state, "", 1, 1, 1, 1, 1)
+
+
+def view(*events: Event) -> Desired:
+    desired = Desired()
+    for event in events:
+        apply(desired, event)
+    return desired
+
+
+def apply(desired: Desired, event: Event) -> Touched:
+    address = address_of(event)
+    return desired.apply(address.topic.name, address.key, event)
+
+
+HELD = {
+    "no declaration": ((placed(1, "own-1"),), "the declaration of generation 3 (known: none)"),
+    "an older declaration": (
+        (replace(DECLARED, generation=2), placed(1, "own-1")),
+        "the declaration of generation 3 (known: 2)",
+    ),
+    "a dependency not read": ((WITH_CONFIG, placed(1, "own-1")), "ConfigMap shop/c, which the declaration lists"),
+    "a dependency of another workload": (
+        (WITH_CONFIG, replace(CONFIG, workload="shop/api"), placed(1, "own-1")),
+        "ConfigMap shop/c, which the declaration lists",
+    ),
+    "all there": ((WITH_CONFIG, CONFIG, placed(1, "own-1")), ""),
+    "all there, placement first": ((placed(1, "own-1"), CONFIG, WITH_CONFIG), ""),
+    "a newer declaration than was placed": ((replace(DECLARED, generation=9), placed(1, "own-1")), ""),
+}
+
+
+@pytest.mark.parametrize(("events", "lacking"), HELD.values(), ids=HELD.keys())
+def test_held_until_all_that_it_names_is_read(events: tuple[Event, ...], lacking: str) -> None:
+    wanted = view(*events).wanted(OWN)
+    assert wanted is not None
+    assert wanted.lacking == lacking
+
+
+def test_what_is_not_placed_is_not_wanted() -> None:
+    assert view(DECLARED).wanted(OWN) is None
+    assert view(DECLARED, placed(1, "cloud-1")).wanted(OWN) is None
+
+
+def test_a_placement_touches_the_clusters_that_it_lists_and_listed() -> None:
+    desired = view(placed(1, "own-1"))
+    assert apply(desired, placed(2, "cloud-1")).targets == {OWN, CLOUD}
+    assert desired.targets("own-1") == frozenset()
+    assert desired.targets("cloud-1") == {CLOUD}
+
+
+def test_declarations_and_dependencies_touch_what_is_placed() -> None:
+    desired = view(placed(1, "own-1", "cloud-1"))
+    assert apply(desired, WITH_CONFIG).targets == {OWN, CLOUD}
+    assert apply(desired, CONFIG).targets == {OWN, CLOUD}
+    assert apply(desired, CONFIG) == UNTOUCHED
+
+
+OLDER = {
+    "placement": ((placed(2, "own-1"),), placed(1, "cloud-1")),
+    "placement again": ((placed(2, "own-1"),), placed(2, "own-1")),
+    "declaration": ((placed(1, "own-1"), DECLARED), replace(DECLARED, generation=2)),
+    "dependency": ((placed(1, "own-1"), CONFIG), replace(CONFIG, workload_generation=1)),
+}
+
+
+@pytest.mark.parametrize(("events", "late"), OLDER.values(), ids=OLDER.keys())
+def test_what_is_older_than_known_is_dropped(events: tuple[Event, ...], late: Event) -> None:
+    desired = view(*events)
+    before = desired.wanted(OWN)
+    assert apply(desired, late) == UNTOUCHED
+    assert desired.wanted(OWN) == before
+
+
+def test_a_tombstone_of_a_placement_forgets_it() -> None:
+    desired = view(DECLARED, placed(1, "own-1"), observed(7, 1))
+    assert desired.superseded() == frozenset()
+    assert desired.apply(PLACEMENTS.name, "shop/web", None).targets == {OWN}
+    assert (desired.wanted(OWN), desired.lists(OWN), desired.empty) == (None, False, True)
+    assert desired.superseded() == {OWN}
+    desired.apply(WORKLOAD_STATUS.name, "shop/web/own-1", None)
+    assert desired.superseded() == frozenset()
+
+
+def test_after_a_tombstone_generations_may_begin_again() -> None:
+    desired = view(DECLARED, CONFIG, placed(2, "own-1"))
+    for topic, key in ((WORKLOADS, "shop/web"), (DEPENDENCIES, "ConfigMap/shop/c"), (PLACEMENTS, "shop/web")):
+        desired.apply(topic.name, key, None)
+    apply(desired, replace(DECLARED, generation=1))
+    apply(desired, placed(1, "own-1", generation=1))
+    wanted = desired.wanted(OWN)
+    assert wanted is not None
+    assert wanted.lacking == ""
+
+
+def test_a_tombstone_of_a_declaration_holds_what_is_placed() -> None:
+    desired = view(DECLARED, placed(1, "own-1"))
+    assert desired.apply(WORKLOADS.name, "shop/web", None).targets == {OWN}
+    wanted = desired.wanted(OWN)
+    assert wanted is not None
+    assert wanted.lacking
+
+
+def test_a_status_of_a_lower_epoch_behind_a_higher_is_overruled() -> None:
+    desired = view(observed(7, 3))
+    assert apply(desired, observed(6, 9, "Refused")).overruled == OWN
+    assert apply(desired, observed(7, 4)) == UNTOUCHED
+    assert apply(desired, observed(7, 2, "Refused")) == UNTOUCHED
+    assert desired.status(OWN) == observed(7, 4)
+
+
+def test_clusters_join_and_leave() -> None:
+    joined = ClusterJoined("own-1", "own-1", "https://own-1", "own", "", "", (), ())
+    desired = Desired()
+    assert apply(desired, joined).clusters
+    assert not apply(desired, joined).clusters
+    assert desired.clusters == {"own-1": joined}
+    assert apply(desired, ClusterLeft("own-1")).clusters
+    assert not apply(desired, ClusterLeft("own-1")).clusters
+    apply(desired, joined)
+    assert desired.apply(CLUSTERS.name, "own-1", None).clusters
+    assert desired.clusters == {}
+
+
+RECORDS = st.sampled_from(
+    [
+        *(placed(sequence, *clusters) for sequence in (1, 2, 3) for clusters in (("own-1",),)),
+        *(replace(WITH_CONFIG, generation=generation) for generation in (2, 3, 4)),
+        *(replace(CONFIG, workload_generation=generation) for generation in (2, 3)),
+        *(observed(epoch, sequence) for epoch in (6, 7) for sequence in (1, 2)),
+    ]
+)
+
+
+@given(st.lists(RECORDS, max_size=12), st.randoms())
+def test_order_and_repetition_across_keys_do_not_matter(events: list[Event], random: object) -> None:
+    other = [*events, *events]
+    random.shuffle(other)  # type: ignore[attr-defined]
+    one, two = view(*events), view(*other)
+    assert one.wanted(OWN) == two.wanted(OWN)
+    assert one.status(OWN) == two.status(OWN)

@@ -1,0 +1,359 @@
+"""Every row of the README's state table, through next_action."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from propagator.core.desired import Target, Wanted
+from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Reference
+from propagator.core.manifests import dependency_declaration
+from propagator.core.reconcile import (
+    NOTHING,
+    Action,
+    Apply,
+    ApplyDependency,
+    Create,
+    Delete,
+    DeleteDependency,
+    EnsureNamespace,
+    History,
+    Hold,
+    Look,
+    Report,
+    Rules,
+    after,
+    next_action,
+    seeded,
+)
+from spillway.events import DependencyDeclared, WorkloadDeclared, WorkloadObserved
+from spillway.model import NO_GENERATION, Generation, ObjectReference, Part, Policy
+
+RULES = Rules("f1")
+V = Generation(5, 2)
+OLDER, NEWER = Generation(5, 1), Generation(6, 0)
+TARGET = Target("own-1", "shop", "web")
+NAMESPACE = Reference("Namespace", "shop")
+CONFIG = Reference("ConfigMap", "web-config")
+OLD_CONFIG = Reference("ConfigMap", "web-config-old")
+SECRET = Reference("Secret", "web-key")
+FOUND = {NAMESPACE: True, SECRET: True}
+
+CONTAINER = {"name": "web", "image": "web:1", "envFrom": [{"secretRef": {"name": "web-key"}}]}
+MANIFEST = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "web"},
+    "spec": {"template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [CONTAINER]}}},
+}
+DECLARED = WorkloadDeclared(
+    namespace="shop",
+    name="web",
+    kind="Deployment",
+    generation=3,
+    template_generation=1,
+    manifest=json.dumps(MANIFEST).encode(),
+    replicas=4,
+    policy=Policy((), (), "Wait"),
+    dependencies=(),
+    rolling_from=(),
+    answered=(),
+    deleting=False,
+)
+PART = Part("own-1", V, 4, 0, 4, False)
+CONFIG_DECLARED = DependencyDeclared(
+    "ConfigMap",
+    "shop",
+    "web-config",
+    "shop/web",
+    3,
+    json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web-config"}, "data": {}}).encode(),
+)
+PLAIN = Wanted(TARGET, PART, DECLARED, (), "")
+WITH_CONFIG = replace(
+    PLAIN,
+    declaration=replace(DECLARED, dependencies=(ObjectReference("ConfigMap", "shop", "web-config"),)),
+    dependencies=(CONFIG_DECLARED,),
+)
+REMOVING = replace(PLAIN, part=replace(PART, replicas=0, removing=True))
+OURS = Marks("u1", "100", "f1", "web", False)
+
+
+def workload(marks: Marks = OURS, version: Generation = V, replicas: int = 4) -> LiveWorkload:
+    return LiveWorkload(marks, version, replicas, replicas, replicas, replicas, replicas)
+
+
+def config(marks: Marks = OURS, declaration: tuple[int, str] | None = None) -> LiveDependency:
+    return LiveDependency(marks, declaration or dependency_declaration(CONFIG_DECLARED))
+
+
+RIGHT = Live(workload())
+NOT_OURS = replace(OURS, fleet="", workload="")
+OTHER_FLEET = replace(OURS, fleet="f2")
+OTHER_WORKLOAD = replace(OURS, workload="api")
+DELETING = replace(OURS, deleting=True)
+TIRED = History(V, written=True, corrections=(0.0, 1.0, 2.0))
+
+
+def said(state: str, part: str) -> tuple[str, str]:
+    return state, part
+
+
+HOLD, CREATE, APPLY, CORRECT = "hold", "create", "apply", "apply that corrects"
+
+# (wanted, live, history, what comes out). A pair is a Report's state and a part of its message.
+ROWS = {
+    # The part is being removed.
+    "removing, object newer": (REMOVING, Live(workload(version=NEWER)), History(), HOLD),
+    "removing, object being deleted": (REMOVING, Live(workload(DELETING)), History(), HOLD),
+    "removing, object of this version": (REMOVING, RIGHT, History(), Delete("u1", "100")),
+    "removing, object older": (REMOVING, Live(workload(version=OLDER)), History(), Delete("u1", "100")),
+    "removing, unreadable version": (REMOVING, Live(workload(version=NO_GENERATION)), History(), Delete("u1", "100")),
+    "removing, dependency being deleted": (REMOVING, Live(None, {CONFIG: config(DELETING)}), History(), HOLD),
+    "removing, dependency left": (
+        REMOVING,
+        Live(None, {CONFIG: config()}),
+        History(),
+        DeleteDependency(CONFIG, "u1", "100"),
+    ),
+    "removing, dependencies wait for the object": (
+        REMOVING,
+        Live(workload(), {CONFIG: config()}),
+        History(),
+        Delete("u1", "100"),
+    ),
+    "removing, foreign dependency": (REMOVING, Live(None, {CONFIG: config(NOT_OURS)}), History(), said("Absent", "")),
+    "removing, nothing there": (REMOVING, Live(), History(), said("Absent", "")),
+    "removing, object not ours": (REMOVING, Live(workload(NOT_OURS)), History(), said("Absent", "not ours")),
+    "removing, other fleet's": (REMOVING, Live(workload(OTHER_FLEET)), History(), said("Absent", "not ours")),
+    "removing needs no declaration": (
+        replace(REMOVING, declaration=None, lacking="it"),
+        Live(),
+        History(),
+        ("Absent", ""),
+    ),
+    # What is known does not allow it yet, or ever.
+    "declaration not read": (replace(PLAIN, lacking="the declaration"), Live(), History(), HOLD),
+    "kind not carried out": (
+        replace(PLAIN, declaration=replace(DECLARED, kind="StatefulSet")),
+        Live(),
+        History(),
+        said("Refused", "StatefulSet"),
+    ),
+    "dependency kind not carried out": (
+        replace(WITH_CONFIG, dependencies=(replace(CONFIG_DECLARED, kind="Ingress"),)),
+        Live(),
+        History(),
+        said("Refused", "Ingress shop/web-config"),
+    ),
+    "dependency elsewhere": (
+        replace(WITH_CONFIG, dependencies=(replace(CONFIG_DECLARED, namespace="other"),)),
+        Live(),
+        History(),
+        said("Refused", "expected the workload's namespace shop"),
+    ),
+    "manifest unreadable": (
+        replace(PLAIN, declaration=replace(DECLARED, manifest=b"{")),
+        Live(looked=FOUND),
+        History(),
+        said("Refused", "not JSON"),
+    ),
+    # The object itself forbids it.
+    "no object, a higher version was seen": (PLAIN, Live(looked=FOUND), History(highest=NEWER), HOLD),
+    "object without labels": (PLAIN, Live(workload(NOT_OURS)), History(), said("NotOwned", "Deployment web")),
+    "object of another fleet": (PLAIN, Live(workload(OTHER_FLEET)), History(), said("NotOwned", "fleet f2")),
+    "object of another workload": (PLAIN, Live(workload(OTHER_WORKLOAD)), History(), said("NotOwned", "workload api")),
+    "object newer": (PLAIN, Live(workload(version=NEWER, replicas=9)), History(), HOLD),
+    "object being deleted": (PLAIN, Live(workload(DELETING, replicas=9)), History(), HOLD),
+    "object contested before": (PLAIN, RIGHT, History(V, contested=True), said("ReplicasContested", "3 times")),
+    "object contested at an older version": (PLAIN, RIGHT, History(OLDER, contested=True), NOTHING),
+    # Dependencies.
+    "dependency not ours": (WITH_CONFIG, Live(None, {CONFIG: config(NOT_OURS)}), History(), ("NotOwned", "web-config")),
+    "dependency of another workload": (
+        WITH_CONFIG,
+        Live(workload(), {CONFIG: config(OTHER_WORKLOAD)}),
+        History(),
+        said("NotOwned", "ConfigMap web-config exists and belongs to workload api"),
+    ),
+    "dependency being deleted": (WITH_CONFIG, Live(workload(), {CONFIG: config(DELETING)}), History(), HOLD),
+    "dependency missing, namespace unknown": (WITH_CONFIG, Live(), History(), Look(frozenset({NAMESPACE}))),
+    "dependency missing, namespace missing": (
+        WITH_CONFIG,
+        Live(looked={NAMESPACE: False}),
+        History(),
+        EnsureNamespace("shop"),
+    ),
+    "dependency missing": (WITH_CONFIG, Live(looked=FOUND), History(), (ApplyDependency, "")),
+    "dependency older": (
+        WITH_CONFIG,
+        Live(workload(), {CONFIG: config(OURS, (2, "x"))}),
+        History(),
+        (ApplyDependency, "100"),
+    ),
+    "dependency of another text": (
+        WITH_CONFIG,
+        Live(workload(), {CONFIG: config(OURS, (3, "x"))}),
+        History(),
+        (ApplyDependency, "100"),
+    ),
+    "dependency newer": (WITH_CONFIG, Live(workload(), {CONFIG: config(OURS, (4, "x"))}), History(), NOTHING),
+    "dependency no longer listed": (
+        WITH_CONFIG,
+        Live(workload(), {CONFIG: config(), OLD_CONFIG: config()}),
+        History(),
+        DeleteDependency(OLD_CONFIG, "u1", "100"),
+    ),
+    "dependency no longer listed, not ours": (
+        WITH_CONFIG,
+        Live(workload(), {CONFIG: config(), OLD_CONFIG: config(NOT_OURS)}),
+        History(),
+        NOTHING,
+    ),
+    "dependency no longer listed, object first": (
+        WITH_CONFIG,
+        Live(workload(version=OLDER), {CONFIG: config(), OLD_CONFIG: config()}, looked=FOUND),
+        History(),
+        APPLY,
+    ),
+    # The namespace and what the template refers to.
+    "no object, namespace unknown": (PLAIN, Live(), History(), Look(frozenset({NAMESPACE}))),
+    "no object, namespace missing": (PLAIN, Live(looked={NAMESPACE: False}), History(), EnsureNamespace("shop")),
+    "no object, references unknown": (PLAIN, Live(looked={NAMESPACE: True}), History(), Look(frozenset({SECRET}))),
+    "no object, reference missing": (
+        PLAIN,
+        Live(looked={NAMESPACE: True, SECRET: False}),
+        History(),
+        said("DependencyMissing", "Secret web-key"),
+    ),
+    "older, template unknown": (PLAIN, Live(workload(version=OLDER)), History(), Look(frozenset({SECRET}))),
+    "older, new reference missing": (
+        PLAIN,
+        Live(workload(version=OLDER), looked={SECRET: False}),
+        History(),
+        said("DependencyMissing", "Secret web-key"),
+    ),
+    "older, missing reference is no new one": (
+        PLAIN,
+        Live(workload(version=OLDER), template_refers_to=frozenset({SECRET})),
+        History(),
+        APPLY,
+    ),
+    "older without pods, references are new to it": (
+        PLAIN,
+        Live(workload(version=OLDER, replicas=0), template_refers_to=frozenset({SECRET})),
+        History(),
+        Look(frozenset({SECRET})),
+    ),
+    "no replicas, no references needed": (
+        replace(PLAIN, part=replace(PART, replicas=0)),
+        Live(workload(version=OLDER)),
+        History(),
+        APPLY,
+    ),
+    # The object.
+    "no object": (PLAIN, Live(looked=FOUND), History(), CREATE),
+    "no object, seen before": (PLAIN, Live(looked=FOUND), History(V, written=True, highest=V), CREATE),
+    "no object, created too often": (
+        PLAIN,
+        Live(looked=FOUND),
+        History(V, creations=tuple(float(second) for second in range(10))),
+        HOLD,
+    ),
+    "right": (PLAIN, RIGHT, History(), NOTHING),
+    "older": (PLAIN, Live(workload(version=OLDER), looked=FOUND), History(), APPLY),
+    "older, same replicas": (PLAIN, Live(workload(version=OLDER), looked=FOUND), History(OLDER, written=True), APPLY),
+    "version unreadable": (PLAIN, Live(workload(version=NO_GENERATION), looked=FOUND), History(), APPLY),
+    "somebody scaled": (PLAIN, Live(workload(replicas=9)), History(), CORRECT),
+    "somebody scaled to none": (PLAIN, Live(workload(replicas=0)), History(), CORRECT),
+    "somebody took the version off": (PLAIN, Live(workload(version=NO_GENERATION)), History(V, written=True), CORRECT),
+    "somebody scaled too often": (PLAIN, Live(workload(replicas=9)), TIRED, said("ReplicasContested", "3 times")),
+    "took the version off too often": (PLAIN, Live(workload(version=OLDER)), TIRED, ("ReplicasContested", "3 times")),
+    "scaled too often at an older version": (PLAIN, Live(workload(replicas=9)), replace(TIRED, version=OLDER), CORRECT),
+    "no replicas": (replace(PLAIN, part=replace(PART, replicas=0)), Live(workload(replicas=0)), History(), NOTHING),
+}
+
+
+@pytest.mark.parametrize(("wanted", "live", "history", "expected"), ROWS.values(), ids=ROWS.keys())
+def test_state_table(wanted: Wanted, live: Live, history: History, expected: object) -> None:
+    action = next_action(wanted, live, history, 10.0, RULES)
+    assert agrees(action, expected), action
+
+
+def agrees(action: Action, expected: object) -> bool:
+    match expected:
+        case "hold":
+            return isinstance(action, Hold)
+        case "create":
+            return isinstance(action, Create)
+        case "apply" | "apply that corrects":
+            return isinstance(action, Apply) and action.corrects == (expected == CORRECT)
+        case (str(state), str(part)):
+            return isinstance(action, Report) and action.state == state and part in action.message
+        case (kind, str(resource_version)) if kind is ApplyDependency:
+            return isinstance(action, ApplyDependency) and action.resource_version == resource_version
+        case _:
+            return action == expected
+
+
+def test_settings_may_forbid_namespaces() -> None:
+    rules = replace(RULES, create_namespaces=False)
+    action = next_action(PLAIN, Live(looked={NAMESPACE: False}), History(), 0.0, rules)
+    assert action == Report("Refused", "Namespace shop does not exist, and the settings say that none is created")
+
+
+def test_corrections_are_forgotten_after_the_window() -> None:
+    action = next_action(PLAIN, Live(workload(replicas=9)), TIRED, 601.0, RULES)
+    assert isinstance(action, Apply)
+
+
+def test_creations_wait_until_the_oldest_leaves_the_window() -> None:
+    history = History(V, creations=tuple(float(second) for second in range(10)))
+    action = next_action(PLAIN, Live(looked=FOUND), history, 100.0, RULES)
+    assert isinstance(action, Hold)
+    assert action.seconds == 500.0
+    assert isinstance(next_action(PLAIN, Live(looked=FOUND), history, 600.0, RULES), Create)
+
+
+def test_contested_is_remembered_until_a_newer_version() -> None:
+    live = Live(workload(replicas=9))
+    history = History(V)
+    actions = []
+    for second in range(5):
+        action = next_action(PLAIN, live, history, float(second), RULES)
+        history = after(history, PLAIN, live, action, float(second), RULES)
+        actions.append(type(action).__name__)
+    assert actions == ["Apply", "Apply", "Apply", "Report", "Report"]
+    assert isinstance(next_action(PLAIN, live, history, 9999.0, RULES), Report)
+    newer = replace(PLAIN, part=replace(PART, version=NEWER))
+    assert isinstance(next_action(newer, replace(live, looked=FOUND), history, 9999.0, RULES), Apply)
+
+
+def test_a_new_owner_leaves_what_was_contested() -> None:
+    status = WorkloadObserved("shop", "web", "own-1", 7, 1, V, "ReplicasContested", "", 9, 9, 9, 9, 9)
+    assert isinstance(next_action(PLAIN, Live(workload(replicas=9)), seeded(status), 0.0, RULES), Report)
+    assert seeded(None) == History()
+
+
+def test_what_is_written() -> None:
+    """Marks on the object's own metadata, that cluster's replicas, and nothing of ours in the template."""
+    action = next_action(PLAIN, Live(looked=FOUND), History(), 0.0, RULES)
+    assert isinstance(action, Create)
+    assert action.manifest["metadata"] == {
+        "name": "web",
+        "namespace": "shop",
+        "labels": {"spillway.io/fleet": "f1", "spillway.io/workload": "web"},
+        "annotations": {"spillway.io/placement": "5.2"},
+    }
+    assert action.manifest["spec"] == {"replicas": 4, **MANIFEST["spec"]}  # type: ignore[dict-item]
+
+
+def test_a_change_bears_the_uid_that_was_seen() -> None:
+    action = next_action(PLAIN, Live(workload(version=OLDER), looked=FOUND), History(), 0.0, RULES)
+    assert isinstance(action, Apply)
+    assert (action.manifest["metadata"]["uid"], action.resource_version) == ("u1", "100")
+
+
+def test_highest_counts_only_our_own_object() -> None:
+    foreign = Live(workload(NOT_OURS, NEWER))
+    assert after(History(), PLAIN, foreign, NOTHING, 0.0, RULES).highest == NO_GENERATION
+    assert after(History(), PLAIN, Live(workload(version=NEWER)), NOTHING, 0.0, RULES).highest == NEWER

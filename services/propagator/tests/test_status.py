@@ -1,0 +1,43 @@
+"""What is said of a workload in a cluster, and when."""
+
+from dataclasses import replace
+
+from propagator.core.desired import Target
+from propagator.core.live import LiveWorkload, Marks
+from propagator.core.status import Outcome, is_news, observed
+from spillway.events import WorkloadObserved
+from spillway.model import Generation
+
+TARGET = Target("own-1", "shop", "web")
+V1, V2 = Generation(1, 1), Generation(1, 2)
+FOUND = LiveWorkload(Marks("u", "1", "f1", "web", False), V1, 5, 4, 3, 2, 1)
+
+
+def said(version: Generation, state: str, message: str, *counts: int) -> WorkloadObserved:
+    return WorkloadObserved("shop", "web", "own-1", 0, 0, version, state, message, *counts)
+
+
+def test_nothing_is_said_before_there_is_something() -> None:
+    assert observed(TARGET, None, None) is None
+
+
+def test_an_object_is_present_at_the_version_that_it_bears() -> None:
+    assert observed(TARGET, FOUND, None) == said(V1, "Present", "", 5, 4, 3, 2, 1)
+
+
+def test_what_failed_is_said_at_the_version_that_was_tried() -> None:
+    refused = Outcome(V2, "Refused", "quota")
+    assert observed(TARGET, None, refused) == said(V2, "Refused", "quota", 0, 0, 0, 0, 0)
+    assert observed(TARGET, FOUND, refused) == said(V2, "Refused", "quota", 5, 4, 3, 2, 1)
+
+
+def test_what_is_absent_has_no_replicas() -> None:
+    assert observed(TARGET, FOUND, Outcome(V2, "Absent", "")) == said(V2, "Absent", "", 0, 0, 0, 0, 0)
+
+
+def test_numbering_is_no_news() -> None:
+    current = observed(TARGET, FOUND, None)
+    assert current is not None
+    assert is_news(current, None)
+    assert not is_news(current, replace(current, epoch=9, sequence=9))
+    assert is_news(replace(current, ready=3), replace(current, epoch=9, sequence=9))
