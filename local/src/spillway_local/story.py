@@ -17,7 +17,7 @@ from spillway.api import (
 from spillway.cluster_api import ClusterApi
 from spillway.kubernetes import PODS
 from spillway.rpc import PlannerApi
-from spillway_local.fleet_plan import FLEET, MemberPlan, deployment
+from spillway_local.fleet_plan import FLEET, deployment
 
 NAMESPACE = "shop"
 SERVICE = "web"
@@ -192,10 +192,3 @@ def _is_running(pod: Mapping[str, Any]) -> bool:
         and not pod["metadata"].get("deletionTimestamp")
     )
 
-
-def fleet_names() -> list[str]:
-    return [member.name for member in FLEET]
-
-
-def member_plan(name: str) -> MemberPlan:
-    return next(member for member in FLEET if member.name == name)

@@ -49,6 +49,8 @@ class ClusterJoined:
 
 @dataclass(frozen=True, slots=True)
 class ClusterLeft:
+    """A cluster no longer belongs to the fleet."""
+
     cluster: str
 
 

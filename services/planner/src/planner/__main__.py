@@ -7,6 +7,7 @@ import time
 
 from planner.service import Clocks, Planner
 from planner.settings import PlannerSettings
+from spillway.bus import OtherFleet
 from spillway.kafka import KafkaBus, KafkaSettings
 from spillway.process import Process, help_asked, run
 from spillway.rpc import RpcServer, RpcSettings
@@ -20,6 +21,11 @@ SECTIONS = (
     (KafkaSettings, "SPILLWAY_KAFKA_"),
     (StoreSettings, "SPILLWAY_REDIS_"),
 )
+
+
+async def end_with_the_log(bus: KafkaBus) -> None:
+    """Raises when the log becomes another fleet's, or none: the process must stop."""
+    raise OtherFleet(await bus.fleet_changed())
 
 
 async def serve(process: Process) -> None:
@@ -41,7 +47,7 @@ async def serve(process: Process) -> None:
                 serving.add(tasks.create_task(server.set_serving(ready)))
 
             planner.ready = note_ready
-            watchers = [tasks.create_task(server.failed()), tasks.create_task(bus.fail_when_fleet_changes())]
+            watchers = [tasks.create_task(server.failed()), tasks.create_task(end_with_the_log(bus))]
             await planner.run(process.stopping)
             for watcher in watchers:
                 watcher.cancel()

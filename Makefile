@@ -1,0 +1,71 @@
+# Every command a developer needs. `make` prints this list.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path e2e test-kube kube bench up down status clean
+
+MEMBERS ?= sim
+BUS ?= kafka
+export UV_PYTHON_DOWNLOADS := never
+UV = $$(./tools/ensure-uv)
+RUN = $(UV) run --quiet
+PYTEST = $(RUN) pytest
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2}'
+
+setup: ## Install uv where missing, and every Python package
+	@uv="$$(./tools/ensure-uv)" && "$$uv" sync --quiet
+
+demo: setup ## The main job, told and verified (MEMBERS=sim|kube, BUS=kafka|memory)
+	@$(RUN) spillway demo --members $(MEMBERS) --bus $(BUS)
+
+test: setup lint types imports docs-check unit contract path e2e ## Everything that CI checks
+	@echo "make test: all of it passed"
+
+lint: setup ## ruff: rules and format
+	@$(RUN) ruff check . && $(RUN) ruff format --check .
+
+types: setup ## mypy --strict
+	@$(RUN) mypy libs/*/src local/src services/*/src
+
+imports: setup ## The architecture's import contracts
+	@$(RUN) lint-imports --no-cache
+
+docs: setup ## Write docs/events.md from events.py
+	@$(RUN) python docs/make_events_page.py > docs/events.md
+
+docs-check: setup ## docs/events.md says what events.py says
+	@$(RUN) python docs/make_events_page.py | diff -u docs/events.md - || (echo "docs/events.md is old: make docs" && false)
+
+unit: setup ## Unit and property tests of every package
+	@$(PYTEST) libs services local tests/test_tidy.py
+
+contract: setup ## One suite for each adapter and its fake: Kafka, Redis, members
+	@$(PYTEST) tests/contract
+
+path: setup ## The story in one process, in virtual time
+	@$(PYTEST) tests/path tests/simulation
+
+e2e: setup ## The platform as processes on real Kafka and Redis, with faults
+	@$(PYTEST) tests/e2e
+
+test-kube: kube ## What needs real Kubernetes control planes
+	@SPILLWAY_KUBE=1 $(PYTEST) -m kube tests local
+
+kube: setup ## Build the member binary (Go; about 6 minutes once, cached outside the checkout)
+	@$(RUN) python -m spillway_local.kube_binary
+
+bench: setup ## Measure; prints a table, writes build/bench.json
+	@$(RUN) python tests/bench/bench.py
+
+up: setup ## Start the platform on this machine and leave it running
+	@$(RUN) spillway up --members $(MEMBERS)
+
+down: setup ## Stop what `make up` started
+	@$(RUN) spillway down
+
+status: setup ## What runs, and how it is
+	@$(RUN) spillway status
+
+clean: ## Remove build output and the local run folder
+	@rm -rf build run .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

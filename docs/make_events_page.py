@@ -1,0 +1,52 @@
+"""Prints docs/events.md from events.py, so that the page cannot say anything else."""
+
+import dataclasses
+import inspect
+import typing
+
+from spillway.events import EVENTS_BY_TOPIC, TOPICS, Topic
+
+HEADER = """# Events
+
+Generated from `libs/spillway/src/spillway/events.py` by `make docs`; CI compares.
+Each record bears CloudEvents headers (`ce_id`, `ce_type`, `ce_source`, `ce_time`), the fleet id and, when tracing is on,
+`traceparent`. The value is the protobuf message of the event's name in `proto/spillway/v1/events.proto`.
+
+| topic | events | scope | kept | emitter | readers |
+|---|---|---|---|---|---|"""
+
+
+def kept(topic: Topic) -> str:
+    if topic.compacted:
+        return "last per key"
+    hours = topic.retention_ms // 3_600_000
+    return f"{hours // 24} d" if hours % 24 == 0 and hours > 24 else f"{hours} h"
+
+
+def row(topic: Topic) -> str:
+    names = ", ".join(event.__name__ for event in EVENTS_BY_TOPIC[topic.name])
+    cells = (f"`{topic.name}`", names, topic.scope, kept(topic), topic.emitter, ", ".join(topic.readers))
+    return "| " + " | ".join(cells) + " |"
+
+
+def type_name(hint: object) -> str:
+    return getattr(hint, "__name__", "") if isinstance(hint, type) else str(hint).replace("spillway.model.", "")
+
+
+def section(event: type) -> str:
+    hints = typing.get_type_hints(event)
+    fields = "\n".join(f"| `{field.name}` | `{type_name(hints[field.name])}` |" for field in dataclasses.fields(event))
+    return f"## {event.__name__}\n\n{inspect.getdoc(event)}\n\n| field | type |\n|---|---|\n{fields}"
+
+
+def documented(event: type) -> bool:
+    return not (inspect.getdoc(event) or "").startswith(f"{event.__name__}(")
+
+
+def page() -> str:
+    events = dict.fromkeys(event for topic in TOPICS for event in EVENTS_BY_TOPIC[topic.name])
+    return "\n".join([HEADER, *map(row, TOPICS), "", *(section(event) + "\n" for event in events)]).rstrip()
+
+
+if __name__ == "__main__":
+    print(page())

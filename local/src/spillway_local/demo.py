@@ -1,0 +1,76 @@
+"""`make demo`: starts the platform, tells the story, verifies it from the members' own APIs, sums up."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from spillway.cluster_api import ClusterApi
+from spillway.rpc import PlannerClient
+from spillway_local.in_process import in_process
+from spillway_local.stack import Stack, StackOptions
+from spillway_local.story import Story
+
+Say = Callable[[str], None]
+
+# A silent cluster is taken for stale sooner than in production, so that the story does not stand still.
+STORY_ENVIRONMENT = (("SPILLWAY_PLANNER_CAPACITY_AGE_MAX_SECONDS", "8"),)
+
+
+@dataclass(slots=True)
+class StackMembers:
+    """The members of a stack of processes, read with the same credentials as the services."""
+
+    stack: Stack
+    apis: dict[str, ClusterApi] = field(default_factory=dict)
+
+    def api(self, name: str) -> ClusterApi:
+        if name not in self.apis:
+            self.apis[name] = self.stack.connect(name)
+        return self.apis[name]
+
+    async def silence(self, name: str) -> None:
+        await asyncio.to_thread(self.stack.silence, name)
+
+    async def wake(self, name: str) -> None:
+        await asyncio.to_thread(self.stack.wake, name)
+
+    async def close(self) -> None:
+        for api in self.apis.values():
+            await api.close()
+
+
+def demo(bus: Literal["kafka", "memory"], members: Literal["sim", "kube"], folder: Path, say: Say) -> Sequence[str]:
+    """Tells the story and returns what was verified. Raises StoryFailed, MissingTool and the like."""
+    started = time.monotonic()
+    if bus == "memory":
+        say("BUS=memory: services, log and simulated members in this one process; no Java, Maven or Redis")
+        return asyncio.run(_tell_in_memory(say))
+    stack = Stack(StackOptions(folder, members, environment=STORY_ENVIRONMENT), say)
+    stack.wipe()  # A story begins with an empty log; downloads and ports are kept.
+    try:
+        addresses = stack.up()
+        say(f"the platform is up after {time.monotonic() - started:.0f} s; planners at {', '.join(addresses.planners)}")
+        return asyncio.run(_tell(stack, addresses.planners, say))
+    finally:
+        stack.down()
+
+
+async def _tell(stack: Stack, planners: Sequence[str], say: Say) -> list[str]:
+    async with AsyncExitStack() as exits:
+        members = StackMembers(stack)
+        exits.push_async_callback(members.close)
+        client = await exits.enter_async_context(PlannerClient(planners))
+        return await Story(client, members, say).tell()
+
+
+async def _tell_in_memory(say: Say) -> list[str]:
+    from planner.settings import PlannerSettings
+
+    async with in_process(planner_settings=PlannerSettings(capacity_age_max_seconds=8)) as platform:
+        while not platform.planner().is_active:
+            await asyncio.sleep(0.05)
+        return await Story(platform.planner(), platform, say).tell()

@@ -1,0 +1,233 @@
+"""The platform on one machine: Kafka, Redis, member clusters and every service as supervised processes."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from spillway.cluster_api import ClusterApi, ClusterApiSettings, connect
+from spillway.credentials import load_endpoint
+from spillway.kafka import KafkaSettings
+from spillway.topics import ensure_topics
+from spillway_local.fleet_plan import FLEET, MemberPlan
+from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer, ensure_java, ensure_kafka_jars
+from spillway_local.kube_binary import ensure_kube_binary
+from spillway_local.members import KubeMembers, MemberSpec, sim_member_program
+from spillway_local.ports import PortBook, is_listening
+from spillway_local.programs import Program, Stage
+from spillway_local.redis_server import RedisServer, ensure_redis
+from spillway_local.supervision import ProgramStatus, Supervision
+
+Say = Callable[[str], None]
+
+KAFKA_PORT, REDIS_PORT, SIM_PORT, SERVICE_PORT, RPC_PORT = 19092, 16379, 21001, 18080, 7400
+SERVICE_READY_SECONDS = 90.0
+FLEET_NAME = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """folder: of data, logs and credentials. instances: of each service; two show take-over."""
+
+    folder: Path = Path("run")
+    members: Literal["sim", "kube"] = "sim"
+    instances: int = 2
+    fleet: tuple[MemberPlan, ...] = FLEET
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the parts of a running stack are reached."""
+
+    planners: tuple[str, ...]
+    kafka: str
+    redis: str
+    credentials: Path
+    members: str
+
+
+class Stack:
+    """One run folder's platform. Everything may be called again: what runs unchanged is left alone."""
+
+    def __init__(self, options: StackOptions, say: Say) -> None:
+        self.options = options
+        self.folder = options.folder.resolve()
+        self.credentials = self.folder / "credentials"
+        self.supervision = Supervision(self.folder)
+        self._say = say
+        self._ports = PortBook(self.folder / "ports.json")
+
+    # ── Up and down ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def up(self) -> Addresses:
+        """Installs what is missing, starts everything, waits until each part is ready."""
+        self.credentials.mkdir(parents=True, exist_ok=True)
+        self._install()
+        kafka, redis = self._kafka(), self._redis()
+        kafka.prepare()
+        self._say("starting Kafka, Redis, members and services")
+        self.supervision.start(
+            [
+                Stage(
+                    "log and store",
+                    (kafka.program(), redis.program()),
+                    is_ready=lambda: kafka.is_ready() and redis.is_ready(),
+                    after=partial(self._create_topics, kafka.bootstrap),
+                ),
+                *self._member_stages(),
+                Stage("services", self._services(kafka, redis), self._services_ready, SERVICE_READY_SECONDS),
+            ]
+        )
+        addresses = self.addresses()
+        self._write_addresses(addresses)
+        return addresses
+
+    def down(self) -> None:
+        self.supervision.stop()
+
+    def status(self) -> list[ProgramStatus]:
+        return self.supervision.status()
+
+    def wipe(self) -> None:
+        """Stops everything and forgets its data, not its downloads."""
+        self.down()
+        for name in ("kafka", "redis", "members"):
+            _remove_tree(self.folder / name)
+
+    def addresses(self) -> Addresses:
+        planners = tuple(f"127.0.0.1:{self._port(f'planner-{n}-rpc', RPC_PORT)}" for n in self._instances())
+        return Addresses(
+            planners=planners,
+            kafka=self._kafka().bootstrap,
+            redis=self._redis().url,
+            credentials=self.credentials,
+            members=self.options.members,
+        )
+
+    # ── Members, as the story asks for them ─────────────────────────────────────────────────────────────────────
+
+    def connect(self, name: str) -> ClusterApi:
+        return connect(partial(load_endpoint, self.credentials, name), name, ClusterApiSettings())
+
+    def pids(self, *programs: str) -> list[int]:
+        """Process ids of programs that run, by the names that `spillway status` shows."""
+        return [entry.pid for entry in self.status() if entry.name in programs and entry.pid]
+
+    def member_programs(self, name: str) -> tuple[str, ...]:
+        """What answers for a member: stopped with SIGSTOP, the cluster is silent."""
+        return (f"member-{name}",) if self.options.members == "sim" else (f"{name}-apiserver",)
+
+    def silence(self, name: str) -> None:
+        for pid in self.pids(*self.member_programs(name)):
+            os.kill(pid, signal.SIGSTOP)
+
+    def wake(self, name: str) -> None:
+        for pid in self.pids(*self.member_programs(name)):
+            os.kill(pid, signal.SIGCONT)
+
+    # ── The parts ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _install(self) -> None:
+        self._say("Java and Kafka's jars (Maven; once)")
+        ensure_java()
+        ensure_kafka_jars()
+        self._say("Redis (Debian; once)")
+        ensure_redis()
+        if self.options.members == "kube":
+            self._say("the member binary: etcd, kube-apiserver, scheduler, controllers, kwok (Go; minutes, once)")
+            ensure_kube_binary()
+
+    def _kafka(self) -> KafkaServer:
+        return KafkaServer(self.folder / "kafka", self._ports.port("kafka", KAFKA_PORT, count=PORTS_PER_NODE))
+
+    def _redis(self) -> RedisServer:
+        return RedisServer(self.folder / "redis", self._port("redis", REDIS_PORT))
+
+    def _create_topics(self, bootstrap: str) -> None:
+        fleet = asyncio.run(ensure_topics(bootstrap, KafkaSettings(bootstrap=bootstrap), FLEET_NAME))
+        self._say(f"topics are there; the fleet is {fleet}")
+
+    def _member_stages(self) -> list[Stage]:
+        folder = self.folder / "members"
+        folder.mkdir(parents=True, exist_ok=True)
+        specs = tuple(MemberSpec(member.name, member.nodes) for member in self.options.fleet)
+        if self.options.members == "kube":
+            binary = ensure_kube_binary()
+            members = KubeMembers(folder, self.credentials, specs, self._ports, binary)
+            members.prepare()
+            return members.stages()
+        ports = {spec.name: self._port(f"member-{spec.name}", SIM_PORT) for spec in specs}
+        programs = tuple(sim_member_program(spec, ports[spec.name], folder, self.credentials) for spec in specs)
+        return [Stage("members", programs, lambda: all(is_listening(port) for port in ports.values()))]
+
+    def _services(self, kafka: KafkaServer, redis: RedisServer) -> tuple[Program, ...]:
+        shared = {
+            "SPILLWAY_KAFKA_BOOTSTRAP": kafka.bootstrap,
+            "PYTHONUNBUFFERED": "1",
+            **dict(self.options.environment),
+        }
+        return tuple(
+            Program(
+                name=f"{service}-{number}",
+                command=(sys.executable, "-m", service),
+                folder=self.folder,
+                environment=shared | self._own(service, number, redis),
+            )
+            for service in ("snapshot", "propagator", "planner")
+            for number in self._instances()
+        )
+
+    def _own(self, service: str, number: int, redis: RedisServer) -> dict[str, str]:
+        name = f"{service}-{number}"
+        own = {"SPILLWAY_INSTANCE": name, "SPILLWAY_HEALTH_PORT": str(self._port(f"{name}-health", SERVICE_PORT))}
+        if service == "planner":
+            own["SPILLWAY_RPC_PORT"] = str(self._port(f"{name}-rpc", RPC_PORT))
+            own["SPILLWAY_REDIS_URL"] = redis.url
+        else:
+            own[f"SPILLWAY_{service.upper()}_CREDENTIALS_FOLDER"] = str(self.credentials)
+        return own
+
+    def _instances(self) -> range:
+        return range(1, self.options.instances + 1)
+
+    def _services_ready(self) -> bool:
+        names = (f"{service}-{n}" for service in ("snapshot", "propagator", "planner") for n in self._instances())
+        return all(_answers(f"http://127.0.0.1:{self._port(f'{name}-health', SERVICE_PORT)}/readyz") for name in names)
+
+    def _port(self, name: str, base: int) -> int:
+        return self._ports.port(name, base)
+
+    def _write_addresses(self, addresses: Addresses) -> None:
+        """For the command: `spillway` in this folder finds the planner without being told."""
+        entry: dict[str, Any] = {
+            "endpoints": addresses.planners,
+            "kafka": addresses.kafka,
+            "redis": addresses.redis,
+            "members": addresses.members,
+            "credentials": str(addresses.credentials),
+        }
+        (self.folder / "addresses.json").write_text(json.dumps(entry, indent=2) + "\n")
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _remove_tree(folder: Path) -> None:
+    import shutil
+
+    if folder.exists():
+        shutil.rmtree(folder)
