@@ -111,7 +111,7 @@ class Story:
         self.say("own-2 goes silent: the others go on, nothing new is placed there, nothing there is deleted.")
         await self.members.silence("own-2")
         try:
-            await self._until("own-2 is known to be silent", self._own_2_is_not_ready)
+            await self._until("what is known of own-2 is too old to place on", self._own_2_takes_nothing)
             reply = await self.planner.apply(ApplyRequest((deployment("late", NAMESPACE, 20),), "story-late"))
             self._tell(reply)
             placed = {part.cluster: part.replicas for part in reply.parts}
@@ -130,9 +130,9 @@ class Story:
         clusters = (await self.planner.list_clusters(ListClustersRequest())).clusters
         return len(clusters) >= len(FLEET) and all(cluster.state == "Ready" for cluster in clusters)
 
-    async def _own_2_is_not_ready(self) -> bool:
-        clusters = (await self.planner.list_clusters(ListClustersRequest())).clusters
-        return any(cluster.cluster == "own-2" and cluster.state != "Ready" for cluster in clusters)
+    async def _own_2_takes_nothing(self) -> bool:
+        reply = await self.planner.capacity(CapacityRequest((deployment(SERVICE, NAMESPACE, 1),)))
+        return all(entry.certain == 0 for entry in reply.clusters if entry.cluster == "own-2")
 
     async def _running(self, total: int, service: str = SERVICE, names: set[str] | None = None) -> dict[str, int]:
         """Pods that run, by cluster, once they are as many as asked for and no other is left."""
