@@ -1,0 +1,265 @@
+"""Follows one cluster and writes what its core says: the streams, the probe, and one writer."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import structlog
+
+from snapshot import counters
+from snapshot.core.cluster_state import KINDS
+from snapshot.core.collection import Collection
+from snapshot.core.log_book import LogBook
+from snapshot.core.workloads import FLEET_LABEL
+from snapshot.settings import Settings
+from spillway.bus import Bus, BusUnavailable
+from spillway.cluster_api import Alive, Change, ClusterApi, ClusterUnreachable, Failed, Listed, Removed, Upserted
+from spillway.credentials import BadCredentials
+from spillway.events import ClusterJoined, TurnTaken
+from spillway.kubernetes import DEPLOYMENTS, NODES, Kind
+from spillway.wire import pack_columns
+
+SERVICE = "snapshot"
+TROUBLE_CHARACTERS_MAX = 500
+
+Connect = Callable[[ClusterJoined], ClusterApi]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the collectors of one process share. list_slots: clusters that may read their first lists at one time."""
+
+    bus: Bus
+    connect: Connect
+    settings: Settings
+    instance: str
+    book: LogBook
+    book_read: asyncio.Event
+    list_slots: asyncio.Semaphore
+    log: structlog.typing.FilteringBoundLogger = field(default_factory=lambda: structlog.get_logger(service=SERVICE))
+
+
+class Collector:
+    """One turn at one cluster. run() returns whether the turn was lost to a higher claim; a bug in the core raises."""
+
+    def __init__(self, joined: ClusterJoined, around: Surroundings) -> None:
+        self.cluster = joined.cluster
+        self.core = Collection(joined.cluster, around.bus.fleet, around.settings, pack_columns)
+        self._joined = joined
+        self._around = around
+        self._settings = around.settings
+        self._log = around.log.bind(cluster=joined.cluster)
+        self._heard = asyncio.Event()
+        self._rejoined = asyncio.Event()
+        self._finishing = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._may_list = asyncio.Event()
+        self._lists_settled = asyncio.Event()
+        self._others_epoch = -1
+        self._own_claim = -1
+        self._streams: dict[Kind, asyncio.Task[None]] = {}
+
+    # ── What the service tells it ───────────────────────────────────────────────────────────────────────────────
+
+    def rejoin(self, joined: ClusterJoined) -> None:
+        """The cluster's record was written again: connect anew when it is reached in another way."""
+        before, self._joined = self._joined, joined
+        if (before.credential, before.endpoint) != (joined.credential, joined.endpoint):
+            self._rejoined.set()
+
+    def see_claim(self, epoch: int, instance: str) -> None:
+        if instance == self._around.instance:
+            # One of ours that was thought lost, and stands behind the one in use, would hide our records.
+            self._own_claim = max(self._own_claim, epoch)
+        else:
+            self.see_epoch(epoch)
+
+    def see_epoch(self, epoch: int) -> None:
+        """Somebody wrote under this epoch."""
+        self._others_epoch = max(self._others_epoch, epoch)
+        if self.core.stream is not None and self._others_epoch > self.core.epoch:
+            self._lost.set()
+
+    def finish(self) -> None:
+        """Write what is known, then end."""
+        self._finishing.set()
+        self._heard.set()
+
+    async def run(self) -> bool:
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(self._stay_connected(), name=f"follow {self.cluster}")
+            writing = tasks.create_task(self._write_on(), name=f"write {self.cluster}")
+            losing = tasks.create_task(self._lost.wait())
+            await asyncio.wait({writing, losing, following}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (following, writing, losing):
+                task.cancel()
+        return self._lost.is_set()
+
+    # ── Following ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _stay_connected(self) -> None:
+        setbacks = 0
+        while True:
+            self._rejoined.clear()
+            try:
+                api = self._around.connect(self._joined)
+            except (ClusterUnreachable, BadCredentials, OSError) as error:
+                self._log.warning("cannot connect", error=str(error))
+                self.core.age.connection_failed(str(error)[:TROUBLE_CHARACTERS_MAX])
+                seconds = self._settings.connect_first_seconds * 2.0 ** min(setbacks, 32)
+                setbacks += 1
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(
+                        self._rejoined.wait(), min(seconds, self._settings.connect_longest_seconds)
+                    )  # fmt: skip
+                continue
+            setbacks = 0
+            try:
+                await self._follow(api)
+            finally:
+                await api.close()
+
+    async def _follow(self, api: ClusterApi) -> None:
+        """Until the cluster is to be reached in another way."""
+        self.core.age.connecting()
+        self._may_list.clear()
+        self._lists_settled.clear()
+        async with asyncio.TaskGroup() as tasks:
+            for kind in KINDS:
+                self._start_stream(tasks, api, kind)
+            others = [tasks.create_task(self._hold_list_slot()), tasks.create_task(self._probe(tasks, api))]
+            await self._rejoined.wait()
+            for task in (*self._streams.values(), *others):
+                task.cancel()
+
+    def _start_stream(self, tasks: asyncio.TaskGroup, api: ClusterApi, kind: Kind) -> None:
+        self._streams[kind] = tasks.create_task(self._stream(api, kind), name=f"{kind.plural} of {self.cluster}")
+
+    async def _hold_list_slot(self) -> None:
+        """A slow or silent cluster gives its place to the next one, and goes on without."""
+        async with self._around.list_slots:
+            self._may_list.set()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._lists_settled.wait(), self._settings.list_slot_seconds)
+
+    async def _stream(self, api: ClusterApi, kind: Kind) -> None:
+        await self._may_list.wait()
+        selector = f"{FLEET_LABEL}={self._around.bus.fleet}" if kind is DEPLOYMENTS else ""
+        batches = api.follow(kind, label_selector=selector)
+        try:
+            async for batch in batches:
+                for change in batch:
+                    await self._apply(kind, change)
+                self._heard.set()
+                if self.core.age.all_listed:
+                    self._lists_settled.set()
+        finally:
+            if isinstance(batches, AsyncGenerator):
+                await batches.aclose()
+
+    async def _apply(self, kind: Kind, change: Change) -> None:
+        now = asyncio.get_running_loop().time
+        match change:
+            case Upserted():
+                self.core.upserted(kind, (change.object,), now())
+            case Removed():
+                self.core.removed(kind, change.object, now())
+            case Alive():
+                self.core.alive(kind, now())
+            case Listed() if kind is NODES:
+                self.core.listed(kind, change.objects, now())
+            case Listed():
+                step = self._settings.list_step_objects
+                for start in range(0, len(change.objects), step):
+                    self.core.upserted(kind, change.objects[start : start + step], now())
+                    await asyncio.sleep(0)
+                self.core.retained(kind, change.objects, now())
+            case Failed():
+                counters.unreachable(change.error.reason)
+                self._log.warning("stream failed", kind=kind.plural, error=str(change.error))
+                why = f"{change.error.reason}: {change.error.detail}"
+                self.core.failed(kind, why[:TROUBLE_CHARACTERS_MAX])
+                self._lists_settled.set()
+
+    async def _probe(self, tasks: asyncio.TaskGroup, api: ClusterApi) -> None:
+        loop = asyncio.get_running_loop()
+        pause_seconds = self._settings.probe_seconds
+        while True:
+            started_at = loop.time()
+            self.core.age.probe_started(started_at)
+            for kind in self.core.to_relist(started_at):
+                self._log.warning("a count differs: listing again", kind=kind.plural)
+                self._streams[kind].cancel()
+                self._start_stream(tasks, api, kind)
+            try:
+                probe = await api.probe()
+            except ClusterUnreachable as error:
+                counters.unreachable(error.reason)
+                self.core.age.probe_failed(f"probe: {error.reason}: {error.detail}"[:TROUBLE_CHARACTERS_MAX])
+                pause_seconds = min(2 * pause_seconds, self._settings.probe_longest_seconds)
+            else:
+                self.core.probe_answered(probe.started_at, probe.nodes, probe.pods, loop.time())
+                self._heard.set()
+                pause_seconds = self._settings.probe_seconds
+            await asyncio.sleep(max(0.0, started_at + pause_seconds - loop.time()))
+
+    # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _write_on(self) -> None:
+        """The only place that writes, so that nothing of ours is under way while others' records are judged."""
+        while not self._finishing.is_set():
+            if self.core.needs_claim or self._own_claim > self.core.epoch:
+                await self._claim()
+            else:
+                await self._until_due()
+                if self._around.book_read.is_set():
+                    self.core.contradict(self._around.book)
+                await self._write()
+        if self.core.stream is not None:
+            await self._write()
+
+    async def _claim(self) -> None:
+        try:
+            (position,) = await self._around.bus.publish(TurnTaken(SERVICE, self.cluster, self._around.instance))
+        except BusUnavailable as error:
+            await self._bus_failed(error)
+            return
+        self.core.claimed(position.offset, asyncio.get_running_loop().time())
+        self._log.info("turn taken", epoch=position.offset)
+        self.see_epoch(self._others_epoch)
+
+    async def _until_due(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._finishing.is_set():
+            self._heard.clear()
+            now = loop.time()
+            if self.core.wants_to_speak(now):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._finishing.wait(), self._settings.gather_seconds)
+                return
+            seconds = self.core.next_due_at(now) - now
+            if seconds <= 0:
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._heard.wait(), seconds)
+
+    async def _write(self) -> None:
+        loop = asyncio.get_running_loop()
+        records = self.core.records(loop.time())
+        if not records:
+            return
+        try:
+            positions = await self._around.bus.publish(*records)
+        except BusUnavailable as error:
+            self.core.unacknowledged(records)
+            await self._bus_failed(error)
+            return
+        self.core.acknowledged(records, (position.offset for position in positions))
+        counters.written(records)
+        counters.observed(self.core, loop.time())
+
+    async def _bus_failed(self, error: BusUnavailable) -> None:
+        self._log.warning("the log cannot be reached", error=str(error))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._finishing.wait(), self._settings.bus_retry_seconds)

@@ -1,0 +1,123 @@
+"""How old our knowledge of a cluster is: the watermark, and why it stands still (P3). README.md has the state table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from snapshot.settings import Settings
+
+NEVER_MS = -1
+
+
+@dataclass(slots=True)
+class _Source:
+    """One stream of the cluster. low, high: of our own count since the last probe started."""
+
+    listed: bool = False
+    heard_at: float = 0.0
+    failure: str = ""
+    count: int = 0
+    low: int = 0
+    high: int = 0
+    differs_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+class Age:
+    """Told what is heard and when, on one monotonic clock; sources are named by their plural (nodes, pods, …)."""
+
+    def __init__(self, sources: tuple[str, ...], settings: Settings) -> None:
+        self._settings = settings
+        self._sources = {name: _Source() for name in sources}
+        self._watermark: float | None = None
+        self._connection_failure = ""
+        self._probe_failure = ""
+        self._answer: _Answer | None = None
+
+    # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def heard(self, source: str, count: int, now: float, *, listed: bool = False) -> None:
+        """An event, a bookmark or the end of a list; count: of objects that we know of this source after it."""
+        state = self._sources[source]
+        state.listed = state.listed or listed
+        state.heard_at, state.failure, self._connection_failure = now, "", ""
+        state.count, state.low, state.high = count, min(state.low, count), max(state.high, count)
+        if listed:
+            state.differs_since, self._answer = None, None
+
+    def failed(self, source: str, why: str) -> None:
+        self._sources[source].failure = why
+
+    def connecting(self) -> None:
+        """Streams begin again with a list; until then nothing is current."""
+        self._answer = None
+        for state in self._sources.values():
+            state.listed, state.failure, state.differs_since = False, "", None
+
+    def connection_failed(self, why: str) -> None:
+        self._connection_failure = why
+
+    def relisting(self, source: str) -> None:
+        self._sources[source].listed = False
+        self._sources[source].differs_since = None
+
+    def probe_started(self, now: float) -> None:
+        """Judges the answer before: our own count must have passed by what it said, since that probe began."""
+        if self._answer is not None:
+            for name, theirs in self._answer.counts.items():
+                state = self._sources[name]
+                if state.low <= theirs <= state.high:
+                    state.differs_since = None
+                elif state.differs_since is None:
+                    state.differs_since = now
+        self._answer = None
+        for state in self._sources.values():
+            state.low = state.high = state.count
+
+    def probe_answered(self, started_at: float, counts: Mapping[str, int], doubtful: bool, now: float) -> None:
+        """doubtful: what the cluster lists is not believed yet, so that no answer makes us more current."""
+        self._probe_failure, self._connection_failure = "", ""
+        if not self.streams_current(now):
+            return
+        self._answer = _Answer(dict(counts))
+        if not doubtful:
+            self._watermark = max(started_at, started_at if self._watermark is None else self._watermark)
+
+    def probe_failed(self, why: str) -> None:
+        self._probe_failure, self._answer = why, None
+
+    # ── What follows from it ────────────────────────────────────────────────────────────────────────────────────
+
+    def to_relist(self, now: float) -> list[str]:
+        """Sources whose count has differed from the cluster's for too long."""
+        longest = self._settings.count_differs_seconds
+        return [
+            name
+            for name, state in self._sources.items()
+            if state.differs_since is not None and now - state.differs_since >= longest
+        ]
+
+    @property
+    def all_listed(self) -> bool:
+        return all(state.listed for state in self._sources.values())
+
+    def streams_current(self, now: float) -> bool:
+        return self.all_listed and not self._stream_trouble(now)
+
+    def trouble(self, now: float) -> str:
+        """Why the cluster cannot be followed now; empty when it can, or when it is only being listed."""
+        return self._connection_failure or self._stream_trouble(now) or self._probe_failure
+
+    def age_ms(self, now: float) -> int:
+        return NEVER_MS if self._watermark is None else max(0, round((now - self._watermark) * 1000))
+
+    def _stream_trouble(self, now: float) -> str:
+        for name, state in self._sources.items():
+            if state.failure:
+                return f"{name}: {state.failure}"
+            if state.listed and now - state.heard_at > self._settings.stream_silence_seconds:
+                return f"{name}: nothing heard for {self._settings.stream_silence_seconds:g} s"
+        return ""

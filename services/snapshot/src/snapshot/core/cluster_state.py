@@ -1,0 +1,179 @@
+"""The state of one cluster: its streams joined to node rows, workload facts and groups of waiting pods.
+
+Each stream is in order, the streams are not in order with each other: a pod may be seen before its node, its
+ReplicaSet or its Deployment. So sums are kept by name or uid, and joined when they are read.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from snapshot.core.nodes import INT64_MAX, NodeTable
+from snapshot.core.pods import Load, Owner, PodTable
+from snapshot.core.workloads import WorkloadKey, WorkloadTable
+from snapshot.settings import Settings
+from spillway.kubernetes import DEPLOYMENTS, NODES, PODS, REPLICASETS, Kind
+from spillway.model import NodeRow, WorkloadFacts
+
+KINDS = (NODES, PODS, REPLICASETS, DEPLOYMENTS)
+
+NO_LOAD = Load()
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is different since the last time, in no more detail than it is said."""
+
+    rows: tuple[NodeRow, ...]
+    removed: tuple[str, ...]
+    facts: tuple[WorkloadFacts, ...]
+    facts_removed: tuple[WorkloadKey, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.rows or self.removed or self.facts or self.facts_removed)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Pods of one controller that the scheduler could not place. workload: namespace/name when it is ours."""
+
+    workload: str
+    pods: int
+    reason: str
+
+
+class ClusterState:
+    def __init__(self, fleet: str, settings: Settings) -> None:
+        self.nodes = NodeTable(settings.shrink_confirm_seconds, settings.shrink_confirm_probes)
+        self.pods = PodTable(settings.ignored_pod_labels, settings.reason_characters_max)
+        self.workloads = WorkloadTable(fleet)
+        self._groups_changed = False
+
+    @property
+    def dirty(self) -> bool:
+        """Whether take_changes or the groups may say something new."""
+        nodes, pods = self.nodes.dirty, self.pods
+        return bool(
+            nodes or pods.dirty_nodes or pods.dirty_owners or self.workloads.dirty or pods.waiting_changed
+        )  # fmt: skip
+
+    # ── What the cluster says ───────────────────────────────────────────────────────────────────────────────────
+
+    def listed(self, kind: Kind, objects: Iterable[Any], now: float) -> None:
+        """Everything there is of a kind."""
+        found = tuple(objects)
+        if kind is NODES:
+            self.nodes.listed(found, now)
+            return
+        for item in found:
+            self.upserted(kind, item)
+        self.retained(kind, found)
+
+    def retained(self, kind: Kind, objects: Iterable[Any]) -> None:
+        """The end of a list whose objects were upserted already: what it lacked is gone. Not for nodes."""
+        uids = {item.metadata.uid for item in objects}
+        if kind is PODS:
+            self.pods.retain(uids)
+        elif kind is REPLICASETS:
+            self.workloads.retain_replicasets(uids)
+        else:
+            assert kind is DEPLOYMENTS, kind
+            self.workloads.retain_deployments(uids)
+
+    def upserted(self, kind: Kind, item: Any) -> None:
+        if kind is PODS:
+            self.pods.upsert(item)
+        elif kind is NODES:
+            self.nodes.upsert(item)
+        elif kind is REPLICASETS:
+            self.workloads.upsert_replicaset(item)
+        else:
+            assert kind is DEPLOYMENTS, kind
+            self.workloads.upsert_deployment(item)
+
+    def removed(self, kind: Kind, item: Any) -> None:
+        if kind is PODS:
+            self.pods.remove(item.metadata.uid)
+        elif kind is NODES:
+            self.nodes.remove(item.metadata.name)
+        elif kind is REPLICASETS:
+            self.workloads.remove_replicaset(item.metadata.uid)
+        else:
+            assert kind is DEPLOYMENTS, kind
+            self.workloads.remove_deployment(item.metadata.uid)
+
+    # ── What is said of it ──────────────────────────────────────────────────────────────────────────────────────
+
+    def take_changes(self) -> Changes:
+        """What is different since this was last asked."""
+        names = self.nodes.dirty | self.pods.dirty_nodes
+        owned = (self.workloads.workload_of(uid) for uid in self.pods.dirty_owners)
+        keys = self.workloads.dirty | {key for key in owned if key is not None}
+        self._groups_changed = self._groups_changed or self.pods.waiting_changed or bool(self.workloads.dirty)
+        for dirty in (self.nodes.dirty, self.pods.dirty_nodes, self.pods.dirty_owners, self.workloads.dirty):
+            dirty.clear()
+        self.pods.waiting_changed = False
+        facts = {key: self.workloads.facts(key, self.pods.counted) for key in sorted(keys)}
+        return Changes(
+            rows=tuple(self.row(name) for name in sorted(names) if name in self.nodes.nodes),
+            # A pod may be bound to a node that is not known: then there was no row either.
+            removed=tuple(sorted(name for name in names if name not in self.nodes.nodes)),
+            facts=tuple(entry for entry in facts.values() if entry is not None),
+            facts_removed=tuple(key for key, entry in facts.items() if entry is None),
+        )
+
+    def whole(self) -> Changes:
+        """Everything, as changes from nothing."""
+        facts = (self.workloads.facts(key, self.pods.counted) for key in sorted(self.workloads.keys()))
+        return Changes(
+            rows=tuple(self.row(name) for name in sorted(self.nodes.nodes)),
+            removed=(),
+            facts=tuple(entry for entry in facts if entry is not None),
+            facts_removed=(),
+        )
+
+    def row(self, name: str) -> NodeRow:
+        """A node with a pod whose requests cannot be read is said to be closed: nobody knows what is free on it."""
+        node, load = self.nodes.nodes[name], self.pods.loads.get(name, NO_LOAD)
+        return NodeRow(
+            name=name,
+            allocatable=dict(node.allocatable),
+            requested={resource: min(amount, INT64_MAX) for resource, amount in sorted(load.requested.items())},
+            labels=node.labels,
+            taints=node.taints,
+            unschedulable=node.unschedulable or load.unreadable > 0,
+            ports=tuple(sorted(load.ports, key=lambda port: (port.port, port.protocol, port.ip))),
+            pods=tuple(sorted(load.tables.items())),
+        )
+
+    def take_groups(self) -> dict[str, Group] | None:
+        """The groups of waiting pods; None when they are as they were when this was last asked."""
+        if not self._groups_changed and not self.pods.waiting_changed:
+            return None
+        self._groups_changed, self.pods.waiting_changed = False, False
+        return self.groups()
+
+    def groups(self) -> dict[str, Group]:
+        messages_by_group: dict[str, dict[str, int]] = {}
+        workload_by_group: dict[str, str] = {}
+        for owner, messages in self.pods.waiting.items():
+            group, workload = self._group_of(owner)
+            workload_by_group[group] = workload
+            total = messages_by_group.setdefault(group, {})
+            for message, pods in messages.items():
+                total[message] = total.get(message, 0) + pods
+        return {
+            group: Group(workload_by_group[group], sum(messages.values()), _commonest(messages))
+            for group, messages in messages_by_group.items()
+        }
+
+    def _group_of(self, owner: Owner) -> tuple[str, str]:
+        key = self.workloads.workload_of(owner.uid)
+        if key is not None:
+            workload = "/".join(key)
+            return workload, workload
+        return f"{owner.kind}/{owner.namespace}/{owner.name}", ""
+
+
+def _commonest(messages: dict[str, int]) -> str:
+    return min(messages, key=lambda message: (-messages[message], message))

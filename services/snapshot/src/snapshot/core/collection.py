@@ -1,0 +1,205 @@
+"""One cluster, from what is heard of it to the records that are due: joins state, age, stream and pending."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from snapshot.core.age import Age
+from snapshot.core.cluster_state import KINDS, ClusterState
+from snapshot.core.log_book import Key, LogBook, block_index, group_name
+from snapshot.core.pending import Pending
+from snapshot.core.stream import Pack, Sign, Stream
+from snapshot.settings import Settings
+from spillway.events import (
+    CAPACITY_CHANGES,
+    CapacityChanged,
+    CapacityReported,
+    PodsScheduled,
+    PodsUnschedulable,
+    Tombstone,
+    address_of,
+    capacity_address,
+)
+from spillway.kubernetes import NODES, PODS, Kind
+
+Record = CapacityChanged | CapacityReported | PodsUnschedulable | PodsScheduled | Tombstone
+
+KIND_BY_PLURAL = {kind.plural: kind for kind in KINDS}
+
+
+class Collection:
+    """Told what happens and at what time, on one monotonic clock; asked what to write, once its epoch is known.
+
+    The caller writes what records() returned, then says acknowledged() or unacknowledged(), before asking again.
+    """
+
+    def __init__(self, cluster: str, fleet: str, settings: Settings, pack: Pack) -> None:
+        self.cluster = cluster
+        self.state = ClusterState(fleet, settings)
+        self.age = Age(tuple(KIND_BY_PLURAL), settings)
+        self.pending = Pending(cluster, settings)
+        self.stream: Stream | None = None
+        self._settings = settings
+        self._pack = pack
+        self._own: dict[Key, int] = {}
+        self._tombstones: set[int] = set()
+        self._heartbeat_at = 0.0
+
+    # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def listed(self, kind: Kind, objects: Sequence[Any], now: float) -> None:
+        self.state.listed(kind, objects, now)
+        self._heard(kind, now, listed=True)
+
+    def retained(self, kind: Kind, objects: Sequence[Any], now: float) -> None:
+        """The end of a long list whose objects were upserted in steps."""
+        self.state.retained(kind, objects)
+        self._heard(kind, now, listed=True)
+
+    def upserted(self, kind: Kind, items: Iterable[Any], now: float) -> None:
+        for item in items:
+            self.state.upserted(kind, item)
+        self._heard(kind, now)
+
+    def removed(self, kind: Kind, item: Any, now: float) -> None:
+        self.state.removed(kind, item)
+        self._heard(kind, now)
+
+    def alive(self, kind: Kind, now: float) -> None:
+        self._heard(kind, now)
+
+    def failed(self, kind: Kind, why: str) -> None:
+        self.age.failed(kind.plural, why)
+
+    def probe_answered(self, started_at: float, nodes: int, pods: int, now: float) -> None:
+        self.state.nodes.probed(nodes, now)
+        doubtful = self.state.nodes.doubt is not None
+        self.age.probe_answered(started_at, {NODES.plural: nodes, PODS.plural: pods}, doubtful, now)
+
+    def to_relist(self, now: float) -> list[Kind]:
+        """Streams to begin again, since a count differs from ours."""
+        kinds = [KIND_BY_PLURAL[plural] for plural in self.age.to_relist(now)]
+        for kind in kinds:
+            self.age.relisting(kind.plural)
+        return kinds
+
+    def _heard(self, kind: Kind, now: float, *, listed: bool = False) -> None:
+        count = len(self.state.pods) if kind is PODS else self.state.nodes.count if kind is NODES else 0
+        self.age.heard(kind.plural, count, now, listed=listed)
+
+    # ── What is said ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def epoch(self) -> int:
+        return -1 if self.stream is None else self.stream.epoch
+
+    @property
+    def needs_claim(self) -> bool:
+        """No epoch yet, or one whose number of blocks has become too small."""
+        return self.stream is None or self.stream.outgrown
+
+    def claimed(self, epoch: int, now: float) -> None:
+        """The claim's offset: everything is numbered anew and, once known, written whole."""
+        assert epoch > self.epoch
+        blocks_min = 1 if self.stream is None else self.stream.blocks_wanted
+        self.stream = Stream(self.cluster, epoch, self._settings, self._pack, blocks_min)
+        self.pending.restate()
+        self._heartbeat_at = now
+
+    def current(self, now: float) -> bool:
+        """Whether what we know is one state of the cluster; while it is not, what was said last stands."""
+        return self.age.streams_current(now) and self.state.nodes.doubt is None
+
+    def sign(self, now: float) -> Sign:
+        return Sign(self.age.age_ms(now), self.age.trouble(now) or self.state.nodes.trouble)
+
+    def next_due_at(self, now: float) -> float:
+        """When records() may have something to say although nothing is heard until then."""
+        if self.stream is None:
+            return now
+        due = self._heartbeat_at
+        if self.current(now):
+            due = min(due, self.pending.next_due_at())
+        return now if self._tombstones else due
+
+    def wants_to_speak(self, now: float) -> bool:
+        """Something was heard that records() would say."""
+        stream = self.stream
+        return stream is not None and self.current(now) and (self.state.dirty or not stream.begun)
+
+    def records(self, now: float) -> list[Record]:
+        """What is due, in the order in which it is to be written. Changes before the whole block that has them."""
+        stream = self.stream
+        assert stream is not None
+        sign, records = self.sign(now), list[Record]()
+        if self.current(now):
+            records += self._state_records(stream, sign, now)
+        if now >= self._heartbeat_at and not _says_age(records):
+            records.append(stream.heartbeat(sign))
+        if _says_age(records):
+            self._heartbeat_at = now + self._settings.heartbeat_seconds
+        fulls = [stream.full(index, now) for index in stream.fulls_due(now)]
+        records += [full for full in fulls if full is not None]
+        records += [Tombstone(capacity_address(self.cluster, index)) for index in sorted(self._tombstones)]
+        self._tombstones.clear()
+        return records
+
+    def _state_records(self, stream: Stream, sign: Sign, now: float) -> list[Record]:
+        records: list[Record] = []
+        changes = self.state.take_changes()
+        if not stream.begun:
+            stream.begin(self.state.whole(), now)
+        else:
+            records += stream.changes(changes, sign)
+        groups = self.state.take_groups()
+        if groups is not None:
+            self.pending.observed(groups)
+        records += self.pending.take(stream.epoch, now)
+        return records
+
+    def acknowledged(self, records: Sequence[Record], offsets: Iterable[int]) -> None:
+        assert self.stream is not None
+        for record, offset in zip(records, offsets, strict=True):
+            address = record.address if isinstance(record, Tombstone) else address_of(record)
+            if address.topic is CAPACITY_CHANGES:
+                self.stream.acknowledged(offset)
+            else:
+                self._own[address.topic.name, address.key] = offset
+
+    def unacknowledged(self, records: Sequence[Record]) -> None:
+        """Nobody knows what of it the log has: blocks are written whole, groups are said again."""
+        assert self.stream is not None
+        for record in records:
+            match record:
+                case CapacityChanged() | CapacityReported():
+                    self.stream.want_full(record.index)
+                case PodsUnschedulable() | PodsScheduled():
+                    self.pending.unsure(record.group)
+                case Tombstone():
+                    self._contradict((record.address.topic.name, record.address.key), self.stream)
+
+    def contradict(self, book: LogBook) -> None:
+        """Answers what others wrote behind our records: by our state of the same key, or that there is none."""
+        if self.stream is None or not self.stream.begun:
+            return
+        for key in book.foreign(self.cluster, self.epoch, self._own):
+            if book.is_tombstone(self.cluster, key) and not self._is_said(key, self.stream):
+                book.settle(self.cluster, key)
+            else:
+                self._contradict(key, self.stream)
+
+    def _contradict(self, key: Key, stream: Stream) -> None:
+        index = block_index(key)
+        if index is None:
+            self.pending.unsure(group_name(key))
+        elif index < stream.count:
+            stream.want_full(index)
+        else:
+            self._tombstones.add(index)
+
+    def _is_said(self, key: Key, stream: Stream) -> bool:
+        index = block_index(key)
+        return self.pending.waits(group_name(key)) if index is None else index < stream.count
+
+
+def _says_age(records: Sequence[Record]) -> bool:
+    return any(isinstance(record, CapacityChanged) and record.index == 0 for record in records)

@@ -1,0 +1,28 @@
+"""Equal values kept once, for as long as anybody uses them."""
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+T = TypeVar("T", bound=Hashable)
+
+
+class Interned(Generic[T]):
+    """Counts its users, since values come and go with pods for as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._uses: dict[T, tuple[T, int]] = {}
+
+    def take(self, value: T) -> T:
+        kept, uses = self._uses.get(value, (value, 0))
+        self._uses[kept] = (kept, uses + 1)
+        return kept
+
+    def drop(self, value: T) -> None:
+        kept, uses = self._uses[value]
+        if uses == 1:
+            del self._uses[value]
+        else:
+            self._uses[kept] = (kept, uses - 1)
+
+    def __len__(self) -> int:
+        return len(self._uses)

@@ -1,0 +1,117 @@
+"""The nodes of a cluster, and the doubt about a list that has lost most of them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from spillway import kubernetes
+from spillway.model import LabelSet, Taint
+
+INT64_MAX = 2**63 - 1
+
+
+class NodeFacts(NamedTuple):
+    """What a node says of itself; amounts of zero are left out."""
+
+    allocatable: tuple[tuple[str, int], ...]
+    labels: LabelSet
+    taints: tuple[Taint, ...]
+    unschedulable: bool
+
+
+@dataclass(slots=True)
+class Doubt:
+    """A list that lacked more than half of the nodes: kept apart until it is confirmed or takes itself back."""
+
+    nodes: dict[str, NodeFacts]
+    since: float
+    agreed: int = 0
+
+
+class NodeTable:
+    """nodes: what we hold true. doubt: what the cluster says now, when that is not believed yet."""
+
+    def __init__(self, confirm_seconds: float, confirm_probes: int) -> None:
+        self.nodes: dict[str, NodeFacts] = {}
+        self.doubt: Doubt | None = None
+        self.dirty: set[str] = set()
+        self._confirm_seconds = confirm_seconds
+        self._confirm_probes = confirm_probes
+
+    @property
+    def count(self) -> int:
+        """Nodes as the cluster's own stream has them, to compare with a probe."""
+        return len(self.doubt.nodes if self.doubt else self.nodes)
+
+    @property
+    def trouble(self) -> str:
+        if self.doubt is None:
+            return ""
+        lost = len(self.nodes.keys() - self.doubt.nodes.keys())
+        return f"the list of nodes lost {lost} of {len(self.nodes)}; not believed yet"
+
+    def listed(self, nodes: Iterable[kubernetes.Node], now: float) -> None:
+        found = {node.metadata.name: read_node(node) for node in nodes}
+        if not self._lost_most(found):
+            self._accept(found)
+        elif self.doubt is None:
+            self.doubt = Doubt(found, now)
+        else:
+            self.doubt.nodes = found
+
+    def upsert(self, node: kubernetes.Node) -> None:
+        name, facts = node.metadata.name, read_node(node)
+        if self.doubt is not None:
+            self.doubt.nodes[name] = facts
+            if not self._lost_most(self.doubt.nodes):
+                self._accept(self.doubt.nodes)
+        elif self.nodes.get(name) != facts:
+            self.nodes[name] = facts
+            self.dirty.add(name)
+
+    def remove(self, name: str) -> None:
+        if self.doubt is not None:
+            self.doubt.nodes.pop(name, None)
+        elif self.nodes.pop(name, None) is not None:
+            self.dirty.add(name)
+
+    def probed(self, nodes: int, now: float) -> None:
+        """A probe was answered: enough of them that agree, for long enough, confirm the doubted list."""
+        doubt = self.doubt
+        if doubt is None:
+            return
+        doubt.agreed = doubt.agreed + 1 if nodes == len(doubt.nodes) else 0
+        if doubt.agreed == 0:
+            doubt.since = now
+        if doubt.agreed >= self._confirm_probes and now - doubt.since >= self._confirm_seconds:
+            self._accept(doubt.nodes)
+
+    def _lost_most(self, found: dict[str, NodeFacts]) -> bool:
+        return 2 * len(self.nodes.keys() - found.keys()) > len(self.nodes)
+
+    def _accept(self, found: dict[str, NodeFacts]) -> None:
+        known, self.nodes, self.doubt = self.nodes, found, None
+        self.dirty.update(name for name in known.keys() | found.keys() if known.get(name) != found.get(name))
+
+
+def read_node(node: kubernetes.Node) -> NodeFacts:
+    taints = sorted((taint.key, taint.value, taint.effect) for taint in node.spec.taints)
+    return NodeFacts(
+        allocatable=_amounts(node.status.allocatable),
+        labels=tuple(sorted(node.metadata.labels.items())),
+        taints=tuple(Taint(*taint) for taint in taints),
+        unschedulable=node.spec.unschedulable,
+    )
+
+
+def _amounts(quantities: dict[str, kubernetes.Quantity]) -> tuple[tuple[str, int], ...]:
+    """What cannot be read offers nothing, so that nobody is promised it."""
+    amounts = []
+    for name, quantity in sorted(quantities.items()):
+        try:
+            amount = kubernetes.parse_quantity(quantity, milli=name == "cpu")
+        except ValueError:
+            continue
+        if amount > 0:
+            amounts.append((name, amount))
+    return tuple(amounts)

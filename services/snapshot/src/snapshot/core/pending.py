@@ -1,0 +1,95 @@
+"""Which groups of pods cannot be scheduled, said when that changes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from snapshot.core.cluster_state import Group
+from snapshot.settings import Settings
+from spillway.events import PodsScheduled, PodsUnschedulable, Tombstone, pending_address
+
+PendingEvent = PodsUnschedulable | PodsScheduled | Tombstone
+
+
+@dataclass(slots=True)
+class _Said:
+    """What the log has of a group: None when none of its pods waits. unsure: the log may have something else."""
+
+    group: Group | None
+    at: float
+    unsure: bool = False
+
+
+class Pending:
+    """Says a group at once when its number of pods changes, and rarely when only the scheduler's words do."""
+
+    def __init__(self, cluster: str, settings: Settings) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._groups: dict[str, Group] = {}
+        self._said: dict[str, _Said] = {}
+        self._sequence = 0
+        self._changed = False
+
+    @property
+    def pods(self) -> int:
+        return sum(group.pods for group in self._groups.values())
+
+    def waits(self, name: str) -> bool:
+        return name in self._groups
+
+    def observed(self, groups: Mapping[str, Group]) -> None:
+        self._groups = dict(groups)
+        self._changed = True
+
+    def restate(self) -> None:
+        """A new epoch: everything that waits is said again under it."""
+        self._sequence = 0
+        self._said = {name: said for name, said in self._said.items() if said.group is not None}
+        for said in self._said.values():
+            said.unsure = True
+        self._changed = True
+
+    def unsure(self, name: str) -> None:
+        """The log may not have what we said of this group, or has what somebody else said behind it."""
+        self._said.setdefault(name, _Said(None, 0.0)).unsure = True
+        self._changed = True
+
+    def next_due_at(self) -> float:
+        """When something may have to be said although nothing changes."""
+        if self._changed:
+            return 0.0
+        return min((self._due_at(name, said) for name, said in self._said.items()), default=float("inf"))
+
+    def take(self, epoch: int, now: float) -> list[PendingEvent]:
+        if now < self.next_due_at():
+            return []
+        self._changed = False
+        events: list[PendingEvent] = []
+        for name in sorted(self._groups.keys() | self._said.keys()):
+            group, said = self._groups.get(name), self._said.get(name)
+            if said is None or said.unsure or now >= self._due_at(name, said):
+                events.append(self._say(name, group, said, epoch, now))
+        return events
+
+    def _say(self, name: str, group: Group | None, said: _Said | None, epoch: int, now: float) -> PendingEvent:
+        if group is None and said is not None and said.group is None and not said.unsure:
+            del self._said[name]
+            return Tombstone(pending_address(self._cluster, name))
+        self._said[name] = _Said(group, now)
+        self._sequence += 1
+        if group is None:
+            return PodsScheduled(self._cluster, name, epoch, self._sequence)
+        return PodsUnschedulable(
+            self._cluster, name, epoch, self._sequence, group.workload, group.pods, group.reason
+        )  # fmt: skip
+
+    def _due_at(self, name: str, said: _Said) -> float:
+        """When what was said must be followed by something else."""
+        group = self._groups.get(name)
+        if said.unsure:
+            return 0.0
+        if group is None:
+            return 0.0 if said.group is not None else said.at + self._settings.pending_forget_seconds
+        if said.group is None or (said.group.pods, said.group.workload) != (group.pods, group.workload):
+            return 0.0
+        return float("inf") if said.group == group else said.at + self._settings.pending_reason_seconds

@@ -1,0 +1,204 @@
+"""The pods of a cluster: what each holds on its node, whose it is, and why it waits. Sums, never the objects."""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from snapshot.core.interned import Interned
+from spillway import kubernetes
+from spillway.model import HostPort, LabelSet
+
+TEMPLATE_HASH_LABEL = "pod-template-hash"
+
+Table = tuple[str, LabelSet]
+"""Namespace and labels of a pod, as far as affinity can match them."""
+
+Amounts = tuple[tuple[str, int], ...]
+
+
+class Owner(NamedTuple):
+    """The controller of a pod, or the pod itself when it has none."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class PodFacts(NamedTuple):
+    """What is kept of one pod.
+
+    requests: what it holds of its node; empty while it holds nothing. unreadable: its requests could not be read.
+    counts: bound, neither terminating nor finished. waiting: what the scheduler said when it could not place it.
+    """
+
+    node: str
+    table: Table
+    requests: Amounts
+    ports: tuple[HostPort, ...]
+    owner: Owner
+    template_hash: str
+    holds: bool
+    counts: bool
+    unreadable: bool
+    waiting: str
+
+
+@dataclass(slots=True)
+class Load:
+    """What the pods of one node hold together, whether or not that node is known."""
+
+    requested: dict[str, int] = field(default_factory=dict)
+    tables: dict[Table, int] = field(default_factory=dict)
+    ports: dict[HostPort, int] = field(default_factory=dict)
+    unreadable: int = 0
+
+
+class PodTable:
+    """Readers take what they need; only upsert, remove and retain change anything.
+
+    dirty_nodes, dirty_owners (uids): changed since the reader cleared them. waiting_changed: the same for waiting.
+    """
+
+    def __init__(self, ignored_labels: Iterable[str], reason_characters_max: int) -> None:
+        self.loads: dict[str, Load] = {}
+        self.counted: dict[str, dict[str, int]] = {}
+        self.waiting: dict[Owner, dict[str, int]] = {}
+        self.dirty_nodes: set[str] = set()
+        self.dirty_owners: set[str] = set()
+        self.waiting_changed = False
+        self._ignored = frozenset(ignored_labels)
+        self._reason_characters_max = reason_characters_max
+        self._pods: dict[str, PodFacts] = {}
+        self._tables: Interned[Table] = Interned()
+        self._requests: Interned[Amounts] = Interned()
+        self._owners: Interned[Owner] = Interned()
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def upsert(self, pod: kubernetes.Pod) -> None:
+        uid, found = pod.metadata.uid, self._read(pod)
+        known = self._pods.get(uid)
+        if known == found:
+            return
+        kept = self._keep(found)
+        if known is not None:
+            self._forget(known)
+        self._pods[uid] = kept
+        self._account(kept, 1)
+
+    def remove(self, uid: str) -> None:
+        known = self._pods.pop(uid, None)
+        if known is not None:
+            self._forget(known)
+
+    def retain(self, uids: set[str]) -> None:
+        """Removes every pod that a whole list did not have."""
+        for uid in [uid for uid in self._pods if uid not in uids]:
+            self.remove(uid)
+
+    def _keep(self, found: PodFacts) -> PodFacts:
+        return found._replace(
+            table=self._tables.take(found.table),
+            requests=self._requests.take(found.requests),
+            owner=self._owners.take(found.owner),
+        )
+
+    def _forget(self, known: PodFacts) -> None:
+        self._account(known, -1)
+        self._tables.drop(known.table)
+        self._requests.drop(known.requests)
+        self._owners.drop(known.owner)
+
+    def _account(self, pod: PodFacts, sign: int) -> None:
+        if pod.holds:
+            self._load(pod, sign)
+        if pod.counts:
+            _count(self.counted.setdefault(pod.owner.uid, {}), pod.template_hash, sign)
+            if not self.counted[pod.owner.uid]:
+                del self.counted[pod.owner.uid]
+            self.dirty_owners.add(pod.owner.uid)
+        if pod.waiting:
+            _count(self.waiting.setdefault(pod.owner, {}), pod.waiting, sign)
+            if not self.waiting[pod.owner]:
+                del self.waiting[pod.owner]
+            self.waiting_changed = True
+
+    def _load(self, pod: PodFacts, sign: int) -> None:
+        load = self.loads.get(pod.node)
+        if load is None:
+            load = self.loads[pod.node] = Load()
+        for resource, amount in pod.requests:
+            _count(load.requested, resource, sign * amount)
+        for port in pod.ports:
+            _count(load.ports, port, sign)
+        _count(load.tables, pod.table, sign)
+        load.unreadable += sign if pod.unreadable else 0
+        if not load.tables:
+            del self.loads[pod.node]
+        self.dirty_nodes.add(pod.node)
+
+    def _read(self, pod: kubernetes.Pod) -> PodFacts:
+        metadata, labels = pod.metadata, pod.metadata.labels
+        node = sys.intern(pod.spec.node_name)
+        finished = pod.status.phase in ("Succeeded", "Failed")
+        terminating = metadata.deletion_timestamp is not None
+        holds = node != "" and not finished
+        unreadable, requests = requests_of(pod.spec) if holds else (False, ())
+        return PodFacts(
+            node=node,
+            table=(
+                sys.intern(metadata.namespace),
+                tuple(sorted(item for item in labels.items() if item[0] not in self._ignored)),
+            ),
+            requests=requests,
+            ports=tuple(sorted(_ports(pod.spec), key=_port_order)) if holds else (),
+            owner=owner_of(metadata),
+            template_hash=sys.intern(labels.get(TEMPLATE_HASH_LABEL, "")),
+            holds=holds,
+            counts=holds and not terminating,
+            unreadable=unreadable,
+            waiting="" if node or finished or terminating else self._waiting(pod.status),
+        )
+
+    def _waiting(self, status: kubernetes.PodStatus) -> str:
+        for condition in status.conditions:
+            if (condition.type, condition.status, condition.reason) == ("PodScheduled", "False", "Unschedulable"):
+                return condition.message[: self._reason_characters_max] or condition.reason
+        return ""
+
+
+def requests_of(spec: kubernetes.PodSpec) -> tuple[bool, Amounts]:
+    """Whether they could not be read, and what the pod holds of its node, its own place included."""
+    try:
+        amounts = kubernetes.pod_requests(spec)
+    except ValueError:
+        return True, (("pods", 1),)
+    return False, tuple(sorted((name, amount) for name, amount in {**amounts, "pods": 1}.items() if amount > 0))
+
+
+def owner_of(metadata: kubernetes.Meta) -> Owner:
+    for reference in metadata.owner_references:
+        if reference.controller:
+            return Owner(sys.intern(reference.kind), sys.intern(metadata.namespace), reference.name, reference.uid)
+    return Owner("Pod", sys.intern(metadata.namespace), metadata.name, metadata.uid)
+
+
+def _ports(spec: kubernetes.PodSpec) -> Iterable[HostPort]:
+    return (HostPort(ip, protocol, port) for ip, protocol, port in kubernetes.host_ports(spec))
+
+
+def _port_order(port: HostPort) -> tuple[int, str, str]:
+    return port.port, port.protocol, port.ip
+
+
+def _count(counts: dict[str, int] | dict[HostPort, int] | dict[Table, int], key: object, by: int) -> None:
+    """Adds; what comes to zero is left out, so that equal states are equal values."""
+    amounts: dict[object, int] = counts  # type: ignore[assignment]
+    amount = amounts.get(key, 0) + by
+    if amount:
+        amounts[key] = amount
+    else:
+        amounts.pop(key, None)

@@ -1,0 +1,45 @@
+"""What a snapshot service counts, for its metrics."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from snapshot.core.collection import Collection, Record
+from snapshot.core.stream import is_heartbeat
+from spillway import metrics
+from spillway.events import CapacityChanged, CapacityReported
+
+
+def unreachable(reason: str) -> None:
+    metrics.CLUSTER_UNREACHABLE.labels(reason).inc()
+
+
+def written(records: Iterable[Record]) -> None:
+    for record in records:
+        match record:
+            case CapacityReported():
+                metrics.CAPACITY_RECORDS_REPORTED.inc()
+                metrics.CAPACITY_BYTES.observe(len(record.columns))
+            case CapacityChanged() if is_heartbeat(record):
+                metrics.CAPACITY_RECORDS_HEARTBEAT.inc()
+            case CapacityChanged():
+                metrics.CAPACITY_RECORDS_CHANGED.inc()
+                metrics.CAPACITY_BYTES.observe(len(record.columns))
+
+
+def observed(core: Collection, now: float) -> None:
+    metrics.NODES.labels(core.cluster).set(len(core.state.nodes.nodes))
+    metrics.PODS_UNSCHEDULABLE.labels(core.cluster).set(core.pending.pods)
+    metrics.PROBE_AGE_SECONDS.labels(core.cluster).set(core.age.age_ms(now) / 1000)
+
+
+def taken(held: int) -> None:
+    metrics.TURNS_TAKEN.labels("snapshot").inc()
+    metrics.TURNS_HELD.labels("snapshot").set(held)
+
+
+def let_go(cluster: str, held: int) -> None:
+    metrics.TURNS_LOST.labels("snapshot").inc()
+    metrics.TURNS_HELD.labels("snapshot").set(held)
+    for gauge in (metrics.NODES, metrics.PODS_UNSCHEDULABLE, metrics.PROBE_AGE_SECONDS):
+        with suppress(KeyError):  # Nothing was ever written for it.
+            gauge.remove(cluster)

@@ -1,0 +1,65 @@
+"""What can be chosen about a snapshot service; each field is the variable SPILLWAY_SNAPSHOT_<NAME>."""
+
+from dataclasses import dataclass, fields
+
+from spillway.settings import setting
+
+IGNORED_POD_LABELS = (
+    "pod-template-hash",
+    "controller-revision-hash",
+    "statefulset.kubernetes.io/pod-name",
+    "apps.kubernetes.io/pod-index",
+    "batch.kubernetes.io/job-completion-index",
+    "batch.kubernetes.io/controller-uid",
+    "controller-uid",
+    "job-name",
+    "batch.kubernetes.io/job-name",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    credentials_folder: str = setting("credentials", "folder of the clusters' kubeconfig files")
+    fleet: str = setting("", "fleet that the log must be of; empty takes the log's own")
+    exec_plugins: bool = setting(False, "whether a kubeconfig may run a program to get credentials")
+
+    gather_seconds: float = setting(0.1, "seconds that changes are gathered before they are said")
+    heartbeat_seconds: float = setting(2.0, "seconds between records of block 0, so that readers know the age")
+    probe_seconds: float = setting(2.0, "seconds between starts of probes")
+    probe_longest_seconds: float = setting(10.0, "longest pause, in seconds, between probes that fail")
+    stream_silence_seconds: float = setting(90.0, "seconds without event or bookmark that make a stream doubtful")
+    count_differs_seconds: float = setting(10.0, "seconds that a probe's count may differ from ours before a new list")
+    shrink_confirm_seconds: float = setting(
+        60.0, "seconds that a list without most nodes is doubted while probes agree"
+    )
+    shrink_confirm_probes: int = setting(5, "probes in a row that must agree with such a list")
+
+    block_nodes_max: int = setting(5_000, "most nodes of one block")
+    block_bytes_max: int = setting(1_000_000, "most bytes of a block's columns; above it, nodes go into more blocks")
+    full_seconds: float = setting(3_600.0, "longest time, in seconds, between two full records of a block")
+    full_bytes_min: int = setting(16_384, "bytes of changes below which a block is not written again for their weight")
+    facts_per_record_max: int = setting(1_000, "most workloads in one change record")
+
+    pending_reason_seconds: float = setting(10.0, "seconds between two records of a group whose reason alone changes")
+    pending_forget_seconds: float = setting(3_600.0, "seconds until the key of a group with no such pods is removed")
+    reason_characters_max: int = setting(1_000, "most characters of a scheduler's message that are passed on")
+
+    lists_at_once: int = setting(4, "clusters whose first lists are read at one time")
+    list_slot_seconds: float = setting(10.0, "seconds after which a slow first list no longer holds others up")
+    list_step_objects: int = setting(500, "objects of a list that are applied before others have their turn")
+    connect_first_seconds: float = setting(0.5, "first pause, in seconds, after a failed connect; doubles each time")
+    connect_longest_seconds: float = setting(30.0, "longest of these pauses, in seconds")
+    bus_retry_seconds: float = setting(1.0, "pause, in seconds, after the log could not be reached")
+    reclaim_seconds: float = setting(
+        15.0, "seconds after another's claim until an instance that still holds the turn claims again"
+    )
+    finish_seconds: float = setting(3.0, "seconds that the last records may take when stopping")
+    ignored_pod_labels: tuple[str, ...] = setting(
+        IGNORED_POD_LABELS, "label keys that are left out of the pods' label sets, since each pod has its own value"
+    )
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
+                raise ValueError(f"{field.name}: {value}: expected more than 0")
