@@ -1,0 +1,535 @@
+"""The bus on Apache Kafka. Nothing but this module and topics.py knows aiokafka.
+
+Ends are the last stable offsets. A committed topic has one writer, and taking its turn ends the transaction that the
+one before left open, so nothing can stand behind an open transaction that a reader would miss by being called caught
+up in front of it. Group members are static and say good-bye: a restart within the session keeps its clusters, a stop
+gives them away at once, a kill after the session.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+
+from spillway import metrics
+from spillway.bus import (
+    Assignment,
+    Batch,
+    BusUnavailable,
+    Feed,
+    NoLog,
+    Offsets,
+    OtherFleet,
+    OutcomeUnknown,
+    Position,
+    StandbyTurn,
+    Writer,
+    partition_of,
+)
+from spillway.dead_letters import RECORD_BYTES_MAX, Outgoing, Reading, Stored, headers_for, outgoing
+from spillway.events import CLAIM_TOPIC_BY_SERVICE, CLUSTERS, Event, Tombstone, Topic, TurnTaken
+from spillway.settings import setting
+from spillway.topics import LogReader, LogState
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+_WORLD = (KafkaError, OSError, TimeoutError)
+_NEVER_IDLE_MS = 10**15
+"""aiokafka leaves a group in which nothing is fetched for max_poll_interval; ours is joined for its turns alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """How this process talks to Kafka; variables SPILLWAY_KAFKA_…"""
+
+    bootstrap: str = field(metadata={"doc": "host:port of brokers, separated by commas"})
+    topic_prefix: str = setting("", "put before every topic's name, so that fleets can share a broker")
+    publish_seconds: float = setting(5.0, "how long a publish, or the question for ends, may take, in seconds")
+    publishes_in_flight_max: int = setting(256, "publishes at once; more wait for their turn")
+    write_seconds: float = setting(8.0, "how long one transaction may take before its outcome is unknown, in seconds")
+    transaction_seconds: float = setting(10.0, "after how long the broker aborts an abandoned transaction, in seconds")
+    start_seconds: float = setting(30.0, "how long a start keeps trying to reach the log, in seconds")
+    close_seconds: float = setting(2.0, "how long closing a connection may hold up a stop, in seconds")
+    request_seconds: float = setting(10.0, "how long one request to a broker may take, in seconds; above the session")
+    retry_seconds: float = setting(0.1, "the first wait before another try, in seconds; doubled each time")
+    retry_seconds_max: float = setting(2.0, "the longest wait before another try, in seconds")
+    idle_batch_seconds: float = setting(0.5, "the longest a feed yields nothing, in seconds")
+    poll_seconds: float = setting(0.1, "how often a feed looks whether only transaction markers came, in seconds")
+    batch_records_max: int = setting(2000, "records of one batch")
+    fetch_bytes_max: int = setting(16 * 1024 * 1024, "bytes that a feed fetches ahead from one broker")
+    dead_letters_per_minute_max: int = setting(100, "unreadable records that one feed bears in a minute")
+    session_seconds: float = setting(6.0, "after how long a silent instance loses its turns, in seconds")
+    heartbeat_seconds: float = setting(1.0, "how often an instance shows that it lives, in seconds")
+    let_go_seconds: float = setting(2.0, "how long a revoked turn may take to come back, in seconds")
+    fleet_check_seconds: float = setting(5.0, "how often the log is asked whose it is, in seconds")
+
+
+class KafkaBus:
+    """Bus on Kafka, open within its context. fleet "" takes whichever fleet the log is of."""
+
+    def __init__(self, settings: KafkaSettings, fleet: str, source: str) -> None:
+        self.settings = settings
+        self.source = source
+        self._wanted_fleet = fleet
+        self._state = LogState("", {})
+        self._producer: Any = None
+        self._opening = asyncio.Lock()
+        self._in_flight = asyncio.Semaphore(settings.publishes_in_flight_max)
+        self._changed: asyncio.Future[str] = asyncio.Future()
+        self._stack = contextlib.AsyncExitStack()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> "KafkaBus":
+        # aiokafka tells of each failed attempt; this module tells of each change.
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+        self._state = await self.until(self.settings.start_seconds, self._read_log)
+        if self._wanted_fleet and self._wanted_fleet != self.fleet:
+            raise OtherFleet(f"this log is of fleet {self.fleet!r}, not of {self._wanted_fleet!r}")
+        watch = asyncio.create_task(self._watch_log())
+        self._stack.callback(watch.cancel)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+        if self._producer is not None:
+            await self.close(self._producer.stop())
+
+    @property
+    def fleet(self) -> str:
+        return self._state.fleet
+
+    async def fleet_changed(self) -> str:
+        """Returns, with the reason, when the log is another fleet's or none any more: the process must stop."""
+        return await asyncio.shield(self._changed)
+
+    def partition_count(self, topic: Topic) -> int:
+        return self._state.partition_counts[topic.name]
+
+    def topic_name(self, topic: Topic) -> str:
+        return self.settings.topic_prefix + topic.name
+
+    # ── Writing ──
+
+    async def publish(self, *events: Event | Tombstone) -> tuple[Position, ...]:
+        records = [outgoing(event) for event in events]
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(self.settings.publish_seconds), self._in_flight:
+                producer = await self._open_producer()
+                positions = await self.send(producer, records)
+        except TimeoutError as error:
+            # What was handed over stays in order before what comes next, so the producer is kept.
+            raise BusUnavailable(f"not acknowledged within {self.settings.publish_seconds} s") from error
+        except (KafkaError, OSError, AssertionError) as error:
+            await self._drop_producer()
+            raise BusUnavailable(f"not acknowledged: {error!r}") from error
+        metrics.PUBLISH_SECONDS.observe(time.monotonic() - started)
+        for position in positions:
+            metrics.EVENTS_PUBLISHED.labels(position.topic).inc()
+        return positions
+
+    async def send(self, producer: Any, records: Sequence[Outgoing]) -> tuple[Position, ...]:
+        """Hands all over in order, then waits for all. May raise what aiokafka raises; sets no deadline."""
+        places = [(r, partition_of(r.address.partition_by, self.partition_count(r.address.topic))) for r in records]
+        moment = datetime.now(UTC).isoformat()
+        waiting = []
+        for record, partition in places:
+            headers = headers_for(record, self.fleet, self.source, str(uuid.uuid4()), moment)
+            name = self.topic_name(record.address.topic)
+            waiting.append(await producer.send(name, record.value, record.key, partition, headers=list(headers)))
+        written = await asyncio.gather(*waiting)
+        return tuple(
+            Position(record.address.topic.name, partition, metadata.offset)
+            for (record, partition), metadata in zip(places, written, strict=True)
+        )
+
+    async def _open_producer(self) -> Any:
+        async with self._opening:
+            if self._producer is None:
+                self._producer = await self.started_producer(enable_idempotence=True)
+            return self._producer
+
+    async def _drop_producer(self) -> None:
+        """After an error that is not a time-out aiokafka's producer cannot be used any more."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            self.close_later(producer.stop())
+
+    async def started_producer(self, **options: Any) -> Any:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self.settings.bootstrap,
+            acks="all",
+            linger_ms=0,
+            max_request_size=RECORD_BYTES_MAX,
+            request_timeout_ms=int(self.settings.request_seconds * 1000),
+            **options,
+        )
+        try:
+            await producer.start()
+        except BaseException:
+            self.close_later(producer.stop())
+            raise
+        return producer
+
+    # ── Reading ──
+
+    @contextlib.asynccontextmanager
+    async def follow(self, topics: Sequence[Topic], start: Offsets | None = None) -> AsyncIterator[Feed]:
+        isolation = "read_committed" if any(topic.committed for topic in topics) else "read_uncommitted"
+        consumer = await self.until(self.settings.start_seconds, lambda: self._started_reader(isolation))
+        try:
+            feed = KafkaFeed(self, consumer, topics)
+            await self.until(self.settings.start_seconds, lambda: feed.place(start))
+            yield feed
+        finally:
+            await self.close(consumer.stop())
+
+    async def _started_reader(self, isolation: str) -> Any:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self.settings.bootstrap,
+            isolation_level=isolation,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            fetch_max_bytes=self.settings.fetch_bytes_max,
+            max_partition_fetch_bytes=RECORD_BYTES_MAX,
+            request_timeout_ms=int(self.settings.request_seconds * 1000),
+        )
+        return await self.started(consumer)
+
+    async def started(self, consumer: Any) -> Any:
+        try:
+            await consumer.start()
+        except BaseException:
+            self.close_later(consumer.stop())
+            raise
+        return consumer
+
+    # ── Turns ──
+
+    @contextlib.asynccontextmanager
+    async def cluster_turns(self, service: str, instance: str) -> AsyncIterator[AsyncIterator[Assignment]]:
+        async with self._membership(f"{self.fleet}.{service}", CLUSTERS, instance) as member:
+            yield member.assignments(self.partition_count(CLUSTERS))
+
+    @contextlib.asynccontextmanager
+    async def standby_turn(self, service: str, instance: str) -> AsyncIterator[StandbyTurn]:
+        topic = CLAIM_TOPIC_BY_SERVICE[service]
+        async with self._membership(f"{self.fleet}.{service}.standby", topic, instance) as member:
+            turn = KafkaStandbyTurn(self, service, instance, member)
+            try:
+                yield turn
+            finally:
+                turn.close_writer("the turn was given up")
+
+    @contextlib.asynccontextmanager
+    async def _membership(self, group: str, topic: Topic, instance: str) -> AsyncIterator["Member"]:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self.settings.bootstrap,
+            group_id=group,
+            group_instance_id=instance,
+            session_timeout_ms=int(self.settings.session_seconds * 1000),
+            heartbeat_interval_ms=int(self.settings.heartbeat_seconds * 1000),
+            max_poll_interval_ms=_NEVER_IDLE_MS,
+            enable_auto_commit=False,
+            auto_offset_reset="latest",
+            partition_assignment_strategy=(_own_assignor(),),
+            request_timeout_ms=int(self.settings.request_seconds * 1000),
+        )
+        member = Member(consumer, self.settings.let_go_seconds)
+        consumer.subscribe([self.topic_name(topic)], listener=member)
+        await self.until(self.settings.start_seconds, lambda: self.started(consumer))
+        try:
+            yield member
+        finally:
+            member.close()
+            # aiokafka lets a static member go without a word; as a dynamic one it says that it leaves.
+            consumer._coordinator._group_instance_id = None  # noqa: SLF001
+            await self.close(consumer.stop())
+
+    # ── The log itself ──
+
+    async def _read_log(self) -> LogState:
+        async with LogReader(self.settings.bootstrap, self.settings.topic_prefix) as reader:
+            return await reader.read()
+
+    async def _watch_log(self) -> None:
+        connected = True
+        metrics.BUS_CONNECTED.set(1)
+        while not self._changed.done():
+            await asyncio.sleep(self.settings.fleet_check_seconds)
+            trouble = ""
+            try:
+                async with asyncio.timeout(self.settings.request_seconds):
+                    state = await self._read_log()
+                if state.fleet != self.fleet:
+                    self._changed.set_result(f"the log is now of fleet {state.fleet!r}, not of {self.fleet!r}")
+                elif state.partition_counts != self._state.partition_counts:
+                    self._changed.set_result("the topics have other partitions than when this process started")
+            except NoLog as error:
+                self._changed.set_result(str(error))
+            except _WORLD as error:
+                trouble = repr(error)
+            if connected != (not trouble):
+                connected = not trouble
+                metrics.BUS_CONNECTED.set(int(connected))
+                log.warning(
+                    "the log answers again" if connected else "the log does not answer: %s", *filter(None, [trouble])
+                )
+
+    async def until(self, seconds: float, attempt: Callable[[], Awaitable[T]]) -> T:
+        """The answer of an attempt that is made again until it succeeds; BusUnavailable after seconds."""
+        wait = self.settings.retry_seconds
+        last: BaseException | None = None
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    try:
+                        return await attempt()
+                    except _WORLD as error:
+                        last = error
+                    await asyncio.sleep(wait)
+                    wait = min(wait * 2, self.settings.retry_seconds_max)
+        except TimeoutError as error:
+            raise BusUnavailable(f"no answer from the log within {seconds} s: {last!r}") from error
+
+    def close_later(self, stop: Awaitable[None]) -> asyncio.Task[None]:
+        async def quietly() -> None:
+            with contextlib.suppress(*_WORLD, AssertionError):
+                await stop
+
+        task = asyncio.create_task(quietly())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        return task
+
+    async def close(self, stop: Awaitable[None]) -> None:
+        """Closing waits for an answer from the broker; whoever stops does not wait longer than close_seconds."""
+        await asyncio.wait([self.close_later(stop)], timeout=self.settings.close_seconds)
+
+
+class KafkaFeed:
+    """A consumer of whole topics."""
+
+    def __init__(self, bus: KafkaBus, consumer: Any, topics: Sequence[Topic]) -> None:
+        self._bus = bus
+        self._consumer = consumer
+        self._places = {
+            TopicPartition(bus.topic_name(topic), partition): (topic.name, partition)
+            for topic in topics
+            for partition in range(bus.partition_count(topic))
+        }
+        self._positions: dict[tuple[str, int], int] = {}
+        self._reading = Reading(bus.fleet, bus.source, bus.settings.dead_letters_per_minute_max)
+
+    def __aiter__(self) -> AsyncIterator[Batch]:
+        return self._batches()
+
+    async def place(self, start: Offsets | None) -> None:
+        """At the beginning, or at start, else at the end."""
+        where = await (self._consumer.beginning_offsets if start is None else self._consumer.end_offsets)(self._places)
+        self._consumer.assign(list(self._places))
+        for place, name in self._places.items():
+            self._positions[name] = where[place] if start is None else start.get(name, where[place])
+            self._consumer.seek(place, self._positions[name])
+
+    async def ends(self) -> Offsets:
+        seconds = self._bus.settings.publish_seconds
+        offsets = await self._bus.until(seconds, lambda: self._consumer.end_offsets(self._places))
+        return {name: offsets[place] for place, name in self._places.items()}
+
+    async def _batches(self) -> AsyncIterator[Batch]:
+        settings = self._bus.settings
+        yielded = time.monotonic()
+        while True:
+            stored = await self._fetch()
+            moved = await self._move(stored)
+            records = self._reading.read(stored, time.monotonic())
+            await self._publish_dead_letters()
+            if moved or time.monotonic() - yielded >= settings.idle_batch_seconds:
+                yielded = time.monotonic()
+                yield Batch(records, dict(self._positions))
+
+    async def _fetch(self) -> list[Stored]:
+        settings = self._bus.settings
+        try:
+            found: Mapping[TopicPartition, Sequence[Any]] = await self._consumer.getmany(
+                timeout_ms=int(settings.poll_seconds * 1000), max_records=settings.batch_records_max
+            )
+        except OffsetOutOfRangeError as error:
+            raise await self._out_of_range(error) from error
+        except KafkaError:
+            await asyncio.sleep(settings.retry_seconds)
+            return []
+        return [
+            Stored(*self._places[place], record.offset, record.key, record.value, tuple(record.headers))
+            for place, records in found.items()
+            for record in records
+        ]
+
+    async def _move(self, stored: Sequence[Stored]) -> bool:
+        """Learns where the feed stands. A transaction's marker moves it without any record."""
+        before = dict(self._positions)
+        for one in stored:
+            self._positions[one.topic, one.partition] = one.offset + 1
+        for place, name in self._places.items():
+            self._positions[name] = await self._consumer.position(place)
+        return before != self._positions
+
+    async def _out_of_range(self, error: OffsetOutOfRangeError) -> Exception:
+        """Which kind of loss it is: the topic begins after where the feed stands, or ends before it."""
+        ((place, offset),) = error.args[0].items()
+        begin = (await self._bus.until(self._bus.settings.start_seconds, lambda: self._begin(place)))[place]
+        if offset < begin:
+            return NoLog(f"{place.topic}/{place.partition} begins at {begin}, after {offset}: those records are gone")
+        return OtherFleet(f"{place.topic}/{place.partition} ends before {offset}: the topic was created again")
+
+    async def _begin(self, place: TopicPartition) -> Mapping[TopicPartition, int]:
+        offsets: Mapping[TopicPartition, int] = await self._consumer.beginning_offsets([place])
+        return offsets
+
+    async def _publish_dead_letters(self) -> None:
+        if self._reading.pending:
+            with contextlib.suppress(BusUnavailable):
+                await self._bus.publish(*self._reading.pending)
+                self._reading.pending.clear()
+
+
+class Member(ConsumerRebalanceListener):  # type: ignore[misc]
+    """What a group gives one instance. A rebalance takes all away and mostly gives it back: let_go_seconds bridges."""
+
+    def __init__(self, consumer: Any, let_go_seconds: float) -> None:
+        self.partitions: frozenset[int] = frozenset()
+        self._consumer = consumer
+        self._let_go_seconds = let_go_seconds
+        self._letting_go: asyncio.TimerHandle | None = None
+        self._news = asyncio.Event()
+
+    def on_partitions_revoked(self, _: set[TopicPartition]) -> None:
+        if self.partitions and self._letting_go is None:
+            loop = asyncio.get_running_loop()
+            self._letting_go = loop.call_later(self._let_go_seconds, self._set, frozenset())
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        self._consumer.pause(*assigned)
+        self._set(frozenset(place.partition for place in assigned))
+
+    def close(self) -> None:
+        self._set(frozenset())
+
+    def _set(self, partitions: frozenset[int]) -> None:
+        if self._letting_go is not None:
+            self._letting_go.cancel()
+            self._letting_go = None
+        self.partitions = partitions
+        self._news.set()
+
+    async def assignments(self, partition_count: int) -> AsyncIterator[Assignment]:
+        while True:
+            await self.news()
+            yield Assignment(self.partitions, partition_count)
+
+    async def news(self) -> None:
+        """Returns after the next change, or at once for one that nobody has seen yet. For one waiter."""
+        await self._news.wait()
+        self._news.clear()
+
+    async def until(self, holds: bool) -> None:
+        while bool(self.partitions) != holds:
+            await self.news()
+
+
+def _own_assignor() -> type:
+    """aiokafka keeps what a sticky member holds on the class, which would be shared by all groups of the process."""
+    return type("OwnStickyAssignor", (StickyPartitionAssignor,), {"member_assignment": None, "generation": -1})
+
+
+class KafkaWriter:
+    """One transactional producer, used until its first trouble."""
+
+    def __init__(self, bus: KafkaBus, producer: Any) -> None:
+        self._bus = bus
+        self._producer = producer
+        self._one_at_a_time = asyncio.Lock()
+        self._over = ""
+        self._epoch = -1
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    async def take(self, turn: TurnTaken) -> None:
+        self._epoch = (await self._write([outgoing(turn)]))[0].offset
+
+    async def write(self, events: Sequence[Event | Tombstone]) -> None:
+        """ValueError for an event that is too large: that one is ours, nothing was sent and the writer goes on."""
+        await self._write([outgoing(event) for event in events])
+
+    async def _write(self, records: Sequence[Outgoing]) -> tuple[Position, ...]:
+        async with self._one_at_a_time:
+            if self._over:
+                raise OutcomeUnknown(f"this writer is over: {self._over}")
+            self._over = "a write did not end"
+            try:
+                async with asyncio.timeout(self._bus.settings.write_seconds):
+                    await self._producer.begin_transaction()
+                    positions = await self._bus.send(self._producer, records)
+                    await self._producer.commit_transaction()
+            except Exception as error:
+                self._over = repr(error)
+                raise OutcomeUnknown(self._over) from error
+            self._over = ""
+            return positions
+
+    def close(self, reason: str) -> None:
+        self._over = self._over or reason
+        self._bus.close_later(self._producer.stop())
+
+
+class KafkaStandbyTurn:
+    """The one partition of the turns topic, and the writer that came with it."""
+
+    def __init__(self, bus: KafkaBus, service: str, instance: str, member: Member) -> None:
+        self._bus = bus
+        self._service = service
+        self._instance = instance
+        self._member = member
+        self._writer: KafkaWriter | None = None
+
+    async def wait(self) -> Writer:
+        wait = self._bus.settings.retry_seconds
+        while True:
+            self.close_writer("the turn is taken anew")
+            await self._member.until(holds=True)
+            with contextlib.suppress(OutcomeUnknown, *_WORLD):
+                return await self._take()
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, self._bus.settings.retry_seconds_max)
+
+    async def lost(self) -> None:
+        await self._member.until(holds=False)
+
+    async def _take(self) -> Writer:
+        async with asyncio.timeout(self._bus.settings.write_seconds):
+            producer = await self._bus.started_producer(
+                transactional_id=f"{self._bus.settings.topic_prefix}{self._bus.fleet}.{self._service}",
+                transaction_timeout_ms=int(self._bus.settings.transaction_seconds * 1000),
+            )
+        self._writer = KafkaWriter(self._bus, producer)
+        await self._writer.take(TurnTaken(self._service, "", self._instance))
+        return self._writer
+
+    def close_writer(self, reason: str) -> None:
+        if self._writer is not None:
+            self._writer.close(reason)
+            self._writer = None

@@ -1,0 +1,234 @@
+"""The topics of a fleet: created or compared, formed once with a fleet id, and read to learn whose log it is.
+
+`python -m spillway.topics` may be run any number of times, also at the same time: one run forms the fleet.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+
+from spillway.bus import NoLog
+from spillway.dead_letters import RECORD_BYTES_MAX, headers_for, outgoing
+from spillway.events import (
+    DEAD_LETTERS,
+    FLEET,
+    SCOPE_CLUSTER,
+    SCOPE_WORKLOAD,
+    TOPICS,
+    FleetFormed,
+    Topic,
+)
+from spillway.settings import setting
+from spillway.wire import Unreadable, decode
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """How the topics are made."""
+
+    topic_prefix: str = setting("", "put before every topic's name, so that fleets can share a broker")
+    partitions_cluster: int = setting(64, "partitions of the topics of the cluster scope")
+    partitions_workload: int = setting(16, "partitions of the topics of the workload scope")
+    replication_factor: int = setting(-1, "copies of each partition; -1 is the broker's default")
+    configs: tuple[str, ...] = setting((), "name=value of topic configs that differ from the design, for tests")
+    ensure_seconds: float = setting(60.0, "how long the whole command may take, in seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """Whose log it is, and how many partitions each topic has."""
+
+    fleet: str
+    partition_counts: Mapping[str, int]
+
+
+async def ensure_topics(
+    bootstrap: str, settings: TopicSettings, fleet_name: str, say: Callable[[str], None] = log.info
+) -> str:
+    """Creates what is missing, tells say what differs, forms the fleet if none is; returns the fleet id."""
+    async with asyncio.timeout(settings.ensure_seconds):
+        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+        await admin.start()
+        try:
+            await _create(admin, settings, say)
+            await _compare(admin, settings, say)
+        finally:
+            await admin.close()
+        return await _form(bootstrap, settings, fleet_name, say)
+
+
+def partition_count(topic: Topic, settings: TopicSettings) -> int:
+    counts = {SCOPE_CLUSTER: settings.partitions_cluster, SCOPE_WORKLOAD: settings.partitions_workload}
+    return counts.get(topic.scope, 1)
+
+
+def configs_of(topic: Topic, settings: TopicSettings) -> dict[str, str]:
+    """The configs of a topic, as Kafka names them. Dead letters are kept for a time, and one per place and reader."""
+    if topic.compacted:
+        kept = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(topic.lag_ms)}
+    else:
+        policy = "compact,delete" if topic == DEAD_LETTERS else "delete"
+        kept = {"cleanup.policy": policy, "retention.ms": str(topic.retention_ms)}
+    return kept | {"max.message.bytes": str(RECORD_BYTES_MAX)} | dict(pair.split("=", 1) for pair in settings.configs)
+
+
+async def _create(admin: Any, settings: TopicSettings, say: Callable[[str], None]) -> None:
+    there = set(await admin.list_topics())
+    missing = [topic for topic in TOPICS if settings.topic_prefix + topic.name not in there]
+    if not missing:
+        return
+    answer = await admin.create_topics(
+        [
+            NewTopic(
+                settings.topic_prefix + topic.name,
+                partition_count(topic, settings),
+                settings.replication_factor,
+                {} if settings.replication_factor == -1 else None,  # aiokafka refuses −1 without an assignment
+                topic_configs=configs_of(topic, settings),
+            )
+            for topic in missing
+        ]
+    )
+    for name, code, *reason in answer.topic_errors:
+        error = for_code(code)
+        if code and error is not TopicAlreadyExistsError:
+            raise error(f"{name}: {reason}")
+        say(f"{name}: {'created by another run' if code else 'created'}")
+
+
+async def _compare(admin: Any, settings: TopicSettings, say: Callable[[str], None]) -> None:
+    described = {entry["topic"]: entry for entry in await admin.describe_topics(None)}
+    resources = [ConfigResource(ConfigResourceType.TOPIC, settings.topic_prefix + topic.name) for topic in TOPICS]
+    (answer,) = await admin.describe_configs(resources)
+    found = {name: {entry[0]: entry[1] for entry in entries} for _, _, _, name, entries in answer.resources}
+    for topic in TOPICS:
+        name = settings.topic_prefix + topic.name
+        wanted = partition_count(topic, settings)
+        count = len(described[name]["partitions"]) if name in described else wanted
+        if count != wanted:
+            say(f"{name}: {count} partitions, expected {wanted}")
+        for config, value in configs_of(topic, settings).items():
+            there = found.get(name, {}).get(config)
+            if there is not None and set(there.split(",")) != set(value.split(",")):
+                say(f"{name}: {config} is {there}, expected {value}")
+
+
+async def _form(bootstrap: str, settings: TopicSettings, fleet_name: str, say: Callable[[str], None]) -> str:
+    """Opening the transactional producer shuts other runs out, so that what is read here stays true until written."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"{settings.topic_prefix}topics")
+    await producer.start()
+    try:
+        reader = LogReader(bootstrap, settings.topic_prefix)
+        async with reader:
+            with suppress(NoLog):
+                fleet = (await reader.read()).fleet
+                say(f"fleet {fleet}: formed before")
+                return fleet
+            fleet = f"{fleet_name}-{secrets.token_hex(4)}"
+            record = outgoing(FleetFormed(fleet))
+            headers = headers_for(record, fleet, "topics", secrets.token_hex(16), datetime.now(UTC).isoformat())
+            name = settings.topic_prefix + FLEET.name
+            try:
+                async with producer.transaction():
+                    await producer.send_and_wait(name, record.value, record.key, 0, headers=list(headers))
+            except (KafkaError, AssertionError) as error:  # aiokafka asserts after a fence
+                fleet = (await reader.read()).fleet
+                say(f"fleet {fleet}: formed by another run ({error!r})")
+                return fleet
+            say(f"fleet {fleet}: formed")
+            return fleet
+    finally:
+        await producer.stop()
+
+
+class LogReader:
+    """Reads whose log it is. Every call asks the broker again, and raises what aiokafka raises."""
+
+    def __init__(self, bootstrap: str, topic_prefix: str, request_seconds: float = 10.0) -> None:
+        self._prefix = topic_prefix
+        self._place = TopicPartition(topic_prefix + FLEET.name, 0)
+        milliseconds = int(request_seconds * 1000)
+        self._admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=milliseconds)
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=bootstrap,
+            isolation_level="read_committed",
+            request_timeout_ms=milliseconds,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+        )
+
+    async def __aenter__(self) -> "LogReader":
+        try:
+            await self._admin.start()
+            await self._consumer.start()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._consumer.stop()
+        await self._admin.close()
+
+    async def read(self) -> LogState:
+        """NoLog when a topic is missing or no fleet was formed."""
+        described = {entry["topic"]: len(entry["partitions"]) for entry in await self._admin.describe_topics(None)}
+        missing = [topic.name for topic in TOPICS if self._prefix + topic.name not in described]
+        if missing:
+            raise NoLog(f"no topic {', '.join(missing)}: run `spillway topics`, or this is another broker")
+        fleet = await self._fleet()
+        if not fleet:
+            raise NoLog(f"no fleet was formed on topic {FLEET.name}: run `spillway topics`")
+        return LogState(fleet, {topic.name: described[self._prefix + topic.name] for topic in TOPICS})
+
+    async def _fleet(self) -> str:
+        """The last one formed; the whole topic is read each time, it is one record."""
+        self._consumer.assign([self._place])
+        begin = (await self._consumer.beginning_offsets([self._place]))[self._place]
+        end = (await self._consumer.end_offsets([self._place]))[self._place]
+        self._consumer.seek(self._place, begin)
+        fleet = ""
+        while await self._consumer.position(self._place) < end:
+            for records in (await self._consumer.getmany(timeout_ms=100)).values():
+                for record in records:
+                    kind = dict(record.headers).get("ce_type", b"").decode(errors="replace")
+                    with suppress(Unreadable):
+                        event = decode(FLEET.name, kind, record.value or b"")
+                        fleet = event.fleet if isinstance(event, FleetFormed) else fleet
+        return fleet
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m spillway.topics", description="Create or check the topics.")
+    parser.add_argument("--bootstrap", default=os.environ.get("SPILLWAY_KAFKA_BOOTSTRAP", "127.0.0.1:9092"))
+    parser.add_argument("--fleet-name", default=os.environ.get("SPILLWAY_FLEET_NAME", "fleet"))
+    parser.add_argument("--topic-prefix", default=os.environ.get("SPILLWAY_KAFKA_TOPIC_PREFIX", ""))
+    parser.add_argument("--partitions-cluster", type=int, default=64)
+    parser.add_argument("--partitions-workload", type=int, default=16)
+    parser.add_argument("--replication-factor", type=int, default=-1, help="-1: the broker's default")
+    asked = parser.parse_args()
+    settings = TopicSettings(
+        topic_prefix=asked.topic_prefix,
+        partitions_cluster=asked.partitions_cluster,
+        partitions_workload=asked.partitions_workload,
+        replication_factor=asked.replication_factor,
+    )
+    asyncio.run(ensure_topics(asked.bootstrap, settings, asked.fleet_name, print))
+
+
+if __name__ == "__main__":
+    main()
