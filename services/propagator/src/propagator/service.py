@@ -60,6 +60,8 @@ class Propagator:
         self._settings = settings
         self._instance = instance
         self._clock = clock
+        self.ready: Callable[[bool, str], None] = lambda ready, reason: None
+        """Told when the log has been read to the ends that it had at the start."""
         self._slots = asyncio.Semaphore(settings.objects_at_once_overall)
         self._desired = Desired()
         self._positions: Offsets = {}
@@ -68,7 +70,6 @@ class Propagator:
         self._unsettled = asyncio.Event()
         self._lost: set[str] = set()
         self._workers: dict[str, Held] = {}
-        self._caught_up = asyncio.Event()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Until stopping is set. A bug of ours, another fleet's log or too many dead letters end it by raising."""
@@ -85,11 +86,6 @@ class Propagator:
             await stopping.wait()
             for task in (*tasks, *(held.task for held in self._workers.values())):
                 task.cancel()
-
-    @property
-    def caught_up(self) -> bool:
-        """Whether the log has been read to the ends that it had at the start."""
-        return self._caught_up.is_set()
 
     @property
     def held(self) -> frozenset[str]:
@@ -159,8 +155,9 @@ class Propagator:
 
     async def _settle(self, feed: Feed, group: asyncio.TaskGroup) -> None:
         """Keeps what is worked on equal to what is ours to work on."""
+        self.ready(False, "reading the log")
         await self._read_to_ends(feed)
-        self._caught_up.set()
+        self.ready(True, "")
         log.info("caught up", clusters=len(self._desired.clusters), empty=self._desired.empty)
         while True:
             self._unsettled.clear()

@@ -1,12 +1,20 @@
-"""What can be chosen about a propagator."""
+"""What can be chosen about a propagator; each field is the variable SPILLWAY_PROPAGATOR_<NAME>."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 from spillway.settings import setting
+
+CREDENTIALS_FOLDER = Path("credentials")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    fleet: str = setting("", "fleet id that the log must be of; empty takes the log's")
+    credentials_folder: Path = setting(  # noqa: RUF009 - it makes a field, as `field` does.
+        CREDENTIALS_FOLDER, "folder of the clusters' kubeconfig files"
+    )
+    exec_plugins: bool = setting(False, "whether a kubeconfig may run a program to get credentials")
     create_namespaces: bool = setting(True, "whether namespaces that workloads need are created in members")
     corrections_max: int = setting(3, "times within the window that one version of an object is put right")
     creations_max: int = setting(10, "times within the window that one version of an object is created")
@@ -27,3 +35,9 @@ class Settings:
     reclaim_seconds: float = setting(
         10.0, "seconds until a cluster that a later claim took, but that is ours, is claimed"
     )
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
+                raise ValueError(f"{field.name}: {value}: expected more than 0")

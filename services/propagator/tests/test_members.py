@@ -1,0 +1,180 @@
+"""What only real control planes can say: the propagator's reads and writes as Kubernetes answers them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from propagator.core.desired import Target, Wanted
+from propagator.core.live import LABEL_FLEET, Live, Reference
+from propagator.core.reconcile import Apply, History, Nothing, Report, Rules, after, next_action
+from propagator.member import Member
+from spillway.cluster_api import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    SERVICES,
+    ClusterApi,
+    ClusterApiSettings,
+    Conflict,
+    HttpTransport,
+)
+from spillway.credentials import load_endpoint
+from spillway.events import DependencyDeclared, WorkloadDeclared
+from spillway.model import Generation, ObjectReference, Part, Policy
+
+pytestmark = pytest.mark.kube
+RULES = Rules("f1")
+
+
+@pytest.fixture
+async def api(kube_members: dict[str, Path]) -> AsyncIterator[ClusterApi]:
+    path, settings = kube_members["own-1"], ClusterApiSettings()
+    transport = HttpTransport(partial(load_endpoint, path.parent, path.stem), "own-1", settings)
+    opened = ClusterApi(transport, "own-1", settings)
+    yield opened
+    await opened.close()
+
+
+def wanted_of(
+    name: str, sequence: int, replicas: int, env: tuple[str, ...] = (), *, port: int = 80, removing: bool = False
+) -> Wanted:
+    container = {"name": "main", "image": "app", "env": [{"name": one, "value": "1"} for one in env]}
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+    spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
+    manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+    namespace = f"ns-{name}"
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"n": str(sequence)}}
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"app": name},
+            "ports": [{"port": port, "name": "http"}],
+            "clusterIP": "10.1.2.3",
+        },
+    }
+    dependencies = tuple(
+        DependencyDeclared(one["kind"], namespace, name, f"{namespace}/{name}", sequence, json.dumps(one).encode())  # type: ignore[arg-type]
+        for one in (config, service)
+    )
+    declaration = WorkloadDeclared(
+        namespace=namespace,
+        name=name,
+        kind="Deployment",
+        generation=sequence,
+        template_generation=sequence,
+        manifest=json.dumps(manifest).encode(),
+        replicas=replicas,
+        policy=Policy((), (), "Wait"),
+        dependencies=tuple(ObjectReference(one.kind, namespace, name) for one in dependencies),
+        rolling_from=(),
+        answered=(),
+        deleting=False,
+    )
+    part = Part("own-1", Generation(1, sequence), replicas, 0, replicas, removing)
+    return Wanted(Target("own-1", namespace, name), part, declaration, dependencies, "")
+
+
+async def bring_about(api: ClusterApi, wanted: Wanted) -> tuple[list[str], Live]:
+    """The actions until nothing is left to do, and what is there then."""
+    member = Member(api, "f1", asyncio.get_running_loop().time, lambda: None)
+    both = (Reference("ConfigMap", wanted.target.name), Reference("Service", wanted.target.name))
+    actions, history, live = [], History(), await member.read(wanted.target, both)
+    for _ in range(30):
+        action = next_action(wanted, live, history, 0.0, RULES)
+        actions.append(type(action).__name__)
+        if isinstance(action, Nothing | Report):
+            return actions, live
+        assert not hasattr(action, "reason"), action
+        try:
+            live = await member.carry_out(action, wanted.target, live)
+            history = after(history, wanted, live, action, 0.0, RULES)
+        except Conflict:  # The controllers write too.
+            live = await member.read(wanted.target, both)
+    raise AssertionError(actions)
+
+
+async def test_create_change_delete(api: ClusterApi) -> None:
+    actions, _ = await bring_about(api, wanted_of("bread", 1, 2))
+    made = ["Look", "EnsureNamespace", "ApplyDependency", "ApplyDependency", "Create", "Nothing"]
+    assert actions == made
+    actions, live = await bring_about(api, wanted_of("bread", 2, 3))
+    assert actions[-2:] == ["Apply", "Nothing"]
+    assert live.workload is not None
+    assert (live.workload.version, live.workload.spec_replicas) == (Generation(1, 2), 3)
+    service = await api.get(SERVICES, "ns-bread", "bread")
+    assert service is not None
+    assert [port["port"] for port in service["spec"]["ports"]] == [80]
+    assert service["spec"]["clusterIP"] != "10.1.2.3"
+    config = await api.get(CONFIG_MAPS, "ns-bread", "bread")
+    assert config is not None
+    assert config["data"] == {"n": "2"}
+    actions, live = await bring_about(api, wanted_of("bread", 3, 0, removing=True))
+    assert actions[-1] == "Report"
+    assert live.workload is None
+    assert live.dependencies == {}
+
+
+TWO_MANAGERS = pytest.mark.xfail(
+    strict=True, reason="ClusterApi.create leaves its fields to another manager than ClusterApi.apply's"
+)
+
+
+@TWO_MANAGERS
+async def test_a_service_gets_another_port(api: ClusterApi) -> None:
+    await bring_about(api, wanted_of("roll", 1, 0))
+    await bring_about(api, wanted_of("roll", 2, 0, port=81))
+    service = await api.get(SERVICES, "ns-roll", "roll")
+    assert service is not None
+    assert [one["port"] for one in service["spec"]["ports"]] == [81]
+
+
+@TWO_MANAGERS
+async def test_what_a_newer_template_leaves_out_is_gone(api: ClusterApi) -> None:
+    await bring_about(api, wanted_of("cake", 1, 0, ("A", "B")))
+    await bring_about(api, wanted_of("cake", 2, 0, ("B",)))
+    found = await api.get(DEPLOYMENTS, "ns-cake", "cake")
+    assert found is not None
+    assert [one["name"] for one in found["spec"]["template"]["spec"]["containers"][0]["env"]] == ["B"]
+
+
+async def test_a_change_never_makes_anew_what_was_deleted(api: ClusterApi) -> None:
+    first, second = wanted_of("pie", 1, 0), wanted_of("pie", 2, 0)
+    _, live = await bring_about(api, first)
+    assert live.workload is not None
+    actual = await api.get(DEPLOYMENTS, "ns-pie", "pie")
+    assert actual is not None
+    await api.delete(DEPLOYMENTS, "ns-pie", "pie", uid=live.workload.marks.uid, resource_version="")
+    older = Live(live.workload)
+    action = next_action(Wanted(second.target, second.part, second.declaration, (), ""), older, History(), 0.0, RULES)
+    assert isinstance(action, Apply)
+    with pytest.raises(Conflict):
+        await api.apply(DEPLOYMENTS, action.manifest, resource_version=action.resource_version, force=True)
+    assert await api.get(DEPLOYMENTS, "ns-pie", "pie") is None
+
+
+async def test_an_object_that_loses_our_label_leaves_the_watch(api: ClusterApi) -> None:
+    await bring_about(api, wanted_of("tart", 1, 0))
+    seen: list[Any] = []
+
+    async def follow() -> None:
+        async for batch in api.follow(DEPLOYMENTS, label_selector=f"{LABEL_FLEET}=f1"):
+            seen.extend(type(change).__name__ for change in batch if "tart" in str(change))
+
+    task = asyncio.create_task(follow())
+    await asyncio.sleep(1)
+    manifest = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "tart", "namespace": "ns-tart", "labels": {LABEL_FLEET: "other"}},
+    }
+    await api.apply(DEPLOYMENTS, manifest, resource_version="", force=True)
+    await asyncio.sleep(1)
+    task.cancel()
+    assert seen[0] == "Listed"
+    assert seen[-1] == "Removed"
