@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 from spillway.cluster_api import ClusterApi, ClusterApiSettings, connect
 from spillway.credentials import load_endpoint
-from spillway.kafka import KafkaSettings
-from spillway.topics import ensure_topics
+from spillway.topics import TopicSettings, ensure_topics
 from spillway_local.fleet_plan import FLEET, MemberPlan
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer, ensure_java, ensure_kafka_jars
 from spillway_local.kube_binary import ensure_kube_binary
@@ -153,7 +152,7 @@ class Stack:
         return RedisServer(self.folder / "redis", self._port("redis", REDIS_PORT))
 
     def _create_topics(self, bootstrap: str) -> None:
-        fleet = asyncio.run(ensure_topics(bootstrap, KafkaSettings(bootstrap=bootstrap), FLEET_NAME))
+        fleet = asyncio.run(ensure_topics(bootstrap, TopicSettings(), FLEET_NAME))
         self._say(f"topics are there; the fleet is {fleet}")
 
     def _member_stages(self) -> list[Stage]:

@@ -35,7 +35,10 @@ async def serve(process: Process) -> None:
     kafka = from_environment(KafkaSettings, os.environ, "SPILLWAY_KAFKA_")
     redis = from_environment(StoreSettings, os.environ, "SPILLWAY_REDIS_")
     instance = f"{process.instance}@{rpc.host}:{rpc.port}"
-    async with KafkaBus(kafka, f"spillway/planner/{process.instance}") as bus, RedisStore(redis, bus.fleet) as store:
+    async with (
+        KafkaBus(kafka, "", f"spillway/planner/{process.instance}") as bus,
+        RedisStore(redis, bus.fleet) as store,
+    ):
         clocks = Clocks(time.monotonic, lambda: time.time_ns() // 1_000_000)
         planner = Planner(bus, store, settings, instance, clocks)
         async with RpcServer(planner, rpc) as server, asyncio.TaskGroup() as tasks:

@@ -11,7 +11,7 @@ import yaml
 
 from planner.core import policy as policies
 from planner.core.policy import REPLICAS_MAX
-from planner.core.shape import convert, shape_of
+from planner.core.shape import LabelSelector, convert, matches_labels, selector_of, shape_of
 from spillway import kubernetes
 from spillway.api import RequestError, invalid
 from spillway.model import Policy, Shape
@@ -19,6 +19,8 @@ from spillway.model import Policy, Shape
 MANIFEST_BYTES_MAX = 900 * 1024
 """Bound on each object, so that a record stays under 1 MiB."""
 MANIFESTS_MAX = 64
+DEPTH_MAX = 64
+"""Of objects and lists in each other: the API's own kinds need a third of it, and what walks a manifest recurses."""
 
 DEPENDENCY_KINDS = {"ConfigMap": "v1", "Service": "v1"}
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -43,6 +45,18 @@ CONTAINER = frozenset(
      "startupProbe", "stdin", "stdinOnce", "terminationMessagePath", "terminationMessagePolicy", "tty", "volumeDevices",
      "volumeMounts", "workingDir")
 )  # fmt: skip
+
+RESOURCES = frozenset(("claims", "limits", "requests"))
+STRATEGY = frozenset(("rollingUpdate", "type"))
+ROLLING_UPDATE = frozenset(("maxSurge", "maxUnavailable"))
+
+SERVER_FILLED = frozenset(
+    ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
+     "resourceVersion", "selfLink", "uid")
+)  # fmt: skip
+SERVER_ANNOTATIONS = frozenset(
+    ("deployment.kubernetes.io/revision", "kubectl.kubernetes.io/last-applied-configuration")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +91,13 @@ def read_manifests(texts: Sequence[str]) -> Declaration:
     for entry in policy_manifests:
         if entry.get("apiVersion") != policies.API_VERSION:
             raise invalid(f"{policies.KIND}.apiVersion", entry.get("apiVersion"), policies.API_VERSION)
-    policy = policies.policy_of(policy_manifests[0]) if policy_manifests else policies.DEFAULT_POLICY
+    policy = policies.policy_of(_without_nulls(policy_manifests[0])) if policy_manifests else policies.DEFAULT_POLICY
     dependencies = [entry for entry in objects if entry.get("kind") in DEPENDENCY_KINDS]
     workloads = [entry for entry in objects if entry.get("kind") not in (policies.KIND, *DEPENDENCY_KINDS)]
     if len(workloads) != 1:
         named = ", ".join(str(entry.get("kind")) for entry in workloads) or "none"
         raise invalid("manifests", named, "exactly one Deployment")
-    return _declaration(workloads[0], dependencies, policy)
+    return _declaration(_without_nulls(workloads[0]), dependencies, policy)
 
 
 def surge_of(surge: int | str, replicas: int) -> int:
@@ -125,9 +139,35 @@ def _object(text: str, where: str) -> dict[str, Any]:
         parsed = json.loads(text) if text.lstrip().startswith("{") else yaml.load(text, yaml.CSafeLoader)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise RequestError("INVALID_ARGUMENT", f"{where}: neither JSON nor YAML: {str(error)[:200]}") from None
+    _check_extent(parsed, size, where)
     if not isinstance(parsed, dict):
         raise invalid(where, parsed, "a Kubernetes object")
+    if not isinstance(parsed.get("kind"), str):
+        raise invalid(f"{where}.kind", parsed.get("kind"), "a kind")
     return parsed
+
+
+def _check_extent(parsed: object, size: int, where: str) -> None:
+    """Refuses what is nested too deep, and YAML that is far larger when its aliases are followed."""
+    values, waiting = 0, [(parsed, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        values += 1
+        if depth > DEPTH_MAX:
+            raise RequestError("INVALID_ARGUMENT", f"{where}: nested deeper than {DEPTH_MAX}")
+        if values > size + 1:  # Every value that is written out takes a byte.
+            raise RequestError("INVALID_ARGUMENT", f"{where}: aliases that repeat more than the text has bytes")
+        if isinstance(value, dict):
+            waiting.extend((inner, depth + 1) for inner in value.values())
+        elif isinstance(value, list):
+            waiting.extend((inner, depth + 1) for inner in value)
+
+
+def _without_nulls(value: Any) -> Any:
+    """Fields that are null are absent, as they are to the API server."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _declaration(workload: dict[str, Any], dependencies: Iterable[dict[str, Any]], policy: Policy) -> Declaration:
@@ -147,6 +187,8 @@ def _declaration(workload: dict[str, Any], dependencies: Iterable[dict[str, Any]
     _known(spec, DEPLOYMENT_SPEC, "Deployment.spec")
     replicas = check_replicas(spec.get("replicas", 1), "Deployment.spec.replicas")
     template = _template(spec)
+    _check_strategy(spec)
+    shape = shape_of(template, namespace, "Deployment.spec.template")
     return Declaration(
         kind="Deployment",
         namespace=namespace,
@@ -155,7 +197,7 @@ def _declaration(workload: dict[str, Any], dependencies: Iterable[dict[str, Any]
         template=_canonical(template),
         replicas=replicas,
         surge=declared_surge(workload),
-        shape=shape_of(template, namespace, "Deployment.spec.template"),
+        shape=shape,
         policy=policy,
         dependencies=tuple(_dependency(entry, namespace) for entry in dependencies),
     )
@@ -184,8 +226,19 @@ def _template(spec: Mapping[str, Any]) -> dict[str, Any]:
             for field in ("name", "image"):
                 if not isinstance(container.get(field), str) or not container[field]:
                     raise invalid(f"{path}.{field}", container.get(field), "a text")
+            if isinstance(container.get("resources"), dict):
+                _known(container["resources"], RESOURCES, f"{path}.resources")
     _check_selector(spec, template)
     return template
+
+
+def _check_strategy(spec: Mapping[str, Any]) -> None:
+    where = "Deployment.spec.strategy"
+    strategy = spec.get("strategy")
+    if isinstance(strategy, dict):
+        _known(strategy, STRATEGY, where)
+        if isinstance(strategy.get("rollingUpdate"), dict):
+            _known(strategy["rollingUpdate"], ROLLING_UPDATE, f"{where}.rollingUpdate")
 
 
 def _list(spec: Mapping[str, Any], field: str, where: str) -> list[Any]:
@@ -196,15 +249,16 @@ def _list(spec: Mapping[str, Any], field: str, where: str) -> list[Any]:
 
 
 def _check_selector(spec: Mapping[str, Any], template: Mapping[str, Any]) -> None:
-    selector = spec.get("selector")
-    wanted = selector.get("matchLabels") if isinstance(selector, dict) else None
-    metadata = template.get("metadata")
-    labels = (metadata.get("labels") if isinstance(metadata, dict) else None) or {}
-    expressions = isinstance(selector, dict) and selector.get("matchExpressions")
-    if not expressions and (not isinstance(wanted, dict) or not wanted):
-        raise invalid("Deployment.spec.selector.matchLabels", wanted, "at least one label")
-    if not isinstance(labels, dict) or any(labels.get(key) != value for key, value in (wanted or {}).items()):
-        raise invalid("Deployment.spec.selector.matchLabels", wanted, f"labels of the template, {labels}")
+    where = "Deployment.spec.selector"
+    metadata = template.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise invalid("Deployment.spec.template.metadata", metadata, "an object")
+    labels = convert(metadata.get("labels", {}), dict[str, str], "Deployment.spec.template.metadata.labels")
+    selector = selector_of(convert(spec.get("selector", {}), LabelSelector, where), where)
+    if not selector.requirements:
+        raise invalid(where, spec.get("selector"), "at least one label")
+    if not matches_labels(selector.requirements, labels):
+        raise invalid(where, spec["selector"], f"labels of the template, {labels}")
 
 
 def _dependency(manifest: dict[str, Any], namespace: str) -> DependencyManifest:
@@ -245,11 +299,10 @@ def _known(value: Mapping[str, Any], known: frozenset[str], where: str) -> None:
 
 def _without_status(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
     """What a user declares: without what a server fills in, so that a copy of a live object is a valid manifest."""
-    metadata = {
-        key: value
-        for key, value in manifest["metadata"].items()
-        if key not in ("resourceVersion", "uid", "generation", "creationTimestamp", "managedFields", "selfLink")
-    }
+    metadata = {key: value for key, value in manifest["metadata"].items() if key not in SERVER_FILLED}
+    if isinstance(metadata.get("annotations"), dict):
+        annotations = metadata["annotations"].items()
+        metadata["annotations"] = {key: value for key, value in annotations if key not in SERVER_ANNOTATIONS}
     kept = {key: value for key, value in manifest.items() if key != "status"}
     return kept | {"metadata": metadata | {"namespace": namespace}}
 

@@ -27,31 +27,32 @@ OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 NODE_OPERATORS = (*OPERATORS, "Gt", "Lt")
 
 
-class Expression(msgspec.Struct, frozen=True):
+class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str
     operator: str
     values: tuple[str, ...] = ()
 
 
-class LabelSelector(msgspec.Struct, frozen=True, rename="camel"):
+class LabelSelector(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     match_labels: dict[str, str] = {}
     match_expressions: tuple[Expression, ...] = ()
 
 
-class NodeSelectorTerm(msgspec.Struct, frozen=True, rename="camel"):
+class NodeSelectorTerm(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     match_expressions: tuple[Expression, ...] = ()
     match_fields: tuple[Expression, ...] = ()
 
 
-class NodeSelector(msgspec.Struct, frozen=True, rename="camel"):
+class NodeSelector(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-class NodeAffinity(msgspec.Struct, frozen=True):
+class NodeAffinity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: Any = msgspec.field(default=None, name="preferredDuringSchedulingIgnoredDuringExecution")
 
 
-class PodAffinityTerm(msgspec.Struct, frozen=True, rename="camel"):
+class PodAffinityTerm(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     topology_key: str
     label_selector: LabelSelector | None = None
     namespaces: tuple[str, ...] = ()
@@ -60,13 +61,14 @@ class PodAffinityTerm(msgspec.Struct, frozen=True, rename="camel"):
     mismatch_label_keys: tuple[str, ...] = ()
 
 
-class PodAffinity(msgspec.Struct, frozen=True):
+class PodAffinity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
         default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
     )
+    preferred: Any = msgspec.field(default=None, name="preferredDuringSchedulingIgnoredDuringExecution")
 
 
-class Affinity(msgspec.Struct, frozen=True, rename="camel"):
+class Affinity(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     node_affinity: NodeAffinity = NodeAffinity()
     pod_affinity: PodAffinity = PodAffinity()
     pod_anti_affinity: PodAffinity = PodAffinity()
@@ -79,7 +81,7 @@ class TolerationSpec(msgspec.Struct, frozen=True):
     effect: str = ""
 
 
-class SpreadConstraint(msgspec.Struct, frozen=True, rename="camel"):
+class SpreadConstraint(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     max_skew: int
     topology_key: str
     when_unsatisfiable: str
@@ -104,6 +106,24 @@ class SchedulingSpec(msgspec.Struct, frozen=True, rename="camel"):
     volumes: tuple[dict[str, Any], ...] = ()
 
 
+class _Resources(msgspec.Struct, frozen=True):
+    requests: dict[str, kubernetes.Quantity] = {}
+    limits: dict[str, kubernetes.Quantity] = {}
+
+
+class _ContainerAmounts(msgspec.Struct, frozen=True):
+    resources: _Resources = _Resources()
+
+
+class _Amounts(msgspec.Struct, frozen=True, rename="camel"):
+    """What a pod takes of a node, as its template says it."""
+
+    containers: tuple[_ContainerAmounts, ...] = ()
+    init_containers: tuple[_ContainerAmounts, ...] = ()
+    resources: _Resources = _Resources()
+    overhead: dict[str, kubernetes.Quantity] = {}
+
+
 def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
     """The shape of a pod template. where: its path in the manifest, for errors.
 
@@ -116,7 +136,7 @@ def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
     unmodelled: list[str] = []
     return Shape(
         namespace=namespace,
-        requests=_requests(pod, where),
+        requests=_requests(spec, f"{where}.spec"),
         node_selector=tuple(sorted(scheduling.node_selector.items())),
         node_terms=_node_terms(scheduling, f"{where}.spec.affinity.nodeAffinity"),
         tolerations=tuple(_toleration(entry, f"{where}.spec.tolerations") for entry in scheduling.tolerations),
@@ -127,7 +147,7 @@ def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
     )
 
 
-def convert(value: object, kind: type, where: str) -> Any:
+def convert(value: object, kind: Any, where: str) -> Any:
     """A part of a manifest as a typed value. Raises RequestError that names the path and what was expected."""
     try:
         return msgspec.convert(value, kind)
@@ -160,20 +180,56 @@ def _matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     return present and (number > bound if requirement.operator == "Gt" else number < bound)
 
 
-def _requests(pod: kubernetes.PodSpec, where: str) -> tuple[tuple[str, int], ...]:
+def _requests(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...]:
+    pod = convert(spec, _Amounts, where)
     if not pod.containers:
-        raise invalid(f"{where}.spec.containers", [], "at least one container")
+        raise invalid(f"{where}.containers", [], "at least one container")
     for kind, containers in (("containers", pod.containers), ("initContainers", pod.init_containers)):
         for index, container in enumerate(containers):
-            for name, amount in container.resources.requests.items():
-                path = f"{where}.spec.{kind}[{index}].resources.requests.{name}"
-                _check_quantity(path, name, amount)
+            _check_resources(f"{where}.{kind}[{index}].resources", container.resources)
+    _check_resources(f"{where}.resources", pod.resources)
+    _check_quantities(f"{where}.overhead", pod.overhead)
     try:
-        requests = kubernetes.pod_requests(pod)
+        requests = kubernetes.pod_requests(_admitted(spec, pod))
     except ValueError as error:
-        raise RequestError("INVALID_ARGUMENT", f"{where}.spec: {error}") from None
+        raise RequestError("INVALID_ARGUMENT", f"{where}: {error}") from None
     amounts = {name: amount for name, amount in requests.items() if amount > 0} | {"pods": 1}
     return tuple(sorted(amounts.items()))
+
+
+def _admitted(spec: Mapping[str, Any], amounts: "_Amounts") -> kubernetes.PodSpec:
+    """The pod as the API server makes it: what only a limit is given for is requested at that limit.
+
+    Of the pod's own limits that is so where no container asks for any of the resource.
+    """
+    pod: kubernetes.PodSpec = msgspec.convert(spec, kubernetes.PodSpec)
+    containers = _with_limits(pod.containers, amounts.containers)
+    init_containers = _with_limits(pod.init_containers, amounts.init_containers)
+    asked = {name for container in (*containers, *init_containers) for name in container.resources.requests}
+    of_pod = {name: amount for name, amount in amounts.resources.limits.items() if name not in asked}
+    resources = kubernetes.Resources(of_pod | amounts.resources.requests)
+    return msgspec.structs.replace(pod, containers=containers, init_containers=init_containers, resources=resources)
+
+
+def _with_limits(
+    containers: tuple[kubernetes.Container, ...], amounts: "tuple[_ContainerAmounts, ...]"
+) -> tuple[kubernetes.Container, ...]:
+    return tuple(
+        msgspec.structs.replace(
+            container, resources=kubernetes.Resources(given.resources.limits | given.resources.requests)
+        )
+        for container, given in zip(containers, amounts, strict=True)
+    )
+
+
+def _check_resources(path: str, resources: "_Resources") -> None:
+    _check_quantities(f"{path}.requests", resources.requests)
+    _check_quantities(f"{path}.limits", resources.limits)
+
+
+def _check_quantities(path: str, amounts: Mapping[str, kubernetes.Quantity]) -> None:
+    for name, amount in amounts.items():
+        _check_quantity(f"{path}.{name}", name, amount)
 
 
 def _check_quantity(path: str, name: str, amount: kubernetes.Quantity) -> None:

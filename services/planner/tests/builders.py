@@ -1,0 +1,177 @@
+"""Small builders for the planner's tests: manifests, nodes, shapes, and a state with clusters in it."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from planner.core.nodes import ClusterNodes
+from planner.core.placing import Moment
+from planner.core.room import Room
+from planner.core.rules import Rules
+from planner.core.state import PlannerState
+from spillway.columns import NO_NODES, columns_of
+from spillway.events import CapacityChanged, CapacityReported, ClusterJoined
+from spillway.model import Generation, NodeGroup, NodeRow, Shape, WorkloadFacts
+
+GI = 2**30
+EPOCH = 7
+
+
+def container(name: str = "main", cpu: str = "1", memory: str = "1Gi", **more: Any) -> dict[str, Any]:
+    return {"name": name, "image": "app:1", "resources": {"requests": {"cpu": cpu, "memory": memory}}} | more
+
+
+def template(*containers: dict[str, Any], labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"labels": labels or {"app": "web"}},
+        "spec": {"containers": list(containers) or [container()]} | spec,
+    }
+
+
+def deployment(replicas: Any = 1, name: str = "web", pod: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": pod or template()}
+        | spec,
+    }
+
+
+def policy(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "metadata": {"name": "p"}, "spec": spec}
+
+
+def texts(*manifests: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(json.dumps(manifest) for manifest in manifests)
+
+
+def shape(cpu: int = 1000, **more: Any) -> Shape:
+    """A shape of so many milli-cores, and whatever else a Shape has."""
+    requests = {"cpu": cpu, "pods": 1} | more.pop("requests", {})
+    return Shape("default", tuple(sorted((name, amount) for name, amount in requests.items() if amount)), **more)
+
+
+def node(name: str, cpu: int = 4000, used: int = 0, pods: int = 110, **more: Any) -> NodeRow:
+    """A node with so many milli-cores, so many of them requested; extra resources by name in allocatable."""
+    allocatable = {"cpu": cpu, "memory": 64 * GI, "pods": pods} | more.pop("allocatable", {})
+    requested = {"cpu": used} | more.pop("requested", {})
+    labels = more.pop("labels", {})
+    hostname = {"kubernetes.io/hostname": name}
+    sorted_labels = tuple(sorted((hostname | labels).items()))
+    ports_pods: Mapping[str, Any] = more.pop("rest", {})
+    return NodeRow(name, allocatable, requested, labels=sorted_labels, **more, **ports_pods)
+
+
+def nodes_of(*rows: NodeRow) -> ClusterNodes:
+    nodes = ClusterNodes()
+    nodes.upsert(columns_of(rows), 0)
+    return nodes
+
+
+def cluster(
+    name: str, tier: str = "own", node_groups: Iterable[NodeGroup] = (), region: str = "", **labels: str
+) -> ClusterJoined:
+    return ClusterJoined(name, name, "", tier, region, "", tuple(sorted(labels.items())), tuple(node_groups))
+
+
+def group(name: str = "burst", cpu: int = 4000, nodes_max: int = 2, **more: Any) -> NodeGroup:
+    return NodeGroup(
+        name=name,
+        selector=(("group", name),),
+        allocatable=(("cpu", cpu), ("memory", 64 * GI), ("pods", 110)),
+        labels=(("group", name), *more.pop("labels", ())),
+        taints=more.pop("taints", ()),
+        nodes_max=nodes_max,
+        lead_time_seconds=more.pop("lead", 120),
+        cost_per_hour=1.0,
+    )
+
+
+def facts(version: Generation, *counted: int, name: str = "web", **more: Any) -> WorkloadFacts:
+    """What a cluster shows; counted: bound pods by template, oldest first. By default all is carried out."""
+    total = sum(counted)
+    return WorkloadFacts(
+        namespace="default",
+        name=name,
+        version=version,
+        uid="u",
+        spec_replicas=more.get("spec", total),
+        observed_current=more.get("observed", True),
+        status_replicas=more.get("status", total),
+        updated_replicas=more.get("updated", total),
+        ready_replicas=total,
+        counted=tuple((f"h{index}", count) for index, count in enumerate(counted)),
+    )
+
+
+def reported(
+    name: str,
+    rows: Iterable[NodeRow],
+    *,
+    epoch: int = EPOCH,
+    index: int = 0,
+    count: int = 1,
+    sequence: int = 0,
+    shown: Iterable[WorkloadFacts] = (),
+) -> CapacityReported:
+    return CapacityReported(name, epoch, index, count, sequence, 0, b"", tuple(shown))
+
+
+def changed(name: str, sequence: int, *, epoch: int = EPOCH, index: int = 0, **more: Any) -> CapacityChanged:
+    return CapacityChanged(
+        cluster=name,
+        epoch=epoch,
+        index=index,
+        sequence=sequence,
+        age_ms=more.get("age_ms", 0),
+        columns=b"",
+        removed=tuple(more.get("removed", ())),
+        facts=tuple(more.get("shown", ())),
+        facts_removed=tuple(more.get("facts_removed", ())),
+        trouble=more.get("trouble", ""),
+    )
+
+
+class Fleet:
+    """A planner's state with clusters that report, and a clock and generations of the test's own."""
+
+    def __init__(self, **clusters: list[NodeRow]) -> None:
+        self.state = PlannerState(Rules())
+        self.now = 100.0
+        self.sequence = 0
+        self.sequences: dict[str, int] = {}
+        for name, rows in clusters.items():
+            self.join(cluster(name.replace("_", "-"), "cloud" if name.startswith("cloud") else "own"), rows)
+
+    def join(self, joined: ClusterJoined, rows: list[NodeRow]) -> None:
+        self.state.apply(joined, self.now)
+        self.report(joined.cluster, rows)
+        self.beat(joined.cluster)
+
+    def report(self, name: str, rows: Iterable[NodeRow], shown: Iterable[WorkloadFacts] = ()) -> None:
+        """A full block."""
+        rows = list(rows)
+        event = reported(name, rows, sequence=self.sequences.setdefault(name, 0), shown=shown)
+        self.state.apply(event, self.now, columns=columns_of(rows))
+
+    def change(self, name: str, rows: Iterable[NodeRow] = (), **more: Any) -> None:
+        """Changed rows, changed facts (shown=…), or a heartbeat."""
+        self.sequences[name] += 1
+        event = changed(name, self.sequences[name], **more)
+        self.state.apply(event, self.now, self.sequences[name], columns=columns_of(list(rows)))
+
+    def beat(self, *names: str) -> None:
+        for name in names or tuple(self.sequences):
+            self.change(name)
+
+    def moment(self) -> Moment:
+        self.sequence += 1
+        return Moment(self.now, int(self.now * 1000), Generation(9, self.sequence))
+
+
+def room(certain: int, possible: int | None = None, when_empty: bool = True) -> Room:
+    return Room(certain, certain if possible is None else possible, "cpu", when_empty)
+
+
+NO_COLUMNS = NO_NODES

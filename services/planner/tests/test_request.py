@@ -1,0 +1,441 @@
+"""What an Apply's manifests say, and every way in which they can be wrong."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from planner.core.policy import DEFAULT_POLICY
+from planner.core.request import Declaration, read_manifests, surge_of
+from spillway.api import RequestError
+from spillway.model import SPLIT_PACK, ClusterLimit
+
+from .builders import container, deployment, policy, template, texts
+
+SPEC = "Deployment.spec.template.spec"
+CONTAINER = f"{SPEC}.containers[0]"
+REPLICAS = "expected an integer, 0 to 100000"
+
+
+def without(manifest: dict[str, Any], *path: str) -> dict[str, Any]:
+    inner = manifest
+    for key in path[:-1]:
+        inner = inner[key]
+    del inner[path[-1]]
+    return manifest
+
+
+def named(name: Any, **metadata: Any) -> dict[str, Any]:
+    return deployment() | {"metadata": {"name": name} | metadata}
+
+
+def requests(**amounts: Any) -> dict[str, Any]:
+    return deployment(pod=template({"name": "main", "image": "i", "resources": {"requests": amounts}}))
+
+
+def affinity(operator: str, *values: str, kind: str = "matchExpressions", key: str = "zone") -> dict[str, Any]:
+    term = {kind: [{"key": key, "operator": operator, "values": list(values)}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return deployment(pod=template(affinity={"nodeAffinity": required}))
+
+
+def surge(value: Any) -> dict[str, Any]:
+    return deployment(strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": value}})
+
+
+def config_map(name: str = "c", **metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name} | metadata, "data": {"a": "b"}}
+
+
+BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
+    "nothing": ((), "manifests: []: expected a Deployment"),
+    "no workload": ((policy(),), "manifests: 'none': expected exactly one Deployment"),
+    "two workloads": ((deployment(), deployment()), "manifests: 'Deployment, Deployment': expected exactly one"),
+    "two policies": ((deployment(), policy(), policy()), "manifests: '2 PlacementPolicy': expected at most one"),
+    "65 objects": (tuple(config_map() for _ in range(65)), "manifests: 65: expected at most 64 objects"),
+    "StatefulSet": ((deployment() | {"kind": "StatefulSet"},), "kind: 'StatefulSet': expected Deployment: a Stateful"),
+    "Job": ((deployment() | {"kind": "Job"},), "kind: 'Job': expected Deployment: a Job cannot be split"),
+    "unknown kind": ((deployment() | {"kind": "Deploy"},), "kind: 'Deploy': expected Deployment, ConfigMap"),
+    "a kind that is a list": (
+        (deployment() | {"kind": ["Deployment"]},),
+        "manifests[0].kind: ['Deployment']: expected",
+    ),
+    "no kind": ((without(deployment(), "kind"),), "manifests[0].kind: None: expected"),
+    "wrong apiVersion": (
+        (deployment() | {"apiVersion": "apps/v1beta1"},),
+        "Deployment.apiVersion: 'apps/v1beta1': expected apps/v1",
+    ),
+    "no metadata": ((without(deployment(), "metadata"),), "Deployment.metadata: None: expected an object"),
+    "no name": ((named(None),), "Deployment.metadata.name: None: expected lower-case"),
+    "upper-case name": ((named("Web"),), "Deployment.metadata.name: 'Web': expected lower-case"),
+    "name that climbs": ((named("../web"),), "Deployment.metadata.name: '../web': expected"),
+    "name with a line end": ((named("web\n"),), "Deployment.metadata.name: 'web\\n': expected"),
+    "name of 254": ((named("a" * 254),), "expected lower-case letters, digits and '-', at most 253"),
+    "bad namespace": ((named("web", namespace="a.b"),), "Deployment.metadata.namespace: 'a.b': expected"),
+    "no spec": ((without(deployment(), "spec"),), "Deployment.spec: None: expected an object"),
+    "unknown field in the spec": (
+        (deployment(replica=3),),
+        "Deployment.spec.replica: unknown field; did you mean repl",
+    ),
+    "unknown field in the pod": (
+        (deployment(pod=template(nodeSelectors={})),),
+        f"{SPEC}.nodeSelectors: unknown field; did you mean nodeSelector?",
+    ),
+    "unknown field in a container": (
+        (deployment(pod=template(container(ressources={}))),),
+        f"{CONTAINER}.ressources: unknown field; did you mean resources?",
+    ),
+    "unknown field in an init container": (
+        (deployment(pod=template(initContainers=[container("i", img="x")])),),
+        f"{SPEC}.initContainers[0].img: unknown field",
+    ),
+    "unknown field in resources": (
+        (deployment(pod=template({"name": "m", "image": "i", "resources": {"request": {"cpu": "1"}}})),),
+        f"{CONTAINER}.resources.request: unknown field; did you mean requests?",
+    ),
+    "unknown field in the template": (
+        (deployment(pod=template() | {"status": {}}),),
+        "Deployment.spec.template.status: unknown field",
+    ),
+    "unknown field in the strategy": (
+        (deployment(strategy={"rolling": {}}),),
+        "Deployment.spec.strategy.rolling: unknown field; did you mean rollingUpdate?",
+    ),
+    "unknown field in the affinity": (
+        (deployment(pod=template(affinity={"nodeAfinity": {}})),),
+        f"{SPEC}.affinity: Object contains unknown field `nodeAfinity`",
+    ),
+    "no template": (
+        (without(deployment(), "spec", "template"),),
+        "Deployment.spec.template: None: expected a pod temp",
+    ),
+    "template metadata that is a list": (
+        (deployment(pod=template() | {"metadata": ["app"]}, selector={"matchExpressions": [{"key": "app"}]}),),
+        "Deployment.spec.template.metadata: ['app']: expected an object",
+    ),
+    "a label that is a number": (
+        (deployment(pod=template(labels={"app": 1}), selector={"matchLabels": {"app": 1}}),),  # type: ignore[dict-item]
+        "Expected `str`, got `int`",
+    ),
+    "no containers": (
+        (deployment(pod={"metadata": {"labels": {"app": "web"}}, "spec": {}}),),
+        f"{SPEC}.containers: []",
+    ),
+    "containers that are no list": (
+        (deployment(pod=template(containers={"a": 1})),),
+        f"{SPEC}.containers: {{'a': 1}}:",
+    ),
+    "a container that is a text": ((deployment(pod=template(containers=["x"])),), f"{CONTAINER}: 'x': expected an obj"),
+    "no image": ((deployment(pod=template({"name": "m"})),), f"{CONTAINER}.image: None: expected a text"),
+    "replicas -1": ((deployment(-1),), f"Deployment.spec.replicas: -1: {REPLICAS}"),
+    "replicas 10^9": ((deployment(10**9),), f"Deployment.spec.replicas: 1000000000: {REPLICAS}"),
+    "replicas as text": ((deployment("3"),), f"Deployment.spec.replicas: '3': {REPLICAS}"),
+    "replicas true": ((deployment(True),), f"Deployment.spec.replicas: True: {REPLICAS}"),
+    "replicas 1.5": ((deployment(1.5),), f"Deployment.spec.replicas: 1.5: {REPLICAS}"),
+    "replicas NaN": ((deployment(float("nan")),), f"Deployment.spec.replicas: nan: {REPLICAS}"),
+    "negative cpu": ((requests(cpu="-1"),), f"{CONTAINER}.resources.requests.cpu: '-1': expected 0 or more"),
+    "negative memory": ((requests(memory=-5),), f"{CONTAINER}.resources.requests.memory: -5: expected 0 or more"),
+    "absurd quantity": ((requests(cpu="1e99"),), f"{CONTAINER}.resources.requests.cpu: quantity '1e99'"),
+    "a quantity that is none": (
+        (requests(cpu="one"),),
+        f"{CONTAINER}.resources.requests.cpu: quantity 'one': expected",
+    ),
+    "NaN quantity": ((requests(cpu=float("nan")),), f"{CONTAINER}.resources.requests.cpu: quantity 'nan': expected"),
+    "infinite quantity": ((requests(cpu=float("inf")),), f"{CONTAINER}.resources.requests.cpu: quantity 'inf'"),
+    "quantity true": ((requests(cpu=True),), f"{SPEC}.containers[...].resources.requests[...]: Expected"),
+    "quantities whose sum is absurd": (
+        (deployment(pod=template(container("a", "9e15"), container("b", "9e15"))),),
+        f"{SPEC}: quantity 'cpu'",
+    ),
+    "negative limit": (
+        (deployment(pod=template({"name": "m", "image": "i", "resources": {"limits": {"cpu": "-2"}}})),),
+        f"{CONTAINER}.resources.limits.cpu: '-2': expected 0 or more",
+    ),
+    "negative overhead": (
+        (deployment(pod=template(overhead={"cpu": "-4"})),),
+        f"{SPEC}.overhead.cpu: '-4': expected 0 or more",
+    ),
+    "negative request of the pod": (
+        (deployment(pod=template(resources={"requests": {"cpu": "-4"}})),),
+        f"{SPEC}.resources.requests.cpu: '-4': expected 0 or more",
+    ),
+    "selector does not match": (
+        (deployment(selector={"matchLabels": {"app": "api"}}),),
+        "Deployment.spec.selector: {'matchLabels': {'app': 'api'}}: expected labels of the template, {'app': 'web'}",
+    ),
+    "no selector": ((deployment(selector=None),), "Deployment.spec.selector"),
+    "empty selector": ((deployment(selector={}),), "expected at least one label"),
+    "selector operator": (
+        (deployment(selector={"matchExpressions": [{"key": "app", "operator": "Is", "values": ["web"]}]}),),
+        "Deployment.spec.selector.matchExpressions.operator: 'Is': expected one of In, NotIn, Exists, DoesNotExist",
+    ),
+    "selector operator of nodes only": (
+        (deployment(selector={"matchExpressions": [{"key": "app", "operator": "Gt", "values": ["1"]}]}),),
+        "Deployment.spec.selector.matchExpressions.operator: 'Gt': expected one of",
+    ),
+    "In without values": (
+        (deployment(selector={"matchExpressions": [{"key": "app", "operator": "In"}]}),),
+        "Deployment.spec.selector.matchExpressions.values: (): expected at least one value",
+    ),
+    "Exists with values": (
+        (deployment(selector={"matchExpressions": [{"key": "app", "operator": "Exists", "values": ["x"]}]}),),
+        "Deployment.spec.selector.matchExpressions.values: ('x',): expected none with operator Exists",
+    ),
+    "selector expression that does not match": (
+        (deployment(selector={"matchExpressions": [{"key": "app", "operator": "In", "values": ["api"]}]}),),
+        "expected labels of the template",
+    ),
+    "affinity operator": (
+        (affinity("Within", "a"),),
+        ".matchExpressions.operator: 'Within': expected one of In, NotIn",
+    ),
+    "Gt of a word": ((affinity("Gt", "many"),), ".matchExpressions.values: ('many',): expected one integer"),
+    "a field that no node has": (
+        (affinity("In", "a", kind="matchFields", key="spec.x"),),
+        "matchFields.key: 'spec.x': expected metadata.name",
+    ),
+    "toleration operator": (
+        (deployment(pod=template(tolerations=[{"key": "a", "operator": "Like"}])),),
+        f"{SPEC}.tolerations.operator: 'Like': expected Equal or Exists",
+    ),
+    "toleration effect": (
+        (deployment(pod=template(tolerations=[{"operator": "Exists", "effect": "Never"}])),),
+        f"{SPEC}.tolerations.effect: 'Never'",
+    ),
+    "maxSkew 0": (
+        (
+            deployment(
+                pod=template(
+                    topologySpreadConstraints=[
+                        {"maxSkew": 0, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+                    ]
+                )
+            ),
+        ),
+        f"{SPEC}.topologySpreadConstraints.maxSkew: 0: expected 1 or more",
+    ),
+    "negative maxSurge": ((surge(-1),), "rollingUpdate.maxSurge: -1: expected 0 or more pods, or a percentage"),
+    "maxSurge as a word": ((surge("some"),), "rollingUpdate.maxSurge: 'some': expected 0 or more pods"),
+    "negative percentage": ((surge("-5%"),), "rollingUpdate.maxSurge: '-5%': expected 0 or more pods"),
+    "maxSurge 0.5": ((surge(0.5),), "Deployment.spec.strategy.rollingUpdate.maxSurge: Expected `int | str`"),
+    "unknown strategy": ((deployment(strategy={"type": "BlueGreen"}),), "Deployment.spec.strategy.type: 'BlueGreen'"),
+    "strategy as a text": (
+        (deployment(strategy="Recreate"),),
+        "Deployment.spec.strategy: Expected `object`, got `str`",
+    ),
+    "NaN in a manifest": (
+        (deployment() | {"metadata": {"name": "web", "annotations": {"a": float("nan")}}},),
+        "manifests: not representable as JSON",
+    ),
+    "unknown field in a policy": (
+        (deployment(), policy(tier=[])),
+        "PlacementPolicy.spec: Object contains unknown field `tier`",
+    ),
+    "unknown field in a tier": (
+        (deployment(), policy(tiers=[{"name": "a", "cluster": {}}])),
+        "PlacementPolicy.spec.tiers[0]: Object contains unknown field `cluster`",
+    ),
+    "unknown field in a policy's selector": (
+        (deployment(), policy(tiers=[{"name": "a", "clusters": {"labelSelector": {"matchLabel": {"a": "b"}}}}])),
+        "PlacementPolicy.spec.tiers[0].clusters.labelSelector: Object contains unknown field `matchLabel`",
+    ),
+    "policy selector operator": (
+        (
+            deployment(),
+            policy(
+                tiers=[
+                    {
+                        "name": "a",
+                        "clusters": {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Gt"}]}},
+                    }
+                ]
+            ),
+        ),
+        "PlacementPolicy.spec.tiers[0].clusters.labelSelector.matchExpressions.operator: 'Gt': expected one of",
+    ),
+    "policy apiVersion": (
+        (deployment(), policy() | {"apiVersion": "v1"}),
+        "PlacementPolicy.apiVersion: 'v1': expected spillway.io/v1",
+    ),
+    "policy without spec": (
+        (deployment(), without(policy(), "spec")),
+        "PlacementPolicy: Object missing required field",
+    ),
+    "unknown split": (
+        (deployment(), policy(tiers=[{"name": "a", "split": "Even"}])),
+        "PlacementPolicy.spec.tiers[0].split: 'Even': expected Spread or Pack",
+    ),
+    "tier without a name": (
+        (deployment(), policy(tiers=[{"name": ""}])),
+        "PlacementPolicy.spec.tiers[0].name: '': expected a name",
+    ),
+    "two tiers of one name": (
+        (deployment(), policy(tiers=[{"name": "a"}, {"name": "a"}])),
+        "PlacementPolicy.spec.tiers: ['a', 'a']: expected different names",
+    ),
+    "unknown unplaceable": ((deployment(), policy(unplaceable="Drop")), "PlacementPolicy.spec.unplaceable: 'Drop'"),
+    "max below min": (
+        (deployment(), policy(limits=[{"cluster": "a", "min": 3, "max": 2}])),
+        "PlacementPolicy.spec.limits[0].max: 2: expected at least min, 3",
+    ),
+    "negative min": (
+        (deployment(), policy(limits=[{"cluster": "a", "min": -1}])),
+        "PlacementPolicy.spec.limits[0].min: -",
+    ),
+    "two limits of one cluster": (
+        (deployment(), policy(limits=[{"cluster": "a"}, {"cluster": "a"}])),
+        "PlacementPolicy.spec.limits: ['a', 'a']: expected one entry a cluster",
+    ),
+    "dependency elsewhere": (
+        (deployment(), config_map(namespace="other")),
+        "ConfigMap.metadata.namespace: 'other': expected the workload's, default",
+    ),
+    "dependency apiVersion": (
+        (deployment(), config_map() | {"apiVersion": "v2"}),
+        "ConfigMap.apiVersion: 'v2': expected v1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifests", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_refused_with_field_value_and_expectation(
+    manifests: tuple[dict[str, Any], ...], message: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_manifests(texts(*manifests))
+    assert caught.value.code == "INVALID_ARGUMENT"
+    assert message in caught.value.text
+
+
+BAD_TEXTS = {
+    "10 MB": ("a: " + "x" * 10_485_760, "manifests[0]: 10485763 bytes: expected at most 921600"),
+    "neither JSON nor YAML": ("{a: [", "manifests[0]: neither JSON nor YAML"),
+    "half a JSON object": ('{"a": ', "manifests[0]: neither JSON nor YAML"),
+    "a text": ("web", "manifests[0]: 'web': expected a Kubernetes object"),
+    "empty": ("", "manifests[0]: None: expected a Kubernetes object"),
+    "two documents in one text": ("a: 1\n---\nb: 2\n", "manifests[0]: neither JSON nor YAML"),
+    "a Python object": ("!!python/object/apply:os.system [true]", "manifests[0]: neither JSON nor YAML"),
+    "deep JSON": ('{"a":' * 100_000 + "1" + "}" * 100_000, "manifests[0]: "),
+    "deep JSON that Python still reads": ('{"a":' * 700 + "1" + "}" * 700, "manifests[0]: "),
+    "deep YAML": ("a: " + "[" * 900 + "]" * 900, "manifests[0]: "),
+    "YAML that grows when its aliases are followed": (
+        "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+        + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)),
+        "manifests[0]: ",
+    ),
+    "YAML that contains itself": ("a: &a [*a]", "manifests[0]: "),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_TEXTS.values(), ids=BAD_TEXTS)
+def test_a_text_that_is_no_manifest_is_refused(text: str, message: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_manifests((text,))
+    assert caught.value.code == "INVALID_ARGUMENT"
+    assert message in caught.value.text
+    assert len(caught.value.text) < 1000
+
+
+def declared(*manifests: dict[str, Any]) -> Declaration:
+    return read_manifests(texts(*manifests))
+
+
+def test_defaults_are_one_replica_in_the_default_namespace_own_first() -> None:
+    declaration = declared(without(deployment(), "spec", "replicas"))
+    assert (declaration.namespace, declaration.name, declaration.replicas) == ("default", "web", 1)
+    assert declaration.policy == DEFAULT_POLICY
+    assert [tier.name for tier in declaration.policy.tiers] == ["own", "cloud", "node-groups"]
+    assert declaration.surge == "25%"
+
+
+def test_yaml_says_the_same_as_json() -> None:
+    manifest = deployment(3)
+    assert read_manifests((yaml.safe_dump(manifest),)) == declared(manifest)
+
+
+def test_an_anchor_in_yaml_is_followed() -> None:
+    manifest = deployment(2)
+    manifest["metadata"]["labels"] = manifest["spec"]["selector"]["matchLabels"]
+    text = yaml.safe_dump(manifest)
+    assert "*id001" in text
+    assert read_manifests((text,)).replicas == 2
+
+
+def test_status_and_what_a_server_filled_in_are_left_out() -> None:
+    live = deployment(3) | {"status": {"replicas": 3}}
+    live["metadata"] |= {
+        "namespace": "default",
+        "uid": "u",
+        "resourceVersion": "5",
+        "generation": 4,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "managedFields": [],
+        "selfLink": "/x",
+        "labels": {"team": "a"},
+        "annotations": {
+            "deployment.kubernetes.io/revision": "3",
+            "kubectl.kubernetes.io/last-applied-configuration": "{}",
+            "note": "kept",
+        },
+    }
+    kept = json.loads(declared(live).manifest)
+    assert "status" not in kept
+    assert kept["metadata"] == {
+        "name": "web",
+        "namespace": "default",
+        "labels": {"team": "a"},
+        "annotations": {"note": "kept"},
+    }
+
+
+def test_a_live_object_and_its_manifest_are_the_same_declaration() -> None:
+    live = deployment(3) | {"status": {"replicas": 3}}
+    live["metadata"] |= {"uid": "u", "resourceVersion": "5", "generation": 4}
+    assert declared(live) == declared(deployment(3))
+
+
+def test_the_order_of_fields_does_not_matter() -> None:
+    manifest = deployment(3)
+    assert declared(dict(reversed(manifest.items()))) == declared(manifest)
+
+
+def test_replicas_are_not_part_of_the_template() -> None:
+    assert declared(deployment(3)).template == declared(deployment(5)).template
+
+
+def test_a_policy_is_read_with_its_tiers_and_limits() -> None:
+    read = declared(
+        deployment(),
+        policy(
+            tiers=[{"name": "near", "clusters": {"regions": ["eu"]}, "split": "Pack"}, {"name": "far"}],
+            limits=[{"cluster": "c", "min": 2}],
+            unplaceable="Refuse",
+        ),
+    ).policy
+    assert [(tier.name, tier.split) for tier in read.tiers] == [("near", SPLIT_PACK), ("far", "Spread")]
+    assert read.tiers[0].clusters.regions == ("eu",)
+    assert (read.limits, read.unplaceable) == ((ClusterLimit("c", 2, -1),), "Refuse")
+
+
+def test_dependencies_go_along_in_the_workloads_namespace() -> None:
+    declaration = declared(deployment() | {"metadata": {"name": "web", "namespace": "shop"}}, config_map())
+    (dependency,) = declaration.dependencies
+    assert (dependency.kind, dependency.name) == ("ConfigMap", "c")
+    assert json.loads(dependency.manifest)["metadata"]["namespace"] == "shop"
+
+
+SURGES = {
+    "a percentage rounds up": ("25%", 10, 3),
+    "of none": ("25%", 0, 0),
+    "all": ("100%", 7, 7),
+    "pods": (4, 10, 4),
+}
+
+
+@pytest.mark.parametrize(("value", "replicas", "expected"), SURGES.values(), ids=SURGES)
+def test_surge_is_counted_as_the_deployment_controller_does(value: int | str, replicas: int, expected: int) -> None:
+    assert surge_of(value, replicas) == expected
+
+
+def test_recreate_has_no_surge() -> None:
+    assert declared(deployment(strategy={"type": "Recreate"})).surge == 0
