@@ -1,0 +1,105 @@
+"""Commands on the fleet: cluster join, cluster list, status."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from spillway import api
+from spillway.model import TIER_CLOUD, TIER_OWN
+from spillway.rpc import PlannerClient
+from spillway_cli import tables
+from spillway_cli.config import Config
+from spillway_cli.exits import bad_input, say
+from spillway_cli.output import Format, console, print_machine
+from spillway_cli.session import Output, with_planner
+from spillway_cli.workload_commands import all_workloads
+
+app = typer.Typer(no_args_is_help=True, help="The clusters of the fleet.")
+top = typer.Typer()
+
+
+@app.command(epilog="Example:  spillway cluster join own-1 --credential own-1 --tier own --region eu --label gpu=a100")
+def join(  # noqa: PLR0913 - the options of a command are its parameters
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the cluster in the fleet.", show_default=False)],
+    *,
+    credential: Annotated[
+        str, typer.Option(help="Name of a kubeconfig in the services' credential folder.", show_default=False)
+    ],
+    tier: Annotated[str, typer.Option(help=f"{TIER_OWN}, {TIER_CLOUD}, or a name of yours.")] = TIER_OWN,
+    region: Annotated[str, typer.Option(help="Region, for policies.")] = "",
+    zone: Annotated[str, typer.Option(help="Zone, for policies.")] = "",
+    endpoint: Annotated[str, typer.Option(help="URL of its API, when not the kubeconfig's.")] = "",
+    label: Annotated[list[str] | None, typer.Option(help="Label key=value, for policies. Repeatable.")] = None,
+    output: Output = Format.table,
+) -> None:
+    """Add a cluster to the fleet, or change what is known of it."""
+
+    async def body(client: PlannerClient, _: Config) -> None:
+        request = api.JoinClusterRequest(name, credential, endpoint, tier, region, zone, _labels(label or []))
+        reply = await client.join_cluster(request)
+        _show(reply, output, tables.cluster(reply))
+
+    with_planner(context, body)
+
+
+@app.command(name="list", epilog="Example:  spillway cluster list -o json")
+def list_(context: typer.Context, output: Output = Format.table) -> None:
+    """List the clusters: state, age of what is known, how full they are."""
+
+    async def body(client: PlannerClient, _: Config) -> None:
+        reply = await client.list_clusters(api.ListClustersRequest())
+        _show(reply.clusters, output, tables.clusters(reply))
+        if reply.stale and output is not Format.table:
+            say("warning: answered by a planner that cannot prove that it is the active one: this may be old")
+
+    with_planner(context, body)
+
+
+@top.command(epilog="Example:  spillway status -o json")
+def status(context: typer.Context, output: Output = Format.table) -> None:
+    """Show whether the planner answers, the clusters with state and age, and the workloads in sum."""
+
+    async def body(client: PlannerClient, config: Config) -> None:
+        fleet = await client.list_clusters(api.ListClustersRequest())
+        workloads = await all_workloads(client, "")
+        placements = [workload.placement for workload in workloads]
+        sums = {
+            "workloads": len(workloads),
+            "deleting": sum(placement.deleting for placement in placements),
+            "replicas": sum(placement.replicas for placement in placements),
+            "placed": sum(placement.placed for placement in placements),
+            "unplaced": sum(placement.unplaced for placement in placements),
+            "ready": sum(tables.ready(workload) for workload in workloads),
+        }
+        planner = {"endpoints": list(config.endpoints), "leader": client.leader(), "stale": fleet.stale}
+        if output is not Format.table:
+            print_machine({"planner": planner, "clusters": fleet.clusters, "workloads": sums}, output)
+            return
+        out = console()
+        who = f"the active one is {client.leader()}" if client.leader() else "no active one is known"
+        out.print(Text("planner    ", style="bold").append(f"answers; {who}", style="not bold"))
+        line = ", ".join(f"{count} {name}" for name, count in list(sums.items())[2:])
+        out.print(Text("workloads  ", style="bold").append(f"{sums['workloads']}: {line}", style="not bold"))
+        out.print("")
+        out.print(tables.clusters(fleet))
+
+    with_planner(context, body)
+
+
+def _labels(given: list[str]) -> tuple[tuple[str, str], ...]:
+    labels: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise bad_input(f"--label {text!r}: expected key=value")
+        labels[key] = value
+    return tuple(sorted(labels.items()))
+
+
+def _show(value: object, output: Format, shown: Any) -> None:
+    if output is Format.table:
+        console().print(shown)
+    else:
+        print_machine(value, output)

@@ -1,0 +1,110 @@
+"""Where the command finds its planners: flags before SPILLWAY_* variables before the config file before defaults."""
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from spillway.settings import setting
+from spillway_cli.exits import bad_input
+
+PREFIX = "SPILLWAY_"
+FILE_VARIABLE = "SPILLWAY_CONFIG"
+
+_ALSO = {"SPILLWAY_KAFKA": ("SPILLWAY_KAFKA_BOOTSTRAP",)}
+"""What the services call the same thing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    endpoints: tuple[str, ...] = setting(("127.0.0.1:7400",), "host:port of the planners' gRPC")
+    token: str = setting("", "token that names us to the planners", secret=True)
+    ca: str = setting("", "file of the CA of the planners' certificates; turns TLS on")
+    certificate: str = setting("", "file of our own certificate, PEM")
+    key: str = setting("", "file of our own private key, PEM")
+    namespace: str = setting("default", "namespace when neither flag nor manifest names one")
+    kafka: str = setting("127.0.0.1:9092", "bootstrap servers of Kafka, for `events` and `topics`")
+    fleet: str = setting("", "id of the fleet that the log must belong to; empty: any")
+    timeout_seconds: float = setting(30.0, "seconds that a call may take")
+    retry_seconds: float = setting(5.0, "seconds that an unreachable planner is tried again")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A config, and for each of its fields where the value comes from."""
+
+    config: Config
+    sources: Mapping[str, str]
+    file: Path
+
+
+def default_file() -> Path:
+    return platformdirs.user_config_path("spillway") / "config.toml"
+
+
+def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping[str, str] | None = None) -> Resolved:
+    """The config of this invocation. flags: by field name; None is a flag that was not given."""
+    variables = os.environ if environ is None else environ
+    named = file or (Path(variables[FILE_VARIABLE]) if variables.get(FILE_VARIABLE) else None)
+    path = named or default_file()
+    in_file = _read(path, required=named is not None)
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for field in dataclasses.fields(Config):
+        variable = PREFIX + field.name.upper()
+        if flags.get(field.name) is not None:
+            value, source = flags[field.name], "flag"
+        elif found := next((name for name in (variable, *_ALSO.get(variable, ())) if variables.get(name)), ""):
+            value, source = variables[found], f"variable {found}"
+        elif field.name in in_file:
+            value, source = in_file[field.name], f"file {path}"
+        else:
+            value, source = field.default, "default"
+        values[field.name] = _converted(field, value, source)
+        sources[field.name] = source
+    if not values["endpoints"]:
+        raise bad_input(f"endpoints: none in {sources['endpoints']}: expected host:port")
+    return Resolved(Config(**values), sources, path)
+
+
+def _read(path: Path, required: bool) -> Mapping[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        if required:
+            raise bad_input(f"config file {path}: no such file") from None
+        return {}
+    except (OSError, ValueError) as error:
+        raise bad_input(f"config file {path}: {error}") from None
+    known = [field.name for field in dataclasses.fields(Config)]
+    for name in content:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
+            raise bad_input(f"config file {path}: {name}: no such setting: {hint}")
+    return content
+
+
+def _converted(field: "dataclasses.Field[Any]", value: Any, source: str) -> Any:
+    kind = type(field.default)
+    try:
+        if kind is tuple:
+            parts = value.split(",") if isinstance(value, str) else value
+            return tuple(str(part).strip() for part in parts if str(part).strip())
+        if kind is float:
+            number = float(value)
+            if not 0 < number < 1e9:
+                raise ValueError
+            return number
+    except (TypeError, ValueError):
+        shown = "a list of host:port" if kind is tuple else "a number of seconds above 0"
+        raise bad_input(f"{field.name}: {value!r} from {source}: expected {shown}") from None
+    if not isinstance(value, str):
+        raise bad_input(f"{field.name}: {value!r} from {source}: expected text")
+    return value

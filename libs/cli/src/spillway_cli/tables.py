@@ -1,0 +1,189 @@
+"""The tables and summaries that people see."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from spillway.api import (
+    CapacityReply,
+    ClusterReply,
+    ClusterStatus,
+    ListClustersReply,
+    PlacedPart,
+    PlacementReply,
+    WorkloadReply,
+)
+from spillway.events import DecisionRecorded
+from spillway.model import ClusterInput
+from spillway_cli.output import amount, duration, table
+
+_STALE = "answered by a planner that cannot prove that it is the active one: this may be old"
+
+
+def placement(reply: PlacementReply) -> RenderableType:
+    """Where the replicas go, and what bound each cluster."""
+    inputs = {entry.cluster: entry for entry in reply.inputs}
+    rows = [
+        (
+            part.cluster,
+            part.tier,
+            part.replicas,
+            part.replicas_new or "",
+            *_bound(inputs.get(part.cluster)),
+            _note(part.removing),
+        )
+        for part in reply.parts
+    ]
+    placed = {part.cluster for part in reply.parts}
+    rows += [
+        (entry.cluster, entry.tier, 0, "", *_bound(entry), "") for entry in reply.inputs if entry.cluster not in placed
+    ]
+    columns = ("CLUSTER", "TIER", "REPLICAS", "ON NEW NODES", "FITS", "LIMITED BY", "AGE", "")
+    shown = table(columns, rows, right=("REPLICAS", "ON NEW NODES", "FITS"))
+    return Group(summary(reply), shown, *_warnings(reply.unmodelled, reply.stale)) if rows else summary(reply)
+
+
+def workload(reply: WorkloadReply) -> RenderableType:
+    """What was asked for, where it is, what each cluster shows of it, and the last decisions."""
+    parts: list[RenderableType] = [summary(reply.placement, reply.kind), workload_parts(reply)]
+    if reply.history:
+        parts += [Text(""), history(reply.history)]
+    return Group(*parts, *_warnings(reply.placement.unmodelled, reply.placement.stale))
+
+
+def workload_parts(reply: WorkloadReply) -> Table:
+    statuses = {status.cluster: status for status in reply.statuses}
+    rows = [
+        (
+            part.cluster,
+            part.tier,
+            part.replicas,
+            part.replicas_new or "",
+            *_status(statuses.get(part.cluster), part.removing),
+        )
+        for part in reply.placement.parts
+    ]
+    columns = ("CLUSTER", "TIER", "REPLICAS", "ON NEW NODES", "READY", "UPDATED", "PENDING", "STATE", "")
+    return table(columns, rows, right=("REPLICAS", "ON NEW NODES", "READY", "UPDATED", "PENDING"))
+
+
+def workloads(replies: Iterable[WorkloadReply]) -> Table:
+    rows = [workload_row(reply) for reply in replies]
+    columns = ("NAMESPACE", "NAME", "REPLICAS", "PLACED", "READY", "WAITING", "CLUSTERS", "")
+    return table(columns, rows, right=("REPLICAS", "PLACED", "READY", "WAITING"))
+
+
+def workload_row(reply: WorkloadReply) -> tuple[object, ...]:
+    shown = reply.placement
+    where = ", ".join(f"{part.cluster} {part.replicas}" for part in shown.parts if part.replicas or part.removing)
+    note = "deleting" if shown.deleting else shown.waiting_for
+    return shown.namespace, shown.name, shown.replicas, shown.placed, ready(reply), shown.unplaced or "", where, note
+
+
+def ready(reply: WorkloadReply) -> int:
+    return sum(status.ready for status in reply.statuses)
+
+
+def clusters(reply: ListClustersReply) -> RenderableType:
+    """The fleet: state, age, and how full each cluster is."""
+    rows = [_cluster_row(cluster) for cluster in reply.clusters]
+    columns = ("CLUSTER", "TIER", "STATE", "AGE", "NODES", "CPU USED", "MEMORY USED", "PENDING", "WHERE", "")
+    shown = table(columns, rows, right=("AGE", "NODES", "PENDING"))
+    return Group(shown, *_warnings((), reply.stale)) if rows else Text("no cluster: `spillway cluster join` adds one")
+
+
+def cluster(reply: ClusterReply) -> RenderableType:
+    return clusters(ListClustersReply((reply,), False))
+
+
+def capacity(reply: CapacityReply) -> RenderableType:
+    """How many replicas of a shape fit where."""
+    rows = [
+        (
+            entry.cluster,
+            entry.tier,
+            entry.certain,
+            entry.possible,
+            entry.reserved,
+            entry.limited_by,
+            duration(entry.age_ms),
+        )
+        for entry in reply.clusters
+    ]
+    total = sum(entry.certain for entry in reply.clusters)
+    columns = ("CLUSTER", "TIER", "FITS", "AT MOST", "RESERVED", "LIMITED BY", "AGE")
+    shown = table(columns, rows, right=("FITS", "AT MOST", "RESERVED"))
+    return Group(Text(f"{total} replicas fit", style="bold"), shown, *_warnings(reply.unmodelled, reply.stale))
+
+
+def history(records: Sequence[DecisionRecorded]) -> Table:
+    rows = [
+        (
+            str(record.generation),
+            record.cause,
+            record.replicas,
+            record.unplaced or "",
+            ", ".join(
+                f"{entry.cluster} {entry.before}→{entry.after}"
+                for entry in record.inputs
+                if entry.after or entry.before
+            ),
+        )
+        for record in records
+    ]
+    return table(("DECISION", "CAUSE", "REPLICAS", "UNPLACED", "CLUSTERS"), rows, right=("REPLICAS", "UNPLACED"))
+
+
+def summary(reply: PlacementReply, kind: str = "") -> Text:
+    """One line: what was asked for and how much of it has a place."""
+    text = Text(f"{kind + ' ' if kind else ''}{reply.namespace}/{reply.name}", style="bold")
+    if reply.deleting:
+        left = sum(1 for _ in reply.parts)
+        return text.append(f"  is being deleted: {left} cluster{'s' * (left != 1)} to go", style="not bold")
+    text.append(f"  {reply.replicas} replicas: {reply.placed} placed", style="not bold")
+    if reply.unplaced:
+        text.append(f", {reply.unplaced} wait", style="yellow")
+        if reply.waiting_for:
+            text.append(f" for {reply.waiting_for}", style="not bold")
+    return text
+
+
+def _cluster_row(reply: ClusterReply) -> tuple[object, ...]:
+    nodes = f"{reply.nodes_ready}/{reply.nodes}"
+    used = (_used(reply, resource) for resource in ("cpu", "memory"))
+    where = "/".join(part for part in (reply.region, reply.zone) if part)
+    pending = reply.unschedulable_pods or ""
+    return reply.cluster, reply.tier, reply.state, duration(reply.age_ms), nodes, *used, pending, where, reply.trouble
+
+
+def _used(reply: ClusterReply, resource: str) -> str:
+    have, asked = dict(reply.allocatable).get(resource, 0), dict(reply.requested).get(resource, 0)
+    if not have:
+        return ""
+    return f"{amount(resource, asked)} of {amount(resource, have)} ({100 * asked // have} %)"
+
+
+def _part(part: PlacedPart) -> tuple[object, ...]:
+    return part.cluster, part.tier, part.replicas, part.replicas_new or ""
+
+
+def _bound(entry: ClusterInput | None) -> tuple[object, ...]:
+    return (entry.certain, entry.limited_by, duration(entry.age_ms)) if entry else ("", "", "")
+
+
+def _status(status: ClusterStatus | None, removing: bool) -> tuple[object, ...]:
+    if status is None:
+        return "", "", "", "", _note(removing)
+    said = "; ".join(text for text in (_note(removing), status.message, status.unschedulable_reason) if text)
+    return status.ready, status.updated, status.unschedulable or "", status.state, said
+
+
+def _note(removing: bool) -> str:
+    return "being removed" if removing else ""
+
+
+def _warnings(unmodelled: Sequence[str], stale: bool) -> list[Text]:
+    found = [Text(f"not computed: {', '.join(unmodelled)}", style="yellow")] if unmodelled else []
+    return found + ([Text(_STALE, style="yellow")] if stale else [])

@@ -1,0 +1,91 @@
+"""Waiting until a workload is as it was asked for, or gone."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from spillway.api import GetRequest, PlacementReply, RequestError, WorkloadReply
+from spillway.events import STATE_PRESENT
+from spillway.rpc import PlannerClient
+from spillway_cli.exits import Code, CommandFailed
+
+POLL_SECONDS = 0.5
+
+Said = Callable[[str], None]
+
+
+async def until_ready(client: PlannerClient, wanted: PlacementReply, seconds: float, say: Said) -> WorkloadReply:
+    """Returns when every replica is ready. Fails with TIMED_OUT, or with IN_PART when only room is missing."""
+    last: WorkloadReply | None = None
+
+    async def look() -> bool:
+        nonlocal last
+        last = await client.get(GetRequest(wanted.namespace, wanted.name))
+        lack = lacking(last, wanted.generation)
+        if lack:
+            say(lack)
+        return not lack
+
+    if await _poll(look, seconds):
+        assert last is not None
+        return last
+    lack = "no answer" if last is None else lacking(last, wanted.generation)
+    only_room = last is not None and last.placement.unplaced > 0 and not _unready(last)
+    code = Code.IN_PART if only_room else Code.TIMED_OUT
+    raise CommandFailed(f"{wanted.namespace}/{wanted.name}: not ready after {seconds:g} s: {lack}", code)
+
+
+async def until_gone(client: PlannerClient, namespace: str, name: str, seconds: float, say: Said) -> None:
+    """Returns when no cluster holds the workload any more. Fails with TIMED_OUT."""
+    left = "no answer"
+
+    async def look() -> bool:
+        nonlocal left
+        try:
+            reply = await client.get(GetRequest(namespace, name))
+        except RequestError as error:
+            if error.code == "NOT_FOUND":
+                return True
+            raise
+        left = "still in " + (", ".join(part.cluster for part in reply.placement.parts) or "the log")
+        say(left)
+        return False
+
+    if not await _poll(look, seconds):
+        raise CommandFailed(f"{namespace}/{name}: not gone after {seconds:g} s: {left}", Code.TIMED_OUT)
+
+
+def lacking(reply: WorkloadReply, generation: int) -> str:
+    """What is missing until the workload is ready, for people; empty when nothing is."""
+    placement = reply.placement
+    if placement.generation < generation:
+        return "the planner's answer is still older than the request"
+    if placement.unplaced:
+        return f"{placement.unplaced} replicas wait for {placement.waiting_for or 'room'}"
+    return _unready(reply)
+
+
+def _unready(reply: WorkloadReply) -> str:
+    statuses = {status.cluster: status for status in reply.statuses}
+    for part in reply.placement.parts:
+        status = statuses.get(part.cluster)
+        if part.removing:
+            return f"{part.cluster}: being removed"
+        if status is None:
+            return f"{part.cluster}: nothing heard of it yet"
+        if status.state != STATE_PRESENT:
+            return f"{part.cluster}: {status.state}{': ' + status.message if status.message else ''}"
+        if min(status.ready, status.updated) < part.replicas or status.spec_replicas != part.replicas:
+            waits = f", {status.unschedulable} pending" if status.unschedulable else ""
+            return f"{part.cluster}: {min(status.ready, status.updated)} of {part.replicas} ready{waits}"
+    return ""
+
+
+async def _poll(look: Callable[[], Awaitable[bool]], seconds: float) -> bool:
+    """Looks until it is true or too late."""
+    until = time.monotonic() + seconds
+    while not await look():
+        if time.monotonic() + POLL_SECONDS > until:
+            return False
+        await asyncio.sleep(POLL_SECONDS)
+    return True

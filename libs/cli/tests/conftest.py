@@ -1,0 +1,225 @@
+"""A planner that answers from memory, on a real loopback gRPC port, in a thread of its own; and the command to run."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from spillway import api
+from spillway.api import RequestError
+from spillway.events import DecisionRecorded
+from spillway.model import ClusterInput, Generation
+from spillway.rpc import RpcServer, RpcSettings
+from spillway_cli.main import app
+
+ROOM = 100
+"""Replicas that the fake fleet holds: own-1 first, then cloud-1, half each."""
+
+
+class FakePlanner:
+    """Keeps workloads in a dict. Replicas beyond ROOM wait; ready_after looks each cluster shows all of them ready."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.replicas: dict[tuple[str, str], int] = {}
+        self.generation = 0
+        self.looks = 0
+        self.ready_after = 0
+        self.gone_after = 0
+        self.deleting: set[tuple[str, str]] = set()
+        self.error: Exception | None = None
+        self.clusters: dict[str, api.JoinClusterRequest] = {}
+
+    async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
+        return self._declare(request, keep=True)
+
+    async def plan(self, request: api.ApplyRequest) -> api.PlacementReply:
+        return self._declare(request, keep=False)
+
+    async def scale(self, request: api.ScaleRequest) -> api.PlacementReply:
+        self._note(request)
+        self._known(request.namespace, request.name)
+        if request.replicas < 0:
+            raise api.invalid("replicas", request.replicas, "0 to 100000")
+        self.replicas[request.namespace, request.name] = request.replicas
+        return self._placement(request.namespace, request.name, request.replicas)
+
+    async def delete(self, request: api.DeleteRequest) -> api.PlacementReply:
+        self._note(request)
+        self._known(request.namespace, request.name)
+        self.deleting.add((request.namespace, request.name))
+        return self._workload(request.namespace, request.name).placement
+
+    async def get(self, request: api.GetRequest) -> api.WorkloadReply:
+        self._note(request)
+        self.looks += 1
+        key = (request.namespace, request.name)
+        if key in self.deleting and self.looks > self.gone_after:
+            self.replicas.pop(key, None)
+        self._known(*key)
+        return self._workload(*key, request.history)
+
+    async def list(self, request: api.ListRequest) -> api.ListReply:
+        self._note(request)
+        keys = sorted(key for key in self.replicas if request.namespace in ("", key[0]))
+        start = int(request.page_token or 0)
+        token = str(start + 1) if start + 1 < len(keys) else ""
+        return api.ListReply(tuple(self._workload(*key) for key in keys[start : start + 1]), token, False)
+
+    async def capacity(self, request: api.CapacityRequest) -> api.CapacityReply:
+        self._note(request)
+        return api.CapacityReply(self._inputs(0), ("hostPID",), False)
+
+    async def join_cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply:
+        self._note(request)
+        self.clusters[request.name] = request
+        return self._cluster(request)
+
+    async def list_clusters(self, request: api.ListClustersRequest) -> api.ListClustersReply:
+        self._note(request)
+        return api.ListClustersReply(tuple(map(self._cluster, self.clusters.values())), False)
+
+    async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
+        self._note(request)
+        for number, (namespace, name) in enumerate(sorted(self.replicas)):
+            yield api.WatchReply(str(number), namespace, name, False, self._workload(namespace, name))
+        yield api.WatchReply("9", "default", "old", True, None)
+        await asyncio.Event().wait()
+
+    def leader(self) -> str:
+        return ""
+
+    def _note(self, request: Any) -> None:
+        self.asked.append(request)
+        if self.error is not None:
+            raise self.error
+
+    def _known(self, namespace: str, name: str) -> None:
+        if (namespace, name) not in self.replicas:
+            raise RequestError("NOT_FOUND", f"workload {namespace}/{name}: not known")
+
+    def _declare(self, request: api.ApplyRequest, *, keep: bool) -> api.PlacementReply:
+        self._note(request)
+        values = [json.loads(text) for text in request.manifests]
+        for index, value in enumerate(values):
+            if value["kind"] not in ("Deployment", "ConfigMap", "Service", "PlacementPolicy"):
+                raise api.invalid(f"manifests[{index}].kind", value["kind"], "Deployment, ConfigMap, Service")
+        workload = next(value for value in values if value["kind"] == "Deployment")
+        namespace, name = workload["metadata"]["namespace"], workload["metadata"]["name"]
+        replicas = workload["spec"]["replicas"]
+        if keep:
+            self.replicas[namespace, name] = replicas
+        return self._placement(namespace, name, replicas)
+
+    def _inputs(self, replicas: int) -> tuple[ClusterInput, ...]:
+        own, cloud = min(replicas, ROOM // 2), max(0, min(replicas, ROOM) - ROOM // 2)
+        return (
+            ClusterInput("own-1", "own", 50, 60, 0, 0, own, "cpu", 1200),
+            ClusterInput("cloud-1", "cloud", 50, 50, 0, 0, cloud, "pods", -1),
+        )
+
+    def _placement(self, namespace: str, name: str, replicas: int) -> api.PlacementReply:
+        self.generation += 1
+        unplaced = max(0, replicas - ROOM)
+        inputs = self._inputs(replicas)
+        return api.PlacementReply(
+            namespace=namespace,
+            name=name,
+            generation=1,
+            replicas=replicas,
+            placed=replicas - unplaced,
+            unplaced=unplaced,
+            waiting_for="cpu" if unplaced else "",
+            parts=tuple(
+                api.PlacedPart(each.cluster, each.tier, each.after, 0, (namespace, name) in self.deleting)
+                for each in inputs
+                if each.after
+            ),
+            inputs=inputs,
+            unmodelled=(),
+            deleting=(namespace, name) in self.deleting,
+            stale=False,
+        )
+
+    def _workload(self, namespace: str, name: str, history: int = 0) -> api.WorkloadReply:
+        placement = self._placement(namespace, name, self.replicas[namespace, name])
+        statuses = []
+        for part in placement.parts:
+            ready = part.replicas if self.looks > self.ready_after else 0
+            pending = part.replicas - ready
+            counts = (part.replicas, part.replicas, part.replicas, ready, ready, pending)
+            statuses.append(api.ClusterStatus(part.cluster, "Present", "", *counts, "too few" if pending else ""))
+        record = DecisionRecorded(
+            namespace, name, Generation(7, 1), 1, "apply", 3, 0, self._inputs(3), (("t/0", 4),), "{}", "1"
+        )
+        return api.WorkloadReply(placement, "Deployment", tuple(statuses), (record,) * history)
+
+    def _cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply:
+        return api.ClusterReply(
+            cluster=request.name,
+            credential=request.credential,
+            endpoint=request.endpoint,
+            tier=request.tier,
+            region=request.region,
+            zone=request.zone,
+            labels=request.labels,
+            node_groups=(),
+            state="Ready",
+            trouble="",
+            age_ms=1500,
+            nodes=3,
+            nodes_ready=2,
+            allocatable=(("cpu", 48000), ("memory", 64 * 2**30)),
+            requested=(("cpu", 12500), ("memory", 16 * 2**30)),
+            unschedulable_pods=0,
+        )
+
+
+class Served:
+    """The fake planner, where it listens, and a runner of commands against it."""
+
+    def __init__(self, planner: FakePlanner, address: str) -> None:
+        self.planner = planner
+        self.address = address
+
+    def __call__(self, *arguments: str, stdin: str | None = None) -> Result:
+        environ = {"SPILLWAY_ENDPOINTS": self.address, "SPILLWAY_RETRY_SECONDS": "0.3", "TERM": "dumb"}
+        return CliRunner(env=environ).invoke(app, list(arguments), input=stdin)
+
+
+@pytest.fixture
+def spillway(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    planner = FakePlanner()
+    address: Future[str] = Future()
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        async with RpcServer(planner, RpcSettings(port=0, stop_seconds=0.1)) as server:
+            address.set_result(server.address)
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
+    thread.start()
+    try:
+        yield Served(planner, address.result(10))
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(10)
+        loop.close()
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str], str]:
+    def written(name: str, text: str) -> str:
+        (tmp_path / name).write_text(text)
+        return str(tmp_path / name)
+
+    return written

@@ -1,0 +1,338 @@
+"""The commands against a planner on loopback: what is printed where, and the exit codes."""
+
+import json
+import socket
+import sys
+import types
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from spillway import api
+from spillway.api import RequestError
+from spillway_cli import waiting
+from spillway_cli.main import app
+
+Write = Callable[[str, str], str]
+Spillway = Any
+
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, annotations: {released: 2024-01-02}}
+spec:
+  replicas: 60
+  template: {spec: {containers: [{name: main, image: i, resources: {requests: {cpu: 1}}}]}}
+"""
+POLICY = "apiVersion: spillway.io/v1\nkind: PlacementPolicy\nspec: {ownFirst: true}\n"
+LAUGHS = "a: &a [x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{','.join([f'*{before}'] * 8)}]\n" for before, name in pairwise("abcdefghij")
+)
+CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: default}\ndata: {a: b}\n"
+
+
+@pytest.fixture
+def manifest(write: Write) -> str:
+    return write("web.yaml", DEPLOYMENT)
+
+
+# ── Workloads ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_apply_sends_each_document_as_json_and_prints_the_placement(spillway: Spillway, write: Write) -> None:
+    first = write("web.yaml", f"---\n{DEPLOYMENT}---\n---\n{CONFIG_MAP}")
+    second = write("policy.yaml", POLICY)
+    result = spillway("apply", "-f", first, "-f", second, "-n", "shop")
+    assert (result.exit_code, result.stderr) == (0, "")
+    (request,) = spillway.planner.asked
+    sent = [json.loads(text) for text in request.manifests]
+    assert [value["kind"] for value in sent] == ["Deployment", "ConfigMap", "PlacementPolicy"]
+    assert sent[0]["metadata"] == {"name": "web", "namespace": "shop", "annotations": {"released": "2024-01-02"}}
+    assert sent[1]["metadata"]["namespace"] == "default"
+    assert request.idempotency_key
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert lines[0] == "shop/web 60 replicas: 60 placed"
+    assert lines[2:] == ["own-1 own 50 50 cpu 1.2s", "cloud-1 cloud 10 50 pods never"]
+
+
+def test_the_short_form_writes_the_deployment(spillway: Spillway) -> None:
+    arguments = ("--image", "nginx", "--replicas", "3", "--cpu", "500m", "--memory", "256Mi", "--own-first")
+    assert spillway("apply", "web", *arguments).exit_code == 0
+    deployment, policy = map(json.loads, spillway.planner.asked[0].manifests)
+    assert deployment["metadata"]["namespace"] == "default"
+    assert deployment["spec"]["replicas"] == 3
+    assert deployment["spec"]["selector"]["matchLabels"] == deployment["spec"]["template"]["metadata"]["labels"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container == {
+        "name": "main",
+        "image": "nginx",
+        "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}},
+    }
+    assert policy["spec"] == {"ownFirst": True}
+
+
+def test_replicas_that_wait_give_exit_code_3(spillway: Spillway) -> None:
+    result = spillway("apply", "web", "--image", "i", "--replicas", "120")
+    assert result.exit_code == 3
+    assert "100 placed, 20 wait for cpu" in result.stdout
+
+
+def test_apply_waits_until_all_are_ready(spillway: Spillway, monkeypatch: pytest.MonkeyPatch, manifest: str) -> None:
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
+    spillway.planner.ready_after = 2
+    result = spillway("apply", "-f", manifest, "--wait")
+    assert result.exit_code == 0
+    assert "own-1: 0 of 50 ready, 50 pending" in result.stderr
+    assert "Deployment default/web  60 replicas: 60 placed" in result.stdout
+
+
+def test_waiting_ends_with_5_and_what_was_missing(
+    spillway: Spillway, monkeypatch: pytest.MonkeyPatch, manifest: str
+) -> None:
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
+    spillway.planner.ready_after = 10**6
+    result = spillway("apply", "-f", manifest, "--wait", "--timeout", "0.2", "-o", "json")
+    assert (result.exit_code, result.stdout) == (5, "")
+    assert "not ready after 0.2 s: own-1: 0 of 50 ready" in result.stderr
+    spillway.planner.ready_after = 0
+    result = spillway("scale", "web", "--replicas", "120", "--wait", "--timeout", "0.2")
+    assert result.exit_code == 3
+    assert "20 replicas wait for cpu" in result.stderr
+
+
+def test_scale_get_delete(spillway: Spillway, monkeypatch: pytest.MonkeyPatch, manifest: str) -> None:
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
+    spillway("apply", "-f", manifest)
+    assert json.loads(spillway("scale", "web", "--replicas", "80", "-o", "json").stdout)["replicas"] == 80
+    shown = spillway("get", "web", "--history", "2")
+    assert shown.exit_code == 0
+    assert shown.stdout.count("7.1") == 2
+    assert "own-1 0→3" in shown.stdout
+    spillway.planner.gone_after = spillway.planner.looks + 2
+    assert "is being deleted: 2 clusters to go" in spillway("delete", "web").stdout
+    gone = spillway("delete", "web", "--wait")
+    assert (gone.exit_code, gone.stdout) == (0, "default/web is gone\n")
+    assert "still in own-1, cloud-1" in gone.stderr
+    absent = spillway("get", "web")
+    assert (absent.exit_code, absent.stdout) == (1, "")
+    assert absent.stderr == "spillway: workload default/web: not known\n"
+
+
+def test_list_reads_all_pages(spillway: Spillway) -> None:
+    for namespace, name in (("a", "x"), ("a", "y"), ("b", "z")):
+        spillway("apply", name, "--image", "i", "--replicas", "1", "-n", namespace)
+    rows = spillway("list").stdout.splitlines()[1:]
+    assert [row.split()[:2] for row in rows] == [["a", "x"], ["a", "y"], ["b", "z"]]
+    assert [one["placement"]["name"] for one in json.loads(spillway("list", "-n", "b", "-o", "json").stdout)] == ["z"]
+
+
+def test_plan_and_capacity_keep_nothing(spillway: Spillway, manifest: str) -> None:
+    assert spillway("plan", "-f", manifest).exit_code == 0
+    shown = spillway("capacity", "-f", manifest)
+    assert "100 replicas fit" in shown.stdout
+    assert "not computed: hostPID" in shown.stdout
+    assert spillway.planner.replicas == {}
+    assert spillway.planner.asked[0].idempotency_key == ""
+
+
+def test_watch_gives_a_json_document_a_line(spillway: Spillway, manifest: str) -> None:
+    spillway("apply", "-f", manifest)
+    result = spillway("watch", "-o", "json", "--changes", "2")
+    documents = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(document["name"], document["gone"]) for document in documents] == [("web", False), ("old", True)]
+    assert "web" in spillway("watch", "web", "--changes", "1").stdout
+    assert spillway.planner.asked[-1] == api.WatchRequest("default", "web")
+
+
+# ── Fleet ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_cluster_join_and_list(spillway: Spillway) -> None:
+    result = spillway(
+        "cluster", "join", "own-1", "--credential", "c", "--region", "eu", "--label", "b=2", "--label", "a=1"
+    )
+    assert result.exit_code == 0
+    request = api.JoinClusterRequest("own-1", "c", "", "own", "eu", "", (("a", "1"), ("b", "2")))
+    assert spillway.planner.asked == [request]
+    (row,) = spillway("cluster", "list").stdout.splitlines()[1:]
+    expected = ["own-1", "own", "Ready", "1.5s", "2/3", "12.5", "of", "48", "(26", "%)", "16Gi", "of", "64Gi"]
+    assert row.split()[:13] == expected
+    (shown,) = yaml.safe_load(spillway("cluster", "list", "-o", "yaml").stdout)
+    assert shown["labels"] == {"a": "1", "b": "2"}
+    assert shown["allocatable"]["cpu"] == 48000
+    assert spillway("cluster", "join", "x", "--credential", "c", "--label", "nothing").exit_code == 2
+
+
+def test_status_sums_up(spillway: Spillway, manifest: str) -> None:
+    spillway("apply", "-f", manifest)
+    spillway("cluster", "join", "own-1", "--credential", "c")
+    result = spillway("status")
+    assert result.exit_code == 0
+    assert "1: 60 replicas, 60 placed, 0 unplaced" in result.stdout
+    document = json.loads(spillway("status", "-o", "json").stdout)
+    assert document["workloads"]["replicas"] == 60
+    assert document["planner"]["endpoints"] == [spillway.address]
+
+
+# ── Errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RequestError("FAILED_PRECONDITION", "no cluster"), 1),
+        (RequestError("PERMISSION_DENIED", "caller 'x' may not scale"), 1),
+        (api.invalid("replicas", -1, "0 or more"), 2),
+        (RequestError("UNAVAILABLE", "standby"), 4),
+        (RequestError("DEADLINE_EXCEEDED", "late"), 5),
+        (RequestError("INTERNAL", "their bug"), 1),
+    ],
+)
+def test_a_refusal_is_one_line_and_a_code(spillway: Spillway, error: Exception, code: int) -> None:
+    spillway.planner.error = error
+    result = spillway("scale", "web", "--replicas", "1")
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr.startswith("spillway: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_no_planner_is_4() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{probe.getsockname()[1]}"
+        runner = CliRunner(env={"SPILLWAY_RETRY_SECONDS": "0.2"})
+        result = runner.invoke(app, ["--endpoint", endpoint, "list"])
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert "planner not reachable" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("a: [", "not YAML", id="not YAML"),
+        pytest.param("", "no object", id="empty"),
+        pytest.param("---\n---\n# nothing\n", "no object", id="comments only"),
+        pytest.param("just text", "'just text': expected a Kubernetes object", id="text"),
+        pytest.param("kind: Deployment\nmetadata: {name: a}", "apiVersion", id="no apiVersion"),
+        pytest.param("apiVersion: apps/v1\nmetadata: {name: a}", "kind", id="no kind"),
+        pytest.param("apiVersion: apps/v1\nkind: Deployment", "metadata.name", id="no name"),
+        pytest.param(CONFIG_MAP, "no workload", id="no workload"),
+        pytest.param(f"{DEPLOYMENT}---\n{DEPLOYMENT}", "two workloads", id="two workloads"),
+        pytest.param(DEPLOYMENT + "kind: Job\n", "stands twice", id="key twice"),
+        pytest.param(DEPLOYMENT + "x: &x [*x]\n", "recursive", id="refers to itself"),
+        pytest.param(
+            LAUGHS + DEPLOYMENT,
+            "more than 16777216 bytes",
+            id="laughs a billion times",
+        ),
+        pytest.param(DEPLOYMENT + "\0", "not YAML", id="binary"),
+    ],
+)
+def test_bad_files_are_2_and_never_sent(spillway: Spillway, write: Write, text: str, words: str) -> None:
+    file = write("bad.yaml", text)
+    result = spillway("apply", "-f", file)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert file in result.stderr
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert spillway.planner.asked == []
+
+
+def test_a_missing_file_is_2(spillway: Spillway) -> None:
+    result = spillway("apply", "-f", "/nowhere.yaml")
+    assert (result.exit_code, result.stderr) == (2, "spillway: /nowhere.yaml: no such file or directory\n")
+
+
+def test_an_unknown_kind_is_named_with_its_document(spillway: Spillway, write: Write) -> None:
+    unknown = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n"
+    file = write("web.yaml", f"{DEPLOYMENT}---\n{unknown}")
+    result = spillway("apply", "-f", file)
+    assert result.exit_code == 2
+    assert f"{file} (document 2).kind: 'Secret'" in result.stderr
+
+
+def test_stdin_and_lists_are_read(spillway: Spillway) -> None:
+    text = json.dumps({"kind": "List", "apiVersion": "v1", "items": [yaml.safe_load(DEPLOYMENT.replace("2024", "x"))]})
+    assert spillway("apply", "-f", "-", stdin=text).exit_code == 0
+    assert spillway.planner.replicas == {("default", "web"): 60}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["apply"],
+        ["apply", "web", "--image", "i"],
+        ["apply", "web", "-f", "x.yaml"],
+        ["scale", "web"],
+        ["scale", "web", "--replicas", "many"],
+        ["get", "web", "-o", "xml"],
+        ["fly"],
+        ["events", "gossip"],
+    ],
+)
+def test_wrong_usage_is_2(spillway: Spillway, arguments: list[str]) -> None:
+    result = spillway(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr
+
+
+# ── Config, local parts, help ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_config_shows_where_values_come_from(spillway: Spillway, write: Write) -> None:
+    file = write("config.toml", 'namespace = "shop"\ntoken = "secret"\nendpoints = ["a:1", "b:2"]\n')
+    result = spillway("--config", file, "--kafka", "k:9092", "config", "-o", "json")
+    settings = json.loads(result.stdout)["settings"]
+    assert settings["namespace"] == {"value": "shop", "from": f"file {file}"}
+    assert settings["endpoints"] == {"value": [spillway.address], "from": "variable SPILLWAY_ENDPOINTS"}
+    assert settings["kafka"] == {"value": "k:9092", "from": "flag"}
+    assert settings["ca"]["from"] == "default"
+    assert "secret" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('namespaec = "x"', "did you mean namespace?"),
+        ("namespace = 3", "expected text"),
+        ("timeout_seconds = 0", "seconds above 0"),
+        ("endpoints = []", "expected host:port"),
+        ("a =", "config file"),
+    ],
+)
+def test_a_bad_config_file_is_2(monkeypatch: pytest.MonkeyPatch, write: Write, text: str, words: str) -> None:
+    monkeypatch.delenv("SPILLWAY_ENDPOINTS", raising=False)
+    result = CliRunner().invoke(app, ["--config", write("config.toml", text), "config"])
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+def test_a_named_config_file_must_be_there() -> None:
+    result = CliRunner(env={"SPILLWAY_CONFIG": "/nowhere.toml"}).invoke(app, ["config"])
+    assert result.exit_code == 2
+    assert "no such file" in result.stderr
+
+
+def test_up_and_down_call_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    stack = types.ModuleType("spillway_local.stack")
+    stack.up = calls.append  # type: ignore[attr-defined]
+    stack.down = lambda: calls.append("down")  # type: ignore[attr-defined]
+    stack.status = lambda: "kafka  running"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "spillway_local.stack", stack)
+    assert CliRunner().invoke(app, ["up", "--members", "kube"]).exit_code == 0
+    assert CliRunner().invoke(app, ["down"]).exit_code == 0
+    assert (calls[0].bus, calls[0].members, calls[1]) == ("kafka", "kube", "down")
+    assert CliRunner().invoke(app, ["processes"]).stdout == "kafka  running\n"
+
+
+def test_help_documents_exit_codes_and_examples() -> None:
+    text = " ".join(CliRunner().invoke(app, ["--help"]).stdout.split())
+    for words in ("0 done", "3 placed only in part", "5 timed out"):
+        assert words in text
+    assert "--own-first" in CliRunner().invoke(app, ["apply", "--help"]).stdout
+    assert CliRunner().invoke(app, ["version"]).stdout.strip()
