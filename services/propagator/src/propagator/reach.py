@@ -67,4 +67,6 @@ class Reach:
             return
         self._failures += 1
         longest = self._settings.unreachable_longest_seconds
-        self._again_at = now + min(longest, self._settings.unreachable_first_seconds * 2.0 ** min(self._failures, 32))
+        self._again_at = now + min(
+            longest, self._settings.unreachable_first_seconds * 2.0 ** min(self._failures - 1, 32)
+        )

@@ -1,0 +1,112 @@
+"""The small parts of the shell: the queue, the mirror, and what becomes of a cluster that does not answer."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from propagator.core.desired import Target
+from propagator.core.live import LiveDependency, LiveWorkload, Marks, Reference
+from propagator.mirror import Mirror, Owner
+from propagator.reach import Reach
+from propagator.settings import Settings
+from propagator.work_queue import WorkQueue
+from spillway.cluster_api import ClusterUnreachable
+from spillway.kubernetes import AnnotatedMeta, AnyObject, Deployment
+from spillway.model import Generation
+
+pytestmark = pytest.mark.looptime
+A, B = Target("own-1", "shop", "a"), Target("own-1", "shop", "b")
+
+
+async def test_a_target_waits_once_and_is_never_worked_on_twice_at_a_time() -> None:
+    queue = WorkQueue()
+    for target in (A, B, A, A):
+        queue.add(target)
+    assert [await queue.take(), await queue.take()] == [A, B]
+    queue.add(A)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(queue.take(), 1)
+    queue.done(A)
+    assert await asyncio.wait_for(queue.take(), 1) == A
+
+
+async def test_now_goes_before_a_delay() -> None:
+    queue = WorkQueue()
+    queue.add(A, 60)
+    queue.add(B, 5)
+    queue.add(A)
+    began = asyncio.get_running_loop().time()
+    assert [await queue.take(), await queue.take()] == [A, B]
+    assert asyncio.get_running_loop().time() - began == 5
+    assert len(queue) == 0
+
+
+async def test_a_silent_cluster_is_tried_by_one_at_a_time_and_holds_no_slot_meanwhile() -> None:
+    slots = asyncio.Semaphore(1)
+    reach = Reach(Settings(unreachable_first_seconds=1.0), slots)
+    tries: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    async def attempt() -> None:
+        while True:
+            try:
+                async with reach.attempt():
+                    tries.append(loop.time())
+                    raise ClusterUnreachable("own-1", "timeout", "")
+            except ClusterUnreachable:
+                pass
+
+    began = loop.time()
+    tasks = [asyncio.create_task(attempt()) for _ in range(3)]
+    await asyncio.sleep(20)
+    assert not slots.locked()
+    assert [round(at - began) for at in tries] == [0, 1, 3, 7, 15]
+    for task in tasks:
+        task.cancel()
+
+
+def marks(uid: str, version: str, workload: str = "a") -> Marks:
+    return Marks(uid, version, "f1", workload, False)
+
+
+def live(uid: str, version: str) -> LiveWorkload:
+    return LiveWorkload(marks(uid, version), Generation(1, 1), 1, 1, 1, 1, 1)
+
+
+def deployment(uid: str, version: str) -> Deployment:
+    return Deployment(AnnotatedMeta("a", "shop", uid, version, labels={"spillway.io/fleet": "f1"}))
+
+
+async def test_an_answer_is_not_undone_by_a_watch_that_is_behind() -> None:
+    mirror = Mirror("own-1")
+    mirror.put_workload(A, live("u", "20"))
+    mirror.upsert_workload(deployment("u", "10"))
+    assert mirror.workloads[A].marks.resource_version == "20"
+    mirror.upsert_workload(deployment("u", "30"))
+    assert mirror.workloads[A].marks.resource_version == "30"
+
+
+async def test_the_end_of_an_older_object_does_not_end_the_newer() -> None:
+    mirror = Mirror("own-1")
+    mirror.put_workload(A, live("new", "20"))
+    mirror.remove_workload(deployment("old", "10"))
+    assert A in mirror.workloads
+    mirror.remove_workload(deployment("new", "30"))
+    assert A not in mirror.workloads
+
+
+async def test_dependencies_are_found_by_their_owner() -> None:
+    mirror = Mirror("own-1")
+    reference = Reference("ConfigMap", "c")
+    mirror.put_dependency("shop", reference, LiveDependency(marks("u", "1"), (1, "x")))
+    assert mirror.live(A).dependencies.keys() == {reference}
+    assert mirror.live(B).dependencies == {}
+    moved = LiveDependency(replace(marks("u", "2"), workload="b"), (1, "x"))
+    mirror.put_dependency("shop", reference, moved)
+    assert mirror.live(A).dependencies == {}
+    assert mirror.live(B).dependencies == {reference: moved}
+    assert mirror.list_dependencies("ConfigMap", []) == {Owner("shop", "b")}
+    assert mirror.live(B).dependencies == {}
+    listed = AnyObject(AnnotatedMeta("c", "shop", "u", "3", labels={"spillway.io/workload": "a"}))
+    assert mirror.list_dependencies("Service", [listed]) == {Owner("shop", "a")}
