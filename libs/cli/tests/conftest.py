@@ -196,6 +196,7 @@ class Served:
 @pytest.fixture
 def spillway(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
     planner = FakePlanner()
     address: Future[str] = Future()
     loop = asyncio.new_event_loop()

@@ -6,7 +6,8 @@ import sys
 import types
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -317,17 +318,58 @@ def test_a_named_config_file_must_be_there() -> None:
     assert "no such file" in result.stderr
 
 
-def test_up_and_down_call_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Any] = []
-    stack = types.ModuleType("spillway_local.stack")
-    stack.up = calls.append  # type: ignore[attr-defined]
-    stack.down = lambda: calls.append("down")  # type: ignore[attr-defined]
-    stack.status = lambda: "kafka  running"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "spillway_local.stack", stack)
-    assert CliRunner().invoke(app, ["up", "--members", "kube"]).exit_code == 0
+class FakeStack:
+    """What spillway_local.stack has of what the command uses."""
+
+    calls: ClassVar[list[Any]] = []
+
+    def __init__(self, options: Any, say: Callable[[str], None]) -> None:
+        self.options, self.say = options, say
+
+    def up(self) -> Any:
+        self.calls.append(self.options)
+        if self.options.instances == 9:
+            raise RuntimeError("Kafka was not ready within 30 s")
+        return types.SimpleNamespace(planners=("a:1", "b:2"), kafka="k:1", credentials="c")
+
+    def down(self) -> None:
+        self.calls.append("down")
+
+    def status(self) -> list[Any]:
+        status = {"name": "kafka", "state": "RUNNING", "pid": 7, "uptime_seconds": 90.0, "log": "l", "problem": ""}
+        return [types.SimpleNamespace(**status)]
+
+
+@pytest.fixture
+def stack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[FakeStack]:
+    module = types.ModuleType("spillway_local.stack")
+    module.Stack = FakeStack  # type: ignore[attr-defined]
+    module.StackOptions = types.SimpleNamespace  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "spillway_local.stack", module)
+    monkeypatch.setattr(FakeStack, "calls", [])
+    monkeypatch.chdir(tmp_path)
+    return FakeStack
+
+
+def test_up_and_down_call_the_stack(stack: type[FakeStack]) -> None:
+    result = CliRunner().invoke(app, ["up", "--members", "kube"])
+    assert (result.exit_code, "a:1, b:2" in result.stdout) == (0, True)
     assert CliRunner().invoke(app, ["down"]).exit_code == 0
-    assert (calls[0].bus, calls[0].members, calls[1]) == ("kafka", "kube", "down")
-    assert CliRunner().invoke(app, ["processes"]).stdout == "kafka  running\n"
+    assert (stack.calls[0].members, stack.calls[0].instances, stack.calls[1]) == ("kube", 2, "down")
+    failed = CliRunner().invoke(app, ["up", "--instances", "9"])
+    assert (failed.exit_code, failed.stderr) == (1, "spillway: Kafka was not ready within 30 s\n")
+
+
+def test_what_runs_here_is_found_and_shown(stack: type[FakeStack], spillway: Spillway, tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["processes"]).stdout == ""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "addresses.json").write_text(json.dumps({"endpoints": ["a:1"], "kafka": "k:1", "redis": "r"}))
+    settings = json.loads(spillway("config", "-o", "json").stdout)["settings"]
+    assert settings["kafka"] == {"value": "k:1", "from": "file run/addresses.json"}
+    assert settings["endpoints"]["value"] == [spillway.address]
+    assert CliRunner().invoke(app, ["processes"]).stdout.splitlines()[1].split()[:4] == ["kafka", "RUNNING", "7", "90s"]
+    assert json.loads(spillway("status", "-o", "json").stdout)["processes"][0]["state"] == "RUNNING"
+    assert "RUNNING" in spillway("status").stdout
 
 
 def test_help_documents_exit_codes_and_examples() -> None:

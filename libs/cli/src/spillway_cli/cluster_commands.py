@@ -10,7 +10,8 @@ from spillway.model import TIER_CLOUD, TIER_OWN
 from spillway.rpc import PlannerClient
 from spillway_cli import tables
 from spillway_cli.config import Config
-from spillway_cli.exits import bad_input, say
+from spillway_cli.exits import bad_input, guarded, say
+from spillway_cli.local_commands import RUN_FOLDER, processes_of, processes_table
 from spillway_cli.output import Format, console, print_machine
 from spillway_cli.session import Output, with_planner
 from spillway_cli.workload_commands import all_workloads
@@ -59,7 +60,11 @@ def list_(context: typer.Context, output: Output = Format.table) -> None:
 
 @top.command(epilog="Example:  spillway status -o json")
 def status(context: typer.Context, output: Output = Format.table) -> None:
-    """Show whether the planner answers, the clusters with state and age, and the workloads in sum."""
+    """Show whether the planner answers, the clusters with state and age, the workloads in sum, local processes."""
+    with guarded():
+        processes = processes_of(RUN_FOLDER)
+        if processes and output is Format.table:
+            console().print(processes_table(processes), "")
 
     async def body(client: PlannerClient, config: Config) -> None:
         fleet = await client.list_clusters(api.ListClustersRequest())
@@ -75,7 +80,8 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
         }
         planner = {"endpoints": list(config.endpoints), "leader": client.leader(), "stale": fleet.stale}
         if output is not Format.table:
-            print_machine({"planner": planner, "clusters": fleet.clusters, "workloads": sums}, output)
+            document = {"planner": planner, "clusters": fleet.clusters, "workloads": sums, "processes": processes}
+            print_machine(document, output)
             return
         out = console()
         who = f"the active one is {client.leader()}" if client.leader() else "no active one is known"

@@ -1,6 +1,7 @@
-"""Where the command finds its planners: flags before SPILLWAY_* variables before the config file before defaults."""
+"""Where the planners are: flags, SPILLWAY_* variables, the config file, `spillway up`, defaults; the first wins."""
 
 import dataclasses
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -16,6 +17,9 @@ from spillway_cli.exits import bad_input
 
 PREFIX = "SPILLWAY_"
 FILE_VARIABLE = "SPILLWAY_CONFIG"
+
+ADDRESSES_FILE = Path("run/addresses.json")
+"""What `spillway up` writes: in its folder the command finds the local planners without being told."""
 
 _ALSO = {"SPILLWAY_KAFKA": ("SPILLWAY_KAFKA_BOOTSTRAP",)}
 """What the services call the same thing."""
@@ -54,6 +58,7 @@ def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping
     named = file or (Path(variables[FILE_VARIABLE]) if variables.get(FILE_VARIABLE) else None)
     path = named or default_file()
     in_file = _read(path, required=named is not None)
+    running = _addresses()
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for field in dataclasses.fields(Config):
@@ -64,6 +69,8 @@ def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping
             value, source = variables[found], f"variable {found}"
         elif field.name in in_file:
             value, source = in_file[field.name], f"file {path}"
+        elif field.name in running:
+            value, source = running[field.name], f"file {ADDRESSES_FILE}"
         else:
             value, source = field.default, "default"
         values[field.name] = _converted(field, value, source)
@@ -89,6 +96,15 @@ def _read(path: Path, required: bool) -> Mapping[str, Any]:
             hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
             raise bad_input(f"config file {path}: {name}: no such setting: {hint}")
     return content
+
+
+def _addresses() -> Mapping[str, Any]:
+    """Where the parts that `spillway up` started listen; nothing when it did not."""
+    try:
+        content = json.loads(ADDRESSES_FILE.read_text())
+        return {name: content[name] for name in ("endpoints", "kafka") if content.get(name)}
+    except (OSError, ValueError, AttributeError):
+        return {}
 
 
 def _converted(field: "dataclasses.Field[Any]", value: Any, source: str) -> Any:
