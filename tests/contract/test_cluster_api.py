@@ -1,7 +1,6 @@
 """What Spillway relies on in a Kubernetes API, held against the simulated cluster and against a real one.
 
-One suite, three doors: the simulated cluster in memory, the same over HTTP, and a real kube-apiserver. What a
-simulated cluster cannot do is a strict xfail with its reason.
+One suite, three doors: the simulated cluster in memory, the same over HTTP, and a real kube-apiserver.
 """
 
 import asyncio
@@ -80,13 +79,6 @@ def door(request: pytest.FixtureRequest) -> Callable[[AsyncExitStack], Awaitable
         kubeconfig = next(iter(request.getfixturevalue("kube_members").values()))
         return lambda _: _kube(kubeconfig)
     return _sim_in_memory if request.param == "sim" else _sim_over_http
-
-
-@pytest.fixture
-def creates_by_apply(request: pytest.FixtureRequest) -> None:
-    if "kube" not in request.node.callspec.id:
-        reason = "sim answers 409 to an apply with a resourceVersion on an absent object; a real server creates it"
-        request.applymarker(pytest.mark.xfail(strict=True, raises=Conflict, reason=reason))
 
 
 @pytest.fixture
@@ -216,14 +208,12 @@ async def test_an_apply_that_names_its_object_never_brings_a_deleted_one_back(ap
     assert await api.get(CONFIG_MAPS, namespace, "a") is None
 
 
-@pytest.mark.usefixtures("creates_by_apply")
 async def test_an_apply_of_an_absent_object_creates_it_once(api: ClusterApi, namespace: str) -> None:
     await api.apply(CONFIG_MAPS, config_map(namespace, "a", color="blue"), resource_version=ABSENT, force=True)
     with pytest.raises(Conflict):
         await api.apply(CONFIG_MAPS, config_map(namespace, "a", color="red"), resource_version=ABSENT, force=True)
 
 
-@pytest.mark.usefixtures("creates_by_apply")
 async def test_what_a_later_apply_leaves_out_is_removed(api: ClusterApi, namespace: str) -> None:
     wanted = config_map(namespace, "a", color="blue", size="big")
     made = await api.apply(CONFIG_MAPS, wanted, resource_version=ABSENT, force=True)

@@ -244,7 +244,7 @@ async def test_refused_by_a_quota_then_allowed(fleet: Any) -> None:
     await fleet.start()
     await asyncio.sleep(1)
     transport = fleet.transports["own-1"]
-    transport.instead = lambda method, path, body: Response(403, QUOTA) if method == "POST" else None
+    transport.instead = lambda method, path, body: Response(403, QUOTA) if method == "PATCH" else None
     await fleet.place(1, {"own-1": 3})
     await asyncio.sleep(20)
     assert fleet.state() == ("Refused", "1.1", "403 Forbidden: exceeded quota: few")
@@ -260,7 +260,7 @@ async def test_refused_is_tried_at_once_at_a_newer_version(fleet: Any) -> None:
     await fleet.start()
     await asyncio.sleep(1)
     transport = fleet.transports["own-1"]
-    transport.instead = lambda method, path, body: Response(403, QUOTA) if method == "POST" else None
+    transport.instead = lambda method, path, body: Response(403, QUOTA) if method == "PATCH" else None
     await fleet.place(1, {"own-1": 3})
     await asyncio.sleep(100)
     transport.instead = lambda method, path, body: None
@@ -354,7 +354,6 @@ async def test_dependencies_go_along_change_and_go(fleet: Any) -> None:
     assert cluster.get("services", "web", "default") is None
 
 
-@pytest.mark.xfail(strict=True, reason="ClusterApi.create leaves its fields to another manager than ClusterApi.apply's")
 @on_fleet
 async def test_what_a_newer_template_leaves_out_is_gone(fleet: Any) -> None:
     await fleet.declare(pod={"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]})

@@ -38,7 +38,7 @@ from spillway.cluster_api import (
     Conflict,
     Refused,
 )
-from spillway.kubernetes import Kind
+from spillway.kubernetes import ABSENT, Kind
 
 T = TypeVar("T")
 
@@ -83,18 +83,15 @@ class Member:
                 await self._ensure_namespace(name)
                 return live.with_looked({Reference("Namespace", name): True})
             case Create(manifest):
-                return _with_workload(live, await self._create(DEPLOYMENTS, manifest))
+                return _with_workload(live, await self._apply(DEPLOYMENTS, manifest, ABSENT))
             case Apply(manifest, resource_version):
                 return _with_workload(live, await self._apply(DEPLOYMENTS, manifest, resource_version))
             case Delete(uid, resource_version):
                 await self._delete(DEPLOYMENTS, target.namespace, target.name, (uid, resource_version))
                 return _with_workload(live, await self._get(DEPLOYMENTS, target.namespace, target.name))
             case ApplyDependency(reference, manifest, resource_version):
-                kind = KIND_BY_NAME[reference.kind]
-                made = (
-                    self._apply(kind, manifest, resource_version) if resource_version else self._create(kind, manifest)
-                )
-                return live.with_dependency(reference, dependency_from_manifest(await made))
+                made = await self._apply(KIND_BY_NAME[reference.kind], manifest, resource_version or ABSENT)
+                return live.with_dependency(reference, dependency_from_manifest(made))
             case DeleteDependency(reference, uid, resource_version):
                 kind = KIND_BY_NAME[reference.kind]
                 await self._delete(kind, target.namespace, reference.name, (uid, resource_version))
@@ -145,7 +142,7 @@ class Member:
     async def _apply(self, kind: Kind, manifest: Manifest, resource_version: str) -> Manifest:
         # Forced, since putting right what another manager changed is meant; who may not be overruled was compared.
         call = self._api.apply(kind, manifest, resource_version=resource_version, force=True)
-        return await self._counted("apply", call)
+        return await self._counted("create" if resource_version == ABSENT else "apply", call)
 
     async def _delete(self, kind: Kind, namespace: str, name: str, seen: tuple[str, str]) -> None:
         uid, resource_version = seen

@@ -131,11 +131,13 @@ class Verbs:
         return self._store.get(kind.plural, key) or live
 
     def _apply_new(self, kind: Kind, key: Key, manifest: Object, manager: Manager, options: WriteOptions) -> Object:
-        if manifest["metadata"].get("resourceVersion") or manifest["metadata"].get("uid"):
-            raise conflict(kind, key[1], "resourceVersion or uid is given, but the object does not exist")
+        # A resourceVersion alone does not say that there must be an object: kube-apiserver 1.36 creates it all the same.
+        if manifest["metadata"].get("uid"):
+            raise conflict(kind, key[1], "uid is given, but the object does not exist")
         if kind.namespaced:
             self._check_namespace(kind, key[0], key[1])
-        new = self._completed(kind, {**manifest, "metadata": {**manifest["metadata"]}})
+        metadata = {field: value for field, value in manifest["metadata"].items() if field != "resourceVersion"}
+        new = self._completed(kind, {**manifest, "metadata": metadata})
         self._write_owners(kind, new, new, {manager: ownership.paths_of(manifest)})
         return self._commit_new(kind, new, options)
 
