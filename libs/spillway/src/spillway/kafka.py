@@ -147,7 +147,9 @@ class KafkaBus:
         for record, partition in places:
             headers = headers_for(record, self.fleet, self.source, str(uuid.uuid4()), moment)
             name = self.topic_name(record.address.topic)
-            waiting.append(await producer.send(name, record.value, record.key, partition, headers=list(headers)))
+            sent = await producer.send(name, record.value, record.key, partition, headers=list(headers))
+            sent.add_done_callback(lambda done: done.cancelled() or done.exception())  # someone has looked, always
+            waiting.append(sent)
         written = await asyncio.gather(*waiting)
         return tuple(
             Position(record.address.topic.name, partition, metadata.offset)
@@ -220,7 +222,7 @@ class KafkaBus:
     @contextlib.asynccontextmanager
     async def cluster_turns(self, service: str, instance: str) -> AsyncIterator[AsyncIterator[Assignment]]:
         async with self._membership(f"{self.fleet}.{service}", CLUSTERS, instance) as member:
-            yield member.assignments(self.partition_count(CLUSTERS))
+            yield Assignments(member, self.partition_count(CLUSTERS))
 
     @contextlib.asynccontextmanager
     async def standby_turn(self, service: str, instance: str) -> AsyncIterator[StandbyTurn]:
@@ -434,11 +436,6 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
         self.partitions = partitions
         self._news.set()
 
-    async def assignments(self, partition_count: int) -> AsyncIterator[Assignment]:
-        while True:
-            await self.news()
-            yield Assignment(self.partitions, partition_count)
-
     async def news(self) -> None:
         """Returns after the next change, or at once for one that nobody has seen yet. For one waiter."""
         await self._news.wait()
@@ -447,6 +444,21 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
     async def until(self, holds: bool) -> None:
         while bool(self.partitions) != holds:
             await self.news()
+
+
+class Assignments:
+    """The assignments of a member, one after each rebalance. A wait for the next one may be cancelled."""
+
+    def __init__(self, member: Member, partition_count: int) -> None:
+        self._member = member
+        self._partition_count = partition_count
+
+    def __aiter__(self) -> "Assignments":
+        return self
+
+    async def __anext__(self) -> Assignment:
+        await self._member.news()
+        return Assignment(self._member.partitions, self._partition_count)
 
 
 def _own_assignor() -> type:

@@ -321,7 +321,7 @@ class LocalBus:
     async def cluster_turns(self, service: str, instance: str) -> AsyncIterator[AsyncIterator[Assignment]]:
         count = self.broker.partition_count(CLUSTERS)
         async with self._membership(f"{self._fleet}.{service}", instance, count) as member:
-            yield _assignments(self.broker, f"{self._fleet}.{service}", member, count)
+            yield _Assignments(self, f"{self._fleet}.{service}", member, count)
 
     @contextlib.asynccontextmanager
     async def standby_turn(self, service: str, instance: str) -> AsyncIterator[StandbyTurn]:
@@ -329,17 +329,28 @@ class LocalBus:
             yield _LocalStandbyTurn(self, service, member)
 
 
-async def _assignments(broker: LocalBroker, group: str, member: _Member, count: int) -> AsyncIterator[Assignment]:
-    while True:
-        await member.changed.wait()
-        member.changed.clear()
-        expelled, member.expelled = member.expelled, False
-        yield Assignment(member.partitions, count)
-        if expelled:
-            while member.bus.cut_off:
-                with contextlib.suppress(BusUnavailable):
-                    await member.bus.reach(broker.settings.publish_seconds)
-            broker.join(group, member, count)
+class _Assignments:
+    """The assignments of a member, one after each rebalance. A wait for the next one may be cancelled."""
+
+    def __init__(self, bus: LocalBus, group: str, member: _Member, partition_count: int) -> None:
+        self._bus = bus
+        self._group = group
+        self._member = member
+        self._partition_count = partition_count
+
+    def __aiter__(self) -> "_Assignments":
+        return self
+
+    async def __anext__(self) -> Assignment:
+        """Who was expelled hears so first, and joins again when it asks once more and the broker answers."""
+        while not self._member.changed.is_set() and self._member.expelled:
+            with contextlib.suppress(BusUnavailable):
+                await self._bus.reach(self._bus.broker.settings.publish_seconds)
+                self._member.expelled = False
+                self._bus.broker.join(self._group, self._member, self._partition_count)
+        await self._member.changed.wait()
+        self._member.changed.clear()
+        return Assignment(self._member.partitions, self._partition_count)
 
 
 class _LocalFeed:

@@ -1,0 +1,606 @@
+"""What a bus promises, asked of the bus in memory and of Apache Kafka alike."""
+
+import asyncio
+import contextlib
+import dataclasses
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+
+from spillway.bus import (
+    Assignment,
+    Batch,
+    Bus,
+    BusUnavailable,
+    Feed,
+    NoLog,
+    OtherFleet,
+    OutcomeUnknown,
+    Record,
+    TooManyDeadLetters,
+    Writer,
+    partition_of,
+    reached,
+)
+from spillway.dead_letters import Headers
+from spillway.events import (
+    CAPACITY,
+    CAPACITY_CHANGES,
+    CLUSTERS,
+    DEAD_LETTERS,
+    EVENTS_BY_TOPIC,
+    FLEET,
+    TOPICS,
+    TURNS_PLANNER,
+    WORKLOAD_STATUS,
+    Address,
+    CapacityChanged,
+    CapacityReported,
+    ClusterLeft,
+    DeadLettered,
+    Event,
+    FleetFormed,
+    Tombstone,
+    Topic,
+    TurnTaken,
+)
+from spillway.kafka import KafkaBus, KafkaSettings
+from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
+from spillway.topics import TopicSettings, ensure_topics
+from spillway.wire import TYPE_PREFIX, encode, event_type
+from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
+from spillway_local.ports import session_port
+from spillway_local.programs import ChildProcess, start_child
+
+DEADLINE_SECONDS = 60.0
+LETTERS_MAX = 20
+
+
+class Harness(Protocol):
+    """Opens buses on one log, and reaches behind them."""
+
+    fleet: str
+
+    async def bus(self, source: str, fleet: str = "") -> Any: ...
+    async def leave(self, bus: Any) -> None: ...
+    async def raw(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers) -> None: ...
+    async def compact_once(self, bus: Bus) -> None: ...
+    async def form_again(self) -> None: ...
+
+
+class LocalHarness:
+    def __init__(self) -> None:
+        self.fleet = "test-00000001"
+        self.broker = LocalBroker(
+            LocalSettings(partitions_cluster=4, partitions_workload=2, dead_letters_per_minute_max=LETTERS_MAX)
+        )
+        self.broker.form(self.fleet)
+
+    async def bus(self, source: str, fleet: str = "") -> LocalBus:
+        return LocalBus(self.broker, fleet, source)
+
+    async def leave(self, bus: LocalBus) -> None:
+        await bus.__aexit__(None, None, None)
+
+    async def raw(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        self.broker.append_raw(topic, 0, key, value, headers)
+
+    async def compact_once(self, bus: Bus) -> None:
+        self.broker.compact(honour_lag=False)
+
+    async def form_again(self) -> None:
+        self.broker.reform("other-00000002")
+
+
+class KafkaHarness:
+    def __init__(self, bootstrap: str) -> None:
+        self.topics = TopicSettings(
+            topic_prefix=f"{secrets.token_hex(4)}.", partitions_cluster=4, partitions_workload=2
+        )
+        self.settings = KafkaSettings(
+            bootstrap=bootstrap,
+            topic_prefix=self.topics.topic_prefix,
+            dead_letters_per_minute_max=LETTERS_MAX,
+            heartbeat_seconds=0.3,
+            fleet_check_seconds=0.5,
+        )
+        self.stack = contextlib.AsyncExitStack()
+        self.fleet = ""
+        self.buses: list[KafkaBus] = []
+
+    async def form(self) -> None:
+        self.fleet = await ensure_topics(self.settings.bootstrap, self.topics, "test")
+
+    async def bus(self, source: str, fleet: str = "") -> KafkaBus:
+        bus = KafkaBus(self.settings, fleet, source)
+        await bus.__aenter__()
+        self.buses.append(bus)
+        return bus
+
+    async def leave(self, bus: KafkaBus) -> None:
+        self.buses.remove(bus)
+        await bus.__aexit__(None, None, None)
+
+    async def producer(self, **options: Any) -> Any:
+        producer = AIOKafkaProducer(bootstrap_servers=self.settings.bootstrap, max_request_size=4_000_000, **options)
+        return await self.stack.enter_async_context(producer)
+
+    async def raw(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        producer = await self.producer()
+        await producer.send_and_wait(self.topics.topic_prefix + topic.name, value, key, 0, headers=list(headers))
+
+    async def compact_once(self, bus: Bus) -> None:
+        """Compaction spares the newest segment, so it needs writes that go on in the same partition."""
+        place = partition_of("a", self.topics.partitions_cluster)
+        names = (f"filler{index}" for index in range(1000))
+        filler = next(name for name in names if partition_of(name, self.topics.partitions_cluster) == place)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while len([record for record in await whole(bus, [CLUSTERS]) if record.key == "a"]) > 1:
+                await bus.publish(ClusterLeft(filler))
+
+    async def form_again(self) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.bootstrap)
+        await admin.start()
+        await admin.delete_topics([self.topics.topic_prefix + topic.name for topic in TOPICS])
+        await admin.close()
+
+    async def close(self) -> None:
+        for bus in list(self.buses):
+            await self.leave(bus)
+        await self.stack.aclose()
+        await self.form_again()
+
+
+@pytest.fixture(params=["local", pytest.param("kafka", marks=pytest.mark.kafka)])
+async def harness(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
+    if request.param == "local":
+        yield LocalHarness()
+        return
+    harness = KafkaHarness(request.getfixturevalue("kafka_bootstrap"))
+    await harness.form()
+    yield harness
+    await harness.close()
+
+
+@pytest.fixture
+async def kafka(kafka_bootstrap: str) -> AsyncIterator[KafkaHarness]:
+    """For what the bus in memory has no counterpart of."""
+    harness = KafkaHarness(kafka_bootstrap)
+    await harness.form()
+    yield harness
+    await harness.close()
+
+
+async def collect(feed: Feed, enough: Callable[[list[Record], Batch], bool]) -> list[Record]:
+    records: list[Record] = []
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        async for batch in feed:
+            records += batch.records
+            if enough(records, batch):
+                break
+    return records
+
+
+async def whole(bus: Bus, topics: Sequence[Topic]) -> list[Record]:
+    async with bus.follow(topics) as feed:
+        ends = await feed.ends()
+        return await collect(feed, lambda _, batch: reached(batch.positions, ends))
+
+
+def headers(event: Event | None, fleet: str) -> Headers:
+    kind = (("ce_type", event_type(event).encode()),) if event else ()
+    return (*kind, ("fleet", fleet.encode()))
+
+
+def changed(cluster: str, sequence: int, columns: bytes = b"") -> CapacityChanged:
+    return CapacityChanged(cluster, 0, 0, sequence, -1, columns, (), (), (), "")
+
+
+# ── Reading and writing ──
+
+
+async def test_records_of_one_key_are_read_in_the_order_of_writing(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    written = [changed(cluster, sequence) for sequence in range(100) for cluster in ("x", "y", "z")]
+    for start in range(0, len(written), 10):
+        await bus.publish(*written[start : start + 10])
+    records = await whole(bus, [CAPACITY_CHANGES])
+    for cluster in ("x", "y", "z"):
+        assert [r.event.sequence for r in records if r.key == cluster] == list(range(100))  # type: ignore[union-attr]
+
+
+async def test_publish_says_where_each_record_stands(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    positions = await bus.publish(ClusterLeft("x"), ClusterLeft("y"), ClusterLeft("x"))
+    places = {(r.topic, r.partition, r.offset): r.key for r in await whole(bus, [CLUSTERS])}
+    assert [places[p.topic, p.partition, p.offset] for p in positions] == ["x", "y", "x"]
+
+
+async def test_a_compacted_topic_tells_the_last_of_each_key_and_its_tombstones(harness: Harness) -> None:
+    if isinstance(harness, KafkaHarness):
+        configs = ("min.compaction.lag.ms=0", "segment.ms=1000", "min.cleanable.dirty.ratio=0.01")
+        harness.topics = dataclasses.replace(
+            harness.topics,
+            topic_prefix=f"c{harness.topics.topic_prefix}",
+            configs=(*configs, "max.compaction.lag.ms=1000"),
+        )
+        harness.settings = dataclasses.replace(harness.settings, topic_prefix=harness.topics.topic_prefix)
+        await harness.form()
+    bus = await harness.bus("a")
+    await bus.publish(*[CapacityReported("a", 0, index, 1, 0, 0, b"", ()) for index in range(2)])
+    await bus.publish(ClusterLeft("a"), ClusterLeft("a"), ClusterLeft("b"), Tombstone(Address(CLUSTERS, "b", "b")))
+    await bus.publish(ClusterLeft("a"))
+    await harness.compact_once(bus)
+    last = {record.key: record.event for record in await whole(bus, [CLUSTERS, CAPACITY])}
+    assert last.pop("b", None) is None
+    assert {key for key in last if not key.startswith("filler")} == {"a", "a/0", "a/1"}
+    assert last["a"] == ClusterLeft("a")
+
+
+async def test_a_feed_starts_where_it_is_told_and_else_at_the_end(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    positions = await bus.publish(*[changed("x", sequence) for sequence in range(5)])
+    await bus.publish(ClusterLeft("x"))
+    start = {(positions[3].topic, positions[3].partition): positions[3].offset}
+    async with bus.follow([CAPACITY_CHANGES, CLUSTERS], start) as feed:
+        await bus.publish(ClusterLeft("y"))
+        records = await collect(feed, lambda records, _: len(records) == 3)
+    assert [r.event for r in records if r.topic == CAPACITY_CHANGES.name] == [changed("x", 3), changed("x", 4)]
+    assert [r.key for r in records if r.topic == CLUSTERS.name] == ["y"]
+
+
+async def test_an_empty_start_is_the_end_of_everything(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    await bus.publish(ClusterLeft("old"))
+    async with bus.follow([CLUSTERS], {}) as feed:
+        await bus.publish(ClusterLeft("new"))
+        assert [r.key for r in await collect(feed, lambda records, _: bool(records))] == ["new"]
+
+
+async def test_an_idle_feed_yields_empty_batches(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    async with bus.follow([CLUSTERS]) as feed:
+        batches = 0
+
+        def third(_: list[Record], batch: Batch) -> bool:
+            nonlocal batches
+            batches += not batch.records
+            return batches == 3
+
+        assert await collect(feed, third) == []
+
+
+async def test_a_start_beyond_the_end_is_another_log(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    async with bus.follow([CLUSTERS], {(CLUSTERS.name, 0): 1000}) as feed:
+        with pytest.raises(OtherFleet):
+            await collect(feed, lambda *_: False)
+
+
+async def test_a_value_of_one_mebibyte_passes(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    event = changed("x", 0, secrets.token_bytes(1024 * 1024))
+    await bus.publish(event)
+    assert [record.event for record in await whole(bus, [CAPACITY_CHANGES])] == [event]
+
+
+async def test_a_value_over_the_bound_is_refused_before_it_is_sent(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    with pytest.raises(ValueError, match="over"):
+        await bus.publish(changed("x", 0, bytes(3 * 1024 * 1024)))
+    assert await whole(bus, [CAPACITY_CHANGES]) == []
+
+
+async def test_fields_of_a_later_version_do_not_hinder(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    event = ClusterLeft("x")
+    later = encode(event) + b"\xf8\x7c\x07" + b"\xfa\x7c\x03new"  # field 1999 as a number and as text
+    await harness.raw(CLUSTERS, b"x", later, headers(event, harness.fleet))
+    assert [record.event for record in await whole(bus, [CLUSTERS])] == [event]
+
+
+async def test_the_fleet_is_in_the_log(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    assert bus.fleet == harness.fleet
+    assert [record.event for record in await whole(bus, [FLEET])] == [FleetFormed(harness.fleet)]
+
+
+async def test_a_bus_of_another_fleet_does_not_open(harness: Harness) -> None:
+    with pytest.raises(OtherFleet):
+        await harness.bus("a", "other-1")
+
+
+async def test_a_bus_learns_that_its_log_is_gone(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    waiting = asyncio.create_task(bus.fleet_changed())
+    await harness.form_again()
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        assert await waiting
+
+
+# ── Turns ──
+
+
+async def opened(stack: contextlib.AsyncExitStack, bus: Bus, instance: str) -> Any:
+    return await stack.enter_async_context(bus.standby_turn("planner", instance))
+
+
+async def turn(waiting: Any) -> Writer:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        return await waiting  # type: ignore[no-any-return]
+
+
+async def test_a_feed_reaches_the_end_past_the_marks_of_transactions(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    async with bus.standby_turn("planner", "a") as standby:
+        writer = await turn(standby.wait())
+        for index in range(3):
+            await writer.write([ClusterLeft(f"c{index}"), ClusterLeft("x")])
+        async with bus.follow([CLUSTERS, TURNS_PLANNER]) as feed:
+            ends = await feed.ends()
+            records = await collect(feed, lambda _, batch: reached(batch.positions, ends))
+    assert len([record for record in records if record.topic == CLUSTERS.name]) == 6
+    assert ends[TURNS_PLANNER.name, 0] > max(r.offset for r in records if r.topic == TURNS_PLANNER.name) + 1
+
+
+async def test_a_turn_is_in_the_log_and_its_offset_is_the_epoch(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    async with bus.standby_turn("planner", "one") as standby:
+        epochs = [(await turn(standby.wait())).epoch for _ in range(3)]
+    records = await whole(bus, [TURNS_PLANNER])
+    assert [record.offset for record in records] == epochs == sorted(set(epochs))
+    assert {record.event for record in records} == {TurnTaken("planner", "", "one")}
+
+
+async def test_the_writer_before_is_fenced_and_stays_so(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    async with bus.standby_turn("planner", "a") as standby:
+        old = await turn(standby.wait())
+        await old.write([ClusterLeft("before")])
+        other = await harness.bus("b")
+        async with contextlib.AsyncExitStack() as stack:
+            # The same instance takes its turn again elsewhere, as after a restart that left a frozen process behind.
+            again = await opened(stack, other, "a")
+            if isinstance(harness, LocalHarness):
+                harness.broker.expel(bus)
+            new = await turn(again.wait())
+            for _ in range(2):
+                with pytest.raises(OutcomeUnknown):
+                    await old.write([ClusterLeft("late")])
+            await new.write([ClusterLeft("after")])
+    assert [record.key for record in await whole(other, [CLUSTERS])] == ["before", "after"] or {
+        record.key for record in await whole(other, [CLUSTERS])
+    } == {"before", "after"}
+
+
+async def test_two_instances_share_the_clusters_and_one_takes_over_from_one_that_stops(harness: Harness) -> None:
+    first, second = await harness.bus("a"), await harness.bus("b")
+    everything = frozenset(range(4))
+    async with second.cluster_turns("snapshot", "b") as turns, asyncio.timeout(DEADLINE_SECONDS):
+        async with first.cluster_turns("snapshot", "a") as others:
+            held, theirs = await settled(turns, others)
+            assert len(held) == len(theirs) == 2
+            assert held | theirs == everything
+        while held != everything:
+            held = (await anext(turns)).partitions
+
+
+async def settled(
+    one: AsyncIterator[Assignment], other: AsyncIterator[Assignment]
+) -> tuple[frozenset[int], frozenset[int]]:
+    """What both hold as soon as the one has nothing of the other's."""
+    held: dict[int, frozenset[int]] = {0: frozenset(), 1: frozenset()}
+
+    async def note(index: int, turns: AsyncIterator[Assignment]) -> None:
+        async for assignment in turns:
+            held[index] = assignment.partitions
+            if len(held[0]) == len(held[1]) == 2 and not held[0] & held[1]:
+                done.set()
+
+    done = asyncio.Event()
+    tasks = [asyncio.create_task(note(index, turns)) for index, turns in enumerate((one, other))]
+    await done.wait()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return held[0], held[1]
+
+
+async def test_a_standby_takes_over_from_one_that_stops(harness: Harness) -> None:
+    first, second = await harness.bus("a"), await harness.bus("b")
+    async with contextlib.AsyncExitStack() as stack:
+        async with first.standby_turn("planner", "a") as active:
+            old = await turn(active.wait())
+            waiting = asyncio.create_task((await opened(stack, second, "b")).wait())
+            await old.write([ClusterLeft("x")])
+            assert not waiting.done()
+        new = await turn(waiting)
+        await new.write([ClusterLeft("y")])
+        assert new.epoch > old.epoch
+        with pytest.raises(OutcomeUnknown):
+            await old.write([ClusterLeft("z")])
+
+
+async def test_a_write_of_unknown_outcome_ends_the_writer() -> None:
+    broker = LocalBroker()
+    bus = LocalBus(broker, "f", "a")
+    for written in (True, False):
+        async with bus.standby_turn("planner", "a") as standby:
+            writer = await standby.wait()
+            broker.fail_next_write(written=written)
+            for _ in range(2):
+                with pytest.raises(OutcomeUnknown):
+                    await writer.write([ClusterLeft(f"written {written}")])
+    assert [record.key for record in await whole(bus, [CLUSTERS])] == ["written True"]
+
+
+async def test_a_log_that_does_not_answer_is_said_to_be_unavailable() -> None:
+    bus = LocalBus(LocalBroker(LocalSettings(publish_seconds=0.2)), "f", "a")
+    async with bus.follow([CLUSTERS]) as feed:
+        bus.broker.unavailable = True
+        with pytest.raises(BusUnavailable):
+            await bus.publish(ClusterLeft("x"))
+        with pytest.raises(BusUnavailable):
+            await feed.ends()
+        assert await collect(feed, lambda *_: True) == []
+        bus.broker.unavailable = False
+        await bus.publish(ClusterLeft("y"))
+        assert [r.key for r in await collect(feed, lambda records, _: bool(records))] == ["y"]
+
+
+# ── Transactions as only Kafka has them ──
+
+
+@pytest.mark.kafka
+async def test_aborted_and_open_transactions_are_hidden(kafka: KafkaHarness) -> None:
+    bus = await kafka.bus("a")
+    name = kafka.topics.topic_prefix + CLUSTERS.name
+    producer = await kafka.producer(transactional_id=f"{kafka.topics.topic_prefix}x")
+    for key, commits in (("aborted", False), ("committed", True)):
+        event = ClusterLeft(key)
+        await producer.begin_transaction()
+        await producer.send_and_wait(name, encode(event), key.encode(), 0, headers=list(headers(event, kafka.fleet)))
+        await (producer.commit_transaction() if commits else producer.abort_transaction())
+    await producer.begin_transaction()
+    event = ClusterLeft("open")
+    await producer.send_and_wait(name, encode(event), b"open", 0, headers=list(headers(event, kafka.fleet)))
+    assert [record.key for record in await whole(bus, [CLUSTERS])] == ["committed"]
+    await producer.abort_transaction()
+
+
+@pytest.mark.kafka
+async def test_who_takes_the_turn_meets_no_open_transaction_and_misses_nothing(kafka: KafkaHarness) -> None:
+    """The old writer's open transaction is ended by the take-over, so that what is written next is before the ends."""
+    bus = await kafka.bus("a")
+    abandoned = await kafka.producer(transactional_id=f"{kafka.topics.topic_prefix}{kafka.fleet}.planner")
+    await abandoned.begin_transaction()
+    name, event = kafka.topics.topic_prefix + CLUSTERS.name, ClusterLeft("abandoned")
+    for partition in range(4):
+        given = list(headers(event, kafka.fleet))
+        await abandoned.send_and_wait(name, encode(event), b"abandoned", partition, headers=given)
+    async with bus.standby_turn("planner", "a") as standby:
+        writer = await turn(standby.wait())
+        written = [ClusterLeft(f"c{index}") for index in range(20)]
+        await writer.write(written)
+        assert {record.event for record in await whole(bus, [CLUSTERS])} == set(written)
+
+
+# ── Dead letters ──
+
+
+@pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.name)
+async def test_what_cannot_be_read_is_set_aside_and_the_rest_is_read(harness: Harness, topic: Topic) -> None:
+    bus = await harness.bus("reader")
+    kind = (TYPE_PREFIX + EVENTS_BY_TOPIC[topic.name][0].__name__).encode()
+    good: Headers = (("ce_type", kind), ("fleet", harness.fleet.encode()))
+    reasons = {
+        "not protobuf": (b"k", b"\xff\xff\xff", good),
+        "expected one of": (b"k", b"", (("ce_type", b"spillway.v1.Unheard"), good[1])),
+        "this is": (b"k", b"", (good[0], ("fleet", b"other-1"))),
+        "no header fleet": (b"k", b"", good[:1]),
+        "key: ": (b"\xff", b"", good),
+    }
+    for key, value, given in reasons.values():
+        await harness.raw(topic, key, value, given)
+    await harness.raw(topic, b"fine", b"", good)
+    assert "fine" in [record.key for record in await whole(bus, [topic])]
+    async with bus.follow([DEAD_LETTERS]) as feed:
+        letters = await collect(feed, lambda records, _: len(_of(topic, records)) >= len(reasons))
+    assert {next((r for r in reasons if r in letter.reason), letter.reason) for letter in _of(topic, letters)} == set(
+        reasons
+    )
+    assert {letter.reader for letter in _of(topic, letters)} == {"reader"}
+
+
+def _of(topic: Topic, records: Sequence[Record]) -> list[DeadLettered]:
+    return [r.event for r in records if isinstance(r.event, DeadLettered) and r.event.topic == topic.name]
+
+
+async def test_a_dead_letter_keeps_no_more_than_64_kib(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    await harness.raw(CLUSTERS, b"k", b"\xff" * 100_000, headers(ClusterLeft("x"), harness.fleet))
+    await whole(bus, [CLUSTERS])
+    (letter,) = _of(CLUSTERS, await whole(bus, [DEAD_LETTERS]))
+    assert len(letter.value) == 64 * 1024
+
+
+async def test_too_many_dead_letters_stop_the_reader(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    for _ in range(LETTERS_MAX + 1):
+        await harness.raw(WORKLOAD_STATUS, b"k", b"\xff", headers(None, harness.fleet))
+    with pytest.raises(TooManyDeadLetters):
+        await whole(bus, [WORKLOAD_STATUS])
+
+
+# ── Topics and brokers ──
+
+
+@pytest.mark.kafka
+async def test_several_runs_of_the_topics_command_agree_on_one_fleet(kafka_bootstrap: str) -> None:
+    kafka = KafkaHarness(kafka_bootstrap)
+    runs = [ensure_topics(kafka_bootstrap, kafka.topics, "test") for _ in range(3)]
+    fleets = set(await asyncio.gather(*runs))
+    assert len(fleets) == 1
+    said: list[str] = []
+    wider = dataclasses.replace(kafka.topics, partitions_cluster=5)
+    assert await ensure_topics(kafka_bootstrap, wider, "test", said.append) in fleets
+    assert f"{kafka.topics.topic_prefix}{CLUSTERS.name}: 4 partitions, expected 5" in said
+    await kafka.form_again()
+
+
+@pytest.mark.kafka
+async def test_without_topics_there_is_no_log(kafka_bootstrap: str) -> None:
+    with pytest.raises(NoLog, match="spillway topics"):
+        await KafkaHarness(kafka_bootstrap).bus("a")
+
+
+def _broker(folder: Path, server: KafkaServer) -> ChildProcess:
+    child = start_child(server.program(), folder / "kafka.log")
+    child.wait_ready(server.is_ready, 60)
+    return child
+
+
+@pytest.mark.kafka
+async def test_a_broker_that_is_killed_loses_nothing_acknowledged_and_is_found_again(tmp_path: Path) -> None:
+    server = KafkaServer(tmp_path, session_port(count=PORTS_PER_NODE))
+    child = await asyncio.to_thread(_broker, tmp_path, server)
+    kafka = KafkaHarness(server.bootstrap)
+    try:
+        await kafka.form()
+        bus = await kafka.bus("a")
+        acknowledged: list[int] = []
+        sent = 0
+        async with bus.follow([CAPACITY_CHANGES]) as feed, bus.standby_turn("planner", "a") as standby:
+            old = await turn(standby.wait())
+
+            async def write_until(count: int) -> None:
+                nonlocal sent
+                async with asyncio.timeout(DEADLINE_SECONDS):
+                    while len(acknowledged) < count:
+                        sent += 1
+                        with contextlib.suppress(BusUnavailable):
+                            await bus.publish(changed("x", sent))
+                            acknowledged.append(sent)
+
+            await write_until(50)
+            writing = asyncio.create_task(write_until(100))
+            child.kill()
+            with pytest.raises(OutcomeUnknown):
+                await old.write([ClusterLeft("x")])
+            child = await asyncio.to_thread(_broker, tmp_path, server)
+            await writing
+            new = await turn(standby.wait())
+            await new.write([ClusterLeft("y")])
+            last = acknowledged[-1]
+            records = await collect(feed, lambda found, _: any(getattr(r.event, "sequence", 0) == last for r in found))
+        read = [r.event.sequence for r in records if isinstance(r.event, CapacityChanged)]
+        assert set(acknowledged) <= set(read)
+        assert new.epoch > old.epoch
+        await kafka.close()
+    finally:
+        child.kill()
