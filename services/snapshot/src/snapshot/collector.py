@@ -22,6 +22,8 @@ from spillway.wire import pack_columns
 
 SERVICE = "snapshot"
 TROUBLE_CHARACTERS_MAX = 500
+SHORTEST_WAIT_SECONDS = 0.001
+"""A shorter one may round to nothing, and the wait would spin."""
 
 Connect = Callable[[ClusterJoined], ClusterApi]
 
@@ -107,12 +109,10 @@ class Collector:
             except (ClusterUnreachable, BadCredentials, OSError) as error:
                 self._log.warning("cannot connect", error=str(error))
                 self.core.age.connection_failed(str(error)[:TROUBLE_CHARACTERS_MAX])
+                self._heard.set()
                 seconds = self._settings.connect_first_seconds * 2.0 ** min(setbacks, 32)
                 setbacks += 1
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(
-                        self._rejoined.wait(), min(seconds, self._settings.connect_longest_seconds)
-                    )  # fmt: skip
+                await _happened(self._rejoined, min(seconds, self._settings.connect_longest_seconds))
                 continue
             setbacks = 0
             try:
@@ -140,8 +140,7 @@ class Collector:
         """A slow or silent cluster gives its place to the next one, and goes on without."""
         async with self._around.list_slots:
             self._may_list.set()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._lists_settled.wait(), self._settings.list_slot_seconds)
+            await _happened(self._lists_settled, self._settings.list_slot_seconds)
 
     async def _stream(self, api: ClusterApi, kind: Kind) -> None:
         await self._may_list.wait()
@@ -183,8 +182,10 @@ class Collector:
                 self._lists_settled.set()
 
     async def _probe(self, tasks: asyncio.TaskGroup, api: ClusterApi) -> None:
+        """The first one when there is something to compare with, since it makes us current at once."""
         loop = asyncio.get_running_loop()
         pause_seconds = self._settings.probe_seconds
+        await _happened(self._lists_settled, pause_seconds)
         while True:
             started_at = loop.time()
             self.core.age.probe_started(started_at)
@@ -200,8 +201,8 @@ class Collector:
                 pause_seconds = min(2 * pause_seconds, self._settings.probe_longest_seconds)
             else:
                 self.core.probe_answered(probe.started_at, probe.nodes, probe.pods, loop.time())
-                self._heard.set()
                 pause_seconds = self._settings.probe_seconds
+            self._heard.set()
             await asyncio.sleep(max(0.0, started_at + pause_seconds - loop.time()))
 
     # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -235,14 +236,12 @@ class Collector:
             self._heard.clear()
             now = loop.time()
             if self.core.wants_to_speak(now):
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._finishing.wait(), self._settings.gather_seconds)
+                await _happened(self._finishing, self._settings.gather_seconds)
                 return
             seconds = self.core.next_due_at(now) - now
             if seconds <= 0:
                 return
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._heard.wait(), seconds)
+            await _happened(self._heard, max(seconds, SHORTEST_WAIT_SECONDS))
 
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
@@ -261,5 +260,11 @@ class Collector:
 
     async def _bus_failed(self, error: BusUnavailable) -> None:
         self._log.warning("the log cannot be reached", error=str(error))
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._finishing.wait(), self._settings.bus_retry_seconds)
+        await _happened(self._finishing, self._settings.bus_retry_seconds)
+
+
+async def _happened(event: asyncio.Event, seconds: float) -> None:
+    """Waits for it, for so long. Not wait_for, which in Python 3.11 may swallow a cancellation."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from snapshot.core.age import Age
+from snapshot.core.age import NEVER_MS, Age
 from snapshot.core.cluster_state import KINDS, ClusterState
 from snapshot.core.log_book import Key, LogBook, block_index, group_name
 from snapshot.core.pending import Pending
@@ -43,6 +43,7 @@ class Collection:
         self._own: dict[Key, int] = {}
         self._tombstones: set[int] = set()
         self._heartbeat_at = 0.0
+        self._said_sign = ("", True)
 
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -124,7 +125,13 @@ class Collection:
     def wants_to_speak(self, now: float) -> bool:
         """Something was heard that records() would say."""
         stream = self.stream
-        return stream is not None and self.current(now) and (self.state.dirty or not stream.begun)
+        if stream is None:
+            return False
+        return self._news_of(self.sign(now)) or (self.current(now) and (self.state.dirty or not stream.begun))
+
+    def _news_of(self, sign: Sign) -> bool:
+        """Other trouble than was said last, or an age for the first time: readers wait for either."""
+        return (sign.trouble, sign.age_ms == NEVER_MS) != self._said_sign
 
     def records(self, now: float) -> list[Record]:
         """What is due, in the order in which it is to be written. Changes before the whole block that has them."""
@@ -133,10 +140,11 @@ class Collection:
         sign, records = self.sign(now), list[Record]()
         if self.current(now):
             records += self._state_records(stream, sign, now)
-        if now >= self._heartbeat_at and not _says_age(records):
+        if (now >= self._heartbeat_at or self._news_of(sign)) and not _says_age(records):
             records.append(stream.heartbeat(sign))
         if _says_age(records):
             self._heartbeat_at = now + self._settings.heartbeat_seconds
+            self._said_sign = sign.trouble, sign.age_ms == NEVER_MS
         fulls = [stream.full(index, now) for index in stream.fulls_due(now)]
         records += [full for full in fulls if full is not None]
         records += [Tombstone(capacity_address(self.cluster, index)) for index in sorted(self._tombstones)]
@@ -147,7 +155,7 @@ class Collection:
         records: list[Record] = []
         changes = self.state.take_changes()
         if not stream.begun:
-            stream.begin(self.state.whole(), now)
+            stream.begin(self.state.whole())
         else:
             records += stream.changes(changes, sign)
         groups = self.state.take_groups()

@@ -49,8 +49,8 @@ class Sign:
 class _Block:
     """rows: as they were last said. weight: of the changes since the last whole record, in bytes."""
 
-    full_due_at: float
     rows: dict[str, NodeRow] = field(default_factory=dict)
+    full_due_at: float = float("inf")
     sequence: int = 0
     weight: int = 0
     full_weight: int = 0
@@ -69,7 +69,7 @@ class Stream:
         self.begun = False
         self._settings = settings
         self._pack = pack
-        self._blocks = [_Block(float("inf"))]
+        self._blocks = [_Block()]
         self._facts: dict[WorkloadKey, WorkloadFacts] = {}
         self._as_of_offset = epoch
         self._blocks_min = blocks_min
@@ -89,14 +89,14 @@ class Stream:
         """The least number of blocks of the next epoch."""
         return 2 * self.count if self._too_heavy else 1
 
-    def begin(self, whole: Changes, now: float) -> None:
+    def begin(self, whole: Changes) -> None:
         """The state that the epoch starts with; whole records of it are due at once."""
         assert not self.begun
         self.begun = True
         needed = blocks_needed([row.name for row in whole.rows], self._settings.block_nodes_max)
-        self._blocks += [_Block(0.0) for _ in range(1, max(needed, self._blocks_min))]
-        for index, block in enumerate(self._blocks):
-            block.full_wanted, block.full_due_at = True, now + self._first_period(index)
+        self._blocks += [_Block() for _ in range(1, max(needed, self._blocks_min))]
+        for block in self._blocks:
+            block.full_wanted = True
         for row in whole.rows:
             self._blocks[block_of(row.name, self.count)].rows[row.name] = row
         self._facts = {_key(facts): facts for facts in whole.facts}
@@ -141,9 +141,6 @@ class Stream:
             if block.full_wanted or block.weight >= max(block.full_weight, heavy_from) or now >= block.full_due_at
         ]
 
-    def next_full_at(self) -> float:
-        return min(block.full_due_at for block in self._blocks)
-
     def full(self, index: int, now: float) -> CapacityReported | None:
         """The whole block; None when it has become too heavy for a record."""
         block = self._blocks[index]
@@ -152,8 +149,10 @@ class Stream:
             self._too_heavy = True
             return None
         facts = tuple(self._facts[key] for key in sorted(self._facts)) if index == FACTS_BLOCK else ()
+        first = block.full_due_at == float("inf")
+        block.full_due_at = now + (self._first_period(index) if first else self._settings.full_seconds)
         block.weight, block.full_weight = 0, len(columns) + FACTS_WEIGHT * len(facts)
-        block.full_wanted, block.full_due_at = False, now + self._settings.full_seconds
+        block.full_wanted = False
         return CapacityReported(
             self.cluster, self.epoch, index, self.count, block.sequence, self._as_of_offset, columns, facts
         )

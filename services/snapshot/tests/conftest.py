@@ -1,0 +1,251 @@
+"""Small objects as the API says them, a reader of the capacity stream, and a fleet for the service's tests."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Self
+
+import pytest
+
+from sim.cluster import SimCluster
+from sim.rest import SimTransport
+from sim.settings import NodeSpec
+from snapshot.service import Snapshot
+from snapshot.settings import Settings
+from spillway.bus import Record
+from spillway.cluster_api import ClusterApi, ClusterApiSettings
+from spillway.columns import rows_of
+from spillway.events import (
+    CAPACITY,
+    CAPACITY_CHANGES,
+    PENDING,
+    CapacityChanged,
+    CapacityReported,
+    ClusterJoined,
+    TurnTaken,
+)
+from spillway.kubernetes import DEPLOYMENTS, NODES, PODS, REPLICASETS, object_decoder
+from spillway.local_bus import LocalBroker, LocalBus
+from spillway.model import NodeRow, WorkloadFacts
+from spillway.wire import unpack_columns
+
+FLEET = "f1"
+HOUR = 3600.0
+
+
+class Objects:
+    """The API's objects, decoded as the reflector decodes them."""
+
+    @staticmethod
+    def node(name: str, cpu: str = "4", pods: str = "110", **spec: Any) -> Any:
+        labels = spec.pop("labels", {"kubernetes.io/hostname": name})
+        allocatable = {"cpu": cpu, "memory": "8Gi", "pods": pods, **spec.pop("allocatable", {})}
+        return _decoded(
+            NODES, {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"allocatable": allocatable}}
+        )
+
+    @staticmethod
+    def pod(uid: str, node: str = "", cpu: str = "500m", **more: Any) -> Any:
+        """owner: uid of a ReplicaSet; said: the scheduler's message; phase, terminating, labels, ports, hash."""
+        metadata: dict[str, Any] = {"name": uid, "namespace": more.get("namespace", "default"), "uid": uid}
+        metadata["labels"] = {"app": "web", "pod-template-hash": more.get("hash", "h1"), **more.get("labels", {})}
+        if owner := more.get("owner", ""):
+            metadata["ownerReferences"] = [{"kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}]
+        if more.get("terminating"):
+            metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        container = {
+            "resources": {"requests": {"cpu": cpu}},
+            "ports": [{"containerPort": port, "hostPort": port} for port in more.get("ports", ())],
+        }
+        status: dict[str, Any] = {"phase": more.get("phase", "Running" if node else "Pending")}
+        if said := more.get("said", ""):
+            status["conditions"] = [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+            ]
+        spec = {"nodeName": node, "containers": [container]} if node else {"containers": [container]}
+        return _decoded(PODS, {"metadata": metadata, "spec": spec, "status": status})
+
+    @staticmethod
+    def replicaset(uid: str, deployment: str = "d1") -> Any:
+        owner = {"kind": "Deployment", "name": deployment, "uid": deployment, "controller": True}
+        return _decoded(REPLICASETS, {"metadata": {"name": uid, "uid": uid, "ownerReferences": [owner]}})
+
+    @staticmethod
+    def deployment(uid: str = "d1", name: str = "web", version: str = "7.3", **more: Any) -> Any:
+        return _decoded(
+            DEPLOYMENTS,
+            {
+                "metadata": {
+                    "name": name,
+                    "namespace": "default",
+                    "uid": uid,
+                    "generation": more.get("generation", 1),
+                    "labels": {"spillway.io/fleet": more.get("fleet", FLEET)},
+                    "annotations": {"spillway.io/placement": version},
+                },
+                "spec": {"replicas": more.get("replicas", 3)},
+                "status": {"observedGeneration": more.get("observed", 1), "replicas": more.get("replicas", 3)},
+            },
+        )
+
+
+def _decoded(kind: Any, manifest: Mapping[str, Any]) -> Any:
+    return object_decoder(kind).decode(json.dumps(manifest).encode())
+
+
+@dataclass
+class Reader:
+    """What a reader of one cluster's records knows, by the rules of P3; gaps: changes that it had to go without."""
+
+    rows: dict[int, dict[str, NodeRow]] = field(default_factory=dict)
+    facts: dict[tuple[str, str], WorkloadFacts] = field(default_factory=dict)
+    epoch: int = -1
+    gaps: int = 0
+    age_ms: int = -1
+    trouble: str = ""
+    fulls: int = 0
+    _sequences: dict[int, int] = field(default_factory=dict)
+    _arriving: dict[int, dict[int, CapacityReported]] = field(default_factory=dict)
+    _early: list[CapacityChanged] = field(default_factory=list)
+
+    @property
+    def nodes(self) -> dict[str, NodeRow]:
+        return {name: row for block in self.rows.values() for name, row in block.items()}
+
+    def apply(self, event: object) -> None:
+        if isinstance(event, CapacityReported):
+            self._reported(event)
+        elif isinstance(event, CapacityChanged):
+            if event.index == 0 and event.epoch >= self.epoch:
+                self.age_ms, self.trouble = event.age_ms, event.trouble
+            if event.epoch > self.epoch:
+                self._early.append(event)
+            elif event.epoch == self.epoch:
+                self._changed(event)
+
+    def _reported(self, event: CapacityReported) -> None:
+        self.fulls += 1
+        if event.epoch < self.epoch:
+            return
+        if event.epoch == self.epoch:
+            if event.sequence >= self._sequences[event.index]:
+                self._full(event)
+            return
+        arriving = self._arriving.setdefault(event.epoch, {})
+        arriving[event.index] = event
+        if len(arriving) == event.count:
+            self.epoch, self.rows, self.facts = event.epoch, {}, {}
+            self._sequences = {}
+            for block in arriving.values():
+                self._full(block)
+            early, self._early = self._early, []
+            for change in early:
+                if change.epoch == self.epoch:
+                    self._changed(change)
+
+    def _full(self, event: CapacityReported) -> None:
+        self.rows[event.index] = {row.name: row for row in rows_of(unpack_columns(event.columns))}
+        self._sequences[event.index] = event.sequence
+        if event.index == 0:
+            self.facts = {(one.namespace, one.name): one for one in event.facts}
+
+    def _changed(self, event: CapacityChanged) -> None:
+        sequence = self._sequences[event.index]
+        if event.sequence <= sequence:
+            return
+        if event.sequence > sequence + 1:
+            self.gaps += 1
+            return
+        self._sequences[event.index] = event.sequence
+        for name in event.removed:
+            del self.rows[event.index][name]
+        self.rows[event.index].update((row.name, row) for row in rows_of(unpack_columns(event.columns)))
+        self.facts.update(((one.namespace, one.name), one) for one in event.facts)
+        for key in event.facts_removed:
+            del self.facts[key]
+
+
+class Fleet:
+    """Simulated members, the bus in memory, and as many instances of the service as a test starts."""
+
+    def __init__(self) -> None:
+        self.broker = LocalBroker()
+        self.bus = LocalBus(self.broker, FLEET, "test")
+        self.clusters: dict[str, SimCluster] = {}
+        self.refused: set[str] = set()
+        self.said: list[Record] = []
+        self.instances: dict[str, tuple[Snapshot, LocalBus, asyncio.Event, asyncio.Task[None]]] = {}
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        reading = asyncio.create_task(self._read())
+        self._stack.callback(reading.cancel)
+        await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for name in list(self.instances):
+            await self.stop(name)
+        await self._stack.aclose()
+
+    async def _read(self) -> None:
+        async with self.bus.follow((CAPACITY, CAPACITY_CHANGES, PENDING)) as feed:
+            async for batch in feed:
+                self.said += batch.records
+
+    async def join(self, name: str, nodes: int = 3, credential: str = "") -> SimCluster:
+        if name not in self.clusters:
+            self.clusters[name] = await self._stack.enter_async_context(SimCluster(name))
+            self.clusters[name].add_nodes([NodeSpec(f"{name}-", nodes, cpu_millis=4_000)])
+        await self.bus.publish(ClusterJoined(name, credential or name, "", "own", "r", "z", (), ()))
+        return self.clusters[name]
+
+    def start(self, name: str, **changed: Any) -> Snapshot:
+        bus, stopping = LocalBus(self.broker, FLEET, name), asyncio.Event()
+        snapshot = Snapshot(bus, self._connect, Settings(**changed), name)
+        self.instances[name] = (snapshot, bus, stopping, asyncio.create_task(snapshot.run(stopping)))
+        return snapshot
+
+    async def stop(self, name: str) -> None:
+        _, _, stopping, task = self.instances.pop(name)
+        stopping.set()
+        await task
+
+    def _connect(self, joined: ClusterJoined) -> ClusterApi:
+        if joined.credential in self.refused:
+            raise OSError(f"{joined.credential}: no such file")
+        settings = ClusterApiSettings(request_timeout_seconds=5.0, probe_timeout_seconds=2.0)
+        return ClusterApi(SimTransport(self.clusters[joined.cluster]), joined.cluster, settings, random=Random(0))
+
+    def of(self, cluster: str) -> Iterable[Record]:
+        return [record for record in self.said if record.key.split("/")[0] == cluster]
+
+    def events(self, cluster: str, kind: type) -> list[Any]:
+        return [record.event for record in self.of(cluster) if isinstance(record.event, kind)]
+
+    def reader(self, cluster: str) -> Reader:
+        reader = Reader()
+        for record in self.of(cluster):
+            reader.apply(record.event)
+        return reader
+
+    def claims(self, cluster: str) -> list[str]:
+        return [event.instance for event in self.events(cluster, TurnTaken)]
+
+
+@pytest.fixture(scope="session")
+def objects() -> type[Objects]:
+    return Objects
+
+
+@pytest.fixture(scope="session")
+def new_reader() -> type[Reader]:
+    return Reader
+
+
+@pytest.fixture
+def make_fleet() -> type[Fleet]:
+    return Fleet

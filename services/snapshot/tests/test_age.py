@@ -1,0 +1,123 @@
+"""The watermark: when an answered probe makes us current, and when it does not."""
+
+import pytest
+
+from snapshot.core.age import Age
+from snapshot.settings import Settings
+
+SOURCES = ("nodes", "pods", "replicasets", "deployments")
+
+
+def listed_age(now: float = 0.0, nodes: int = 3, pods: int = 5) -> Age:
+    age = Age(SOURCES, Settings())
+    age.connecting()
+    for source in SOURCES:
+        age.heard(source, {"nodes": nodes, "pods": pods}.get(source, 0), now, listed=True)
+    return age
+
+
+def probe(age: Age, started_at: float, nodes: int = 3, pods: int = 5, doubtful: bool = False) -> None:
+    age.probe_started(started_at)
+    age.probe_answered(started_at, {"nodes": nodes, "pods": pods}, doubtful, started_at + 0.1)
+
+
+def test_the_age_is_that_of_the_last_probes_start() -> None:
+    age = listed_age()
+    assert age.age_ms(0.0) == -1
+    probe(age, 1.0)
+    assert age.age_ms(1.5) == 500
+    probe(age, 3.0)
+    assert (age.age_ms(4.0), age.trouble(4.0)) == (1000, "")
+
+
+def test_a_probe_before_all_lists_proves_nothing() -> None:
+    age = Age(SOURCES, Settings())
+    age.connecting()
+    for source in SOURCES[:3]:
+        age.heard(source, 0, 0.0, listed=True)
+    probe(age, 1.0)
+    assert (age.age_ms(2.0), age.trouble(2.0), age.all_listed) == (-1, "", False)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_silent_stream_stops_the_watermark(source: str) -> None:
+    age = listed_age()
+    probe(age, 1.0)
+    for other in SOURCES:
+        if other != source:
+            age.heard(other, {"nodes": 3, "pods": 5}.get(other, 0), 95.0)
+    probe(age, 96.0)
+    assert age.age_ms(101.0) == 100_000
+    assert age.trouble(96.0) == f"{source}: nothing heard for 90 s"
+    age.heard(source, {"nodes": 3, "pods": 5}.get(source, 0), 97.0)
+    probe(age, 98.0)
+    assert (age.age_ms(98.0), age.trouble(98.0)) == (0, "")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_failed_stream_stops_the_watermark_at_once(source: str) -> None:
+    age = listed_age()
+    probe(age, 1.0)
+    age.failed(source, "unauthorized: who are you?")
+    probe(age, 3.0)
+    assert age.age_ms(3.0) == 2000
+    assert age.trouble(3.0) == f"{source}: unauthorized: who are you?"
+
+
+def test_a_probe_that_fails_is_said() -> None:
+    age = listed_age()
+    probe(age, 1.0)
+    age.probe_started(3.0)
+    age.probe_failed("probe: timeout: no answer")
+    assert (age.trouble(5.0), age.age_ms(5.0)) == ("probe: timeout: no answer", 4000)
+    probe(age, 6.0)
+    assert (age.trouble(6.0), age.age_ms(6.0)) == ("", 0)
+
+
+def test_a_connection_that_fails_is_said_until_something_is_heard() -> None:
+    age = Age(SOURCES, Settings())
+    age.connection_failed("no such file")
+    assert age.trouble(1.0) == "no such file"
+    age.connecting()
+    assert age.trouble(1.0) == "no such file"
+    age.heard("nodes", 3, 2.0, listed=True)
+    assert age.trouble(2.0) == ""
+
+
+def test_a_doubted_list_does_not_make_us_current() -> None:
+    age = listed_age()
+    probe(age, 1.0)
+    probe(age, 3.0, doubtful=True)
+    assert age.age_ms(4.0) == 3000
+
+
+def test_a_count_that_differs_for_long_asks_for_a_new_list() -> None:
+    age = listed_age()
+    for second in range(1, 14, 2):
+        probe(age, float(second), pods=6)
+        assert age.to_relist(float(second)) == (["pods"] if second >= 13 else [])
+    age.relisting("pods")
+    assert age.to_relist(20.0) == []
+    probe(age, 21.0)
+    assert age.age_ms(22.0) == 9000  # Not current again before the list is there.
+    age.heard("pods", 6, 23.0, listed=True)
+    probe(age, 23.0, pods=6)
+    assert age.age_ms(23.0) == 0
+
+
+def test_a_count_that_we_passed_by_since_the_probe_began_does_not_differ() -> None:
+    """Busy clusters are never at rest: what counts is that our own number went through what the probe saw."""
+    age = listed_age(pods=0)
+    for second in range(1, 40, 2):
+        age.probe_started(float(second))
+        age.heard("pods", second, second + 0.05)
+        age.probe_answered(float(second), {"nodes": 3, "pods": second + 1}, False, second + 0.1)
+        age.heard("pods", second + 2, second + 1.0)
+        assert age.to_relist(float(second)) == []
+
+
+def test_a_difference_that_goes_away_is_forgotten() -> None:
+    age = listed_age()
+    for second, pods in ((1, 6), (3, 6), (5, 6), (7, 5), (9, 5), (11, 6), (13, 6), (15, 6), (17, 5)):
+        probe(age, float(second), pods=pods)
+        assert age.to_relist(float(second)) == []

@@ -1,0 +1,266 @@
+"""The state of one cluster: sums over pods and counts of our workloads, whatever the order of the streams."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snapshot.core.cluster_state import Changes, ClusterState
+from snapshot.core.workloads import read_version
+from snapshot.settings import Settings
+from spillway.kubernetes import DEPLOYMENTS, NODES, PODS, REPLICASETS
+from spillway.model import NO_GENERATION, Generation, HostPort, Taint
+
+
+@pytest.fixture
+def state() -> ClusterState:
+    return ClusterState("f1", Settings())
+
+
+def only_row(changes: Changes) -> Any:
+    (row,) = changes.rows
+    return row
+
+
+def test_a_node_is_a_row(state: ClusterState, objects: Any) -> None:
+    state.upserted(
+        NODES,
+        objects.node(
+            "n1",
+            cpu="3920m",
+            labels={"b": "2", "a": "1"},
+            taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}],
+            unschedulable=True,
+            allocatable={"example.com/gpu": "2", "hugepages-2Mi": "0"},
+        ),
+    )
+    row = only_row(state.take_changes())
+    assert row.allocatable == {"cpu": 3920, "memory": 8 << 30, "pods": 110, "example.com/gpu": 2}
+    assert row.requested == {}
+    assert row.labels == (("a", "1"), ("b", "2"))
+    assert row.taints == (Taint("k", "v", "NoSchedule"),)
+    assert row.unschedulable
+
+
+def test_what_cannot_be_read_offers_nothing(state: ClusterState, objects: Any) -> None:
+    state.upserted(NODES, objects.node("n1", cpu="many", allocatable={"memory": "9E99", "x": "-3"}))
+    assert only_row(state.take_changes()).allocatable.keys() <= {"pods", "memory"}
+
+
+def test_a_pod_that_cannot_be_read_closes_its_node(state: ClusterState, objects: Any) -> None:
+    state.upserted(NODES, objects.node("n1"))
+    state.upserted(PODS, objects.pod("p1", "n1", cpu="many"))
+    row = only_row(state.take_changes())
+    assert (row.unschedulable, row.requested) == (True, {"pods": 1})
+    state.removed(PODS, objects.pod("p1", "n1"))
+    assert not only_row(state.take_changes()).unschedulable
+
+
+def test_sums_that_no_column_can_hold_are_cut(state: ClusterState, objects: Any) -> None:
+    state.upserted(NODES, objects.node("n1"))
+    for uid in ("p1", "p2"):
+        state.upserted(PODS, objects.pod(uid, "n1", cpu="9000000000000000"))
+    assert only_row(state.take_changes()).requested["cpu"] == 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("more", "holds", "counts"),
+    [
+        pytest.param({}, True, True, id="running"),
+        pytest.param({"terminating": True}, True, False, id="terminating still holds its room"),
+        pytest.param({"phase": "Succeeded"}, False, False, id="succeeded"),
+        pytest.param({"phase": "Failed"}, False, False, id="failed"),
+        pytest.param({"node": ""}, False, False, id="not bound"),
+        pytest.param({"phase": "Pending"}, True, True, id="bound, not started"),
+    ],
+)
+def test_what_a_pod_holds_and_counts(
+    state: ClusterState, objects: Any, more: dict[str, Any], holds: bool, counts: bool
+) -> None:
+    for kind, item in (
+        (NODES, objects.node("n1")),
+        (PODS, objects.pod("p1", **{"node": "n1", "owner": "r1", **more})),
+        (REPLICASETS, objects.replicaset("r1")),
+        (DEPLOYMENTS, objects.deployment()),
+    ):
+        state.upserted(kind, item)
+    changes = state.take_changes()
+    assert only_row(changes).requested == ({"cpu": 500, "pods": 1} if holds else {})
+    assert changes.facts[0].counted == ((("h1", 1),) if counts else ())
+
+
+def test_labels_and_ports_of_pods(state: ClusterState, objects: Any) -> None:
+    state.upserted(NODES, objects.node("n1"))
+    state.upserted(PODS, objects.pod("p1", "n1", ports=[80], labels={"job-name": "j", "tier": "web"}))
+    state.upserted(PODS, objects.pod("p2", "n1", labels={"controller-uid": "u", "tier": "web"}))
+    state.upserted(PODS, objects.pod("p3", "n1", namespace="other"))
+    row = only_row(state.take_changes())
+    assert row.pods == (
+        (("default", (("app", "web"), ("tier", "web"))), 2),
+        (("other", (("app", "web"),)), 1),
+    )
+    assert row.ports == (HostPort("0.0.0.0", "TCP", 80),)
+
+
+def test_nothing_changed_nothing_said(state: ClusterState, objects: Any) -> None:
+    everything = [
+        (NODES, objects.node("n1")),
+        (PODS, objects.pod("p1", "n1", owner="r1")),
+        (PODS, objects.pod("p2", owner="r1", said="no room")),
+        (REPLICASETS, objects.replicaset("r1")),
+        (DEPLOYMENTS, objects.deployment()),
+    ]
+    for kind, item in everything:
+        state.upserted(kind, item)
+    assert state.take_changes()
+    assert state.take_groups()
+    for kind, item in everything:
+        state.upserted(kind, item)
+    for kind in (NODES, PODS, REPLICASETS, DEPLOYMENTS):
+        state.listed(kind, [item for other, item in everything if other is kind], 0.0)
+    assert not state.dirty
+    assert not state.take_changes()
+    assert state.take_groups() is None
+
+
+def test_facts_of_a_workload(state: ClusterState, objects: Any) -> None:
+    state.upserted(DEPLOYMENTS, objects.deployment(generation=2, observed=1, replicas=5))
+    (facts,) = state.take_changes().facts
+    assert (facts.namespace, facts.name, facts.uid, facts.version) == ("default", "web", "d1", Generation(7, 3))
+    assert (facts.spec_replicas, facts.observed_current, facts.status_replicas) == (5, False, 5)
+    state.upserted(DEPLOYMENTS, objects.deployment(fleet="another"))
+    assert state.take_changes().facts_removed == (("default", "web"),)
+
+
+def test_a_name_that_is_used_again_keeps_its_new_object(state: ClusterState, objects: Any) -> None:
+    state.upserted(DEPLOYMENTS, objects.deployment("d1"))
+    state.take_changes()
+    state.listed(DEPLOYMENTS, [objects.deployment("d2")], 0.0)
+    changes = state.take_changes()
+    assert [facts.uid for facts in changes.facts] == ["d2"]
+    assert changes.facts_removed == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("7.3", Generation(7, 3)),
+        ("0.0", Generation(0, 0)),
+        ("", NO_GENERATION),
+        ("7", NO_GENERATION),
+        ("7.", NO_GENERATION),
+        ("-1.2", NO_GENERATION),
+        ("1.2.3", NO_GENERATION),
+        ("٣.1", NO_GENERATION),
+        ("9" * 40 + ".1", NO_GENERATION),
+    ],
+)
+def test_versions(text: str, version: Generation) -> None:
+    assert read_version(text) == version
+
+
+def test_groups_of_waiting_pods(state: ClusterState, objects: Any) -> None:
+    state.upserted(PODS, objects.pod("p1", owner="r1", said="no room"))
+    state.upserted(PODS, objects.pod("p2", owner="r1", said="no room"))
+    state.upserted(PODS, objects.pod("p3", owner="r1", said="another word"))
+    state.upserted(PODS, objects.pod("p4", said="no room"))
+    state.upserted(PODS, objects.pod("p5", said="no room", terminating=True))
+    groups = state.groups()
+    assert {name: (group.workload, group.pods, group.reason) for name, group in groups.items()} == {
+        "ReplicaSet/default/r1": ("", 3, "no room"),
+        "Pod/default/p4": ("", 1, "no room"),
+    }
+    state.upserted(REPLICASETS, objects.replicaset("r1"))
+    state.upserted(DEPLOYMENTS, objects.deployment())
+    state.take_changes()
+    groups = state.take_groups() or {}
+    assert groups["default/web"].workload == "default/web"
+    assert "ReplicaSet/default/r1" not in groups
+
+
+# ── Properties ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+NAMES = ("n1", "n2", "n3")
+pod_specs = st.fixed_dictionaries(
+    {
+        "node": st.sampled_from(("", *NAMES)),
+        "cpu": st.sampled_from(("100m", "1", "0")),
+        "owner": st.sampled_from(("", "r1", "r2", "r3")),
+        "hash": st.sampled_from(("h1", "h2")),
+        "phase": st.sampled_from(("Running", "Succeeded", "Failed")),
+        "terminating": st.booleans(),
+        "said": st.sampled_from(("", "no room")),
+    }
+)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("pod"), st.sampled_from(("p1", "p2", "p3", "p4")), st.none() | pod_specs),
+        st.tuples(st.just("node"), st.sampled_from(NAMES), st.sampled_from((None, "2", "4"))),
+        st.tuples(st.just("rs"), st.sampled_from(("r1", "r2", "r3")), st.sampled_from((None, "d1", "d2"))),
+        st.tuples(st.just("dep"), st.sampled_from(("d1", "d2")), st.sampled_from((None, 1, 2))),
+    ),
+    max_size=30,
+)
+
+
+def applied(state: ClusterState, objects: Any, step: tuple[str, str, Any]) -> None:
+    what, name, value = step
+    kind = {"pod": PODS, "node": NODES, "rs": REPLICASETS, "dep": DEPLOYMENTS}[what]
+    if what == "pod":
+        item = objects.pod(name, **(value or {}))
+    elif what == "node":
+        item = objects.node(name, cpu=value or "1")
+    elif what == "rs":
+        item = objects.replicaset(name, value or "d1")
+    else:
+        item = objects.deployment(name, name=f"web-{name}", replicas=value or 1)
+    (state.upserted if value is not None else state.removed)(kind, item)
+
+
+def last_of_each(done: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
+    return [(*key, value) for key, value in {(what, name): value for what, name, value in done}.items()]
+
+
+@given(steps=steps, data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_the_state_is_a_sum_over_what_is_there_now(objects: Any, steps: list[tuple[str, str, Any]], data: Any) -> None:
+    """requested is the sum over bound pods, counted follows the owners, whatever the order across streams."""
+    from_history, from_last = ClusterState("f1", Settings()), ClusterState("f1", Settings())
+    for step in steps:
+        applied(from_history, objects, step)
+        if data.draw(st.booleans()):
+            from_history.take_changes()
+    for step in data.draw(st.permutations(last_of_each(steps))):
+        applied(from_last, objects, step)
+    assert from_history.whole() == from_last.whole()
+    assert from_history.groups() == from_last.groups()
+    pods = {name: spec for what, name, spec in last_of_each(steps) if what == "pod" and spec}
+    for row in from_history.whole().rows:
+        holding = [s for s in pods.values() if s["node"] == row.name and s["phase"] == "Running"]
+        cpu = sum({"100m": 100, "1": 1000, "0": 0}[s["cpu"]] for s in holding)
+        assert row.requested.get("cpu", 0) == cpu
+        assert row.requested.get("pods", 0) == len(holding)
+
+
+@given(steps=steps)
+@settings(max_examples=100, deadline=None)
+def test_a_list_is_worth_its_events(objects: Any, steps: list[tuple[str, str, Any]]) -> None:
+    """A whole list after any history leaves what the list says, and nothing more is kept of the rest."""
+    listed, followed = ClusterState("f1", Settings()), ClusterState("f1", Settings())
+    for step in steps:
+        applied(followed, objects, step)
+        applied(listed, objects, step)
+    pods = [objects.pod(n, **s) for w, n, s in last_of_each(steps) if w == "pod" and s]
+    for name in ("q1", "q2"):  # Lost events.
+        listed.upserted(PODS, objects.pod(name, "n1", owner="r1"))
+    listed.listed(PODS, pods, 0.0)
+    assert listed.whole() == followed.whole()
+    for pod in pods:
+        listed.removed(PODS, pod)
+    assert len(listed.pods) == 0
+    assert not listed.pods.loads
+    assert not listed.pods.counted
+    assert not listed.pods.waiting
+    assert not listed.pods._tables
+    assert not listed.pods._owners

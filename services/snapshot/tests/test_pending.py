@@ -1,0 +1,67 @@
+"""Groups of pods that cannot be scheduled: said when they change."""
+
+from typing import Any
+
+import pytest
+
+from snapshot.core.cluster_state import Group
+from snapshot.core.pending import Pending
+from snapshot.settings import Settings
+from spillway.events import PodsScheduled, PodsUnschedulable, Tombstone, pending_address
+
+WAITING = {"a/b": Group("a/b", 2, "no room")}
+
+
+@pytest.fixture
+def pending() -> Pending:
+    return Pending("own-1", Settings())
+
+
+def take(pending: Pending, now: float, groups: dict[str, Group] | None = None, epoch: int = 7) -> list[Any]:
+    if groups is not None:
+        pending.observed(groups)
+    return list(pending.take(epoch, now))
+
+
+def test_a_group_is_said_once(pending: Pending) -> None:
+    assert take(pending, 0.0, WAITING) == [PodsUnschedulable("own-1", "a/b", 7, 1, "a/b", 2, "no room")]
+    assert take(pending, 1.0, WAITING) == []
+    assert pending.pods == 2
+
+
+def test_another_number_is_said_at_once_another_reason_later(pending: Pending) -> None:
+    take(pending, 0.0, WAITING)
+    assert take(pending, 1.0, {"a/b": Group("a/b", 2, "other")}) == []
+    assert pending.next_due_at() == 10.0
+    assert [event.reason for event in take(pending, 10.0)] == ["other"]
+    assert [event.pods for event in take(pending, 11.0, {"a/b": Group("a/b", 3, "more")})] == [3]
+
+
+def test_a_group_that_no_longer_waits_is_said_and_later_forgotten(pending: Pending) -> None:
+    take(pending, 0.0, WAITING)
+    assert take(pending, 1.0, {}) == [PodsScheduled("own-1", "a/b", 7, 2)]
+    assert take(pending, 2.0, {}) == []
+    assert take(pending, 3601.0) == [Tombstone(pending_address("own-1", "a/b"))]
+    assert take(pending, 9999.0, {}) == []
+    assert pending.next_due_at() == float("inf")
+
+
+def test_a_group_that_waits_again_is_not_forgotten(pending: Pending) -> None:
+    take(pending, 0.0, WAITING)
+    take(pending, 1.0, {})
+    assert len(take(pending, 2.0, WAITING)) == 1
+    assert take(pending, 4000.0) == []
+
+
+def test_a_new_epoch_says_what_waits_again(pending: Pending) -> None:
+    take(pending, 0.0, WAITING)
+    pending.restate()
+    assert take(pending, 1.0, epoch=9) == [PodsUnschedulable("own-1", "a/b", 9, 1, "a/b", 2, "no room")]
+
+
+def test_what_nobody_knows_to_be_in_the_log_is_said_again(pending: Pending) -> None:
+    take(pending, 0.0, WAITING)
+    pending.unsure("a/b")
+    pending.unsure("of/another/owner")
+    assert [type(event) for event in take(pending, 1.0)] == [PodsUnschedulable, PodsScheduled]
+    assert take(pending, 2.0) == []

@@ -1,0 +1,399 @@
+"""The service on the bus in memory and on simulated clusters, in virtual time."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sim.manifests import deployment
+from sim.rest import SimTransport
+from sim.settings import Faults, NodeSpec
+from snapshot.core.collection import Collection
+from spillway.cluster_api import DEPLOYMENTS, ClusterApi, ClusterApiSettings
+from spillway.events import (
+    CAPACITY,
+    CAPACITY_CHANGES,
+    PENDING,
+    CapacityChanged,
+    CapacityReported,
+    ClusterLeft,
+    PodsScheduled,
+    PodsUnschedulable,
+    TurnTaken,
+)
+from spillway.model import Generation
+
+pytestmark = pytest.mark.looptime
+FACTS_KEY = ("default", "web")
+
+
+def api_of(fleet: Any, name: str) -> ClusterApi:
+    return ClusterApi(SimTransport(fleet.clusters[name]), name, ClusterApiSettings())
+
+
+async def deploy(fleet: Any, cluster: str, replicas: int, cpu: str = "500m") -> None:
+    manifest = deployment("web", replicas, cpu=cpu)
+    manifest["metadata"] |= {
+        "namespace": "default",
+        "labels": {"spillway.io/fleet": "f1", "spillway.io/workload": "default.web"},
+        "annotations": {"spillway.io/placement": "7.3"},
+    }
+    await api_of(fleet, cluster).create(DEPLOYMENTS, manifest)
+
+
+async def test_a_joined_cluster_becomes_a_claim_and_a_whole_block(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        await fleet.join("own-1", nodes=3)
+        fleet.start("s1")
+        await asyncio.sleep(3)
+        records = fleet.of("own-1")
+        claim = next(record for record in records if isinstance(record.event, TurnTaken))
+        reader = fleet.reader("own-1")
+        assert reader.epoch == claim.offset
+        assert reader.nodes.keys() == {"own-1-0", "own-1-1", "own-1-2"}
+        assert reader.nodes["own-1-0"].allocatable["cpu"] == 4_000
+        assert (reader.trouble, reader.gaps) == ("", 0)
+        assert 0 <= reader.age_ms <= 2_100
+
+
+async def test_a_node_that_is_added_or_goes_is_said_within_a_quarter_second(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        cluster = await fleet.join("own-1")
+        fleet.start("s1")
+        await asyncio.sleep(3)
+        cluster.add_nodes([NodeSpec("late-")])
+        await asyncio.sleep(0.25)
+        assert "late-0" in fleet.reader("own-1").nodes
+        cluster.remove_node("late-0")
+        await asyncio.sleep(0.25)
+        reader = fleet.reader("own-1")
+        assert ("late-0" in reader.nodes, reader.gaps, reader.fulls) == (False, 0, 1)
+
+
+async def test_what_pods_hold_and_what_is_counted_come_together(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        await fleet.join("own-1")
+        fleet.start("s1")
+        await asyncio.sleep(3)
+        await deploy(fleet, "own-1", 6)
+        await asyncio.sleep(3)
+        reader = fleet.reader("own-1")
+        assert sum(row.requested.get("cpu", 0) for row in reader.nodes.values()) == 3_000
+        assert sum(row.requested.get("pods", 0) for row in reader.nodes.values()) == 6
+        facts = reader.facts[FACTS_KEY]
+        assert (facts.version, facts.spec_replicas, facts.observed_current) == (Generation(7, 3), 6, True)
+        assert [count for _, count in facts.counted] == [6]
+
+
+async def test_pods_that_wait_and_no_longer_wait(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        cluster = await fleet.join("own-1", nodes=1)
+        fleet.start("s1")
+        await asyncio.sleep(3)
+        await deploy(fleet, "own-1", 10)
+        await asyncio.sleep(3)
+        event = fleet.events("own-1", PodsUnschedulable)[-1]
+        assert (event.group, event.workload, event.pods) == ("default/web", "default/web", 2)
+        assert "cpu" in event.reason
+        cluster.add_nodes([NodeSpec("late-", cpu_millis=4_000)])
+        await asyncio.sleep(3)
+        assert [event.group for event in fleet.events("own-1", PodsScheduled)] == ["default/web"]
+
+
+@pytest.mark.parametrize(
+    ("faults", "words"),
+    [
+        pytest.param(Faults(silent=True), "timeout", id="silent"),
+        pytest.param(Faults(unauthorized=True), "unauthorized", id="401"),
+        pytest.param(Faults(garbage=True), "garbage", id="garbage"),
+    ],
+)
+async def test_an_unreachable_cluster_keeps_its_rows_and_ages(make_fleet: Any, faults: Faults, words: str) -> None:
+    async with make_fleet() as fleet:
+        cluster, _ = await fleet.join("own-1"), await fleet.join("own-2")
+        fleet.start("s1")
+        await asyncio.sleep(5)
+        cluster.set_faults(faults)
+        await asyncio.sleep(60)
+        reader, other = fleet.reader("own-1"), fleet.reader("own-2")
+        assert len(reader.nodes) == 3
+        assert words in reader.trouble
+        assert 55_000 <= reader.age_ms <= 65_000
+        assert (other.trouble, other.age_ms < 2_500) == ("", True)
+        cluster.set_faults(Faults())
+        await asyncio.sleep(45)
+        reader = fleet.reader("own-1")
+        assert (reader.trouble, reader.age_ms < 2_500, reader.gaps) == ("", True, 0)
+
+
+async def test_a_list_that_lost_its_nodes_is_not_believed_at_once(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        cluster = await fleet.join("own-1", nodes=6)
+        fleet.start("s1")
+        await asyncio.sleep(5)
+        cluster.set_faults(Faults(silent=True))
+        for index in range(5):
+            cluster.remove_node(f"own-1-{index}")
+        cluster.expire_history()
+        cluster.set_faults(Faults())
+        await asyncio.sleep(20)
+        reader = fleet.reader("own-1")
+        assert len(reader.nodes) == 6
+        assert "lost 5 of 6" in reader.trouble
+        assert reader.age_ms > 15_000
+        await asyncio.sleep(60)
+        reader = fleet.reader("own-1")
+        assert (len(reader.nodes), reader.trouble, reader.age_ms < 2_500) == (1, "", True)
+
+
+async def test_a_cluster_that_cannot_be_connected_does_not_disturb_the_others(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        fleet.refused.add("wrong")
+        await fleet.join("own-1", credential="wrong")
+        await fleet.join("own-2")
+        fleet.start("s1", lists_at_once=1)
+        await asyncio.sleep(10)
+        reader = fleet.reader("own-1")
+        assert (reader.epoch, reader.age_ms, reader.trouble) == (-1, -1, "wrong: no such file")
+        assert len(fleet.reader("own-2").nodes) == 3
+        await fleet.join("own-1", credential="right")
+        await asyncio.sleep(3)
+        reader = fleet.reader("own-1")
+        assert (len(reader.nodes), reader.trouble) == (3, "")
+
+
+async def test_a_silent_cluster_does_not_keep_others_from_their_first_list(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        cluster = await fleet.join("own-1")
+        cluster.set_faults(Faults(silent=True))
+        await fleet.join("own-2")
+        fleet.start("s1", lists_at_once=1)
+        await asyncio.sleep(15)
+        assert len(fleet.reader("own-2").nodes) == 3
+
+
+async def test_a_second_instance_shares_and_takes_over(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        for index in range(6):
+            await fleet.join(f"own-{index}")
+        fleet.start("s1")
+        await asyncio.sleep(3)
+        fleet.start("s2")
+        await asyncio.sleep(3)
+        first, second = fleet.instances["s1"][0], fleet.instances["s2"][0]
+        assert first.collectors
+        assert second.collectors
+        assert first.collectors.keys().isdisjoint(second.collectors)
+        assert len(first.collectors) + len(second.collectors) == 6
+        await fleet.stop("s1")
+        await asyncio.sleep(3)
+        for index in range(6):
+            reader = fleet.reader(f"own-{index}")
+            claims = [record for record in fleet.of(f"own-{index}") if isinstance(record.event, TurnTaken)]
+            assert claims[-1].event.instance == "s2"
+            assert (reader.epoch, len(reader.nodes), reader.gaps) == (claims[-1].offset, 3, 0)
+
+
+async def test_the_records_of_a_frozen_owner_are_answered(make_fleet: Any) -> None:
+    """A lower epoch behind ours: the key's current state is written again; where there is none, that is said."""
+    async with make_fleet() as fleet:
+        await fleet.join("own-1")
+        await fleet.bus.publish(TurnTaken("snapshot", "own-1", "frozen"))
+        fleet.start("s1")
+        await asyncio.sleep(5)
+        fulls = len(fleet.events("own-1", CapacityReported))
+        await fleet.bus.publish(
+            CapacityReported("own-1", 0, 0, 2, 9, 0, b"", ()),
+            CapacityReported("own-1", 0, 1, 2, 9, 0, b"", ()),
+            PodsUnschedulable("own-1", "default/gone", 0, 9, "", 3, "old"),
+        )
+        await asyncio.sleep(5)
+        assert len(fleet.events("own-1", CapacityReported)) == fulls + 3
+        last = {(record.topic, record.key): record.event for record in fleet.of("own-1")}
+        assert last[CAPACITY.name, "own-1/0"].epoch == fleet.reader("own-1").epoch
+        assert last[CAPACITY.name, "own-1/1"] is None
+        assert isinstance(last[PENDING.name, "own-1/default/gone"], PodsScheduled)
+        count = len(fleet.said)
+        await asyncio.sleep(1)
+        assert len(fleet.said) - count <= 1  # One heartbeat: the answer is given once.
+
+
+async def test_what_an_owner_before_left_in_the_log_is_put_right(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        await fleet.bus.publish(
+            TurnTaken("snapshot", "own-1", "before"),
+            CapacityReported("own-1", 0, 3, 4, 9, 0, b"", ()),
+            PodsUnschedulable("own-1", "default/gone", 0, 9, "", 3, "old"),
+        )
+        await fleet.join("own-1")
+        fleet.start("s1")
+        await asyncio.sleep(5)
+        last = {(record.topic, record.key): record.event for record in fleet.of("own-1")}
+        assert last[CAPACITY.name, "own-1/3"] is None
+        assert isinstance(last[PENDING.name, "own-1/default/gone"], PodsScheduled)
+
+
+async def test_a_higher_claim_ends_a_collector_and_the_group_decides_later(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        await fleet.join("own-1")
+        fleet.start("s1")
+        await asyncio.sleep(5)
+        (position,) = await fleet.bus.publish(TurnTaken("snapshot", "own-1", "another"))
+        await asyncio.sleep(10)
+        own = [r for r in fleet.of("own-1") if r.topic == CAPACITY_CHANGES.name and r.offset > position.offset]
+        assert own == []
+        assert not fleet.instances["s1"][0].collectors
+        await asyncio.sleep(10)
+        assert fleet.claims("own-1") == ["s1", "another", "s1"]
+        assert fleet.reader("own-1").epoch > position.offset
+
+
+async def test_a_claim_of_ours_that_came_late_is_followed_by_another(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        await fleet.join("own-1")
+        fleet.start("s1")
+        await asyncio.sleep(5)
+        (position,) = await fleet.bus.publish(TurnTaken("snapshot", "own-1", "s1"))
+        await asyncio.sleep(5)
+        assert fleet.claims("own-1") == ["s1", "s1", "s1"]
+        assert fleet.reader("own-1").epoch > position.offset
+
+
+async def test_an_instance_that_froze_loses_its_turn_and_says_nothing_more(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        await fleet.join("own-1")
+        fleet.start("s1")
+        await asyncio.sleep(3)
+        fleet.start("s2")
+        await asyncio.sleep(3)
+        owner = next(name for name, (snapshot, *_) in fleet.instances.items() if snapshot.collectors)
+        _, bus, _, _ = fleet.instances[owner]
+        bus.unavailable = True
+        fleet.broker.expel(bus)
+        await asyncio.sleep(3)
+        other = {"s1": "s2", "s2": "s1"}[owner]
+        assert fleet.instances[other][0].collectors.keys() == {"own-1"}
+        assert fleet.claims("own-1")[-1] == other
+        assert fleet.instances[owner][0].collectors == {}
+
+
+async def test_while_the_log_is_away_collecting_goes_on(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        cluster = await fleet.join("own-1")
+        fleet.start("s1")
+        await asyncio.sleep(5)
+        fleet.broker.unavailable = True
+        cluster.add_nodes([NodeSpec("late-")])
+        await asyncio.sleep(30)
+        fulls = len(fleet.events("own-1", CapacityReported))
+        fleet.broker.unavailable = False
+        await asyncio.sleep(10)
+        reader = fleet.reader("own-1")
+        assert len(fleet.events("own-1", CapacityReported)) > fulls
+        assert "late-0" in reader.nodes
+        assert (reader.trouble, reader.age_ms < 2_500) == ("", True)
+        assert fleet.claims("own-1") == ["s1"]
+
+
+async def test_a_cluster_that_left_leaves_nothing(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        await fleet.join("own-1", nodes=1)
+        fleet.start("s1")
+        await deploy(fleet, "own-1", 20)
+        await asyncio.sleep(5)
+        assert fleet.events("own-1", PodsUnschedulable)
+        await fleet.bus.publish(ClusterLeft("own-1"))
+        await asyncio.sleep(3)
+        last = {(r.topic, r.key): r.event for r in fleet.of("own-1") if r.topic != CAPACITY_CHANGES.name}
+        assert set(last.values()) == {None}
+        count = len(fleet.of("own-1"))
+        await asyncio.sleep(30)
+        assert len(fleet.of("own-1")) == count
+        await fleet.join("own-1")
+        await asyncio.sleep(3)
+        assert len(fleet.reader("own-1").nodes) == 1
+
+
+async def test_a_stop_writes_what_is_known_and_leaves(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        cluster = await fleet.join("own-1")
+        fleet.start("s1", gather_seconds=2.0)
+        await asyncio.sleep(6)
+        cluster.add_nodes([NodeSpec("late-")])
+        await asyncio.sleep(0.2)
+        assert "late-0" not in fleet.reader("own-1").nodes
+        await fleet.stop("s1")
+        await asyncio.sleep(1)
+        assert "late-0" in fleet.reader("own-1").nodes
+
+
+async def test_a_cluster_that_grows_over_its_blocks_gets_a_new_epoch(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        cluster = await fleet.join("own-1", nodes=3)
+        fleet.start("s1", block_nodes_max=3)
+        await asyncio.sleep(3)
+        cluster.add_nodes([NodeSpec("late-", 5)])
+        await asyncio.sleep(3)
+        assert fleet.claims("own-1") == ["s1", "s1"]
+        reader = fleet.reader("own-1")
+        assert len(reader.nodes) == 8
+        assert len(reader.rows) >= 3
+        assert max(len(block) for block in reader.rows.values()) <= 3
+
+
+async def test_watches_that_expire_or_end_lose_nothing(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        cluster = await fleet.join("own-1")
+        fleet.start("s1")
+        await deploy(fleet, "own-1", 2)
+        await asyncio.sleep(5)
+        for name, disturb in enumerate((cluster.expire_history, cluster.drop_watches, cluster.expire_history)):
+            disturb()
+            cluster.add_nodes([NodeSpec(f"late-{name}-")])
+            await asyncio.sleep(10)
+        reader = fleet.reader("own-1")
+        assert len(reader.nodes) == 6
+        assert (reader.gaps, reader.trouble, reader.facts[FACTS_KEY].spec_replicas) == (0, "", 2)
+
+
+async def test_an_unreadable_record_is_left_aside(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        await fleet.join("own-1")
+        for topic in (CAPACITY, CAPACITY_CHANGES, PENDING):
+            fleet.broker.append_raw(topic, 0, b"own-1/0", b"\xff\xff", (("ce_type", b"spillway.v1.Unknown"),))
+        fleet.start("s1")
+        await asyncio.sleep(5)
+        assert len(fleet.reader("own-1").nodes) == 3
+
+
+async def test_a_bug_in_the_core_stops_the_service(make_fleet: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise AssertionError("a bug")
+
+    monkeypatch.setattr(Collection, "upserted", broken)
+    async with make_fleet() as fleet:
+        cluster = await fleet.join("own-1")
+        fleet.start("s1")
+        await asyncio.sleep(3)
+        cluster.add_nodes([NodeSpec("late-")])
+        await asyncio.sleep(3)
+        *_, task = fleet.instances.pop("s1")
+        with pytest.raises(BaseExceptionGroup, check=_has("a bug")):
+            await task
+
+
+def _has(words: str) -> Callable[[BaseExceptionGroup[Any]], bool]:
+    return lambda group: group.subgroup(lambda one: isinstance(one, AssertionError) and words in str(one)) is not None
+
+
+async def test_heartbeats_tell_the_age_every_two_seconds(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        await fleet.join("own-1")
+        fleet.start("s1")
+        await asyncio.sleep(5)
+        before = len(fleet.events("own-1", CapacityChanged))
+        await asyncio.sleep(20)
+        beats = fleet.events("own-1", CapacityChanged)[before:]
+        assert 9 <= len(beats) <= 11
+        assert all(beat.index == 0 and not beat.columns and 0 <= beat.age_ms < 2_500 for beat in beats)

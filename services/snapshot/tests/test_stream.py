@@ -1,0 +1,225 @@
+"""The records of one epoch: what a reader knows after any of them, sequences, and when whole blocks are due."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from snapshot.core.cluster_state import Changes
+from snapshot.core.stream import Sign, Stream, block_of, blocks_needed
+from snapshot.settings import Settings
+from spillway.events import CapacityChanged, CapacityReported
+from spillway.model import Generation, NodeRow, WorkloadFacts
+from spillway.wire import pack_columns
+
+SIGN = Sign(5, "")
+NOTHING = Changes((), (), (), ())
+
+
+def row(name: str, cpu: int = 4) -> NodeRow:
+    return NodeRow(name, {"cpu": cpu}, {})
+
+
+def facts(name: str, replicas: int = 1) -> WorkloadFacts:
+    return WorkloadFacts("default", name, Generation(1, 1), name, replicas, True, 0, 0, 0, ())
+
+
+def rows(*names: str, cpu: int = 4) -> Changes:
+    return replace(NOTHING, rows=tuple(row(name, cpu) for name in names))
+
+
+def begun(whole: Changes = NOTHING, settings: Settings | None = None, blocks: int = 1) -> Stream:
+    stream = Stream("own-1", 100, settings or Settings(), pack_columns, blocks)
+    stream.begin(whole)
+    return stream
+
+
+def fulls(stream: Stream, now: float = 0.0) -> list[CapacityReported]:
+    return [full for index in stream.fulls_due(now) if (full := stream.full(index, now))]
+
+
+def test_an_epoch_begins_with_all_its_blocks(new_reader: Any) -> None:
+    names = [f"n{index}" for index in range(50)]
+    stream = begun(rows(*names), blocks=4)
+    reader = new_reader()
+    written = fulls(stream)
+    assert [(full.index, full.count, full.sequence, full.as_of_offset) for full in written] == [
+        (index, 4, 0, 100) for index in range(4)
+    ]
+    for full in written:
+        assert reader.nodes == {}
+        reader.apply(full)
+    assert reader.nodes.keys() == set(names)
+    assert fulls(stream) == []
+
+
+def test_before_it_begins_there_are_only_heartbeats() -> None:
+    stream = Stream("own-1", 100, Settings(), pack_columns)
+    beats = [stream.heartbeat(Sign(-1, "silent")) for _ in range(2)]
+    assert [(beat.index, beat.sequence, beat.age_ms, beat.trouble) for beat in beats] == [
+        (0, 1, -1, "silent"),
+        (0, 2, -1, "silent"),
+    ]
+    assert stream.fulls_due(1e9) == []
+    stream.begin(rows("n1"))
+    assert [full.sequence for full in fulls(stream)] == [2]
+
+
+def test_what_is_as_it_was_said_is_not_said_again() -> None:
+    whole = replace(rows("n1", "n2"), facts=(facts("web"),))
+    stream = begun(whole)
+    assert list(stream.changes(whole, SIGN)) == []
+    assert list(stream.changes(replace(NOTHING, removed=("n9",), facts_removed=(("a", "b"),)), SIGN)) == []
+
+
+def test_rows_before_the_facts_that_are_counted_on_them() -> None:
+    stream = begun(blocks=3)
+    names = ["n0", "n1", "n2", "n3", "n4"]
+    records = list(stream.changes(replace(rows(*names), facts=(facts("web"),)), SIGN))
+    assert [record.index for record in records][-1] == 0
+    assert [record.facts for record in records[:-1]] == [() for _ in records[:-1]]
+    assert records[-1].facts == (facts("web"),)
+
+
+def test_many_facts_go_in_several_records() -> None:
+    stream = begun(settings=Settings(facts_per_record_max=2))
+    records = list(stream.changes(replace(NOTHING, facts=tuple(facts(f"w{n}") for n in range(5))), SIGN))
+    assert [(record.sequence, len(record.facts)) for record in records] == [(1, 2), (2, 2), (3, 1)]
+
+
+def test_a_block_is_written_again_when_its_changes_weigh_as_much() -> None:
+    stream = begun(rows("n1"), Settings(full_bytes_min=1_000))
+    fulls(stream)
+    written = 0
+    while not stream.fulls_due(1.0):
+        written += len(list(stream.changes(rows("n1", cpu=5 + written), SIGN)))
+    assert 2 <= written <= 10
+    assert [full.sequence for full in fulls(stream, 1.0)] == [written]
+    assert stream.fulls_due(1.0) == []
+    for _ in range(100):
+        stream.heartbeat(SIGN)
+    assert stream.fulls_due(1.0) == []
+
+
+def test_a_block_is_written_hourly_at_its_own_moment() -> None:
+    moments = set()
+    for cluster in ("a", "b", "c"):
+        stream = Stream(cluster, 1, Settings(), pack_columns)
+        stream.begin(rows("n1"))
+        fulls(stream, 0.0)
+        moments.add(stream._blocks[0].full_due_at)
+        assert not stream.fulls_due(1799.0)
+        assert stream.fulls_due(3600.0)
+        fulls(stream, 3600.0)
+        assert not stream.fulls_due(7199.0)
+        assert stream.fulls_due(7200.0)
+    assert len(moments) == 3
+
+
+def test_a_failed_send_makes_a_whole_block_due(new_reader: Any) -> None:
+    stream, reader = begun(rows("n1")), new_reader()
+    for full in fulls(stream):
+        reader.apply(full)
+    (lost,) = stream.changes(rows("n2"), SIGN)
+    stream.want_full(lost.index)
+    (change,) = stream.changes(rows("n3"), SIGN)
+    reader.apply(change)
+    assert reader.gaps == 1
+    for full in fulls(stream):
+        reader.apply(full)
+    assert reader.nodes.keys() == {"n1", "n2", "n3"}
+    (change,) = stream.changes(rows("n4"), SIGN)
+    reader.apply(change)
+    assert (reader.gaps, len(reader.nodes)) == (1, 4)
+
+
+def test_readers_go_on_behind_the_last_change_that_stands() -> None:
+    stream = begun(rows("n1"))
+    stream.acknowledged(150)
+    stream.acknowledged(140)
+    assert [full.as_of_offset for full in fulls(stream)] == [151]
+
+
+def test_a_block_that_outgrows_its_bound_asks_for_a_new_epoch() -> None:
+    stream = begun(rows("n0", "n1"), Settings(block_nodes_max=2))
+    assert not stream.outgrown
+    list(stream.changes(rows("n2"), SIGN))
+    assert stream.outgrown
+
+
+def test_a_block_too_heavy_for_a_record_is_not_written_but_split() -> None:
+    settings = Settings(block_bytes_max=200)
+    stream = begun(rows(*(f"node-{n}" for n in range(200))), settings)
+    assert fulls(stream) == []
+    assert stream.outgrown
+    assert stream.blocks_wanted == 2
+    alone = begun(rows("n1"), Settings(block_bytes_max=1))
+    assert len(fulls(alone)) == 1
+
+
+@given(st.integers(0, 300), st.integers(1, 60))
+def test_no_block_is_over_its_bound(nodes: int, nodes_max: int) -> None:
+    names = [f"n{index}" for index in range(nodes)]
+    count = blocks_needed(names, nodes_max)
+    sizes = [sum(1 for name in names if block_of(name, count) == index) for index in range(count)]
+    assert max(sizes) <= nodes_max
+    assert count == 1 or nodes > nodes_max
+
+
+@pytest.mark.parametrize(("name", "block"), [("n1", 1), ("n2", 2), ("node-a", 1)])
+def test_a_node_stays_in_its_block_across_versions(name: str, block: int) -> None:
+    """A pinned hash: another one would move nodes between the blocks of an epoch when a process is replaced."""
+    assert block_of(name, 5) == block
+
+
+names = st.sampled_from([f"n{index}" for index in range(8)])
+workloads = st.sampled_from(["w1", "w2", "w3"])
+step = st.tuples(
+    st.dictionaries(names, st.integers(0, 2), max_size=4),
+    st.sets(names, max_size=2),
+    st.dictionaries(workloads, st.integers(0, 2), max_size=2),
+    st.sets(workloads, max_size=1),
+    st.sampled_from(("change", "beat", "lose", "full")),
+)
+
+
+@given(st.integers(1, 3), st.lists(step, max_size=15))
+@hypothesis_settings(max_examples=200, deadline=None)
+def test_changes_applied_to_the_whole_give_the_whole(new_reader: Any, blocks: int, steps: list[Any]) -> None:
+    """Sequences have no gap; a reader of changes knows what a reader of fresh whole blocks knows; twice is once."""
+    stream, follower = begun(rows("n1", "n2"), blocks=blocks), new_reader()
+    sequences: dict[int, int] = {}
+    for full in fulls(stream):
+        follower.apply(full)
+    for upserted, removed, declared, forgotten, fate in steps:
+        changes = Changes(
+            tuple(row(name, cpu) for name, cpu in upserted.items() if name not in removed),
+            tuple(removed),
+            tuple(facts(name, n) for name, n in declared.items() if name not in forgotten),
+            tuple(("default", name) for name in forgotten),
+        )
+        records: list[CapacityChanged] = list(stream.changes(changes, SIGN))
+        if fate == "beat":
+            records.append(stream.heartbeat(SIGN))
+        for record in records:
+            assert record.sequence == sequences.get(record.index, 0) + 1
+            sequences[record.index] = record.sequence
+            if fate == "lose":
+                stream.want_full(record.index)
+            else:
+                follower.apply(record)
+                follower.apply(record)
+        if fate == "full":
+            for index in range(blocks):
+                stream.want_full(index)
+        for full in fulls(stream):
+            assert full.sequence == sequences.get(full.index, 0)
+            follower.apply(full)
+        assert follower.gaps == 0
+        fresh = new_reader()
+        for index in range(blocks):
+            fresh.apply(stream.full(index, 0.0))
+        assert (fresh.nodes, fresh.facts) == (follower.nodes, follower.facts)
