@@ -9,8 +9,8 @@ from spillway.events import EVENTS_BY_TOPIC, TOPICS, Topic
 HEADER = """# Events
 
 Generated from `libs/spillway/src/spillway/events.py` by `make docs`; CI compares.
-Each record bears CloudEvents headers (`ce_id`, `ce_type`, `ce_source`, `ce_time`), the fleet id and, when tracing is on,
-`traceparent`. The value is the protobuf message of the event's name in `proto/spillway/v1/events.proto`.
+Each record bears CloudEvents headers (`ce_id`, `ce_type`, `ce_source`, `ce_time`), the fleet id and, when tracing is
+on, `traceparent`. The value is the protobuf message of the event's name in `proto/spillway/v1/events.proto`.
 
 | topic | events | scope | kept | emitter | readers |
 |---|---|---|---|---|---|"""

@@ -1,6 +1,7 @@
 """`make demo`: starts the platform, tells the story, verifies it from the members' own APIs, sums up."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -8,6 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import structlog
+
+from planner.settings import PlannerSettings
 from spillway.cluster_api import ClusterApi
 from spillway.rpc import PlannerClient
 from spillway_local.in_process import in_process
@@ -68,8 +72,8 @@ async def _tell(stack: Stack, planners: Sequence[str], say: Say) -> list[str]:
 
 
 async def _tell_in_memory(say: Say) -> list[str]:
-    from planner.settings import PlannerSettings
-
+    # The services' logs would be mixed into the story; as processes each has a file of its own.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     async with in_process(planner_settings=PlannerSettings(capacity_age_max_seconds=8)) as platform:
         while not platform.planner().is_active:
             await asyncio.sleep(0.05)

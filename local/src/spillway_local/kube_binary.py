@@ -121,3 +121,7 @@ _GO_ADVICE = (
     "Install Go 1.26 or newer (Debian 12's golang is too old) and put it on the PATH, "
     "or run with MEMBERS=sim, which needs none."
 )
+
+
+if __name__ == "__main__":
+    print(ensure_kube_binary())

@@ -25,7 +25,7 @@ SERVICE = "web"
 Say = Callable[[str], None]
 
 
-class StoryFailed(Exception):
+class StoryFailed(RuntimeError):
     """What was observed is not what was promised."""
 
 
@@ -41,11 +41,13 @@ class Members(Protocol):
 
 @dataclass(slots=True)
 class Story:
-    """One telling. checks: what was verified, in order."""
+    """One telling. checks: what was verified, in order. service and late: names, others for another telling."""
 
     planner: PlannerApi
     members: Members
     say: Say
+    service: str = SERVICE
+    late: str = "late"
     deadline_seconds: float = 90.0
     checks: list[str] = field(default_factory=list)
 
@@ -63,7 +65,7 @@ class Story:
         for member in FLEET:
             await self.planner.join_cluster(JoinClusterRequest(member.name, member.name, tier=member.tier))
         await self._until("every cluster reports its capacity", self._all_ready)
-        reply = await self.planner.capacity(CapacityRequest((deployment(SERVICE, NAMESPACE, 1),)))
+        reply = await self.planner.capacity(CapacityRequest((deployment(self.service, NAMESPACE, 1),)))
         for entry in reply.clusters:
             self.say(
                 f"  {entry.cluster:8} takes {entry.certain:4} replicas of 500m/512Mi; limited by {entry.limited_by}"
@@ -75,14 +77,14 @@ class Story:
 
     async def _start_small(self) -> None:
         self.say("A service of 60 replicas is applied: it goes to own clusters only.")
-        reply = await self.planner.apply(ApplyRequest((deployment(SERVICE, NAMESPACE, 60),), "story-apply"))
+        reply = await self.planner.apply(ApplyRequest((deployment(self.service, NAMESPACE, 60),), "story-apply"))
         self._tell(reply)
         counts = await self._running(60)
         self._check(f"60 replicas run in own clusters only: {counts}", counts["cloud-1"] == 0)
 
     async def _overflow(self) -> None:
         self.say("Scaled to 400: own clusters fill up exactly, the rest overflows to the cloud.")
-        reply = await self.planner.scale(ScaleRequest(NAMESPACE, SERVICE, 400, "story-400"))
+        reply = await self.planner.scale(ScaleRequest(NAMESPACE, self.service, 400, "story-400"))
         self._tell(reply)
         counts = await self._running(400)
         own = {member.name: member.room for member in FLEET if member.tier == "own"}
@@ -92,7 +94,7 @@ class Story:
 
     async def _shrink(self) -> None:
         self.say("Scaled to 80: the cloud is emptied first.")
-        reply = await self.planner.scale(ScaleRequest(NAMESPACE, SERVICE, 80, "story-80"))
+        reply = await self.planner.scale(ScaleRequest(NAMESPACE, self.service, 80, "story-80"))
         self._tell(reply)
         counts = await self._running(80)
         self._check(f"the cloud is empty, 80 replicas run in own clusters: {counts}", counts["cloud-1"] == 0)
@@ -112,11 +114,11 @@ class Story:
         await self.members.silence("own-2")
         try:
             await self._until("what is known of own-2 is too old to place on", self._own_2_takes_nothing)
-            reply = await self.planner.apply(ApplyRequest((deployment("late", NAMESPACE, 20),), "story-late"))
+            reply = await self.planner.apply(ApplyRequest((deployment(self.late, NAMESPACE, 20),), "story-late"))
             self._tell(reply)
             placed = {part.cluster: part.replicas for part in reply.parts}
             self._check(f"20 replicas of another service are placed without own-2: {placed}", "own-2" not in placed)
-            counts = await self._running(20, "late", set(placed))
+            counts = await self._running(20, self.late, set(placed))
             self._check(f"they run: {counts}", sum(counts.values()) == 20)
         finally:
             await self.members.wake("own-2")
@@ -131,11 +133,12 @@ class Story:
         return len(clusters) >= len(FLEET) and all(cluster.state == "Ready" for cluster in clusters)
 
     async def _own_2_takes_nothing(self) -> bool:
-        reply = await self.planner.capacity(CapacityRequest((deployment(SERVICE, NAMESPACE, 1),)))
+        reply = await self.planner.capacity(CapacityRequest((deployment(self.service, NAMESPACE, 1),)))
         return all(entry.certain == 0 for entry in reply.clusters if entry.cluster == "own-2")
 
-    async def _running(self, total: int, service: str = SERVICE, names: set[str] | None = None) -> dict[str, int]:
+    async def _running(self, total: int, service: str = "", names: set[str] | None = None) -> dict[str, int]:
         """Pods that run, by cluster, once they are as many as asked for and no other is left."""
+        service = service or self.service
         names = names or {member.name for member in FLEET}
         counts: dict[str, int] = {}
 
@@ -191,4 +194,3 @@ def _is_running(pod: Mapping[str, Any]) -> bool:
         and pod.get("status", {}).get("phase") == "Running"
         and not pod["metadata"].get("deletionTimestamp")
     )
-

@@ -1,6 +1,7 @@
-"""Commands on the parts that run on this machine: up, down, processes. The work is spillway_local.stack's."""
+"""Commands on the parts that run on this machine: up, down, processes, demo. The work is spillway_local's."""
 
 import importlib
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -23,6 +24,11 @@ RUN_FOLDER = ADDRESSES_FILE.parent
 class Members(StrEnum):
     sim = "sim"
     kube = "kube"
+
+
+class Bus(StrEnum):
+    kafka = "kafka"
+    memory = "memory"
 
 
 Folder = Annotated[Path, typer.Option("--folder", help="Where data, logs and credentials are kept.")]
@@ -62,6 +68,29 @@ def processes(folder: Folder = RUN_FOLDER, output: Output = Format.table) -> Non
             say("nothing was started here: `spillway up` does")
 
 
+@app.command(epilog="Examples:  spillway demo  ·  spillway demo --members kube  ·  spillway demo --bus memory")
+def demo(
+    members: Annotated[Members, typer.Option(help="Simulated members, or real control planes.")] = Members.sim,
+    bus: Annotated[Bus, typer.Option(help="Real Kafka, Redis and processes, or all in this process.")] = Bus.kafka,
+    folder: Annotated[Path, typer.Option(help="Where its data and logs go.")] = RUN_FOLDER / "demo",
+) -> None:
+    """Tell the main story and verify it from the members' own APIs: clusters report, a release is split own-first."""
+    with guarded(), _failures():
+        began = time.monotonic()
+
+        def tell(line: str) -> None:
+            typer.echo(f"{time.monotonic() - began:7.1f} s  {line}")
+
+        try:
+            checks = _local("demo").demo(bus.value, members.value, folder, tell)
+        except _local("tools").MissingTool as error:
+            raise CommandFailed(f"{error}\nwithout it: make demo BUS=memory, everything in one process") from error
+        typer.echo(f"\nVerified from the members' own APIs ({members.value} members, bus {bus.value}):")
+        for check in checks:
+            typer.echo(f"  ✓ {check}")
+        typer.echo(f"{len(checks)} checks hold; {time.monotonic() - began:.1f} s in all.")
+
+
 def processes_of(folder: Path) -> list[dict[str, Any]]:
     """The processes of a run folder; none when nothing was ever started there."""
     if not folder.is_dir():
@@ -95,12 +124,16 @@ def processes_table(found: Sequence[dict[str, Any]]) -> Table:
 
 
 def _stack(folder: Path, **options: Any) -> Any:
+    stack = _local("stack")
+    return stack.Stack(stack.StackOptions(folder=folder, **options), say)
+
+
+def _local(module: str) -> Any:
     """Imported when it is needed: it brings much along."""
     try:
-        stack = importlib.import_module("spillway_local.stack")
+        return importlib.import_module(f"spillway_local.{module}")
     except ModuleNotFoundError as error:
         raise CommandFailed(f"this installation cannot run the parts locally: {error}") from None
-    return stack.Stack(stack.StackOptions(folder=folder, **options), say)
 
 
 @contextmanager

@@ -131,7 +131,7 @@ class Verbs:
         return self._store.get(kind.plural, key) or live
 
     def _apply_new(self, kind: Kind, key: Key, manifest: Object, manager: Manager, options: WriteOptions) -> Object:
-        # A resourceVersion alone does not say that there must be an object: kube-apiserver 1.36 creates it all the same.
+        # A resourceVersion alone does not say that there must be an object: kube-apiserver 1.36 creates it then.
         if manifest["metadata"].get("uid"):
             raise conflict(kind, key[1], "uid is given, but the object does not exist")
         if kind.namespaced:
