@@ -1,0 +1,231 @@
+"""What happens after a placement, in one process and virtual time: late nodes, refused pods, bursts, lost instances."""
+
+import asyncio
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from planner.settings import PlannerSettings
+from sim.settings import NodeGroupSpec, NodeSpec, Settings
+from spillway.api import ApplyRequest, DeleteRequest, GetRequest, RequestError, ScaleRequest, WatchRequest
+from spillway.kubernetes import RESOURCE_QUOTAS
+from spillway.model import NodeGroup
+from spillway_local import member_nodes
+from spillway_local.fleet_plan import GIB, MemberPlan, deployment
+from spillway_local.in_process import in_process
+
+sys.path.insert(0, str(Path(__file__).parent))
+from platform_steps import NAMESPACE, all_ready, bound, join, unbound, until
+
+pytestmark = pytest.mark.looptime
+
+SMALL = (
+    MemberPlan("own-1", "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("own-2", "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("cloud-1", "cloud", (member_nodes.NodeSpec(4, "n", 8_000, 32 * GIB),), room=64),
+)
+
+
+def request(name: str, replicas: int, cpu: str = "500m", policy: str = "") -> ApplyRequest:
+    return ApplyRequest((deployment(name, NAMESPACE, replicas, cpu=cpu), *((policy,) if policy else ())))
+
+
+async def test_replicas_wait_for_nodes_that_arrive_late() -> None:
+    """Past own and cloud nodes the cloud's node group is used: its nodes come after the lead time, all replicas run."""
+    group = NodeGroup(
+        "burst",
+        (("pool", "burst"),),
+        (("cpu", 8000), ("memory", 32 * GIB), ("pods", 110)),
+        (("pool", "burst"),),
+        (),
+        3,
+        40,
+        1.0,
+    )
+    arriving = NodeGroupSpec(NodeSpec("burst-", 1, 8_000, 32 * GIB, labels={"pool": "burst"}), 3, 40)
+    settings = {"cloud-1": Settings(node_groups=(arriving,))}
+    async with in_process(SMALL, sim_settings=lambda name: settings.get(name, Settings())) as platform:
+        await join(platform, {"cloud-1": (group,)})
+        reply = await platform.planner().apply(request("web", 128 + 20))
+        parts = {part.cluster: (part.replicas, part.replicas_new) for part in reply.parts}
+        assert parts == {"own-1": (32, 0), "own-2": (32, 0), "cloud-1": (84, 20)}
+        assert reply.unplaced == 0
+        needed = platform.planner().state.needed[(NAMESPACE, "web"), "cloud-1"]
+        assert needed.replicas_new == 20
+
+        async def all_run() -> bool:
+            return sum((await bound(platform)).values()) == 148
+
+        await until(all_run, "the late nodes took the rest", 120)
+        await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 10))
+        await until(lambda: (NAMESPACE, "web") in platform.planner().state.workloads, "it is known")
+        assert platform.planner().state.needed[(NAMESPACE, "web"), "cloud-1"].replicas_new == 0
+
+
+async def test_pods_that_a_quota_refuses_end_up_elsewhere() -> None:
+    """own-1 creates 5 pods of 20 and refuses the rest: they are taken back and run in own-2."""
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        await platform.planner().apply(request("first", 1))  # Makes the namespace exist.
+        quota = {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "few", "namespace": NAMESPACE},
+            "spec": {"hard": {"pods": "5"}},
+        }
+        await until(lambda: _create(platform, quota), "the quota is there")
+        reply = await platform.planner().apply(request("web", 40))
+        assert reply.unplaced == 0
+
+        async def all_run() -> bool:
+            return sum((await bound(platform, "web")).values()) == 40
+
+        await until(all_run, "all replicas run", 120)
+        assert (await bound(platform, "web"))["own-1"] <= 5
+        assert await unbound(platform) == 0
+
+
+async def _create(platform: object, quota: dict[str, object]) -> bool:
+    api = platform.api("own-1")  # type: ignore[attr-defined]
+    if await api.get(RESOURCE_QUOTAS, NAMESPACE, "few") is None:
+        try:
+            await api.create(RESOURCE_QUOTAS, quota)
+        except Exception:
+            return False
+    return True
+
+
+async def test_two_bursts_that_exceed_the_room_leave_nothing_pending() -> None:
+    """400 Apply calls at once, more than fits: what is placed runs, what is not is named, no pod pends."""
+    chance = random.Random(20261121)
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        planner = platform.planner()
+        requests = [
+            request(f"job-{n}", chance.randint(1, 4), cpu=f"{chance.choice((100, 250, 500, 1000, 1500))}m")
+            for n in range(400)
+        ]
+
+        async def burst(part: list[ApplyRequest]) -> list[object]:
+            return await asyncio.gather(*(planner.apply(entry) for entry in part), return_exceptions=True)
+
+        answers = [*await burst(requests[:200]), *await burst(requests[200:])]
+        unexpected = [
+            answer for answer in answers if isinstance(answer, BaseException) and not isinstance(answer, RequestError)
+        ]
+        assert unexpected == []
+
+        async def settled() -> bool:
+            placed = sum(part.replicas for entry in planner.state.workloads.values() for part in entry.parts.values())
+            return await unbound(platform) == 0 and sum((await bound(platform)).values()) == placed
+
+        await asyncio.sleep(40)  # Virtual: past every wait for binds and every take-back.
+        await until(settled, "what is placed runs and nothing pends", 120)
+        waiting = [entry for entry in planner.state.workloads.values() if entry.unplaced]
+        assert waiting
+        assert all(entry.placement and entry.placement.waiting_for for entry in waiting)
+        free = {name: view.nodes.totals() for name, view in planner.state.clusters.items()}
+        assert all(used["cpu"] <= there["cpu"] for there, used in free.values())
+
+
+async def test_a_stopped_collectors_clusters_are_taken_over() -> None:
+    """With two collectors, one stopped and later the other killed, capacity stays fresh and a scale is carried out."""
+    services = ("snapshot-1", "snapshot-2", "planner-1", "propagator-1")
+    async with in_process(SMALL, services, planner_settings=PlannerSettings(capacity_age_max_seconds=8)) as platform:
+        await join(platform)
+        await platform.planner().apply(request("web", 10))
+        await platform.stop("snapshot-1")
+        await asyncio.sleep(20)
+        assert await all_ready(platform)
+        platform.start("snapshot-3")
+        await asyncio.sleep(20)
+        await platform.kill("snapshot-2")
+        await asyncio.sleep(20)
+        assert await all_ready(platform)
+        await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 70))
+
+        async def all_run() -> bool:
+            return sum((await bound(platform, "web")).values()) == 70
+
+        await until(all_run, "70 replicas run")
+
+
+async def test_a_standby_goes_on_where_the_killed_planner_was() -> None:
+    """The active planner is killed: the standby answers, with the same key the same answer, and places on."""
+    services = ("snapshot-1", "planner-1", "planner-2", "propagator-1")
+    async with in_process(SMALL, services) as platform:
+        await join(platform)
+        first = await platform.planner().apply(ApplyRequest(request("web", 20).manifests, "once"))
+        active = next(name for name, entry in platform.running.items() if entry.service is platform.planner())
+        await platform.kill(active)
+        await until(lambda: platform.planner().is_active, "the standby is active")
+        again = await platform.planner().apply(ApplyRequest(request("web", 20).manifests, "once"))
+        assert again == first
+        reply = await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 64))
+        assert reply.unplaced == 0
+
+        async def all_run() -> bool:
+            return sum((await bound(platform, "web")).values()) == 64
+
+        await until(all_run, "64 replicas run")
+
+
+async def test_deleting_is_a_state_until_every_cluster_says_absent() -> None:
+    """Delete lists the clusters that still hold the object; a silent one keeps the workload in Deleting."""
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        planner = platform.planner()
+        await planner.apply(request("web", 40))
+        await until(lambda: len(planner.state.workloads[NAMESPACE, "web"].statuses) == 2, "both clusters show it")
+        await platform.silence("own-2")
+        reply = await planner.delete(DeleteRequest(NAMESPACE, "web"))
+        assert {part.cluster for part in reply.parts} == {"own-1", "own-2"}
+        await until(lambda: set(planner.state.workloads[NAMESPACE, "web"].parts) == {"own-2"}, "own-1 is done")
+        with pytest.raises(RequestError, match="Deleting: still in own-2"):
+            await planner.apply(request("web", 1))
+        await platform.wake("own-2")
+        await until(lambda: not planner.state.workloads[NAMESPACE, "web"].parts, "own-2 is done", 120)
+        with pytest.raises(RequestError, match="not declared"):
+            await planner.get(GetRequest(NAMESPACE, "web"))
+        assert (await planner.apply(request("web", 2))).placed == 2
+
+
+async def test_a_watch_resumes_from_its_position() -> None:
+    """What changed while nobody watched is told on resuming; what did not change is not."""
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        planner = platform.planner()
+        await planner.apply(request("quiet", 1))
+        await planner.apply(request("web", 2))
+        await asyncio.sleep(5)
+        watch = planner.watch(WatchRequest())
+        seen = [await anext(watch), await anext(watch)]
+        await watch.aclose()  # type: ignore[attr-defined]
+        await planner.scale(ScaleRequest(NAMESPACE, "web", 5))
+        await asyncio.sleep(5)
+        resumed = planner.watch(WatchRequest(position=seen[-1].position))
+        first = await anext(resumed)
+        await resumed.aclose()  # type: ignore[attr-defined]
+        assert {reply.name for reply in seen} == {"quiet", "web"}
+        assert first.name == "web"
+        assert first.workload is not None
+        assert first.workload.placement.replicas == 5
+
+
+async def test_a_flushed_store_is_filled_again() -> None:
+    """History survives a flush of the store: it comes back from the log."""
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        planner = platform.planner()
+        for replicas in (3, 5, 7):
+            await planner.apply(request("web", replicas))
+        history = GetRequest(NAMESPACE, "web", history=10)
+        await asyncio.sleep(3)
+        before = (await planner.get(history)).history
+        assert [entry.replicas for entry in before] == [7, 5, 3]
+        platform.store.flush()
+        assert (await planner.get(history)).history == ()
+        await asyncio.sleep(3)
+        assert (await planner.get(history)).history == before
