@@ -52,7 +52,7 @@ class InProcess:
     def connect(self, joined: ClusterJoined) -> ClusterApi:
         member = self.members.get(joined.credential)
         if member is None:
-            raise ClusterUnreachable(joined.cluster, "credentials", f"no simulated member {joined.credential}")
+            raise ClusterUnreachable(joined.cluster, "connection", f"no simulated member {joined.credential}")
         return ClusterApi(SimTransport(member), joined.cluster, ClusterApiSettings())
 
     def start(self, name: str) -> Running:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, Never, Protocol, Self, cast
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 import structlog
 from google.protobuf.message import DecodeError, Message
 from grpc import aio

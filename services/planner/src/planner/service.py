@@ -18,7 +18,7 @@ from planner.log import Follower
 from planner.projection import Projection, Store
 from planner.settings import PlannerSettings
 from planner.watches import CurrentState, Watches
-from spillway import api, metrics
+from spillway import api, metrics, tracing
 from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Offsets, OutcomeUnknown, Record, StandbyTurn, Writer
 from spillway.events import Event, Tombstone
@@ -41,11 +41,15 @@ class Clocks:
 
 @dataclass(slots=True)
 class Waiting:
-    """A request on its way into the log. decide raises RequestError; it gives events and the answer."""
+    """A request on its way into the log. decide raises RequestError; it gives events and the answer.
+
+    trace: the context of the call; one transaction belongs to the trace of the first request in it.
+    """
 
     decide: Callable[[PlannerState, Moment], tuple[tuple[Written, ...], Any]]
     answer: "asyncio.Future[Any]"
     verb: str
+    trace: list[tuple[str, bytes]]
 
 
 class Planner:
@@ -175,7 +179,7 @@ class Planner:
             self._written.clear()
             try:
                 if events:
-                    await self._write(writer, events, len(answered))
+                    await self._write(writer, events, [waiting for waiting, _ in answered])
             except OutcomeUnknown:
                 for waiting, _ in answered:
                     _fail(waiting, RequestError("UNAVAILABLE", f"outcome unknown: {RETRY}"))
@@ -186,12 +190,14 @@ class Planner:
                 if not waiting.answer.done():
                     waiting.answer.set_result(reply)
 
-    async def _write(self, writer: Writer, events: list[Written], requests: int) -> None:
+    async def _write(self, writer: Writer, events: list[Written], requests: list[Waiting]) -> None:
         started = self._clocks.steady()
-        await writer.write(events)
+        context = tracing.extract(requests[0].trace) if requests else None
+        with tracing.span("planner.write", context, events=len(events), requests=len(requests)):
+            await writer.write(events)
         metrics.TRANSACTION_SECONDS.observe(self._clocks.steady() - started)
         metrics.TRANSACTION_EVENTS.observe(len(events))
-        metrics.TRANSACTION_REQUESTS.observe(requests)
+        metrics.TRANSACTION_REQUESTS.observe(len(requests))
 
     def _decide_waiting(self, writer: Writer) -> tuple[list[Written], list[tuple[Waiting, Any]]]:
         events: list[Written] = []
@@ -310,7 +316,7 @@ class Planner:
             raise RequestError("UNAVAILABLE", f"this planner is a standby; the active one is at {self.leader() or '?'}")
         if len(self._waiting) >= self._settings.requests_waiting_max:
             raise RequestError("RESOURCE_EXHAUSTED", f"{len(self._waiting)} requests wait already; {RETRY}")
-        waiting = Waiting(decide, asyncio.get_running_loop().create_future(), verb)
+        waiting = Waiting(decide, asyncio.get_running_loop().create_future(), verb, tracing.inject())
         self._waiting.append(waiting)
         self._asked.set()
         try:

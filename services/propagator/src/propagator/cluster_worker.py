@@ -1,7 +1,7 @@
 """One cluster that is this instance's turn: follows its objects, works on what is wanted there, says what it shows."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -28,7 +28,7 @@ from propagator.reach import Reach
 from propagator.reporter import Reporter
 from propagator.settings import Settings
 from propagator.work_queue import WorkQueue
-from spillway import metrics
+from spillway import metrics, tracing
 from spillway.bus import Bus
 from spillway.cluster_api import (
     CONFIG_MAPS,
@@ -50,12 +50,14 @@ from spillway.kubernetes import Kind
 DEPLOYMENT = "Deployment"
 FOLLOWED = {DEPLOYMENT: DEPLOYMENTS, "ConfigMap": CONFIG_MAPS, "Service": SERVICES}
 
+Headers = tuple[tuple[str, bytes], ...]
+
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all clusters of one instance share."""
+    """What all clusters of one instance share. traces: by workload, the trace context of its newest placement."""
 
     bus: Bus
     desired: Desired
@@ -63,6 +65,7 @@ class Shared:
     settings: Settings
     clock: Callable[[], float]
     slots: asyncio.Semaphore
+    traces: Mapping[tuple[str, str], Headers]
 
 
 class ClusterWorker:
@@ -76,6 +79,7 @@ class ClusterWorker:
         self._rules = shared.rules
         self._desired = shared.desired
         self._clock = shared.clock
+        self._traces = shared.traces
         self._reach = Reach(shared.settings, shared.slots)
         self._member = Member(api, shared.rules.fleet, shared.clock, self._reach.answered)
         self._mirror = Mirror(cluster)
@@ -197,8 +201,11 @@ class ClusterWorker:
         while True:
             target = await self._queue.take()
             try:
+                context = tracing.extract(self._traces.get((target.namespace, target.name), ()))
+                span = tracing.span("propagator.bring_about", context, cluster=self.cluster, workload=_name(target))
                 async with self._reach.attempt():
-                    await self._bring_about(target)
+                    with span:
+                        await self._bring_about(target)
             except ClusterUnreachable as error:
                 metrics.CLUSTER_UNREACHABLE.labels(error.reason).inc()
                 log.warning("cluster unreachable", cluster=self.cluster, workload=_name(target), error=str(error))

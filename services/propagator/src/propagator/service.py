@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import structlog
 
-from propagator.cluster_worker import ClusterWorker, Shared
+from propagator.cluster_worker import ClusterWorker, Headers, Shared
 from propagator.core.desired import Desired, Target
 from propagator.core.reconcile import Rules
 from propagator.settings import Settings
-from spillway import metrics
+from spillway import metrics, tracing
 from spillway.bus import Assignment, Batch, Bus, BusUnavailable, Feed, Offsets, Record, reached
 from spillway.cluster_api import ClusterApi
 from spillway.events import (
@@ -64,6 +64,7 @@ class Propagator:
         """Told when the log has been read to the ends that it had at the start."""
         self._slots = asyncio.Semaphore(settings.objects_at_once_overall)
         self._desired = Desired()
+        self._traces: dict[tuple[str, str], Headers] = {}
         self._positions: Offsets = {}
         self._read = asyncio.Event()
         self._assignment = NO_CLUSTERS
@@ -109,6 +110,7 @@ class Propagator:
         if isinstance(event, TurnTaken):
             self._note_turn(event.cluster, record.offset)
             return
+        self._note_trace(record)
         touched = self._desired.apply(record.topic, record.key, event)
         for target in touched.targets:
             if target.cluster in self._workers:
@@ -118,6 +120,14 @@ class Propagator:
         forgotten = event is None and record.topic == PLACEMENTS.name
         if touched.clusters or forgotten:
             self._unsettled.set()
+
+    def _note_trace(self, record: Record) -> None:
+        """Under which trace the work on this workload belongs from now on; nothing is kept while tracing is off."""
+        if record.topic == PLACEMENTS.name and tracing.is_on():
+            namespace, _, name = record.key.partition("/")
+            self._traces.pop((namespace, name), None)
+            if record.event is not None:
+                self._traces[namespace, name] = record.headers
 
     def _note_turn(self, cluster: str, epoch: int) -> None:
         """A claim or a status of a higher epoch ends our work there.
@@ -220,6 +230,7 @@ class Propagator:
             settings=self._settings,
             clock=self._clock or asyncio.get_running_loop().time,
             slots=self._slots,
+            traces=self._traces,
         )
 
     def _rules(self) -> Rules:

@@ -11,9 +11,7 @@ CREDENTIALS_FOLDER = Path("credentials")
 @dataclass(frozen=True, slots=True)
 class Settings:
     fleet: str = setting("", "fleet id that the log must be of; empty takes the log's")
-    credentials_folder: Path = setting(  # noqa: RUF009 - it makes a field, as `field` does.
-        CREDENTIALS_FOLDER, "folder of the clusters' kubeconfig files"
-    )
+    credentials_folder: Path = setting(CREDENTIALS_FOLDER, "folder of the clusters' kubeconfig files")
     exec_plugins: bool = setting(False, "whether a kubeconfig may run a program to get credentials")
     create_namespaces: bool = setting(True, "whether namespaces that workloads need are created in members")
     corrections_max: int = setting(3, "times within the window that one version of an object is put right")
