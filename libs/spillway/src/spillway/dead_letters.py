@@ -1,13 +1,13 @@
 """Records as the log keeps them: formed with their headers, read back into events, or set aside as dead letters."""
 
-import importlib
-import importlib.util
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from spillway.bus import Record, TooManyDeadLetters
+from spillway import metrics, tracing
+from spillway.bus import Bus, BusUnavailable, Record, TooManyDeadLetters
 from spillway.events import TOPIC_BY_NAME, Address, DeadLettered, Event, Tombstone, address_of
 from spillway.wire import Unreadable, decode, encode, event_type
 
@@ -21,8 +21,6 @@ DEAD_VALUE_BYTES_MAX: Final = 64 * 1024
 
 _ROOM_FOR_HEADERS: Final = 4096
 _MINUTE: Final = 60.0
-
-_tracing: Any = importlib.import_module("spillway.tracing") if importlib.util.find_spec("spillway.tracing") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ def headers_for(record: Outgoing, fleet: str, source: str, identity: str, time: 
         ("ce_source", source.encode()),
         ("ce_time", time.encode()),
         ("fleet", fleet.encode()),
-        *(_tracing.inject() if _tracing else ()),
+        *tracing.inject(),
     )
 
 
@@ -96,6 +94,13 @@ class Reading:
             except Unreadable as error:
                 self._set_aside(one, str(error), now)
         return tuple(records)
+
+    async def publish_pending(self, bus: Bus) -> None:
+        """What cannot be published now is tried again with the next batch."""
+        if self.pending:
+            with suppress(BusUnavailable):
+                await bus.publish(*self.pending)
+                self.pending.clear()
 
     def _record(self, stored: Stored) -> Record:
         headers = dict(stored.headers)
@@ -129,6 +134,7 @@ class Reading:
                 value=(stored.value or b"")[:DEAD_VALUE_BYTES_MAX],
             )
         )
+        metrics.DEAD_LETTERS.labels(stored.topic).inc()
         self._at.append(now)
         while self._at[0] <= now - _MINUTE:
             self._at.popleft()

@@ -1,14 +1,14 @@
 """The bus on Apache Kafka. Nothing but this module and topics.py knows aiokafka.
 
-Ends are the last stable offsets. A committed topic has one writer, and taking its turn ends the transaction that the
-one before left open, so nothing can stand behind an open transaction that a reader would miss by being called caught
-up in front of it. Group members are static and say good-bye: a restart within the session keeps its clusters, a stop
+Ends are the last stable offsets, asked for again until they pass all that was written before, or marks_seconds: a
+commit is acknowledged a moment before its mark lets readers pass, and a transaction that was abandoned must keep nobody
+from being ready. Nothing committed stands behind it: its topics have one writer, and taking the turn ends what the one
+before left open. Group members are static and say good-bye: a restart within the session keeps its clusters, a stop
 gives them away at once, a kill after the session.
 """
 
 import asyncio
 import contextlib
-import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -38,11 +38,9 @@ from spillway.bus import (
 from spillway.dead_letters import RECORD_BYTES_MAX, Outgoing, Reading, Stored, headers_for, outgoing
 from spillway.events import CLAIM_TOPIC_BY_SERVICE, CLUSTERS, Event, Tombstone, Topic, TurnTaken
 from spillway.settings import setting
-from spillway.topics import LogReader, LogState
+from spillway.topics import LogReader, LogState, log_changed, quieten_aiokafka
 
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 _WORLD = (KafkaError, OSError, TimeoutError)
 _NEVER_IDLE_MS = 10**15
@@ -59,6 +57,7 @@ class KafkaSettings:
     publishes_in_flight_max: int = setting(256, "publishes at once; more wait for their turn")
     write_seconds: float = setting(8.0, "how long one transaction may take before its outcome is unknown, in seconds")
     transaction_seconds: float = setting(10.0, "after how long the broker aborts an abandoned transaction, in seconds")
+    marks_seconds: float = setting(1.0, "how long ends wait for the marks of transactions, in seconds")
     start_seconds: float = setting(30.0, "how long a start keeps trying to reach the log, in seconds")
     close_seconds: float = setting(2.0, "how long closing a connection may hold up a stop, in seconds")
     request_seconds: float = setting(10.0, "how long one request to a broker may take, in seconds; above the session")
@@ -86,22 +85,20 @@ class KafkaBus:
         self._producer: Any = None
         self._opening = asyncio.Lock()
         self._in_flight = asyncio.Semaphore(settings.publishes_in_flight_max)
-        self._changed: asyncio.Future[str] = asyncio.Future()
-        self._stack = contextlib.AsyncExitStack()
+        self._change: asyncio.Future[str] = asyncio.Future()
         self._closing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "KafkaBus":
-        # aiokafka tells of each failed attempt; this module tells of each change.
-        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+        quieten_aiokafka()
         self._state = await self.until(self.settings.start_seconds, self._read_log)
         if self._wanted_fleet and self._wanted_fleet != self.fleet:
             raise OtherFleet(f"this log is of fleet {self.fleet!r}, not of {self._wanted_fleet!r}")
-        watch = asyncio.create_task(self._watch_log())
-        self._stack.callback(watch.cancel)
+        times = (self.settings.fleet_check_seconds, self.settings.request_seconds)
+        self._change = asyncio.create_task(log_changed(self._state, self._read_log, *times))
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
+        self._change.cancel()
         if self._producer is not None:
             await self.close(self._producer.stop())
 
@@ -111,7 +108,7 @@ class KafkaBus:
 
     async def fleet_changed(self) -> str:
         """Returns, with the reason, when the log is another fleet's or none any more: the process must stop."""
-        return await asyncio.shield(self._changed)
+        return await asyncio.shield(self._change)
 
     def partition_count(self, topic: Topic) -> int:
         return self._state.partition_counts[topic.name]
@@ -124,15 +121,19 @@ class KafkaBus:
     async def publish(self, *events: Event | Tombstone) -> tuple[Position, ...]:
         records = [outgoing(event) for event in events]
         started = time.monotonic()
+        producer: Any = None
         try:
             async with asyncio.timeout(self.settings.publish_seconds), self._in_flight:
                 producer = await self._open_producer()
                 positions = await self.send(producer, records)
         except TimeoutError as error:
-            # What was handed over stays in order before what comes next, so the producer is kept.
+            # The producer is kept: what was handed over stays before what comes next.
             raise BusUnavailable(f"not acknowledged within {self.settings.publish_seconds} s") from error
         except (KafkaError, OSError, AssertionError) as error:
-            await self._drop_producer()
+            # After any other error aiokafka's producer cannot be used any more.
+            if producer is not None and producer is self._producer:
+                self._producer = None
+                self.close_later(producer.stop())
             raise BusUnavailable(f"not acknowledged: {error!r}") from error
         metrics.PUBLISH_SECONDS.observe(time.monotonic() - started)
         for position in positions:
@@ -162,38 +163,41 @@ class KafkaBus:
                 self._producer = await self.started_producer(enable_idempotence=True)
             return self._producer
 
-    async def _drop_producer(self) -> None:
-        """After an error that is not a time-out aiokafka's producer cannot be used any more."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            self.close_later(producer.stop())
-
     async def started_producer(self, **options: Any) -> Any:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self.settings.bootstrap,
-            acks="all",
-            linger_ms=0,
-            max_request_size=RECORD_BYTES_MAX,
-            request_timeout_ms=int(self.settings.request_seconds * 1000),
-            **options,
+        return await self._started(
+            AIOKafkaProducer(
+                bootstrap_servers=self.settings.bootstrap,
+                acks="all",
+                linger_ms=0,
+                max_request_size=RECORD_BYTES_MAX,
+                request_timeout_ms=int(self.settings.request_seconds * 1000),
+                **options,
+            )
         )
+
+    async def _started(self, client: Any) -> Any:
         try:
-            await producer.start()
+            await client.start()
         except BaseException:
-            self.close_later(producer.stop())
+            self.close_later(client.stop())
             raise
-        return producer
+        return client
 
     # ── Reading ──
 
     @contextlib.asynccontextmanager
     async def follow(self, topics: Sequence[Topic], start: Offsets | None = None) -> AsyncIterator[Feed]:
         isolation = "read_committed" if any(topic.committed for topic in topics) else "read_uncommitted"
-        consumer = await self.until(self.settings.start_seconds, lambda: self._started_reader(isolation))
-        try:
-            feed = KafkaFeed(self, consumer, topics)
+        async with self._reader(isolation) as consumer, self._reader("read_uncommitted") as uncommitted:
+            feed = KafkaFeed(self, consumer, uncommitted, topics)
             await self.until(self.settings.start_seconds, lambda: feed.place(start))
             yield feed
+
+    @contextlib.asynccontextmanager
+    async def _reader(self, isolation: str) -> AsyncIterator[Any]:
+        consumer = await self.until(self.settings.start_seconds, lambda: self._started_reader(isolation))
+        try:
+            yield consumer
         finally:
             await self.close(consumer.stop())
 
@@ -207,22 +211,14 @@ class KafkaBus:
             max_partition_fetch_bytes=RECORD_BYTES_MAX,
             request_timeout_ms=int(self.settings.request_seconds * 1000),
         )
-        return await self.started(consumer)
-
-    async def started(self, consumer: Any) -> Any:
-        try:
-            await consumer.start()
-        except BaseException:
-            self.close_later(consumer.stop())
-            raise
-        return consumer
+        return await self._started(consumer)
 
     # ── Turns ──
 
     @contextlib.asynccontextmanager
     async def cluster_turns(self, service: str, instance: str) -> AsyncIterator[AsyncIterator[Assignment]]:
         async with self._membership(f"{self.fleet}.{service}", CLUSTERS, instance) as member:
-            yield Assignments(member, self.partition_count(CLUSTERS))
+            yield member
 
     @contextlib.asynccontextmanager
     async def standby_turn(self, service: str, instance: str) -> AsyncIterator[StandbyTurn]:
@@ -248,13 +244,13 @@ class KafkaBus:
             partition_assignment_strategy=(_own_assignor(),),
             request_timeout_ms=int(self.settings.request_seconds * 1000),
         )
-        member = Member(consumer, self.settings.let_go_seconds)
+        member = Member(consumer, self.partition_count(topic), self.settings.let_go_seconds)
         consumer.subscribe([self.topic_name(topic)], listener=member)
-        await self.until(self.settings.start_seconds, lambda: self.started(consumer))
+        await self.until(self.settings.start_seconds, lambda: self._started(consumer))
         try:
             yield member
         finally:
-            member.close()
+            member.set(frozenset())
             # aiokafka lets a static member go without a word; as a dynamic one it says that it leaves.
             consumer._coordinator._group_instance_id = None  # noqa: SLF001
             await self.close(consumer.stop())
@@ -264,30 +260,6 @@ class KafkaBus:
     async def _read_log(self) -> LogState:
         async with LogReader(self.settings.bootstrap, self.settings.topic_prefix) as reader:
             return await reader.read()
-
-    async def _watch_log(self) -> None:
-        connected = True
-        metrics.BUS_CONNECTED.set(1)
-        while not self._changed.done():
-            await asyncio.sleep(self.settings.fleet_check_seconds)
-            trouble = ""
-            try:
-                async with asyncio.timeout(self.settings.request_seconds):
-                    state = await self._read_log()
-                if state.fleet != self.fleet:
-                    self._changed.set_result(f"the log is now of fleet {state.fleet!r}, not of {self.fleet!r}")
-                elif state.partition_counts != self._state.partition_counts:
-                    self._changed.set_result("the topics have other partitions than when this process started")
-            except NoLog as error:
-                self._changed.set_result(str(error))
-            except _WORLD as error:
-                trouble = repr(error)
-            if connected != (not trouble):
-                connected = not trouble
-                metrics.BUS_CONNECTED.set(int(connected))
-                log.warning(
-                    "the log answers again" if connected else "the log does not answer: %s", *filter(None, [trouble])
-                )
 
     async def until(self, seconds: float, attempt: Callable[[], Awaitable[T]]) -> T:
         """The answer of an attempt that is made again until it succeeds; BusUnavailable after seconds."""
@@ -323,9 +295,10 @@ class KafkaBus:
 class KafkaFeed:
     """A consumer of whole topics."""
 
-    def __init__(self, bus: KafkaBus, consumer: Any, topics: Sequence[Topic]) -> None:
+    def __init__(self, bus: KafkaBus, consumer: Any, uncommitted: Any, topics: Sequence[Topic]) -> None:
         self._bus = bus
         self._consumer = consumer
+        self._uncommitted = uncommitted
         self._places = {
             TopicPartition(bus.topic_name(topic), partition): (topic.name, partition)
             for topic in topics
@@ -333,9 +306,6 @@ class KafkaFeed:
         }
         self._positions: dict[tuple[str, int], int] = {}
         self._reading = Reading(bus.fleet, bus.source, bus.settings.dead_letters_per_minute_max)
-
-    def __aiter__(self) -> AsyncIterator[Batch]:
-        return self._batches()
 
     async def place(self, start: Offsets | None) -> None:
         """At the beginning, or at start, else at the end."""
@@ -346,18 +316,23 @@ class KafkaFeed:
             self._consumer.seek(place, self._positions[name])
 
     async def ends(self) -> Offsets:
-        seconds = self._bus.settings.publish_seconds
-        offsets = await self._bus.until(seconds, lambda: self._consumer.end_offsets(self._places))
-        return {name: offsets[place] for place, name in self._places.items()}
+        settings = self._bus.settings
+        written = await self._bus.until(settings.publish_seconds, lambda: self._uncommitted.end_offsets(self._places))
+        deadline = time.monotonic() + settings.marks_seconds
+        while True:
+            ends = await self._bus.until(settings.publish_seconds, lambda: self._consumer.end_offsets(self._places))
+            if time.monotonic() > deadline or all(ends[place] >= written[place] for place in self._places):
+                return {name: ends[place] for place, name in self._places.items()}
+            await asyncio.sleep(settings.retry_seconds / 10)
 
-    async def _batches(self) -> AsyncIterator[Batch]:
+    async def __aiter__(self) -> AsyncIterator[Batch]:
         settings = self._bus.settings
         yielded = time.monotonic()
         while True:
             stored = await self._fetch()
-            moved = await self._move(stored)
+            moved = await self._move()
             records = self._reading.read(stored, time.monotonic())
-            await self._publish_dead_letters()
+            await self._reading.publish_pending(self._bus)
             if moved or time.monotonic() - yielded >= settings.idle_batch_seconds:
                 yielded = time.monotonic()
                 yield Batch(records, dict(self._positions))
@@ -379,11 +354,9 @@ class KafkaFeed:
             for record in records
         ]
 
-    async def _move(self, stored: Sequence[Stored]) -> bool:
+    async def _move(self) -> bool:
         """Learns where the feed stands. A transaction's marker moves it without any record."""
         before = dict(self._positions)
-        for one in stored:
-            self._positions[one.topic, one.partition] = one.offset + 1
         for place, name in self._places.items():
             self._positions[name] = await self._consumer.position(place)
         return before != self._positions
@@ -391,27 +364,23 @@ class KafkaFeed:
     async def _out_of_range(self, error: OffsetOutOfRangeError) -> Exception:
         """Which kind of loss it is: the topic begins after where the feed stands, or ends before it."""
         ((place, offset),) = error.args[0].items()
-        begin = (await self._bus.until(self._bus.settings.start_seconds, lambda: self._begin(place)))[place]
+        begin = (
+            await self._bus.until(self._bus.settings.start_seconds, lambda: self._consumer.beginning_offsets([place]))
+        )[place]
         if offset < begin:
             return NoLog(f"{place.topic}/{place.partition} begins at {begin}, after {offset}: those records are gone")
         return OtherFleet(f"{place.topic}/{place.partition} ends before {offset}: the topic was created again")
 
-    async def _begin(self, place: TopicPartition) -> Mapping[TopicPartition, int]:
-        offsets: Mapping[TopicPartition, int] = await self._consumer.beginning_offsets([place])
-        return offsets
-
-    async def _publish_dead_letters(self) -> None:
-        if self._reading.pending:
-            with contextlib.suppress(BusUnavailable):
-                await self._bus.publish(*self._reading.pending)
-                self._reading.pending.clear()
-
 
 class Member(ConsumerRebalanceListener):  # type: ignore[misc]
-    """What a group gives one instance. A rebalance takes all away and mostly gives it back: let_go_seconds bridges."""
+    """What a group gives one instance. A rebalance takes all away and mostly gives it back: let_go_seconds bridges.
 
-    def __init__(self, consumer: Any, let_go_seconds: float) -> None:
+    Iterating gives an assignment after each rebalance; a wait for the next one may be cancelled. For one waiter.
+    """
+
+    def __init__(self, consumer: Any, partition_count: int, let_go_seconds: float) -> None:
         self.partitions: frozenset[int] = frozenset()
+        self._partition_count = partition_count
         self._consumer = consumer
         self._let_go_seconds = let_go_seconds
         self._letting_go: asyncio.TimerHandle | None = None
@@ -420,45 +389,30 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
     def on_partitions_revoked(self, _: set[TopicPartition]) -> None:
         if self.partitions and self._letting_go is None:
             loop = asyncio.get_running_loop()
-            self._letting_go = loop.call_later(self._let_go_seconds, self._set, frozenset())
+            self._letting_go = loop.call_later(self._let_go_seconds, self.set, frozenset())
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         self._consumer.pause(*assigned)
-        self._set(frozenset(place.partition for place in assigned))
+        self.set(frozenset(place.partition for place in assigned))
 
-    def close(self) -> None:
-        self._set(frozenset())
-
-    def _set(self, partitions: frozenset[int]) -> None:
+    def set(self, partitions: frozenset[int]) -> None:
         if self._letting_go is not None:
             self._letting_go.cancel()
             self._letting_go = None
         self.partitions = partitions
         self._news.set()
 
-    async def news(self) -> None:
-        """Returns after the next change, or at once for one that nobody has seen yet. For one waiter."""
-        await self._news.wait()
-        self._news.clear()
-
-    async def until(self, holds: bool) -> None:
-        while bool(self.partitions) != holds:
-            await self.news()
-
-
-class Assignments:
-    """The assignments of a member, one after each rebalance. A wait for the next one may be cancelled."""
-
-    def __init__(self, member: Member, partition_count: int) -> None:
-        self._member = member
-        self._partition_count = partition_count
-
-    def __aiter__(self) -> "Assignments":
+    def __aiter__(self) -> "Member":
         return self
 
     async def __anext__(self) -> Assignment:
-        await self._member.news()
-        return Assignment(self._member.partitions, self._partition_count)
+        await self._news.wait()
+        self._news.clear()
+        return Assignment(self.partitions, self._partition_count)
+
+    async def until(self, holds: bool) -> None:
+        while bool(self.partitions) != holds:
+            await anext(self)
 
 
 def _own_assignor() -> type:
@@ -519,14 +473,12 @@ class KafkaStandbyTurn:
         self._writer: KafkaWriter | None = None
 
     async def wait(self) -> Writer:
-        wait = self._bus.settings.retry_seconds
         while True:
             self.close_writer("the turn is taken anew")
             await self._member.until(holds=True)
             with contextlib.suppress(OutcomeUnknown, *_WORLD):
                 return await self._take()
-            await asyncio.sleep(wait)
-            wait = min(wait * 2, self._bus.settings.retry_seconds_max)
+            await asyncio.sleep(self._bus.settings.retry_seconds)
 
     async def lost(self) -> None:
         await self._member.until(holds=False)

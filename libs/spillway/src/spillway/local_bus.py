@@ -378,7 +378,8 @@ class _LocalFeed:
             before = dict(self._positions)
             stored = [] if self._bus.cut_off else self._fetch()
             records = self._reading.read(stored, _now())
-            await self._publish_dead_letters()
+            if not self._bus.cut_off:
+                await self._reading.publish_pending(self._bus)
             if self._bus.cut_off:
                 await asyncio.sleep(idle_seconds)
             elif before == self._positions and await _is_set_within(self.changed, idle_seconds):
@@ -399,12 +400,6 @@ class _LocalFeed:
             if room == 0:
                 break
         return stored
-
-    async def _publish_dead_letters(self) -> None:
-        if self._reading.pending and not self._bus.cut_off:
-            with contextlib.suppress(BusUnavailable):
-                await self._bus.publish(*self._reading.pending)
-                self._reading.pending.clear()
 
 
 class _LocalWriter:

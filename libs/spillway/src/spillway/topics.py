@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +19,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
+from spillway import metrics
 from spillway.bus import NoLog
 from spillway.dead_letters import RECORD_BYTES_MAX, headers_for, outgoing
 from spillway.events import (
@@ -149,10 +150,66 @@ async def _form(bootstrap: str, settings: TopicSettings, fleet_name: str, say: C
                 fleet = (await reader.read()).fleet
                 say(f"fleet {fleet}: formed by another run ({error!r})")
                 return fleet
+            await _until_read(reader)
             say(f"fleet {fleet}: formed")
             return fleet
     finally:
         await producer.stop()
+
+
+async def _until_read(reader: "LogReader") -> None:
+    """A commit is acknowledged a moment before its mark lets readers pass."""
+    while True:
+        with suppress(NoLog):
+            await reader.read()
+            return
+        await asyncio.sleep(0.01)
+
+
+def quieten_aiokafka() -> None:
+    """aiokafka tells of each failed attempt, and drops futures of a failed producer unread; we tell of each change."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    if before is not None and getattr(before, "is_quiet", False):
+        return
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if isinstance(context.get("exception"), KafkaError) and "never retrieved" in context["message"]:
+            return
+        if before is None:
+            loop.default_exception_handler(context)
+        else:
+            before(loop, context)
+
+    handle.is_quiet = True  # type: ignore[attr-defined]
+    loop.set_exception_handler(handle)
+
+
+async def log_changed(
+    known: LogState, read: Callable[[], Awaitable[LogState]], every_seconds: float, request_seconds: float
+) -> str:
+    """Returns, with the reason, when the log is no longer what is known of it. Says once when it stops answering."""
+    connected = True
+    metrics.BUS_CONNECTED.set(1)
+    while True:
+        await asyncio.sleep(every_seconds)
+        trouble = ""
+        try:
+            async with asyncio.timeout(request_seconds):
+                state = await read()
+            if state.fleet != known.fleet:
+                return f"the log is now of fleet {state.fleet!r}, not of {known.fleet!r}"
+            if state.partition_counts != known.partition_counts:
+                return "the topics have other partitions than when this process started"
+        except NoLog as error:
+            return str(error)
+        except (KafkaError, OSError, TimeoutError) as error:
+            trouble = repr(error)
+        if connected == bool(trouble):
+            connected = not trouble
+            metrics.BUS_CONNECTED.set(int(connected))
+            log.warning("the log answers again" if connected else f"the log does not answer: {trouble}")
 
 
 class LogReader:

@@ -1,0 +1,153 @@
+"""What crosses the wire comes back as it was, or is refused in words."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from spillway.columns import columns_of, rows_of
+from spillway.events import EVENT_TYPES, EVENTS_BY_TOPIC, ClusterLeft, Event
+from spillway.model import HOSTNAME_LABEL, Generation, HostPort, NodeColumns, NodeRow, Taint
+from spillway.v1 import events_pb2
+from spillway.wire import TYPE_PREFIX, Unreadable, decode, encode, event_type, pack_columns, unpack_columns
+
+TOPIC_BY_EVENT = {event: topic for topic, events in EVENTS_BY_TOPIC.items() for event in events}
+WORDS = st.text(max_size=8)
+INT32S = st.integers(-(2**31), 2**31 - 1)
+COUNTS = st.integers(0, 2**31 - 1)
+
+st.register_type_strategy(str, WORDS)
+st.register_type_strategy(int, COUNTS)
+st.register_type_strategy(float, st.floats(allow_nan=False))
+st.register_type_strategy(Generation, st.builds(Generation, st.integers(-1, 2**40), st.integers(0, 2**40)))
+
+
+@pytest.mark.parametrize("kind", EVENT_TYPES, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_an_event_comes_back_as_it_was(kind: type, data: st.DataObject) -> None:
+    event = data.draw(st.from_type(kind))
+    assert decode(TOPIC_BY_EVENT[kind], event_type(event), encode(event)) == event
+
+
+def test_every_event_type_has_a_topic() -> None:
+    assert set(TOPIC_BY_EVENT) == set(EVENT_TYPES)
+
+
+@pytest.mark.parametrize("kind", EVENT_TYPES, ids=lambda kind: kind.__name__)
+def test_the_message_of_an_event_has_its_fields_and_no_others(kind: type) -> None:
+    message = getattr(events_pb2, kind.__name__).DESCRIPTOR
+    assert {field.name for field in message.fields} == {field.name for field in dataclasses.fields(kind)}
+
+
+LABELS = st.dictionaries(st.sampled_from(["a", "b", "zone", HOSTNAME_LABEL]), WORDS, max_size=3).map(
+    lambda labels: tuple(sorted(labels.items()))
+)
+AMOUNTS = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "pods", "nvidia.com/gpu"]), st.integers(0, 2**50), max_size=4
+)
+TABLES = st.tuples(WORDS, LABELS)
+
+
+@st.composite
+def node_rows(draw: st.DrawFn) -> list[NodeRow]:
+    names = draw(st.lists(st.text("abc", min_size=1, max_size=3), unique=True, max_size=5))
+    return [
+        NodeRow(
+            name=name,
+            allocatable=draw(AMOUNTS) | {"pods": draw(st.integers(1, 500))},
+            requested=draw(AMOUNTS),
+            labels=draw(LABELS),
+            taints=tuple(draw(st.lists(st.builds(Taint), max_size=2))),
+            state=draw(st.integers(0, 2)),
+            unschedulable=draw(st.booleans()),
+            ports=tuple(draw(st.lists(st.builds(HostPort, port=st.integers(1, 65535)), max_size=2))),
+            pods=tuple(draw(st.dictionaries(TABLES, st.integers(1, 200), max_size=2)).items()),
+        )
+        for name in names
+    ]
+
+
+def same(one: NodeColumns, other: NodeColumns) -> bool:
+    pairs = [(getattr(one, field.name), getattr(other, field.name)) for field in dataclasses.fields(NodeColumns)]
+    return all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in pairs)
+
+
+@given(node_rows())
+@settings(max_examples=100, deadline=None)
+def test_columns_come_back_as_they_were(rows: list[NodeRow]) -> None:
+    columns = columns_of(rows)
+    assert same(unpack_columns(pack_columns(columns)), columns)
+
+
+@given(node_rows())
+@settings(max_examples=100, deadline=None)
+def test_rows_come_back_out_of_columns(rows: list[NodeRow]) -> None:
+    """Amounts of 0 are left out, and so is an empty hostname label, which no kubelet writes."""
+
+    def plain(row: NodeRow) -> Any:
+        labels = {key: value for key, value in row.labels if (key, value) != (HOSTNAME_LABEL, "")}
+        amounts = [
+            {name: amount for name, amount in side.items() if amount} for side in (row.allocatable, row.requested)
+        ]
+        rest = dataclasses.replace(row, allocatable={}, requested={}, labels=())
+        return amounts, sorted(labels.items()), rest
+
+    assert [plain(row) for row in rows_of(columns_of(rows))] == [plain(row) for row in rows]
+
+
+def test_no_nodes_are_no_bytes() -> None:
+    assert pack_columns(columns_of([])) == b""
+    assert unpack_columns(b"").names == ()
+
+
+TWO = columns_of([NodeRow(name, {"cpu": 1}, {}) for name in ("n1", "n2")])
+
+
+@pytest.mark.parametrize(
+    ("topic", "kind", "data", "says"),
+    [
+        pytest.param("spillway.clusters.v1", "", b"", "expected one of", id="no type"),
+        pytest.param("spillway.clusters.v1", "spillway.v1.Unheard", b"", "expected one of", id="unknown type"),
+        pytest.param("spillway.clusters.v1", "spillway.v2.ClusterLeft", b"", "expected one of", id="other version"),
+        pytest.param("spillway.clusters.v1", "spillway.v1.FleetFormed", b"", "does not belong", id="other topic"),
+        pytest.param("spillway.clusters.v1", "spillway.v1.ClusterLeft", b"\xff\xff", "not protobuf", id="bad bytes"),
+        pytest.param("spillway.clusters.v1", "spillway.v1.ClusterLeft", b"\x0a\x05ab", "not protobuf", id="cut"),
+        pytest.param(
+            "spillway.clusters.v1", "spillway.v1.ClusterLeft", b"\x0a\x01\xff", "not protobuf", id="not UTF-8"
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_words(topic: str, kind: str, data: bytes, says: str) -> None:
+    with pytest.raises(Unreadable, match=says):
+        decode(topic, kind, data)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        pytest.param(dataclasses.replace(TWO, state=np.zeros(3, np.int64)), id="a column too long"),
+        pytest.param(dataclasses.replace(TWO, label_set=np.array([0, 7], np.int64)), id="an index past its table"),
+        pytest.param(dataclasses.replace(TWO, taint_set=np.array([0, 1], np.int64)), id="an index just past its table"),
+        pytest.param(dataclasses.replace(TWO, pod_rows=np.array([5], np.int64)), id="a pod on no node"),
+    ],
+)
+def test_columns_that_do_not_fit_together_are_refused(columns: NodeColumns) -> None:
+    with pytest.raises(Unreadable):
+        unpack_columns(pack_columns(columns))
+
+
+@pytest.mark.parametrize(
+    "data", [b"x", pack_columns(TWO)[:-4], pack_columns(TWO)[4:]], ids=["short", "cut", "headless"]
+)
+def test_columns_that_were_damaged_are_refused(data: bytes) -> None:
+    with pytest.raises(Unreadable):
+        unpack_columns(data)
+
+
+def test_fields_of_a_later_version_are_passed_over() -> None:
+    event: Event = ClusterLeft("x")
+    assert decode("spillway.clusters.v1", TYPE_PREFIX + "ClusterLeft", encode(event) + b"\xf8\x7c\x07") == event

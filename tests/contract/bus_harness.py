@@ -1,0 +1,155 @@
+"""The two logs that the promises of the bus are asked of, and how to read one whole."""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+
+from spillway.bus import (
+    Batch,
+    Bus,
+    Feed,
+    Record,
+    partition_of,
+    reached,
+)
+from spillway.dead_letters import Headers
+from spillway.events import (
+    CLUSTERS,
+    TOPICS,
+    CapacityChanged,
+    ClusterLeft,
+    Event,
+    Topic,
+)
+from spillway.kafka import KafkaBus, KafkaSettings
+from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
+from spillway.topics import TopicSettings, ensure_topics
+from spillway.wire import event_type
+
+DEADLINE_SECONDS = 60.0
+LETTERS_MAX = 20
+
+
+class Harness(Protocol):
+    """Opens buses on one log, and reaches behind them."""
+
+    fleet: str
+
+    async def bus(self, source: str, fleet: str = "") -> Any: ...
+    async def leave(self, bus: Any) -> None: ...
+    async def raw(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers) -> None: ...
+    async def compact_once(self, bus: Bus) -> None: ...
+    async def form_again(self) -> None: ...
+
+
+class LocalHarness:
+    def __init__(self) -> None:
+        self.fleet = "test-00000001"
+        self.broker = LocalBroker(
+            LocalSettings(partitions_cluster=4, partitions_workload=2, dead_letters_per_minute_max=LETTERS_MAX)
+        )
+        self.broker.form(self.fleet)
+
+    async def bus(self, source: str, fleet: str = "") -> LocalBus:
+        return LocalBus(self.broker, fleet, source)
+
+    async def leave(self, bus: LocalBus) -> None:
+        await bus.__aexit__(None, None, None)
+
+    async def raw(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        self.broker.append_raw(topic, 0, key, value, headers)
+
+    async def compact_once(self, bus: Bus) -> None:
+        self.broker.compact(honour_lag=False)
+
+    async def form_again(self) -> None:
+        self.broker.reform("other-00000002")
+
+
+class KafkaHarness:
+    def __init__(self, bootstrap: str) -> None:
+        self.topics = TopicSettings(
+            topic_prefix=f"{secrets.token_hex(4)}.", partitions_cluster=4, partitions_workload=2
+        )
+        self.settings = KafkaSettings(
+            bootstrap=bootstrap,
+            topic_prefix=self.topics.topic_prefix,
+            dead_letters_per_minute_max=LETTERS_MAX,
+            heartbeat_seconds=0.3,
+            fleet_check_seconds=0.5,
+        )
+        self.stack = contextlib.AsyncExitStack()
+        self.fleet = ""
+        self.buses: list[KafkaBus] = []
+
+    async def form(self) -> None:
+        self.fleet = await ensure_topics(self.settings.bootstrap, self.topics, "test")
+
+    async def bus(self, source: str, fleet: str = "") -> KafkaBus:
+        bus = KafkaBus(self.settings, fleet, source)
+        await bus.__aenter__()
+        self.buses.append(bus)
+        return bus
+
+    async def leave(self, bus: KafkaBus) -> None:
+        self.buses.remove(bus)
+        await bus.__aexit__(None, None, None)
+
+    async def producer(self, **options: Any) -> Any:
+        producer = AIOKafkaProducer(bootstrap_servers=self.settings.bootstrap, max_request_size=4_000_000, **options)
+        return await self.stack.enter_async_context(producer)
+
+    async def raw(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        producer = await self.producer()
+        await producer.send_and_wait(self.topics.topic_prefix + topic.name, value, key, 0, headers=list(headers))
+
+    async def compact_once(self, bus: Bus) -> None:
+        """Compaction spares the newest segment, so it needs writes that go on in the same partition."""
+        place = partition_of("a", self.topics.partitions_cluster)
+        names = (f"filler{index}" for index in range(1000))
+        filler = next(name for name in names if partition_of(name, self.topics.partitions_cluster) == place)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while len([record for record in await whole(bus, [CLUSTERS]) if record.key == "a"]) > 1:
+                await bus.publish(ClusterLeft(filler))
+
+    async def form_again(self) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.bootstrap)
+        await admin.start()
+        await admin.delete_topics([self.topics.topic_prefix + topic.name for topic in TOPICS])
+        await admin.close()
+
+    async def close(self) -> None:
+        for bus in list(self.buses):
+            await self.leave(bus)
+        await self.stack.aclose()
+        await self.form_again()
+
+
+async def collect(feed: Feed, enough: Callable[[list[Record], Batch], bool]) -> list[Record]:
+    records: list[Record] = []
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        async for batch in feed:
+            records += batch.records
+            if enough(records, batch):
+                break
+    return records
+
+
+async def whole(bus: Bus, topics: Sequence[Topic]) -> list[Record]:
+    async with bus.follow(topics) as feed:
+        ends = await feed.ends()
+        return await collect(feed, lambda _, batch: reached(batch.positions, ends))
+
+
+def headers(event: Event | None, fleet: str) -> Headers:
+    kind = (("ce_type", event_type(event).encode()),) if event else ()
+    return (*kind, ("fleet", fleet.encode()))
+
+
+def changed(cluster: str, sequence: int, columns: bytes = b"") -> CapacityChanged:
+    return CapacityChanged(cluster, 0, 0, sequence, -1, columns, (), (), (), "")
