@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from planner.core.division import apportion, divide, shrink
 from spillway.model import SPLIT_PACK, SPLIT_SPREAD
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from planner.core.policy import DEFAULT_POLICY
 from planner.core.request import Declaration, read_manifests, surge_of
 from spillway.api import RequestError
@@ -142,7 +143,10 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     ),
     "NaN quantity": ((requests(cpu=float("nan")),), f"{CONTAINER}.resources.requests.cpu: quantity 'nan': expected"),
     "infinite quantity": ((requests(cpu=float("inf")),), f"{CONTAINER}.resources.requests.cpu: quantity 'inf'"),
-    "quantity true": ((requests(cpu=True),), f"{SPEC}.containers[...].resources.requests[...]: Expected"),
+    "quantity true": (
+        (requests(cpu=True),),
+        f"{CONTAINER}.resources.requests[...]: Expected `int | float | str`, got `bool`",
+    ),
     "quantities whose sum is absurd": (
         (deployment(pod=template(container("a", "9e15"), container("b", "9e15"))),),
         f"{SPEC}: quantity 'cpu'",

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 
 from planner.core import placing
 from planner.core.answers import is_gone
@@ -56,8 +55,7 @@ def watch(state: PlannerState, now: float) -> None:
 
 
 def _watch_part(state: PlannerState, workload: Workload, part: Part, now: float) -> None:
-    reservation = state.reservation(workload.key, part.cluster)
-    unbound = min(part.replicas, reservation.free + reservation.new)
+    unbound = state.unbound(workload, part)
     place = (workload.key, part.cluster)
     version = (part.version, _is_blocked(state, workload, part))
     timer = state.timers.get(place)
@@ -99,8 +97,8 @@ def take_backs(state: PlannerState, moment: Moment) -> Iterable[tuple[Workload, 
     for (key, cluster), timer in state.timers.items():
         workload = state.workloads[key]
         part = workload.parts[cluster]
-        view = state.clusters[cluster]
-        fresh = not view.not_fresh(moment.now, state.rules.capacity_age_max)
+        view = state.clusters.get(cluster)
+        fresh = view is not None and not view.not_fresh(moment.now, state.rules.capacity_age_max)
         if not fresh or not _is_blocked(state, workload, part):
             continue
         if moment.now - timer.since >= state.rules.take_back_after + _lead_time(state, part):
@@ -127,10 +125,10 @@ def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: 
 
 
 def next_waiting(state: PlannerState, now: float) -> list[Workload]:
-    """Workloads with unplaced replicas that something changed for since they were last tried, oldest first."""
+    """Waiting workloads for which something changed since they were last tried; the least recently tried first."""
     waiting = (state.workloads[key] for key in state.waiting)
-    due = (entry for entry in waiting if entry.tried_at_revision != state.revision or _is_settled(state, entry, now))
-    return list(islice(due, state.rules.replans_max))
+    due = [entry for entry in waiting if entry.tried_at_revision != state.revision or _is_settled(state, entry, now)]
+    return sorted(due, key=lambda entry: entry.tried_at_revision)[: state.rules.replans_max]
 
 
 def _is_settled(state: PlannerState, workload: Workload, now: float) -> bool:
@@ -147,9 +145,8 @@ def try_again(state: PlannerState, workload: Workload, moment: Moment) -> Step:
     if workload.waiting_since is None:
         workload.waiting_since = moment.now
     workload.settled = workload.settled or _is_settled(state, workload, moment.now)
+    workload.tried_at_revision = state.revision
     placed = placing.place(state, placing.subject_of(workload), moment, "Waiting", settled=workload.settled)
-    if placed.placement.unplaced == 0:
-        workload.waiting_since, workload.settled = None, False
     return Step(workload.key, placed.events, "Waiting")
 
 

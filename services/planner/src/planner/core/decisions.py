@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from planner.core import declaring, placing
-from planner.core.answers import placement_reply
+from planner.core.answers import is_gone, placement_reply
 from planner.core.placement import Division
 from planner.core.placing import Moment, Placed, Subject
 from planner.core.request import LABEL_NAME, check_name, check_replicas, read_manifests
@@ -50,13 +50,11 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     key = (declaration.namespace, declaration.name)
     digest = _digest("apply", *request.manifests)
     known = state.workloads.get(key)
-    answer = _answered(known, request.idempotency_key, digest)
+    answer = _answered(state, known, request.idempotency_key, digest, moment)
     if answer is not None:
         return Decided((), answer)
-    if known is not None and known.declared.deleting:
-        if known.parts:
-            raise RequestError("FAILED_PRECONDITION", f"workload {key[0]}/{key[1]}: Deleting: {_still_there(known)}")
-        known = None if not known.declared.answered else known
+    if known is not None and known.declared.deleting and known.parts:
+        raise RequestError("FAILED_PRECONDITION", f"workload {key[0]}/{key[1]}: Deleting: {_still_there(known)}")
     declaring.check_policy(state, declaration.policy)
     declaring.check_dependencies(state, declaration)
     declared = declaring.declared(state, declaration, known)
@@ -72,9 +70,10 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     """Changes the number of replicas. RequestError when the workload is unknown or being deleted."""
     known = _existing(state, request.namespace, request.name)
     digest = _digest("scale", str(request.replicas))
-    answer = _answered(known, request.idempotency_key, digest)
+    answer = _answered(state, known, request.idempotency_key, digest, moment)
     if answer is not None:
         return Decided((), answer)
+    _refuse_gone(known)
     if known.declared.deleting:
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
     replicas = check_replicas(request.replicas, "replicas")
@@ -92,10 +91,13 @@ def delete(state: PlannerState, request: DeleteRequest, moment: Moment) -> Decid
     """Marks a workload as deleting: every part is to be removed, and is listed until its cluster says absent."""
     known = _existing(state, request.namespace, request.name)
     digest = _digest("delete")
-    answer = _answered(known, request.idempotency_key, digest)
+    answer = _answered(state, known, request.idempotency_key, digest, moment)
     if answer is not None:
         return Decided((), answer)
-    declared = replace(known.declared, deleting=True, replicas=0, generation=known.declared.generation + 1)
+    _refuse_gone(known)
+    declared = known.declared
+    if not declared.deleting:
+        declared = replace(declared, deleting=True, replicas=0, generation=declared.generation + 1)
     placed = placing.remove(state, Subject(declared, known.shape, known), moment)
     decided = Unanswered(declared, (), placed, known.unmodelled)
     return _answer(state, decided, request.idempotency_key, digest, moment)
@@ -163,13 +165,19 @@ def _no_room(declared: WorkloadDeclared, division: Division) -> str:
 def _existing(state: PlannerState, namespace: str, name: str) -> Workload:
     key = (namespace or "default", name)
     known = state.workloads.get(key)
-    if known is None or (known.declared.deleting and not known.parts and not known.declared.answered):
+    if known is None:
         raise RequestError("NOT_FOUND", f"workload {key[0]}/{key[1]}: not declared")
     return known
 
 
+def _refuse_gone(workload: Workload) -> None:
+    """What is deleted and left every cluster is not there any more, though its answers are still remembered."""
+    if is_gone(workload):
+        raise RequestError("NOT_FOUND", f"workload {'/'.join(workload.key)}: not declared")
+
+
 def _still_there(workload: Workload) -> str:
-    return "still in " + ", ".join(sorted(workload.parts)) if workload.parts else "its removal is being recorded"
+    return "still in " + ", ".join(sorted(workload.parts))
 
 
 def _digest(verb: str, *texts: str) -> str:
@@ -179,13 +187,20 @@ def _digest(verb: str, *texts: str) -> str:
     return digest.hexdigest()
 
 
-def _answered(known: Workload | None, key: str, digest: str) -> PlacementReply | None:
+def _remembered(state: PlannerState, declared: WorkloadDeclared, moment: Moment) -> list[Answered]:
+    kept_ms = state.rules.key_kept * 1000
+    return [entry for entry in declared.answered if moment.wall_ms - entry.at_ms < kept_ms]
+
+
+def _answered(
+    state: PlannerState, known: Workload | None, key: str, digest: str, moment: Moment
+) -> PlacementReply | None:
     """The answer that this key was given before. INVALID_ARGUMENT when it was for another request."""
     if len(key) > KEY_LENGTH_MAX:
         raise invalid("idempotency_key", key, f"at most {KEY_LENGTH_MAX} characters")
     if not key or known is None:
         return None
-    for entry in known.declared.answered:
+    for entry in _remembered(state, known.declared, moment):
         if entry.key == key:
             if entry.request_digest != digest:
                 raise invalid("idempotency_key", key, "a new key: this one was used for another request")
@@ -198,7 +213,7 @@ def _answer(state: PlannerState, decided: Unanswered, key: str, digest: str, mom
     declared, placed = decided.declared, decided.placed
     reply = placement_reply(state, declared, placed.placement, placed.division, decided.unmodelled)
     rules = state.rules
-    fresh = [entry for entry in declared.answered if moment.wall_ms - entry.at_ms < rules.key_kept * 1000]
+    fresh = _remembered(state, declared, moment)
     if key:
         fresh.append(Answered(key, digest, moment.wall_ms, msgspec.json.encode(reply)))
     declared = replace(declared, answered=tuple(fresh[-rules.keys_kept_max :]))

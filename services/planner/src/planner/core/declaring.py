@@ -26,7 +26,8 @@ def declared(state: PlannerState, declaration: Declaration, known: Workload | No
         template_generation = before.template_generation
         if old_template != declaration.template:
             template_generation += 1
-            rolling_from = tuple(dict.fromkeys((*rolling_from, known.shape)))[-ROLLING_SHAPES_MAX:]
+            if known.parts:
+                rolling_from = tuple(dict.fromkeys((*rolling_from, known.shape)))[-ROLLING_SHAPES_MAX:]
         changed = (
             before.deleting
             or old_template != declaration.template

@@ -128,10 +128,16 @@ class ClusterView:
             early.append((event, columns))
             del early[:-CHANGES_HELD_MAX]
             return set()
+        block = self._blocks.get(event.index)
+        if block is None or event.sequence <= block.sequence:
+            return set()
         self._note_heartbeat(event, now, newer=False)
         return self._take_change(event, columns, now)
 
     def apply_pending(self, event: PodsUnschedulable | PodsScheduled) -> None:
+        known = self.pending.get(event.group)
+        if known is not None and (event.epoch, event.sequence) < (known.epoch, known.sequence):
+            return
         if isinstance(event, PodsUnschedulable):
             self.pending[event.group] = event
         else:

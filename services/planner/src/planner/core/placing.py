@@ -88,6 +88,9 @@ def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:
     parts = tuple(_removing(state, subject.key, part, moment) for part in known.values())
     placement = PlacementDecided(*subject.key, moment.generation, subject.declared.generation, parts, 0, "")
     division = Division({}, {}, 0, 0, 0, (), fits_nowhere=False)
+    last = subject.known.placement if subject.known is not None else None
+    if last is not None and _same(last, placement):
+        return Placed(last, division, ())
     record = _record(state, subject.declared, placement, division, moment, "Delete")
     return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment), record))
 
@@ -112,8 +115,8 @@ def _held(state: PlannerState, workload: Workload) -> dict[str, Held]:
         if part.removing:
             continue
         reservation = state.reservation(workload.key, part.cluster)
-        unbound = min(reservation.free + reservation.new, part.replicas)
-        held[part.cluster] = Held(part.replicas, min(reservation.new, part.replicas), unbound)
+        unbound = state.unbound(workload, part)
+        held[part.cluster] = Held(part.replicas, min(reservation.new, unbound), unbound)
     return held
 
 

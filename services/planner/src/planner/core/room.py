@@ -54,7 +54,8 @@ def room_on_nodes(shape: Shape, fit: Fit, reserved: Sequence[tuple[Shape, int, F
     takes = np.stack([other.per_node > 0 for _, _, other in reserved])
     meets_own = (takes & (fit.per_node > 0)).any(axis=1)
 
-    costs_own = np.where(meets_own, np.minimum(_losses(requests, own), fit.largest), 0)
+    whole = np.array([_keeps_away(shape, other) for other, _, _ in reserved], np.bool_)
+    costs_own = np.where(meets_own, np.where(whole, fit.largest, np.minimum(_losses(requests, own), fit.largest)), 0)
     used = int((counts * costs_own).sum())
     same = sum(count for other, count, _ in reserved if other == shape)
     possible = max(0, fit.total - same)
@@ -64,12 +65,22 @@ def room_on_nodes(shape: Shape, fit: Fit, reserved: Sequence[tuple[Shape, int, F
     )
 
     slack = _slack(reserved, counts, requests, takes)
-    costs_others = np.where(meets_own, np.minimum(_losses_of(own, requests), largest), 0)
+    whole = np.array([_keeps_away(other, shape) for other, _, _ in reserved], np.bool_)
+    costs_others = np.where(meets_own, np.where(whole, largest, np.minimum(_losses_of(own, requests), largest)), 0)
     for index in np.flatnonzero((slack >= 0) & (costs_others > 0)).tolist():
         allowed = int(slack[index] // costs_others[index])
         if allowed < certain:
             certain, limit = allowed, f"{int(counts[index])} promised replicas of another workload are not bound yet"
     return Room(certain, possible, limit, fit.when_empty)
+
+
+def _keeps_away(shape: Shape, other: Shape) -> bool:
+    """Whether one replica of other may take a whole node from shape: its anti-affinity may match it.
+
+    A shape does not bear its pods' labels, so every other shape of the namespace may be meant.
+    """
+    apart = any(not term.limits_itself for term in shape.apart)
+    return apart and shape != other and shape.namespace == other.namespace
 
 
 def _vector(shape: Shape, names: Sequence[str]) -> Int64s:
@@ -99,9 +110,11 @@ def _slack(
 ) -> Int64s:
     """[k]: replicas that each reserved shape could lose and still bind all of its own; negative: it cannot even now."""
     slack = np.empty(len(reserved), np.int64)
-    for index, (_, count, fit) in enumerate(reserved):
+    for index, (shape, count, fit) in enumerate(reserved):
         meets = (takes & takes[index]).any(axis=1)
-        costs = np.where(meets, np.minimum(_losses(requests, requests[index]), fit.largest), 0)
+        whole = np.array([_keeps_away(shape, other) for other, _, _ in reserved], np.bool_)
+        most = np.where(whole, fit.largest, np.minimum(_losses(requests, requests[index]), fit.largest))
+        costs = np.where(meets, most, 0)
         costs[index] = 0
         slack[index] = fit.total - count - int((counts * costs).sum())
     return slack

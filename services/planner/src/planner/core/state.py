@@ -131,11 +131,13 @@ class PlannerState:
             case WorkloadDeclared():
                 self._declare(event)
             case DependencyDeclared():
-                self.dependencies[event.kind, event.namespace, event.name] = event
+                self._depend(event)
             case PlacementDecided():
                 self._place(event)
             case CapacityNeeded():
-                self.needed[(event.namespace, event.name), event.cluster] = event
+                place = ((event.namespace, event.name), event.cluster)
+                if place not in self.needed or event.generation >= self.needed[place].generation:
+                    self.needed[place] = event
             case WorkloadObserved():
                 self._observe(event)
 
@@ -146,6 +148,10 @@ class PlannerState:
             self._set_reserved(cluster, key, NOTHING_RESERVED)
         self.waiting.pop(key, None)
         self.leaving.pop(key, None)
+        for place in [place for place in self.needed if place[0] == key]:
+            del self.needed[place]
+        self._orphan_placements.pop(key, None)
+        self._early_statuses.pop(key, None)
         owned = [name for name, entry in self.dependencies.items() if entry.workload == f"{key[0]}/{key[1]}"]
         for name in owned:
             del self.dependencies[name]
@@ -167,12 +173,17 @@ class PlannerState:
 
     def unbound_places(self) -> set[tuple[WorkloadKey, str]]:
         """Where replicas are not bound, by the newest records."""
+        places = [(key, cluster) for cluster, entries in self._reserved.items() for key in entries]
         return {
             (key, cluster)
-            for cluster, entries in self._reserved.items()
-            for key, e in entries.items()
-            if e.free or e.new
+            for key, cluster in places
+            if self.unbound(self.workloads[key], self.workloads[key].parts[cluster])
         }
+
+    def unbound(self, workload: Workload, part: Part) -> int:
+        """Replicas of a part that are not bound; what is held beyond them, a surge or a ceiling, does not count."""
+        reservation = self.reservation(workload.key, part.cluster)
+        return min(reservation.free + reservation.new, max(0, part.replicas - reservation.counted))
 
     def room(self, cluster: str, shape: Shape, node_groups: bool, now: float) -> Room:
         """How many more of a shape a cluster takes, as of now."""
@@ -229,6 +240,13 @@ class PlannerState:
         known.statuses.update(self._early_statuses.pop(key, {}))
         self._refresh(key)
 
+    def _depend(self, event: DependencyDeclared) -> None:
+        key = (event.kind, event.namespace, event.name)
+        known = self.dependencies.get(key)
+        same_owner = known is not None and known.workload == event.workload
+        if known is None or not same_owner or event.workload_generation >= known.workload_generation:
+            self.dependencies[key] = event
+
     def _place(self, event: PlacementDecided) -> None:
         key = (event.namespace, event.name)
         workload = self.workloads.get(key)
@@ -237,11 +255,12 @@ class PlannerState:
             return
         if workload.placement is not None and event.generation < workload.placement.generation:
             return
+        if workload.placement is not None and event.workload_generation != workload.placement.workload_generation:
+            workload.waiting_since, workload.settled = None, False
         dropped = set(workload.parts) - {part.cluster for part in event.parts}
         workload.placement = event
         for cluster in dropped:
             self._set_reserved(cluster, key, NOTHING_RESERVED)
-            workload.statuses.pop(cluster, None)
         self._refresh(key)
 
     def _observe(self, event: WorkloadObserved) -> None:
@@ -291,6 +310,8 @@ class PlannerState:
         """Keeps the short lists that the aftermath walks: who waits for room, whose removal may be settled."""
         waits = workload.unplaced > 0 and not workload.declared.deleting
         _put(self.waiting, workload.key, waits)
+        if not waits:
+            workload.waiting_since, workload.settled = None, False
         removing = any(part.removing for part in workload.parts.values())
         _put(self.leaving, workload.key, removing or (workload.declared.deleting and not workload.parts))
 

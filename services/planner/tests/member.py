@@ -1,0 +1,111 @@
+"""Clusters for tests that carry placements out, on nodes of their own, as unkindly as a real one may.
+
+An object follows its part, pods follow the object, and each pod binds to any node that it fits on. What the planner is
+told is the record of one instant, nodes and counts together, at times that the test chooses.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from planner.core.feasibility import fit
+from spillway.events import STATE_ABSENT, WorkloadObserved
+from spillway.model import NO_GENERATION, Generation, NodeRow, Shape, WorkloadFacts
+
+from .builders import Fleet, nodes_of
+
+Key = tuple[str, str]
+
+
+@dataclass
+class Object:
+    """A Deployment in a member. pods: the node of each bound one by template; waiting: pods without a node."""
+
+    version: Generation
+    replicas: int
+    shape: Shape
+    bound: list[int] = field(default_factory=list)
+    waiting: int = 0
+
+
+class MemberCluster:
+    def __init__(self, name: str, rows: list[NodeRow], random: Random) -> None:
+        self.name, self.rows, self.random = name, rows, random
+        self.objects: dict[Key, Object] = {}
+        self.sequence = 0
+
+    def carry_out(self, fleet: Fleet) -> None:
+        """Objects become what the placement says; those that are to go are gone, and the planner is told so."""
+        for key, workload in fleet.state.workloads.items():
+            part = workload.parts.get(self.name)
+            if part is None or (key in self.objects and self.objects[key].version >= part.version):
+                continue
+            if part.removing:
+                self._scale(self.objects.pop(key, Object(part.version, 0, workload.shape)), 0)
+                self._say_absent(fleet, key, part.version)
+            else:
+                known = self.objects.setdefault(key, Object(part.version, 0, workload.shape))
+                known.version = part.version
+                self._scale(known, part.replicas)
+
+    def _scale(self, known: Object, replicas: int) -> None:
+        known.replicas = replicas
+        known.waiting = max(0, min(known.waiting, replicas - len(known.bound)))
+        while len(known.bound) > replicas:
+            row = known.bound.pop(self.random.randrange(len(known.bound)))
+            self._take(row, known.shape, -1)
+        known.waiting = replicas - len(known.bound)
+
+    def _take(self, row: int, shape: Shape, sign: int) -> None:
+        before = self.rows[row]
+        requested = dict(before.requested)
+        for name, amount in shape.requests:
+            requested[name] = requested.get(name, 0) + sign * amount
+        self.rows[row] = NodeRow(before.name, before.allocatable, requested, before.labels, before.taints)
+
+    def bind_one(self) -> bool:
+        """Binds a pod that can be bound, on any node that it fits on; False when none can."""
+        waiting = [known for known in self.objects.values() if known.waiting]
+        self.random.shuffle(waiting)
+        for known in waiting:
+            fits = fit(known.shape, nodes_of(*self.rows)).per_node.tolist()
+            rows = [row for row in range(len(self.rows)) if fits[row]]
+            if rows:
+                row = self.random.choice(rows)
+                self._take(row, known.shape, 1)
+                known.bound.append(row)
+                known.waiting -= 1
+                return True
+        return False
+
+    def bind(self, _: Fleet) -> None:
+        self.bind_one()
+
+    def pending(self) -> int:
+        return sum(known.waiting for known in self.objects.values())
+
+    def overcommitted(self) -> bool:
+        return any(
+            row.requested.get(name, 0) > row.allocatable.get(name, 0) for row in self.rows for name in ("cpu", "pods")
+        )
+
+    def report(self, fleet: Fleet) -> None:
+        """A full block of this instant: nodes, and what is counted on them."""
+        fleet.sequences[self.name] += 1
+        fleet.report(self.name, self.rows, [self._facts(key, known) for key, known in self.objects.items()])
+        fleet.beat(self.name)
+
+    def _facts(self, key: Key, known: Object) -> WorkloadFacts:
+        bound = len(known.bound)
+        counted = (("h", bound),) if bound else ()
+        replicas = known.replicas
+        return WorkloadFacts(*key, known.version, "u", replicas, True, replicas, replicas, bound, counted)
+
+    def _say_absent(self, fleet: Fleet, key: Key, version: Generation) -> None:
+        self.sequence += 1
+        fleet.state.apply(observed(self.name, key, version, STATE_ABSENT, self.sequence), fleet.now)
+
+
+def observed(
+    cluster: str, key: Key, version: Generation = NO_GENERATION, state: str = STATE_ABSENT, sequence: int = 1
+) -> WorkloadObserved:
+    return WorkloadObserved(*key, cluster, 3, sequence, version, state, "", 0, 0, 0, 0, 0)

@@ -1,0 +1,350 @@
+"""After the placement: taking back, holding, trying again, settling, forgetting (P6, P7)."""
+
+from typing import Any
+
+import pytest
+
+from planner.core import aftermath, decisions, placing
+from spillway.api import ApplyRequest, DeleteRequest, ScaleRequest
+from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_PRESENT, Tombstone
+from spillway.model import Generation
+
+from .builders import Fleet, cluster, container, deployment, facts, group, node, template, texts
+from .member import observed
+
+WEB = ("default", "web")
+
+
+def keep(fleet: Fleet, events: Any) -> None:
+    for event in events:
+        fleet.state.apply(event, fleet.now)
+
+
+def apply(fleet: Fleet, replicas: int, name: str = "web", **spec: Any) -> None:
+    request = ApplyRequest(texts(deployment(replicas, name, **spec)))
+    keep(fleet, decisions.apply(fleet.state, request, fleet.moment()).events)
+
+
+def scale(fleet: Fleet, replicas: int, name: str = "web") -> None:
+    keep(fleet, decisions.scale(fleet.state, ScaleRequest("", name, replicas), fleet.moment()).events)
+
+
+def counts(fleet: Fleet, name: str = "web") -> dict[str, int]:
+    return {cluster: part.replicas for cluster, part in fleet.state.workloads["default", name].parts.items()}
+
+
+def version(fleet: Fleet, name: str = "own-1") -> Generation:
+    return fleet.state.workloads[WEB].parts[name].version
+
+
+def show(fleet: Fleet, *counted: int, cluster: str = "own-1", **more: Any) -> None:
+    fleet.change(cluster, shown=(facts(version(fleet, cluster), *counted, **more),))
+
+
+def tick(fleet: Fleet, seconds: float = 0.0, beat: bool = True) -> dict[str, int]:
+    """Time passes, clusters are heard, and what is due is taken back. Returns how many, by cluster."""
+    fleet.now += seconds
+    if beat:
+        fleet.beat()
+    aftermath.watch(fleet.state, fleet.now)
+    taken: dict[str, int] = {}
+    for workload, by_cluster in list(aftermath.take_backs(fleet.state, fleet.moment())):
+        aftermath.hold(fleet.state, workload, by_cluster, fleet.now)
+        keep(fleet, placing.take_back(fleet.state, workload, by_cluster, fleet.moment()).events)
+        taken |= by_cluster
+    return taken
+
+
+def try_waiting(fleet: Fleet) -> list[str]:
+    """The workloads that were tried again."""
+    tried = []
+    for workload in aftermath.next_waiting(fleet.state, fleet.now):
+        keep(fleet, aftermath.try_again(fleet.state, workload, fleet.moment()).events)
+        tried.append(workload.key[1])
+    return tried
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    """Eight cores of one's own, 8 in the cloud; web has 6 at home, of which 4 are bound."""
+    fleet = Fleet(own_1=[node("a"), node("b")], cloud_1=[node("c", 8000)])
+    apply(fleet, 6)
+    fleet.change("own-1", [node("a", used=4000)], shown=(facts(version(fleet), 4, spec=6, status=6, updated=6),))
+    tick(fleet)
+    return fleet
+
+
+# ── Taking back ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_does_not_bind_is_taken_back_after_15_seconds_and_not_before(fleet: Fleet) -> None:
+    assert tick(fleet, 14.9) == {}
+    assert tick(fleet, 0.1) == {"own-1": 2}
+    assert counts(fleet) == {"own-1": 4, "cloud-1": 2}
+
+
+def test_it_is_not_taken_back_where_the_cluster_is_not_fresh(fleet: Fleet) -> None:
+    assert tick(fleet, 40, beat=False) == {}
+    assert tick(fleet) == {"own-1": 2}
+
+
+def test_it_is_not_taken_back_where_our_own_part_was_not_carried_out(fleet: Fleet) -> None:
+    scale(fleet, 7)
+    assert tick(fleet) == {}
+    assert tick(fleet, 60) == {}
+
+
+def test_the_time_begins_when_our_part_was_carried_out(fleet: Fleet) -> None:
+    scale(fleet, 7)
+    tick(fleet, 60)
+    show(fleet, 4, spec=7, status=7, updated=7)
+    assert tick(fleet) == {}
+    assert tick(fleet, 14.9) == {}
+    assert tick(fleet, 0.1) == {"own-1": 3}
+
+
+def test_a_bind_starts_the_time_again(fleet: Fleet) -> None:
+    tick(fleet, 10)
+    show(fleet, 5, spec=6, status=6, updated=6)
+    assert tick(fleet, 10) == {}
+    assert tick(fleet, 15) == {"own-1": 1}
+
+
+def test_what_the_cluster_refuses_is_taken_back() -> None:
+    fleet = Fleet(own_1=[node("a")], cloud_1=[node("c")])
+    apply(fleet, 3)
+    fleet.state.apply(observed("own-1", WEB, version(fleet), STATE_NOT_OWNED), fleet.now)
+    tick(fleet)
+    assert tick(fleet, 15) == {"own-1": 3}
+    assert counts(fleet) == {"own-1": 0, "cloud-1": 3}
+
+
+def test_an_object_that_is_only_reported_as_there_does_not_yet_block() -> None:
+    fleet = Fleet(own_1=[node("a")], cloud_1=[node("c")])
+    apply(fleet, 3)
+    fleet.state.apply(observed("own-1", WEB, version(fleet), STATE_PRESENT), fleet.now)
+    tick(fleet)
+    assert tick(fleet, 60) == {}
+
+
+def test_what_waits_for_new_nodes_has_their_lead_time_too() -> None:
+    fleet = Fleet()
+    fleet.join(cluster("c", "cloud", (group(lead=120),)), [])
+    fleet.join(cluster("d", "cloud"), [])
+    apply(fleet, 3)
+    fleet.change("c", shown=(facts(version(fleet, "c"), spec=3, status=3, updated=3),))
+    tick(fleet)
+    assert tick(fleet, 134) == {}
+    assert tick(fleet, 1) == {"c": 3}
+
+
+def test_a_surge_that_does_not_come_takes_no_running_replica_back(fleet: Fleet) -> None:
+    """While templates roll, or a rollout is paused, only the surge is missing: all replicas are bound."""
+    show(fleet, 6)
+    apply(fleet, 6, pod=template(container(cpu="500m")), paused=True)
+    show(fleet, 6, updated=0)
+    assert fleet.state.reservation(WEB, "own-1").free == 2
+    tick(fleet)
+    assert tick(fleet, 60) == {}
+
+
+def test_what_was_taken_back_does_not_come_back_while_the_cluster_is_held(fleet: Fleet) -> None:
+    tick(fleet, 15)
+    scale(fleet, 8)
+    assert counts(fleet) == {"own-1": 4, "cloud-1": 4}
+
+
+def test_a_hold_ends(fleet: Fleet) -> None:
+    tick(fleet, 15)
+    show(fleet, 4, spec=4)
+    tick(fleet, 15)
+    scale(fleet, 7)
+    assert counts(fleet) == {"own-1": 5, "cloud-1": 2}
+
+
+def test_each_hold_is_twice_as_long_up_to_a_most(fleet: Fleet) -> None:
+    workload = fleet.state.workloads[WEB]
+    seconds = []
+    for _ in range(7):
+        aftermath.hold(fleet.state, workload, ["own-1"], fleet.now)
+        seconds.append(fleet.state.holds["own-1", workload.shape].seconds)
+    assert seconds == [15, 30, 60, 120, 240, 300, 300]
+
+
+def test_once_all_are_bound_the_next_hold_is_short_again(fleet: Fleet) -> None:
+    workload = fleet.state.workloads[WEB]
+    for _ in range(3):
+        aftermath.hold(fleet.state, workload, ["own-1"], fleet.now)
+    tick(fleet)
+    show(fleet, 6)
+    tick(fleet)
+    assert not fleet.state.holds
+
+
+def test_a_hold_is_about_one_shape(fleet: Fleet) -> None:
+    tick(fleet, 15)
+    apply(fleet, 2, "api", pod=template(container(cpu="500m")))
+    assert counts(fleet, "api") == {"own-1": 2}
+
+
+def test_what_is_being_removed_is_not_taken_back(fleet: Fleet) -> None:
+    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
+    show(fleet, 4)
+    assert tick(fleet, 60) == {}
+
+
+# ── Waiting ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def full() -> Fleet:
+    """Web wants 6 and has 4."""
+    fleet = Fleet(own_1=[node("a")])
+    apply(fleet, 6)
+    show(fleet, 4, spec=4)
+    fleet.change("own-1", [node("a", used=4000)])
+    tick(fleet)
+    try_waiting(fleet)
+    fleet.now += 60
+    fleet.beat()
+    try_waiting(fleet)
+    return fleet
+
+
+def test_what_waits_is_placed_when_room_comes_up(full: Fleet) -> None:
+    full.change("own-1", [node("b")])
+    assert try_waiting(full) == ["web"]
+    assert counts(full) == {"own-1": 6}
+    assert try_waiting(full) == []
+
+
+def test_what_waits_is_not_tried_again_while_nothing_changes(full: Fleet) -> None:
+    full.now += 5
+    full.beat()
+    assert try_waiting(full) == []
+
+
+def test_what_waits_is_tried_when_a_cluster_is_fresh_again(full: Fleet) -> None:
+    full.now += 40
+    aftermath.watch(full.state, full.now)
+    try_waiting(full)
+    full.beat()
+    aftermath.watch(full.state, full.now)
+    assert try_waiting(full) == ["web"]
+
+
+def test_what_waits_is_tried_when_a_hold_is_over(full: Fleet) -> None:
+    aftermath.hold(full.state, full.state.workloads[WEB], ["own-1"], full.now)
+    assert try_waiting(full) == []
+    tick(full, 15)
+    assert try_waiting(full) == ["web"]
+
+
+def test_all_that_wait_are_tried_though_only_some_in_one_step() -> None:
+    fleet = Fleet(own_1=[node("a", pods=1)])
+    for index in range(120):
+        apply(fleet, 2, f"w{index:03}")
+    tried: set[str] = set()
+    for _ in range(3):
+        fleet.state.revision += 1
+        tried.update(try_waiting(fleet))
+    assert len(tried) == 120
+
+
+@pytest.fixture
+def uncertain() -> Fleet:
+    """An unbound replica of 3 cores fits either of two nodes: one of 1 core leaves it room for sure, two may not."""
+    fleet = Fleet(own_1=[node("a"), node("b")], cloud_1=[node("c", 8000)])
+    apply(fleet, 1, "big", pod=template(container(cpu="3")))
+    apply(fleet, 5)
+    return fleet
+
+
+def test_what_may_fit_waits_for_binds_before_the_next_tier(uncertain: Fleet) -> None:
+    waiting = uncertain.state.workloads[WEB]
+    assert (counts(uncertain)["own-1"], waiting.unplaced) == (1, 4)
+    try_waiting(uncertain)
+    uncertain.now += 1.9
+    try_waiting(uncertain)
+    assert set(counts(uncertain)) == {"own-1"}
+    uncertain.now += 0.1
+    try_waiting(uncertain)
+    assert counts(uncertain) == {"own-1": 1, "cloud-1": 4}
+
+
+def test_each_bind_makes_it_wait_again_up_to_15_seconds(uncertain: Fleet) -> None:
+    try_waiting(uncertain)
+    for bound in range(1, 10):
+        uncertain.now += 1.6
+        uncertain.change("cloud-1", shown=(facts(Generation(1, 1), bound, name="other"),))
+        try_waiting(uncertain)
+        assert set(counts(uncertain)) == {"own-1"}
+    uncertain.now += 0.7
+    try_waiting(uncertain)
+    assert counts(uncertain) == {"own-1": 1, "cloud-1": 4}
+
+
+def test_another_number_of_replicas_waits_anew(uncertain: Fleet) -> None:
+    try_waiting(uncertain)
+    scale(uncertain, 4)
+    uncertain.now += 20
+    uncertain.beat()
+    scale(uncertain, 5)
+    try_waiting(uncertain)
+    assert set(counts(uncertain)) == {"own-1"}
+
+
+# ── Settling ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def settle(fleet: Fleet) -> list[Any]:
+    events: list[Any] = []
+    for key in list(fleet.state.leaving):
+        events += aftermath.settle(fleet.state, key, fleet.moment()).events
+    keep(fleet, [event for event in events if not isinstance(event, Tombstone)])
+    return events
+
+
+def absent(fleet: Fleet, name: str) -> None:
+    fleet.state.apply(observed(name, WEB, version(fleet, name), STATE_ABSENT), fleet.now)
+
+
+def test_an_emptied_cluster_is_dropped_once_it_is_absent(fleet: Fleet) -> None:
+    scale(fleet, 9)
+    scale(fleet, 6)
+    assert counts(fleet) == {"own-1": 6, "cloud-1": 0}
+    assert settle(fleet) == []
+    absent(fleet, "cloud-1")
+    settle(fleet)
+    assert counts(fleet) == {"own-1": 6}
+    assert fleet.state.reservation(WEB, "cloud-1").free == 0
+
+
+def test_an_hour_after_the_last_is_absent_come_the_tombstones(fleet: Fleet) -> None:
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+    request = ApplyRequest(texts(deployment(6), config))
+    keep(fleet, decisions.apply(fleet.state, request, fleet.moment()).events)
+    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
+    absent(fleet, "own-1")
+    settle(fleet)
+    assert settle(fleet) == []
+    fleet.now += 3599
+    assert settle(fleet) == []
+    fleet.now += 1
+    keys = {(event.address.topic.name, event.address.key) for event in settle(fleet)}
+    assert keys == {
+        ("spillway.placements.v1", "default/web"),
+        ("spillway.workloads.v1", "default/web"),
+        ("spillway.dependencies.v1", "ConfigMap/default/c"),
+        ("spillway.workload-status.v1", "default/web/own-1"),
+    }
+
+
+def test_what_was_applied_again_gets_no_tombstones(fleet: Fleet) -> None:
+    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
+    absent(fleet, "own-1")
+    settle(fleet)
+    settle(fleet)
+    apply(fleet, 2)
+    fleet.now += 4000
+    assert settle(fleet) == []

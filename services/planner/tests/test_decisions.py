@@ -1,0 +1,577 @@
+"""From requests to events: what is declared, where replicas go, what is answered and remembered."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.core import aftermath, answers, decisions, placing
+from planner.core.decisions import Decided
+from planner.core.rules import Rules
+from spillway.api import (
+    ApplyRequest,
+    DeleteRequest,
+    GetRequest,
+    JoinClusterRequest,
+    PlacementReply,
+    RequestError,
+    ScaleRequest,
+)
+from spillway.events import (
+    STATE_ABSENT,
+    CapacityNeeded,
+    DecisionRecorded,
+    DependencyDeclared,
+    Event,
+    PlacementDecided,
+    Tombstone,
+    WorkloadDeclared,
+)
+from spillway.model import Part
+
+from .builders import Fleet, cluster, container, deployment, facts, group, node, policy, template, texts
+from .member import MemberCluster, observed
+
+WEB = ("default", "web")
+
+
+def keep(fleet: Fleet, decided: Decided) -> PlacementReply:
+    for event in decided.events:
+        fleet.state.apply(event, fleet.now)
+    return decided.reply
+
+
+def apply(fleet: Fleet, *manifests: dict[str, Any], key: str = "") -> PlacementReply:
+    return keep(fleet, decisions.apply(fleet.state, ApplyRequest(texts(*manifests), key), fleet.moment()))
+
+
+def scale(fleet: Fleet, replicas: Any, key: str = "", name: str = "web") -> PlacementReply:
+    return keep(fleet, decisions.scale(fleet.state, ScaleRequest("", name, replicas, key), fleet.moment()))
+
+
+def delete(fleet: Fleet, key: str = "", name: str = "web") -> PlacementReply:
+    return keep(fleet, decisions.delete(fleet.state, DeleteRequest("", name, key), fleet.moment()))
+
+
+def refused(action: Callable[[], object], code: str, text: str = "") -> None:
+    with pytest.raises(RequestError) as caught:
+        action()
+    assert caught.value.code == code
+    assert text in caught.value.text
+
+
+def parts(fleet: Fleet, name: str = "web") -> dict[str, Part]:
+    return fleet.state.workloads["default", name].parts
+
+
+def placed(reply: PlacementReply) -> dict[str, int]:
+    return {part.cluster: part.replicas for part in reply.parts}
+
+
+def settle(fleet: Fleet) -> tuple[Event | Tombstone, ...]:
+    events: list[Event | Tombstone] = []
+    for key in list(fleet.state.leaving):
+        events.extend(aftermath.settle(fleet.state, key, fleet.moment()).events)
+    for event in events:
+        if not isinstance(event, Tombstone):
+            fleet.state.apply(event, fleet.now)
+    return tuple(events)
+
+
+def absent(fleet: Fleet, *clusters: str) -> None:
+    for name in clusters:
+        fleet.state.apply(observed(name, WEB, parts(fleet)[name].version, STATE_ABSENT, 9), fleet.now)
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    """Two own clusters of 8 and 4 cores, one in the cloud of 100."""
+    return Fleet(
+        own_1=[node("a1"), node("a2")], own_2=[node("b1")], cloud_1=[node(f"c{index}", 10_000) for index in range(10)]
+    )
+
+
+def test_a_workload_goes_to_own_clusters_and_overflows_into_the_cloud(fleet: Fleet) -> None:
+    assert placed(apply(fleet, deployment(6))) == {"own-1": 4, "own-2": 2}
+    assert placed(scale(fleet, 20)) == {"own-1": 8, "own-2": 4, "cloud-1": 8}
+    assert placed(scale(fleet, 6)) == {"own-1": 4, "own-2": 2, "cloud-1": 0}
+
+
+def test_the_reply_names_what_bound_each_cluster(fleet: Fleet) -> None:
+    reply = apply(fleet, deployment(13))
+    assert [(entry.cluster, entry.certain, entry.after) for entry in reply.inputs] == [
+        ("own-1", 8, 8),
+        ("own-2", 4, 4),
+        ("cloud-1", 100, 1),
+    ]
+    assert reply.inputs[1].limited_by == "cpu (1 node)"
+
+
+def test_one_request_s_events_belong_together(fleet: Fleet) -> None:
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+    decided = decisions.apply(fleet.state, ApplyRequest(texts(deployment(2), config)), fleet.moment())
+    assert [type(event) for event in decided.events] == [
+        WorkloadDeclared,
+        DependencyDeclared,
+        PlacementDecided,
+        DecisionRecorded,
+    ]
+
+
+def test_the_record_says_what_was_decided_on(fleet: Fleet) -> None:
+    decided = decisions.apply(fleet.state, ApplyRequest(texts(deployment(2))), fleet.moment())
+    record = decided.events[-1]
+    assert isinstance(record, DecisionRecorded)
+    assert (record.cause, record.replicas, record.at_ms, record.settings) == ("Apply", 2, 100_000, Rules().text())
+    assert dict(record.positions) == {
+        "capacity-changes/own-1": 1,
+        "capacity-changes/own-2": 1,
+        "capacity-changes/cloud-1": 1,
+    }
+
+
+def test_deciding_changes_nothing(fleet: Fleet) -> None:
+    decisions.apply(fleet.state, ApplyRequest(texts(deployment(2))), fleet.moment())
+    assert not fleet.state.workloads
+
+
+def test_two_workloads_never_get_one_hole(fleet: Fleet) -> None:
+    apply(fleet, deployment(10))
+    reply = apply(fleet, deployment(10, "api"))
+    assert placed(reply) == {"own-1": 1, "own-2": 1, "cloud-1": 8}
+
+
+# ── Idempotency keys ────────────────────────────────────────────────────────────────────────────────────────────
+
+VERBS: dict[str, Callable[[Fleet, str], PlacementReply]] = {
+    "apply": lambda fleet, key: apply(fleet, deployment(3), key=key),
+    "scale": lambda fleet, key: scale(fleet, 5, key),
+    "delete": delete,
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_same_key_gets_the_same_answer_and_changes_nothing(fleet: Fleet, verb: str) -> None:
+    apply(fleet, deployment(1))
+    first = VERBS[verb](fleet, "k")
+    before = parts(fleet)
+    assert VERBS[verb](fleet, "k") == first
+    assert parts(fleet) == before
+
+
+def test_an_answer_is_remembered_though_other_requests_came_after(fleet: Fleet) -> None:
+    apply(fleet, deployment(1))
+    first = scale(fleet, 5, "k")
+    scale(fleet, 7)
+    assert scale(fleet, 5, "k") == first
+    assert fleet.state.workloads[WEB].declared.replicas == 7
+
+
+def test_a_deletion_s_answer_is_remembered_after_everything_is_gone(fleet: Fleet) -> None:
+    apply(fleet, deployment(1))
+    first = delete(fleet, "k")
+    absent(fleet, *parts(fleet))
+    settle(fleet)
+    assert delete(fleet, "k") == first
+
+
+def test_a_key_for_another_request_is_refused(fleet: Fleet) -> None:
+    apply(fleet, deployment(1), key="k")
+    for action in (
+        lambda: scale(fleet, 5, "k"),
+        lambda: delete(fleet, "k"),
+        lambda: apply(fleet, deployment(2), key="k"),
+    ):
+        refused(action, "INVALID_ARGUMENT", "idempotency_key: 'k': expected a new key")
+
+
+def test_the_33rd_key_drops_the_oldest(fleet: Fleet) -> None:
+    apply(fleet, deployment(1), key="k0")
+    for index in range(1, 33):
+        scale(fleet, index % 3, f"k{index}")
+    kept = [entry.key for entry in fleet.state.workloads[WEB].declared.answered]
+    assert kept == [f"k{index}" for index in range(1, 33)]
+
+
+def test_a_key_is_forgotten_after_an_hour(fleet: Fleet) -> None:
+    apply(fleet, deployment(1), key="k")
+    fleet.now += 3599
+    refused(lambda: scale(fleet, 5, "k"), "INVALID_ARGUMENT")
+    fleet.now += 1
+    fleet.beat()
+    assert scale(fleet, 5, "k").replicas == 5
+
+
+def test_a_key_that_is_too_long_is_refused(fleet: Fleet) -> None:
+    refused(lambda: apply(fleet, deployment(), key="k" * 129), "INVALID_ARGUMENT", "at most 128 characters")
+
+
+def test_a_key_is_remembered_even_where_nothing_changed(fleet: Fleet) -> None:
+    apply(fleet, deployment(1))
+    first = apply(fleet, deployment(1), key="k")
+    assert (first.generation, apply(fleet, deployment(1), key="k")) == (1, first)
+    refused(lambda: scale(fleet, 3, "k"), "INVALID_ARGUMENT")
+
+
+# ── Generations, versions, ceilings ─────────────────────────────────────────────────────────────────────────────
+
+CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}
+CHANGES: dict[str, tuple[tuple[dict[str, Any], ...], int, int]] = {
+    "nothing": ((deployment(2), CONFIG), 1, 1),
+    "replicas": ((deployment(3), CONFIG), 2, 1),
+    "policy": ((deployment(2), CONFIG, policy(ownFirst=False)), 2, 1),
+    "template": ((deployment(2, pod=template(container(cpu="2"))), CONFIG), 2, 2),
+    "another field": ((deployment(2, minReadySeconds=3), CONFIG), 2, 1),
+    "a dependency's content": ((deployment(2), CONFIG | {"data": {"a": "2"}}), 2, 1),
+    "a dependency less": ((deployment(2),), 2, 1),
+}
+
+
+@pytest.mark.parametrize(("manifests", "generation", "of_template"), CHANGES.values(), ids=CHANGES)
+def test_a_generation_is_raised_by_a_change_only(
+    fleet: Fleet, manifests: tuple[dict[str, Any], ...], generation: int, of_template: int
+) -> None:
+    apply(fleet, deployment(2), CONFIG)
+    apply(fleet, *manifests)
+    declared = fleet.state.workloads[WEB].declared
+    assert (declared.generation, declared.template_generation) == (generation, of_template)
+
+
+def test_what_changes_nothing_writes_nothing(fleet: Fleet) -> None:
+    apply(fleet, deployment(2))
+    assert decisions.apply(fleet.state, ApplyRequest(texts(deployment(2))), fleet.moment()).events == ()
+    assert decisions.scale(fleet.state, ScaleRequest("", "web", 2), fleet.moment()).events == ()
+    delete(fleet)
+    assert decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events == ()
+
+
+def test_a_version_is_raised_only_for_the_parts_that_change(fleet: Fleet) -> None:
+    apply(fleet, deployment(12))
+    before = parts(fleet)
+    scale(fleet, 15)
+    after = parts(fleet)
+    assert (after["own-1"], after["own-2"]) == (before["own-1"], before["own-2"])
+    assert after["cloud-1"].version > before["own-1"].version
+
+
+def test_a_template_change_raises_every_part_s_version(fleet: Fleet) -> None:
+    apply(fleet, deployment(12))
+    before = parts(fleet)
+    apply(fleet, deployment(12, pod=template(container(cpu="500m"))))
+    after = parts(fleet)
+    assert all(after[name].version > before[name].version for name in before)
+    assert {name: part.replicas for name, part in after.items()} == {
+        name: part.replicas for name, part in before.items()
+    }
+
+
+def test_while_templates_roll_the_older_shapes_are_kept(fleet: Fleet) -> None:
+    apply(fleet, deployment(4))
+    first = fleet.state.workloads[WEB].shape
+    fleet.change("own-1", shown=(facts(parts(fleet)["own-1"].version, 3),))
+    apply(fleet, deployment(4, pod=template(container(cpu="2"))))
+    assert fleet.state.workloads[WEB].declared.rolling_from == (first,)
+    second = fleet.state.workloads[WEB].shape
+    apply(fleet, deployment(4, pod=template(container(cpu="3"))))
+    assert fleet.state.workloads[WEB].declared.rolling_from == (first, second)
+
+
+def test_once_rolled_out_the_older_shapes_are_forgotten(fleet: Fleet) -> None:
+    apply(fleet, deployment(2))
+    apply(fleet, deployment(2, pod=template(container(cpu="2"))))
+    second = fleet.state.workloads[WEB].shape
+    for name, part in parts(fleet).items():
+        fleet.change(name, shown=(facts(part.version, part.replicas),))
+    apply(fleet, deployment(2, pod=template(container(cpu="3"))))
+    assert fleet.state.workloads[WEB].declared.rolling_from == (second,)
+
+
+def test_the_ceiling_is_the_most_since_the_version_that_was_seen(fleet: Fleet) -> None:
+    apply(fleet, deployment(12))
+    scale(fleet, 3)
+    assert parts(fleet)["own-1"].ceiling == 8
+    fleet.change("own-1", shown=(facts(parts(fleet)["own-1"].version, 2),))
+    scale(fleet, 1)
+    assert (parts(fleet)["own-1"].replicas, parts(fleet)["own-1"].ceiling) == (1, 2)
+
+
+# ── Deleting ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_deleted_workload_s_parts_are_listed_as_removing_until_they_are_absent(fleet: Fleet) -> None:
+    apply(fleet, deployment(12))
+    reply = delete(fleet)
+    assert (reply.deleting, {part.removing for part in reply.parts}) == (True, {True})
+    absent(fleet, "own-1")
+    settle(fleet)
+    assert set(parts(fleet)) == {"own-2"}
+
+
+def test_absence_of_an_older_version_settles_nothing(fleet: Fleet) -> None:
+    apply(fleet, deployment(2))
+    old = parts(fleet)["own-1"].version
+    delete(fleet)
+    fleet.state.apply(observed("own-1", WEB, old, STATE_ABSENT), fleet.now)
+    assert settle(fleet) == ()
+
+
+def test_what_is_being_deleted_cannot_be_applied_or_scaled(fleet: Fleet) -> None:
+    apply(fleet, deployment(12))
+    delete(fleet)
+    for action in (lambda: apply(fleet, deployment(3)), lambda: scale(fleet, 3)):
+        refused(action, "FAILED_PRECONDITION", "workload default/web: Deleting: still in own-1, own-2")
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+def test_what_is_gone_is_not_found_and_can_be_applied_again(fleet: Fleet, key: str) -> None:
+    apply(fleet, deployment(2), key=key)
+    delete(fleet)
+    absent(fleet, *parts(fleet))
+    settle(fleet)
+    refused(lambda: scale(fleet, 3), "NOT_FOUND", "workload default/web: not declared")
+    refused(lambda: delete(fleet), "NOT_FOUND", "workload default/web: not declared")
+    refused(lambda: answers.get_workload(fleet.state, GetRequest("", "web")), "NOT_FOUND")
+    reply = apply(fleet, deployment(3))
+    assert (reply.placed, reply.deleting) == (3, False)
+    again = answers.get_workload(fleet.state, GetRequest("", "web")).placement
+    assert (again.placed, again.deleting, fleet.state.workloads[WEB].declared.rolling_from) == (3, False, ())
+
+
+def test_an_emptied_cluster_s_part_stays_until_it_is_absent(fleet: Fleet) -> None:
+    apply(fleet, deployment(13))
+    scale(fleet, 12)
+    assert (parts(fleet)["cloud-1"].replicas, parts(fleet)["cloud-1"].removing) == (0, True)
+    absent(fleet, "cloud-1")
+    settle(fleet)
+    assert "cloud-1" not in parts(fleet)
+
+
+def test_an_emptied_cluster_can_be_used_again_before_it_is_absent(fleet: Fleet) -> None:
+    apply(fleet, deployment(13))
+    scale(fleet, 12)
+    removing = parts(fleet)["cloud-1"].version
+    scale(fleet, 14)
+    part = parts(fleet)["cloud-1"]
+    assert (part.replicas, part.removing, part.version > removing) == (2, False, True)
+
+
+@pytest.mark.parametrize("action", [lambda fleet: scale(fleet, 1), delete], ids=["scale", "delete"])
+def test_an_unknown_workload_is_not_found(fleet: Fleet, action: Callable[[Fleet], object]) -> None:
+    refused(lambda: action(fleet), "NOT_FOUND", "workload default/web: not declared")
+
+
+@pytest.mark.parametrize("replicas", [-1, 10**9, True, "3", 2.5])
+def test_a_number_of_replicas_that_is_none_is_refused(fleet: Fleet, replicas: object) -> None:
+    apply(fleet, deployment(1))
+    refused(lambda: scale(fleet, replicas), "INVALID_ARGUMENT", f"replicas: {replicas!r}: expected an integer")
+
+
+# ── What cannot be ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_shape_that_fits_nowhere_is_refused_and_nothing_changed(fleet: Fleet) -> None:
+    huge = deployment(1, pod=template(container(cpu="11")))
+    refused(
+        lambda: apply(fleet, huge), "FAILED_PRECONDITION", "fits no node, not even an empty one: own-1: cpu (2 nodes)"
+    )
+    assert not fleet.state.workloads
+
+
+def test_a_cluster_that_was_not_heard_yet_may_have_room(fleet: Fleet) -> None:
+    fleet.state.apply(cluster("new", "cloud"), fleet.now)
+    assert apply(fleet, deployment(1, pod=template(container(cpu="11")))).unplaced == 1
+
+
+def test_refuse_means_all_or_nothing(fleet: Fleet) -> None:
+    everything = (deployment(113), policy(unplaceable="Refuse"))
+    refused(lambda: apply(fleet, *everything), "RESOURCE_EXHAUSTED", "1 of 113 replicas have no place")
+    assert not fleet.state.workloads
+    apply(fleet, deployment(112), policy(unplaceable="Refuse"))
+    refused(lambda: scale(fleet, 113), "RESOURCE_EXHAUSTED")
+    assert fleet.state.workloads[WEB].declared.replicas == 112
+
+
+def test_without_refuse_the_rest_waits(fleet: Fleet) -> None:
+    reply = apply(fleet, deployment(113))
+    assert (reply.placed, reply.unplaced) == (112, 1)
+    assert reply.waiting_for.startswith("1 replicas: room (own-1: cpu (2 nodes)")
+
+
+def test_a_policy_that_names_no_cluster_of_the_fleet_is_refused(fleet: Fleet) -> None:
+    where = policy(tiers=[{"name": "t", "clusters": {"names": ["own-9"]}}])
+    text = (
+        "PlacementPolicy.spec.tiers.t.clusters.names: 'own-9': expected a cluster of the fleet: cloud-1, own-1, own-2"
+    )
+    refused(lambda: apply(fleet, deployment(), where), "INVALID_ARGUMENT", text)
+    limits = policy(limits=[{"cluster": "own-9"}])
+    refused(
+        lambda: apply(fleet, deployment(), limits), "INVALID_ARGUMENT", "limits.cluster: 'own-9': expected a cluster"
+    )
+
+
+def test_a_policy_that_matches_no_cluster_is_refused(fleet: Fleet) -> None:
+    nowhere = policy(tiers=[{"name": "t", "clusters": {"regions": ["mars"]}}])
+    refused(lambda: apply(fleet, deployment(), nowhere), "FAILED_PRECONDITION", "no cluster of the fleet matches")
+
+
+def test_an_empty_fleet_is_named_as_such() -> None:
+    refused(lambda: apply(Fleet(), deployment()), "FAILED_PRECONDITION", "none has joined")
+
+
+def test_a_dependency_goes_with_one_workload(fleet: Fleet) -> None:
+    apply(fleet, deployment(1), CONFIG)
+    text = "ConfigMap default/c: it goes with default/web"
+    refused(lambda: apply(fleet, deployment(1, "api"), CONFIG), "FAILED_PRECONDITION", text)
+    apply(fleet, deployment(1))
+    apply(fleet, deployment(1, "api"), CONFIG)
+
+
+def test_a_dependency_is_given_once(fleet: Fleet) -> None:
+    refused(lambda: apply(fleet, deployment(1), CONFIG, CONFIG), "INVALID_ARGUMENT", "ConfigMap c twice")
+
+
+def test_nothing_new_is_placed_on_old_capacity(fleet: Fleet) -> None:
+    fleet.now += 31
+    fleet.beat("own-2")
+    reply = apply(fleet, deployment(6))
+    assert (placed(reply), reply.unplaced) == ({"own-2": 4}, 2)
+    assert reply.inputs[0].limited_by == "capacity is 31 s old"
+
+
+# ── Nodes that do not exist yet ─────────────────────────────────────────────────────────────────────────────────
+
+
+def needs(fleet: Fleet) -> dict[str, int]:
+    return {name: entry.replicas_new for (_, name), entry in fleet.state.needed.items()}
+
+
+def test_the_need_for_new_nodes_is_written_and_set_back_to_none() -> None:
+    fleet = Fleet()
+    fleet.join(cluster("c", "cloud", (group(cpu=4000, nodes_max=2),)), [node("n")])
+    reply = apply(fleet, deployment(10))
+    assert (placed(reply), parts(fleet)["c"].replicas_new, needs(fleet)) == ({"c": 10}, 6, {"c": 6})
+    decided = decisions.scale(fleet.state, ScaleRequest("", "web", 4), fleet.moment())
+    assert [event.replicas_new for event in decided.events if isinstance(event, CapacityNeeded)] == [0]
+    keep(fleet, decided)
+    assert (parts(fleet)["c"].replicas_new, needs(fleet)) == (0, {"c": 0})
+
+
+def test_a_deleted_workload_needs_no_nodes() -> None:
+    fleet = Fleet()
+    fleet.join(cluster("c", "cloud", (group(),)), [])
+    apply(fleet, deployment(3))
+    delete(fleet)
+    assert needs(fleet) == {"c": 0}
+
+
+# ── Joining ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_joining_twice_changes_nothing() -> None:
+    fleet = Fleet()
+    joined, is_new = decisions.join_cluster(fleet.state, JoinClusterRequest("a", "cred", tier="cloud"))
+    fleet.state.apply(joined, fleet.now)
+    assert is_new
+    assert decisions.join_cluster(fleet.state, JoinClusterRequest("a", "cred", tier="cloud")) == (joined, False)
+
+
+JOINS: dict[str, tuple[JoinClusterRequest, str, str]] = {
+    "two clusters of one name": (JoinClusterRequest("own-1", "other"), "ALREADY_EXISTS", "name: 'own-1': a cluster of"),
+    "one credential twice": (
+        JoinClusterRequest("new", "own-1"),
+        "ALREADY_EXISTS",
+        "credential: 'own-1': cluster 'own-1'",
+    ),
+    "upper case": (JoinClusterRequest("Own", "c"), "INVALID_ARGUMENT", "name: 'Own': expected lower-case"),
+    "a credential that is a path": (
+        JoinClusterRequest("n", "../c"),
+        "INVALID_ARGUMENT",
+        "credential: '../c': expected",
+    ),
+    "no name": (JoinClusterRequest("", "c"), "INVALID_ARGUMENT", "name: '': expected"),
+    "two node groups of one name": (
+        JoinClusterRequest("n", "c", node_groups=(group(), group())),
+        "INVALID_ARGUMENT",
+        "node_groups: ['burst', 'burst']: expected different names",
+    ),
+    "a negative group": (
+        JoinClusterRequest("n", "c", node_groups=(group(nodes_max=-1),)),
+        "INVALID_ARGUMENT",
+        "node_groups.burst: (-1, 120): expected 0 or more",
+    ),
+    "a group without a selector": (
+        JoinClusterRequest("n", "c", node_groups=(replace(group(), selector=()),)),
+        "INVALID_ARGUMENT",
+        "node_groups.burst.selector: (): expected labels",
+    ),
+}
+
+
+@pytest.mark.parametrize(("request_", "code", "text"), JOINS.values(), ids=JOINS)
+def test_a_join_that_cannot_be_is_refused(fleet: Fleet, request_: JoinClusterRequest, code: str, text: str) -> None:
+    refused(lambda: decisions.join_cluster(fleet.state, request_), code, text)
+
+
+# ── Never more than there is ────────────────────────────────────────────────────────────────────────────────────
+
+PODS = (template(container(cpu="1")), template(container(cpu="3")), template(container(cpu="500m")))
+ACTIONS = st.lists(
+    st.tuples(st.sampled_from(("apply", "scale", "delete")), st.integers(0, 2), st.integers(0, 25), st.integers(0, 5)),
+    min_size=1,
+    max_size=10,
+)
+
+
+@given(ACTIONS, st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None)
+def test_whatever_is_asked_and_wherever_pods_bind_all_that_is_placed_runs(
+    actions: list[tuple[str, int, int, int]], random: Random
+) -> None:
+    """Members carry out, bind and report at any time; at the end no replica is without a node."""
+    members = [
+        MemberCluster("own-1", [node(f"a{index}", 4000, pods=6) for index in range(2)], random),
+        MemberCluster("cloud-1", [node(f"c{index}", 5000, pods=9) for index in range(3)], random),
+    ]
+    fleet = Fleet()
+    for member in members:
+        fleet.join(cluster(member.name, member.name.partition("-")[0]), member.rows)
+
+    def live(steps: int) -> None:
+        for _ in range(steps):
+            member = random.choice(members)
+            random.choice((member.carry_out, member.report, member.bind))(fleet)
+            settle(fleet)
+
+    for verb, which, replicas, steps in actions:
+        name = f"w{which}"
+        with suppress(RequestError):
+            if verb == "apply":
+                apply(fleet, deployment(replicas, name, PODS[which]))
+            elif verb == "scale":
+                scale(fleet, replicas, name=name)
+            else:
+                delete(fleet, name=name)
+        live(steps)
+        for workload in list(aftermath.next_waiting(fleet.state, fleet.now)):
+            for event in aftermath.try_again(fleet.state, workload, fleet.moment()).events:
+                assert not isinstance(event, Tombstone)
+                fleet.state.apply(event, fleet.now)
+    for member in members:
+        member.carry_out(fleet)
+        while member.bind_one():
+            pass
+        assert member.pending() == 0
+        assert not member.overcommitted()
+
+
+def test_a_take_back_places_elsewhere_at_once(fleet: Fleet) -> None:
+    apply(fleet, deployment(12))
+    workload = fleet.state.workloads[WEB]
+    aftermath.hold(fleet.state, workload, ["own-1"], fleet.now)
+    result = placing.take_back(fleet.state, workload, {"own-1": 3}, fleet.moment())
+    assert {part.cluster: part.replicas for part in result.placement.parts} == {"own-1": 5, "own-2": 4, "cloud-1": 3}

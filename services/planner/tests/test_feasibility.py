@@ -1,0 +1,399 @@
+"""How many replicas nodes take: by hand, against a plain reference, and against a simulated scheduler."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.core.feasibility import fit, fit_of_group
+from spillway.columns import columns_of
+from spillway.model import (
+    NODE_LENT,
+    NODE_RECALLED,
+    HostnameApart,
+    HostnameSpread,
+    HostPort,
+    NodeRow,
+    NodeTerm,
+    PodSelector,
+    Requirement,
+    Shape,
+    Taint,
+    Toleration,
+)
+
+from .builders import group, node, nodes_of, shape
+
+WEB = PodSelector((Requirement("app", "In", ("web",)),))
+DB = PodSelector((Requirement("app", "In", ("db",)),))
+GPU = Taint("gpu", "only", "NoSchedule")
+SOFT = Taint("gpu", "only", "PreferNoSchedule")
+GONE = Taint("gone", "", "NoExecute")
+ANY = Toleration("", "Exists", "", "")
+PORT = HostPort("0.0.0.0", "TCP", 80)
+
+
+def pods(
+    app: str, count: int = 1, namespace: str = "default"
+) -> tuple[tuple[tuple[str, tuple[tuple[str, str], ...]], int], ...]:
+    return (((namespace, (("app", app),)), count),)
+
+
+def in_zone(*zones: str) -> tuple[NodeTerm, ...]:
+    return (NodeTerm((Requirement("zone", "In", zones),), ()),)
+
+
+TABLE: dict[str, tuple[Shape, list[NodeRow], list[int], str]] = {
+    "cpu": (shape(1000), [node("a", 4000, 500), node("b", 900)], [3, 0], "cpu (2 nodes)"),
+    "exactly full": (shape(1000), [node("a", 4000, 4000)], [0], "cpu (1 node)"),
+    "more requested than there is": (shape(1000), [node("a", 4000, 5000)], [0], "cpu (1 node)"),
+    "pod places": (shape(10), [node("a", 4000, pods=3, requested={"pods": 1})], [2], "pods (1 node)"),
+    "an extended resource": (
+        shape(10, requests={"gpu": 2}),
+        [node("a", allocatable={"gpu": 5}), node("b")],
+        [2, 0],
+        "gpu (2 nodes)",
+    ),
+    "a resource that no node has": (shape(10, requests={"fpga": 1}), [node("a")], [0], "fpga (1 node)"),
+    "no nodes": (shape(), [], [], "no nodes"),
+    "node selector": (
+        shape(node_selector=(("zone", "a"),)),
+        [node("a", labels={"zone": "a"}), node("b", labels={"zone": "b"}), node("c")],
+        [4, 0, 0],
+        "node selector zone=a (2 nodes), cpu (1 node)",
+    ),
+    "node affinity": (
+        shape(node_terms=in_zone("a", "b")),
+        [node("a", labels={"zone": "b"}), node("b", labels={"zone": "c"})],
+        [4, 0],
+        "cpu (1 node), node affinity (1 node)",
+    ),
+    "node by field": (
+        shape(node_terms=(NodeTerm((), (Requirement("metadata.name", "In", ("b",)),)),)),
+        [node("a"), node("b")],
+        [0, 4],
+        "cpu (1 node), node affinity (1 node)",
+    ),
+    "node by hostname": (
+        shape(node_selector=(("kubernetes.io/hostname", "b"),)),
+        [node("a"), node("b")],
+        [0, 4],
+        "cpu (1 node), node selector kubernetes.io/hostname=b (1 node)",
+    ),
+    "taint": (
+        shape(),
+        [node("a", taints=(GPU,)), node("b")],
+        [0, 4],
+        "cpu (1 node), taint gpu=only:NoSchedule (1 node)",
+    ),
+    "tolerated": (
+        shape(tolerations=(Toleration("gpu", "Equal", "only", "NoSchedule"),)),
+        [node("a", taints=(GPU,)), node("b", taints=(GPU, GONE))],
+        [4, 0],
+        "cpu (1 node), taint gone:NoExecute (1 node)",
+    ),
+    "tolerated with another value": (
+        shape(tolerations=(Toleration("gpu", "Equal", "no", ""),)),
+        [node("a", taints=(GPU,))],
+        [0],
+        "taint gpu=only:NoSchedule (1 node)",
+    ),
+    "a soft taint": (shape(), [node("a", taints=(SOFT,))], [4], "cpu (1 node)"),
+    "cordoned": (shape(), [node("a", unschedulable=True)], [0], "cordoned (1 node)"),
+    "cordoned and tolerated": (shape(tolerations=(ANY,)), [node("a", unschedulable=True)], [4], "cpu (1 node)"),
+    "lent, whatever is tolerated": (
+        shape(tolerations=(ANY,)),
+        [node("a", state=NODE_LENT), node("b", state=NODE_RECALLED)],
+        [0, 0],
+        "lent or recalled (2 nodes)",
+    ),
+    "one host port a node": (shape(host_ports=(PORT,)), [node("a")], [1], "cpu (1 node)"),
+    "host port in use": (
+        shape(host_ports=(PORT,)),
+        [
+            node("a", ports=(HostPort("10.0.0.1", "TCP", 80),)),
+            node("b", ports=(HostPort("0.0.0.0", "UDP", 80), HostPort("0.0.0.0", "TCP", 81))),
+        ],
+        [0, 1],
+        "cpu (1 node), host port in use (1 node)",
+    ),
+    "host port on another address": (
+        shape(host_ports=(HostPort("10.0.0.2", "TCP", 80),)),
+        [node("a", ports=(HostPort("10.0.0.1", "TCP", 80),))],
+        [1],
+        "cpu (1 node)",
+    ),
+    "apart from its own": (
+        shape(apart=(HostnameApart(WEB, limits_itself=True),)),
+        [node("a"), node("b", rest={"pods": pods("web")})],
+        [1, 0],
+        "anti-affinity (1 node), cpu (1 node)",
+    ),
+    "apart from others": (
+        shape(apart=(HostnameApart(DB, limits_itself=False),)),
+        [node("a", rest={"pods": pods("db")}), node("b", rest={"pods": pods("web")})],
+        [0, 4],
+        "anti-affinity (1 node), cpu (1 node)",
+    ),
+    "apart, but in another namespace": (
+        shape(apart=(HostnameApart(DB, limits_itself=False),)),
+        [node("a", rest={"pods": pods("db", namespace="other")})],
+        [4],
+        "cpu (1 node)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("wanted", "rows", "expected", "limit"), TABLE.values(), ids=TABLE)
+def test_replicas_by_node_and_what_binds(wanted: Shape, rows: list[NodeRow], expected: list[int], limit: str) -> None:
+    result = fit(wanted, nodes_of(*rows))
+    assert result.per_node[: len(rows)].tolist() == expected
+    assert (result.total, result.largest) == (sum(expected), max(expected, default=0))
+    assert result.limited_by() == limit
+
+
+WHEN_EMPTY = {
+    "full but large enough": (shape(1000), [node("a", 4000, 4000)], True),
+    "never large enough": (shape(5000), [node("a", 4000)], False),
+    "kept away by a taint": (shape(1000), [node("a", taints=(GPU,))], False),
+    "kept away by pods": (shape(host_ports=(PORT,)), [node("a", ports=(PORT,))], True),
+    "no nodes": (shape(), [], False),
+}
+
+
+@pytest.mark.parametrize(("wanted", "rows", "expected"), WHEN_EMPTY.values(), ids=WHEN_EMPTY)
+def test_whether_it_would_fit_an_empty_node(wanted: Shape, rows: list[NodeRow], expected: bool) -> None:
+    assert fit(wanted, nodes_of(*rows)).when_empty is expected
+
+
+def test_at_most_three_limits_are_named() -> None:
+    rows = [node(f"n{index}", taints=(Taint(f"t{index}", "", "NoSchedule"),)) for index in range(5)]
+    text = fit(shape(), nodes_of(*rows)).limited_by()
+    assert text == "taint t0:NoSchedule (1 node), taint t1:NoSchedule (1 node), taint t2:NoSchedule (1 node) and 2 more"
+
+
+def test_a_removed_node_takes_nothing_and_its_row_is_used_again() -> None:
+    nodes = nodes_of(node("a"), node("b", taints=(GPU,)))
+    nodes.remove(["a", "unknown"])
+    assert fit(shape(), nodes).total == 0
+    nodes.upsert(columns_of([node("c", 2000)]), 0)
+    assert (fit(shape(), nodes).total, nodes.names) == (2, ["c", "b"])
+
+
+def test_a_resource_that_a_change_no_longer_names_is_gone() -> None:
+    nodes = nodes_of(node("a", allocatable={"gpu": 4}))
+    nodes.upsert(columns_of([node("a")]), 0)
+    assert fit(shape(requests={"gpu": 1}), nodes).total == 0
+
+
+GROUPS = {
+    "by resources": (shape(1500), group(cpu=4000), 2),
+    "a resource that it lacks": (shape(requests={"gpu": 1}), group(), 0),
+    "a taint": (shape(), group(taints=(GPU,)), 0),
+    "a tolerated taint": (shape(tolerations=(ANY,)), group(taints=(GPU,)), 4),
+    "a selector that it meets": (shape(node_selector=(("group", "burst"),)), group(), 4),
+    "a selector that it does not meet": (shape(node_selector=(("group", "other"),)), group(), 0),
+    "an affinity that it does not meet": (shape(node_terms=in_zone("a")), group(), 0),
+    "a node by its name": (
+        shape(node_terms=(NodeTerm((), (Requirement("metadata.name", "In", ("a",)),)),)),
+        group(),
+        0,
+    ),
+    "a host port": (shape(host_ports=(PORT,)), group(), 1),
+}
+
+
+@pytest.mark.parametrize(("wanted", "offered", "expected"), GROUPS.values(), ids=GROUPS)
+def test_replicas_on_a_node_that_does_not_exist_yet(wanted: Shape, offered: object, expected: int) -> None:
+    assert fit_of_group(wanted, offered) == expected  # type: ignore[arg-type]
+
+
+# ── Against a plain reference ───────────────────────────────────────────────────────────────────────────────────
+
+TAINTS = st.lists(st.sampled_from((GPU, SOFT, GONE)), max_size=2, unique=True).map(tuple)
+PORTS = st.lists(
+    st.builds(HostPort, st.sampled_from(("0.0.0.0", "1.1.1.1", "2.2.2.2")), st.just("TCP"), st.sampled_from((80, 81))),
+    max_size=2,
+    unique=True,
+).map(tuple)
+
+
+@st.composite
+def node_rows(draw: st.DrawFn) -> list[NodeRow]:
+    return [
+        node(
+            f"n{index}",
+            draw(st.integers(0, 9)),
+            draw(st.integers(0, 9)),
+            draw(st.integers(0, 4)),
+            allocatable={"gpu": draw(st.integers(0, 3))},
+            labels=draw(st.sampled_from(({}, {"zone": "a"}, {"zone": "b", "size": "5"}))),
+            taints=draw(TAINTS),
+            unschedulable=draw(st.booleans()),
+            state=draw(st.sampled_from((0, 0, 0, NODE_LENT))),
+            ports=draw(PORTS),
+            rest={"pods": draw(st.sampled_from(((), pods("web", 2), pods("db"), pods("web", namespace="x"))))},
+        )
+        for index in range(draw(st.integers(0, 6)))
+    ]
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> Shape:
+    return shape(
+        draw(st.integers(0, 4)),
+        requests={"gpu": draw(st.integers(0, 2))},
+        node_selector=draw(st.sampled_from(((), (("zone", "a"),), (("kubernetes.io/hostname", "n1"),)))),
+        node_terms=draw(
+            st.sampled_from(
+                (
+                    (),
+                    in_zone("a", "b"),
+                    (
+                        NodeTerm((Requirement("size", "Gt", ("4",)),), ()),
+                        NodeTerm((), (Requirement("metadata.name", "In", ("n0",)),)),
+                    ),
+                    (NodeTerm((Requirement("zone", "NotIn", ("b",)),), ()),),
+                )
+            )
+        ),
+        tolerations=draw(
+            st.sampled_from(
+                ((), (ANY,), (Toleration("gpu", "Exists", "", ""),), (Toleration("gone", "Equal", "", ""),))
+            )
+        ),
+        host_ports=draw(PORTS),
+        apart=draw(st.sampled_from(((), (HostnameApart(WEB, True),), (HostnameApart(DB, False),)))),
+    )
+
+
+def holds(requirement: Requirement, labels: dict[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    return {
+        "In": value in requirement.values,
+        "NotIn": value not in requirement.values,
+        "Gt": value is not None
+        and value.isdigit()
+        and int(value) > int(requirement.values[0] if requirement.operator == "Gt" else 0),
+    }[requirement.operator]
+
+
+def takes(wanted: Shape, row: NodeRow) -> int:
+    """What the documentation of the scheduler's filters says, one node and one filter at a time."""
+    labels = dict(row.labels)
+    if row.state != 0 or any(labels.get(key) != value for key, value in wanted.node_selector):
+        return 0
+    alternatives = [
+        all(holds(entry, labels) for entry in term.labels)
+        and all(holds(entry, {"metadata.name": row.name}) for entry in term.fields)
+        for term in wanted.node_terms
+    ]
+    if wanted.node_terms and not any(alternatives):
+        return 0
+    taints = [
+        *row.taints,
+        *([Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")] if row.unschedulable else []),
+    ]
+    for taint in taints:
+        tolerated = [
+            entry
+            for entry in wanted.tolerations
+            if entry.effect in ("", taint.effect)
+            and (entry.key == taint.key or (entry.key == "" and entry.operator == "Exists"))
+            and (entry.operator == "Exists" or entry.value == taint.value)
+        ]
+        if taint.effect != "PreferNoSchedule" and not tolerated:
+            return 0
+    for port in wanted.host_ports:
+        for used in row.ports:
+            same_address = port.ip in (used.ip, "0.0.0.0") or used.ip == "0.0.0.0"
+            if same_address and (port.protocol, port.port) == (used.protocol, used.port):
+                return 0
+    for apart in wanted.apart:
+        for (namespace, pod_labels), _ in row.pods:
+            if namespace == "default" and all(holds(entry, dict(pod_labels)) for entry in apart.selector.requirements):
+                return 0
+    most = 10**9
+    for name, amount in wanted.requests:
+        most = min(most, max(0, row.allocatable.get(name, 0) - row.requested.get(name, 0)) // amount)
+    return min(most, 1) if wanted.host_ports or any(entry.limits_itself for entry in wanted.apart) else most
+
+
+@given(shapes(), node_rows())
+@settings(max_examples=250)
+def test_fit_is_the_scheduler_s_filters_node_by_node(wanted: Shape, rows: list[NodeRow]) -> None:
+    result = fit(wanted, nodes_of(*rows))
+    expected = [takes(wanted, row) for row in rows]
+    assert result.per_node[: len(rows)].tolist() == expected
+    assert (result.total, result.largest) == (sum(expected), max(expected, default=0))
+    assert sum(count for _, count in result.reasons) == len(rows)
+
+
+# ── Spread ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def greedy(wanted: Shape, rows: list[NodeRow], random: Random) -> int:
+    """The kube-scheduler, one pod at a time on any node that the skew allows, until none does."""
+    (constraint,) = wanted.spread
+    plain = shape(
+        dict(wanted.requests).get("cpu", 0), node_selector=wanted.node_selector, tolerations=wanted.tolerations
+    )
+    selected = dict(wanted.node_selector)
+    counting = [
+        row
+        for row in rows
+        if (not constraint.honor_affinity or selected.items() <= dict(row.labels).items())
+        and (not constraint.honor_taints or wanted.tolerations or GPU not in row.taints)
+    ]
+    present = {
+        row.name: sum(n for (ns, labels), n in row.pods if ns == "default" and ("app", "web") in labels)
+        for row in counting
+    }
+    free = {row.name: takes(plain, row) for row in counting}
+    placed = 0
+    while counting:
+        least = min(present.values())
+        allowed = [name for name in sorted(present) if free[name] and present[name] + 1 - least <= constraint.max_skew]
+        if not allowed:
+            break
+        chosen = random.choice(allowed)
+        present[chosen] += 1
+        free[chosen] -= 1
+        placed += 1
+    return placed
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4), st.booleans(), st.booleans()), min_size=0, max_size=6),
+    st.integers(1, 3),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(((), (ANY,))),
+    st.sampled_from(((), (("zone", "a"),))),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=250)
+def test_a_spread_s_total_is_what_the_scheduler_reaches(
+    sizes: list[tuple[int, int, bool, bool]],
+    skew: int,
+    affinity: bool,
+    taints: bool,
+    tolerations: tuple[Toleration, ...],
+    selector: tuple[tuple[str, str], ...],
+    random: Random,
+) -> None:
+    rows = [
+        node(
+            f"n{index}",
+            size * 1000,
+            labels={"zone": "a"} if zoned else {},
+            taints=(GPU,) if tainted else (),
+            rest={"pods": pods("web", web) if web else ()},
+        )
+        for index, (size, web, zoned, tainted) in enumerate(sizes)
+    ]
+    wanted = shape(
+        1000, spread=(HostnameSpread(WEB, skew, affinity, taints),), tolerations=tolerations, node_selector=selector
+    )
+    assert fit(wanted, nodes_of(*rows)).total == greedy(wanted, rows, random)

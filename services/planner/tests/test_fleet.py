@@ -1,0 +1,243 @@
+"""What the capacity streams say of a cluster: epochs, gaps, ages, facts."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.core.fleet import ClusterView
+from spillway.columns import columns_of
+from spillway.events import PodsScheduled, PodsUnschedulable
+from spillway.model import Generation, NodeRow, WorkloadFacts
+
+from .builders import NO_COLUMNS, changed, cluster, facts, group, node, reported, shape
+
+AGE_MAX = 30.0
+V1 = Generation(9, 1)
+WEB = ("default", "web")
+
+
+class Stream:
+    """Feeds a view."""
+
+    def __init__(self) -> None:
+        self.view = ClusterView("a")
+        self.now = 100.0
+
+    def full(self, *rows: NodeRow, **more: int) -> None:
+        self.view.apply_reported(reported("a", rows, **more), columns_of(rows))  # type: ignore[arg-type]
+
+    def change(self, sequence: int, *rows: NodeRow, **more: object) -> None:
+        self.view.apply_changed(changed("a", sequence, **more), columns_of(rows), self.now, sequence)  # type: ignore[arg-type]
+
+    def total(self) -> int:
+        return self.view.fit(shape(1000)).total
+
+    def trouble(self) -> str:
+        return self.view.not_fresh(self.now, AGE_MAX)
+
+
+@pytest.fixture
+def stream() -> Stream:
+    stream = Stream()
+    stream.full(node("n", 4000))
+    stream.change(1)
+    return stream
+
+
+def test_nothing_is_placed_on_what_was_never_heard() -> None:
+    assert Stream().trouble() == "no capacity heard yet"
+
+
+def test_a_full_block_alone_has_no_age() -> None:
+    stream = Stream()
+    stream.full(node("n"))
+    assert (stream.total(), stream.trouble()) == (4, "no capacity heard yet")
+
+
+def test_a_heartbeat_makes_it_fresh(stream: Stream) -> None:
+    assert stream.trouble() == ""
+    assert stream.view.age_seconds(stream.now) == 0
+
+
+def test_its_age_grows_from_what_the_collector_said(stream: Stream) -> None:
+    stream.change(2, age_ms=20_000)
+    stream.now += 8
+    assert stream.view.age_seconds(stream.now) == pytest.approx(28)
+    assert stream.trouble() == ""
+    stream.now += 3
+    assert stream.trouble() == "capacity is 31 s old"
+
+
+def test_a_heartbeat_without_an_age_leaves_the_age(stream: Stream) -> None:
+    stream.now += 8
+    stream.change(2, age_ms=-1, trouble="401")
+    assert (stream.view.age_seconds(stream.now), stream.view.trouble) == (8, "401")
+
+
+def test_a_heartbeat_that_comes_twice_does_not_make_it_younger(stream: Stream) -> None:
+    stream.now += 50
+    stream.change(1)
+    assert stream.trouble() == "capacity is 50 s old"
+
+
+def test_changed_rows_are_taken(stream: Stream) -> None:
+    stream.change(2, node("n", 2000), node("m", 1000))
+    assert stream.total() == 3
+
+
+def test_removed_nodes_are_gone(stream: Stream) -> None:
+    stream.change(2, removed=("n",))
+    assert stream.total() == 0
+
+
+def test_a_lower_epoch_is_dropped(stream: Stream) -> None:
+    stream.full(node("n", 9000), epoch=6)
+    stream.change(2, node("n", 9000), epoch=6)
+    assert stream.total() == 4
+
+
+def test_an_older_full_block_is_dropped(stream: Stream) -> None:
+    stream.full(node("n", 9000), sequence=0)
+    assert stream.total() == 4
+
+
+def test_a_full_block_removes_what_it_does_not_list(stream: Stream) -> None:
+    stream.full(node("m", 1000), sequence=5)
+    assert stream.total() == 1
+
+
+def test_a_new_epoch_takes_effect_when_all_its_blocks_are_there(stream: Stream) -> None:
+    stream.full(node("x", 1000), epoch=8, index=0, count=2)
+    assert (stream.total(), stream.view.epoch) == (4, 7)
+    stream.full(node("y", 1000), epoch=8, index=1, count=2)
+    assert (stream.total(), stream.view.epoch) == (2, 8)
+
+
+def test_changes_of_a_new_epoch_wait_for_its_blocks(stream: Stream) -> None:
+    stream.change(1, node("x", 3000), epoch=8)
+    assert stream.total() == 4
+    stream.full(node("x", 1000), epoch=8)
+    assert stream.total() == 3
+
+
+def test_a_new_owner_that_has_not_listed_yet_does_not_make_ours_younger(stream: Stream) -> None:
+    stream.now += 40
+    stream.change(1, epoch=8)
+    assert stream.trouble() == "capacity is 40 s old"
+
+
+def test_an_epoch_that_never_became_complete_is_passed_over(stream: Stream) -> None:
+    stream.full(node("x", 1000), epoch=8, count=2)
+    stream.full(node("z", 2000), epoch=9)
+    stream.full(node("y", 1000), epoch=8, index=1, count=2)
+    assert (stream.total(), stream.view.epoch) == (2, 9)
+
+
+def test_after_a_gap_it_is_stale_until_the_next_full_block(stream: Stream) -> None:
+    stream.change(3, node("n", 1000))
+    assert (stream.total(), stream.trouble()) == (4, "a change of its capacity is missing")
+    stream.change(4)
+    assert stream.trouble() == "a change of its capacity is missing"
+    stream.full(node("n", 3000), sequence=4)
+    assert (stream.total(), stream.trouble()) == (3, "")
+
+
+def test_changes_after_a_gap_that_the_full_block_does_not_contain_are_applied_on_it(stream: Stream) -> None:
+    stream.change(3, node("n", 1000))
+    stream.change(4, node("m", 1000))
+    stream.full(node("n", 3000), sequence=3)
+    assert (stream.total(), stream.trouble()) == (4, "")
+
+
+def test_a_gap_that_the_full_block_does_not_close_stays(stream: Stream) -> None:
+    stream.change(5, node("n", 1000))
+    stream.full(node("n", 3000), sequence=3)
+    assert stream.trouble() == "a change of its capacity is missing"
+
+
+def test_blocks_have_their_own_sequences() -> None:
+    stream = Stream()
+    stream.full(node("n"), index=0, count=2)
+    stream.full(node("m"), index=1, count=2)
+    stream.change(1)
+    stream.change(1, node("m", 1000), index=1)
+    assert (stream.total(), stream.trouble()) == (5, "")
+
+
+def test_facts_come_with_the_nodes_that_they_were_counted_with(stream: Stream) -> None:
+    stream.change(2, shown=(facts(V1, 3),))
+    assert stream.view.facts[WEB].counted == (("h0", 3),)
+    stream.change(3, facts_removed=(WEB,))
+    assert not stream.view.facts
+
+
+def test_a_full_block_replaces_all_facts(stream: Stream) -> None:
+    stream.change(2, shown=(facts(V1, 3),))
+    keys = stream.view.apply_reported(reported("a", (), sequence=3, shown=(facts(V1, 1, name="api"),)), NO_COLUMNS)
+    assert (set(stream.view.facts), keys) == ({("default", "api")}, {WEB, ("default", "api")})
+
+
+def test_a_bind_is_noted(stream: Stream) -> None:
+    stream.change(2, shown=(facts(V1, 3),))
+    stream.now += 5
+    stream.change(3, shown=(facts(V1, 2),))
+    assert stream.view.bound_at == 100.0
+    stream.change(4, shown=(facts(V1, 4),))
+    assert stream.view.bound_at == 105.0
+
+
+def test_pods_that_do_not_schedule_are_known_until_they_do() -> None:
+    view = ClusterView("a")
+    waits = PodsUnschedulable("a", "default/web", 7, 5, "default/web", 3, "cpu")
+    view.apply_pending(waits)
+    view.apply_pending(PodsUnschedulable("a", "default/web", 6, 9, "default/web", 9, "of an owner that woke"))
+    assert view.pending == {"default/web": waits}
+    view.apply_pending(PodsScheduled("a", "default/web", 6, 10))
+    assert view.pending == {"default/web": waits}
+    view.apply_pending(PodsScheduled("a", "default/web", 7, 6))
+    assert not view.pending
+
+
+def test_the_nodes_of_a_group_are_counted() -> None:
+    stream = Stream()
+    stream.view.apply_joined(cluster("a", node_groups=(group(),)))
+    stream.full(node("n", labels={"group": "burst"}), node("m"))
+    assert [count for _, count in stream.view.node_groups()] == [1]
+
+
+CHANGES = st.lists(
+    st.tuples(st.sampled_from("xyz"), st.integers(0, 9), st.booleans(), st.integers(0, 5)), min_size=1, max_size=12
+)
+
+
+def apply_to(view: ClusterView, step: int, entry: tuple[str, int, bool, int]) -> None:
+    name, cpu, removed, bound = entry
+    rows = () if removed else (node(name, cpu * 1000),)
+    shown: tuple[WorkloadFacts, ...] = (facts(V1, bound),)
+    event = changed("a", step, removed=(name,) if removed else (), shown=shown)
+    view.apply_changed(event, columns_of(rows), 100.0 + step, step)
+
+
+def seen(view: ClusterView) -> object:
+    live = {name: int(view.fit(shape(1000)).per_node[row]) for row, name in enumerate(view.nodes.names) if name}
+    return live, view.facts, view.epoch, view.not_fresh(120.0, AGE_MAX), view.age_seconds(120.0), view.bound_at
+
+
+@given(CHANGES, st.data())
+@settings(max_examples=100, deadline=None)
+def test_duplicates_and_repeated_prefixes_change_nothing(
+    entries: list[tuple[str, int, bool, int]], data: st.DataObject
+) -> None:
+    once, again = ClusterView("a"), ClusterView("a")
+    rows = (node("x"),)
+    repeat = data.draw(st.integers(0, len(entries)))
+    for view in (once, again):
+        view.apply_reported(reported("a", rows), columns_of(rows))
+        for step, entry in enumerate(entries, 1):
+            apply_to(view, step, entry)
+            if view is again:
+                apply_to(view, step, entry)
+    again.apply_reported(reported("a", rows), columns_of(rows))
+    for step, entry in enumerate(entries[:repeat], 1):
+        apply_to(again, step, entry)
+    assert seen(again) == seen(once)

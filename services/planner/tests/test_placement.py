@@ -1,0 +1,284 @@
+"""Tiers in order up, in reverse down, moving as few replicas as it can."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.core.placement import Division, Held, Situation, divide_workload
+from planner.core.policy import OWN_FIRST
+from planner.core.room import Room
+from spillway.events import ClusterJoined
+from spillway.model import SPLIT_PACK, SPLIT_SPREAD, ClusterLimit, ClusterSelector, Policy, Requirement, Tier
+
+from .builders import cluster, group, room
+
+FLEET = (cluster("a"), cluster("b"), cluster("c", "cloud"), cluster("d", "cloud", (group(),)))
+NO_ROOM = room(0)
+
+
+def rooms(
+    by_cluster: dict[str, int | tuple[int, int]], groups: dict[str, int] | None = None
+) -> Callable[[str, bool], Room]:
+    """Room by cluster: certain, or (certain, possible); and on node groups."""
+
+    def answer(name: str, node_groups: bool) -> Room:
+        if node_groups:
+            return room((groups or {}).get(name, 0))
+        amount = by_cluster.get(name, 0)
+        return room(*amount) if isinstance(amount, tuple) else room(amount)
+
+    return answer
+
+
+def decide(
+    replicas: int,
+    room_of: Callable[[str, bool], Room],
+    held: dict[str, int | Held] | None = None,
+    limits: tuple[ClusterLimit, ...] = (),
+    tiers: tuple[Tier, ...] = OWN_FIRST,
+    settled: bool = False,
+    clusters: tuple[ClusterJoined, ...] = FLEET,
+) -> Division:
+    have = {name: entry if isinstance(entry, Held) else Held(entry, 0, 0) for name, entry in (held or {}).items()}
+    return divide_workload(
+        Situation(replicas, Policy(tiers, limits, "Wait"), clusters, have, room_of, settled, dict.fromkeys("abcd", 5))
+    )
+
+
+GROWTH = {
+    "own clusters first, by their room": (60, {"a": 80, "b": 40, "c": 99}, None, {"a": 40, "b": 20}, 0),
+    "what own cannot take goes to the cloud": (60, {"a": 20, "b": 10, "c": 99}, None, {"a": 20, "b": 10, "c": 30}, 0),
+    "then to nodes that do not exist yet": (30, {"a": 10, "c": 5}, {"d": 9}, {"a": 10, "c": 5, "d": 9}, 6),
+    "nothing fits": (3, {}, None, {}, 3),
+    "none wanted": (0, {"a": 9}, None, {}, 0),
+}
+
+
+@pytest.mark.parametrize(("replicas", "free", "groups", "expected", "unplaced"), GROWTH.values(), ids=GROWTH)
+def test_tiers_are_used_in_order(
+    replicas: int,
+    free: dict[str, int | tuple[int, int]],
+    groups: dict[str, int] | None,
+    expected: dict[str, int],
+    unplaced: int,
+) -> None:
+    division = decide(replicas, rooms(free, groups))
+    assert {name: count for name, count in division.replicas.items() if count} == expected
+    assert division.unplaced == unplaced
+
+
+def test_replicas_for_node_groups_are_told_apart() -> None:
+    division = decide(12, rooms({"d": 4}, {"d": 8}))
+    assert (division.replicas, division.new) == ({"d": 12}, {"d": 8})
+
+
+def test_the_last_tier_is_emptied_first() -> None:
+    division = decide(80, rooms({}), {"a": 60, "b": 40, "c": 100})
+    assert division.replicas == {"a": 48, "b": 32, "c": 0}
+
+
+def test_what_waits_for_new_nodes_goes_before_what_runs_in_the_cloud() -> None:
+    division = decide(14, rooms({}), {"c": 10, "d": Held(10, 6, 6)})
+    assert (division.replicas, division.new) == ({"c": 10, "d": 4}, {"c": 0, "d": 0})
+
+
+def test_what_is_not_bound_goes_before_what_runs_in_the_same_tier() -> None:
+    division = decide(15, rooms({}), {"a": Held(10, 0, 0), "b": Held(10, 0, 5)})
+    assert division.replicas == {"a": 10, "b": 5}
+
+
+def test_to_nothing_is_nothing_everywhere() -> None:
+    assert decide(0, rooms({"a": 9}), {"a": 5, "c": 5}).replicas == {"a": 0, "c": 0}
+
+
+LIMITS = {
+    "a maximum sends the rest on": (20, {"a": 50, "c": 50}, {}, (ClusterLimit("a", 0, 5),), {"a": 5, "c": 15}),
+    "a minimum comes before the tiers": (20, {"a": 50, "c": 50}, {}, (ClusterLimit("c", 8, -1),), {"a": 12, "c": 8}),
+    "a minimum that does not fit": (20, {"a": 50, "c": 3}, {}, (ClusterLimit("c", 8, -1),), {"a": 17, "c": 3}),
+    "a minimum above what is wanted": (4, {"a": 50, "c": 50}, {}, (ClusterLimit("c", 8, -1),), {"c": 4}),
+    "a minimum is kept on the way down": (10, {}, {"a": 15, "c": 5}, (ClusterLimit("c", 4, -1),), {"a": 6, "c": 4}),
+    "a minimum gives way to the number": (2, {}, {"a": 5, "c": 5}, (ClusterLimit("c", 4, -1),), {"a": 0, "c": 2}),
+    "above a maximum leaves first": (10, {}, {"a": 8, "c": 5}, (ClusterLimit("a", 0, 4),), {"a": 5, "c": 5}),
+    "above a maximum moves": (13, {"c": 9}, {"a": 8, "c": 5}, (ClusterLimit("a", 0, 4),), {"a": 4, "c": 9}),
+    "a maximum of none": (5, {"a": 9, "c": 9}, {}, (ClusterLimit("a", 0, 0),), {"c": 5}),
+}
+
+
+@pytest.mark.parametrize(("replicas", "free", "held", "limits", "expected"), LIMITS.values(), ids=LIMITS)
+def test_limits(
+    replicas: int,
+    free: dict[str, int | tuple[int, int]],
+    held: dict[str, int | Held],
+    limits: tuple[ClusterLimit, ...],
+    expected: dict[str, int],
+) -> None:
+    assert decide(replicas, rooms(free), held, limits).replicas == expected
+
+
+ONLY_OWN = (Tier("own", ClusterSelector(tiers=("own",)), SPLIT_SPREAD, False),)
+
+
+def test_a_ruled_out_cluster_is_left_as_far_as_others_take_its_replicas() -> None:
+    division = decide(10, rooms({"a": 3}), {"c": 10}, tiers=ONLY_OWN)
+    assert division.replicas == {"a": 3, "c": 7}
+    assert (division.unplaced, division.to_leave) == (0, 7)
+    assert "7 replicas: room elsewhere" in division.waiting_for()
+
+
+def test_missing_replicas_come_before_those_that_should_leave() -> None:
+    division = decide(12, rooms({"a": 3}), {"c": 10}, tiers=ONLY_OWN)
+    assert division.replicas == {"a": 3, "c": 9}
+    assert (division.unplaced, division.to_leave) == (0, 9)
+
+
+def test_a_ruled_out_cluster_is_emptied_first_on_the_way_down() -> None:
+    assert decide(6, rooms({}), {"a": 5, "c": 5}, tiers=ONLY_OWN).replicas == {"a": 5, "c": 1}
+
+
+def test_replicas_of_a_cluster_that_left_the_fleet_move() -> None:
+    division = decide(6, rooms({"a": 9}), {"gone": 6})
+    assert division.replicas == {"a": 6, "gone": 0}
+
+
+def test_what_possibly_fits_waits_for_binds() -> None:
+    division = decide(10, rooms({"a": (4, 9), "c": 50}))
+    assert (division.replicas, division.unplaced, division.uncertain) == ({"a": 4, "c": 1}, 5, 5)
+    assert "5 replicas: binding of replicas that were promised before" in division.waiting_for()
+
+
+def test_once_settled_the_next_tier_takes_it() -> None:
+    division = decide(10, rooms({"a": (4, 9), "c": 50}), settled=True)
+    assert (division.replicas, division.unplaced, division.uncertain) == ({"a": 4, "c": 6}, 0, 0)
+
+
+def test_within_a_tier_another_cluster_s_certain_room_does_not_wait() -> None:
+    division = decide(10, rooms({"a": (4, 9), "b": 6}))
+    assert (division.replicas, division.unplaced) == ({"a": 4, "b": 6}, 0)
+
+
+def test_a_cluster_belongs_to_the_first_tier_that_selects_it() -> None:
+    tiers = (
+        Tier("eu", ClusterSelector(regions=("eu",)), SPLIT_PACK, False),
+        Tier("rest", ClusterSelector(), SPLIT_PACK, False),
+    )
+    clusters = (cluster("a"), cluster("b", region="eu"))
+    division = decide(5, rooms({"a": 9, "b": 3}), tiers=tiers, clusters=clusters)
+    assert division.replicas == {"b": 3, "a": 2}
+    assert [(entry.cluster, entry.tier) for entry in division.inputs] == [("b", "eu"), ("a", "rest")]
+
+
+SELECTORS = {
+    "name": (ClusterSelector(names=("a",)), "a"),
+    "tier": (ClusterSelector(tiers=("cloud",)), "b"),
+    "region": (ClusterSelector(regions=("us",)), "b"),
+    "label": (ClusterSelector(labels=(Requirement("arch", "In", ("arm64",)),)), "a"),
+    "every list must hold": (ClusterSelector(names=("a", "b"), tiers=("cloud",)), "b"),
+}
+
+
+@pytest.mark.parametrize(("selector", "expected"), SELECTORS.values(), ids=SELECTORS)
+def test_a_selector_means_the_clusters_that_meet_all_its_lists(selector: ClusterSelector, expected: str) -> None:
+    clusters = (cluster("a", arch="arm64"), cluster("b", "cloud", region="us", arch="amd64"))
+    tiers = (Tier("t", selector, SPLIT_SPREAD, False),)
+    assert decide(1, rooms({"a": 9, "b": 9}), tiers=tiers, clusters=clusters).replicas == {expected: 1}
+
+
+def test_the_inputs_say_what_each_cluster_had_gets_and_was_bound_by() -> None:
+    division = decide(12, rooms({"a": 9, "c": 9}), {"a": 2}, (ClusterLimit("a", 0, 5),))
+    first = division.inputs[0]
+    assert (first.cluster, first.before, first.after, first.certain, first.age_ms) == ("a", 2, 5, 9, 5)
+    assert first.limited_by == "policy max 5"
+    assert division.inputs[2].limited_by == "cpu"
+
+
+def test_fits_nowhere_is_when_no_cluster_would_take_it_even_empty() -> None:
+    assert decide(1, lambda name, groups: room(0, when_empty=False)).fits_nowhere
+    assert not decide(1, lambda name, groups: room(0, when_empty=name == "c")).fits_nowhere
+
+
+# ── Properties ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> Situation:
+    free = {
+        (name, groups): room(certain, certain + draw(st.integers(0, 5)))
+        for name in "abcd"
+        for groups in (False, True)
+        for certain in (draw(st.integers(0, 30)),)
+    }
+    held = {}
+    for name in draw(st.sets(st.sampled_from("abcde"))):
+        replicas = draw(st.integers(1, 30))
+        unbound = draw(st.integers(0, replicas))
+        held[name] = Held(replicas, draw(st.integers(0, unbound)), unbound)
+    limits = tuple(
+        ClusterLimit(name, least, draw(st.sampled_from((-1, least, least + 10))))
+        for name in sorted(draw(st.sets(st.sampled_from("abcd"), max_size=2)))
+        for least in (draw(st.integers(0, 10)),)
+    )
+    split = draw(st.sampled_from((SPLIT_PACK, SPLIT_SPREAD)))
+    tiers = draw(
+        st.sampled_from((OWN_FIRST, ONLY_OWN, tuple(Tier(t.name, t.clusters, split, t.node_groups) for t in OWN_FIRST)))
+    )
+    policy = Policy(tiers, limits, "Wait")
+    wanted = draw(st.one_of(st.integers(0, 150), st.just(sum(entry.replicas for entry in held.values()))))
+    return Situation(wanted, policy, FLEET, held, lambda name, g: free[name, g], draw(st.booleans()), {})
+
+
+@given(situations())
+@settings(max_examples=300)
+def test_what_is_placed_and_what_is_not_is_what_was_wanted(situation: Situation) -> None:
+    division = divide_workload(situation)
+    assert sum(division.replicas.values()) + division.unplaced == situation.replicas
+    assert all(0 <= division.new.get(name, 0) <= count for name, count in division.replicas.items())
+    assert 0 <= division.uncertain <= division.unplaced
+    assert division.to_leave >= 0
+
+
+@given(situations())
+@settings(max_examples=300)
+def test_no_cluster_is_given_more_than_is_certain_or_than_its_maximum(situation: Situation) -> None:
+    division = divide_workload(situation)
+    most = {limit.cluster: limit.replicas_max for limit in situation.policy.limits if limit.replicas_max >= 0}
+    for name, count in division.replicas.items():
+        held = situation.held.get(name, Held(0, 0, 0))
+        more = count - held.replicas
+        if more <= 0:
+            continue
+        new = division.new[name] - held.new
+        assert new <= situation.room(name, True).certain
+        assert more - new <= situation.room(name, False).certain
+        assert count <= most.get(name, count)
+
+
+@given(situations())
+@settings(max_examples=300)
+def test_only_replicas_that_the_policy_rules_out_move(situation: Situation) -> None:
+    division = divide_workload(situation)
+    allowed = {entry.cluster for entry in division.inputs}
+    most = {limit.cluster: limit.replicas_max for limit in situation.policy.limits if limit.replicas_max >= 0}
+    missing = situation.replicas - sum(entry.replicas for entry in situation.held.values())
+    for name, held in situation.held.items():
+        keeps = min(held.replicas, most.get(name, held.replicas)) if name in allowed else 0
+        if missing >= 0:
+            assert division.replicas[name] >= keeps
+        else:
+            assert division.replicas[name] <= held.replicas
+    if missing <= 0:
+        assert division.unplaced == 0
+
+
+@given(situations())
+@settings(max_examples=100)
+def test_deciding_again_on_the_result_changes_nothing(situation: Situation) -> None:
+    """Less room by what was placed, and all of it bound: the second division is the first."""
+    first = divide_workload(situation)
+    if first.unplaced or first.to_leave:
+        return
+    held = {name: Held(count, 0, 0) for name, count in first.replicas.items()}
+    again = Situation(situation.replicas, situation.policy, FLEET, held, lambda name, g: NO_ROOM, True, {})
+    second = divide_workload(again)
+    assert second.replicas == first.replicas

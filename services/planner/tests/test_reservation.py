@@ -1,0 +1,93 @@
+"""What is reserved, row by row of P4: max(0, hold − counted), both from one capacity record."""
+
+import pytest
+
+from planner.core.reservation import NOTHING_RESERVED, is_rolling, next_ceiling, reserve
+from spillway.model import NO_GENERATION, Generation, Part, Shape, WorkloadFacts
+
+from .builders import facts, shape
+
+V1, V2 = Generation(9, 1), Generation(9, 2)
+SMALL, LARGE = shape(1000, requests={"memory": 8}), shape(3000, requests={"memory": 2})
+WIDE, BEYOND = shape(3000, requests={"memory": 8}), Shape("default", (("cpu", 2000),))
+
+
+def part(replicas: int, ceiling: int | None = None, new: int = 0, removing: bool = False) -> Part:
+    return Part("a", V2, replicas, new, replicas if ceiling is None else ceiling, removing)
+
+
+PLAIN: dict[str, tuple[Part, WorkloadFacts | None, int, int]] = {
+    "nothing seen yet": (part(10), None, 10, 0),
+    "version not seen: the ceiling": (part(4, ceiling=10), facts(V1, 6, spec=6), 4, 0),
+    "version not seen: spec.replicas where larger": (part(4, ceiling=6), facts(V1, 6, spec=12), 6, 0),
+    "version not seen, all there already": (part(4, ceiling=10), facts(V1, 10), 0, 0),
+    "an object whose annotation cannot be read": (part(5), facts(NO_GENERATION, 5, spec=9), 4, 0),
+    "carried out": (part(10), facts(V2, 7, spec=10), 3, 0),
+    "carried out and all bound": (part(10), facts(V2, 10), 0, 0),
+    "carried out after scale-in: the ceiling no longer holds": (part(4, ceiling=10), facts(V2, 4), 0, 0),
+    "controller has not seen it": (part(4, ceiling=10), facts(V2, 6, spec=4, observed=False), 4, 0),
+    "controller has more pods than replicas and surge": (part(4, ceiling=10), facts(V2, 6, spec=4, status=8), 4, 0),
+    "pods up to the surge": (part(4, ceiling=10), facts(V2, 2, spec=4, status=6), 2, 0),
+    "more bound than decided": (part(4), facts(V2, 6, spec=4), 0, 0),
+    "new ones bind last": (part(10, new=4), facts(V2, 3, spec=10), 3, 4),
+    "free ones are bound": (part(10, new=4), facts(V2, 8, spec=10), 0, 2),
+    "all bound": (part(10, new=4), facts(V2, 10), 0, 0),
+    "removing and not seen": (part(0, ceiling=10, removing=True), facts(V1, 3, spec=10), 7, 0),
+    "removing and the object is gone": (part(0, ceiling=10, removing=True), None, 10, 0),
+}
+
+
+@pytest.mark.parametrize(("wanted", "shown", "free", "new"), PLAIN.values(), ids=PLAIN)
+def test_one_template(wanted: Part, shown: WorkloadFacts | None, free: int, new: int) -> None:
+    reservation = reserve(wanted, shown, SMALL, (), surge=2)
+    assert (reservation.free, reservation.new) == (free, new)
+    assert reservation.entries == (((SMALL, free),) if free else ())
+    assert reservation.new_entries == (((SMALL, new),) if new else ())
+
+
+def test_all_bound_reserves_nothing() -> None:
+    reservation = reserve(part(3), facts(V2, 3), SMALL, (), surge=1)
+    assert (reservation.entries, reservation.new_entries) == (NOTHING_RESERVED.entries, NOTHING_RESERVED.new_entries)
+
+
+ROLLING: dict[str, tuple[Part, WorkloadFacts | None, tuple[tuple[Shape, int], ...]]] = {
+    "a template change is decided": (part(10), facts(V1, 10), ((WIDE, 3), (BEYOND, 10))),
+    "two templates live": (part(10), facts(V2, 6, 5, updated=5), ((WIDE, 2), (BEYOND, 11))),
+    "one template, but not all updated": (part(10), facts(V2, 10, updated=4), ((WIDE, 3), (BEYOND, 10))),
+    "the object is not there yet": (part(10), None, ((LARGE, 10),)),
+    "over": (part(10), facts(V2, 10), ()),
+    "over, and some not bound": (part(10), facts(V2, 8, status=10, updated=10), ((LARGE, 2),)),
+}
+
+
+@pytest.mark.parametrize(("wanted", "shown", "entries"), ROLLING.values(), ids=ROLLING)
+def test_two_templates(wanted: Part, shown: WorkloadFacts | None, entries: tuple[tuple[Shape, int], ...]) -> None:
+    """The shape is the wider one, the surge is held too, and counted pods reserve what they may grow by."""
+    assert reserve(wanted, shown, LARGE, (SMALL,), surge=3).entries == entries
+
+
+def test_a_template_that_asks_for_less_reserves_no_growth() -> None:
+    less = shape(500, requests={"memory": 2})
+    entries = reserve(part(10), facts(V1, 10), less, (SMALL,), surge=3).entries
+    assert entries == ((SMALL, 3),)
+
+
+def test_a_workload_whose_template_never_changed_does_not_roll() -> None:
+    assert not is_rolling(part(3), facts(V1, 1, 1), ())
+
+
+CEILINGS = {
+    "a first part": (None, None, 5, 5),
+    "nothing seen: the most so far": (part(4, ceiling=10), None, 6, 10),
+    "an older version seen": (part(4, ceiling=10), facts(V1, 4), 6, 10),
+    "this version seen: from here": (part(4, ceiling=10), facts(V2, 4), 6, 6),
+    "this version seen, and fewer now": (part(8, ceiling=10), facts(V2, 8), 6, 8),
+    "more than ever": (part(4, ceiling=10), None, 12, 12),
+}
+
+
+@pytest.mark.parametrize(("before", "shown", "replicas", "expected"), CEILINGS.values(), ids=CEILINGS)
+def test_the_ceiling_is_the_most_decided_since_the_version_seen(
+    before: Part | None, shown: WorkloadFacts | None, replicas: int, expected: int
+) -> None:
+    assert next_ceiling(before, shown, replicas) == expected

@@ -1,0 +1,214 @@
+"""What is promised always binds, whatever node the member's scheduler chooses (P5)."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.core.feasibility import fit
+from planner.core.room import Room, loss, room_in_groups, room_on_nodes
+from spillway.model import HostnameApart, HostPort, NodeRow, PodSelector, Requirement, Shape
+
+from .builders import group, node, nodes_of, shape
+
+RESOURCES = ("cpu", "memory", "gpu")
+WEB = PodSelector((Requirement("app", "In", ("web",)),))
+
+LOSSES = {
+    "equal": ({"cpu": 2}, {"cpu": 2}, 9, 1),
+    "larger": ({"cpu": 5}, {"cpu": 2}, 9, 3),
+    "smaller still costs one": ({"cpu": 1}, {"cpu": 2}, 9, 1),
+    "the resource that costs most": ({"cpu": 1, "memory": 8}, {"cpu": 1, "memory": 2}, 9, 4),
+    "never more than a node has": ({"cpu": 50}, {"cpu": 1}, 9, 9),
+    "resources that are not asked for cost nothing": ({"gpu": 3}, {"cpu": 1}, 9, 0),
+}
+
+
+@pytest.mark.parametrize(("taken", "wanted", "largest", "expected"), LOSSES.values(), ids=LOSSES)
+def test_the_most_that_one_pod_costs(
+    taken: dict[str, int], wanted: dict[str, int], largest: int, expected: int
+) -> None:
+    assert loss(taken, wanted, largest) == expected
+
+
+def on(rows: list[NodeRow], wanted: Shape, *reserved: tuple[Shape, int]) -> Room:
+    nodes = nodes_of(*rows)
+    return room_on_nodes(wanted, fit(wanted, nodes), [(other, count, fit(other, nodes)) for other, count in reserved])
+
+
+def test_what_is_reserved_of_the_same_shape_is_simply_not_there() -> None:
+    room = on([node("a", 4000), node("b", 4000)], shape(1000), (shape(1000), 3))
+    assert (room.certain, room.possible) == (5, 5)
+
+
+def test_a_larger_reserved_shape_costs_what_it_can_at_the_most() -> None:
+    # Two of 3 cores on two nodes of 4: each may cost three of 1 core. On one node each, 1 + 1 are left for sure.
+    room = on([node("a", 4000), node("b", 4000)], shape(1000), (shape(3000), 2))
+    assert (room.certain, room.possible) == (0, 8)  # One replica could take the room that the second of 3 cores needs.
+
+
+def test_a_replica_that_could_break_a_promise_is_only_possible() -> None:
+    room = on([node("a", 4000), node("b", 4000)], shape(1000), (shape(4000), 1))
+    assert (room.certain, room.possible) == (1, 8)
+    assert room.limited_by == "1 promised replicas of another workload are not bound yet"
+
+
+def test_a_promise_that_cannot_be_kept_any_more_binds_nobody() -> None:
+    room = on([node("a", 4000)], shape(1000), (shape(3000), 2))
+    assert (room.certain, room.possible) == (0, 4)
+    assert on([node("a", 4000)], shape(1000), (shape(5000), 2)).certain == 4
+
+
+def test_shapes_that_meet_on_no_node_cost_each_other_nothing() -> None:
+    rows = [node("a", labels={"pool": "x"}), node("b", labels={"pool": "y"})]
+    room = on(rows, shape(1000, node_selector=(("pool", "x"),)), (shape(1000, node_selector=(("pool", "y"),)), 4))
+    assert (room.certain, room.possible) == (4, 4)
+
+
+def test_a_reserved_replica_that_this_shape_keeps_away_from_costs_a_whole_node() -> None:
+    """Where a shape's anti-affinity may match others, one of theirs takes a node from all of its replicas."""
+    apart = shape(1000, apart=(HostnameApart(WEB, limits_itself=False),))
+    room = on([node("a", 4000), node("b", 4000)], apart, (shape(500), 1))
+    assert (room.certain, room.possible) == (4, 8)
+
+
+def test_a_shape_that_others_keep_away_from_may_cost_them_a_whole_node() -> None:
+    apart = shape(1000, apart=(HostnameApart(WEB, limits_itself=False),))
+    room = on([node("a", 4000), node("b", 4000)], shape(500), (apart, 4))
+    assert room.certain == 1
+
+
+def test_groups_take_what_their_missing_nodes_will_have() -> None:
+    room = room_in_groups(shape(1000), [(group(cpu=4000, nodes_max=5), 2)], [])
+    assert (room.certain, room.possible) == (12, 12)
+
+
+def test_groups_take_less_what_waits_for_them() -> None:
+    room = room_in_groups(shape(1000), [(group(cpu=4000, nodes_max=5), 2)], [(shape(2000), 3)])
+    assert room.certain == 6
+
+
+def test_a_group_at_its_most_takes_nothing_but_would_when_empty() -> None:
+    room = room_in_groups(shape(1000), [(group(nodes_max=2), 3)], [])
+    assert (room.certain, room.when_empty) == (0, True)
+    assert room.limited_by == "node groups burst at their most"
+
+
+def test_a_cluster_without_groups_has_no_room_in_them() -> None:
+    assert room_in_groups(shape(), [], []) == Room(0, 0, "no node groups", False)
+
+
+# ── The safety property ─────────────────────────────────────────────────────────────────────────────────────────
+
+AMOUNT = st.integers(0, 4)
+
+
+@st.composite
+def demands(draw: st.DrawFn) -> Shape:
+    return shape(
+        draw(st.integers(0, 5)),
+        requests={"memory": draw(AMOUNT), "gpu": draw(st.sampled_from((0, 0, 0, 1, 2)))},
+        node_selector=draw(st.sampled_from(((), (), (("pool", "x"),), (("pool", "y"),)))),
+        host_ports=draw(st.sampled_from(((), (), (), (HostPort("0.0.0.0", "TCP", 80),)))),
+    )
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[list[NodeRow], list[tuple[Shape, int]], Shape]:
+    rows = [
+        NodeRow(
+            f"n{index}",
+            {
+                "cpu": draw(st.integers(0, 16)),
+                "memory": draw(st.integers(0, 16)),
+                "gpu": draw(st.integers(0, 3)),
+                "pods": draw(st.integers(1, 8)),
+            },
+            {"cpu": draw(st.integers(0, 4)), "pods": draw(st.integers(0, 1))},
+            labels=(("kubernetes.io/hostname", f"n{index}"), ("pool", draw(st.sampled_from("xy")))),
+        )
+        for index in range(draw(st.integers(1, 6)))
+    ]
+    wanted = draw(demands())
+    others = draw(st.lists(st.one_of(demands(), st.just(wanted)), max_size=4, unique=True))
+    # Earlier promises were made one after another, so most of them are certain themselves.
+    reserved: list[tuple[Shape, int]] = []
+    for other in others:
+        most = on(rows, other, *reserved).certain
+        count = draw(st.integers(0, most)) if most else 0
+        if count:
+            reserved.append((other, count))
+    return rows, reserved, wanted
+
+
+class Member:
+    """Nodes that pods are bound to, one by one, wherever they fit."""
+
+    def __init__(self, rows: list[NodeRow]) -> None:
+        self.rows = list(rows)
+
+    def bind(self, wanted: Shape, random: Random) -> bool:
+        fits = fit(wanted, nodes_of(*self.rows)).per_node.tolist()
+        open_rows = [index for index in range(len(self.rows)) if fits[index]]
+        if not open_rows:
+            return False
+        # Half of the time where it hurts the others most: on the node with the most room left.
+        index = random.choice(open_rows) if random.random() < 0.5 else max(open_rows, key=lambda row: fits[row])
+        row = self.rows[index]
+        requested = dict(row.requested)
+        for name, amount in wanted.requests:
+            requested[name] = requested.get(name, 0) + amount
+        self.rows[index] = NodeRow(
+            row.name, row.allocatable, requested, row.labels, ports=(*row.ports, *wanted.host_ports)
+        )
+        return True
+
+
+@given(worlds(), st.randoms(use_true_random=False))
+@settings(max_examples=250, deadline=None)
+def test_all_that_is_certain_binds_whatever_the_scheduler_chooses(
+    world: tuple[list[NodeRow], list[tuple[Shape, int]], Shape], random: Random
+) -> None:
+    rows, reserved, wanted = world
+    certain = on(rows, wanted, *reserved).certain
+    waiting = [other for other, count in reserved for _ in range(count)] + [wanted] * certain
+    random.shuffle(waiting)
+    member = Member(rows)
+    assert all(member.bind(other, random) for other in waiting)
+
+
+@given(worlds())
+@settings(max_examples=100, deadline=None)
+def test_certain_is_at_most_possible_and_possible_at_most_what_fits(
+    world: tuple[list[NodeRow], list[tuple[Shape, int]], Shape],
+) -> None:
+    rows, reserved, wanted = world
+    room = on(rows, wanted, *reserved)
+    assert 0 <= room.certain <= room.possible <= fit(wanted, nodes_of(*rows)).total
+
+
+@given(worlds())
+@settings(max_examples=50, deadline=None)
+def test_with_nothing_reserved_everything_that_fits_is_certain(
+    world: tuple[list[NodeRow], list[tuple[Shape, int]], Shape],
+) -> None:
+    rows, _, wanted = world
+    room, total = on(rows, wanted), fit(wanted, nodes_of(*rows)).total
+    assert (room.certain, room.possible) == (total, total)
+
+
+@given(worlds(), st.integers(1, 3))
+@settings(max_examples=50, deadline=None)
+def test_more_reserved_never_makes_more_room(
+    world: tuple[list[NodeRow], list[tuple[Shape, int]], Shape], more: int
+) -> None:
+    """As long as the promises can be kept: one that cannot binds nobody, by the rule."""
+    rows, reserved, wanted = world
+    if not reserved or reserved[0][0] == wanted:
+        return
+    first, count = reserved[0]
+    left = on(rows, first, *reserved).certain
+    before = on(rows, wanted, *reserved).certain
+    after = on(rows, wanted, (first, count + min(more, left)), *reserved[1:]).certain
+    assert after <= before

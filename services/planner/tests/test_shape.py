@@ -1,0 +1,238 @@
+"""What one replica asks of a node, read from a pod template."""
+
+from typing import Any
+
+import pytest
+
+from planner.core.shape import matches_labels, shape_of
+from spillway.model import (
+    HostnameApart,
+    HostnameSpread,
+    HostPort,
+    NodeTerm,
+    PodSelector,
+    Requirement,
+    Shape,
+    Toleration,
+)
+
+from .builders import GI, container, template
+
+HOSTNAME = "kubernetes.io/hostname"
+WEB = PodSelector((Requirement("app", "In", ("web",)),))
+DB = PodSelector((Requirement("app", "In", ("db",)),))
+
+
+def read(*containers: dict[str, Any], **spec: Any) -> Shape:
+    return shape_of(template(*containers, **spec), "default", "T")
+
+
+def bare_container(**resources: Any) -> dict[str, Any]:
+    return {"name": "c", "image": "i", "resources": resources}
+
+
+def anti(app: str, key: str = HOSTNAME, **more: Any) -> dict[str, Any]:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}} | more
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def spread(app: str = "web", key: str = HOSTNAME, **more: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "maxSkew": 2,
+            "topologyKey": key,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": app}},
+        }
+        | more
+    ]
+
+
+REQUESTS: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
+    "one container": (template(container(cpu="250m", memory="1Gi")), {"cpu": 250, "memory": GI}),
+    "two add up": (template(container("a", "1"), container("b", "500m")), {"cpu": 1500, "memory": 2 * GI}),
+    "the largest init container when it is larger": (
+        template(container(cpu="1"), initContainers=[container("i", cpu="3", memory="1Mi")]),
+        {"cpu": 3000, "memory": GI},
+    ),
+    "a sidecar runs beside the containers": (
+        template(container(cpu="1"), initContainers=[container("s", cpu="500m") | {"restartPolicy": "Always"}]),
+        {"cpu": 1500, "memory": 2 * GI},
+    ),
+    "an init container after a sidecar runs beside it": (
+        template(
+            container(cpu="1"),
+            initContainers=[container("s", cpu="500m") | {"restartPolicy": "Always"}, container("i", cpu="2")],
+        ),
+        {"cpu": 2500, "memory": 2 * GI},
+    ),
+    "an extended resource": (
+        template(bare_container(requests={"nvidia.com/gpu": 2}, limits={"nvidia.com/gpu": 2})),
+        {"nvidia.com/gpu": 2},
+    ),
+    "what only has a limit is requested at the limit": (
+        template(bare_container(limits={"cpu": "2", "memory": "1Gi"}, requests={"cpu": "1"})),
+        {"cpu": 1000, "memory": GI},
+    ),
+    "a limit of an init container": (
+        template(container(cpu="1"), initContainers=[bare_container(limits={"cpu": "3"})]),
+        {"cpu": 3000, "memory": GI},
+    ),
+    "the pod's own request": (template(container(), resources={"requests": {"cpu": "4"}}), {"cpu": 4000, "memory": GI}),
+    "the pod's own limit where no container asks": (
+        template(bare_container(), resources={"limits": {"cpu": "4"}}),
+        {"cpu": 4000},
+    ),
+    "the pod's own limit where a container asks": (
+        template(bare_container(requests={"cpu": "1"}), resources={"limits": {"cpu": "4"}}),
+        {"cpu": 1000},
+    ),
+    "overhead": (template(container(), overhead={"cpu": "250m"}), {"cpu": 1250, "memory": GI}),
+    "nothing but a place": (template(bare_container()), {}),
+    "zero is nothing": (template(bare_container(requests={"cpu": "0"})), {}),
+}
+
+
+@pytest.mark.parametrize(("pod", "expected"), REQUESTS.values(), ids=REQUESTS)
+def test_requests_are_what_the_scheduler_subtracts(pod: dict[str, Any], expected: dict[str, int]) -> None:
+    assert dict(shape_of(pod, "default", "T").requests) == expected | {"pods": 1}
+
+
+def test_requests_are_sorted_so_that_equal_demands_are_equal_values() -> None:
+    one = read(bare_container(requests={"cpu": 1, "a/b": 1}))
+    assert one == read(bare_container(requests={"a/b": 1, "cpu": 1}))
+    assert list(one.requests) == sorted(one.requests)
+
+
+def test_node_selector_is_sorted() -> None:
+    assert read(nodeSelector={"b": "2", "a": "1"}).node_selector == (("a", "1"), ("b", "2"))
+
+
+def node_affinity(*terms: dict[str, Any], **spec: Any) -> tuple[NodeTerm, ...]:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return read(affinity={"nodeAffinity": required}, **spec).node_terms
+
+
+def test_node_affinity_terms_are_alternatives_of_requirements() -> None:
+    zone = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}
+    name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    assert node_affinity(zone, name) == (
+        NodeTerm((Requirement("zone", "In", ("a", "b")),), ()),
+        NodeTerm((), (Requirement("metadata.name", "In", ("n1",)),)),
+    )
+
+
+def test_a_term_without_requirements_matches_no_node() -> None:
+    (term,) = node_affinity({})
+    assert not matches_labels(term.labels, {"": "", "zone": "a"})
+
+
+def test_a_node_name_holds_beside_every_term() -> None:
+    terms = node_affinity({"matchExpressions": [{"key": "zone", "operator": "Exists"}]}, nodeName="n1")
+    assert terms[0].fields == (Requirement("metadata.name", "In", ("n1",)),)
+    assert read(nodeName="n1").node_terms == (NodeTerm((), terms[0].fields),)
+
+
+def test_preferred_affinity_binds_nothing() -> None:
+    preferred = [{"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    assert read(affinity=affinity) == read()
+
+
+def test_tolerations_default_to_equal() -> None:
+    given = read(tolerations=[{"key": "gpu", "value": "yes"}, {"operator": "Exists", "tolerationSeconds": 3}])
+    assert given.tolerations == (Toleration("gpu", "Equal", "yes", ""), Toleration("", "Exists", "", ""))
+
+
+def test_host_ports_of_containers_are_taken() -> None:
+    ports = [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 81}]
+    assert read(container(ports=ports)).host_ports == (HostPort("0.0.0.0", "TCP", 8080),)
+
+
+def test_in_the_hosts_network_a_container_port_is_a_host_port() -> None:
+    shape = read(container(ports=[{"containerPort": 53, "protocol": "UDP"}]), hostNetwork=True)
+    assert shape.host_ports == (HostPort("0.0.0.0", "UDP", 53),)
+
+
+def test_anti_affinity_to_its_own_replicas_limits_itself() -> None:
+    assert read(affinity=anti("web")).apart == (HostnameApart(WEB, limits_itself=True),)
+
+
+def test_anti_affinity_to_others_does_not_limit_itself() -> None:
+    assert read(affinity=anti("db")).apart == (HostnameApart(DB, limits_itself=False),)
+
+
+def test_a_spread_over_hostnames_is_modelled() -> None:
+    assert read(topologySpreadConstraints=spread()).spread == (HostnameSpread(WEB, 2, True, False),)
+
+
+def test_a_spread_says_which_nodes_count() -> None:
+    (given,) = read(topologySpreadConstraints=spread(nodeAffinityPolicy="Ignore", nodeTaintsPolicy="Honor")).spread
+    assert (given.honor_affinity, given.honor_taints) == (False, True)
+
+
+UNMODELLED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "nothing": ({}, ()),
+    "anti-affinity over zones": ({"affinity": anti("web", "zone")}, ("podAntiAffinity over zone",)),
+    "anti-affinity to other namespaces": (
+        {"affinity": anti("web", namespaces=["x"])},
+        (f"podAntiAffinity over {HOSTNAME} and other namespaces",),
+    ),
+    "pod affinity": (
+        {
+            "affinity": {
+                "podAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", "labelSelector": {}}]
+                }
+            }
+        },
+        ("podAffinity",),
+    ),
+    "spread over zones": ({"topologySpreadConstraints": spread(key="zone")}, ("topologySpreadConstraint over zone",)),
+    "spread of others": ({"topologySpreadConstraints": spread("db")}, (f"topologySpreadConstraint over {HOSTNAME}",)),
+    "spread with minDomains": (
+        {"topologySpreadConstraints": spread(minDomains=3)},
+        (f"topologySpreadConstraint over {HOSTNAME}",),
+    ),
+    "spread that is only wished": ({"topologySpreadConstraints": spread(whenUnsatisfiable="ScheduleAnyway")}, ()),
+    "another scheduler": ({"schedulerName": "volcano"}, ("schedulerName volcano",)),
+    "a runtime class": ({"runtimeClassName": "kata"}, ("overhead of runtimeClassName kata",)),
+    "resource claims": ({"resourceClaims": [{"name": "gpu"}]}, ("resourceClaims",)),
+    "a volume claim": (
+        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+        ("volumes bound to a zone or node",),
+    ),
+    "a config volume": ({"volumes": [{"name": "v", "configMap": {"name": "c"}}]}, ()),
+}
+
+
+@pytest.mark.parametrize(("spec", "expected"), UNMODELLED.values(), ids=UNMODELLED)
+def test_what_is_not_computed_is_named(spec: dict[str, Any], expected: tuple[str, ...]) -> None:
+    shape = read(**spec)
+    assert shape.unmodelled == expected
+    assert not (expected and (shape.apart or shape.spread))
+
+
+LABELS = {"zone": "a", "size": "10", "empty": ""}
+MATCHES = {
+    "In": (Requirement("zone", "In", ("a", "b")), True),
+    "In, another": (Requirement("zone", "In", ("b",)), False),
+    "In, absent": (Requirement("no", "In", ("",)), False),
+    "In, empty": (Requirement("empty", "In", ("",)), True),
+    "NotIn": (Requirement("zone", "NotIn", ("a",)), False),
+    "NotIn, absent": (Requirement("no", "NotIn", ("a",)), True),
+    "Exists": (Requirement("empty", "Exists", ()), True),
+    "Exists, absent": (Requirement("no", "Exists", ()), False),
+    "DoesNotExist": (Requirement("zone", "DoesNotExist", ()), False),
+    "DoesNotExist, absent": (Requirement("no", "DoesNotExist", ()), True),
+    "Gt": (Requirement("size", "Gt", ("9",)), True),
+    "Gt, equal": (Requirement("size", "Gt", ("10",)), False),
+    "Lt": (Requirement("size", "Lt", ("11",)), True),
+    "Gt of a word": (Requirement("zone", "Gt", ("9",)), False),
+    "Lt, absent": (Requirement("no", "Lt", ("9",)), False),
+}
+
+
+@pytest.mark.parametrize(("requirement", "expected"), MATCHES.values(), ids=MATCHES)
+def test_a_requirement_matches_as_in_kubernetes(requirement: Requirement, expected: bool) -> None:
+    assert matches_labels((requirement,), LABELS) is expected

@@ -1,0 +1,236 @@
+"""The planner's state is a function of its events, whatever is delivered twice or in another order."""
+
+from random import Random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.core import aftermath, answers, decisions
+from planner.core.rules import Rules
+from planner.core.state import PlannerState
+from spillway.api import ApplyRequest, DeleteRequest, ListRequest, RequestError, ScaleRequest
+from spillway.columns import columns_of
+from spillway.events import (
+    STATE_ABSENT,
+    STATE_PRESENT,
+    CapacityNeeded,
+    ClusterLeft,
+    DependencyDeclared,
+    Event,
+    PlacementDecided,
+    WorkloadDeclared,
+)
+from spillway.model import NO_GENERATION, Generation, NodeColumns, NodeRow
+
+from .builders import Fleet, cluster, container, deployment, facts, group, node, reported, template, texts
+from .member import MemberCluster, observed
+
+WEB = ("default", "web")
+Delivered = tuple[Event, NodeColumns | None]
+
+
+class Log:
+    """A planner that keeps what it was told and what it decided, in order."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.events: list[Delivered] = []
+        self._apply = fleet.state.apply
+        fleet.state.apply = self._keep  # type: ignore[method-assign]
+
+    def _keep(self, event: Event, now: float, offset: int = -1, columns: NodeColumns | None = None) -> None:
+        self.events.append((event, columns))
+        self._apply(event, now, offset, columns)
+
+
+def seen(state: PlannerState) -> object:
+    """What anybody can ask, and what everything else is decided on."""
+    reserved = {
+        (key, name): state.reservation(key, name)
+        for key, workload in state.workloads.items()
+        for name in workload.parts
+    }
+    listed = answers.list_workloads(state, ListRequest())
+    return listed, reserved, set(state.waiting), set(state.leaving), state.needed, state.dependencies
+
+
+def replay(events: list[Delivered], now: float = 100.0) -> PlannerState:
+    state = PlannerState(Rules())
+    for event, columns in events:
+        state.apply(event, now, -1, columns)
+    return state
+
+
+ACTIONS = st.lists(
+    st.tuples(st.sampled_from(("apply", "config", "scale", "delete", "live")), st.integers(0, 1), st.integers(0, 20)),
+    min_size=1,
+    max_size=12,
+)
+
+
+def run(actions: list[tuple[str, int, int]], random: Random) -> Log:
+    fleet = Fleet()
+    log = Log(fleet)
+    members = [
+        MemberCluster("own-1", [node("a1"), node("a2")], random),
+        MemberCluster("cloud-1", [node("c1", 9000)], random),
+    ]
+    for member in members:
+        fleet.join(cluster(member.name, member.name.partition("-")[0], (group(),)), member.rows)
+    for verb, which, replicas in actions:
+        name = f"w{which}"
+        try:
+            for event in decide(fleet, verb, name, replicas):
+                fleet.state.apply(event, fleet.now)
+        except RequestError:
+            continue
+        if verb == "live":
+            for member in members:
+                member.carry_out(fleet)
+                member.bind_one()
+                member.report(fleet)
+            for key in list(fleet.state.leaving):
+                for gone in aftermath.settle(fleet.state, key, fleet.moment()).events:
+                    fleet.state.apply(gone, fleet.now)  # type: ignore[arg-type]
+    return log
+
+
+def decide(fleet: Fleet, verb: str, name: str, replicas: int) -> tuple[Event, ...]:
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"n": str(replicas)}}
+    pod = template(container(cpu=str(1 + replicas % 2)))
+    given: dict[str, tuple[dict[str, Any], ...]] = {
+        "apply": (deployment(replicas, name, pod),),
+        "config": (deployment(replicas, name), config),
+    }
+    if verb in given:
+        return decisions.apply(fleet.state, ApplyRequest(texts(*given[verb])), fleet.moment()).events
+    if verb == "scale":
+        return decisions.scale(fleet.state, ScaleRequest("", name, replicas), fleet.moment()).events
+    if verb == "delete":
+        return decisions.delete(fleet.state, DeleteRequest("", name), fleet.moment()).events
+    return ()
+
+
+@given(ACTIONS, st.randoms(use_true_random=False), st.data())
+@settings(max_examples=60, deadline=None)
+def test_duplicates_and_repeated_prefixes_change_nothing(
+    actions: list[tuple[str, int, int]], random: Random, data: st.DataObject
+) -> None:
+    log = run(actions, random)
+    events = log.events
+    prefix = data.draw(st.integers(0, len(events)))
+    expected = seen(log.fleet.state)
+    assert seen(replay(events)) == expected
+    assert seen(replay([event for event in events for _ in range(2)])) == expected
+    assert seen(replay(events + events[:prefix])) == expected
+
+
+@given(ACTIONS, st.randoms(use_true_random=False))
+@settings(max_examples=40, deadline=None)
+def test_the_order_of_topics_does_not_matter(actions: list[tuple[str, int, int]], random: Random) -> None:
+    """After a restart whole topics are read one by one, each in its own order."""
+    log = run(actions, random)
+    topics = (PlacementDecided, CapacityNeeded, DependencyDeclared, WorkloadDeclared)
+    by_topic = sorted(log.events, key=lambda entry: topics.index(type(entry[0])) if type(entry[0]) in topics else -1)
+    assert seen(replay(by_topic)) == seen(log.fleet.state)
+
+
+def placed(replicas: int = 3) -> Fleet:
+    fleet = Fleet(own_1=[node("a"), node("b")])
+    for event in decisions.apply(fleet.state, ApplyRequest(texts(deployment(replicas))), fleet.moment()).events:
+        fleet.state.apply(event, fleet.now)
+    return fleet
+
+
+def version(fleet: Fleet) -> Generation:
+    return fleet.state.workloads[WEB].parts["own-1"].version
+
+
+def free(fleet: Fleet) -> int:
+    shape = fleet.state.workloads[WEB].shape
+    return fleet.state.room("own-1", shape, node_groups=False, now=fleet.now).certain
+
+
+def test_what_is_decided_is_reserved_until_the_cluster_counts_it() -> None:
+    fleet = placed(3)
+    assert free(fleet) == 5
+    fleet.change("own-1", [node("a", used=2000)], shown=(facts(version(fleet), 2, spec=3),))
+    assert (free(fleet), fleet.state.reservation(WEB, "own-1").free) == (5, 1)
+    fleet.change("own-1", [node("a", used=3000)], shown=(facts(version(fleet), 3),))
+    assert (free(fleet), fleet.state.reservation(WEB, "own-1").free) == (5, 0)
+
+
+def test_facts_that_vanish_reserve_again() -> None:
+    fleet = placed(3)
+    fleet.change("own-1", [node("a", used=3000)], shown=(facts(version(fleet), 3),))
+    fleet.change("own-1", [node("a")], facts_removed=(WEB,))
+    assert (free(fleet), fleet.state.reservation(WEB, "own-1").free) == (5, 3)
+
+
+def test_facts_that_came_before_the_workload_count() -> None:
+    fleet = placed(3)
+    entry = fleet.state.workloads[WEB]
+    assert entry.placement is not None
+    other = Fleet(own_1=[node("a"), node("b")])
+    other.change("own-1", [node("a", used=3000)], shown=(facts(version(fleet), 3),))
+    other.state.apply(entry.placement, other.now)
+    other.state.apply(entry.declared, other.now)
+    assert other.state.reservation(WEB, "own-1").free == 0
+
+
+def test_room_is_none_while_held_and_says_so() -> None:
+    fleet = placed(1)
+    workload = fleet.state.workloads[WEB]
+    aftermath.hold(fleet.state, workload, ["own-1"], fleet.now)
+    room = fleet.state.room("own-1", workload.shape, node_groups=False, now=fleet.now + 5)
+    assert (room.certain, room.limited_by) == (0, "held for 10 s more: replicas of this shape were taken back")
+    fleet.now += 15
+    assert free(fleet) == 7
+
+
+def test_an_older_status_is_dropped() -> None:
+    fleet = placed()
+    fleet.state.apply(observed("own-1", WEB, NO_GENERATION, STATE_PRESENT, 5), fleet.now)
+    fleet.state.apply(observed("own-1", WEB, NO_GENERATION, STATE_ABSENT, 4), fleet.now)
+    assert fleet.state.workloads[WEB].statuses["own-1"].state == STATE_PRESENT
+
+
+def test_what_is_forgotten_leaves_nothing() -> None:
+    fleet = Fleet()
+    fleet.join(cluster("c", "cloud", (group(),)), [node("n")])
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+    decided = decisions.apply(fleet.state, ApplyRequest(texts(deployment(6), config)), fleet.moment())
+    for event in decided.events:
+        fleet.state.apply(event, fleet.now)
+    fleet.state.forget(WEB)
+    assert seen(fleet.state) == seen(PlannerState(Rules()))
+    assert fleet.state.unbound_places() == set()
+
+
+def test_a_cluster_that_left_has_no_room_and_stops_nothing() -> None:
+    """Its parts stay listed; nothing is taken back from what cannot be seen, and nothing fails."""
+    fleet = placed(3)
+    fleet.change("own-1", shown=(facts(version(fleet), spec=3),))
+    aftermath.watch(fleet.state, fleet.now)
+    fleet.state.apply(ClusterLeft("own-1"), fleet.now)
+    fleet.now += 100
+    aftermath.watch(fleet.state, fleet.now)
+    assert list(aftermath.take_backs(fleet.state, fleet.moment())) == []
+    assert set(fleet.state.workloads[WEB].parts) == {"own-1"}
+
+
+def test_a_full_block_of_a_cluster_that_did_not_join_yet_is_kept() -> None:
+    rows: list[NodeRow] = [node("a")]
+    fleet = Fleet()
+    fleet.state.apply(reported("own-1", rows), fleet.now, columns=columns_of(rows))
+    fleet.state.apply(cluster("own-1"), fleet.now)
+    fleet.sequences["own-1"] = 0
+    fleet.beat("own-1")
+    assert fleet.state.clusters["own-1"].fit(fleet_shape(fleet)).total == 4
+
+
+def fleet_shape(fleet: Fleet) -> Any:
+    for event in decisions.apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).events:
+        fleet.state.apply(event, fleet.now)
+    return fleet.state.workloads[WEB].shape
