@@ -56,6 +56,7 @@ class KafkaSettings:
     publish_seconds: float = setting(5.0, "how long a publish, or the question for ends, may take, in seconds")
     publishes_in_flight_max: int = setting(256, "publishes at once; more wait for their turn")
     write_seconds: float = setting(8.0, "how long one transaction may take before its outcome is unknown, in seconds")
+    write_retry_seconds: float = setting(0.005, "the wait before another try inside a transaction, in seconds")
     transaction_seconds: float = setting(10.0, "after how long the broker aborts an abandoned transaction, in seconds")
     marks_seconds: float = setting(1.0, "how long ends wait for the marks of transactions, in seconds")
     start_seconds: float = setting(30.0, "how long a start keeps trying to reach the log, in seconds")
@@ -124,7 +125,7 @@ class KafkaBus:
         producer: Any = None
         try:
             async with asyncio.timeout(self.settings.publish_seconds), self._in_flight:
-                producer = await self._open_producer()
+                producer = await self.until(self.settings.publish_seconds, self._open_producer)
                 positions = await self.send(producer, records)
         except TimeoutError as error:
             # The producer is kept: what was handed over stays before what comes next.
@@ -428,14 +429,10 @@ class KafkaWriter:
         self._producer = producer
         self._one_at_a_time = asyncio.Lock()
         self._over = ""
-        self._epoch = -1
-
-    @property
-    def epoch(self) -> int:
-        return self._epoch
+        self.epoch = -1
 
     async def take(self, turn: TurnTaken) -> None:
-        self._epoch = (await self._write([outgoing(turn)]))[0].offset
+        self.epoch = (await self._write([outgoing(turn)]))[0].offset
 
     async def write(self, events: Sequence[Event | Tombstone]) -> None:
         """ValueError for an event that is too large: that one is ours, nothing was sent and the writer goes on."""
@@ -488,6 +485,8 @@ class KafkaStandbyTurn:
             producer = await self._bus.started_producer(
                 transactional_id=f"{self._bus.settings.topic_prefix}{self._bus.fleet}.{self._service}",
                 transaction_timeout_ms=int(self._bus.settings.transaction_seconds * 1000),
+                # The broker refuses the next transaction until the last one's marks are written, a few milliseconds.
+                retry_backoff_ms=int(self._bus.settings.write_retry_seconds * 1000),
             )
         self._writer = KafkaWriter(self._bus, producer)
         await self._writer.take(TurnTaken(self._service, "", self._instance))
