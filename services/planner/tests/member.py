@@ -9,7 +9,7 @@ from random import Random
 
 from planner.core.feasibility import fit
 from spillway.events import STATE_ABSENT, WorkloadObserved
-from spillway.model import NO_GENERATION, Generation, NodeRow, Shape, WorkloadFacts
+from spillway.model import NO_GENERATION, Generation, NodeRow, Part, Shape, WorkloadFacts
 
 from .builders import Fleet, nodes_of
 
@@ -31,21 +31,51 @@ class MemberCluster:
     def __init__(self, name: str, rows: list[NodeRow], random: Random) -> None:
         self.name, self.rows, self.random = name, rows, random
         self.objects: dict[Key, Object] = {}
+        self.inbox: list[tuple[Key, Part, Shape]] = []
         self.sequence = 0
+
+    def hear(self, fleet: Fleet) -> None:
+        """Every version of every part comes, in order, and waits to be carried out."""
+        for key, workload in fleet.state.workloads.items():
+            part = workload.parts.get(self.name)
+            last = [entry for name, entry, _ in self.inbox if name == key][-1:]
+            if part is not None and part.version not in [entry.version for entry in last]:
+                known = self.objects.get(key)
+                if last or known is None or known.version < part.version:
+                    self.inbox.append((key, part, workload.shape))
+
+    def carry_out_one(self, fleet: Fleet) -> None:
+        """Each object has a queue of its own: any object's first version."""
+        if self.inbox:
+            key = self.random.choice(sorted({key for key, _, _ in self.inbox}))
+            first = next(index for index, entry in enumerate(self.inbox) if entry[0] == key)
+            self._carry_out(fleet, *self.inbox.pop(first))
 
     def carry_out(self, fleet: Fleet) -> None:
         """Objects become what the placement says; those that are to go are gone, and the planner is told so."""
-        for key, workload in fleet.state.workloads.items():
-            part = workload.parts.get(self.name)
-            if part is None or (key in self.objects and self.objects[key].version >= part.version):
-                continue
-            if part.removing:
-                self._scale(self.objects.pop(key, Object(part.version, 0, workload.shape)), 0)
-                self._say_absent(fleet, key, part.version)
-            else:
-                known = self.objects.setdefault(key, Object(part.version, 0, workload.shape))
-                known.version = part.version
-                self._scale(known, part.replicas)
+        self.hear(fleet)
+        while self.inbox:
+            self.carry_out_one(fleet)
+
+    def _carry_out(self, fleet: Fleet, key: Key, part: Part, shape: Shape) -> None:
+        if part.removing:
+            self._scale(self.objects.pop(key, Object(part.version, 0, shape)), 0)
+            self._say_absent(fleet, key, part.version)
+        else:
+            known = self.objects.setdefault(key, Object(part.version, 0, shape))
+            known.version = part.version
+            self._scale(known, part.replicas)
+
+    def all_would_bind(self, random: Random) -> bool:
+        """Whether every pod that is there now finds a node, one after another, without anything else happening."""
+        copy = MemberCluster(self.name, list(self.rows), random)
+        copy.objects = {
+            key: Object(known.version, known.replicas, known.shape, list(known.bound), known.waiting)
+            for key, known in self.objects.items()
+        }
+        while copy.bind_one():
+            pass
+        return not copy.pending()
 
     def _scale(self, known: Object, replicas: int) -> None:
         known.replicas = replicas

@@ -48,6 +48,12 @@ def test_a_larger_reserved_shape_costs_what_it_can_at_the_most() -> None:
     assert (room.certain, room.possible) == (0, 8)  # One replica could take the room that the second of 3 cores needs.
 
 
+def test_a_reserved_shape_that_is_half_as_large_again_costs_two() -> None:
+    # By their own promise six of 3 cores on four nodes of 6 leave room for two of 2; by what they cost, for none.
+    room = on([node(name, 6000) for name in "abcd"], shape(2000), (shape(3000), 6))
+    assert (room.certain, room.possible) == (0, 12)
+
+
 def test_a_replica_that_could_break_a_promise_is_only_possible() -> None:
     room = on([node("a", 4000), node("b", 4000)], shape(1000), (shape(4000), 1))
     assert (room.certain, room.possible) == (1, 8)
