@@ -56,7 +56,6 @@ class KafkaSettings:
     publish_seconds: float = setting(5.0, "how long a publish, or the question for ends, may take, in seconds")
     publishes_in_flight_max: int = setting(256, "publishes at once; more wait for their turn")
     write_seconds: float = setting(8.0, "how long one transaction may take before its outcome is unknown, in seconds")
-    write_retry_seconds: float = setting(0.005, "the wait before another try inside a transaction, in seconds")
     transaction_seconds: float = setting(10.0, "after how long the broker aborts an abandoned transaction, in seconds")
     marks_seconds: float = setting(1.0, "how long ends wait for the marks of transactions, in seconds")
     start_seconds: float = setting(30.0, "how long a start keeps trying to reach the log, in seconds")
@@ -485,8 +484,6 @@ class KafkaStandbyTurn:
             producer = await self._bus.started_producer(
                 transactional_id=f"{self._bus.settings.topic_prefix}{self._bus.fleet}.{self._service}",
                 transaction_timeout_ms=int(self._bus.settings.transaction_seconds * 1000),
-                # The broker refuses the next transaction until the last one's marks are written, a few milliseconds.
-                retry_backoff_ms=int(self._bus.settings.write_retry_seconds * 1000),
             )
         self._writer = KafkaWriter(self._bus, producer)
         await self._writer.take(TurnTaken(self._service, "", self._instance))
