@@ -118,6 +118,7 @@ class Reading:
         event = None
         if stored.value is not None:
             event = decode(stored.topic, headers.get("ce_type", b"").decode(errors="replace"), stored.value)
+            _require_own_key(stored.topic, key, event)
         elif not TOPIC_BY_NAME[stored.topic].compacted:
             raise Unreadable("a tombstone on a topic that is not compacted")
         return Record(stored.topic, stored.partition, stored.offset, key, event, stored.headers)
@@ -141,3 +142,13 @@ class Reading:
         if max(len(self._at), len(self.pending)) > self._per_minute_max:
             last = f"{stored.topic}/{stored.partition} offset {stored.offset}: {reason}"
             raise TooManyDeadLetters(f"over {self._per_minute_max} unreadable records in a minute; the last: {last}")
+
+
+def _require_own_key(topic: str, key: str, event: Event) -> None:
+    """An event under another key is no event of ours: a reader that believed it would keep it where none is sought."""
+    try:
+        address = address_of(event)
+    except KeyError as error:
+        raise Unreadable(f"{type(event).__name__}: {error} has no topic") from error
+    if (address.topic.name, address.key) != (topic, key):
+        raise Unreadable(f"key {key[:200]!r}: this {type(event).__name__} belongs under {address.key[:200]!r}")
