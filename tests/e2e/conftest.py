@@ -1,0 +1,83 @@
+"""One platform of processes for the whole session, and clients of it that leave it empty after each test."""
+
+import os
+import random
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from spillway_local.demo import STORY_ENVIRONMENT
+from spillway_local.fleet_plan import FLEET
+from spillway_local.kafka_server import PORTS_PER_NODE
+from spillway_local.ports import PortBook, session_port
+from spillway_local.stack import Addresses, Stack, StackOptions
+from spillway_local.tools import MissingTool
+
+from .running import SERVICES, Platform, opened
+
+# Those that add clusters to the fleet come last: a cluster cannot leave, and the story knows three.
+_LAST = ("test_join", "test_bad_clusters")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ours = [item for item in items if Path(__file__).parent in item.path.parents]
+    for item in ours:
+        item.add_marker(pytest.mark.e2e)
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(240))
+    last = [item for name in _LAST for item in ours if item.path.stem == name]
+    items[:] = [item for item in items if item not in last] + last
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Kafka, Redis, three simulated members and two instances of each service."""
+    running = Stack(StackOptions(_folder(tmp_path_factory, "sim"), "sim", environment=STORY_ENVIRONMENT), print)
+    yield from _up(running)
+
+
+@pytest.fixture(scope="module")
+def kube_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The same with three real control planes; only with SPILLWAY_KUBE=1."""
+    if os.environ.get("SPILLWAY_KUBE") != "1":
+        pytest.skip("real control planes: set SPILLWAY_KUBE=1")
+    yield from _up(Stack(StackOptions(_folder(tmp_path_factory, "kube"), "kube"), print))
+
+
+@pytest.fixture
+async def platform(stack: Stack) -> AsyncIterator[Platform]:
+    """Joined, every cluster Ready, and nothing declared: before the test and after it."""
+    async with opened(stack) as platform:
+        await platform.join_fleet()
+        await platform.clear()
+        yield platform
+        await platform.clear()
+
+
+def _up(stack: Stack) -> Iterator[Stack]:
+    started: Addresses | None = None
+    try:
+        started = stack.up()
+        print(f"planners at {started.planners}, logs in {stack.folder}/logs")
+        yield stack
+    except MissingTool as missing:
+        if started is not None:
+            raise
+        pytest.skip(str(missing))
+    finally:
+        stack.down()
+
+
+def _folder(factory: pytest.TempPathFactory, name: str) -> Path:
+    """A run folder whose ports are chosen at random beforehand, so that stacks side by side do not want the same."""
+    folder = factory.mktemp(name)
+    ports = PortBook(folder / "ports.json")
+    names = [f"{service}-{part}" for service in SERVICES for part in ("health", "rpc")]
+    names += [f"{kind}{member.name}" for member in FLEET for kind in ("member-", "member/")]
+    base = session_port(count=PORTS_PER_NODE)
+    ports.port("kafka", base, count=PORTS_PER_NODE)
+    ports.port("etcd", base + random.randint(2, 9), count=2)
+    for port_name in (*names, "redis"):
+        ports.port(port_name, base)
+    return folder

@@ -1,0 +1,273 @@
+"""A platform of processes as the tests see it: asked over gRPC, observed in the members' own APIs, hurt by signals."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from spillway.api import (
+    ClusterReply,
+    DeleteRequest,
+    GetRequest,
+    JoinClusterRequest,
+    ListClustersRequest,
+    ListRequest,
+    RequestError,
+    WorkloadReply,
+)
+from spillway.bus import Record, reached
+from spillway.cluster_api import ClusterUnreachable
+from spillway.events import CLAIM_TOPIC_BY_SERVICE, Topic, TurnTaken
+from spillway.kafka import KafkaBus, KafkaSettings
+from spillway.kubernetes import PODS
+from spillway.rpc import PlannerClient
+from spillway_local.demo import StackMembers
+from spillway_local.fleet_plan import FLEET
+from spillway_local.ports import PortBook
+from spillway_local.stack import Stack
+
+KINDS = ("snapshot", "propagator", "planner")
+SERVICES = tuple(f"{kind}-{number}" for kind in KINDS for number in (1, 2))
+NAMES = tuple(member.name for member in FLEET)
+NAMESPACE = "shop"
+
+Observed = Callable[[], Awaitable[bool]]
+
+
+class NotSo(AssertionError):
+    """A condition did not come true before its deadline."""
+
+
+async def until(what: str, holds: Observed, seconds: float = 60.0, so_far: Callable[[], object] = str) -> None:
+    """Waits for a condition; what cannot be asked at this moment is asked again."""
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + seconds
+    while True:
+        with suppress(RequestError, ClusterUnreachable):
+            if await holds():
+                return
+        if loop.time() > ends_at:
+            raise NotSo(f"not so within {seconds:.0f} s: {what} {so_far()}")
+        await asyncio.sleep(0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """The pods of one cluster that are not on their way out."""
+
+    running: int
+    others: int
+    bound: tuple[Mapping[str, Any], ...]
+    unschedulable: frozenset[str]
+    """uids of pods that the member's scheduler could not place."""
+
+
+@dataclass(slots=True)
+class Platform:
+    """One running stack."""
+
+    stack: Stack
+    planner: PlannerClient
+    members: StackMembers
+
+    # ── What was decided ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def clusters(self) -> dict[str, ClusterReply]:
+        reply = await self.planner.list_clusters(ListClustersRequest())
+        return {cluster.cluster: cluster for cluster in reply.clusters}
+
+    async def join_fleet(self) -> None:
+        for member in FLEET:
+            await self.planner.join_cluster(JoinClusterRequest(member.name, member.name, tier=member.tier))
+        await self.all_ready()
+
+    async def all_ready(self, names: Collection[str] = NAMES, seconds: float = 90.0) -> None:
+        seen: dict[str, str] = {}
+
+        async def ready() -> bool:
+            clusters = await self.clusters()
+            seen.update({name: f"{cluster.state} {cluster.trouble}" for name, cluster in clusters.items()})
+            return all(name in clusters and clusters[name].state == "Ready" for name in names)
+
+        await until(f"{', '.join(names)} are Ready", ready, seconds, lambda: seen)
+
+    async def workloads(self) -> list[WorkloadReply]:
+        found: list[WorkloadReply] = []
+        token = ""
+        while True:
+            reply = await self.planner.list(ListRequest(page_size=1000, page_token=token))
+            found += reply.workloads
+            token = reply.next_page_token
+            if not token:
+                return found
+
+    async def placed(self, name: str) -> dict[str, int]:
+        """Replicas by cluster as the planner has them; clusters without any are left out."""
+        parts = (await self.planner.get(GetRequest(NAMESPACE, name))).placement.parts
+        return {part.cluster: part.replicas for part in parts if part.replicas}
+
+    async def clear(self) -> None:
+        """Deletes every workload, and waits until no member has a pod."""
+
+        async def empty() -> bool:
+            left = await self.workloads()
+            keys = [(w.placement.namespace, w.placement.name) for w in left if not w.placement.deleting]
+            await asyncio.gather(*(self.planner.delete(DeleteRequest(*key)) for key in keys))
+            return not left and not sum([len(await self.pods_of(name)) for name in NAMES])
+
+        await until("every workload is gone from every member", empty, 120)
+
+    # ── What runs, from the members' own APIs ───────────────────────────────────────────────────────────────────
+
+    async def pods_of(self, cluster: str, app: str = "") -> list[Mapping[str, Any]]:
+        selector = f"app={app}" if app else ""
+        return list(await self.members.api(cluster).list(PODS, NAMESPACE, label_selector=selector))
+
+    async def pods(self, cluster: str, app: str = "") -> Pods:
+        alive = [pod for pod in await self.pods_of(cluster, app) if not pod["metadata"].get("deletionTimestamp")]
+        bound = tuple(pod for pod in alive if pod["spec"].get("nodeName"))
+        running = sum(1 for pod in bound if pod.get("status", {}).get("phase") == "Running")
+        waiting = frozenset(pod["metadata"]["uid"] for pod in alive if _is_unschedulable(pod))
+        return Pods(running, len(alive) - running, bound, waiting)
+
+    async def running(self, app: str, replicas: int, seconds: float = 90.0) -> dict[str, int]:
+        """Waits until so many pods run, as many in each cluster as were placed there, and no other is left."""
+        seen: dict[str, Any] = {}
+
+        async def settled() -> bool:
+            placed = await self.placed(app)
+            found = {name: await self.pods(name, app) for name in await self.clusters()}
+            counts = {name: pods.running for name, pods in found.items() if pods.running}
+            others = sum(pods.others for pods in found.values())
+            seen.update(placed=placed, running=counts, others=others)
+            return counts == placed and sum(counts.values()) == replicas and not others
+
+        await until(f"{replicas} replicas of {app} run where they were placed", settled, seconds, lambda: seen)
+        return dict(seen["running"])
+
+    # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @asynccontextmanager
+    async def log(self) -> AsyncIterator[KafkaBus]:
+        async with KafkaBus(KafkaSettings(self.stack.addresses().kafka), "", "e2e") as bus:
+            yield bus
+
+    async def records(self, *topics: Topic) -> list[Record]:
+        """Everything readable that stands on these topics now."""
+        found: list[Record] = []
+        async with self.log() as bus, bus.follow(topics) as feed:
+            ends = await feed.ends()
+            async for batch in feed:
+                found += batch.records
+                if reached(batch.positions, ends):
+                    break
+        return found
+
+    async def owners(self, service: str) -> dict[str, str]:
+        """Who last claimed each cluster."""
+        records = await self.records(CLAIM_TOPIC_BY_SERVICE[service])
+        turns = [record.event for record in records if isinstance(record.event, TurnTaken)]
+        return {turn.cluster: turn.instance for turn in turns}
+
+    # ── Processes ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def pid(self, name: str) -> int:
+        return self.stack.pids(name)[0]
+
+    def kill(self, name: str) -> int:
+        """SIGKILL; supervisor starts it again."""
+        pid = self.pid(name)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    async def kill_for_good(self, name: str) -> None:
+        """SIGKILL, and it is not started again until `start`."""
+        self.kill(name)
+        await asyncio.to_thread(self.stack.supervision.stop_program, name)
+
+    async def stop(self, name: str) -> None:
+        """SIGTERM, and it is not started again until `start`."""
+        await asyncio.to_thread(self.stack.supervision.stop_program, name)
+
+    async def start(self, name: str) -> None:
+        if not self.stack.pids(name):
+            await asyncio.to_thread(self.stack.supervision.start_program, name)
+        await self.is_up(name)
+
+    async def is_up(self, name: str) -> None:
+        async def ready() -> bool:
+            return (await self.get(name, "/readyz"))[0] == 200
+
+        await until(f"{name} is ready", ready, 90)
+
+    async def get(self, name: str, path: str) -> tuple[int, str]:
+        """Status and text of a page of a service's health port; 0 when nothing answers."""
+        port = PortBook(self.stack.folder / "ports.json").recorded()[f"{name}-health"]
+        return await asyncio.to_thread(_get, f"http://127.0.0.1:{port}{path}")
+
+    async def active_planner(self) -> str:
+        """The instance whose turn it is."""
+        found: list[str] = []
+
+        async def known() -> bool:
+            for name in ("planner-1", "planner-2"):
+                _, text = await self.get(name, "/metrics")
+                if "\nspillway_planner_active 1.0" in text:
+                    found.append(name)
+            return bool(found)
+
+        await until("a planner is active", known)
+        return found[0]
+
+    def endpoint(self, planner: str) -> str:
+        return self.stack.addresses().planners[int(planner.rpartition("-")[2]) - 1]
+
+    # ── Faults of simulated members ─────────────────────────────────────────────────────────────────────────────
+
+    def sim(self, cluster: str, door: str, **body: object) -> None:
+        """Posts to a simulated member's door for tests: faults, expire-history, drop-watches."""
+        config = json.loads((self.stack.credentials / f"{cluster}.kubeconfig").read_text())
+        request = urllib.request.Request(
+            f"{config['clusters'][0]['cluster']['server']}/sim/{door}",
+            json.dumps(body).encode(),
+            {"Authorization": f"Bearer {config['users'][0]['user']['token']}"},
+        )
+        with urllib.request.urlopen(request, timeout=10):
+            pass
+
+    def redis(self, *command: str) -> str:
+        port = self.stack.addresses().redis.rpartition(":")[2].partition("/")[0]
+        asked = ["redis-cli", "-p", port, *command]
+        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+
+
+@asynccontextmanager
+async def opened(stack: Stack) -> AsyncIterator[Platform]:
+    members = StackMembers(stack)
+    async with PlannerClient(stack.addresses().planners, timeout_seconds=60, retry_seconds=60) as client:
+        try:
+            yield Platform(stack, client, members)
+        finally:
+            await members.close()
+
+
+def _is_unschedulable(pod: Mapping[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(entry["type"] == "PodScheduled" and entry["status"] == "False" for entry in conditions)
+
+
+def _get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return int(answer.status), str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""

@@ -1,0 +1,64 @@
+"""Records that nobody can read, on every topic that services read."""
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from spillway.api import ApplyRequest
+from spillway.events import DEAD_LETTERS, EVENTS_BY_TOPIC, FLEET, TOPICS, DeadLettered
+from spillway.wire import TYPE_PREFIX
+from spillway_local.fleet_plan import deployment
+
+from .running import NAMESPACE, SERVICES, Platform, until
+
+POISONED = [topic for topic in TOPICS if topic not in (FLEET, DEAD_LETTERS)]
+
+
+async def test_poisoned_records_become_dead_letters(platform: Platform) -> None:
+    """Bytes, a type of the future and an event of another key: each is named by its place, and services go on."""
+    await platform.planner.apply(ApplyRequest((deployment("before", NAMESPACE, 5),)))
+    await platform.running("before", 5)
+    pids = {name: platform.pid(name) for name in SERVICES}
+    places = await _poison(platform)
+
+    missing: set[tuple[str, int, int]] = set()
+
+    async def all_named() -> bool:
+        letters = [record.event for record in await platform.records(DEAD_LETTERS)]
+        named = {(e.topic, e.partition, e.offset) for e in letters if isinstance(e, DeadLettered) and e.reason}
+        missing.clear()
+        missing.update(places - named)
+        return not missing
+
+    await until("every poisoned record is a dead letter", all_named, 60, lambda: missing)
+    await platform.planner.apply(ApplyRequest((deployment("after", NAMESPACE, 20),)))
+    await platform.running("after", 20)
+    await platform.all_ready()
+    assert {name: platform.pid(name) for name in SERVICES} == pids
+
+
+@pytest.mark.parametrize("name", SERVICES)
+async def test_a_service_starts_on_a_log_with_poisoned_records(platform: Platform, name: str) -> None:
+    """What cannot be read is behind it when it is ready."""
+    platform.kill(name)
+    await platform.stop(name)
+    await platform.start(name)
+    await platform.all_ready()
+
+
+async def _poison(platform: Platform) -> set[tuple[str, int, int]]:
+    """Three records on each topic; gives where they stand."""
+    places = set()
+    async with platform.log() as bus:
+        fleet = ("fleet", bus.fleet.encode())
+    producer = AIOKafkaProducer(bootstrap_servers=platform.stack.addresses().kafka)
+    await producer.start()
+    try:
+        for topic in POISONED:
+            known = TYPE_PREFIX + EVENTS_BY_TOPIC[topic.name][0].__name__
+            for kind, value in ((known, b"\xff\x00\xfe poison"), (f"{TYPE_PREFIX}FromTheFuture", b""), (known, b"")):
+                headers = [fleet, ("ce_type", kind.encode())]
+                record = await producer.send_and_wait(topic.name, value, b"poison", partition=0, headers=headers)
+                places.add((topic.name, 0, record.offset))
+    finally:
+        await producer.stop()
+    return places

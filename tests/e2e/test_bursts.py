@@ -1,0 +1,160 @@
+"""Two bursts of 200 calls at once that ask for more than there is: nothing pends, and what was refused is named."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from spillway.api import ApplyRequest, CapacityRequest, PlacementReply, RequestError
+from spillway.cluster_api import ClusterUnreachable
+from spillway.kubernetes import NODES
+from spillway_local.fleet_plan import FLEET, deployment
+from spillway_local.stack import Stack
+
+from .running import NAMES, NAMESPACE, Platform, opened, until
+
+CALLS = 200
+REFUSE = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"unplaceable": "Refuse"}}'
+CPU_MILLIS = {"100m": 100, "250m": 250, "500m": 500, "1": 1000, "1500m": 1500, "64": 64_000}
+SHAPES: dict[str, tuple[str, str]] = {}
+pytestmark = pytest.mark.timeout(900)
+
+
+@dataclass(slots=True)
+class Burst:
+    placed: dict[str, PlacementReply] = field(default_factory=dict)
+    refused: dict[str, RequestError] = field(default_factory=dict)
+
+
+@pytest.fixture(params=["sim", pytest.param("kube", marks=pytest.mark.kube)])
+def members(request: pytest.FixtureRequest) -> Stack:
+    stack: Stack = request.getfixturevalue("kube_stack" if request.param == "kube" else "stack")
+    return stack
+
+
+@pytest.fixture
+async def fleet(members: Stack) -> AsyncIterator[Platform]:
+    async with opened(members) as platform:
+        await platform.join_fleet()
+        await platform.clear()
+        yield platform
+        await platform.clear()
+
+
+async def test_two_bursts_beyond_the_room_leave_nothing_pending(fleet: Platform) -> None:
+    """Afterwards no pod pends, what runs is what was placed, no node is overfull, every refusal and wait has a text."""
+    pended: set[str] = set()
+    watching = asyncio.create_task(_collect_pended(fleet, pended))
+    bursts = await asyncio.gather(_burst(fleet, "red", 11), _burst(fleet, "blue", 23))
+    await _filled(fleet)
+    running = await _settled(fleet)
+    watching.cancel()
+
+    replies = [reply for burst in bursts for reply in burst.placed.values()]
+    refused = [error for burst in bursts for error in burst.refused.values()]
+    workloads = await fleet.workloads()
+    waiting = [workload.placement for workload in workloads if workload.placement.unplaced]
+    asked = sum(workload.placement.replicas for workload in workloads)
+    print(
+        f"\n{2 * CALLS} calls: {len(replies)} taken with {asked} replicas, {sum(running.values())} run {running}, "
+        f"{sum(placement.unplaced for placement in waiting)} replicas of {len(waiting)} workloads wait, "
+        f"{len(refused)} refused {dict(Counter(error.code for error in refused))}; pods that pended: {len(pended)}"
+    )
+    print(f"the waits: {Counter(placement.waiting_for.partition(' ')[2] for placement in waiting).most_common(3)}")
+    print(f"a refusal: {refused[-1].text}")
+    assert len(replies) + len(refused) == 2 * CALLS
+    assert len(workloads) == len(replies)
+    assert waiting, "the bursts were to exceed the room"
+    assert refused, "some were to be refused"
+    assert all(placement.waiting_for for placement in waiting)
+    assert {error.code for error in refused} <= {"FAILED_PRECONDITION", "RESOURCE_EXHAUSTED"}
+    for burst in bursts:
+        unnamed = {
+            name: error.text for name, error in burst.refused.items() if f"{NAMESPACE}/{name}:" not in error.text
+        }
+        assert unnamed == {}
+    assert {text for text in (error.text for error in refused) if not any(name in text for name in NAMES)} == set()
+    for name in NAMES:
+        await _within_capacity(fleet, name)
+
+
+async def _burst(fleet: Platform, color: str, seed: int) -> Burst:
+    """So many calls at once; a tenth would rather be refused than wait, a few fit no node anywhere."""
+    random, burst = Random(seed), Burst()
+
+    async def ask(name: str, manifests: tuple[str, ...]) -> None:
+        try:
+            burst.placed[name] = await fleet.planner.apply(ApplyRequest(manifests))
+        except RequestError as error:
+            burst.refused[name] = error
+
+    calls = []
+    for number in range(CALLS):
+        cpu = "64" if number % 50 == 7 else random.choice(("100m", "250m", "500m", "1", "1500m"))
+        memory = random.choice(("128Mi", "512Mi", "1Gi", "2Gi"))
+        name = f"{color}-{number}"
+        manifest = deployment(name, NAMESPACE, random.randint(1, 4), cpu, memory)
+        SHAPES[name] = (cpu, memory)
+        calls.append(ask(name, (manifest, REFUSE) if number % 10 == 3 else (manifest,)))
+    await asyncio.gather(*calls)
+    return burst
+
+
+async def _filled(fleet: Platform) -> None:
+    """Nothing waits that would find room."""
+    room: dict[str, int] = {}
+
+    async def full() -> bool:
+        waiting = {w.placement.name for w in await fleet.workloads() if w.placement.unplaced}
+        shapes = {SHAPES[name] for name in waiting}
+        room.clear()
+        for cpu, memory in sorted(shapes):
+            reply = await fleet.planner.capacity(CapacityRequest((deployment("any", NAMESPACE, 1, cpu, memory),)))
+            room[f"{cpu} {memory}"] = sum(entry.certain for entry in reply.clusters)
+        return bool(room) and not any(room.values())
+
+    await until("what waits has no room", full, 300, lambda: room)
+
+
+async def _settled(fleet: Platform) -> dict[str, int]:
+    """Running pods by cluster, once they are those that were placed and no other is left."""
+    seen: dict[str, object] = {}
+    counts: dict[str, int] = {}
+
+    async def as_placed() -> bool:
+        placed = Counter(dict.fromkeys(NAMES, 0))
+        for workload in await fleet.workloads():
+            placed.update({part.cluster: part.replicas for part in workload.placement.parts})
+        found = {name: await fleet.pods(name) for name in NAMES}
+        counts.update({name: pods.running for name, pods in found.items()})
+        others = sum(pods.others for pods in found.values())
+        seen.update(placed=dict(placed), running=dict(counts), others=others)
+        return counts == dict(placed) and not others
+
+    await until("what runs is what was placed, and nothing pends", as_placed, 300, lambda: seen)
+    return counts
+
+
+async def _collect_pended(fleet: Platform, pended: set[str]) -> None:
+    while True:
+        for name in NAMES:
+            with suppress(ClusterUnreachable):
+                pended |= (await fleet.pods(name)).unschedulable
+        await asyncio.sleep(0.5)
+
+
+async def _within_capacity(fleet: Platform, cluster: str) -> None:
+    """No node holds more CPU than it has, from the cluster's own words."""
+    used: Counter[str] = Counter()
+    for pod in (await fleet.pods(cluster)).bound:
+        (container,) = pod["spec"]["containers"]
+        used[pod["spec"]["nodeName"]] += CPU_MILLIS[container["resources"]["requests"]["cpu"]]
+    nodes = await fleet.members.api(cluster).list(NODES)
+    plan = next(member for member in FLEET if member.name == cluster)
+    room = {spec.name_prefix: spec.cpu_millis for spec in plan.nodes}
+    assert {node["metadata"]["name"].rpartition("-")[0] for node in nodes} == set(room)
+    assert {name: cpu for name, cpu in used.items() if cpu > room[name.rpartition("-")[0]]} == {}

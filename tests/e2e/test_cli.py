@@ -1,0 +1,103 @@
+"""The command against running parts: what it prints and how it exits."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillway_local.fleet_plan import deployment
+
+from .running import NAMES, NAMESPACE, Platform
+
+POLICY = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"ownFirst": true}}'
+
+
+class Command:
+    """`spillway` as a person runs it."""
+
+    def __init__(self, platform: Platform, folder: Path) -> None:
+        addresses = platform.stack.addresses()
+        self._folder = folder
+        self._environment = os.environ | {
+            "SPILLWAY_ENDPOINTS": ",".join(addresses.planners),
+            "SPILLWAY_KAFKA": addresses.kafka,
+            "SPILLWAY_NAMESPACE": NAMESPACE,
+            "SPILLWAY_CONFIG": "",
+        }
+
+    async def __call__(self, *arguments: str, code: int = 0) -> str:
+        command = (str(Path(sys.executable).parent / "spillway"), *arguments)
+        ended = await asyncio.to_thread(
+            subprocess.run,
+            command,
+            cwd=self._folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert ended.returncode == code, f"{arguments}: {ended.stdout}{ended.stderr}"
+        assert "Traceback" not in ended.stderr
+        return str(ended.stdout if code in (0, 3) else ended.stderr)
+
+    async def json(self, *arguments: str, code: int = 0) -> Any:
+        return json.loads(await self(*arguments, "-o", "json", code=code))
+
+
+@pytest.fixture
+def spillway(platform: Platform, tmp_path: Path) -> Command:
+    return Command(platform, tmp_path)
+
+
+async def test_the_life_of_a_workload(spillway: Command, tmp_path: Path) -> None:
+    """plan, apply, get, scale, events and delete say and do the same as the planner."""
+    (tmp_path / "web.json").write_text(deployment("web", "", 20).replace('"namespace": "", ', ""))
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    files = ("-f", "web.json", "-f", "policy.yaml")
+    planned = await spillway.json("plan", *files)
+    assert (planned["placed"], planned["unplaced"]) == (20, 0)
+    assert "not declared" in await spillway("get", "web", code=1)
+
+    applied = await spillway.json("apply", *files, "--wait", "--timeout", "60")
+    assert applied["placement"]["placed"] == 20
+    await spillway("scale", "web", "--replicas", "30", "--wait", "--timeout", "60")
+    found = await spillway.json("get", "web")
+    assert found["placement"]["replicas"] == 30
+    assert sum(status["ready"] for status in found["statuses"]) == 30
+    assert "web" in await spillway("get", "web")
+
+    line = await spillway("events", "placements", "--from-start", "--key", f"{NAMESPACE}/web", "--limit", "1")
+    assert len(line.splitlines()) == 1
+    assert f"{NAMESPACE}/web" in line
+    sums = (await spillway.json("status"))["workloads"]
+    assert (sums["workloads"], sums["ready"]) == (1, 30)
+    await spillway("delete", "web", "--wait", "--timeout", "60")
+    assert await spillway.json("list") == []
+
+
+async def test_clusters_and_capacity(spillway: Command, tmp_path: Path) -> None:
+    """cluster list shows each cluster Ready, capacity how many fit and what limits them."""
+    (tmp_path / "web.json").write_text(deployment("web", NAMESPACE, 20))
+    clusters = await spillway.json("cluster", "list")
+    assert {cluster["cluster"]: cluster["state"] for cluster in clusters} == dict.fromkeys(NAMES, "Ready")
+    capacity = await spillway.json("capacity", "-f", "web.json")
+    assert {c["cluster"]: c["certain"] for c in capacity["clusters"]} == {"own-1": 96, "own-2": 192, "cloud-1": 320}
+    assert "taint gpu=only:NoSchedule" in await spillway("capacity", "-f", "web.json")
+
+
+async def test_exit_codes(spillway: Command, tmp_path: Path) -> None:
+    """1 refused, 2 bad input, 3 placed in part, 4 not reachable."""
+    (tmp_path / "giant.json").write_text(deployment("giant", NAMESPACE, 1, cpu="900"))
+    (tmp_path / "wide.json").write_text(deployment("wide", NAMESPACE, 700))
+    (tmp_path / "bad.json").write_text(deployment("bad", NAMESPACE, -1))
+    assert "fits no node" in await spillway("apply", "-f", "giant.json", code=1)
+    assert "replicas" in await spillway("apply", "-f", "bad.json", code=2)
+    assert "no such file" in await spillway("apply", "-f", "absent.json", code=2)
+    assert (await spillway.json("plan", "-f", "wide.json", code=3))["unplaced"] == 92
+    assert "not reachable" in await spillway("--endpoint", "127.0.0.1:1", "status", code=4)

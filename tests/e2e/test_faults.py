@@ -1,0 +1,101 @@
+"""Parts that die in mid-story: the story still ends right."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from spillway.api import ApplyRequest, GetRequest, ScaleRequest
+from spillway_local.fleet_plan import deployment
+
+from .running import NAMES, NAMESPACE, SERVICES, Platform, until
+
+FULL = {"own-1": 96, "own-2": 192, "cloud-1": 112}
+Fault = Callable[[Platform], Awaitable[object]]
+
+
+async def _kill(platform: Platform, name: str) -> None:
+    platform.kill(name)
+
+
+async def _kill_active(platform: Platform) -> None:
+    platform.kill(await platform.active_planner())
+
+
+async def _kill_standby(platform: Platform) -> None:
+    active = await platform.active_planner()
+    platform.kill("planner-2" if active == "planner-1" else "planner-1")
+
+
+async def _kill_both(platform: Platform, kind: str) -> None:
+    for number in (1, 2):
+        platform.kill(f"{kind}-{number}")
+
+
+async def _flush(platform: Platform) -> None:
+    platform.redis("FLUSHALL")
+
+
+FAULTS: dict[str, Fault] = {
+    "redis-flushed": _flush,
+    "redis-killed": lambda platform: _kill(platform, "redis"),
+    "kafka-killed": lambda platform: _kill(platform, "kafka"),
+    "active-planner-killed": _kill_active,
+    "standby-planner-killed": _kill_standby,
+    "snapshots-killed": lambda platform: _kill_both(platform, "snapshot"),
+    "propagators-killed": lambda platform: _kill_both(platform, "propagator"),
+}
+BEFORE = "while it is asked for"
+AFTER = "once it is answered"
+
+
+@pytest.mark.parametrize(
+    ("fault", "moment"),
+    [
+        ("redis-flushed", AFTER),
+        ("redis-killed", BEFORE),
+        ("kafka-killed", AFTER),
+        ("active-planner-killed", BEFORE),
+        ("active-planner-killed", AFTER),
+        ("standby-planner-killed", BEFORE),
+        ("snapshots-killed", AFTER),
+        ("propagators-killed", BEFORE),
+        ("propagators-killed", AFTER),
+    ],
+)
+async def test_the_story_ends_right_when(platform: Platform, fault: str, moment: str) -> None:
+    """60 to 400 is under way when a part dies: each cluster takes exactly what fits, nothing pends or runs twice."""
+    service = f"web-{fault}"
+    await platform.planner.apply(ApplyRequest((deployment(service, NAMESPACE, 60),)))
+    await platform.running(service, 60)
+    pids = {name: platform.pid(name) for name in SERVICES}
+
+    asked = asyncio.create_task(platform.planner.scale(ScaleRequest(NAMESPACE, service, 400)))
+    if moment == AFTER:
+        await asked
+    await FAULTS[fault](platform)
+    await asked
+
+    assert await platform.running(service, 400) == FULL
+    await platform.all_ready()
+    for name in SERVICES:
+        await platform.is_up(name)
+    await platform.planner.scale(ScaleRequest(NAMESPACE, service, 80))
+    counts = await platform.running(service, 80)
+    assert "cloud-1" not in counts
+    assert sum([len(await platform.pods_of(name)) for name in NAMES]) == 80
+    await _history_tells(platform, service, [80, 400, 60])
+    if fault.startswith(("redis", "kafka")):
+        assert {name: platform.pid(name) for name in SERVICES} == pids, "services go on without it"
+
+
+async def _history_tells(platform: Platform, service: str, replicas: list[int]) -> None:
+    """What Redis lost is filled in again from the log."""
+    found: list[int] = []
+
+    async def complete() -> bool:
+        reply = await platform.planner.get(GetRequest(NAMESPACE, service, history=50))
+        found[:] = [entry.replicas for entry in reply.history]
+        return [entry for at, entry in enumerate(found) if entry not in found[:at]] == replicas
+
+    await until(f"the history of {service} tells of {replicas}", complete, 60, lambda: found)

@@ -1,0 +1,47 @@
+"""What every service's process does: health, an end that is clean, a start that is refused."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from .running import SERVICES, Platform
+
+
+@pytest.mark.parametrize("name", SERVICES)
+async def test_health_pages_answer(platform: Platform, name: str) -> None:
+    """/healthz and /readyz say yes, /metrics shows the service's own figures."""
+    assert await platform.get(name, "/healthz") == (200, "ok\n")
+    assert (await platform.get(name, "/readyz"))[0] == 200
+    status, text = await platform.get(name, "/metrics")
+    assert status == 200
+    assert "\nspillway_bus_connected 1.0" in text
+
+
+@pytest.mark.parametrize("name", SERVICES)
+async def test_sigterm_ends_a_service_cleanly(platform: Platform, name: str) -> None:
+    """SIGTERM: exit code 0 within the time that supervisor grants, and the last line says so."""
+    await platform.stop(name)
+    try:
+        ended = re.findall(rf"stopped: {name} \((.*)\)", (platform.stack.folder / "supervisord.log").read_text())
+        assert ended[-1] == "exit status 0"
+        assert '"clean": true' in platform.stack.supervision.log(name).read_text().splitlines()[-1]
+    finally:
+        await platform.start(name)
+
+
+def test_an_open_bind_without_tls_is_refused(platform: Platform) -> None:
+    """A planner that would listen for everybody without TLS and callers ends with exit code 2 and says why."""
+    environment = os.environ | {
+        "SPILLWAY_KAFKA_BOOTSTRAP": platform.stack.addresses().kafka,
+        "SPILLWAY_REDIS_URL": platform.stack.addresses().redis,
+        "SPILLWAY_RPC_HOST": "0.0.0.0",
+        "SPILLWAY_RPC_PORT": "0",
+    }
+    ended = subprocess.run(
+        (sys.executable, "-m", "planner"), env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 2, ended.stdout
+    assert "host '0.0.0.0' is not loopback: refused without TLS" in ended.stdout
