@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -20,16 +21,18 @@ from spillway.bus import (
 from spillway.dead_letters import Headers
 from spillway.events import (
     CLUSTERS,
+    EVENTS_BY_TOPIC,
     TOPICS,
     CapacityChanged,
     ClusterLeft,
     Event,
     Topic,
+    TurnTaken,
 )
 from spillway.kafka import KafkaBus, KafkaSettings
 from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
 from spillway.topics import TopicSettings, ensure_topics
-from spillway.wire import event_type
+from spillway.wire import TYPE_PREFIX, decode, event_type
 
 DEADLINE_SECONDS = 60.0
 LETTERS_MAX = 20
@@ -153,3 +156,13 @@ def headers(event: Event | None, fleet: str) -> Headers:
 
 def changed(cluster: str, sequence: int, columns: bytes = b"") -> CapacityChanged:
     return CapacityChanged(cluster, 0, 0, sequence, -1, columns, (), (), (), "")
+
+
+def any_event(topic: Topic) -> Event:
+    """One that can be read on the topic, with a word in every text."""
+    kind = EVENTS_BY_TOPIC[topic.name][0]
+    if kind is TurnTaken:
+        return TurnTaken("planner", "", "fine")
+    empty = decode(topic.name, TYPE_PREFIX + kind.__name__, b"")
+    words = {field.name: "fine" for field in dataclasses.fields(empty) if field.type is str}
+    return dataclasses.replace(empty, **words)  # type: ignore[arg-type]

@@ -43,6 +43,7 @@ from spillway.events import (
     Tombstone,
     Topic,
     TurnTaken,
+    address_of,
 )
 from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
 from spillway.topics import ensure_topics
@@ -56,6 +57,7 @@ from tests.contract.bus_harness import (
     Harness,
     KafkaHarness,
     LocalHarness,
+    any_event,
     changed,
     collect,
     headers,
@@ -386,11 +388,13 @@ async def test_what_cannot_be_read_is_set_aside_and_the_rest_is_read(harness: Ha
         "this is": (b"k", b"", (good[0], ("fleet", b"other-1"))),
         "no header fleet": (b"k", b"", good[:1]),
         "key: ": (b"\xff", b"", good),
+        "belongs under": (b"not its own", encode(any_event(topic)), good),
     }
     for key, value, given in reasons.values():
         await harness.raw(topic, key, value, given)
-    await harness.raw(topic, b"fine", b"", good)
-    assert "fine" in [record.key for record in await whole(bus, [topic])]
+    fine = any_event(topic)
+    await harness.raw(topic, address_of(fine).key.encode(), encode(fine), good)
+    assert fine in [record.event for record in await whole(bus, [topic])]
     async with bus.follow([DEAD_LETTERS]) as feed:
         letters = await collect(feed, lambda records, _: len(_of(topic, records)) >= len(reasons))
     assert {next((r for r in reasons if r in letter.reason), letter.reason) for letter in _of(topic, letters)} == set(
