@@ -1,0 +1,119 @@
+"""What a question costs, and how soon a change in a member is in the answer."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import aiohttp
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from spillway.api import CapacityRequest
+from spillway_local.fleet_plan import deployment
+
+from .big_member import NODE_PREFIX
+from .calls import EmptyCalls, one_by_one
+from .figures import Measured, Unmeasured, in_ms
+from .rig import BIG, Rig
+
+PAUSE_LONGEST_SECONDS = 0.3
+CHANGE_SECONDS = 10.0
+_TOPIC = "bench-round-trip"
+_QUESTION = CapacityRequest((deployment("probe", "bench", 1),))
+
+
+async def measure_capacity_calls(rig: Rig) -> Mapping[str, Measured]:
+    rig.say(f"{rig.sizes.calls} Capacity calls on {rig.sizes.nodes} nodes")
+    async with EmptyCalls(await rig.leader()) as empty:
+        base = await one_by_one(rig.sizes.calls, empty)
+    await rig.client.capacity(_QUESTION)
+    seconds = await one_by_one(rig.sizes.calls, lambda _: rig.client.capacity(_QUESTION))
+    return {
+        "capacity_call_p50_ms": Measured(in_ms(seconds, 50), in_ms(base, 50)),
+        "capacity_call_p99_ms": Measured(in_ms(seconds, 99), in_ms(base, 99)),
+    }
+
+
+async def measure_node_changes(rig: Rig) -> Mapping[str, Measured]:
+    """From before a cordon is sent to the member until the first answer that counts it."""
+    random = Random(1)
+    rig.say(f"{rig.sizes.round_trips} bare Kafka round trips")
+    trips = await round_trips(rig.addresses.kafka, rig.sizes.round_trips, random)
+    async with EmptyCalls(await rig.leader()) as empty:
+        base = await one_by_one(rig.sizes.calls, empty)
+    rig.say(f"{rig.sizes.node_changes} nodes are cordoned and uncordoned at random moments")
+    seconds, polls = await _changes(rig, random)
+    return {
+        "node_change_visible_p50_ms": Measured(in_ms(seconds, 50), in_ms(trips, 50)),
+        "node_change_visible_p99_ms": Measured(in_ms(seconds, 99), in_ms(trips, 99)),
+        "node_change_poll_p50_ms": Measured(in_ms(polls, 50), in_ms(base, 50)),
+    }
+
+
+async def round_trips(bootstrap: str, count: int, random: Random) -> list[float]:
+    """Produce, acknowledged by all, until a consumer in this process has it."""
+    await _create_topic(bootstrap)
+    producer: Any = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all")
+    consumer: Any = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    await producer.start()
+    await consumer.start()
+    try:
+        place = TopicPartition(_TOPIC, 0)
+        consumer.assign([place])
+        await consumer.seek_to_end(place)
+        seconds = []
+        for _ in range(count + 1):
+            await asyncio.sleep(random.uniform(0.0, 0.02))
+            started = time.perf_counter()
+            await producer.send_and_wait(_TOPIC, b"change", partition=0)
+            await consumer.getone()
+            seconds.append(time.perf_counter() - started)
+        return seconds[1:]  # The first one connects.
+    finally:
+        await consumer.stop()
+        await producer.stop()
+
+
+async def _create_topic(bootstrap: str) -> None:
+    admin: Any = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(_TOPIC, 1, 1)])
+    finally:
+        await admin.close()
+
+
+async def _changes(rig: Rig, random: Random) -> tuple[list[float], list[float]]:
+    """Seconds of each change, and of each question that was asked to see it."""
+    seconds: list[float] = []
+    polls: list[float] = []
+    endpoint = rig.big_endpoint()
+    headers = {"Authorization": f"Bearer {endpoint.token}", "Content-Type": "application/merge-patch+json"}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        room = await _room(rig, polls)
+        node, cordoned = "", False
+        for _ in range(rig.sizes.node_changes):
+            await asyncio.sleep(random.uniform(0.0, PAUSE_LONGEST_SECONDS))
+            node = node if cordoned else f"{NODE_PREFIX}{random.randrange(rig.sizes.nodes)}"
+            cordoned = not cordoned
+            url, patch = f"{endpoint.server}/api/v1/nodes/{node}", {"spec": {"unschedulable": cordoned}}
+            started = time.perf_counter()
+            async with session.patch(url, json=patch) as answer:
+                answer.raise_for_status()
+            before = room
+            while (room := await _room(rig, polls)) == before:
+                if time.perf_counter() - started > CHANGE_SECONDS:
+                    raise Unmeasured(f"{node}: {patch} was not visible within {CHANGE_SECONDS:.0f} s")
+            seconds.append(time.perf_counter() - started)
+            if (room < before) != cordoned:
+                raise Unmeasured(f"{node}: {patch} changed the room from {before} to {room}")
+    return seconds, polls
+
+
+async def _room(rig: Rig, polls: list[float]) -> int:
+    started = time.perf_counter()
+    reply = await rig.client.capacity(_QUESTION)
+    polls.append(time.perf_counter() - started)
+    return next(entry.certain for entry in reply.clusters if entry.cluster == BIG)

@@ -1,0 +1,61 @@
+"""How calls are made and timed: one after another, at a given rate, or all at once; and the emptiest call there is."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Self
+
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+Call = Callable[[int], Awaitable[object]]
+"""Makes the call of that number; whatever it raises fails the measurement."""
+
+
+async def one_by_one(count: int, call: Call) -> list[float]:
+    """Seconds of each call."""
+    seconds = []
+    for number in range(count):
+        started = time.perf_counter()
+        await call(number)
+        seconds.append(time.perf_counter() - started)
+    return seconds
+
+
+async def at_rate(per_second: float, count: int, call: Call) -> list[float]:
+    """Seconds of each call from the moment at which it was due, so that a slow server cannot slow its callers down."""
+    begin = time.perf_counter() + 0.1
+
+    async def one(number: int) -> float:
+        due = begin + number / per_second
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        await call(number)
+        return time.perf_counter() - due
+
+    return await asyncio.gather(*(one(number) for number in range(count)))
+
+
+async def all_at_once(count: int, call: Call) -> float:
+    """Calls a second, until the last one is answered."""
+    started = time.perf_counter()
+    await asyncio.gather(*(call(number) for number in range(count)))
+    return count / (time.perf_counter() - started)
+
+
+class EmptyCalls:
+    """The health check of a gRPC server: what any unary call costs there when it asks for nothing."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+
+    async def __aenter__(self) -> Self:
+        self._channel: Any = aio.insecure_channel(self._endpoint)
+        self._stub = health_pb2_grpc.HealthStub(self._channel)
+        await self(0)  # The connection is made before anything is timed.
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
+
+    async def __call__(self, _: int) -> object:
+        return await self._stub.Check(health_pb2.HealthCheckRequest())

@@ -1,0 +1,95 @@
+"""The figures by name: unit, goal, and what their baseline is. A baseline is measured in the same run."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+class Unmeasured(Exception):
+    """What was observed cannot be a measurement; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """goal: the largest value that is wanted; None is noted only."""
+
+    name: str
+    unit: str
+    goal: float | None
+    baseline: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    value: float
+    baseline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A kind with what this run found, or with the reason why it found nothing."""
+
+    kind: Kind
+    measured: Measured | None
+    trouble: str = ""
+
+    @property
+    def verdict(self) -> str:
+        if self.measured is None:
+            return "failed"
+        if self.kind.goal is None:
+            return "noted"
+        return "met" if self.measured.value <= self.kind.goal else "missed"
+
+    def as_json(self) -> dict[str, str | float | None]:
+        value, baseline = (self.measured.value, self.measured.baseline) if self.measured else (None, None)
+        ratio = value / baseline if value is not None and baseline else None
+        entry: dict[str, str | float | None] = {
+            "name": self.kind.name,
+            "value": _rounded(value),
+            "unit": self.kind.unit,
+            "goal": self.kind.goal,
+            "baseline": _rounded(baseline),
+            "ratio": _rounded(ratio),
+        }
+        return entry | {"error": self.trouble} if self.trouble else entry
+
+
+_DOWNLOAD = "the same pages by bare HTTP, and json.loads"
+_EMPTY_CALL = "an empty gRPC call (health check) on the same server"
+_ROUND_TRIP = "a bare Kafka round trip on the same broker"
+
+KINDS: tuple[Kind, ...] = (
+    Kind("collector_list_s", "s", 3, _DOWNLOAD),
+    Kind("collector_list_from_claim_s", "s", None, _DOWNLOAD),
+    Kind("collector_memory_mb", "MB", 200, "the same process with an empty cluster"),
+    Kind("collector_memory_peak_mb", "MB", None, "the same process with an empty cluster"),
+    Kind("planner_memory_mb", "MB", None, "the same process with an empty cluster"),
+    Kind("capacity_call_p50_ms", "ms", None, _EMPTY_CALL),
+    Kind("capacity_call_p99_ms", "ms", None, _EMPTY_CALL),
+    Kind("node_change_visible_p50_ms", "ms", None, _ROUND_TRIP),
+    Kind("node_change_visible_p99_ms", "ms", 500, _ROUND_TRIP),
+    Kind("node_change_poll_p50_ms", "ms", None, _EMPTY_CALL),
+    Kind("apply_p50_ms", "ms", None, f"{_EMPTY_CALL}, at the same rate"),
+    Kind("apply_p99_ms", "ms", None, f"{_EMPTY_CALL}, at the same rate"),
+    Kind("apply_burst_per_s", "1/s", None, f"{_EMPTY_CALL}, as many at once"),
+    Kind("planner_takeover_s", "s", None, "the same after a clean stop (SIGTERM)"),
+    Kind("collector_takeover_s", "s", None, "the same after a clean stop (SIGTERM)"),
+)
+KIND_BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """By nearest rank: one of the values, never one in between."""
+    if not values:
+        raise Unmeasured("no samples")
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
+
+
+def in_ms(values: Sequence[float], percent: float) -> float:
+    return percentile(values, percent) * 1000
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")

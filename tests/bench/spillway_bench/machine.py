@@ -1,0 +1,85 @@
+"""What this machine and its software are, and how much memory a process of ours has."""
+
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+
+from spillway_local.kafka_server import ensure_kafka_jars
+
+MEGABYTE = 10**6
+_PACKAGES = ("aiokafka", "grpcio", "aiohttp", "msgspec", "protobuf", "numpy")
+_KIBIBYTE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """resident: PSS, in which a page that several processes map counts for its share only. peak: of the whole RSS."""
+
+    resident_mb: float
+    peak_mb: float
+
+
+def memory_of(pid: int) -> Memory:
+    resident = psutil.Process(pid).memory_full_info().pss / MEGABYTE
+    return Memory(resident, _peak_bytes(pid) / MEGABYTE)
+
+
+def cpu_seconds_of(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
+
+
+def facts() -> dict[str, str]:
+    """What a reader needs to know to compare the figures with those of another day."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": _commit(),
+        "cores": f"{len(os.sched_getaffinity(0))} ({_processor()})",
+        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "load before": ", ".join(f"{load:.1f}" for load in os.getloadavg()),
+        "system": f"{platform.system()} {platform.release()}",
+        "Python": platform.python_version(),
+        "Kafka": _kafka(),
+        "packages": ", ".join(f"{name} {version(name)}" for name in _PACKAGES),
+    }
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _peak_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * _KIBIBYTE
+    raise LookupError(f"process {pid}: no VmHWM in its status")
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        done = subprocess.run(("git", *arguments), capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    changed = " with uncommitted changes" if git("status", "--porcelain", "--untracked-files=no") else ""
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + changed
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _kafka() -> str:
+    names = [jar.stem.removeprefix("kafka-clients-") for jar in ensure_kafka_jars().glob("kafka-clients-*.jar")]
+    return names[0] if names else "unknown"

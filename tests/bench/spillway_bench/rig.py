@@ -1,0 +1,182 @@
+"""The platform under measurement: a stack of its own, one empty cluster, one big one, and what to ask of them."""
+
+import asyncio
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from spillway.api import ClusterReply, ListClustersRequest
+from spillway.bus import partition_of, reached
+from spillway.credentials import Endpoint, load_endpoint
+from spillway.events import CAPACITY_CHANGES, TurnTaken
+from spillway.kafka import KafkaBus, KafkaSettings
+from spillway.rpc import PlannerClient
+from spillway.topics import TopicSettings
+from spillway_local.fleet_plan import GIB, MemberPlan
+from spillway_local.member_nodes import NodeSpec
+from spillway_local.ports import PortBook
+from spillway_local.programs import Program
+from spillway_local.stack import SIM_PORT, Addresses, Stack, StackOptions
+
+from .figures import Unmeasured
+from .machine import cpu_seconds_of
+
+Say = Callable[[str], None]
+
+BIG = "big-1"
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured."""
+
+    nodes: int = 1_000
+    pods: int = 20_000
+    node_changes: int = 200
+    round_trips: int = 300
+    calls: int = 300
+    applies_per_second: float = 20.0
+    apply_seconds: float = 30.0
+    burst: int = 500
+
+
+FULL = Sizes()
+QUICK = Sizes(50, 500, node_changes=10, round_trips=30, calls=30, apply_seconds=3.0, burst=50)
+
+
+def empty_name() -> str:
+    """A cluster in the big one's partition, so that one collector has both: its memory before is the baseline."""
+    count = TopicSettings().partitions_cluster
+    names = (f"empty-{number}" for number in range(100_000))
+    return next(name for name in names if partition_of(name, count) == partition_of(BIG, count))
+
+
+EMPTY = empty_name()
+
+
+def new_stack(folder: Path, say: Say) -> Stack:
+    """One node, since a cluster without any might be taken for one that is not there."""
+    empty = MemberPlan(EMPTY, "own", (NodeSpec(1, "only", 4_000, 16 * GIB),), room=8)
+    return Stack(StackOptions(folder, fleet=(empty,)), say)
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """A stack that is up. Clusters are joined by the first measurement."""
+
+    stack: Stack
+    addresses: Addresses
+    sizes: Sizes
+    client: PlannerClient
+    say: Say
+
+    # ── The parts ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def bus(self) -> KafkaBus:
+        return KafkaBus(KafkaSettings(bootstrap=self.addresses.kafka), "", "spillway/bench/1")
+
+    def start_big_member(self) -> None:
+        port = self._ports.port(f"member-{BIG}", SIM_PORT)
+        flags = {
+            "name": BIG,
+            "port": port,
+            "credentials-folder": self.stack.credentials,
+            "nodes": self.sizes.nodes,
+            "pods": self.sizes.pods,
+        }
+        arguments = [part for name, value in flags.items() for part in (f"--{name}", str(value))]
+        script = Path(__file__).with_name("big_member.py")
+        folder = self.stack.folder / "members"
+        kubeconfig = self.stack.credentials / f"{BIG}.kubeconfig"
+        kubeconfig.unlink(missing_ok=True)
+        command = (sys.executable, str(script), *arguments)
+        self.stack.supervision.add([Program(f"member-{BIG}", command, folder)])
+        deadline = time.monotonic() + 30
+        while not kubeconfig.exists():
+            if time.monotonic() > deadline:
+                raise Unmeasured(f"the member {BIG} did not write its kubeconfig; see its log")
+            time.sleep(_POLL_SECONDS)
+
+    def big_endpoint(self) -> Endpoint:
+        return load_endpoint(self.stack.credentials, BIG)
+
+    def pid(self, program: str) -> int:
+        pids = self.stack.pids(program)
+        if not pids:
+            raise Unmeasured(f"{program} does not run")
+        return pids[0]
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """Spent so far, by program."""
+        return {entry.name: cpu_seconds_of(entry.pid) for entry in self.stack.status() if entry.pid}
+
+    def is_ready(self, program: str) -> bool:
+        port = self._ports.recorded()[f"{program}-health"]
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def own_metric(self, program: str, name: str) -> float:
+        """A metric without labels, as the program itself counts it."""
+        port = self._ports.recorded()[f"{program}-health"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
+
+    # ── What the platform says ──────────────────────────────────────────────────────────────────────────────────
+
+    async def leader(self) -> str:
+        """host:port of the active planner."""
+        await self.client.list_clusters(ListClustersRequest())
+        if not self.client.leader():
+            raise Unmeasured("no planner says which one is active")
+        return self.client.leader()
+
+    async def active_planner(self) -> str:
+        """The name of its program."""
+        return f"planner-{self.addresses.planners.index(await self.leader()) + 1}"
+
+    def endpoint(self, planner: str) -> str:
+        """Of a program that active_planner named."""
+        return self.addresses.planners[int(planner.rpartition("-")[2]) - 1]
+
+    async def collector_of(self, cluster: str) -> str:
+        """The program that took the cluster last, as the log has it."""
+        holder = ""
+        async with self.bus() as bus, bus.follow((CAPACITY_CHANGES,)) as feed:
+            ends = await feed.ends()
+            async for batch in feed:
+                for record in batch.records:
+                    if isinstance(record.event, TurnTaken) and record.event.cluster == cluster:
+                        holder = record.event.instance
+                if reached(batch.positions, ends):
+                    break
+        if not holder:
+            raise Unmeasured(f"no collector ever took {cluster}")
+        return holder
+
+    async def cluster(self, name: str) -> ClusterReply | None:
+        clusters = (await self.client.list_clusters(ListClustersRequest())).clusters
+        return next((entry for entry in clusters if entry.cluster == name), None)
+
+    async def is_cluster_ready(self, name: str) -> bool:
+        found = await self.cluster(name)
+        return found is not None and found.state == "Ready" and found.nodes > 0
+
+    async def until(self, what: str, holds: Callable[[], Awaitable[bool]], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not await holds():
+            if time.monotonic() > deadline:
+                raise Unmeasured(f"after {seconds:.0f} s it is not so that {what}")
+            await asyncio.sleep(_POLL_SECONDS)
+
+    @property
+    def _ports(self) -> PortBook:
+        return PortBook(self.stack.folder / "ports.json")
