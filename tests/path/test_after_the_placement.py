@@ -229,3 +229,30 @@ async def test_a_flushed_store_is_filled_again() -> None:
         assert (await planner.get(history)).history == ()
         await asyncio.sleep(3)
         assert (await planner.get(history)).history == before
+
+
+async def test_a_planner_under_traffic_ends_between_two_writes() -> None:
+    """SIGTERM while requests come without a pause: the active planner ends, what it answered is in the log."""
+    services = ("snapshot-1", "planner-1", "planner-2", "propagator-1")
+    async with in_process(SMALL, services) as platform:
+        await join(platform)
+        planner = platform.planner()
+        active = next(name for name, entry in platform.running.items() if entry.service is planner)
+        answered: list[str] = []
+
+        async def ask() -> None:
+            for n in range(1000):
+                try:
+                    await planner.apply(request(f"web-{n}", 1, cpu="10m"))
+                except RequestError:
+                    return
+                answered.append(f"web-{n}")
+
+        asking = asyncio.create_task(ask())
+        await until(lambda: len(answered) > 20, "requests are answered")
+        async with asyncio.timeout(5):
+            await platform.stop(active)
+        await asking
+        await until(lambda: platform.planner().is_active, "the standby is active")
+        known = {name for _, name in platform.planner().state.workloads}
+        assert set(answered) <= known

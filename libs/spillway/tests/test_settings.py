@@ -19,7 +19,7 @@ class Sample:
     ports: tuple[int, ...] = setting((1, 2), "several ports")
     verbose: bool = setting(False, "says more")
     mode: Literal["fast", "safe"] = setting("safe", "how")
-    folder: Path = setting(Path("/var"), "where files are")  # noqa: RUF009 - setting() makes a field
+    folder: Path = setting(Path("/var"), "where files are")
     limit: int | None = setting(None, "bound; empty is none")
     password: str = setting("", "of the broker", secret=True)
 

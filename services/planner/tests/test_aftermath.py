@@ -348,3 +348,21 @@ def test_what_was_applied_again_gets_no_tombstones(fleet: Fleet) -> None:
     apply(fleet, 2)
     fleet.now += 4000
     assert settle(fleet) == []
+
+
+def test_what_has_bound_is_needed_no_more() -> None:
+    """CapacityNeeded follows the binds down to 0, with no decision between."""
+    fleet = Fleet()
+    fleet.join(cluster("c", "cloud", (group(lead=120),)), [])
+    apply(fleet, 3)
+
+    def needed() -> int:
+        keep(fleet, aftermath.needs_met(fleet.state, fleet.moment()))
+        return fleet.state.needed[WEB, "c"].replicas_new
+
+    assert needed() == 3
+    show(fleet, 2, cluster="c", spec=3, status=3)
+    assert needed() == 1
+    show(fleet, 3, cluster="c")
+    assert needed() == 0
+    assert aftermath.needs_met(fleet.state, fleet.moment()) == ()

@@ -582,3 +582,18 @@ def test_a_take_back_places_elsewhere_at_once(fleet: Fleet) -> None:
     aftermath.hold(fleet.state, workload, ["own-1"], fleet.now)
     result = placing.take_back(fleet.state, workload, {"own-1": 3}, fleet.moment())
     assert {part.cluster: part.replicas for part in result.placement.parts} == {"own-1": 5, "own-2": 4, "cloud-1": 3}
+
+
+def test_a_manifest_without_replicas_leaves_them_as_they_are(fleet: Fleet) -> None:
+    """1 for a new workload; what a scale made of it stays on the next apply."""
+    manifest = deployment()
+    del manifest["spec"]["replicas"]
+    assert apply(fleet, manifest).replicas == 1
+    scale(fleet, 3)
+    assert apply(fleet, manifest).replicas == 3
+
+
+def test_a_node_that_is_only_cordoned_refuses_nobody_for_good() -> None:
+    """A cordon passes: the workload waits for room instead of being refused."""
+    fleet = Fleet(own_1=[node("a", unschedulable=True)])
+    assert apply(fleet, deployment(1)).unplaced == 1

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.fleet import ClusterView
-from spillway.columns import columns_of
+from planner.core.fleet import NEVER, ClusterView
+from spillway.columns import NO_NODES, columns_of
 from spillway.events import PodsScheduled, PodsUnschedulable
 from spillway.model import Generation, NodeRow, WorkloadFacts
 
@@ -241,3 +241,13 @@ def test_duplicates_and_repeated_prefixes_change_nothing(
     for step, entry in enumerate(entries[:repeat], 1):
         apply_to(again, step, entry)
     assert seen(again) == seen(once)
+
+
+def test_a_heartbeat_from_before_the_reader_began_makes_nothing_fresh() -> None:
+    """What a restart reads from the log is of unknown age."""
+    view = ClusterView("own-1")
+    view.apply_reported(reported("own-1", [node("a")], sequence=0), columns_of([node("a")]))
+    view.apply_changed(changed("own-1", 1), NO_NODES, NEVER, 1)
+    assert view.age_seconds(50.0) is None
+    view.apply_changed(changed("own-1", 2), NO_NODES, 50.0, 2)
+    assert view.age_seconds(50.0) == 0

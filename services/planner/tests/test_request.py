@@ -344,9 +344,9 @@ def declared(*manifests: dict[str, Any]) -> Declaration:
     return read_manifests(texts(*manifests))
 
 
-def test_defaults_are_one_replica_in_the_default_namespace_own_first() -> None:
+def test_defaults_are_the_default_namespace_and_own_first_and_replicas_left_as_they_are() -> None:
     declaration = declared(without(deployment(), "spec", "replicas"))
-    assert (declaration.namespace, declaration.name, declaration.replicas) == ("default", "web", 1)
+    assert (declaration.namespace, declaration.name, declaration.replicas) == ("default", "web", None)
     assert declaration.policy == DEFAULT_POLICY
     assert [tier.name for tier in declaration.policy.tiers] == ["own", "cloud", "node-groups"]
     assert declaration.surge == "25%"

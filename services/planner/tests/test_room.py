@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.core.feasibility import fit
-from planner.core.room import Room, loss, room_in_groups, room_on_nodes
+from planner.core.room import Room, loss, nested, room_in_groups, room_on_nodes, with_groups
 from spillway.model import HostnameApart, HostPort, NodeRow, PodSelector, Requirement, Shape
 
 from .builders import group, node, nodes_of, shape
@@ -218,3 +218,23 @@ def test_more_reserved_never_makes_more_room(
     before = on(rows, wanted, *reserved).certain
     after = on(rows, wanted, (first, count + min(more, left)), *reserved[1:]).certain
     assert after <= before
+
+
+def test_promises_on_new_nodes_hold_when_those_nodes_appear() -> None:
+    """One node and one that may come; 4 replicas wait for it. Once it is there, its room is still theirs."""
+    rows, wanted = [node("a", cpu=4000), node("b", cpu=4000)], shape(1000)
+    fits = fit(wanted, nodes_of(*rows))
+    groups = [(group(cpu=4000, nodes_max=1), 1)]
+    on_nodes = room_on_nodes(wanted, fit(wanted, nodes_of(rows[0])), [])
+    assert on_nodes.certain == 4
+    everywhere = room_on_nodes(
+        wanted, with_groups(fits, wanted, groups), [(wanted, 8, with_groups(fits, wanted, groups))]
+    )
+    assert nested(room_on_nodes(wanted, fits, [(wanted, 4, fits)]), everywhere).certain == 0
+
+
+def test_the_groups_nodes_count_until_they_exist() -> None:
+    """4 on the node that is there, 4 on each of the two that may still come."""
+    wanted = shape(1000)
+    fits = with_groups(fit(wanted, nodes_of(node("a", cpu=4000))), wanted, [(group(cpu=4000, nodes_max=3), 1)])
+    assert (fits.total, fits.largest, fits.per_node[-1]) == (12, 4, 4)

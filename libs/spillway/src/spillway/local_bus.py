@@ -474,11 +474,11 @@ class _LocalStandbyTurn:
 
 
 async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return False
-    return True
+    # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the event.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
 
 
 def _now() -> float:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
 import structlog
 
+from planner.core.fleet import NEVER
 from planner.core.state import PlannerState
 from spillway import metrics
 from spillway.bus import Batch, Bus, Feed, Offsets, Record, reached
@@ -75,10 +76,16 @@ class Follower:
             while not reached(self.positions, ends):
                 await self._take(await anext(batches))
             start = self._changes_from()
-            async with self._bus.follow((CAPACITY_CHANGES,), start) as changes, asyncio.TaskGroup() as tasks:
-                self._feeds = [whole, changes]
-                tasks.create_task(self._follow(batches))
-                tasks.create_task(self._follow(aiter(changes)))
+            async with self._bus.follow((CAPACITY_CHANGES,), start) as changes:
+                newer = aiter(changes)
+                ends = await changes.ends()
+                while not reached(self.positions, ends):
+                    # Nobody knows how long ago these were written, so they make no cluster fresh.
+                    await self._take(await anext(newer), NEVER)
+                async with asyncio.TaskGroup() as tasks:
+                    self._feeds = [whole, changes]
+                    tasks.create_task(self._follow(batches))
+                    tasks.create_task(self._follow(newer))
 
     async def caught_up(self) -> None:
         """Returns when everything that was in the log when this was called has been applied."""
@@ -97,10 +104,9 @@ class Follower:
         async for batch in batches:
             await self._take(batch)
 
-    async def _take(self, batch: Batch) -> None:
-        now = self._clock()
+    async def _take(self, batch: Batch, now: float | None = None) -> None:
         for record in batch.records:
-            await self._apply(record, now)
+            await self._apply(record, self._clock() if now is None else now)
         self.positions.update(batch.positions)
         if batch.records:
             self._on_records(batch.records, self.positions)

@@ -69,6 +69,9 @@ class Planner:
         self._asked = asyncio.Event()
         self._written = asyncio.Event()
         self._written.set()
+        self._ending = asyncio.Event()
+        self._serving: asyncio.Task[None] | None = None
+        self._looked_at = 0.0
         self._projection = Projection(bus, store, lambda: self.state, settings.history_kept_max)
         self.ready: Callable[[bool, str], None] = lambda ready, reason: None
 
@@ -87,16 +90,11 @@ class Planner:
         projecting = asyncio.create_task(self._projection.run(lambda: self.is_active))
         try:
             while not stopping.is_set():
-                life = asyncio.create_task(self._live(stopping))
+                life = asyncio.create_task(self._live())
                 await asyncio.wait({life, stop, projecting}, return_when=asyncio.FIRST_COMPLETED)
+                await self._end(life)
                 if projecting.done():
-                    life.cancel()
                     projecting.result()
-                if not life.done():
-                    await self._written.wait()
-                    life.cancel()
-                with suppress(asyncio.CancelledError):
-                    await life
                 if not stopping.is_set():
                     await asyncio.sleep(self._settings.rebuild_wait_seconds)
         finally:
@@ -104,8 +102,19 @@ class Planner:
             projecting.cancel()
             self._refuse_waiting("this planner stops")
 
-    async def _live(self, stopping: asyncio.Event) -> None:
-        """One state, from an empty one to the write whose outcome is unknown."""
+    async def _end(self, life: "asyncio.Task[None]") -> None:
+        """Ends a life between two writes, never within one."""
+        self._ending.set()
+        self._asked.set()
+        if self._serving is not None:
+            await asyncio.wait({self._serving})
+        life.cancel()
+        with suppress(asyncio.CancelledError):
+            await life
+
+    async def _live(self) -> None:
+        """One state, from an empty one to the end of the turn or the write whose outcome is unknown."""
+        self._ending.clear()
         state = PlannerState(rules_of(self._settings))
         follower = Follower(self._bus, state, self._clocks.steady, self._on_records)
         self._follower = follower
@@ -117,8 +126,7 @@ class Planner:
                 self._current.state = state
                 self.ready(True, "")
                 async with self._bus.standby_turn("planner", self._instance) as turn:
-                    while not stopping.is_set():
-                        await self._take_turn(turn, follower)
+                    await self._take_turn(turn, follower)
                 following.cancel()
         except* OutcomeUnknown as unknown:
             log.warning("outcome of a write unknown: stepping down", error=str(unknown.exceptions[0]))
@@ -142,19 +150,17 @@ class Planner:
         metrics.PLANNER_ACTIVE.set(1)
         log.info("turn taken", epoch=writer.epoch, workloads=len(self.state.workloads))
         lost = asyncio.create_task(turn.lost())
-        serving = asyncio.create_task(self._serve(writer))
+        self._serving = asyncio.create_task(self._serve(writer))
         try:
-            await asyncio.wait({lost, serving}, return_when=asyncio.FIRST_COMPLETED)
-            if serving.done():
-                serving.result()
-            await self._written.wait()
+            await asyncio.wait({lost, self._serving}, return_when=asyncio.FIRST_COMPLETED)
+            self._ending.set()
+            self._asked.set()
+            await self._serving
         finally:
             lost.cancel()
-            serving.cancel()
-            with suppress(asyncio.CancelledError):
-                await serving
-        # What others write from now on is only in the log, so the state is built again from there.
-        raise OutcomeUnknown("the turn went to another planner")
+            self._serving.cancel()
+        # What others write from now on is only in the log: the state is built again from there.
+        log.info("turn over", epoch=writer.epoch)
 
     def _step_down(self) -> None:
         self._writer = None
@@ -170,17 +176,18 @@ class Planner:
 
     async def _serve(self, writer: Writer) -> None:
         """Decides what was asked, looks after what was placed, writes both, answers."""
-        while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), self._settings.tick_seconds)
+        while not self._ending.is_set():
+            await _is_set_within(self._asked, self._settings.tick_seconds)
             self._asked.clear()
             events, answered = self._decide_waiting(writer)
-            events.extend(self._look_after(writer))
+            if self._clocks.steady() - self._looked_at >= self._settings.tick_seconds:
+                self._looked_at = self._clocks.steady()
+                events.extend(self._look_after(writer))
             self._written.clear()
             try:
                 if events:
                     await self._write(writer, events, [waiting for waiting, _ in answered])
-            except OutcomeUnknown:
+            except BaseException:
                 for waiting, _ in answered:
                     _fail(waiting, RequestError("UNAVAILABLE", f"outcome unknown: {RETRY}"))
                 raise
@@ -236,6 +243,7 @@ class Planner:
             events.extend(self._apply(placed.events))
         for workload in aftermath.next_waiting(state, self._clocks.steady()):
             events.extend(self._apply(aftermath.try_again(state, workload, self._moment(writer)).events))
+        events.extend(self._apply(aftermath.needs_met(state, self._moment(writer))))
         for key in list(state.leaving):
             events.extend(self._apply(aftermath.settle(state, key, self._moment(writer)).events))
         return events
@@ -320,15 +328,17 @@ class Planner:
         self._waiting.append(waiting)
         self._asked.set()
         try:
-            answer: T = await asyncio.wait_for(waiting.answer, self._settings.request_seconds)
-            return answer
+            async with asyncio.timeout(self._settings.request_seconds):
+                answer: T = await waiting.answer
+                return answer
         except TimeoutError:
             raise RequestError("UNAVAILABLE", f"no answer from the log in time: {RETRY}") from None
 
     async def _readable(self) -> None:
         """Waits out a write under way, so that nothing is answered that is not in the log."""
         try:
-            await asyncio.wait_for(self._written.wait(), self._settings.request_seconds)
+            async with asyncio.timeout(self._settings.request_seconds):
+                await self._written.wait()
         except TimeoutError:
             raise RequestError("UNAVAILABLE", "a write to the log does not end") from None
 
@@ -355,3 +365,11 @@ def _both(decided: Decided) -> tuple[tuple[Written, ...], api.PlacementReply]:
 def _fail(waiting: Waiting, error: RequestError) -> None:
     if not waiting.answer.done():
         waiting.answer.set_exception(error)
+
+
+async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the event.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()

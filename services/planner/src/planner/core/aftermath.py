@@ -1,7 +1,7 @@
 """After the placement (P6): what does not bind is taken back, what waits is tried again, removals are settled."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.core import placing
 from planner.core.answers import is_gone
@@ -15,6 +15,7 @@ from spillway.events import (
     STATE_NOT_OWNED,
     STATE_REFUSED,
     WORKLOADS,
+    CapacityNeeded,
     Event,
     Tombstone,
     dependency_address,
@@ -148,6 +149,17 @@ def try_again(state: PlannerState, workload: Workload, moment: Moment) -> Step:
     workload.tried_at_revision = state.revision
     placed = placing.place(state, placing.subject_of(workload), moment, "Waiting", settled=workload.settled)
     return Step(workload.key, placed.events, "Waiting")
+
+
+def needs_met(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]:
+    """CapacityNeeded of replicas that have bound since it was said: it is state, and says what is still needed."""
+    fewer = []
+    for (key, cluster), said in state.needed.items():
+        if said.replicas_new:
+            needed = state.reservation(key, cluster).new
+            if needed < said.replicas_new:
+                fewer.append(replace(said, replicas_new=needed, generation=moment.generation))
+    return tuple(fewer)
 
 
 def settle(state: PlannerState, key: WorkloadKey, moment: Moment) -> Step:

@@ -18,6 +18,9 @@ def declared(state: PlannerState, declaration: Declaration, known: Workload | No
     generation, template_generation = 1, 1
     rolling_from: tuple[Shape, ...] = ()
     answered: tuple[Answered, ...] = ()
+    replicas = declaration.replicas
+    if replicas is None:
+        replicas = known.declared.replicas if known is not None and not known.declared.deleting else 1
     if known is not None:
         before = known.declared
         answered = before.answered
@@ -31,7 +34,7 @@ def declared(state: PlannerState, declaration: Declaration, known: Workload | No
         changed = (
             before.deleting
             or old_template != declaration.template
-            or before.replicas != declaration.replicas
+            or before.replicas != replicas
             or before.policy != declaration.policy
             or before.manifest != declaration.manifest
             or before.dependencies != references
@@ -45,7 +48,7 @@ def declared(state: PlannerState, declaration: Declaration, known: Workload | No
         generation=generation,
         template_generation=template_generation,
         manifest=declaration.manifest,
-        replicas=declaration.replicas,
+        replicas=replicas,
         policy=declaration.policy,
         dependencies=references,
         rolling_from=rolling_from,

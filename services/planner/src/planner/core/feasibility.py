@@ -30,6 +30,8 @@ Bools = npt.NDArray[np.bool_]
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 ANY_IP = "0.0.0.0"
+TRANSIENT_TAINTS = "node.kubernetes.io/"
+"""Cordoned, not ready, under pressure: the cluster itself puts these on and takes them off."""
 REASONS_SHOWN = 3
 
 
@@ -79,8 +81,6 @@ def fit(shape: Shape, nodes: ClusterNodes) -> Fit:
     _filter_by_state(shape, nodes, verdict)
     _filter_by_labels(shape, nodes, verdict)
     _filter_by_taints(shape, nodes, verdict)
-    admitted = verdict.open.copy()
-    when_empty = bool(np.any(_by_resource(shape, nodes.resources, nodes.allocatable)[0][admitted] > 0))
     _filter_by_pods(shape, nodes, verdict)
     per_node, binding = _by_resource(shape, nodes.resources, nodes.allocatable - nodes.requested)
     per_node = np.where(verdict.open, per_node, 0)
@@ -91,7 +91,19 @@ def fit(shape: Shape, nodes: ClusterNodes) -> Fit:
     for spread in shape.spread:
         total = min(total, _spread_total(spread.selector, spread.max_skew, shape, nodes, per_node))
     reasons = tuple(sorted(verdict.reasons.items(), key=lambda entry: (-entry[1], entry[0])))
-    return Fit(per_node, total, int(per_node.max(initial=0)), when_empty, reasons)
+    return Fit(per_node, total, int(per_node.max(initial=0)), _fits_when_empty(shape, nodes), reasons)
+
+
+def _fits_when_empty(shape: Shape, nodes: ClusterNodes) -> bool:
+    """Whether a node would take one if nothing ran there and it were well: cordons and troubles pass."""
+    verdict = _Verdict(nodes.live)
+    _filter_by_labels(shape, nodes, verdict)
+    for index, taints in enumerate(nodes.taint_sets):
+        lasting = [taint for taint in taints if not taint.key.startswith(TRANSIENT_TAINTS)]
+        if untolerated(lasting, shape.tolerations) is not None:
+            verdict.open &= nodes.taint_set != index
+    takes, _ = _by_resource(shape, nodes.resources, nodes.allocatable)
+    return bool(np.any(takes[verdict.open] > 0))
 
 
 def fit_of_group(shape: Shape, group: NodeGroup) -> int:

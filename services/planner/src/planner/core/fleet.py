@@ -118,7 +118,10 @@ class ClusterView:
         return self._take_epoch(event.epoch, event.count)
 
     def apply_changed(self, event: CapacityChanged, columns: NodeColumns, now: float, offset: int) -> set[WorkloadKey]:
-        """Changed rows or a heartbeat. Returns the workloads whose facts may have changed."""
+        """Changed rows or a heartbeat. Returns the workloads whose facts may have changed.
+
+        now NEVER: a record of unknown age, from before this reader began; it makes nothing fresh.
+        """
         if event.epoch < self.epoch:
             return set()
         self.offset = offset
@@ -148,7 +151,7 @@ class ClusterView:
             return
         self.trouble = event.trouble
         # A new owner that has not listed yet knows nothing of the nodes that we have; ours are as old as they were.
-        if not newer and event.age_ms != NEVER:
+        if not newer and NEVER not in (event.age_ms, now):
             self.age_ms, self.heard_at = event.age_ms, now
 
     def _take_epoch(self, epoch: int, count: int) -> set[WorkloadKey]:

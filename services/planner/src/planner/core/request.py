@@ -52,7 +52,7 @@ ROLLING_UPDATE = frozenset(("maxSurge", "maxUnavailable"))
 
 SERVER_FILLED = frozenset(
     ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
-     "resourceVersion", "selfLink", "uid")
+     "ownerReferences", "resourceVersion", "selfLink", "uid")
 )  # fmt: skip
 SERVER_ANNOTATIONS = frozenset(
     ("deployment.kubernetes.io/revision", "kubectl.kubernetes.io/last-applied-configuration")
@@ -68,14 +68,17 @@ class DependencyManifest:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """One workload as it was asked for. template: canonical bytes of what makes pods roll when it changes."""
+    """One workload as it was asked for. template: canonical bytes of what makes pods roll when it changes.
+
+    replicas None: the manifest leaves them to what they are, 1 for a new workload.
+    """
 
     kind: str
     namespace: str
     name: str
     manifest: bytes
     template: bytes
-    replicas: int
+    replicas: int | None
     surge: int | str
     shape: Shape
     policy: Policy
@@ -185,7 +188,7 @@ def _declaration(workload: dict[str, Any], dependencies: Iterable[dict[str, Any]
     if not isinstance(spec, dict):
         raise invalid("Deployment.spec", spec, "an object")
     _known(spec, DEPLOYMENT_SPEC, "Deployment.spec")
-    replicas = check_replicas(spec.get("replicas", 1), "Deployment.spec.replicas")
+    replicas = check_replicas(spec["replicas"], "Deployment.spec.replicas") if "replicas" in spec else None
     template = _template(spec)
     _check_strategy(spec)
     shape = shape_of(template, namespace, "Deployment.spec.template")

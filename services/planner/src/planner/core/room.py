@@ -5,7 +5,7 @@ not bound yet is counted at the most that it can cost.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -118,6 +118,25 @@ def _slack(
         costs[index] = 0
         slack[index] = fit.total - count - int((counts * costs).sum())
     return slack
+
+
+def with_groups(fit: Fit, shape: Shape, groups: Sequence[tuple[NodeGroup, int]]) -> Fit:
+    """The fit on the nodes that exist and all that the groups could still make: one column more for each group."""
+    takes = [(fit_of_group(shape, group), max(0, group.nodes_max - existing)) for group, existing in groups]
+    more = np.array([per_node if nodes else 0 for per_node, nodes in takes], np.int64)
+    return replace(
+        fit,
+        per_node=np.concatenate((fit.per_node, more)),
+        total=fit.total + sum(per_node * nodes for per_node, nodes in takes),
+        largest=max(fit.largest, int(more.max(initial=0))),
+    )
+
+
+def nested(inner: Room, outer: Room) -> Room:
+    """The tighter of two rooms of which the outer counts more nodes and more that is promised on them."""
+    if outer.certain >= inner.certain:
+        return inner
+    return replace(inner, certain=outer.certain, limited_by=outer.limited_by)
 
 
 def room_in_groups(

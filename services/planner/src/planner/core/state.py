@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.request import declared_surge, surge_of
 from planner.core.reservation import NOTHING_RESERVED, Reservation, reserve
-from planner.core.room import Room, room_in_groups, room_on_nodes
+from planner.core.room import Room, nested, room_in_groups, room_on_nodes, with_groups
 from planner.core.rules import Rules
 from planner.core.shape import shape_of
 from spillway.events import (
@@ -193,7 +193,7 @@ class PlannerState:
         if stale:
             return Room(0, 0, stale, room.when_empty or view.epoch < 0)
         hold = self.holds.get((cluster, shape))
-        if hold is not None and hold.until > now and not node_groups:
+        if hold is not None and hold.until > now:
             text = f"held for {hold.until - now:.0f} s more: replicas of this shape were taken back"
             return Room(0, 0, text, room.when_empty)
         return room
@@ -206,17 +206,31 @@ class PlannerState:
         kept = self._rooms.get((view.name, shape, node_groups))
         if kept is not None and kept[:2] == (view.revision, reserved_revision):
             return kept[2]
-        entries = self._reserved.get(view.name, {}).values()
-        if node_groups:
-            room = room_in_groups(shape, view.node_groups(), _summed(entry.new_entries for entry in entries))
-        else:
-            reserved = _summed(entry.entries for entry in entries)
-            fits = [(other, count, view.fit(other)) for other, count in reserved]
-            room = room_on_nodes(shape, view.fit(shape), fits)
+        room = self._room_now(view, shape, node_groups)
         if len(self._rooms) > 8192:
             self._rooms.clear()
         self._rooms[view.name, shape, node_groups] = (view.revision, reserved_revision, room)
         return room
+
+    def _room_now(self, view: ClusterView, shape: Shape, node_groups: bool) -> Room:
+        """The nested conditions of P5: what is promised on free nodes fits there, and all of it fits on all nodes."""
+        entries = self._reserved.get(view.name, {}).values()
+        free = _summed(entry.entries for entry in entries)
+        new = _summed(entry.new_entries for entry in entries)
+        on_nodes = room_on_nodes(shape, view.fit(shape), [(other, count, view.fit(other)) for other, count in free])
+        if not new and not node_groups:
+            return on_nodes
+        groups = view.node_groups()
+        everything = [
+            (other, count, with_groups(view.fit(other), other, groups))
+            for other, count in _summed((tuple(free), tuple(new)))
+        ]
+        everywhere = room_on_nodes(shape, with_groups(view.fit(shape), shape, groups), everything)
+        if not node_groups:
+            return nested(on_nodes, everywhere)
+        # What the free nodes certainly take is left to them: a part may use both.
+        left = replace(everywhere, certain=max(0, everywhere.certain - on_nodes.certain))
+        return nested(room_in_groups(shape, groups, new), left)
 
     # ── Applying ────────────────────────────────────────────────────────────────────────────────────────────────
 
