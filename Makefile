@@ -26,7 +26,7 @@ lint: setup ## ruff: rules and format
 	@$(RUN) ruff check . && $(RUN) ruff format --check .
 
 types: setup ## mypy --strict
-	@$(RUN) mypy libs/*/src local/src services/*/src
+	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench
 
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache
@@ -44,7 +44,7 @@ contract: setup ## One suite for each adapter and its fake: Kafka, Redis, member
 	@$(PYTEST) tests/contract
 
 path: setup ## The story in one process, in virtual time
-	@$(PYTEST) tests/path tests/simulation
+	@$(PYTEST) tests/path
 
 e2e: setup ## The platform as processes on real Kafka and Redis, with faults
 	@$(PYTEST) tests/e2e

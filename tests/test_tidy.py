@@ -16,10 +16,18 @@ ROOT = Path(__file__).parent.parent
 SERVICES = ("snapshot", "planner", "propagator")
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 520
-SKIPPED = {".git", ".venv", "build", "run", "__pycache__", "node_modules"}
 # Put together here, so that this file does not name them either.
-REGISTRY_HOSTS = tuple(".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("proxy", "golang", "org"),
-                       ("repo1", "maven", "org"), ("registry", "npmjs", "org"), ("deb", "debian", "org")))  # fmt: skip
+REGISTRY_HOSTS = tuple(
+    ".".join(parts)
+    for parts in (
+        ("pypi", "org"),
+        ("pythonhosted", "org"),
+        ("proxy", "golang", "org"),
+        ("repo1", "maven", "org"),
+        ("registry", "npmjs", "org"),
+        ("deb", "debian", "org"),
+    )
+)
 
 
 def sources() -> Iterator[Path]:
