@@ -18,7 +18,14 @@ class GenerateProtos(BuildHookInterface):  # type: ignore[type-arg]
         if not files:  # An installed source distribution carries the generated files already.
             return
         out = str(here / "src")
-        arguments = ["protoc", f"-I{protos}", f"--python_out={out}", f"--grpc_python_out={out}",
-                     f"--mypy_out={out}", f"--mypy_grpc_out={out}", *files]
+        arguments = [
+            "protoc",
+            f"-I{protos}",
+            f"--python_out={out}",
+            f"--grpc_python_out={out}",
+            f"--mypy_out={out}",
+            f"--mypy_grpc_out={out}",
+            *files,
+        ]
         if protoc.main(arguments) != 0:
             raise RuntimeError(f"protoc failed on {files}")
