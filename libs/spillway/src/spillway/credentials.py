@@ -232,7 +232,7 @@ def tls_context(endpoint: Endpoint) -> ssl.SSLContext:
 class Session:
     """Connections to one API server, with our credentials on every request.
 
-    After a 401 the endpoint is read again, since its token or certificate may have been renewed.
+    After a 401, and when nobody can be reached there, the endpoint is read again: it may have been renewed or moved.
     """
 
     def __init__(self, read_endpoint: Callable[[], Endpoint], connect_timeout_seconds: float, limit: int) -> None:
@@ -250,17 +250,26 @@ class Session:
         endpoint, session = await self._open()
         url = URL(endpoint.server + path, encoded=True).with_query(params)
         known = {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
-        async with session.request(
-            method,
-            url,
-            headers={**headers, **known},
-            data=body,
-            allow_redirects=False,  # Our token is for this server only.
-            server_hostname=endpoint.tls_server_name,
-        ) as answer:
-            if answer.status == UNAUTHORIZED and self._endpoint is endpoint:
-                self._endpoint = None
-            yield answer
+        try:
+            async with session.request(
+                method,
+                url,
+                headers={**headers, **known},
+                data=body,
+                allow_redirects=False,  # Our token is for this server only.
+                server_hostname=endpoint.tls_server_name,
+            ) as answer:
+                if answer.status == UNAUTHORIZED:
+                    self._read_again(endpoint)
+                yield answer
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+            self._read_again(endpoint)
+            raise
+
+    def _read_again(self, endpoint: Endpoint) -> None:
+        """Before the next request, unless another request found the same and it has been read since."""
+        if self._endpoint is endpoint:
+            self._endpoint = None
 
     async def close(self) -> None:
         opened, self._opened = self._opened, None

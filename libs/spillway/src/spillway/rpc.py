@@ -43,6 +43,9 @@ RECEIVE_BYTES_MAX: Final = 16 * MEBIBYTE
 
 _SERVICE = planner_pb2.DESCRIPTOR.services_by_name["Planner"]
 _REPLY_BYTES_MAX = 64 * MEBIBYTE
+_SILENCE_SECONDS = 12.0
+"""After so long a client asks another planner: one that works answers within its request_seconds, 10. Keepalive
+does not see a frozen one while a call is under way."""
 
 
 class PlannerApi(Protocol):
@@ -443,13 +446,17 @@ class PlannerClient:
         while True:
             endpoint = await route.next()
             left = max(0.001, deadline - time.monotonic())
-            answer = self._stub(endpoint, call)(data, timeout=left, metadata=self._metadata())
+            share = min(left, _SILENCE_SECONDS) if len(self._endpoints) > 1 else left
+            answer = self._stub(endpoint, call)(data, timeout=share, metadata=self._metadata())
             try:
                 reply = await answer
                 self._hear(endpoint, await answer.trailing_metadata())
                 return call.read_reply(reply)
             except aio.AioRpcError as error:
-                route.failed(endpoint, _request_error(error), self._hear(endpoint, error.trailing_metadata()))
+                failure = _request_error(error)
+                if failure.code == "DEADLINE_EXCEEDED" and share < left:
+                    failure = RequestError("UNAVAILABLE", f"silent for {share:g} s")
+                route.failed(endpoint, failure, self._hear(endpoint, error.trailing_metadata()))
 
     def _stub(self, endpoint: str, call: _Call) -> Any:
         channel = self._channels.get(endpoint)
