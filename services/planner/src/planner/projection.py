@@ -9,7 +9,7 @@ import structlog
 from planner.core.answers import workload_reply
 from planner.core.state import PlannerState
 from planner.log import changed_keys
-from spillway.bus import Bus, Offsets, Record, reached
+from spillway.bus import Bus, BusUnavailable, Offsets, Record, reached
 from spillway.events import DECISIONS, CapacityReported, DecisionRecorded
 from spillway.store import MemoryStore, RedisStore, StoreUnavailable
 from spillway.wire import TYPE_PREFIX, decode, encode
@@ -21,7 +21,8 @@ log = structlog.get_logger()
 class Projection:
     """Keeps the store like the log: capacity blobs, placements with statuses, and an index of decisions.
 
-    Only the active planner writes. What the store missed while it was away is written when it is back.
+    Only the active planner writes. What the store missed is written again when it is back, and when the turn is taken:
+    nobody knows what the one before did not come to write.
     """
 
     def __init__(self, bus: Bus, store: Store, state: Callable[[], PlannerState], history_kept_max: int) -> None:
@@ -32,6 +33,9 @@ class Projection:
         self._capacity: dict[str, bytes] = {}
         self._dirty_capacity: set[str] = set()
         self._dirty: set[tuple[str, str]] = set()
+        self._complete = False
+        self._appending = asyncio.Lock()
+        self._appended: dict[tuple[str, int], int] = {}
 
     def observe(self, records: tuple[Record, ...], positions: Offsets) -> None:
         """Notes what changed; nothing waits for the store."""
@@ -58,24 +62,29 @@ class Projection:
         while True:
             await asyncio.sleep(pause_seconds)
             if not is_active():
+                self._complete = False
                 continue
             try:
-                if not await self._store.marker():
+                if not self._complete or not await self._store.marker():
                     await self._write_again()
                 await self._write()
-            except StoreUnavailable as error:
-                log.warning("the store cannot be reached", error=str(error))
+            except (StoreUnavailable, BusUnavailable) as error:
+                self._complete = False
+                log.warning("the store or the log cannot be reached", error=str(error))
 
     async def _write_again(self) -> None:
-        """The store was flushed, or is new."""
-        log.info("the store is empty: projecting everything again")
+        """The store was flushed, is new, or may have missed something."""
+        log.info("projecting everything again")
+        self._complete = True
         self._dirty = set(self._state().workloads)
         self._dirty_capacity = set(self._capacity)
         await self._write()
-        async with self._bus.follow((DECISIONS,)) as feed:
+        async with self._appending, self._bus.follow((DECISIONS,)) as feed:
+            self._appended.clear()
+            begun: set[str] = set()
             ends = await feed.ends()
             async for batch in feed:
-                await self._append(batch.records)
+                await self._append(batch.records, begun)
                 if reached(batch.positions, ends):
                     break
         await self._store.set_marker("projected")
@@ -105,13 +114,21 @@ class Projection:
             async for batch in feed:
                 if is_active() and batch.records:
                     try:
-                        await self._append(batch.records)
+                        async with self._appending:
+                            await self._append(batch.records)
                     except StoreUnavailable as error:
+                        self._complete = False
                         log.warning("decisions are missing in the store's index", error=str(error))
 
-    async def _append(self, records: tuple[Record, ...]) -> None:
+    async def _append(self, records: tuple[Record, ...], begun: set[str] | None = None) -> None:
+        """In the log's order, each once. begun: histories written anew so far; another is emptied first."""
         for record in records:
-            event = record.event
-            if isinstance(event, DecisionRecorded):
-                key = f"decisions/{event.namespace}/{event.name}"
-                await self._store.append_history(key, encode(event), self._kept)
+            event, place = record.event, (record.topic, record.partition)
+            if not isinstance(event, DecisionRecorded) or record.offset < self._appended.get(place, 0):
+                continue
+            key = f"decisions/{event.namespace}/{event.name}"
+            if begun is not None and key not in begun:
+                await self._store.delete(key)
+                begun.add(key)
+            await self._store.append_history(key, encode(event), self._kept)
+            self._appended[place] = record.offset + 1
