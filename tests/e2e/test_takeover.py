@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,13 @@ from spillway.rpc import PlannerClient
 from spillway_local.fleet_plan import deployment
 
 from .running import NAMES, NAMESPACE, SERVICES, Platform, until
+
+
+class Unled(PlannerClient):
+    """Asks the one planner that it is told, and does not follow to the leader that this one names."""
+
+    def _hear(self, endpoint: str, trailer: Any) -> str:
+        return ""
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +68,7 @@ async def test_a_frozen_planner_that_wakes_writes_nothing(platform: Platform) ->
     pid = platform.pid(active)
     await platform.planner.apply(ApplyRequest((deployment("thaw", NAMESPACE, 10),)))
     await platform.running("thaw", 10)
-    async with PlannerClient((platform.endpoint(active),), timeout_seconds=60, retry_seconds=0.1) as frozen:
+    async with Unled((platform.endpoint(active),), timeout_seconds=60, retry_seconds=0.1) as frozen:
         await frozen.scale(ScaleRequest(NAMESPACE, "thaw", 11))
         os.kill(pid, signal.SIGSTOP)
         try:
