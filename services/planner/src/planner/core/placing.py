@@ -144,7 +144,7 @@ def _decide(state: PlannerState, subject: Subject, division: Division, moment: M
         waiting_for=division.waiting_for(),
     )
     last = known.placement if known is not None else None
-    if last is not None and _same(last, placement):
+    if last is not None and _same(last, placement) and (division.uncertain or _waits_alike(last, placement)):
         return Placed(last, division, ())
     record = _record(state, declared, placement, division, moment, cause)
     return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment), record))
@@ -169,6 +169,11 @@ def _facts(state: PlannerState, key: WorkloadKey, cluster: str) -> WorkloadFacts
 
 def _same(last: PlacementDecided, new: PlacementDecided) -> bool:
     return (last.workload_generation, last.parts, last.unplaced) == (new.workload_generation, new.parts, new.unplaced)
+
+
+def _waits_alike(last: PlacementDecided, new: PlacementDecided) -> bool:
+    """Whether both wait for the same, whatever the figures in parentheses are, which change with every node."""
+    return last.waiting_for.partition("(")[0] == new.waiting_for.partition("(")[0]
 
 
 def _removing(state: PlannerState, key: WorkloadKey, part: Part, moment: Moment) -> Part:
