@@ -11,7 +11,7 @@ RUN = $(UV) run --quiet
 PYTEST = $(RUN) pytest
 
 help: ## This list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
 
 setup: ## Install uv where missing, and every Python package
 	@uv="$$(./tools/ensure-uv)" && "$$uv" sync --quiet

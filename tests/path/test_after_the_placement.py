@@ -256,3 +256,17 @@ async def test_a_planner_under_traffic_ends_between_two_writes() -> None:
         await until(lambda: platform.planner().is_active, "the standby is active")
         known = {name for _, name in platform.planner().state.workloads}
         assert set(answered) <= known
+
+
+async def test_refuse_does_not_refuse_what_a_moment_later_fits() -> None:
+    """Promises that are not bound yet make room uncertain: a Refuse request waits for the binds, then is placed."""
+    refuse = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"unplaceable": "Refuse"}}'
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        planner = platform.planner()
+        first, second = await asyncio.gather(
+            planner.apply(request("small", 20, cpu="100m")), planner.apply(request("large", 20, cpu="2", policy=refuse))
+        )
+        assert (first.unplaced, second.unplaced) == (0, 0)
+        with pytest.raises(RequestError, match="the policy says Refuse"):
+            await planner.apply(request("huge", 500, cpu="2", policy=refuse))

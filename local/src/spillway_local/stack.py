@@ -200,7 +200,19 @@ class Stack:
 
     def _services_ready(self) -> bool:
         names = (f"{service}-{n}" for service in ("snapshot", "propagator", "planner") for n in self._instances())
-        return all(_answers(f"http://127.0.0.1:{self._port(f'{name}-health', SERVICE_PORT)}/readyz") for name in names)
+        return all(self._answer(name, "readyz") for name in names) and any(
+            "spillway_planner_active 1.0" in self._answer(f"planner-{number}", "metrics")
+            for number in self._instances()
+        )
+
+    def _answer(self, name: str, page: str) -> str:
+        """A page of a service's health server; empty when it does not answer with 200."""
+        url = f"http://127.0.0.1:{self._port(f'{name}-health', SERVICE_PORT)}/{page}"
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                return str(answer.read().decode())
+        except (urllib.error.URLError, OSError):
+            return ""
 
     def _port(self, name: str, base: int) -> int:
         return self._ports.port(name, base)
@@ -215,14 +227,6 @@ class Stack:
             "credentials": str(addresses.credentials),
         }
         (self.folder / "addresses.json").write_text(json.dumps(entry, indent=2) + "\n")
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
 
 
 def _remove_tree(folder: Path) -> None:

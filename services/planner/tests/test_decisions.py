@@ -399,7 +399,7 @@ def test_refuse_means_all_or_nothing(fleet: Fleet) -> None:
 def test_without_refuse_the_rest_waits(fleet: Fleet) -> None:
     reply = apply(fleet, deployment(113))
     assert (reply.placed, reply.unplaced) == (112, 1)
-    assert reply.waiting_for.startswith("1 replicas: room (own-1: cpu (2 nodes)")
+    assert reply.waiting_for.startswith("room (own-1: cpu (2 nodes)")
 
 
 def test_a_policy_that_names_no_cluster_of_the_fleet_is_refused(fleet: Fleet) -> None:

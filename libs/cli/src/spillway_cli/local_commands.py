@@ -46,6 +46,7 @@ def up(
         typer.echo(f"planners     {', '.join(addresses.planners)}")
         typer.echo(f"Kafka        {addresses.kafka}")
         typer.echo(f"credentials  {addresses.credentials}")
+        typer.echo("next         spillway cluster join own-1 --credential own-1 --tier own; spillway status")
 
 
 @app.command()

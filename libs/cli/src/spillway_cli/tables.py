@@ -40,8 +40,8 @@ def placement(reply: PlacementReply) -> RenderableType:
     rows += [
         (entry.cluster, entry.tier, 0, "", *_bound(entry), "") for entry in reply.inputs if entry.cluster not in placed
     ]
-    columns = ("CLUSTER", "TIER", "REPLICAS", "ON NEW NODES", "FITS", "LIMITED BY", "AGE", "")
-    shown = table(columns, rows, right=("REPLICAS", "ON NEW NODES", "FITS"))
+    columns = ("CLUSTER", "TIER", "REPLICAS", "ON NEW NODES", "ROOM BEFORE", "LIMITED BY", "AGE", "")
+    shown = table(columns, rows, right=("REPLICAS", "ON NEW NODES", "ROOM BEFORE"))
     return Group(summary(reply), shown, *_warnings(reply.unmodelled, reply.stale)) if rows else summary(reply)
 
 
@@ -113,8 +113,8 @@ def capacity(reply: CapacityReply) -> RenderableType:
         for entry in reply.clusters
     ]
     total = sum(entry.certain for entry in reply.clusters)
-    columns = ("CLUSTER", "TIER", "FITS", "AT MOST", "RESERVED", "LIMITED BY", "AGE")
-    shown = table(columns, rows, right=("FITS", "AT MOST", "RESERVED"))
+    columns = ("CLUSTER", "TIER", "FITS MORE", "AT MOST", "RESERVED", "LIMITED BY", "AGE")
+    shown = table(columns, rows, right=("FITS MORE", "AT MOST", "RESERVED"))
     return Group(Text(f"{total} replicas fit", style="bold"), shown, *_warnings(reply.unmodelled, reply.stale))
 
 

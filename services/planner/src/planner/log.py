@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 import structlog
 
 from planner.core.fleet import NEVER
-from planner.core.state import PlannerState
+from planner.core.state import BadDeclaration, PlannerState
 from spillway import metrics
 from spillway.bus import Batch, Bus, Feed, Offsets, Record, reached
 from spillway.events import (
@@ -132,7 +132,10 @@ class Follower:
                 return
             self.state.apply(event, now, record.offset, columns)
         elif not isinstance(event, TurnTaken):
-            self.state.apply(event, now, record.offset)
+            try:
+                self.state.apply(event, now, record.offset)
+            except BadDeclaration as error:
+                await self._set_aside(record, str(error))
 
     def _note_as_of(self, event: CapacityReported, record: Record) -> None:
         place = (CAPACITY_CHANGES.name, record.partition)
@@ -146,7 +149,7 @@ class Follower:
             self.state.clusters.pop(record.key, None)
 
     async def _set_aside(self, record: Record, reason: str) -> None:
-        log.warning("unreadable columns", topic=record.topic, offset=record.offset, reason=reason)
+        log.warning("record set aside", topic=record.topic, offset=record.offset, reason=reason)
         letter = DeadLettered(record.topic, record.partition, record.offset, "planner", reason, record.key, b"")
         await self._bus.publish(letter)
 

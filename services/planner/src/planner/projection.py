@@ -47,9 +47,14 @@ class Projection:
 
     async def run(self, is_active: Callable[[], bool], pause_seconds: float = 0.5) -> None:
         """Follows the decisions and writes what is dirty, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._write_dirty(is_active, pause_seconds))
-            tasks.create_task(self._follow_decisions(is_active))
+        while True:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._write_dirty(is_active, pause_seconds))
+                    tasks.create_task(self._follow_decisions(is_active))
+            except* BusUnavailable as unavailable:
+                log.warning("the log cannot be reached", error=str(unavailable.exceptions[0]))
+            await asyncio.sleep(pause_seconds)
 
     async def history(self, namespace: str, name: str, limit: int) -> tuple[DecisionRecorded, ...]:
         """The last decisions on a workload, newest first. StoreUnavailable when the store is."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import structlog
 
 from planner.core import aftermath, answers, decisions, placing
-from planner.core.decisions import Decided
+from planner.core.decisions import Decided, Undecided
 from planner.core.placing import Moment
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
@@ -29,6 +29,8 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 RETRY = "retry with the same idempotency key"
+PATIENCE = 0.8
+"""Of a request's time, how much it may wait for binds before it is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Waiting:
     answer: "asyncio.Future[Any]"
     verb: str
     trace: list[tuple[str, bytes]]
+    since: float
 
 
 class Planner:
@@ -66,12 +69,14 @@ class Planner:
         self._writer: Writer | None = None
         self._sequence = 0
         self._waiting: deque[Waiting] = deque()
+        self._undecided: list[Waiting] = []
         self._asked = asyncio.Event()
         self._written = asyncio.Event()
         self._written.set()
         self._ending = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._looked_at = 0.0
+        self._loaded = False
         self._projection = Projection(bus, store, lambda: self.state, settings.history_kept_max)
         self.ready: Callable[[bool, str], None] = lambda ready, reason: None
 
@@ -124,6 +129,7 @@ class Planner:
                 following = tasks.create_task(follower.run())
                 await follower.caught_up()
                 self._current.state = state
+                self._loaded = True
                 self.ready(True, "")
                 async with self._bus.standby_turn("planner", self._instance) as turn:
                     await self._take_turn(turn, follower)
@@ -169,6 +175,8 @@ class Planner:
         self._refuse_waiting(f"this planner gave up its turn; {RETRY}")
 
     def _refuse_waiting(self, why: str) -> None:
+        self._waiting.extend(self._undecided)
+        self._undecided.clear()
         while self._waiting:
             waiting = self._waiting.popleft()
             if not waiting.answer.done():
@@ -215,7 +223,10 @@ class Planner:
                 continue
             started = self._clocks.steady()
             try:
-                decided, reply = waiting.decide(self.state, self._moment(writer))
+                decided, reply = waiting.decide(self.state, self._moment(writer, self._is_patient(waiting)))
+            except Undecided:
+                self._undecided.append(waiting)
+                continue
             except RequestError as error:
                 _fail(waiting, error)
                 continue
@@ -228,10 +239,19 @@ class Planner:
             self._asked.set()
         return events, answered
 
+    def _is_patient(self, waiting: Waiting) -> bool:
+        """Whether a request may still wait for binds: so long as they come, and its caller has time."""
+        rules, now = self.state.rules, self._clocks.steady()
+        longest = min(rules.bind_wait_max, self._settings.request_seconds * PATIENCE)
+        bound_at = max((view.bound_at for view in self.state.clusters.values()), default=0.0)
+        return now - max(bound_at, waiting.since) < rules.bind_quiet and now - waiting.since < longest
+
     def _look_after(self, writer: Writer) -> list[Written]:
         """What follows from the fleet and from time, with no request."""
         state = self.state
         events: list[Written] = []
+        self._waiting.extend(self._undecided)
+        self._undecided.clear()
         aftermath.watch(state, self._clocks.steady())
         for workload, counts in list(aftermath.take_backs(state, self._moment(writer))):
             moment = self._moment(writer)
@@ -257,10 +277,10 @@ class Planner:
                 self.state.apply(event, self._clocks.steady())
         return events
 
-    def _moment(self, writer: Writer) -> Moment:
+    def _moment(self, writer: Writer, patient: bool = False) -> Moment:
         self._sequence += 1
         generation = Generation(writer.epoch, self._sequence)
-        return Moment(self._clocks.steady(), self._clocks.wall_ms(), generation)
+        return Moment(self._clocks.steady(), self._clocks.wall_ms(), generation, patient)
 
     # ── spillway.v1.Planner ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -324,7 +344,9 @@ class Planner:
             raise RequestError("UNAVAILABLE", f"this planner is a standby; the active one is at {self.leader() or '?'}")
         if len(self._waiting) >= self._settings.requests_waiting_max:
             raise RequestError("RESOURCE_EXHAUSTED", f"{len(self._waiting)} requests wait already; {RETRY}")
-        waiting = Waiting(decide, asyncio.get_running_loop().create_future(), verb, tracing.inject())
+        waiting = Waiting(
+            decide, asyncio.get_running_loop().create_future(), verb, tracing.inject(), self._clocks.steady()
+        )
         self._waiting.append(waiting)
         self._asked.set()
         try:
@@ -336,6 +358,8 @@ class Planner:
 
     async def _readable(self) -> None:
         """Waits out a write under way, so that nothing is answered that is not in the log."""
+        if not self._loaded:
+            raise RequestError("UNAVAILABLE", "this planner has just started and still reads the log")
         try:
             async with asyncio.timeout(self._settings.request_seconds):
                 await self._written.wait()

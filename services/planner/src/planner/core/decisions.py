@@ -26,6 +26,10 @@ from spillway.model import UNPLACEABLE_REFUSE, Answered, NodeGroup
 KEY_LENGTH_MAX = 128
 
 
+class Undecided(Exception):
+    """Replicas possibly fit, not certainly, and the policy says Refuse: neither promised nor refused before binds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decided:
     """Events to write in one transaction, and the answer once they are in the log."""
@@ -60,7 +64,7 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     declared = declaring.declared(state, declaration, known)
     subject = Subject(declared, bare(declaration.shape), known)
     placed = placing.place(state, subject, moment, "Apply")
-    _refuse_what_cannot_be(declared, placed.division)
+    _refuse_what_cannot_be(declared, placed.division, moment)
     dependencies = declaring.dependencies(declaration, declared)
     decided = Unanswered(declared, dependencies, placed, declaration.shape.unmodelled)
     return _answer(state, decided, request.idempotency_key, digest, moment)
@@ -81,8 +85,7 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     generation = known.declared.generation + 1 if changed else known.declared.generation
     declared = replace(known.declared, replicas=replicas, generation=generation)
     placed = placing.place(state, Subject(declared, known.shape, known), moment, "Scale")
-    if declared.policy.unplaceable == UNPLACEABLE_REFUSE and placed.division.unplaced:
-        raise RequestError("RESOURCE_EXHAUSTED", _no_room(declared, placed.division))
+    _refuse_part(declared, placed.division, moment)
     decided = Unanswered(declared, (), placed, known.unmodelled)
     return _answer(state, decided, request.idempotency_key, digest, moment)
 
@@ -123,8 +126,10 @@ def join_cluster(state: PlannerState, request: JoinClusterRequest) -> tuple[Clus
         labels=tuple(sorted(request.labels)),
         node_groups=request.node_groups,
     )
-    known = state.clusters[name].joined if name in state.clusters else None
-    if known is not None and known.credential != credential:
+    view = state.clusters.get(name)
+    known = view.joined if view is not None else None
+    # Before its first report a wrong credential is a slip that may be put right.
+    if view is not None and known is not None and known.credential != credential and view.epoch >= 0:
         raise RequestError(
             "ALREADY_EXISTS", f"name: {name!r}: a cluster of this name joined with credential {known.credential!r}"
         )
@@ -144,15 +149,22 @@ def _check_group(group: NodeGroup) -> None:
         raise invalid(f"node_groups.{group.name}.selector", (), "labels by which its nodes are known")
 
 
-def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division) -> None:
+def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:
     if declared.replicas and division.fits_nowhere:
-        limits = "; ".join(f"{entry.cluster}: {entry.limited_by}" for entry in division.inputs)
+        limits = "; ".join(f"{entry.cluster}: {entry.limited_by}" for entry in division.inputs if entry.cluster)
         raise RequestError(
             "FAILED_PRECONDITION",
             f"workload {declared.namespace}/{declared.name}: a replica fits no node, not even an empty one: {limits}",
         )
-    if division.unplaced and declared.policy.unplaceable == UNPLACEABLE_REFUSE:
-        raise RequestError("RESOURCE_EXHAUSTED", _no_room(declared, division))
+    _refuse_part(declared, division, moment)
+
+
+def _refuse_part(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:
+    if not division.unplaced or declared.policy.unplaceable != UNPLACEABLE_REFUSE:
+        return
+    if moment.patient and division.uncertain == division.unplaced:
+        raise Undecided(_no_room(declared, division))
+    raise RequestError("RESOURCE_EXHAUSTED", _no_room(declared, division))
 
 
 def _no_room(declared: WorkloadDeclared, division: Division) -> str:

@@ -50,15 +50,14 @@ class Division:
 
     def waiting_for(self) -> str:
         """What unplaced or misplaced replicas wait for, for people."""
+        rest = self.unplaced - self.uncertain
         texts = []
-        if self.unplaced:
-            rest = self.unplaced - self.uncertain
-            if self.uncertain:
-                texts.append(f"{self.uncertain} replicas: binding of replicas that were promised before")
-            if rest:
-                texts.append(f"{rest} replicas: room ({self._limits()})")
+        if self.uncertain:
+            texts.append(f"{f'{self.uncertain} for ' if rest else ''}binding of replicas that were promised before")
+        if rest:
+            texts.append(f"{f'{rest} for ' if self.uncertain else ''}room ({self._limits()})")
         if self.to_leave:
-            texts.append(f"{self.to_leave} replicas: room elsewhere, to leave clusters that the policy rules out")
+            texts.append(f"room elsewhere for {self.to_leave} replicas in clusters that the policy rules out")
         return "; ".join(texts)
 
     def _limits(self) -> str:
@@ -243,6 +242,8 @@ def _inputs(
 ) -> tuple[ClusterInput, ...]:
     inputs = []
     for tier, names in tiers:
+        if not names and not tier.node_groups:
+            inputs.append(ClusterInput("", tier.name, 0, 0, 0, 0, 0, "no cluster of the fleet is in this tier", -1))
         for name in names:
             room = situation.room(name, tier.node_groups)
             most = _most(limits, name)

@@ -16,11 +16,15 @@ CODE_VERSION = "0.1.0"
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a decision is made, and under which turn: now in seconds of any steady clock, wall_ms for the record."""
+    """When a decision is made, and under which turn: now in seconds of any steady clock, wall_ms for the record.
+
+    patient: the request may still wait for binds, so what is only possible need not be refused yet.
+    """
 
     now: float
     wall_ms: int
     generation: Generation
+    patient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +206,7 @@ def _record(
     moment: Moment,
     cause: str,
 ) -> DecisionRecorded:
-    offsets = {entry.cluster: state.clusters[entry.cluster].offset for entry in division.inputs}
+    offsets = {entry.cluster: state.clusters[entry.cluster].offset for entry in division.inputs if entry.cluster}
     return DecisionRecorded(
         namespace=declared.namespace,
         name=declared.name,

@@ -11,6 +11,7 @@ from planner.core.reservation import NOTHING_RESERVED, Reservation, reserve
 from planner.core.room import Room, nested, room_in_groups, room_on_nodes, with_groups
 from planner.core.rules import Rules
 from planner.core.shape import shape_of
+from spillway.api import RequestError
 from spillway.events import (
     CapacityChanged,
     CapacityNeeded,
@@ -330,11 +331,18 @@ class PlannerState:
         _put(self.leaving, workload.key, removing or (workload.declared.deleting and not workload.parts))
 
 
+class BadDeclaration(Exception):
+    """A declaration in the log that no Apply of this version could have made."""
+
+
 def read_workload(declared: WorkloadDeclared) -> Workload:
-    """A workload from its declaration, which was checked when it was made."""
-    manifest = json.loads(declared.manifest)
-    shape = shape_of(manifest["spec"]["template"], declared.namespace, "Deployment.spec.template")
-    return Workload(declared, bare(shape), shape.unmodelled, declared_surge(manifest))
+    """A workload from its declaration, which was checked when it was made. BadDeclaration when it cannot be read."""
+    try:
+        manifest = json.loads(declared.manifest)
+        shape = shape_of(manifest["spec"]["template"], declared.namespace, "Deployment.spec.template")
+        return Workload(declared, bare(shape), shape.unmodelled, declared_surge(manifest))
+    except (ValueError, KeyError, TypeError, AttributeError, RequestError) as error:
+        raise BadDeclaration(f"manifest: {error!r}") from error
 
 
 def bare(shape: Shape) -> Shape:
