@@ -6,7 +6,7 @@ import pytest
 
 from planner.core import aftermath, decisions, placing
 from spillway.api import ApplyRequest, DeleteRequest, ScaleRequest
-from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_PRESENT, Tombstone
+from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_PRESENT, PodsUnschedulable, Tombstone
 from spillway.model import Generation
 
 from .builders import Fleet, cluster, container, deployment, facts, group, node, template, texts
@@ -167,7 +167,7 @@ def test_each_hold_is_twice_as_long_up_to_a_most(fleet: Fleet) -> None:
     seconds = []
     for _ in range(7):
         aftermath.hold(fleet.state, workload, ["own-1"], fleet.now)
-        seconds.append(fleet.state.holds["own-1", workload.shape].seconds)
+        seconds.append(fleet.state.holds["own-1", workload.key].seconds)
     assert seconds == [15, 30, 60, 120, 240, 300, 300]
 
 
@@ -181,7 +181,26 @@ def test_once_all_are_bound_the_next_hold_is_short_again(fleet: Fleet) -> None:
     assert not fleet.state.holds
 
 
+def unschedulable(fleet: Fleet, name: str = "own-1") -> None:
+    fleet.state.apply(PodsUnschedulable(name, "default/web", 7, 1, "default/web", 6, "0/2 nodes"), fleet.now)
+
+
+def test_what_the_scheduler_cannot_place_is_held_for_every_workload_of_the_shape(fleet: Fleet) -> None:
+    unschedulable(fleet)
+    tick(fleet, 15)
+    apply(fleet, 2, "api")
+    assert counts(fleet, "api") == {"cloud-1": 2}
+
+
+def test_what_something_else_keeps_out_is_held_for_that_workload_alone(fleet: Fleet) -> None:
+    """A quota, a foreign object, a missing Secret say nothing about others of the same shape."""
+    tick(fleet, 15)
+    apply(fleet, 2, "api")
+    assert counts(fleet, "api") == {"own-1": 2}
+
+
 def test_a_hold_is_about_one_shape(fleet: Fleet) -> None:
+    unschedulable(fleet)
     tick(fleet, 15)
     apply(fleet, 2, "api", pod=template(container(cpu="500m")))
     assert counts(fleet, "api") == {"own-1": 2}

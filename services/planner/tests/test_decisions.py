@@ -32,7 +32,7 @@ from spillway.events import (
     Tombstone,
     WorkloadDeclared,
 )
-from spillway.model import Part
+from spillway.model import NodeRow, Part
 
 from .builders import Fleet, cluster, container, deployment, facts, group, node, policy, template, texts
 from .member import MemberCluster, observed
@@ -597,3 +597,37 @@ def test_a_node_that_is_only_cordoned_refuses_nobody_for_good() -> None:
     """A cordon passes: the workload waits for room instead of being refused."""
     fleet = Fleet(own_1=[node("a", unschedulable=True)])
     assert apply(fleet, deployment(1)).unplaced == 1
+
+
+def _with_pods(name: str, cpu: int, pods: int, used: int) -> NodeRow:
+    """A node on which so many pods of web run."""
+    labels = (("app", "web"),)
+    return replace(node(name, cpu, used=used), pods=((("default", labels), pods),) if pods else ())
+
+
+def test_a_larger_template_keeps_only_what_fits_of_it() -> None:
+    """4 replicas of 1 core fill a node of 4; of 2 cores 2 fit there, the others go where there is room."""
+    fleet = Fleet(own_1=[node("a")], cloud_1=[node("c", 100_000)])
+    apply(fleet, deployment(4))
+    version = parts(fleet)["own-1"].version
+    fleet.change("own-1", [_with_pods("a", 4000, 4, 4000)], shown=(facts(version, 4),))
+    reply = apply(fleet, deployment(4, pod=template(container(cpu="2"))))
+    assert placed(reply) == {"own-1": 2, "cloud-1": 2}
+
+
+def test_a_larger_template_that_has_room_moves_nothing() -> None:
+    """Its own old pods make way for its new ones."""
+    fleet = Fleet(own_1=[node("a", 8000)], cloud_1=[node("c", 100_000)])
+    apply(fleet, deployment(4))
+    version = parts(fleet)["own-1"].version
+    fleet.change("own-1", [_with_pods("a", 8000, 4, 4000)], shown=(facts(version, 4),))
+    assert placed(apply(fleet, deployment(4, pod=template(container(cpu="2"))))) == {"own-1": 4}
+
+
+def test_running_replicas_are_not_taken_on_a_guess() -> None:
+    """Where the old pods cannot be told by their labels, nothing is taken away."""
+    fleet = Fleet(own_1=[node("a")], cloud_1=[node("c", 100_000)])
+    apply(fleet, deployment(4))
+    version = parts(fleet)["own-1"].version
+    fleet.change("own-1", [_with_pods("a", 4000, 5, 4000)], shown=(facts(version, 4),))
+    assert placed(apply(fleet, deployment(4, pod=template(container(cpu="2"))))) == {"own-1": 4}

@@ -19,6 +19,7 @@ from spillway.events import (
     DependencyDeclared,
     Event,
     PlacementDecided,
+    PodsUnschedulable,
     WorkloadDeclared,
 )
 from spillway.model import NO_GENERATION, Generation, NodeColumns, NodeRow
@@ -182,6 +183,7 @@ def test_facts_that_came_before_the_workload_count() -> None:
 def test_room_is_none_while_held_and_says_so() -> None:
     fleet = placed(1)
     workload = fleet.state.workloads[WEB]
+    fleet.state.apply(PodsUnschedulable("own-1", "default/web", 7, 1, "default/web", 1, "0/2 nodes"), fleet.now)
     aftermath.hold(fleet.state, workload, ["own-1"], fleet.now)
     room = fleet.state.room("own-1", workload.shape, node_groups=False, now=fleet.now + 5)
     assert (room.certain, room.limited_by) == (0, "held for 10 s more: replicas of this shape were taken back")

@@ -73,6 +73,8 @@ def _unready(reply: WorkloadReply) -> str:
             return f"{part.cluster}: being removed"
         if status is None:
             return f"{part.cluster}: nothing heard of it yet"
+        if not status.current:
+            return f"{part.cluster}: not carried out yet"
         if status.state != STATE_PRESENT:
             return f"{part.cluster}: {status.state}{': ' + status.message if status.message else ''}"
         if min(status.ready, status.updated) < part.replicas or status.spec_replicas != part.replicas:

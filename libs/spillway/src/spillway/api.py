@@ -120,6 +120,8 @@ class PlacementReply:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
+    """current: whether this is of the placement's own version for the cluster, not of an earlier one."""
+
     cluster: str
     state: str
     message: str
@@ -130,6 +132,7 @@ class ClusterStatus:
     available: int
     unschedulable: int
     unschedulable_reason: str
+    current: bool = True
 
 
 @dataclass(frozen=True, slots=True)

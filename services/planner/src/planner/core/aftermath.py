@@ -23,7 +23,7 @@ from spillway.events import (
     status_address,
     workload_address,
 )
-from spillway.model import Part
+from spillway.model import Part, Shape
 
 NOT_CREATED = (STATE_REFUSED, STATE_NOT_OWNED, STATE_DEPENDENCY_MISSING, STATE_CONTESTED)
 
@@ -45,6 +45,7 @@ def watch(state: PlannerState, now: float) -> None:
         del state.timers[place]
         if key in state.workloads and cluster in state.workloads[key].parts:  # All of them are bound.
             state.holds.pop((cluster, state.workloads[key].shape), None)
+            state.holds.pop((cluster, key), None)
     for key, cluster in places:
         workload = state.workloads[key]
         part = workload.parts[cluster]
@@ -117,11 +118,17 @@ def _lead_time(state: PlannerState, part: Part) -> float:
 
 
 def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: float) -> None:
-    """No more of this shape in these clusters for a while, each time for twice as long."""
+    """No more of this in these clusters for a while, each time for twice as long.
+
+    Of the shape where the scheduler found no node; else of the workload alone: what a quota, a foreign object or a
+    missing Secret keeps out says nothing about others.
+    """
     for cluster in clusters:
-        before = state.holds.get((cluster, workload.shape))
+        unschedulable = "/".join(workload.key) in state.clusters[cluster].pending
+        whom: Shape | WorkloadKey = workload.shape if unschedulable else workload.key
+        before = state.holds.get((cluster, whom))
         seconds = state.rules.hold_min if before is None else min(before.seconds * 2, state.rules.hold_max)
-        state.holds[cluster, workload.shape] = Hold(now + seconds, seconds)
+        state.holds[cluster, whom] = Hold(now + seconds, seconds)
         state.timers.pop((workload.key, cluster), None)
 
 

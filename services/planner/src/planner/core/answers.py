@@ -180,6 +180,7 @@ def _status(state: PlannerState, workload: Workload, cluster: str) -> ClusterSta
         available=observed.available if observed else 0,
         unschedulable=pending.pods if pending else 0,
         unschedulable_reason=pending.reason if pending else "",
+        current=observed is not None and observed.version == workload.parts[cluster].version,
     )
 
 

@@ -1,6 +1,7 @@
 """The nodes of one cluster as arrays that follow its capacity stream."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TypeVar
 
 import numpy as np
@@ -77,6 +78,33 @@ class ClusterNodes:
     def remove(self, names: Iterable[str]) -> None:
         self.revision += 1
         self._remove(self._row_by_name[name] for name in names if name in self._row_by_name)
+
+    def without(
+        self, namespace: str, labels: Mapping[str, str], requests: Sequence[tuple[str, int]], pods: int
+    ) -> "ClusterNodes | None":
+        """These nodes as they are once a workload's pods, known by their labels, are gone.
+
+        None when so many pods with these labels are not found, or more: they cannot be told from others then.
+        """
+        wanted = set(labels.items())
+        own = {
+            row: sum(count for (space, found), count in entries if space == namespace and wanted <= set(found))
+            for row, entries in self.pods.items()
+        }
+        if not wanted or sum(own.values()) != pods:
+            return None
+        rest = copy(self)
+        rest.requested = self.requested.copy()
+        rest.pods = dict(self.pods)
+        for row, count in own.items():
+            for name, amount in requests:
+                rest.requested[self.resources[name], row] -= amount * count
+            rest.pods[row] = tuple(
+                ((space, found), n)
+                for (space, found), n in self.pods[row]
+                if space != namespace or not wanted <= set(found)
+            )
+        return rest
 
     def totals(self) -> tuple[dict[str, int], dict[str, int]]:
         """Allocatable and requested by resource, over all nodes."""

@@ -1,12 +1,14 @@
 """From a workload to its placement: parts with versions and ceilings, and the record of what was decided on."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from planner.core.answers import age_ms
 from planner.core.fleet import NEVER, WorkloadKey
 from planner.core.placement import Division, Held, Situation, divide_workload
 from planner.core.reservation import next_ceiling
+from planner.core.room import Room
 from planner.core.state import PlannerState, Workload
 from spillway.events import STATE_ABSENT, CapacityNeeded, DecisionRecorded, Event, PlacementDecided, WorkloadDeclared
 from spillway.model import Generation, Part, Shape, WorkloadFacts
@@ -52,7 +54,23 @@ class Placed:
 def place(state: PlannerState, subject: Subject, moment: Moment, cause: str, *, settled: bool = False) -> Placed:
     """The placement on what the fleet is now. settled: what only possibly fits does not wait for binds any more."""
     held = _held(state, subject.known) if subject.known is not None else {}
-    return _decide(state, subject, _divide(state, subject, held, moment, settled), moment, cause)
+    most = _most_of_new_shape(state, subject)
+    for cluster, count in most.items():
+        before = held[cluster]
+        held[cluster] = Held(min(before.replicas, count), min(before.new, count), min(before.unbound, count))
+    division = _divide(state, subject, held, moment, settled, most)
+    return _decide(state, subject, division, moment, cause)
+
+
+def _most_of_new_shape(state: PlannerState, subject: Subject) -> dict[str, int]:
+    """By cluster, how many replicas of a changed template fit where those of the old one are, as far as it is known."""
+    known = subject.known
+    if known is None or known.shape == subject.shape or known.declared.deleting:
+        return {}
+    most = {
+        part.cluster: state.refit(known, subject.shape, part.cluster) for part in known.parts.values() if part.replicas
+    }
+    return {cluster: count for cluster, count in most.items() if count is not None}
 
 
 def subject_of(workload: Workload) -> Subject:
@@ -99,14 +117,30 @@ def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:
     return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment), record))
 
 
-def _divide(state: PlannerState, subject: Subject, held: dict[str, Held], moment: Moment, settled: bool) -> Division:
+def _divide(
+    state: PlannerState,
+    subject: Subject,
+    held: dict[str, Held],
+    moment: Moment,
+    settled: bool,
+    most: Mapping[str, int] = MappingProxyType({}),
+) -> Division:
+    """most: by cluster, what it takes in all; its room is what is left of that."""
+
+    def room(cluster: str, node_groups: bool) -> Room:
+        found = state.room(cluster, subject.shape, node_groups, moment.now, subject.key)
+        if node_groups or cluster not in most:
+            return found
+        left = max(0, most[cluster] - held[cluster].replicas)
+        return replace(found, certain=min(found.certain, left), possible=min(found.possible, left))
+
     return divide_workload(
         Situation(
             replicas=subject.declared.replicas,
             policy=subject.declared.policy,
             clusters=state.joined(),
             held=held,
-            room=lambda cluster, node_groups: state.room(cluster, subject.shape, node_groups, moment.now),
+            room=room,
             settled=settled,
             age_ms={name: age_ms(view, moment.now) for name, view in state.clusters.items()},
         )

@@ -4,7 +4,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -192,6 +192,8 @@ def _declaration(workload: dict[str, Any], dependencies: Iterable[dict[str, Any]
     template = _template(spec)
     _check_strategy(spec)
     shape = shape_of(template, namespace, "Deployment.spec.template")
+    if spec.get("paused"):
+        shape = replace(shape, unmodelled=(*shape.unmodelled, "paused: no pods are made until it is resumed"))
     return Declaration(
         kind="Deployment",
         namespace=namespace,

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from planner.core.feasibility import fit
 from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.request import declared_surge, surge_of
 from planner.core.reservation import NOTHING_RESERVED, Reservation, reserve
@@ -29,6 +30,8 @@ from spillway.events import (
 from spillway.model import NO_GENERATION, NodeColumns, Part, Shape
 
 DependencyKey = tuple[str, str, str]
+HoldKey = tuple[str, Shape | WorkloadKey]
+"""A cluster, and whom it is held against: a shape that its scheduler cannot place, or one workload."""
 
 
 @dataclass(slots=True)
@@ -74,7 +77,7 @@ class Timer:
 
 @dataclass(slots=True)
 class Hold:
-    """No more of this shape in this cluster until then; the next time for twice as long."""
+    """No more of this shape, or of this workload, in this cluster until then; the next time for twice as long."""
 
     until: float
     seconds: float
@@ -94,7 +97,7 @@ class PlannerState:
         self.dependencies: dict[DependencyKey, DependencyDeclared] = {}
         self.needed: dict[tuple[WorkloadKey, str], CapacityNeeded] = {}
         self.timers: dict[tuple[WorkloadKey, str], Timer] = {}
-        self.holds: dict[tuple[str, Shape], Hold] = {}
+        self.holds: dict[HoldKey, Hold] = {}
         self.fresh: frozenset[str] = frozenset()
         self.revision = 0
         self.waiting: dict[WorkloadKey, None] = {}
@@ -186,18 +189,37 @@ class PlannerState:
         reservation = self.reservation(workload.key, part.cluster)
         return min(reservation.free + reservation.new, max(0, part.replicas - reservation.counted))
 
-    def room(self, cluster: str, shape: Shape, node_groups: bool, now: float) -> Room:
-        """How many more of a shape a cluster takes, as of now."""
+    def room(self, cluster: str, shape: Shape, node_groups: bool, now: float, key: WorkloadKey | None = None) -> Room:
+        """How many more of a shape a cluster takes, as of now; key: for which workload, when it is for one."""
         view = self.clusters[cluster]
         room = self._room(view, shape, node_groups)
         stale = view.not_fresh(now, self.rules.capacity_age_max)
         if stale:
             return Room(0, 0, stale, room.when_empty or view.epoch < 0)
-        hold = self.holds.get((cluster, shape))
-        if hold is not None and hold.until > now:
-            text = f"held for {hold.until - now:.0f} s more: replicas of this shape were taken back"
-            return Room(0, 0, text, room.when_empty)
+        of_shape, of_workload = self.holds.get((cluster, shape)), self.holds.get((cluster, key)) if key else None
+        for hold, whose in ((of_shape, "this shape"), (of_workload, "this workload")):
+            if hold is not None and hold.until > now:
+                text = f"held for {hold.until - now:.0f} s more: replicas of {whose} were taken back"
+                return Room(0, 0, text, room.when_empty)
         return room
+
+    def refit(self, workload: Workload, shape: Shape, cluster: str) -> int | None:
+        """How many replicas of a new shape a cluster certainly takes once all pods of the old one are gone.
+
+        None when that cannot be known: nobody may lose running replicas to a guess.
+        """
+        view = self.clusters.get(cluster)
+        facts = view.facts.get(workload.key) if view is not None else None
+        if view is None or facts is None or len(facts.counted) > 1 or shape.host_ports:
+            return None
+        labels = json.loads(workload.declared.manifest)["spec"]["template"].get("metadata", {}).get("labels", {})
+        counted = sum(count for _, count in facts.counted)
+        nodes = view.nodes.without(workload.declared.namespace, labels, workload.shape.requests, counted)
+        if nodes is None:
+            return None
+        others = (entry.entries for key, entry in self._reserved.get(cluster, {}).items() if key != workload.key)
+        reserved = [(other, count, view.fit(other)) for other, count in _summed(others)]
+        return room_on_nodes(shape, fit(shape, nodes), reserved).certain
 
     def surge(self, workload: Workload, replicas: int) -> int:
         return surge_of(workload.surge, replicas)
@@ -245,6 +267,8 @@ class PlannerState:
             known.gone_at = None
         else:
             fresh = read_workload(event)
+            for cluster in self.clusters:  # A new template may be just what mends it.
+                self.holds.pop((cluster, key), None)
             if known is not None:
                 fresh.placement, fresh.statuses = known.placement, known.statuses
             self.workloads[key] = fresh
