@@ -50,7 +50,7 @@ e2e: setup ## The platform as processes on real Kafka and Redis, with faults
 	@$(PYTEST) tests/e2e
 
 test-kube: kube ## What needs real Kubernetes control planes
-	@SPILLWAY_KUBE=1 $(PYTEST) -m kube tests local
+	@SPILLWAY_KUBE=1 $(PYTEST) -m kube tests local services
 
 kube: setup ## Build the member binary (Go; about 6 minutes once, cached outside the checkout)
 	@$(RUN) python -m spillway_local.kube_binary
