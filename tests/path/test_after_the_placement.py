@@ -3,13 +3,22 @@
 import asyncio
 import random
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from planner.settings import PlannerSettings
 from sim.settings import NodeGroupSpec, NodeSpec, Settings
-from spillway.api import ApplyRequest, DeleteRequest, GetRequest, RequestError, ScaleRequest, WatchRequest
+from spillway.api import (
+    ApplyRequest,
+    DeleteRequest,
+    GetRequest,
+    PlacementReply,
+    RequestError,
+    ScaleRequest,
+    WatchRequest,
+)
 from spillway.kubernetes import RESOURCE_QUOTAS
 from spillway.model import NodeGroup
 from spillway_local import member_nodes
@@ -270,3 +279,32 @@ async def test_refuse_does_not_refuse_what_a_moment_later_fits() -> None:
         assert (first.unplaced, second.unplaced) == (0, 0)
         with pytest.raises(RequestError, match="the policy says Refuse"):
             await planner.apply(request("huge", 500, cpu="2", policy=refuse))
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["it was written", "it was not written"])
+async def test_a_write_of_unknown_outcome_is_retried_safely(written: bool) -> None:
+    """The caller is told to retry with its key; whichever outcome it was, the replicas are placed once."""
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        planner = platform.planner()
+        asked = ApplyRequest(request("web", 20).manifests, "once")
+        platform.broker.fail_next_write(written=written)
+        with pytest.raises(RequestError, match="retry with the same idempotency key") as failed:
+            await planner.apply(asked)
+        assert failed.value.code == "UNAVAILABLE"
+        answers: list[PlacementReply] = []
+
+        async def retried() -> bool:
+            with suppress(RequestError):
+                answers.append(await planner.apply(asked))
+            return bool(answers)
+
+        await until(retried, "the retry is answered")
+        reply = answers[0]
+        assert (reply.placed, reply.generation) == (20, 1)
+        assert await planner.apply(asked) == reply
+
+        async def all_run() -> bool:
+            return sum((await bound(platform, "web")).values()) == 20
+
+        await until(all_run, "20 replicas run")

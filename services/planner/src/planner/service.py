@@ -11,6 +11,7 @@ import structlog
 
 from planner.core import aftermath, answers, decisions, placing
 from planner.core.decisions import Decided, Undecided
+from planner.core.fleet import NEVER
 from planner.core.placing import Moment
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
@@ -151,6 +152,7 @@ class Planner:
     async def _take_turn(self, turn: StandbyTurn, follower: Follower) -> None:
         writer = await turn.wait()
         await follower.caught_up()
+        await self._hear_clusters()
         follower.writing = True
         self._writer, self._sequence = writer, 0
         metrics.PLANNER_ACTIVE.set(1)
@@ -167,6 +169,14 @@ class Planner:
             self._serving.cancel()
         # What others write from now on is only in the log: the state is built again from there.
         log.info("turn over", epoch=writer.epoch)
+
+    async def _hear_clusters(self) -> None:
+        """A start reads capacity of unknown age; the first heartbeats tell it, and decisions wait for them."""
+        until = self._clocks.steady() + self._settings.hear_seconds_max
+        while self._clocks.steady() < until and any(
+            view.joined is not None and view.heard_at == NEVER for view in self.state.clusters.values()
+        ):
+            await asyncio.sleep(self._settings.tick_seconds)
 
     def _step_down(self) -> None:
         self._writer = None

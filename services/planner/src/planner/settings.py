@@ -17,6 +17,7 @@ class PlannerSettings:
     key_kept_seconds: float = setting(3600.0, "how long an idempotency key is known, seconds")
     keys_kept_max: int = setting(32, "idempotency keys kept per workload")
     replans_max: int = setting(50, "waiting workloads tried in one step")
+    hear_seconds_max: float = setting(3.0, "how long a planner that takes its turn waits to hear of clusters, seconds")
     tick_seconds: float = setting(0.1, "how often waiting and unbound replicas are looked at, seconds")
     requests_waiting_max: int = setting(2000, "requests that wait for a decision; more are refused")
     requests_in_group_max: int = setting(200, "requests decided and written in one transaction")
