@@ -11,7 +11,6 @@ from spillway.api import (
     ClusterReply,
     ClusterStatus,
     ListClustersReply,
-    PlacedPart,
     PlacementReply,
     WorkloadReply,
 )
@@ -163,10 +162,6 @@ def _used(reply: ClusterReply, resource: str) -> str:
     if not have:
         return ""
     return f"{amount(resource, asked)} of {amount(resource, have)} ({100 * asked // have} %)"
-
-
-def _part(part: PlacedPart) -> tuple[object, ...]:
-    return part.cluster, part.tier, part.replicas, part.replicas_new or ""
 
 
 def _bound(entry: ClusterInput | None) -> tuple[object, ...]:

@@ -33,6 +33,7 @@ from spillway.events import (
     Topic,
     TurnTaken,
 )
+from spillway.waiting import is_set_within
 
 RETRY_SECONDS = 0.1
 """How long a bus that is cut off waits before it looks again."""
@@ -382,7 +383,7 @@ class _LocalFeed:
                 await self._reading.publish_pending(self._bus)
             if self._bus.cut_off:
                 await asyncio.sleep(idle_seconds)
-            elif before == self._positions and await _is_set_within(self.changed, idle_seconds):
+            elif before == self._positions and await is_set_within(self.changed, idle_seconds):
                 continue
             await asyncio.sleep(0)
             yield Batch(records, dict(self._positions))
@@ -469,16 +470,8 @@ class _LocalStandbyTurn:
 
     async def _changed(self) -> None:
         """Something may have changed: the share, or the broker is there again."""
-        if await _is_set_within(self._member.changed, self._bus.broker.settings.idle_batch_seconds):
+        if await is_set_within(self._member.changed, self._bus.broker.settings.idle_batch_seconds):
             self._member.changed.clear()
-
-
-async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the event.
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    return event.is_set()
 
 
 def _now() -> float:

@@ -24,6 +24,7 @@ from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Offsets, OutcomeUnknown, Record, StandbyTurn, Writer
 from spillway.events import Event, Tombstone
 from spillway.model import Generation
+from spillway.waiting import is_set_within
 
 Written = Event | Tombstone
 T = TypeVar("T")
@@ -195,7 +196,7 @@ class Planner:
     async def _serve(self, writer: Writer) -> None:
         """Decides what was asked, looks after what was placed, writes both, answers."""
         while not self._ending.is_set():
-            await _is_set_within(self._asked, self._settings.tick_seconds)
+            await is_set_within(self._asked, self._settings.tick_seconds)
             self._asked.clear()
             events, answered = self._decide_waiting(writer)
             if self._clocks.steady() - self._looked_at >= self._settings.tick_seconds:
@@ -399,11 +400,3 @@ def _both(decided: Decided) -> tuple[tuple[Written, ...], api.PlacementReply]:
 def _fail(waiting: Waiting, error: RequestError) -> None:
     if not waiting.answer.done():
         waiting.answer.set_exception(error)
-
-
-async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the event.
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    return event.is_set()

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -18,6 +17,7 @@ from spillway.cluster_api import Alive, Change, ClusterApi, ClusterUnreachable, 
 from spillway.credentials import BadCredentials
 from spillway.events import ClusterJoined, TurnTaken
 from spillway.kubernetes import DEPLOYMENTS, NODES, Kind
+from spillway.waiting import is_set_within
 from spillway.wire import pack_columns
 
 SERVICE = "snapshot"
@@ -112,7 +112,7 @@ class Collector:
                 self._heard.set()
                 seconds = self._settings.connect_first_seconds * 2.0 ** min(setbacks, 32)
                 setbacks += 1
-                await _happened(self._rejoined, min(seconds, self._settings.connect_longest_seconds))
+                await is_set_within(self._rejoined, min(seconds, self._settings.connect_longest_seconds))
                 continue
             setbacks = 0
             try:
@@ -140,7 +140,7 @@ class Collector:
         """A slow or silent cluster gives its place to the next one, and goes on without."""
         async with self._around.list_slots:
             self._may_list.set()
-            await _happened(self._lists_settled, self._settings.list_slot_seconds)
+            await is_set_within(self._lists_settled, self._settings.list_slot_seconds)
 
     async def _stream(self, api: ClusterApi, kind: Kind) -> None:
         await self._may_list.wait()
@@ -185,7 +185,7 @@ class Collector:
         """The first one when there is something to compare with, since it makes us current at once."""
         loop = asyncio.get_running_loop()
         pause_seconds = self._settings.probe_seconds
-        await _happened(self._lists_settled, pause_seconds)
+        await is_set_within(self._lists_settled, pause_seconds)
         while True:
             started_at = loop.time()
             self.core.age.probe_started(started_at)
@@ -236,12 +236,12 @@ class Collector:
             self._heard.clear()
             now = loop.time()
             if self.core.wants_to_speak(now):
-                await _happened(self._finishing, self._settings.gather_seconds)
+                await is_set_within(self._finishing, self._settings.gather_seconds)
                 return
             seconds = self.core.next_due_at(now) - now
             if seconds <= 0:
                 return
-            await _happened(self._heard, max(seconds, SHORTEST_WAIT_SECONDS))
+            await is_set_within(self._heard, max(seconds, SHORTEST_WAIT_SECONDS))
 
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
@@ -260,11 +260,4 @@ class Collector:
 
     async def _bus_failed(self, error: BusUnavailable) -> None:
         self._log.warning("the log cannot be reached", error=str(error))
-        await _happened(self._finishing, self._settings.bus_retry_seconds)
-
-
-async def _happened(event: asyncio.Event, seconds: float) -> None:
-    """Waits for it, for so long. Not wait_for, which in Python 3.11 may swallow a cancellation."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
+        await is_set_within(self._finishing, self._settings.bus_retry_seconds)

@@ -26,9 +26,6 @@ class Room:
     when_empty: bool
 
 
-NO_ROOM = Room(0, 0, "", False)
-
-
 def loss(taken: Mapping[str, int], shape: Mapping[str, int], largest: int) -> int:
     """The most replicas of a shape that one pod with these requests can cost a cluster.
 

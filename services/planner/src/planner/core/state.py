@@ -27,7 +27,7 @@ from spillway.events import (
     WorkloadDeclared,
     WorkloadObserved,
 )
-from spillway.model import NO_GENERATION, NodeColumns, Part, Shape
+from spillway.model import NodeColumns, Part, Shape
 
 DependencyKey = tuple[str, str, str]
 HoldKey = tuple[str, Shape | WorkloadKey]
@@ -372,10 +372,6 @@ def read_workload(declared: WorkloadDeclared) -> Workload:
 def bare(shape: Shape) -> Shape:
     """A shape without its notes, so that equal demands are equal values."""
     return replace(shape, unmodelled=())
-
-
-def part_version(part: Part | None) -> object:
-    return part.version if part is not None else NO_GENERATION
 
 
 def _summed(groups: Iterable[tuple[tuple[Shape, int], ...]]) -> list[tuple[Shape, int]]:
