@@ -7,6 +7,7 @@ from typing import Final
 from spillway.model import (
     Answered,
     ClusterInput,
+    EarlierTemplate,
     Generation,
     NodeGroup,
     ObjectReference,
@@ -33,9 +34,20 @@ class TurnTaken:
     instance: str
 
 
+PHASE_ACTIVE: Final = "Active"
+PHASE_CORDONED: Final = "Cordoned"
+PHASE_DRAINING: Final = "Draining"
+PHASE_LEAVING: Final = "Leaving"
+PHASE_LOST: Final = "Lost"
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterJoined:
-    """A cluster belongs to the fleet. credential names a file in the services' folder; it is never the content."""
+    """A cluster belongs to the fleet. credential names a file in the services' folder; it is never the content.
+
+    phase: Active takes replicas; Cordoned no new ones; Draining hands over those it has; Leaving does too, and leaves
+    when none is left; Lost will not return: what is listed there is given up.
+    """
 
     cluster: str
     credential: str
@@ -45,6 +57,7 @@ class ClusterJoined:
     zone: str
     labels: tuple[tuple[str, str], ...]
     node_groups: tuple[NodeGroup, ...]
+    phase: str = PHASE_ACTIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +135,8 @@ class WorkloadDeclared:
 
     generation: raised by each change of template, replicas or policy; template_generation: of the template alone.
     rolling_from: the shapes of templates that may still have pods. answered: the last idempotency keys.
+    earlier_templates: what clusters still hold whose turn at the new template has not come.
+    deleting: the objects are to go. releasing: our marks on them are to go, the objects stay.
     """
 
     namespace: str
@@ -136,6 +151,8 @@ class WorkloadDeclared:
     rolling_from: tuple[Shape, ...]
     answered: tuple[Answered, ...]
     deleting: bool
+    earlier_templates: tuple[EarlierTemplate, ...] = ()
+    releasing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +213,101 @@ class DecisionRecorded:
     code_version: str
 
 
+@dataclass(frozen=True, slots=True)
+class BrakeSet:
+    """Nothing that nobody asked for by name is done in this scope: fleet, cluster/<name> or workload/<ns>/<name>."""
+
+    scope: str
+    reason: str
+    by: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrakeReleased:
+    """The brake of this scope is off."""
+
+    scope: str
+    by: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmationAsked:
+    """More than the fleet's bound would be moved: it waits until somebody confirms.
+
+    scope: <cause>/<cluster>, cause one of Failover, Drain, Return. replicas: of fleet_replicas.
+    """
+
+    scope: str
+    cause: str
+    cluster: str
+    replicas: int
+    fleet_replicas: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmationGiven:
+    """What was asked may be done, until it is done or its cause is over (a tombstone of this scope)."""
+
+    scope: str
+    by: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionAsked:
+    """The owners of these clusters are to say what runs there under this name.
+
+    fleet_before: with a fleet id and no name, all objects that bear its label (fleet recover). WorkloadFound answers,
+    and names this generation.
+    """
+
+    generation: Generation
+    namespace: str
+    name: str
+    clusters: tuple[str, ...]
+    fleet_before: str
+
+
+FOUND: Final = "Found"
+FOUND_NOTHING: Final = "NotFound"
+FOUND_REFUSED: Final = "Refused"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadFound:
+    """What a cluster has under a name that was asked for. Of a fleet: one per object, then one with no name.
+
+    manifest: the object as JSON without what the server fills in; dependencies: the same of those that bear the
+    fleet's label. version: of the placement that its annotation names. objects: in the nameless one, how many were
+    found.
+    """
+
+    asked: Generation
+    namespace: str
+    name: str
+    cluster: str
+    state: str
+    message: str
+    uid: str
+    manifest: bytes
+    replicas: int
+    version: Generation
+    dependencies: tuple[bytes, ...]
+    objects: int
+
+
 STATE_PRESENT: Final = "Present"
 STATE_ABSENT: Final = "Absent"
 STATE_NOT_OWNED: Final = "NotOwned"
 STATE_DEPENDENCY_MISSING: Final = "DependencyMissing"
 STATE_REFUSED: Final = "Refused"
 STATE_CONTESTED: Final = "ReplicasContested"
+STATE_RELEASED: Final = "Released"
+STATE_ORPHANED: Final = "Orphaned"
+"""Our label, but no placement lists it: said for people, never acted on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +360,12 @@ Event = (
     | CapacityNeeded
     | DecisionRecorded
     | WorkloadObserved
+    | BrakeSet
+    | BrakeReleased
+    | ConfirmationAsked
+    | ConfirmationGiven
+    | AdoptionAsked
+    | WorkloadFound
     | DeadLettered
 )
 
@@ -302,6 +414,9 @@ PLACEMENTS = _topic("placements", SCOPE_WORKLOAD, 0, "planner", "planner propaga
 CAPACITY_NEEDED = _topic("capacity-needed", SCOPE_WORKLOAD, 0, "planner", "planner", committed=True)
 DECISIONS = _topic("decisions", SCOPE_WORKLOAD, 7 * DAY_MS, "planner", "store", committed=True)
 WORKLOAD_STATUS = _topic("workload-status", SCOPE_WORKLOAD, 0, "propagator", "planner propagator")
+BRAKES = _topic("brakes", SCOPE_ONE, 0, "planner", "planner", committed=True)
+ADOPTIONS = _topic("adoptions", SCOPE_WORKLOAD, DAY_MS, "planner", "propagator", committed=True)
+FOUND_WORKLOADS = _topic("found-workloads", SCOPE_WORKLOAD, DAY_MS, "propagator", "planner")
 DEAD_LETTERS = _topic("dead-letters", SCOPE_ONE, 7 * DAY_MS, "every reader", "operators")
 
 TOPICS: Final = (
@@ -317,6 +432,9 @@ TOPICS: Final = (
     CAPACITY_NEEDED,
     DECISIONS,
     WORKLOAD_STATUS,
+    BRAKES,
+    ADOPTIONS,
+    FOUND_WORKLOADS,
     DEAD_LETTERS,
 )
 
@@ -367,6 +485,10 @@ def needed_address(namespace: str, name: str, cluster: str) -> Address:
     return Address(CAPACITY_NEEDED, f"{namespace}/{name}/{cluster}", workload_key(namespace, name))
 
 
+def brake_address(scope: str) -> Address:
+    return Address(BRAKES, scope, scope)
+
+
 def workload_address(topic: Topic, namespace: str, name: str) -> Address:
     key = workload_key(namespace, name)
     return Address(topic, key, key)
@@ -392,6 +514,14 @@ _ADDRESS: Final[dict[type, Callable[..., Address]]] = {
     CapacityNeeded: lambda e: needed_address(e.namespace, e.name, e.cluster),
     DecisionRecorded: lambda e: workload_address(DECISIONS, e.namespace, e.name),
     WorkloadObserved: lambda e: status_address(e.namespace, e.name, e.cluster),
+    BrakeSet: lambda e: brake_address(e.scope),
+    BrakeReleased: lambda e: brake_address(e.scope),
+    ConfirmationAsked: lambda e: brake_address(e.scope),
+    ConfirmationGiven: lambda e: brake_address(e.scope),
+    AdoptionAsked: lambda e: workload_address(ADOPTIONS, e.namespace, e.name),
+    WorkloadFound: lambda e: Address(
+        FOUND_WORKLOADS, f"{e.namespace}/{e.name}/{e.cluster}", workload_key(e.namespace, e.name)
+    ),
     DeadLettered: lambda e: Address(DEAD_LETTERS, f"{e.topic}/{e.partition}/{e.offset}/{e.reader}", e.topic),
 }
 
@@ -416,5 +546,8 @@ EVENTS_BY_TOPIC: Final = {
     CAPACITY_NEEDED.name: (CapacityNeeded,),
     DECISIONS.name: (DecisionRecorded,),
     WORKLOAD_STATUS.name: (WorkloadObserved, TurnTaken),
+    BRAKES.name: (BrakeSet, BrakeReleased, ConfirmationAsked, ConfirmationGiven),
+    ADOPTIONS.name: (AdoptionAsked,),
+    FOUND_WORKLOADS.name: (WorkloadFound,),
     DEAD_LETTERS.name: (DeadLettered,),
 }

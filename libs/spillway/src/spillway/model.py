@@ -182,9 +182,24 @@ class ClusterLimit:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
+    """on_cluster_loss_seconds: replicas of a cluster that is lost for so long are replaced elsewhere; 0 is never.
+
+    rollout_all: a new template goes to all clusters at once, not to one after the other.
+    """
+
     tiers: tuple[Tier, ...]
     limits: tuple[ClusterLimit, ...]
     unplaceable: str
+    on_cluster_loss_seconds: int = 300
+    rollout_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierTemplate:
+    """A manifest that some clusters still hold, since a new template goes to one cluster after the other."""
+
+    template_generation: int
+    manifest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +227,11 @@ class Part:
     replicas: all of this cluster's replicas; replicas_new of them wait for nodes that do not exist yet.
     ceiling: the most decided since the version last seen on the object.
     removing: the object is to go; the part is listed until the cluster says that it is absent.
+    template_generation: which template this cluster is to have; 0 is the newest.
+    replicas_lost: of replicas, those replaced elsewhere while the cluster is lost. replicas_leaving: of replicas, those
+    that go once their replacements are available. Neither counts towards what was asked for.
+    adopting: an object that is not ours is to be taken over as it runs. releasing: our marks are to go, the object
+    stays; the part is listed until the cluster says so.
     """
 
     cluster: str
@@ -220,6 +240,16 @@ class Part:
     replicas_new: int
     ceiling: int
     removing: bool
+    template_generation: int = 0
+    replicas_lost: int = 0
+    replicas_leaving: int = 0
+    adopting: bool = False
+    releasing: bool = False
+
+    @property
+    def replicas_kept(self) -> int:
+        """What counts towards the replicas that were asked for."""
+        return self.replicas - self.replicas_lost - self.replicas_leaving
 
 
 @dataclass(frozen=True, slots=True)
