@@ -15,7 +15,7 @@ from spillway.events import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS
 ROOT = Path(__file__).parent.parent
 SERVICES = ("snapshot", "planner", "propagator")
 FUNCTION_LINES_MAX = 60
-MODULE_LINES_MAX = 520
+MODULE_LINES_MAX = 560
 # Put together here, so that this file does not name them either.
 REGISTRY_HOSTS = tuple(
     ".".join(parts)

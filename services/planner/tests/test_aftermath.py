@@ -243,31 +243,68 @@ def test_what_waits_is_not_tried_again_while_nothing_changes(full: Fleet) -> Non
     assert try_waiting(full) == []
 
 
-def test_what_waits_is_tried_when_a_cluster_is_fresh_again(full: Fleet) -> None:
-    full.now += 40
-    aftermath.watch(full.state, full.now)
-    try_waiting(full)
-    full.beat()
-    aftermath.watch(full.state, full.now)
-    assert try_waiting(full) == ["web"]
+def test_what_waits_is_placed_when_a_cluster_is_fresh_again() -> None:
+    fleet = Fleet(own_1=[node("a")])
+    tick(fleet, 40, beat=False)
+    apply(fleet, 2)
+    assert try_waiting(fleet) == ["web"]
+    assert counts(fleet) == {}
+    tick(fleet)
+    assert try_waiting(fleet) == ["web"]
+    assert counts(fleet) == {"own-1": 2}
 
 
-def test_what_waits_is_tried_when_a_hold_is_over(full: Fleet) -> None:
-    aftermath.hold(full.state, full.state.workloads[WEB], ["own-1"], full.now)
-    assert try_waiting(full) == []
-    tick(full, 15)
-    assert try_waiting(full) == ["web"]
+@pytest.mark.parametrize("pending", [True, False])
+def test_what_waits_is_placed_when_a_hold_is_over(pending: bool) -> None:
+    """Of the shape when the scheduler found no node, else of the workload."""
+    fleet = Fleet(own_1=[node("a")])
+    apply(fleet, 1)
+    if pending:
+        fleet.state.apply(PodsUnschedulable("own-1", "default/web", 7, 1, "default/web", 1, "cpu"), fleet.now)
+    aftermath.hold(fleet.state, fleet.state.workloads[WEB], ["own-1"], fleet.now)
+    scale(fleet, 2)
+    assert try_waiting(fleet) == ["web"]
+    assert counts(fleet) == {"own-1": 1}
+    tick(fleet, 5)
+    assert try_waiting(fleet) == ["web"]  # Its wait for binds is over.
+    tick(fleet, 9)
+    assert try_waiting(fleet) == []
+    tick(fleet, 1)
+    assert try_waiting(fleet) == ["web"]
+    assert counts(fleet) == {"own-1": 2}
 
 
 def test_all_that_wait_are_tried_though_only_some_in_one_step() -> None:
     fleet = Fleet(own_1=[node("a", pods=1)])
     for index in range(120):
         apply(fleet, 2, f"w{index:03}")
-    tried: set[str] = set()
-    for _ in range(3):
-        fleet.state.revision += 1
-        tried.update(try_waiting(fleet))
-    assert len(tried) == 120
+    assert [len(try_waiting(fleet)) for _ in range(4)] == [50, 50, 20, 0]
+
+
+def test_only_those_whose_shape_gained_room_are_tried_again() -> None:
+    """119 want 4 cores; one wants a GPU, which 1 core more does not give, and one a core, which it does."""
+    gpu = {"example.com/gpu": 1}
+    fleet = Fleet(own_1=[node("a", 8000, used=8000, allocatable=gpu, requested=gpu)])
+    for index in range(119):
+        apply(fleet, 1, f"big{index:03}", pod=template(container(cpu="4")))
+    apply(fleet, 1, "gpu", pod=template(container(resources={"requests": {"cpu": "1", "example.com/gpu": "1"}})))
+    apply(fleet, 1, "small")
+    while try_waiting(fleet):
+        pass
+    fleet.change("own-1", [node("b", 1000)])
+    assert try_waiting(fleet) == ["small"]
+    assert counts(fleet, "small") == {"own-1": 1}
+    assert try_waiting(fleet) == []
+
+
+def test_who_waits_longest_gets_the_room_that_comes_up() -> None:
+    fleet = Fleet(own_1=[node("a", used=4000)])
+    for name in ("first", "second", "third"):
+        apply(fleet, 1, name)
+    try_waiting(fleet)
+    fleet.change("own-1", [node("b", 2000)])
+    try_waiting(fleet)
+    assert [counts(fleet, name) for name in ("first", "second", "third")] == [{"own-1": 1}, {"own-1": 1}, {}]
 
 
 @pytest.fixture

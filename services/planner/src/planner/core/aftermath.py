@@ -69,15 +69,17 @@ def _watch_part(state: PlannerState, workload: Workload, part: Part, now: float)
 
 def _note_time(state: PlannerState, now: float) -> None:
     """Room may come up with no event: a hold is over, a cluster is fresh again."""
-    for hold in state.holds.values():
+    for (cluster, whom), hold in state.holds.items():
         if not hold.over and hold.until <= now:
             hold.over = True
-            state.revision += 1
+            state.room_changed(cluster)
+            if not isinstance(whom, Shape):
+                state.waiting.retry(whom)
     age_max = state.rules.capacity_age_max
     fresh = frozenset(name for name, view in state.clusters.items() if not view.not_fresh(now, age_max))
-    if fresh != state.fresh:
-        state.fresh = fresh
-        state.revision += 1
+    for cluster in fresh ^ state.fresh:
+        state.room_changed(cluster)
+    state.fresh = fresh
 
 
 def _is_blocked(state: PlannerState, workload: Workload, part: Part) -> bool:
@@ -133,17 +135,20 @@ def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: 
 
 
 def next_waiting(state: PlannerState, now: float) -> list[Workload]:
-    """Waiting workloads for which something changed since they were last tried; the least recently tried first."""
-    waiting = (state.workloads[key] for key in state.waiting)
-    due = [entry for entry in waiting if entry.tried_at_revision != state.revision or _is_settled(state, entry, now)]
-    return sorted(due, key=lambda entry: entry.tried_at_revision)[: state.rules.replans_max]
-
-
-def _is_settled(state: PlannerState, workload: Workload, now: float) -> bool:
-    """Whether its wait for binds has just ended."""
-    if workload.settled or workload.waiting_since is None:
-        return False
+    """Waiting workloads with a reason to be planned again, a bounded number of them: the longest due first."""
     bound_at = max((view.bound_at for view in state.clusters.values()), default=0.0)
+    for key in list(state.waiting.unsettled):
+        if _is_settled(state, state.workloads[key], bound_at, now):
+            del state.waiting.unsettled[key]
+            state.workloads[key].settled = True
+            state.waiting.retry(key)
+    state.waiting.look(lambda cluster, shape: state.rooms(cluster, shape, now))
+    return [state.workloads[key] for key in state.waiting.due(state.rules.replans_max)]
+
+
+def _is_settled(state: PlannerState, workload: Workload, bound_at: float, now: float) -> bool:
+    """Whether its wait for binds is over."""
+    assert workload.waiting_since is not None
     quiet = now - max(bound_at, workload.waiting_since) >= state.rules.bind_quiet
     return quiet or now - workload.waiting_since >= state.rules.bind_wait_max
 
@@ -152,8 +157,9 @@ def try_again(state: PlannerState, workload: Workload, moment: Moment) -> Step:
     """Places what it can of a waiting workload; no events when nothing changed."""
     if workload.waiting_since is None:
         workload.waiting_since = moment.now
-    workload.settled = workload.settled or _is_settled(state, workload, moment.now)
-    workload.tried_at_revision = state.revision
+    if not workload.settled:
+        state.waiting.unsettled[workload.key] = None
+    state.waiting.done(workload.key)
     placed = placing.place(state, placing.subject_of(workload), moment, "Waiting", settled=workload.settled)
     return Step(workload.key, placed.events, "Waiting")
 

@@ -12,6 +12,7 @@ from planner.core.reservation import NOTHING_RESERVED, Reservation, reserve
 from planner.core.room import Room, nested, room_in_groups, room_on_nodes, with_groups
 from planner.core.rules import Rules
 from planner.core.shape import shape_of
+from planner.core.waiting import Rooms, WaitingList
 from spillway.api import RequestError
 from spillway.events import (
     CapacityChanged,
@@ -51,7 +52,6 @@ class Workload:
     waiting_since: float | None = None
     settled: bool = False
     gone_at: float | None = None
-    tried_at_revision: int = -1
 
     @property
     def key(self) -> WorkloadKey:
@@ -100,7 +100,7 @@ class PlannerState:
         self.holds: dict[HoldKey, Hold] = {}
         self.fresh: frozenset[str] = frozenset()
         self.revision = 0
-        self.waiting: dict[WorkloadKey, None] = {}
+        self.waiting = WaitingList()
         self.leaving: dict[WorkloadKey, None] = {}
         self._reserved: dict[str, dict[WorkloadKey, Reservation]] = {}
         self._reserved_revision: dict[str, int] = {}
@@ -115,21 +115,22 @@ class PlannerState:
         match event:
             case ClusterJoined():
                 self.view(event.cluster).apply_joined(event)
-                self.revision += 1
+                self.room_changed(event.cluster)
             case ClusterLeft():
                 self.clusters.pop(event.cluster, None)
-                self.revision += 1
+                self.room_changed(event.cluster)
             case CapacityReported():
                 assert columns is not None
                 view = self.view(event.cluster)
                 self._facts_changed(event.cluster, view.apply_reported(event, columns))
-                self.revision += 1
+                self.room_changed(event.cluster)
             case CapacityChanged():
                 assert columns is not None
                 view = self.view(event.cluster)
                 before = view.revision
                 self._facts_changed(event.cluster, view.apply_changed(event, columns, now, offset))
-                self.revision += view.revision != before
+                if view.revision != before:
+                    self.room_changed(event.cluster)
             case PodsUnschedulable() | PodsScheduled():
                 self.view(event.cluster).apply_pending(event)
             case WorkloadDeclared():
@@ -150,7 +151,7 @@ class PlannerState:
         workload = self.workloads.pop(key, None)
         for cluster in workload.parts if workload else ():
             self._set_reserved(cluster, key, NOTHING_RESERVED)
-        self.waiting.pop(key, None)
+        self.waiting.drop(key)
         self.leaving.pop(key, None)
         for place in [place for place in self.needed if place[0] == key]:
             del self.needed[place]
@@ -202,6 +203,19 @@ class PlannerState:
                 text = f"held for {hold.until - now:.0f} s more: replicas of {whose} were taken back"
                 return Room(0, 0, text, room.when_empty)
         return room
+
+    def rooms(self, cluster: str, shape: Shape, now: float) -> Rooms:
+        """What waiting workloads of this shape may hope for in a cluster; empty when it is not there."""
+        view = self.clusters.get(cluster)
+        if view is None or view.joined is None:
+            return ()
+        on_nodes = self.room(cluster, shape, False, now)
+        return (on_nodes, self.room(cluster, shape, True, now)) if view.joined.node_groups else (on_nodes,)
+
+    def room_changed(self, cluster: str) -> None:
+        """Somebody may have a reason to be planned again."""
+        self.revision += 1
+        self.waiting.touch(cluster)
 
     def refit(self, workload: Workload, shape: Shape, cluster: str) -> int | None:
         """How many replicas of a new shape a cluster certainly takes once all pods of the old one are gone.
@@ -296,6 +310,7 @@ class PlannerState:
             return
         if workload.placement is not None and event.workload_generation != workload.placement.workload_generation:
             workload.waiting_since, workload.settled = None, False
+            self.waiting.begin(key)
         dropped = set(workload.parts) - {part.cluster for part in event.parts}
         workload.placement = event
         for cluster in dropped:
@@ -343,13 +358,14 @@ class PlannerState:
             reserved[key] = reservation
         if (before.entries, before.new_entries) != (reservation.entries, reservation.new_entries):
             self._reserved_revision[cluster] = self._reserved_revision.get(cluster, 0) + 1
-            self.revision += 1
+            self.room_changed(cluster)
 
     def _index(self, workload: Workload) -> None:
         """Keeps the short lists that the aftermath walks: who waits for room, whose removal may be settled."""
-        waits = workload.unplaced > 0 and not workload.declared.deleting
-        _put(self.waiting, workload.key, waits)
-        if not waits:
+        if workload.unplaced > 0 and not workload.declared.deleting:
+            self.waiting.put(workload.key, workload.shape)
+        else:
+            self.waiting.drop(workload.key)
             workload.waiting_since, workload.settled = None, False
         removing = any(part.removing for part in workload.parts.values())
         _put(self.leaving, workload.key, removing or (workload.declared.deleting and not workload.parts))
