@@ -1,0 +1,37 @@
+"""What moves.py asks before it moves replicas that nobody asked to move by name; brakes.py answers."""
+
+from typing import Final, Protocol
+
+from planner.core.fleet import WorkloadKey
+
+CAUSE_FAILOVER: Final = "Failover"
+CAUSE_RETURN: Final = "Return"
+CAUSE_DRAIN: Final = "Drain"
+CAUSE_LOST: Final = "Lost"
+CAUSE_POLICY: Final = "Policy"
+
+
+class Allowance(Protocol):
+    """How many replicas may move now. Asked often, so it is cheap; asking spends nothing."""
+
+    def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
+        """How many of so many replicas may leave this cluster now: 0 when frozen, unconfirmed or out of budget."""
+
+    def spend(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
+        """So many do move: they are taken from the budget."""
+
+    def frozen(self, cluster: str, key: WorkloadKey) -> bool:
+        """Whether nothing is moved or taken back there: the fleet, the cluster or the workload is frozen."""
+
+
+class Everything:
+    """No brake at all."""
+
+    def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
+        return replicas
+
+    def spend(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
+        pass
+
+    def frozen(self, cluster: str, key: WorkloadKey) -> bool:
+        return False
