@@ -1,10 +1,12 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract path e2e test-kube kube bench up down status clean
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path e2e test-kube kube bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
+ROUNDS ?= 20
+SEED ?= 1
 export UV_PYTHON_DOWNLOADS := never
 UV = $$(./tools/ensure-uv)
 RUN = $(UV) run --quiet
@@ -26,7 +28,7 @@ lint: setup ## ruff: rules and format
 	@$(RUN) ruff check . && $(RUN) ruff format --check .
 
 types: setup ## mypy --strict
-	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench
+	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/chaos
 
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache
@@ -38,7 +40,7 @@ docs-check: setup ## docs/events.md says what events.py says
 	@$(RUN) python docs/make_events_page.py | diff -u docs/events.md - || (echo "docs/events.md is old: make docs" && false)
 
 unit: setup ## Unit and property tests of every package
-	@$(PYTEST) libs services local tests/test_tidy.py
+	@$(PYTEST) libs services local tests/chaos tests/test_tidy.py
 
 contract: setup ## One suite for each adapter and its fake: Kafka, Redis, members
 	@$(PYTEST) tests/contract
@@ -57,6 +59,10 @@ kube: setup ## Build the member binary (Go; about 6 minutes once, cached outside
 
 bench: setup ## Measure; prints a table, writes build/bench.json
 	@$(RUN) python tests/bench/bench.py
+
+chaos: setup ## Break one part after another, count what was lost (ROWS="…" ROUNDS=20 SEED=1); build/chaos.json
+	@$(RUN) python tests/chaos/chaos.py --rounds $(ROUNDS) --seed $(SEED) $(if $(ROWS),--rows $(ROWS)) \
+	    $(if $(ROUND_SEED),--round-seed $(ROUND_SEED)) $(if $(LOCK),--lock $(LOCK))
 
 up: setup ## Start the platform on this machine and leave it running
 	@$(RUN) spillway up --members $(MEMBERS)

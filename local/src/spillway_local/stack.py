@@ -7,8 +7,8 @@ import signal
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from spillway.cluster_api import ClusterApi, ClusterApiSettings, connect
 from spillway.credentials import load_endpoint
 from spillway.topics import TopicSettings, ensure_topics
 from spillway_local.fleet_plan import FLEET, MemberPlan
-from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer, ensure_java, ensure_kafka_jars
+from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer, ensure_java, ensure_kafka_jars, kafka_cluster
 from spillway_local.kube_binary import ensure_kube_binary
 from spillway_local.members import KubeMembers, MemberSpec, sim_member_program
 from spillway_local.ports import PortBook, is_listening
@@ -34,13 +34,18 @@ FLEET_NAME = "local"
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """folder: of data, logs and credentials. instances: of each service; two show take-over."""
+    """folder: of data, logs and credentials. instances: of each service; two show take-over. brokers: 1 or 3.
+
+    environment: of every service; environment_of: of one by its name, as `planner-1`.
+    """
 
     folder: Path = Path("run")
     members: Literal["sim", "kube"] = "sim"
     instances: int = 2
     fleet: tuple[MemberPlan, ...] = FLEET
     environment: tuple[tuple[str, str], ...] = ()
+    environment_of: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    brokers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +76,20 @@ class Stack:
         """Installs what is missing, starts everything, waits until each part is ready."""
         self.credentials.mkdir(parents=True, exist_ok=True)
         self._install()
-        kafka, redis = self._kafka(), self._redis()
-        kafka.prepare()
+        brokers, redis = self.brokers(), self._redis()
+        for broker in brokers:
+            broker.prepare()
         self._say("starting Kafka, Redis, members and services")
         self.supervision.start(
             [
                 Stage(
                     "log and store",
-                    (kafka.program(), redis.program()),
-                    is_ready=lambda: kafka.is_ready() and redis.is_ready(),
-                    after=partial(self._create_topics, kafka.bootstrap),
+                    (*(broker.program() for broker in brokers), redis.program()),
+                    is_ready=lambda: all(broker.is_ready() for broker in brokers) and redis.is_ready(),
+                    after=self.create_topics,
                 ),
                 *self._member_stages(),
-                Stage("services", self._services(kafka, redis), self._services_ready, SERVICE_READY_SECONDS),
+                Stage("services", self._services(redis), self._services_ready, SERVICE_READY_SECONDS),
             ]
         )
         addresses = self.addresses()
@@ -106,7 +112,7 @@ class Stack:
         planners = tuple(f"127.0.0.1:{self._port(f'planner-{n}-rpc', RPC_PORT)}" for n in self._instances())
         return Addresses(
             planners=planners,
-            kafka=self._kafka().bootstrap,
+            kafka=self.brokers()[0].bootstrap,
             redis=self._redis().url,
             credentials=self.credentials,
             members=self.options.members,
@@ -145,14 +151,19 @@ class Stack:
             self._say("the member binary: etcd, kube-apiserver, scheduler, controllers, kwok (Go; minutes, once)")
             ensure_kube_binary()
 
-    def _kafka(self) -> KafkaServer:
-        return KafkaServer(self.folder / "kafka", self._ports.port("kafka", KAFKA_PORT, count=PORTS_PER_NODE))
+    def brokers(self) -> list[KafkaServer]:
+        """The nodes of the log; their programs are named alike."""
+        folder = self.folder / "kafka"
+        if self.options.brokers == 1:
+            return [KafkaServer(folder, self._ports.port("kafka", KAFKA_PORT, count=PORTS_PER_NODE))]
+        names = [f"kafka-{number}" for number in range(1, self.options.brokers + 1)]
+        return kafka_cluster(folder, tuple(self._ports.port(name, KAFKA_PORT, count=PORTS_PER_NODE) for name in names))
 
     def _redis(self) -> RedisServer:
         return RedisServer(self.folder / "redis", self._port("redis", REDIS_PORT))
 
-    def _create_topics(self, bootstrap: str) -> None:
-        fleet = asyncio.run(ensure_topics(bootstrap, TopicSettings(), FLEET_NAME))
+    def create_topics(self) -> None:
+        fleet = asyncio.run(ensure_topics(self.brokers()[0].bootstrap, TopicSettings(), FLEET_NAME))
         self._say(f"topics are there; the fleet is {fleet}")
 
     def _member_stages(self) -> list[Stage]:
@@ -168,9 +179,9 @@ class Stack:
         programs = tuple(sim_member_program(spec, ports[spec.name], folder, self.credentials) for spec in specs)
         return [Stage("members", programs, lambda: all(is_listening(port) for port in ports.values()))]
 
-    def _services(self, kafka: KafkaServer, redis: RedisServer) -> tuple[Program, ...]:
+    def _services(self, redis: RedisServer) -> tuple[Program, ...]:
         shared = {
-            "SPILLWAY_KAFKA_BOOTSTRAP": kafka.bootstrap,
+            "SPILLWAY_KAFKA_BOOTSTRAP": self.brokers()[0].bootstrap,
             "PYTHONUNBUFFERED": "1",
             **dict(self.options.environment),
         }
@@ -193,7 +204,7 @@ class Stack:
             own["SPILLWAY_REDIS_URL"] = redis.url
         else:
             own[f"SPILLWAY_{service.upper()}_CREDENTIALS_FOLDER"] = str(self.credentials)
-        return own
+        return own | dict(self.options.environment_of.get(name, {}))
 
     def _instances(self) -> range:
         return range(1, self.options.instances + 1)

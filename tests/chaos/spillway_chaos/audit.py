@@ -1,0 +1,195 @@
+"""Watches the members with eyes of its own: what is there, and what went away, whoever did it.
+
+Nothing of the platform's own reading is used, so that an error there cannot hide itself here.
+"""
+
+import asyncio
+import base64
+import json
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from .ledger import Finding, Place, Seen, Stopped
+
+NAMESPACE = "chaos"
+VERSION = "spillway.io/placement"
+FLEET_LABEL = "spillway.io/fleet"
+_PAUSE_SECONDS = 0.2
+_WATCH_SECONDS = 300
+_ANSWER_SECONDS = 10.0
+_LINE_BYTES_MAX = 4 << 20
+_TROUBLE = (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError)
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """How a member is reached: around whatever is broken between it and the platform."""
+
+    server: str
+    token: str
+    ca_pem: str = ""
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        return ssl.create_default_context(cadata=self.ca_pem) if self.ca_pem else None
+
+
+def read_door(kubeconfig: Path) -> Door:
+    content = json.loads(kubeconfig.read_text())
+    cluster, user = content["clusters"][0]["cluster"], content["users"][0]["user"]
+    ca_pem = base64.b64decode(cluster.get("certificate-authority-data", "")).decode()
+    return Door(cluster["server"], user["token"], ca_pem)
+
+
+@dataclass(slots=True)
+class MemberAudit:
+    """One member. went_objects and went_pods: by workload, since the beginning; running pods only."""
+
+    name: str
+    door: Door
+    deployments: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    went_objects: Counter[str] = field(default_factory=Counter)
+    went_pods: Counter[str] = field(default_factory=Counter)
+    went_back: list[Finding] = field(default_factory=list)
+    fresh: dict[str, bool] = field(default_factory=dict)
+    """By kind, whether the stream is well now."""
+
+    async def run(self) -> None:
+        """Follows until cancelled; what cannot be read is read anew, and what is then missing went."""
+        connector = aiohttp.TCPConnector(ssl=self.door.ssl_context() or True)
+        headers = {"Authorization": f"Bearer {self.door.token}"}
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_ANSWER_SECONDS)
+        async with (
+            aiohttp.ClientSession(
+                self.door.server, connector=connector, headers=headers, timeout=timeout, read_bufsize=_LINE_BYTES_MAX
+            ) as session,
+            asyncio.TaskGroup() as tasks,
+        ):
+            for kind, path in (("deployments", "/apis/apps/v1"), ("pods", "/api/v1")):
+                tasks.create_task(self._follow(session, kind, f"{path}/namespaces/{NAMESPACE}/{kind}"))
+
+    async def _follow(self, session: aiohttp.ClientSession, kind: str, path: str) -> None:
+        while True:
+            with suppress(*_TROUBLE):
+                version = await self._list(session, kind, path)
+                self.fresh[kind] = True
+                async for event in _watch(session, path, version):
+                    self._take(kind, event)
+            self.fresh[kind] = False
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _list(self, session: aiohttp.ClientSession, kind: str, path: str) -> str:
+        async with asyncio.timeout(_ANSWER_SECONDS), session.get(path) as answer:
+            answer.raise_for_status()
+            listed = await answer.json()
+        known: dict[str, dict[str, Any]] = getattr(self, kind)
+        there = {entry["metadata"]["uid"]: entry for entry in listed["items"]}
+        for uid in known.keys() - there.keys():
+            self._went(kind, known.pop(uid))
+        for entry in there.values():
+            self._is(kind, entry)
+        return str(listed["metadata"]["resourceVersion"])
+
+    def _take(self, kind: str, event: Mapping[str, Any]) -> None:
+        entry = event["object"]
+        if event["type"] in ("ADDED", "MODIFIED"):
+            self._is(kind, entry)
+        elif event["type"] == "DELETED":
+            known = getattr(self, kind).pop(entry["metadata"]["uid"], None)
+            self._went(kind, known or entry)
+        elif event["type"] == "ERROR":
+            raise ValueError(f"the watch of {kind} ended: {entry.get('message')}")
+
+    def _is(self, kind: str, entry: dict[str, Any]) -> None:
+        known: dict[str, dict[str, Any]] = getattr(self, kind)
+        before = known.get(entry["metadata"]["uid"])
+        known[entry["metadata"]["uid"]] = entry
+        if kind == "pods":
+            # A pod once seen running is counted as one when it goes, whatever it is called on its way out.
+            entry["ran"] = bool(before and before["ran"]) or _is_running(entry)
+        elif before is not None and version_of(entry) < version_of(before):
+            text = f"{entry['metadata']['name']} in {self.name}: from {version_of(before)} to {version_of(entry)}"
+            self.went_back.append(Finding("contradictory", f"the version on an object went back: {text}"))
+
+    def _went(self, kind: str, entry: dict[str, Any]) -> None:
+        if kind == "deployments":
+            self.went_objects[entry["metadata"]["name"]] += 1
+        elif entry.get("ran"):
+            self.went_pods[_workload_of(entry)] += 1
+
+    def seen(self) -> dict[str, Seen]:
+        """By workload, all that is there now."""
+        specs: dict[str, list[int]] = {}
+        running, others = Counter[str](), Counter[str]()
+        for entry in self.deployments.values():
+            specs.setdefault(entry["metadata"]["name"], []).append(int(entry["spec"]["replicas"]))
+        for pod in self.pods.values():
+            (running if _is_running(pod) else others)[_workload_of(pod)] += 1
+        names = specs.keys() | running.keys() | others.keys()
+        return {name: Seen(tuple(specs.get(name, ())), running[name], others[name]) for name in names}
+
+
+@dataclass(slots=True)
+class Audit:
+    """All members of a fleet."""
+
+    members: dict[str, MemberAudit]
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for member in self.members.values():
+                tasks.create_task(member.run())
+
+    def is_fresh(self) -> bool:
+        return all(member.fresh.get(kind) for member in self.members.values() for kind in ("deployments", "pods"))
+
+    def seen(self) -> dict[Place, Seen]:
+        return {(name, app): seen for name, member in self.members.items() for app, seen in member.seen().items()}
+
+    def stopped(self) -> dict[Place, Stopped]:
+        return {
+            (name, app): Stopped(member.went_objects[app], member.went_pods[app])
+            for name, member in self.members.items()
+            for app in member.went_objects.keys() | member.went_pods.keys()
+        }
+
+    def take_contradictions(self) -> list[Finding]:
+        found: list[Finding] = []
+        for member in self.members.values():
+            found += member.went_back
+            member.went_back = []
+        return found
+
+
+def version_of(entry: Mapping[str, Any]) -> tuple[int, int]:
+    """(epoch, sequence) of the placement that an object bears."""
+    epoch, _, sequence = entry["metadata"].get("annotations", {}).get(VERSION, "").partition(".")
+    return (int(epoch), int(sequence)) if epoch.isdigit() and sequence.isdigit() else (-1, -1)
+
+
+async def _watch(session: aiohttp.ClientSession, path: str, version: str) -> AsyncIterator[dict[str, Any]]:
+    """Events until the server ends the watch. Lines may be longer than a stream reader likes: cut by ourselves."""
+    params = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(_WATCH_SECONDS)}
+    async with session.get(path, params=params) as answer:
+        answer.raise_for_status()
+        rest = b""
+        async for chunk in answer.content.iter_any():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                if line:
+                    yield json.loads(line)
+
+
+def _is_running(pod: Mapping[str, Any]) -> bool:
+    return pod.get("status", {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+
+
+def _workload_of(pod: Mapping[str, Any]) -> str:
+    return str(pod["metadata"].get("labels", {}).get("app", pod["metadata"]["name"]))

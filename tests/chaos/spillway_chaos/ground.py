@@ -1,0 +1,216 @@
+"""One platform that is kept up for many rounds, with its load, its ledger and its audits."""
+
+import asyncio
+import os
+import random as chance
+import signal
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from spillway.api import ApplyRequest, JoinClusterRequest, ListClustersRequest, ListRequest, RequestError
+from spillway.rpc import PlannerClient
+from spillway_local.fleet_plan import deployment
+from spillway_local.kafka_server import PORTS_PER_NODE
+from spillway_local.ports import PortBook, session_port
+from spillway_local.stack import Stack, StackOptions
+
+from .audit import NAMESPACE, Audit, MemberAudit, read_door
+from .ledger import Finding, Ledger, Placed
+from .load import CPU, MEMORY, Load, Pulse
+from .log_audit import LogAudit
+
+KINDS = ("planner", "snapshot", "propagator")
+SERVICES = tuple(f"{kind}-{number}" for kind in KINDS for number in (1, 2))
+PULSE = "pulse"
+READY_SECONDS = 90.0
+_POLL_SECONDS = 0.1
+
+
+class NotSo(Exception):
+    """A condition did not come true before its deadline."""
+
+
+async def until(what: str, holds: Callable[[], Awaitable[bool]], seconds: float = READY_SECONDS) -> None:
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + seconds
+    while True:
+        with suppress(RequestError):
+            if await holds():
+                return
+        if loop.time() > ends_at:
+            raise NotSo(f"not so within {seconds:.0f} s: {what}")
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+@dataclass(slots=True)
+class Ground:
+    """A platform under load. client: for looking; the load and the pulse have clients of their own."""
+
+    stack: Stack
+    client: PlannerClient
+    load: Load
+    pulse: Pulse
+    audit: Audit
+    ledger: Ledger = field(default_factory=Ledger)
+    log: LogAudit = field(default_factory=LogAudit)
+
+    # ── What is there ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def unsettled(self) -> list[Finding]:
+        """What is not yet, or no longer, as it was acknowledged."""
+        if not self.audit.is_fresh():
+            return [Finding("lost", "a member cannot be read")]
+        return list(self.ledger.unsettled(await self.placed(), self.audit.seen()))
+
+    async def placed(self) -> dict[str, Placed]:
+        found: dict[str, Placed] = {}
+        token = ""
+        while True:
+            reply = await self.client.list(ListRequest(NAMESPACE, 1000, token))
+            for entry in reply.workloads:
+                placement = entry.placement
+                parts = {part.cluster: part.replicas for part in placement.parts if part.replicas}
+                removing = frozenset(part.cluster for part in placement.parts if part.removing)
+                found[placement.name] = Placed(
+                    placement.replicas, placement.unplaced, parts, removing, placement.deleting
+                )
+            token = reply.next_page_token
+            if not token:
+                return found
+
+    async def evidence(self) -> list[Finding]:
+        """What can be said at any time: what went that nobody asked for, what contradicts, what was refused."""
+        found = list(self.ledger.deletions(self.audit.stopped()))
+        found += self.audit.take_contradictions()
+        found += self.ledger.take_refusals()
+        return found + await self.log.read(self.stack.addresses().kafka)
+
+    # ── Processes ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def pid(self, name: str) -> int:
+        pids = self.stack.pids(name)
+        if not pids:
+            raise NotSo(f"{name} does not run")
+        return pids[0]
+
+    def signal(self, name: str, number: signal.Signals) -> int:
+        pid = self.pid(name)
+        os.kill(pid, number)
+        return pid
+
+    async def restart_happened(self, name: str, pid_before: int) -> None:
+        """Supervisor runs it again."""
+
+        async def another() -> bool:
+            pids = self.stack.pids(name)
+            return bool(pids) and pids[0] != pid_before
+
+        await until(f"{name} runs again", another)
+
+    async def is_up(self, *names: str) -> None:
+        async def ready() -> bool:
+            pages = await asyncio.gather(*(self.page(name, "readyz") for name in names))
+            return all(pages)
+
+        await until(f"{', '.join(names)} ready", ready)
+
+    async def page(self, name: str, page: str) -> str:
+        """Of a service's health server; empty when it is not answered with 200."""
+        port = PortBook(self.stack.folder / "ports.json").recorded()[f"{name}-health"]
+        return await asyncio.to_thread(_get, f"http://127.0.0.1:{port}/{page}")
+
+    async def active_planner(self) -> str:
+        found: list[str] = []
+
+        async def known() -> bool:
+            names = ("planner-1", "planner-2")
+            pages = [await self.page(name, "metrics") for name in names]
+            found.extend(
+                name for name, page in zip(names, pages, strict=True) if "\nspillway_planner_active 1.0" in page
+            )
+            return bool(found)
+
+        await until("a planner is active", known)
+        return found[0]
+
+    async def redis(self, command: str) -> None:
+        port = int(self.stack.addresses().redis.rpartition(":")[2].partition("/")[0])
+        await asyncio.to_thread(_say_to_redis, port, command)
+
+    async def join(self) -> None:
+        """The fleet's clusters, until all are Ready; and the workload of the pulse."""
+        names = [member.name for member in self.stack.options.fleet]
+        for member in self.stack.options.fleet:
+            await self.client.join_cluster(JoinClusterRequest(member.name, member.name, tier=member.tier))
+
+        async def ready() -> bool:
+            clusters = {c.cluster: c.state for c in (await self.client.list_clusters(ListClustersRequest())).clusters}
+            return all(clusters.get(name) == "Ready" for name in names)
+
+        await until("every cluster is Ready", ready)
+        self.ledger.asking(self.pulse.name, 1)
+        await self.client.apply(ApplyRequest((deployment(self.pulse.name, NAMESPACE, 1, CPU, MEMORY),)))
+        self.ledger.acknowledged(self.pulse.name, 1)
+
+
+@asynccontextmanager
+async def opened(stack: Stack, seed: str) -> AsyncIterator[Ground]:
+    """A stack that is up, joined, and asked."""
+    planners = stack.addresses().planners
+    members = {
+        member.name: MemberAudit(member.name, read_door(stack.credentials / f"{member.name}.kubeconfig"))
+        for member in stack.options.fleet
+    }
+    ledger = Ledger()
+    async with (
+        PlannerClient(planners, timeout_seconds=30, retry_seconds=30) as client,
+        PlannerClient(planners, timeout_seconds=30, retry_seconds=30) as asking,
+        PlannerClient(planners, timeout_seconds=30, retry_seconds=30) as beating,
+    ):
+        load = Load(asking, ledger, seed)
+        ground = Ground(stack, client, load, Pulse(beating, PULSE), Audit(members), ledger)
+        await ground.join()
+        tasks = [asyncio.create_task(work.run()) for work in (load, ground.pulse, ground.audit)]
+        try:
+            yield ground
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            for outcome in ended:
+                if isinstance(outcome, Exception):
+                    raise outcome
+
+
+def chosen_ports(options: StackOptions) -> None:
+    """Ports for a run folder that has none yet, from a place at random: stacks side by side do not want the same."""
+    options.folder.mkdir(parents=True, exist_ok=True)
+    ports = PortBook(options.folder.resolve() / "ports.json")
+    base = session_port(count=PORTS_PER_NODE)
+    for number in range(options.brokers):
+        ports.port("kafka" if options.brokers == 1 else f"kafka-{number + 1}", base, count=PORTS_PER_NODE)
+    ports.port("etcd", base + chance.randint(20, 40), count=2)
+    names = [f"{service}-{part}" for service in SERVICES for part in ("health", "rpc")]
+    names += [f"{kind}{member.name}" for member in options.fleet for kind in ("member-", "member/")]
+    for name in (*names, "redis"):
+        ports.port(name, base)
+
+
+def _get(url: str) -> str:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return str(answer.read().decode())
+    except (urllib.error.URLError, OSError):
+        return ""
+
+
+def _say_to_redis(port: int, command: str) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(f"{command}\r\n".encode())
+        answer = connection.recv(256)
+    if not answer.startswith(b"+"):
+        raise NotSo(f"redis answered {answer!r} to {command}")

@@ -1,0 +1,191 @@
+"""What was asked and acknowledged, and what must therefore be there; pure: told what was seen, says what is wrong."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["lost", "doubled", "deleted", "contradictory"]
+KINDS: tuple[Kind, ...] = ("lost", "doubled", "deleted", "contradictory")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """count: acknowledged requests lost, replicas doubled, objects and pods deleted, records that contradict."""
+
+    kind: Kind
+    what: str
+    count: int = 1
+
+
+@dataclass(slots=True)
+class Life:
+    """One workload from its apply to the end of its delete; a name is used once.
+
+    acknowledged: the replicas of the last acknowledged request, None before the first. going: a delete was asked for.
+    gone: it was acknowledged. may_stop: running pods that scale-ins asked for may stop, whether acknowledged or not.
+    """
+
+    name: str
+    acknowledged: int | None = None
+    asked: int = 0
+    going: bool = False
+    gone: bool = False
+    may_stop: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What the planner says of a workload: parts are replicas by cluster, removing clusters that are being emptied."""
+
+    replicas: int
+    unplaced: int
+    parts: Mapping[str, int]
+    removing: frozenset[str] = frozenset()
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one cluster shows of a workload: spec_replicas of each object, and its pods."""
+
+    spec_replicas: tuple[int, ...]
+    running: int
+    others: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What went away in a cluster, whoever did it, since the beginning of the audit."""
+
+    objects: int = 0
+    pods: int = 0
+
+
+Place = tuple[str, str]
+"""(cluster, workload)"""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Every life so far. seen_before: what was said already, so that one deletion is counted in one round only."""
+
+    lives: dict[str, Life] = field(default_factory=dict)
+    refusals: list[Finding] = field(default_factory=list)
+    counted: Counter[str] = field(default_factory=Counter)
+
+    # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def asking(self, name: str, replicas: int) -> None:
+        life = self.lives.setdefault(name, Life(name))
+        life.may_stop += max(0, life.asked - replicas)
+        life.asked = replicas
+
+    def acknowledged(self, name: str, replicas: int) -> None:
+        self.lives[name].acknowledged = replicas
+
+    def asking_delete(self, name: str) -> None:
+        self.lives[name].going = True
+
+    def acknowledged_delete(self, name: str) -> None:
+        self.lives[name].gone = True
+
+    def refused(self, name: str, verb: str, text: str) -> None:
+        """An acknowledged workload that cannot be scaled or deleted is one that was forgotten."""
+        self.refusals.append(Finding("lost", f"{verb} {name} was refused: {text}"))
+
+    def contradicted(self, name: str, text: str) -> None:
+        """Two answers to one idempotency key."""
+        self.refusals.append(Finding("contradictory", f"{name}: {text}"))
+
+    # ── What is wrong ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def unsettled(self, placed: Mapping[str, Placed], seen: Mapping[Place, Seen]) -> Iterator[Finding]:
+        """What is not as it was acknowledged. True of a platform on its way; final once it has had its time."""
+        by_name: dict[str, dict[str, Seen]] = {}
+        for (cluster, name), what in seen.items():
+            by_name.setdefault(name, {})[cluster] = what
+        for life in self.lives.values():
+            there = by_name.get(life.name, {})
+            if life.gone:
+                yield from _still_there(life, placed.get(life.name), there)
+            elif life.acknowledged is not None:
+                yield from _as_acknowledged(life, life.acknowledged, placed.get(life.name), there)
+        for name in by_name.keys() - self.lives.keys():
+            yield Finding("doubled", f"{name} is in {sorted(by_name[name])}, and nobody asked for it")
+
+    def deletions(self, stopped: Mapping[Place, Stopped]) -> Iterator[Finding]:
+        """Objects and running pods that went without anybody having asked for it; each is said once."""
+        objects, pods = Counter[str](), Counter[str]()
+        for (_, name), what in stopped.items():
+            objects[name] += what.objects
+            pods[name] += what.pods
+        for name, life in self.lives.items():
+            if life.going:
+                continue
+            # A scale-in may empty a cluster, and then the object goes with its pods.
+            objects_too_many = objects[name] if not life.may_stop else 0
+            pods_too_many = max(0, pods[name] - life.may_stop)
+            news = objects_too_many + pods_too_many - self.counted[name]
+            if news > 0:
+                self.counted[name] += news
+                text = f"{name}: {objects[name]} objects and {pods[name]} running pods went; {life.may_stop} pods might"
+                yield Finding("deleted", text, news)
+
+    def take_refusals(self) -> list[Finding]:
+        found, self.refusals = self.refusals, []
+        return found
+
+
+def _still_there(life: Life, placed: Placed | None, there: Mapping[str, Seen]) -> Iterator[Finding]:
+    if placed is not None and not placed.deleting:
+        yield Finding("lost", f"{life.name}: its delete was acknowledged, and the planner still places it")
+    if there:
+        yield Finding("lost", f"{life.name}: its delete was acknowledged, and {_shown(there)} is there")
+
+
+def _as_acknowledged(life: Life, asked: int, placed: Placed | None, there: Mapping[str, Seen]) -> Iterator[Finding]:
+    if placed is None or placed.deleting:
+        yield Finding("lost", f"{life.name}: {asked} replicas were acknowledged, and the planner does not know it")
+        return
+    if placed.replicas != asked:
+        yield Finding("lost", f"{life.name}: {asked} replicas were acknowledged, the planner has {placed.replicas}")
+    kept = sum(placed.parts.values())
+    if kept + placed.unplaced != placed.replicas:
+        text = f"{life.name}: {placed.replicas} asked, {kept} placed and {placed.unplaced} waiting"
+        yield Finding("doubled" if kept + placed.unplaced > placed.replicas else "lost", text)
+    if placed.unplaced:
+        yield Finding("lost", f"{life.name}: {placed.unplaced} replicas wait, and there is room")
+    for cluster in sorted(placed.parts.keys() | there.keys()):
+        yield from _as_placed(life.name, cluster, placed.parts.get(cluster, 0), there.get(cluster))
+    running = sum(seen.running for seen in there.values())
+    if running > asked:
+        yield Finding("doubled", f"{life.name}: {asked} asked, {running} run: {_shown(there)}", running - asked)
+
+
+def _as_placed(name: str, cluster: str, replicas: int, seen: Seen | None) -> Iterator[Finding]:
+    specs, running, others = (seen.spec_replicas, seen.running, seen.others) if seen else ((), 0, 0)
+    if len(specs) > 1:
+        yield Finding("doubled", f"{name} has {len(specs)} objects in {cluster}", len(specs) - 1)
+    if sum(specs) > replicas or (specs and not replicas):
+        yield Finding("doubled", f"{name}: {replicas} placed in {cluster}, its objects say {specs}")
+    elif sum(specs) < replicas:
+        yield Finding("lost", f"{name}: {replicas} placed in {cluster}, its objects say {specs}")
+    if running < replicas:
+        yield Finding("lost", f"{name}: {replicas} placed in {cluster}, {running} run")
+    if others:
+        yield Finding("doubled", f"{name}: {others} pods in {cluster} neither run nor are gone", others)
+
+
+def _shown(there: Mapping[str, Seen]) -> str:
+    return ", ".join(
+        f"{cluster}: objects {seen.spec_replicas}, {seen.running} running, {seen.others} other pods"
+        for cluster, seen in sorted(there.items())
+    )
+
+
+def counted(findings: Iterable[Finding]) -> dict[Kind, int]:
+    totals: dict[Kind, int] = dict.fromkeys(KINDS, 0)
+    for finding in findings:
+        totals[finding.kind] += finding.count
+    return totals

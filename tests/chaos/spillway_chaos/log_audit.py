@@ -1,0 +1,85 @@
+"""Reads what the planner wrote, in the order of the log: generations that go back, two placements at one generation."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from spillway.bus import Record, reached
+from spillway.events import PLACEMENTS, TURNS_PLANNER, WORKLOADS, PlacementDecided, TurnTaken, WorkloadDeclared
+from spillway.kafka import KafkaBus, KafkaSettings
+from spillway.model import Generation, Part
+
+from .ledger import Finding
+
+TOPICS = (PLACEMENTS, WORKLOADS, TURNS_PLANNER)
+
+
+@dataclass(slots=True)
+class LogAudit:
+    """Where the reading stands, and the last of each key. turns: how many planners took the turn so far."""
+
+    positions: dict[tuple[str, int], int] = field(default_factory=dict)
+    turns: int = 0
+    _placements: dict[str, PlacementDecided] = field(default_factory=dict)
+    _workloads: dict[str, WorkloadDeclared] = field(default_factory=dict)
+    _parts: dict[tuple[str, str], Part] = field(default_factory=dict)
+
+    async def read(self, bootstrap: str) -> list[Finding]:
+        """What is wrong in the records that came since the last reading."""
+        async with KafkaBus(KafkaSettings(bootstrap), "", "chaos") as bus:
+            if not self.positions:
+                self.positions = {(topic.name, n): 0 for topic in TOPICS for n in range(bus.partition_count(topic))}
+            async with bus.follow(TOPICS, self.positions) as feed:
+                ends, found = await feed.ends(), list[Finding]()
+                async for batch in feed:
+                    found += self.take(batch.records)
+                    self.positions.update(batch.positions)
+                    if reached(batch.positions, ends):
+                        break
+        return found
+
+    def take(self, records: Iterable[Record]) -> Iterator[Finding]:
+        for record in records:
+            event = record.event
+            if event is None:
+                self._placements.pop(record.key, None)
+                self._workloads.pop(record.key, None)
+            elif isinstance(event, TurnTaken):
+                self.turns += 1
+            elif isinstance(event, PlacementDecided):
+                yield from self._placed(record.key, event)
+            elif isinstance(event, WorkloadDeclared):
+                yield from self._declared(record.key, event)
+
+    def _placed(self, key: str, event: PlacementDecided) -> Iterator[Finding]:
+        before = self._placements.get(key)
+        self._placements[key] = event
+        if before is not None and event.generation <= before.generation:
+            same = "again" if event == before else "differently"
+            yield _contradiction(f"{key}: placed {same} at {event.generation} after {before.generation}")
+        for part in event.parts:
+            yield from self._part(key, part, event.generation)
+
+    def _part(self, key: str, part: Part, generation: Generation) -> Iterator[Finding]:
+        before = self._parts.get((key, part.cluster))
+        self._parts[key, part.cluster] = part
+        if before is None:
+            return
+        if part.version < before.version:
+            yield _contradiction(f"{key} in {part.cluster}: version {part.version} after {before.version}")
+        if part.version == before.version and (part.replicas, part.removing) != (before.replicas, before.removing):
+            both = f"{before.replicas} and {part.replicas} replicas at {part.version} ({generation})"
+            yield _contradiction(f"{key} in {part.cluster}: {both}")
+
+    def _declared(self, key: str, event: WorkloadDeclared) -> Iterator[Finding]:
+        before = self._workloads.get(key)
+        self._workloads[key] = event
+        if before is None:
+            return
+        if event.generation < before.generation:
+            yield _contradiction(f"{key}: declared at generation {event.generation} after {before.generation}")
+        if event.generation == before.generation and event.replicas != before.replicas:
+            yield _contradiction(f"{key}: {before.replicas} and {event.replicas} replicas at one generation")
+
+
+def _contradiction(text: str) -> Finding:
+    return Finding("contradictory", text)

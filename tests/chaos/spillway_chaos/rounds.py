@@ -1,0 +1,79 @@
+"""One round: load, one fault at a moment of chance, its repair, convergence, and what the audits say."""
+
+import asyncio
+from dataclasses import dataclass, field
+from random import Random
+
+from spillway.api import RequestError
+
+from .ground import Ground, NotSo
+from .ledger import Finding
+from .rows import Row
+
+ANSWERED_SECONDS = 90.0
+"""By when each request that was under way at the repair has its answer."""
+CONVERGED_SECONDS = 120.0
+BEFORE_SECONDS = (0.2, 2.0)
+_POLL_SECONDS = 0.05
+
+
+@dataclass(slots=True)
+class Round:
+    """broken_seconds: from the fault until that part served again. seconds: from then until all was right.
+
+    gap_seconds: the longest time in which no planner answered a client that asks five times a second.
+    """
+
+    seed: str
+    what: str = ""
+    times: int = 1
+    broken_seconds: float = 0.0
+    seconds: float = 0.0
+    gap_seconds: float = 0.0
+    answered: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    trouble: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        return not self.findings and not self.trouble
+
+
+async def run_round(ground: Ground, row: Row, seed: str) -> Round:
+    random, loop, done = Random(seed), asyncio.get_running_loop(), Round(seed)
+    answered_before = ground.load.answered
+    ground.load.asks.set()
+    await asyncio.sleep(random.uniform(*BEFORE_SECONDS))
+    broken_at = loop.time()
+    try:
+        broken = await row.fault(ground, random)
+        done.what, done.times = broken.what, broken.times
+    except NotSo as error:
+        done.trouble = str(error)
+    restored_at = loop.time()
+    done.broken_seconds = restored_at - broken_at
+    if not await ground.load.idle(ANSWERED_SECONDS):
+        done.trouble = done.trouble or f"{len(ground.load.busy)} requests have no answer after {ANSWERED_SECONDS:.0f} s"
+    unsettled = await _converged(ground, restored_at + CONVERGED_SECONDS)
+    done.seconds = loop.time() - restored_at
+    done.gap_seconds = ground.pulse.longest_gap(broken_at, loop.time())
+    done.answered = ground.load.answered - answered_before
+    done.findings = unsettled + await ground.evidence()
+    return done
+
+
+async def _converged(ground: Ground, deadline: float) -> list[Finding]:
+    """Nothing once everything is as it was acknowledged, twice in a row; else what was wrong at the deadline."""
+    loop = asyncio.get_running_loop()
+    good = 0
+    while True:
+        try:
+            wrong = await ground.unsettled()
+        except RequestError as error:
+            wrong = [Finding("lost", f"the planner cannot be asked: {error.code} {error.text}")]
+        good = 0 if wrong else good + 1
+        if good > 1:
+            return []
+        if loop.time() > deadline:
+            return wrong
+        await asyncio.sleep(_POLL_SECONDS)

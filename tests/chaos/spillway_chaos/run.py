@@ -1,0 +1,137 @@
+"""Runs the rows, tells of each round, keeps the logs of those that failed, sums up."""
+
+import argparse
+import asyncio
+import fcntl
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import NoReturn
+
+from .ground import Ground
+from .rounds import Round, run_round
+from .rows import ROW_BY_NAME, ROWS, Row
+from .stacks import ground_of
+from .table import RowResult, shown, write
+
+OUTPUT = Path("build/chaos.json")
+FOLDER = Path("build/chaos")
+
+
+def main() -> int:
+    asked = _arguments()
+    signal.signal(signal.SIGTERM, _end)
+    rows = [ROW_BY_NAME[name] for name in asked.rows] or list(ROWS)
+    results: list[RowResult] = []
+    try:
+        asyncio.run(_run(rows, asked, results))
+    except KeyboardInterrupt:
+        say("interrupted")
+    shown(results)
+    write(OUTPUT, results, _facts())
+    return 0 if len(results) == len(rows) and all(result.is_good for result in results) else 1
+
+
+def say(text: str) -> None:
+    print(f"{datetime.now(UTC):%H:%M:%S} {text}", flush=True)
+
+
+async def _run(rows: Sequence[Row], asked: argparse.Namespace, results: list[RowResult]) -> None:
+    for kind, group in groupby(sorted(rows, key=lambda row: row.stack), key=lambda row: row.stack):
+        waiting = list(group)
+        while waiting:
+            with _lock(asked.lock):
+                say(f"a platform of the kind {kind} comes up")
+                started = time.monotonic()
+                async with ground_of(kind, FOLDER, asked.seed, say) as ground:
+                    say(f"up and joined after {time.monotonic() - started:.0f} s")
+                    while waiting:
+                        results.append(await _run_row(ground, waiting.pop(0), asked))
+                        if asked.lock or not results[-1].is_good:
+                            break
+
+
+async def _run_row(ground: Ground, row: Row, asked: argparse.Namespace) -> RowResult:
+    say(f"{row.name}: {row.what}")
+    result = RowResult(row)
+    while sum(one.times for one in result.rounds) < asked.rounds:
+        seed = asked.round_seed or f"{asked.seed}/{row.name}/{len(result.rounds) + 1}"
+        done = await run_round(ground, row, seed)
+        result.rounds.append(done)
+        _tell(row, result, done)
+        if not done.is_good:
+            _keep_logs(ground, row, done)
+            break
+    return result
+
+
+def _tell(row: Row, result: RowResult, done: Round) -> None:
+    verdict = "good" if done.is_good else "FAILED"
+    say(
+        f"{row.name} {sum(one.times for one in result.rounds)}: {verdict}: {done.what}; back after "
+        f"{done.broken_seconds:.1f} s, right after {done.seconds:.1f} s more; no planner for {done.gap_seconds:.1f} s; "
+        f"{done.answered} requests answered"
+    )
+    for finding in done.findings:
+        say(f"    {finding.kind} ({finding.count}): {finding.what}")
+    if done.trouble:
+        say(f"    trouble: {done.trouble}")
+    if not done.is_good:
+        say(f"    again: make chaos ROWS={row.name} ROUND_SEED={done.seed}")
+
+
+def _keep_logs(ground: Ground, row: Row, done: Round) -> None:
+    kept = FOLDER / "failed" / done.seed.replace("/", "-")
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.copytree(ground.stack.folder / "logs", kept)
+    (kept / "findings.txt").write_text("\n".join([row.what, done.what, done.trouble, *map(str, done.findings)]) + "\n")
+    say(f"    logs: {kept}")
+
+
+@contextmanager
+def _lock(file: Path | None) -> Iterator[None]:
+    """Held while a platform is up, so that others on the machine have their turns."""
+    if file is None:
+        yield
+        return
+    with file.open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--rows", nargs="*", default=[], choices=[[], *ROW_BY_NAME], help="all of them when none")
+    parser.add_argument("--rounds", type=int, default=20, help="of each row")
+    parser.add_argument("--seed", default="1", help="of every choice and moment")
+    parser.add_argument("--round-seed", default="", help="of one round, as a failed one names it")
+    parser.add_argument("--lock", type=Path, default=None, help="a file that is locked while a row runs")
+    return parser.parse_args()
+
+
+def _facts() -> dict[str, str]:
+    git = subprocess.run(("git", "rev-parse", "--short", "HEAD"), capture_output=True, text=True, check=False)
+    return {
+        "commit": git.stdout.strip() or "unknown",
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "machine": f"{len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}",
+        "load": ", ".join(f"{load:.1f}" for load in os.getloadavg()),
+        "Python": platform.python_version(),
+    }
+
+
+def _end(number: int, _: object) -> NoReturn:
+    raise KeyboardInterrupt(f"signal {number}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""The rounds of each row, summed up: a table for people and JSON for machines."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from .ledger import KINDS, counted
+from .rounds import Round
+from .rows import Row
+
+_WIDTH = 170
+
+
+@dataclass(slots=True)
+class RowResult:
+    row: Row
+    rounds: list[Round] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        return bool(self.rounds) and all(one.is_good for one in self.rounds)
+
+    def as_json(self) -> dict[str, Any]:
+        totals = counted(finding for one in self.rounds for finding in one.findings)
+        return {
+            "row": self.row.name,
+            "what": self.row.what,
+            "rounds": sum(one.times for one in self.rounds),
+            "answered": sum(one.answered for one in self.rounds),
+            **{kind: totals[kind] for kind in KINDS},
+            "in_trouble": sum(1 for one in self.rounds if one.trouble),
+            "converged_p50_s": _percentile([one.seconds for one in self.rounds], 50),
+            "converged_max_s": _percentile([one.seconds for one in self.rounds], 100),
+            "broken_p50_s": _percentile([one.broken_seconds for one in self.rounds], 50),
+            "no_planner_p50_s": _percentile([one.gap_seconds for one in self.rounds], 50),
+            "no_planner_max_s": _percentile([one.gap_seconds for one in self.rounds], 100),
+            "failed": [
+                {"seed": one.seed, "what": one.what, "trouble": one.trouble, "findings": [f.what for f in one.findings]}
+                for one in self.rounds
+                if not one.is_good
+            ],
+        }
+
+
+def shown(results: Sequence[RowResult]) -> None:
+    table = Table(title="chaos: what was broken, how often, what was lost")
+    for head in ("row", "rounds", "requests", *KINDS, "in trouble"):
+        table.add_column(head, justify="left" if head == "row" else "right", no_wrap=True)
+    for head in ("broken p50", "right again p50", "max", "no planner p50", "max"):
+        table.add_column(f"{head}, s", justify="right")
+    for result in results:
+        entry = result.as_json()
+        cells = [entry[name] for name in ("row", "rounds", "answered", *KINDS, "in_trouble", "broken_p50_s")]
+        cells += [entry[f"{what}_{rank}_s"] for what in ("converged", "no_planner") for rank in ("p50", "max")]
+        table.add_row(*(f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in cells))
+    Console(width=_WIDTH).print(table)
+
+
+def write(file: Path, results: Sequence[RowResult], facts: Mapping[str, str]) -> None:
+    """Rows of earlier runs stay until they are run again; each says what it was run on."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    before = json.loads(file.read_text())["rows"] if file.exists() else {}
+    rows = before | {result.row.name: result.as_json() | {"on": dict(facts)} for result in results}
+    file.write_text(json.dumps({"rows": rows}, indent=2) + "\n")
+
+
+def _percentile(values: Sequence[float], percent: float) -> float:
+    """By nearest rank; 0 without values."""
+    ordered = sorted(values)
+    return round(ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)], 2) if ordered else 0.0

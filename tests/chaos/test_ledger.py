@@ -1,0 +1,136 @@
+"""The accounting itself can fail: each kind of planted loss is found, and what is right is not called wrong."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from spillway.bus import Record
+from spillway.events import PLACEMENTS, PlacementDecided, workload_key
+from spillway.model import Generation, Part
+
+from .spillway_chaos.audit import Door, MemberAudit
+from .spillway_chaos.ledger import Ledger, Place, Placed, Seen, Stopped, counted
+from .spillway_chaos.log_audit import LogAudit
+
+
+def _ledger() -> Ledger:
+    """web was applied with 4 and scaled to 6 and back to 5; old was deleted; new was asked for without an answer."""
+    ledger = Ledger()
+    for name, replicas in (("web", 4), ("web", 6), ("web", 5), ("old", 2)):
+        ledger.asking(name, replicas)
+        ledger.acknowledged(name, replicas)
+    ledger.asking_delete("old")
+    ledger.acknowledged_delete("old")
+    ledger.asking("new", 3)
+    return ledger
+
+
+PLACED = {"web": Placed(5, 0, {"own-1": 3, "own-2": 2})}
+SEEN: dict[Place, Seen] = {("own-1", "web"): Seen((3,), 3, 0), ("own-2", "web"): Seen((2,), 2, 0)}
+
+
+def test_what_is_as_it_was_acknowledged_is_right() -> None:
+    """Whether the unanswered request was carried out or not."""
+    ledger = _ledger()
+    assert list(ledger.unsettled(PLACED, SEEN)) == []
+    placed = PLACED | {"new": Placed(3, 0, {"own-1": 3})}
+    assert list(ledger.unsettled(placed, SEEN | {("own-1", "new"): Seen((3,), 1, 2)})) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "placed", "seen"),
+    [
+        pytest.param("lost", {}, {}, id="the-planner-forgot-it"),
+        pytest.param("lost", {"web": Placed(6, 0, {"own-1": 4, "own-2": 2})}, SEEN, id="the-last-scale-was-forgotten"),
+        pytest.param("lost", {"web": Placed(5, 2, {"own-1": 3})}, SEEN, id="replicas-wait"),
+        pytest.param("lost", {"web": Placed(5, 0, {"own-1": 4})}, SEEN, id="parts-do-not-add-up"),
+        pytest.param("lost", PLACED, {("own-1", "web"): Seen((3,), 3, 0)}, id="an-object-is-missing"),
+        pytest.param("lost", PLACED, SEEN | {("own-2", "web"): Seen((2,), 1, 0)}, id="a-pod-is-missing"),
+        pytest.param("lost", PLACED | {"old": Placed(2, 0, {"own-1": 2})}, SEEN, id="a-delete-was-forgotten"),
+        pytest.param("lost", PLACED, SEEN | {("own-1", "old"): Seen((2,), 2, 0)}, id="a-delete-was-not-done"),
+        pytest.param("doubled", PLACED, SEEN | {("own-1", "web"): Seen((3, 3), 6, 0)}, id="two-objects"),
+        pytest.param("doubled", PLACED, SEEN | {("cloud-1", "web"): Seen((2,), 2, 0)}, id="in-a-third-cluster"),
+        pytest.param("doubled", PLACED, SEEN | {("own-1", "web"): Seen((3,), 4, 0)}, id="a-pod-too-many"),
+        pytest.param("doubled", PLACED, SEEN | {("own-1", "web"): Seen((3,), 3, 1)}, id="a-pod-that-waits"),
+        pytest.param("doubled", PLACED, SEEN | {("own-1", "nobody"): Seen((1,), 1, 0)}, id="nobody-asked-for-it"),
+    ],
+)
+def test_a_planted_error_is_found(kind: str, placed: dict[str, Placed], seen: dict[Place, Seen]) -> None:
+    found = list(_ledger().unsettled(placed, seen))
+    assert kind in {finding.kind for finding in found}, found
+
+
+@pytest.mark.parametrize(
+    ("stopped", "deleted"),
+    [
+        pytest.param({("own-1", "web"): Stopped(1, 1)}, 0, id="a-scale-in-empties-a-cluster"),
+        pytest.param({("own-1", "web"): Stopped(0, 2)}, 1, id="one-pod-more-than-was-asked"),
+        pytest.param({("own-1", "new"): Stopped(1, 3)}, 4, id="object-and-pods-that-nobody-asked-to-go"),
+        pytest.param({("own-1", "old"): Stopped(1, 2)}, 0, id="what-was-deleted-goes"),
+    ],
+)
+def test_deletions_are_held_against_what_was_asked(stopped: dict[Place, Stopped], deleted: int) -> None:
+    """And each is said in one round only."""
+    ledger = _ledger()
+    assert counted(ledger.deletions(stopped))["deleted"] == deleted
+    assert list(ledger.deletions(stopped)) == []
+
+
+def test_a_refused_request_of_an_acknowledged_workload_is_lost() -> None:
+    ledger = _ledger()
+    ledger.refused("web", "scale", "NOT_FOUND: no workload chaos/web")
+    assert counted(ledger.take_refusals())["lost"] == 1
+    assert ledger.take_refusals() == []
+
+
+FIRST = PlacementDecided("chaos", "web", Generation(5, 1), 1, (Part("own-1", Generation(5, 1), 3, 0, 3, False),), 0, "")
+PartChange = Callable[[Part], Part]
+
+
+@pytest.mark.parametrize(
+    ("generation", "change", "contradictions"),
+    [
+        pytest.param(Generation(5, 2), lambda part: part, 0, id="the-same-again"),
+        pytest.param(
+            Generation(6, 1), lambda part: replace(part, version=Generation(6, 1), replicas=9), 0, id="a-later-turn"
+        ),
+        pytest.param(Generation(4, 9), lambda part: part, 1, id="a-generation-that-goes-back"),
+        pytest.param(
+            Generation(5, 1), lambda part: replace(part, version=Generation(5, 2), replicas=9), 1, id="two-at-once"
+        ),
+        pytest.param(Generation(5, 2), lambda part: replace(part, replicas=4), 1, id="two-parts-at-one-version"),
+        pytest.param(
+            Generation(5, 2), lambda part: replace(part, version=Generation(4, 1)), 1, id="a-version-that-goes-back"
+        ),
+    ],
+)
+def test_contradictions_in_the_log_are_found(generation: Generation, change: PartChange, contradictions: int) -> None:
+    then = replace(FIRST, generation=generation, parts=tuple(change(part) for part in FIRST.parts))
+    key = workload_key("chaos", "web")
+    records = [Record(PLACEMENTS.name, 0, offset, key, event) for offset, event in enumerate((FIRST, then))]
+    assert counted(LogAudit().take(records))["contradictory"] == contradictions
+
+
+def test_the_audit_counts_what_goes_and_what_goes_back() -> None:
+    """A running pod, an object, and a version that is lower than before; a pod that never ran is nobody's loss."""
+    audit = MemberAudit("own-1", Door("http://127.0.0.1:1", "token"))
+    for version in ("7.2", "7.1"):
+        audit._take("deployments", {"type": "MODIFIED", "object": _object(version)})
+    for uid, phase in (("a", "Running"), ("b", "Pending")):
+        for kind in ("ADDED", "DELETED"):
+            audit._take("pods", {"type": kind, "object": _pod(uid, phase)})
+    assert audit.went_pods == {"web": 1}
+    assert audit.seen()["web"] == Seen((3,), 0, 0)
+    audit._take("deployments", {"type": "DELETED", "object": _object("7.1")})
+    assert audit.went_objects == {"web": 1}
+    assert counted(audit.went_back)["contradictory"] == 1
+
+
+def _object(version: str) -> dict[str, object]:
+    metadata = {"uid": "object", "name": "web", "annotations": {"spillway.io/placement": version}}
+    return {"metadata": metadata, "spec": {"replicas": 3}}
+
+
+def _pod(uid: str, phase: str) -> dict[str, object]:
+    return {"metadata": {"uid": uid, "name": uid, "labels": {"app": "web"}}, "status": {"phase": phase}}
