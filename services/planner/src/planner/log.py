@@ -10,6 +10,7 @@ from planner.core.state import BadDeclaration, PlannerState
 from spillway import metrics
 from spillway.bus import Batch, Bus, Feed, Offsets, Record, reached
 from spillway.events import (
+    BRAKES,
     CAPACITY,
     CAPACITY_CHANGES,
     CAPACITY_NEEDED,
@@ -37,6 +38,7 @@ WHOLE = (
     CAPACITY_NEEDED,
     WORKLOAD_STATUS,
     TURNS_PLANNER,
+    BRAKES,
 )
 OWN = frozenset(topic.name for topic in WHOLE if topic.committed)
 WATCHED = (WORKLOADS, PLACEMENTS, WORKLOAD_STATUS)
@@ -121,7 +123,7 @@ class Follower:
             return
         metrics.EVENTS_APPLIED.labels(record.topic).inc()
         if event is None:
-            self._forget(record)
+            self.state.apply_tombstone(record.topic, record.key, record.offset)
         elif isinstance(event, CapacityReported | CapacityChanged):
             if isinstance(event, CapacityReported):
                 self._note_as_of(event, record)
@@ -140,13 +142,6 @@ class Follower:
     def _note_as_of(self, event: CapacityReported, record: Record) -> None:
         place = (CAPACITY_CHANGES.name, record.partition)
         self._as_of[place] = min(self._as_of.get(place, event.as_of_offset), event.as_of_offset)
-
-    def _forget(self, record: Record) -> None:
-        if record.topic == WORKLOADS.name:
-            namespace, _, name = record.key.partition("/")
-            self.state.forget((namespace, name))
-        elif record.topic == CLUSTERS.name:
-            self.state.clusters.pop(record.key, None)
 
     async def _set_aside(self, record: Record, reason: str) -> None:
         log.warning("record set aside", topic=record.topic, offset=record.offset, reason=reason)

@@ -282,8 +282,7 @@ class Planner:
     def _apply(self, events: tuple[Written, ...]) -> tuple[Written, ...]:
         for event in events:
             if isinstance(event, Tombstone):
-                namespace, _, name = event.address.partition_by.partition("/")
-                self.state.forget((namespace, name))
+                self.state.apply_tombstone(event.address.topic.name, event.address.key)
             else:
                 self.state.apply(event, self._clocks.steady())
         return events
@@ -390,6 +389,10 @@ def rules_of(settings: PlannerSettings) -> Rules:
         key_kept=settings.key_kept_seconds,
         keys_kept_max=settings.keys_kept_max,
         replans_max=settings.replans_max,
+        moves_per_minute=settings.moves_per_minute,
+        confirm_over_fraction=settings.confirm_over_fraction,
+        confirm_over_replicas=settings.confirm_over_replicas,
+        confirmation_kept=settings.confirmation_kept_seconds,
     )
 
 

@@ -11,6 +11,9 @@ class Rules:
     possibly fit wait for binds until none came for so long, at most so long (P5). take_back_after: an unbound replica
     is placed elsewhere (P6); the cluster is then held for hold_min, doubling to hold_max. forget_after: tombstones of
     what was deleted. key_kept, keys_kept_max: idempotency keys. replans_max: waiting workloads tried in one step.
+    moves_per_minute: replicas that move though nobody asked for it by name. confirm_over_fraction of the fleet's
+    replicas, confirm_over_replicas in number: above both, such moves need a confirmation. confirmation_kept: it is
+    forgotten so long after its cause is over.
     """
 
     capacity_age_max: float = 30.0
@@ -23,6 +26,10 @@ class Rules:
     key_kept: float = 3600.0
     keys_kept_max: int = 32
     replans_max: int = 50
+    moves_per_minute: float = 600.0
+    confirm_over_fraction: float = 0.1
+    confirm_over_replicas: int = 10
+    confirmation_kept: float = 30.0
 
     def text(self) -> str:
         return " ".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from planner.core.brakes import Brakes
 from planner.core.feasibility import fit
 from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.request import declared_surge, surge_of
@@ -15,11 +16,18 @@ from planner.core.shape import shape_of
 from planner.core.waiting import Rooms, WaitingList
 from spillway.api import RequestError
 from spillway.events import (
+    BRAKES,
+    CLUSTERS,
+    WORKLOADS,
+    BrakeReleased,
+    BrakeSet,
     CapacityChanged,
     CapacityNeeded,
     CapacityReported,
     ClusterJoined,
     ClusterLeft,
+    ConfirmationAsked,
+    ConfirmationGiven,
     DependencyDeclared,
     Event,
     PlacementDecided,
@@ -92,6 +100,7 @@ class PlannerState:
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
+        self.brakes = Brakes(rules)
         self.clusters: dict[str, ClusterView] = {}
         self.workloads: dict[WorkloadKey, Workload] = {}
         self.dependencies: dict[DependencyKey, DependencyDeclared] = {}
@@ -145,6 +154,18 @@ class PlannerState:
                     self.needed[place] = event
             case WorkloadObserved():
                 self._observe(event)
+            case BrakeSet() | BrakeReleased() | ConfirmationAsked() | ConfirmationGiven():
+                self.brakes.apply(event, offset)
+
+    def apply_tombstone(self, topic: str, key: str, offset: int = -1) -> None:
+        """Of this key of a compacted topic nothing is known any more."""
+        if topic == WORKLOADS.name:
+            namespace, _, name = key.partition("/")
+            self.forget((namespace, name))
+        elif topic == CLUSTERS.name:
+            self.clusters.pop(key, None)
+        elif topic == BRAKES.name:
+            self.brakes.forget(key, offset)
 
     def forget(self, key: WorkloadKey) -> None:
         """A tombstone of a workload: nothing of it is known any more."""

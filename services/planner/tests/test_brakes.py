@@ -1,0 +1,346 @@
+"""Brakes (P8): who holds what back, the budget's bound, confirmations that are asked once and forgotten in time."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.core.allowance import (
+    CAUSE_DRAIN,
+    CAUSE_FAILOVER,
+    CAUSE_LOST,
+    CAUSE_POLICY,
+    CAUSE_RETURN,
+    Allowance,
+)
+from planner.core.brakes import (
+    BUDGET,
+    CAUSE_MIGRATE,
+    CAUSE_TAKE_BACK,
+    CAUSES_CONFIRMED,
+    BrakeEvent,
+    Brakes,
+    Cause,
+)
+from planner.core.rules import Rules
+from planner.core.state import PlannerState
+from spillway.events import (
+    BRAKES,
+    BrakeReleased,
+    BrakeSet,
+    ConfirmationAsked,
+    ConfirmationGiven,
+    Tombstone,
+    brake_address,
+)
+
+WEB = ("shop", "web")
+ALL_CAUSES = (CAUSE_LOST, CAUSE_FAILOVER, CAUSE_RETURN, CAUSE_DRAIN, CAUSE_POLICY, CAUSE_MIGRATE, CAUSE_TAKE_BACK)
+FAILOVER = (CAUSE_FAILOVER, "own-1")
+MINUTE = 60.0
+
+
+def brake(scope: str, reason: str = "a change") -> BrakeSet:
+    return BrakeSet(scope, reason, "ann", 1)
+
+
+def brakes(*events: BrakeEvent, wanted: Mapping[Cause, int] | None = None, fleet: int = 1000) -> Brakes:
+    """Brakes after these events and a minute of steps: the bucket is full."""
+    made = Brakes(Rules())
+    for event in events:
+        made.apply(event)
+    for now in (0.0, MINUTE):
+        step(made, wanted or {}, now, fleet)
+    return made
+
+
+def step(on: Brakes, wanted: Mapping[Cause, int], now: float = MINUTE, fleet: int = 1000) -> list[object]:
+    """One step, its events applied."""
+    events = on.step(wanted, fleet, now, int(now * 1000))
+    for event in events:
+        if isinstance(event, Tombstone):
+            on.forget(event.address.key)
+        else:
+            on.apply(event)
+    return list(events)
+
+
+# ── Freezing ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("scope", "cluster", "key", "holds"),
+    [
+        pytest.param("fleet", "own-1", WEB, True, id="the fleet holds everything"),
+        pytest.param("cluster/own-1", "own-1", WEB, True, id="a cluster holds its own"),
+        pytest.param("cluster/own-1", "own-2", WEB, False, id="a cluster does not hold another"),
+        pytest.param("cluster/own-1", "own-10", WEB, False, id="a cluster does not hold one that begins like it"),
+        pytest.param("workload/shop/web", "own-1", WEB, True, id="a workload is held in every cluster"),
+        pytest.param("workload/shop/web", "own-1", ("shop", "api"), False, id="a workload does not hold another"),
+        pytest.param("workload/shop/web", "own-1", ("test", "web"), False, id="nor its namesake"),
+    ],
+)
+def test_what_a_brake_holds(scope: str, cluster: str, key: tuple[str, str], holds: bool) -> None:
+    on = brakes(brake(scope))
+    assert on.frozen(cluster, key) is holds
+    assert on.allow(CAUSE_POLICY, cluster, key, 7) == (0 if holds else 7)
+    assert on.held_back[scope] == (7 if holds else 0)
+
+
+@pytest.mark.parametrize("cause", ALL_CAUSES)
+def test_a_frozen_fleet_moves_nothing_for_any_cause(cause: str) -> None:
+    on = brakes(brake("fleet"), ConfirmationGiven("Failover/own-1", "ann", 1), wanted={(cause, "own-1"): 3})
+    assert on.allow(cause, "own-1", WEB, 3) == 0
+
+
+def test_they_are_what_moves_ask() -> None:
+    asked: Allowance = brakes(brake("fleet"))
+    assert asked.frozen("own-1", WEB)
+
+
+def test_a_cluster_said_to_be_lost_is_given_up_within_the_budget_unconfirmed() -> None:
+    on = brakes(wanted={(CAUSE_LOST, "own-1"): 900})
+    step(on, {(CAUSE_LOST, "own-1"): 900})
+    assert on.allow(CAUSE_LOST, "own-1", WEB, 900) == 600
+
+
+def test_the_text_names_scope_person_and_reason() -> None:
+    assert brakes(brake("fleet", "audit")).why_frozen("own-1", WEB) == "fleet is frozen by ann: audit"
+
+
+def test_the_widest_brake_is_named_and_each_is_released_by_itself() -> None:
+    on = brakes(brake("fleet"), brake("cluster/own-1"), BrakeReleased("fleet", "ann", 2))
+    assert on.why_frozen("own-1", WEB).startswith("cluster/own-1")
+    on.apply(BrakeReleased("cluster/own-1", "ann", 3))
+    assert on.why_frozen("own-1", WEB) == ""
+
+
+def test_brakes_and_tombstones_of_the_log_reach_the_state() -> None:
+    state = PlannerState(Rules())
+    state.apply(brake("fleet"), 0.0, 4)
+    assert state.brakes.frozen("own-1", WEB)
+    state.apply_tombstone(BRAKES.name, "fleet", 5)
+    assert not state.brakes.frozen("own-1", WEB)
+
+
+# ── The budget ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def allowed_at(on: Brakes, cause: Cause, replicas: int, now: float) -> int:
+    step(on, {cause: replicas}, now)
+    return on.allow(*cause, WEB, replicas)
+
+
+def test_the_bucket_is_empty_at_first_fills_evenly_and_holds_a_minute() -> None:
+    on = Brakes(Rules())
+    assert [allowed_at(on, FAILOVER, 90, now) for now in (0.0, 0.05, 0.1, 1.0, 3.0)] == [0, 0, 1, 10, 30]
+    step(on, {FAILOVER: 10_000}, 3600.0, fleet=1_000_000)
+    assert on.allow(*FAILOVER, WEB, 10_000) == 600
+    assert on.held_back[BUDGET] == 9_400
+
+
+def test_all_limited_causes_draw_from_one_bucket_and_those_asked_by_name_from_none() -> None:
+    wanted = {FAILOVER: 80, (CAUSE_DRAIN, "own-2"): 80, (CAUSE_LOST, "own-3"): 80}
+    on, moved = Brakes(Rules()), []
+    step(on, {}, 0.0)
+    step(on, wanted, 10.0)
+    for cause, cluster in wanted:
+        moved.append(on.allow(cause, cluster, WEB, 80))
+        on.spend(cause, cluster, WEB, moved[-1])
+    assert moved == [80, 20, 0]
+    assert on.allow(CAUSE_MIGRATE, "own-1", WEB, 5_000) == 5_000
+    on.spend(CAUSE_MIGRATE, "own-1", WEB, 5_000)
+    assert allowed_at(on, (CAUSE_DRAIN, "own-2"), 60, 11.0) == 10
+    assert on.moved == Counter({CAUSE_FAILOVER: 80, CAUSE_DRAIN: 20, CAUSE_LOST: 0, CAUSE_MIGRATE: 5_000})
+
+
+def test_a_budget_of_nothing_moves_nothing() -> None:
+    on = Brakes(Rules(moves_per_minute=0))
+    assert [allowed_at(on, FAILOVER, 5, now) for now in (0.0, 3600.0)] == [0, 0]
+
+
+@given(
+    st.floats(0, 5000),
+    st.lists(st.tuples(st.floats(0, 90), st.sampled_from(sorted(CAUSES_CONFIRMED)), st.integers(0, 3000)), max_size=40),
+)
+def test_no_window_moves_more_than_a_minutes_amount_and_what_filled_within_it(
+    per_minute: float, asked: list[tuple[float, str, int]]
+) -> None:
+    on = Brakes(Rules(moves_per_minute=per_minute, confirm_over_fraction=1.0))
+    now, moved = 0.0, [(0.0, 0)]
+    for seconds, cause, replicas in asked:
+        now += seconds
+        step(on, {(each, "own-1"): replicas for each in CAUSES_CONFIRMED}, now, 10**9)
+        count = on.allow(cause, "own-1", WEB, replicas)
+        assert 0 <= count <= replicas
+        on.spend(cause, "own-1", WEB, count)
+        moved.append((now, count))
+    for begin, (since, _) in enumerate(moved):
+        total = 0
+        for until, count in moved[begin:]:
+            total += count
+            in_bucket = 0.0 if begin == 0 else per_minute  # A turn begins with an empty one.
+            assert total <= in_bucket + (until - since) * per_minute / 60 + 1e-6
+
+
+# ── Confirmations ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("replicas", "fleet", "asked"),
+    [
+        pytest.param(100, 1000, False, id="a tenth moves"),
+        pytest.param(101, 1000, True, id="more than a tenth is asked"),
+        pytest.param(10, 12, False, id="ten move, however small the fleet"),
+        pytest.param(11, 12, True, id="eleven of twelve are asked"),
+    ],
+)
+def test_more_than_a_tenth_and_more_than_ten_waits(replicas: int, fleet: int, asked: bool) -> None:
+    on = brakes(fleet=fleet)
+    events = step(on, {FAILOVER: replicas}, fleet=fleet)
+    expected = [ConfirmationAsked("Failover/own-1", *FAILOVER, replicas, fleet, 60_000)] if asked else []
+    assert events == expected
+    assert on.needs_confirmation(*FAILOVER, replicas, fleet) is asked
+    assert on.allow(*FAILOVER, WEB, replicas) == (0 if asked else replicas)
+    assert on.held_back["Failover/own-1"] == (replicas if asked else 0)
+
+
+def test_causes_asked_by_name_are_never_asked_again() -> None:
+    assert step(brakes(), {(CAUSE_POLICY, "own-1"): 900, (CAUSE_MIGRATE, "own-1"): 900}) == []
+
+
+def test_what_was_confirmed_moves_and_only_that() -> None:
+    wanted = {FAILOVER: 300, (CAUSE_FAILOVER, "own-2"): 300}
+    on = brakes(wanted=wanted)
+    on.apply(ConfirmationGiven("Failover/own-1", "ann", 1))
+    assert step(on, wanted) == []
+    assert on.allow(*FAILOVER, WEB, 300) == 300
+    assert on.allow(CAUSE_FAILOVER, "own-2", WEB, 300) == 0
+
+
+def test_a_cause_that_no_step_was_told_of_moves_nothing() -> None:
+    assert brakes().allow(*FAILOVER, WEB, 1) == 0
+
+
+def test_a_cause_that_comes_in_small_pieces_is_confirmed_like_one_that_comes_at_once() -> None:
+    on, moved = brakes(), 0
+    for second in range(60, 80):
+        step(on, {FAILOVER: 20}, float(second))
+        count = on.allow(*FAILOVER, WEB, 20)
+        on.spend(*FAILOVER, WEB, count)
+        moved += count
+    assert moved == 100
+    assert on.asked["Failover/own-1"].replicas == 120
+
+
+def test_moving_within_a_step_does_not_count_twice() -> None:
+    on = brakes(wanted={FAILOVER: 90})
+    step(on, {FAILOVER: 90})
+    on.spend(*FAILOVER, WEB, 45)
+    assert on.allow(*FAILOVER, WEB, 45) == 45
+    assert step(on, {FAILOVER: 45}) == []
+
+
+def test_it_is_asked_again_only_when_the_number_has_grown_much() -> None:
+    on = brakes(wanted={FAILOVER: 200})
+    assert [len(step(on, {FAILOVER: count})) for count in (200, 299, 300, 301, 449, 450)] == [0, 0, 1, 0, 0, 1]
+
+
+def test_it_is_forgotten_once_its_cause_is_over_and_stays_over() -> None:
+    on = brakes(wanted={FAILOVER: 200})
+    on.apply(ConfirmationGiven("Failover/own-1", "ann", 1))
+    assert step(on, {}, 100.0) == []
+    assert step(on, {FAILOVER: 0}, 131.0) == [], "it came back for a moment: the time begins anew"
+    assert step(on, {}, 132.0) == []
+    assert step(on, {}, 161.9) == []
+    assert step(on, {}, 162.0) == [Tombstone(brake_address("Failover/own-1"))]
+    assert step(on, {FAILOVER: 200}, 163.0) != [], "the next time it is asked anew"
+
+
+def test_a_cause_that_moved_little_and_is_over_begins_at_nothing_the_next_time() -> None:
+    on = brakes(wanted={FAILOVER: 90})
+    on.spend(*FAILOVER, WEB, 90)
+    for now in (60.0, 90.0):
+        assert step(on, {}, now) == []
+    assert step(on, {FAILOVER: 90}, 91.0) == []
+
+
+def test_what_was_said_on_a_confirmation_survives_a_restart() -> None:
+    given_before = brakes(ConfirmationGiven("Failover/own-1", "ann", 1), wanted={FAILOVER: 500})
+    assert given_before.allow(*FAILOVER, WEB, 500) == 500
+    asked_before = brakes(ConfirmationAsked("Failover/own-1", *FAILOVER, 500, 1000, 1), wanted={FAILOVER: 500})
+    assert asked_before.allow(*FAILOVER, WEB, 500) == 0
+
+
+# ── Any log ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SCOPES = ("fleet", "cluster/own-1", "workload/shop/web", "Failover/own-1")
+Record = BrakeEvent | Tombstone
+
+
+def records(scope: str) -> st.SearchStrategy[Record]:
+    if scope == "Failover/own-1":
+        asked = ConfirmationAsked(scope, *FAILOVER, 500, 1000, 1)
+        return st.sampled_from((asked, ConfirmationGiven(scope, "ann", 1), Tombstone(brake_address(scope))))
+    return st.sampled_from((brake(scope), BrakeReleased(scope, "ann", 1), Tombstone(brake_address(scope))))
+
+
+LOGS = st.lists(st.sampled_from(SCOPES).flatmap(records), max_size=12)
+
+
+def read(on: Brakes, log: Iterable[tuple[int, Record]]) -> None:
+    for offset, record in log:
+        if isinstance(record, Tombstone):
+            on.forget(record.address.key, offset)
+        else:
+            on.apply(record, offset)
+
+
+def known(on: Brakes) -> tuple[dict[str, BrakeSet], set[str], set[str]]:
+    return on.brakes, set(on.asked), set(on.given)
+
+
+@given(LOGS, st.data())
+def test_records_that_come_twice_or_late_change_nothing(log: list[Record], data: st.DataObject) -> None:
+    once, again = Brakes(Rules()), Brakes(Rules())
+    read(once, enumerate(log))
+    for offset, record in enumerate(log):
+        read(again, [(offset, record)])
+        back = data.draw(st.integers(0, offset))
+        read(again, list(enumerate(log))[back : offset + 1])
+    assert known(once) == known(again)
+
+
+@given(LOGS)
+def test_a_compacted_log_says_the_same(log: list[Record]) -> None:
+    def scope(record: Record) -> str:
+        return record.address.key if isinstance(record, Tombstone) else record.scope
+
+    last = {scope(record): offset for offset, record in enumerate(log)}
+    whole, compacted = Brakes(Rules()), Brakes(Rules())
+    read(whole, enumerate(log))
+    read(compacted, ((offset, log[offset]) for offset in sorted(last.values())))
+    assert known(whole) == known(compacted)
+
+
+@given(
+    LOGS,
+    st.sampled_from(ALL_CAUSES),
+    st.sampled_from(("own-1", "own-2")),
+    st.sampled_from((WEB, ("shop", "api"))),
+    st.integers(1, 10**6),
+)
+def test_what_is_frozen_never_moves(
+    log: list[Record], cause: str, cluster: str, key: tuple[str, str], replicas: int
+) -> None:
+    on = Brakes(Rules())
+    read(on, enumerate(log))
+    for now in (0.0, MINUTE):
+        step(on, {(cause, cluster): replicas}, now, 10**9)
+    scopes = {"fleet", f"cluster/{cluster}", f"workload/{key[0]}/{key[1]}"}
+    holds = bool(scopes & set(on.brakes))
+    assert on.frozen(cluster, key) is holds
+    unconfirmed = f"{cause}/{cluster}" in on.asked
+    assert (on.allow(cause, cluster, key, replicas) == 0) is (holds or unconfirmed)
