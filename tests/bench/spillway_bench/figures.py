@@ -73,6 +73,8 @@ KINDS: tuple[Kind, ...] = (
     Kind("apply_p50_ms", "ms", None, f"{_EMPTY_CALL}, at the same rate"),
     Kind("apply_p99_ms", "ms", None, f"{_EMPTY_CALL}, at the same rate"),
     Kind("apply_burst_per_s", "1/s", None, f"{_EMPTY_CALL}, as many at once"),
+    Kind("freed_to_placed_p50_ms", "ms", None, _ROUND_TRIP),
+    Kind("freed_to_placed_p99_ms", "ms", 1000, _ROUND_TRIP),
     Kind("planner_takeover_s", "s", None, "the same after a clean stop (SIGTERM)"),
     Kind("collector_takeover_s", "s", None, "the same after a clean stop (SIGTERM)"),
 )

@@ -21,13 +21,14 @@ from .applying import measure_applies, measure_burst
 from .asking import measure_capacity_calls, measure_node_changes
 from .collecting import measure_big_cluster
 from .figures import KIND_BY_NAME, KINDS, Figure, Measured
+from .freeing import measure_freed
 from .machine import facts
 from .rig import FULL, QUICK, Rig, Sizes, new_stack
 from .takeovers import measure_collector_takeover, measure_planner_takeover
 
 OUTPUT = Path("build/bench.json")
 FOLDER = Path("build/bench")
-TOTAL_SECONDS = 330.0
+TOTAL_SECONDS = 450.0
 """Of all measurements together, without starting and stopping the platform."""
 _REASON_CHARACTERS_MAX = 300
 _WIDTH = 150
@@ -64,6 +65,7 @@ MEASUREMENTS = (
     ),
     Measurement(measure_applies, ("apply_p50_ms", "apply_p99_ms"), 80),
     Measurement(measure_burst, ("apply_burst_per_s",), 60),
+    Measurement(measure_freed, ("freed_to_placed_p50_ms", "freed_to_placed_p99_ms"), 120),
     Measurement(measure_planner_takeover, ("planner_takeover_s",), 120),
     Measurement(measure_collector_takeover, ("collector_takeover_s",), 150),
 )

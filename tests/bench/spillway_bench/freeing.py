@@ -1,0 +1,144 @@
+"""From capacity that comes free in a member until a replica that waited for it is placed, in the log."""
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import aiohttp
+
+from spillway.api import ApplyRequest, DeleteRequest, RequestError
+from spillway.bus import Feed
+from spillway.events import PLACEMENTS, PlacementDecided
+from spillway_local.fleet_plan import deployment
+
+from .asking import round_trips
+from .big_member import NODE_PREFIX
+from .figures import Measured, Unmeasured, in_ms
+from .rig import Rig
+
+NAMESPACE = "bench-freed"
+BLOCKER_CPU, REPLICA_CPU = "12", "20"
+"""Of a node's 32 cores 10 are in use: the replica fits beside those, and not beside the blocker."""
+SLOT_LABEL = "bench/slot"
+"""Bears the name of a node: what waits for this node alone selects it."""
+PLACED_SECONDS = 10.0
+PAUSE_LONGEST_SECONDS = 0.2
+FULL_SECONDS = 20.0
+
+
+async def measure_freed(rig: Rig) -> Mapping[str, Measured]:
+    """Each sample waits for one node of its own, among more that wait for what never comes free."""
+    sizes, random = rig.sizes, Random(2)
+    trips = await round_trips(rig.addresses.kafka, sizes.round_trips, random)
+    chosen = [f"{NODE_PREFIX}{number}" for number in random.sample(range(sizes.nodes), sizes.freed + 1)]
+    nodes, kept = chosen[:-1], chosen[-1]
+    rig.say(f"{len(chosen)} nodes are filled; {sizes.freed} replicas wait each for one, {sizes.hopeless} for the last")
+    endpoint = rig.big_endpoint()
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {endpoint.token}"}) as session:
+        member = _Member(session, endpoint.server)
+        await member.create_namespace()
+        for node in chosen:
+            await member.fill(node)
+        waiting = [(f"hopeless-{number}", kept) for number in range(sizes.hopeless)]
+        waiting += [(f"waits-{node}", node) for node in nodes]
+        await rig.until("the last node is seen as full", lambda: _is_full(rig, kept), FULL_SECONDS)
+        calls = (_apply_waiting(rig, name, node, number) for number, (name, node) in enumerate(waiting))
+        await asyncio.gather(*calls)
+        seconds = await _free(rig, member, nodes, random)
+        await asyncio.gather(*(rig.client.delete(DeleteRequest(NAMESPACE, name)) for name, _ in waiting))
+        await member.free(kept)
+    return {
+        "freed_to_placed_p50_ms": Measured(in_ms(seconds, 50), in_ms(trips, 50)),
+        "freed_to_placed_p99_ms": Measured(in_ms(seconds, 99), in_ms(trips, 99)),
+    }
+
+
+async def _free(rig: Rig, member: "_Member", nodes: list[str], random: Random) -> list[float]:
+    """From before a blocker's deletion is sent until the placement was read from the log, of each node."""
+    seconds = []
+    async with rig.bus() as bus, bus.follow((PLACEMENTS,), {}) as feed:
+        await feed.ends()
+        for node in nodes:
+            await asyncio.sleep(random.uniform(0.0, PAUSE_LONGEST_SECONDS))
+            started = time.perf_counter()
+            await member.free(node)
+            try:
+                async with asyncio.timeout(PLACED_SECONDS):
+                    await _placed(feed, f"waits-{node}")
+            except TimeoutError:
+                raise Unmeasured(f"waits-{node} was not placed within {PLACED_SECONDS:.0f} s") from None
+            seconds.append(time.perf_counter() - started)
+    return seconds
+
+
+async def _placed(feed: Feed, name: str) -> None:
+    async for batch in feed:
+        for record in batch.records:
+            event = record.event
+            if (
+                isinstance(event, PlacementDecided)
+                and (event.namespace, event.name) == (NAMESPACE, name)
+                and event.parts
+            ):
+                return
+
+
+async def _is_full(rig: Rig, node: str) -> bool:
+    try:
+        return (await rig.client.plan(ApplyRequest((_manifest("probe", node, 0),)))).placed == 0
+    except RequestError as error:
+        if error.code != "FAILED_PRECONDITION":  # The node does not bear its label yet, as far as the planner knows.
+            raise
+        return False
+
+
+async def _apply_waiting(rig: Rig, name: str, node: str, number: int) -> None:
+    reply = await rig.client.apply(ApplyRequest((_manifest(name, node, number),), name))
+    if reply.placed:
+        raise Unmeasured(f"{name} does not wait: it was placed")
+
+
+def _manifest(name: str, node: str, number: int) -> str:
+    """A replica for one node alone; ten sizes of memory, so that shapes differ where nodes do not."""
+    manifest: dict[str, Any] = json.loads(deployment(name, NAMESPACE, 1, REPLICA_CPU, f"{512 + number % 10}Mi"))
+    manifest["spec"]["template"]["spec"]["nodeSelector"] = {SLOT_LABEL: node}
+    return json.dumps(manifest)
+
+
+class _Member:
+    """The big member's API, for what a measurement does behind the platform's back."""
+
+    def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
+        self._session = session
+        self._pods = f"{server}/api/v1/namespaces/{NAMESPACE}/pods"
+        self._namespaces = f"{server}/api/v1/namespaces"
+        self._nodes = f"{server}/api/v1/nodes"
+
+    async def create_namespace(self) -> None:
+        await self._post(self._namespaces, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+
+    async def fill(self, node: str) -> None:
+        """A foreign pod, bound to the node from the start, and the node's label."""
+        patch = {"metadata": {"labels": {SLOT_LABEL: node}}}
+        headers = {"Content-Type": "application/merge-patch+json"}
+        async with self._session.patch(f"{self._nodes}/{node}", json=patch, headers=headers) as answer:
+            answer.raise_for_status()
+        container = {"name": "app", "image": "registry.example/app:1", "resources": {"requests": {"cpu": BLOCKER_CPU}}}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"blocker-{node}", "namespace": NAMESPACE},
+            "spec": {"nodeName": node, "containers": [container]},
+        }
+        await self._post(self._pods, pod)
+
+    async def free(self, node: str) -> None:
+        async with self._session.delete(f"{self._pods}/blocker-{node}?gracePeriodSeconds=0") as answer:
+            answer.raise_for_status()
+
+    async def _post(self, url: str, manifest: dict[str, Any]) -> None:
+        async with self._session.post(url, json=manifest) as answer:
+            answer.raise_for_status()
