@@ -34,6 +34,7 @@ _CONTROLLERS = (
     "node-lifecycle-controller",
     "taint-eviction-controller",
     "disruption-controller",
+    "resourcequota-controller",
 )
 
 

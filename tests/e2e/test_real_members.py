@@ -1,0 +1,127 @@
+"""What only real control planes do: quotas and admission that refuse pods, a control plane that dies and comes back."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from spillway.api import ApplyRequest, DeleteRequest
+from spillway.cluster_api import ClusterApi, Refused
+from spillway.kubernetes import NAMESPACES, PODS, RESOURCE_QUOTAS, AnyObject, Kind
+from spillway_local.fleet_plan import deployment
+from spillway_local.stack import Stack
+
+from .running import NAMESPACE, Platform, opened, until
+
+pytestmark = pytest.mark.kube
+
+POLICIES = Kind("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", AnyObject, namespaced=False)
+BINDINGS = Kind("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings", AnyObject, namespaced=False)
+
+QUOTA = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "few", "namespace": NAMESPACE},
+    "spec": {"hard": {"pods": "5"}},
+}
+POLICY = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingAdmissionPolicy",
+    "metadata": {"name": "no-web"},
+    "spec": {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+            ]
+        },
+        "validations": [
+            {
+                "expression": "!has(object.metadata.labels) || !('app' in object.metadata.labels) || "
+                "object.metadata.labels['app'] != 'web'",
+                "message": "web is not allowed here",
+            }
+        ],
+    },
+}
+BINDING = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingAdmissionPolicyBinding",
+    "metadata": {"name": "no-web"},
+    "spec": {"policyName": "no-web", "validationActions": ["Deny"]},
+}
+
+
+@pytest.fixture
+async def fleet(kube_stack: Stack) -> AsyncIterator[Platform]:
+    async with opened(kube_stack) as platform:
+        await platform.join_fleet()
+        await platform.clear()
+        yield platform
+        await platform.clear()
+
+
+async def test_pods_that_a_quota_and_an_admission_policy_refuse_run_elsewhere(fleet: Platform) -> None:
+    """own-1's quota lets 5 pods in, own-2's admission none: of 40 replicas 35 end up in the cloud, none pends."""
+    own_1, own_2 = fleet.members.api("own-1"), fleet.members.api("own-2")
+    for api in (own_1, own_2):
+        await _ensure(api, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    await _ensure(own_1, RESOURCE_QUOTAS, QUOTA)
+    await _ensure(own_2, POLICIES, POLICY)
+    await _ensure(own_2, BINDINGS, BINDING)
+    try:
+        await until("the quota is counted", lambda: _quota_is_counted(own_1))
+        await until("the policy refuses", lambda: _refuses(own_2))
+        reply = await fleet.planner.apply(ApplyRequest((deployment("web", NAMESPACE, 40),)))
+        assert reply.unplaced == 0
+        assert {part.cluster for part in reply.parts} <= {"own-1", "own-2"}
+
+        running = await fleet.running("web", 40, seconds=180)
+        assert running == {"own-1": 5, "cloud-1": 35}
+        await fleet.planner.delete(DeleteRequest(NAMESPACE, "web"))
+    finally:
+        for api, kind, name in (
+            (own_1, RESOURCE_QUOTAS, "few"),
+            (own_2, BINDINGS, "no-web"),
+            (own_2, POLICIES, "no-web"),
+        ):
+            await _remove(api, kind, name)
+
+
+async def _ensure(api: ClusterApi, kind: Kind, manifest: dict[str, Any]) -> None:
+    metadata = manifest["metadata"]
+    if await api.get(kind, metadata.get("namespace", ""), metadata["name"]) is None:
+        await api.create(kind, manifest)
+
+
+async def _remove(api: ClusterApi, kind: Kind, name: str) -> None:
+    namespace = NAMESPACE if kind.namespaced else ""
+    found = await api.get(kind, namespace, name)
+    if found is not None:
+        metadata = found["metadata"]
+        await api.delete(kind, namespace, name, uid=metadata["uid"], resource_version=metadata["resourceVersion"])
+
+
+async def _quota_is_counted(api: ClusterApi) -> bool:
+    quota = await api.get(RESOURCE_QUOTAS, NAMESPACE, "few")
+    return bool(quota and quota.get("status", {}).get("hard"))
+
+
+async def _refuses(api: ClusterApi) -> bool:
+    """A policy is in force a moment after it was created: a pod is tried until it is refused."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "probe", "namespace": NAMESPACE, "labels": {"app": "web"}},
+        "spec": {
+            "containers": [{"name": "app", "image": "registry.example/app:1"}],
+            "nodeName": "nowhere",
+            "terminationGracePeriodSeconds": 0,
+        },
+    }
+    try:
+        await api.create(PODS, pod)
+    except Refused:
+        return True
+    await _remove(api, PODS, "probe")
+    return False
