@@ -68,7 +68,13 @@ CLUSTER = api.ClusterReply(
     allocatable=(("cpu", 1000),),
     requested=(("cpu", 10),),
     unschedulable_pods=1,
+    phase="Draining",
+    replicas=7,
+    workloads=2,
 )
+MOVES = api.ClusterMovesReply(CLUSTER, 7, "Drain/own-1", "fleet is frozen by ann: audit", True)
+BRAKE = api.Brake("fleet", True, "audit", "ann", 12, 7)
+CONFIRMATION = api.Confirmation("Drain/own-1", "Drain", "own-1", 7, 20, True, "ann", 12)
 JOIN = api.JoinClusterRequest("own-1", "own-1", "https://a:1", "own", "r", "z", (("k", "v"),), (GROUP,))
 
 ROUND_TRIPS: dict[str, tuple[Any, Any]] = {
@@ -80,6 +86,12 @@ ROUND_TRIPS: dict[str, tuple[Any, Any]] = {
     "plan": (api.ApplyRequest(("{}",)), PLACEMENT),
     "capacity": (api.CapacityRequest(("{}",)), api.CapacityReply((INPUT,), ("x",), True)),
     "join_cluster": (JOIN, CLUSTER),
+    "set_cluster_phase": (api.SetClusterPhaseRequest("own-1", "Draining"), MOVES),
+    "leave_cluster": (api.LeaveClusterRequest("own-1", True), MOVES),
+    "freeze": (api.FreezeRequest("fleet", "audit"), BRAKE),
+    "unfreeze": (api.UnfreezeRequest("fleet"), BRAKE),
+    "confirm": (api.ConfirmRequest("Drain/own-1"), CONFIRMATION),
+    "list_brakes": (api.ListBrakesRequest(), api.ListBrakesReply((BRAKE,), (CONFIRMATION,), 600.0, 3, True)),
     "list_clusters": (api.ListClustersRequest(), api.ListClustersReply((CLUSTER,), False)),
 }
 
@@ -129,6 +141,24 @@ class FakePlanner:
 
     async def list_clusters(self, request: api.ListClustersRequest) -> Any:
         return await self._answer("list_clusters", request)
+
+    async def set_cluster_phase(self, request: api.SetClusterPhaseRequest) -> Any:
+        return await self._answer("set_cluster_phase", request)
+
+    async def leave_cluster(self, request: api.LeaveClusterRequest) -> Any:
+        return await self._answer("leave_cluster", request)
+
+    async def freeze(self, request: api.FreezeRequest) -> Any:
+        return await self._answer("freeze", request)
+
+    async def unfreeze(self, request: api.UnfreezeRequest) -> Any:
+        return await self._answer("unfreeze", request)
+
+    async def confirm(self, request: api.ConfirmRequest) -> Any:
+        return await self._answer("confirm", request)
+
+    async def list_brakes(self, request: api.ListBrakesRequest) -> Any:
+        return await self._answer("list_brakes", request)
 
     def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
         self.asked.append(request)
@@ -263,6 +293,7 @@ def callers(tmp_path: Path) -> str:
         callers = [
           {{ name = "root", token_sha256 = "{token_hash("r")}" }},
           {{ name = "team", token_sha256 = "{token_hash("t")}", verbs = ["apply", "get", "list"], namespaces = ["a"] }},
+          {{ name = "shop", token_sha256 = "{token_hash("p")}", namespaces = ["a"] }},
           {{ name = "slow", token_sha256 = "{token_hash("s")}", requests_per_second = 0.001, request_bytes_max = 100 }},
         ]"""
     )
@@ -301,6 +332,23 @@ AUTH_TABLE = [
         id="read two ways",
     ),
     pytest.param("t", "apply", api.ApplyRequest(("[",)), "INVALID_ARGUMENT", ["manifests[0]"], id="not YAML"),
+    pytest.param("p", "freeze", api.FreezeRequest("workload/a/web", ""), "", [], id="own workload frozen"),
+    pytest.param("p", "unfreeze", api.UnfreezeRequest("workload/a/web"), "", [], id="own workload unfrozen"),
+    *(
+        pytest.param("p", verb, request, "PERMISSION_DENIED", [verb, where], id=f"{verb} {where}")
+        for verb, request, where in (
+            ("freeze", api.FreezeRequest("workload/z/web", ""), "'z'"),
+            ("unfreeze", api.UnfreezeRequest("workload/z/web"), "'z'"),
+            ("freeze", api.FreezeRequest("fleet", ""), "all namespaces"),
+            ("freeze", api.FreezeRequest("cluster/own-1", ""), "all namespaces"),
+            ("unfreeze", api.UnfreezeRequest("fleet"), "all namespaces"),
+            ("confirm", api.ConfirmRequest("Drain/own-1"), "all namespaces"),
+            ("set_cluster_phase", api.SetClusterPhaseRequest("own-1", "Draining"), "all namespaces"),
+            ("leave_cluster", api.LeaveClusterRequest("own-1"), "all namespaces"),
+            ("list_brakes", api.ListBrakesRequest(), "all namespaces"),
+        )
+    ),
+    pytest.param("p", "freeze", api.FreezeRequest("workload/a", ""), "INVALID_ARGUMENT", ["scope"], id="no scope"),
     pytest.param("s", "apply", api.ApplyRequest(("x" * 200,)), "INVALID_ARGUMENT", ["at most 100"], id="size"),
 ]
 
@@ -316,7 +364,7 @@ async def test_callers_do_what_they_may(
     ):
         if not code:
             await getattr(client, verb)(request_)
-            assert planner.callers == [{"r": "root", "t": "team"}[token]]
+            assert planner.callers == [{"r": "root", "t": "team", "p": "shop"}[token]]
             return
         actual, text = await refusal(getattr(client, verb)(request_))
     assert actual == code

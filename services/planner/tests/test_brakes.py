@@ -274,6 +274,17 @@ def test_what_was_said_on_a_confirmation_survives_a_restart() -> None:
     assert asked_before.allow(*FAILOVER, WEB, 500) == 0
 
 
+def test_what_is_held_back_is_told_by_what_holds_it() -> None:
+    on = brakes(brake("workload/shop/api"))
+    step(on, {FAILOVER: 300, (CAUSE_LOST, "own-2"): 700})
+    on.allow(*FAILOVER, WEB, 200)
+    on.allow(*FAILOVER, ("shop", "api"), 100)
+    on.allow(CAUSE_LOST, "own-2", WEB, 700)
+    assert on.held_by_kind() == {"brake": 100, "confirmation": 200, "budget": 100}
+    step(on, {})
+    assert on.held_by_kind() == {"brake": 0, "confirmation": 0, "budget": 0}
+
+
 # ── Any log ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 SCOPES = ("fleet", "cluster/own-1", "workload/shop/web", "Failover/own-1")

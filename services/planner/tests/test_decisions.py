@@ -17,7 +17,6 @@ from spillway.api import (
     ApplyRequest,
     DeleteRequest,
     GetRequest,
-    JoinClusterRequest,
     PlacementReply,
     RequestError,
     ScaleRequest,
@@ -467,54 +466,6 @@ def test_a_deleted_workload_needs_no_nodes() -> None:
     apply(fleet, deployment(3))
     delete(fleet)
     assert needs(fleet) == {"c": 0}
-
-
-# ── Joining ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_joining_twice_changes_nothing() -> None:
-    fleet = Fleet()
-    joined, is_new = decisions.join_cluster(fleet.state, JoinClusterRequest("a", "cred", tier="cloud"))
-    fleet.state.apply(joined, fleet.now)
-    assert is_new
-    assert decisions.join_cluster(fleet.state, JoinClusterRequest("a", "cred", tier="cloud")) == (joined, False)
-
-
-JOINS: dict[str, tuple[JoinClusterRequest, str, str]] = {
-    "two clusters of one name": (JoinClusterRequest("own-1", "other"), "ALREADY_EXISTS", "name: 'own-1': a cluster of"),
-    "one credential twice": (
-        JoinClusterRequest("new", "own-1"),
-        "ALREADY_EXISTS",
-        "credential: 'own-1': cluster 'own-1'",
-    ),
-    "upper case": (JoinClusterRequest("Own", "c"), "INVALID_ARGUMENT", "name: 'Own': expected lower-case"),
-    "a credential that is a path": (
-        JoinClusterRequest("n", "../c"),
-        "INVALID_ARGUMENT",
-        "credential: '../c': expected",
-    ),
-    "no name": (JoinClusterRequest("", "c"), "INVALID_ARGUMENT", "name: '': expected"),
-    "two node groups of one name": (
-        JoinClusterRequest("n", "c", node_groups=(group(), group())),
-        "INVALID_ARGUMENT",
-        "node_groups: ['burst', 'burst']: expected different names",
-    ),
-    "a negative group": (
-        JoinClusterRequest("n", "c", node_groups=(group(nodes_max=-1),)),
-        "INVALID_ARGUMENT",
-        "node_groups.burst: (-1, 120): expected 0 or more",
-    ),
-    "a group without a selector": (
-        JoinClusterRequest("n", "c", node_groups=(replace(group(), selector=()),)),
-        "INVALID_ARGUMENT",
-        "node_groups.burst.selector: (): expected labels",
-    ),
-}
-
-
-@pytest.mark.parametrize(("request_", "code", "text"), JOINS.values(), ids=JOINS)
-def test_a_join_that_cannot_be_is_refused(fleet: Fleet, request_: JoinClusterRequest, code: str, text: str) -> None:
-    refused(lambda: decisions.join_cluster(fleet.state, request_), code, text)
 
 
 # ── Never more than there is ────────────────────────────────────────────────────────────────────────────────────

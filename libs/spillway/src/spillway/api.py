@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from spillway.events import DecisionRecorded
+from spillway.events import PHASE_ACTIVE, DecisionRecorded
 from spillway.model import ClusterInput, NodeGroup
 
 
@@ -92,6 +92,47 @@ class ListClustersRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class SetClusterPhaseRequest:
+    """phase: Active, Cordoned, Draining or Leaving (events.py)."""
+
+    name: str
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveClusterRequest:
+    """lost: the cluster will not return; what is listed there is given up."""
+
+    name: str
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FreezeRequest:
+    """scope: fleet, cluster/<name> or workload/<namespace>/<name>."""
+
+    scope: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnfreezeRequest:
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmRequest:
+    """scope: <cause>/<cluster>, as ListBrakes names it."""
+
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListBrakesRequest:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class PlacedPart:
     cluster: str
     tier: str
@@ -173,6 +214,7 @@ class ClusterReply:
     """state: Ready, Stale (too old to place on), Unreachable (trouble says why), Unknown (nothing heard yet).
 
     nodes_ready: neither cordoned nor tainted not-ready. allocatable and requested: sums over the nodes.
+    replicas, workloads: placed there, and how many placements list the cluster.
     """
 
     cluster: str
@@ -191,9 +233,64 @@ class ClusterReply:
     allocatable: tuple[tuple[str, int], ...]
     requested: tuple[tuple[str, int], ...]
     unschedulable_pods: int
+    phase: str = PHASE_ACTIVE
+    replicas: int = 0
+    workloads: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ListClustersReply:
     clusters: tuple[ClusterReply, ...]
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMovesReply:
+    """A cluster whose phase was asked for.
+
+    replicas: those there that are to go elsewhere. confirm: the scope that waits for Confirm first, empty when none
+    does. frozen: the brake that keeps them there, for people.
+    """
+
+    cluster: ClusterReply
+    replicas: int
+    confirm: str
+    frozen: str
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Brake:
+    """frozen: whether the brake is on. replicas: what it holds back now. at_ms: wall time at which it was set."""
+
+    scope: str
+    frozen: bool
+    reason: str
+    by: str
+    at_ms: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """replicas: of the fleet's fleet_replicas, those that the cause would still move. by: who gave it."""
+
+    scope: str
+    cause: str
+    cluster: str
+    replicas: int
+    fleet_replicas: int
+    given: bool
+    by: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListBrakesReply:
+    """moves_per_minute: the budget of moves that nobody asked for by name; over_budget: replicas that wait for it."""
+
+    brakes: tuple[Brake, ...]
+    confirmations: tuple[Confirmation, ...]
+    moves_per_minute: float
+    over_budget: int
     stale: bool

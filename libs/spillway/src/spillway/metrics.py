@@ -100,6 +100,12 @@ REPLICAS_UNPLACED: Final = Gauge("spillway_replicas_unplaced", "Replicas, of all
 TAKE_BACKS: Final = Counter(
     "spillway_take_backs", "Replicas taken back because they could not be scheduled", ["cluster"]
 )
+BRAKES: Final = Gauge("spillway_brakes", "Scopes that are frozen, by kind (fleet, cluster, workload)", ["kind"])
+CONFIRMATIONS_WAITING: Final = Gauge("spillway_confirmations_waiting", "Causes of moves that wait for a confirmation")
+REPLICAS_MOVED: Final = Counter("spillway_replicas_moved", "Replicas moved from one cluster to others", ["cause"])
+REPLICAS_HELD_BACK: Final = Gauge(
+    "spillway_replicas_held_back", "Replicas that would move, by what holds them (brake, confirmation, budget)", ["by"]
+)
 CAPACITY_AGE_SECONDS: Final = Gauge(
     "spillway_capacity_age_seconds", "Age of the capacity that the planner decides on", ["cluster"]
 )
@@ -118,6 +124,12 @@ VERBS: Final = (
     "capacity",
     "join_cluster",
     "list_clusters",
+    "set_cluster_phase",
+    "leave_cluster",
+    "freeze",
+    "unfreeze",
+    "confirm",
+    "list_brakes",
 )
 REQUESTS: Final = Counter("spillway_requests", "gRPC calls answered, by verb and status", ["verb", "code"])
 REQUESTS_OK: Final = {verb: REQUESTS.labels(verb, "OK") for verb in VERBS}

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Final, Never, Protocol, Self, cast
+from typing import Any, Final, Never, Self, cast
 
 import grpc
 import structlog
@@ -32,6 +32,7 @@ from spillway.rpc_security import (
     is_loopback,
     read_file,
 )
+from spillway.rpc_verbs import PlannerApi, Verbs
 from spillway.settings import OperatorError
 from spillway.v1 import planner_pb2
 
@@ -46,33 +47,6 @@ _REPLY_BYTES_MAX = 64 * MEBIBYTE
 _SILENCE_SECONDS = 12.0
 """After so long a client asks another planner: one that works answers within its request_seconds, 10. Keepalive
 does not see a frozen one while a call is under way."""
-
-
-class PlannerApi(Protocol):
-    """What a planner answers; proto/spillway/v1/planner.proto says what each call means.
-
-    RequestError goes to the caller with its code and text. BusUnavailable and OutcomeUnknown become UNAVAILABLE. Any
-    other exception is our bug: the caller sees INTERNAL, and RpcServer.failed() raises it to stop the process.
-    A call is cancelled at its deadline and when its caller goes away.
-    """
-
-    async def apply(self, request: api.ApplyRequest) -> api.PlacementReply: ...
-    async def scale(self, request: api.ScaleRequest) -> api.PlacementReply: ...
-    async def delete(self, request: api.DeleteRequest) -> api.PlacementReply: ...
-    async def get(self, request: api.GetRequest) -> api.WorkloadReply: ...
-    async def list(self, request: api.ListRequest) -> api.ListReply: ...
-    async def plan(self, request: api.ApplyRequest) -> api.PlacementReply: ...
-    async def capacity(self, request: api.CapacityRequest) -> api.CapacityReply: ...
-    async def join_cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply: ...
-    async def list_clusters(self, request: api.ListClustersRequest) -> api.ListClustersReply: ...
-
-    def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
-        """Goes on until the caller goes away."""
-        ...
-
-    def leader(self) -> str:
-        """host:port of the active planner's gRPC; empty when it is not known."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +315,7 @@ def _trace_context(context: Any) -> Any:
 # ── Client ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class PlannerClient:
+class PlannerClient(Verbs):
     """A PlannerApi at the other end. Open it with `async with`; one for each process is enough.
 
     endpoints: host:port of every planner. UNAVAILABLE is tried again, at the leader that a planner names or at the
@@ -384,35 +358,6 @@ class PlannerClient:
     def leader(self) -> str:
         """The active planner as the last answer named it; empty when none did."""
         return self._leader
-
-    async def apply(self, request: api.ApplyRequest, seconds: float | None = None) -> api.PlacementReply:
-        return cast(api.PlacementReply, await self._ask("apply", request, seconds))
-
-    async def scale(self, request: api.ScaleRequest, seconds: float | None = None) -> api.PlacementReply:
-        return cast(api.PlacementReply, await self._ask("scale", request, seconds))
-
-    async def delete(self, request: api.DeleteRequest, seconds: float | None = None) -> api.PlacementReply:
-        return cast(api.PlacementReply, await self._ask("delete", request, seconds))
-
-    async def get(self, request: api.GetRequest, seconds: float | None = None) -> api.WorkloadReply:
-        return cast(api.WorkloadReply, await self._ask("get", request, seconds))
-
-    async def list(self, request: api.ListRequest, seconds: float | None = None) -> api.ListReply:
-        return cast(api.ListReply, await self._ask("list", request, seconds))
-
-    async def plan(self, request: api.ApplyRequest, seconds: float | None = None) -> api.PlacementReply:
-        return cast(api.PlacementReply, await self._ask("plan", request, seconds))
-
-    async def capacity(self, request: api.CapacityRequest, seconds: float | None = None) -> api.CapacityReply:
-        return cast(api.CapacityReply, await self._ask("capacity", request, seconds))
-
-    async def join_cluster(self, request: api.JoinClusterRequest, seconds: float | None = None) -> api.ClusterReply:
-        return cast(api.ClusterReply, await self._ask("join_cluster", request, seconds))
-
-    async def list_clusters(
-        self, request: api.ListClustersRequest, seconds: float | None = None
-    ) -> api.ListClustersReply:
-        return cast(api.ListClustersReply, await self._ask("list_clusters", request, seconds))
 
     async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
         """Goes on at another planner, from the last position, when one stops. A change may come twice, never not."""

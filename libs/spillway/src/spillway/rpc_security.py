@@ -14,8 +14,9 @@ import msgspec
 import yaml
 from msgspec import Meta
 
-from spillway.api import RequestError
+from spillway.api import FreezeRequest, RequestError, UnfreezeRequest
 from spillway.metrics import VERBS
+from spillway.scopes import read_scope
 from spillway.settings import OperatorError, setting
 
 MEBIBYTE = 2**20
@@ -235,11 +236,18 @@ def check_namespaces(caller: Caller, verb: str, request: object) -> None:
         return
     manifests: tuple[str, ...] | None = getattr(request, "manifests", None)
     if manifests is None:
-        namespace: str = getattr(request, "namespace", "")
-        caller.require(verb, namespace)
+        caller.require(verb, _namespace_asked(request))
         return
     for index, manifest in enumerate(manifests):
         caller.require(verb, _namespace_of(manifest, f"manifests[{index}]"))
+
+
+def _namespace_asked(request: object) -> str:
+    """The one namespace that a request is about; empty when it is about all: the fleet, a cluster."""
+    if isinstance(request, FreezeRequest | UnfreezeRequest):
+        return read_scope(request.scope).namespace
+    namespace: str = getattr(request, "namespace", "")
+    return namespace
 
 
 def _namespace_of(manifest: str, field: str) -> str:

@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 
 import structlog
 
-from planner.core import aftermath, answers, decisions, placing
+from planner.core import aftermath, answers, braking, decisions, membership, placing
 from planner.core.decisions import Decided, Undecided
 from planner.core.fleet import NEVER
 from planner.core.placing import Moment
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
+from planner.gauges import show_brakes
 from planner.log import Follower
 from planner.projection import Projection, Store
 from planner.settings import PlannerSettings
@@ -24,6 +25,7 @@ from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Offsets, OutcomeUnknown, Record, StandbyTurn, Writer
 from spillway.events import Event, Tombstone
 from spillway.model import Generation
+from spillway.rpc_security import CALLER
 from spillway.waiting import is_set_within
 
 Written = Event | Tombstone
@@ -277,6 +279,7 @@ class Planner:
         events.extend(self._apply(aftermath.needs_met(state, self._moment(writer))))
         for key in list(state.leaving):
             events.extend(self._apply(aftermath.settle(state, key, self._moment(writer)).events))
+        show_brakes(state.brakes)
         return events
 
     def _apply(self, events: tuple[Written, ...]) -> tuple[Written, ...]:
@@ -305,11 +308,41 @@ class Planner:
 
     async def join_cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply:
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], str]:
-            joined, changed = decisions.join_cluster(state, request)
+            joined, changed = membership.join_cluster(state, request)
             return (joined,) if changed else (), joined.cluster
 
         name = await self._ask("join_cluster", decide)
         return answers.cluster_reply(self.state, self.state.clusters[name], self._clocks.steady())
+
+    async def set_cluster_phase(self, request: api.SetClusterPhaseRequest) -> api.ClusterMovesReply:
+        def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], api.ClusterMovesReply]:
+            decided = membership.set_phase(state, request, moment)
+            return decided.events, decided.reply
+
+        return await self._ask("set_cluster_phase", decide)
+
+    async def leave_cluster(self, request: api.LeaveClusterRequest) -> api.ClusterMovesReply:
+        def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], api.ClusterMovesReply]:
+            decided = membership.leave(state, request, moment)
+            return decided.events, decided.reply
+
+        return await self._ask("leave_cluster", decide)
+
+    async def freeze(self, request: api.FreezeRequest) -> api.Brake:
+        by = CALLER.get().name
+        return await self._ask("freeze", lambda state, moment: braking.freeze(state, request, by, moment))
+
+    async def unfreeze(self, request: api.UnfreezeRequest) -> api.Brake:
+        by = CALLER.get().name
+        return await self._ask("unfreeze", lambda state, moment: braking.unfreeze(state, request, by, moment))
+
+    async def confirm(self, request: api.ConfirmRequest) -> api.Confirmation:
+        by = CALLER.get().name
+        return await self._ask("confirm", lambda state, moment: braking.confirm(state, request, by, moment))
+
+    async def list_brakes(self, request: api.ListBrakesRequest) -> api.ListBrakesReply:
+        await self._readable()
+        return replace(braking.list_brakes(self.state), stale=not self.is_active)
 
     async def plan(self, request: api.ApplyRequest) -> api.PlacementReply:
         await self._readable()

@@ -1,5 +1,8 @@
 """What is answered to a question: values for people and machines, read from the state, changing nothing."""
 
+from collections import defaultdict
+from dataclasses import dataclass
+
 from planner.core.fleet import ClusterView
 from planner.core.placement import Division
 from planner.core.request import read_manifests
@@ -118,13 +121,34 @@ def capacity(state: PlannerState, request: CapacityRequest, now: float) -> Capac
     return CapacityReply(tuple(inputs), declaration.shape.unmodelled, stale=False)
 
 
+@dataclass(slots=True)
+class PlacedThere:
+    """What placements have in one cluster: the replicas that count towards what was asked for, and who lists it."""
+
+    replicas: int = 0
+    workloads: int = 0
+
+
+def placed_by_cluster(state: PlannerState) -> defaultdict[str, PlacedThere]:
+    placed: defaultdict[str, PlacedThere] = defaultdict(PlacedThere)
+    for workload in state.workloads.values():
+        for part in workload.placement.parts if workload.placement else ():
+            placed[part.cluster].replicas += part.replicas_kept
+            placed[part.cluster].workloads += 1
+    return placed
+
+
 def list_clusters(state: PlannerState, now: float) -> ListClustersReply:
-    names = [joined.cluster for joined in state.joined()]
-    return ListClustersReply(tuple(cluster_reply(state, state.clusters[name], now) for name in names), stale=False)
+    names, placed = [joined.cluster for joined in state.joined()], placed_by_cluster(state)
+    replies = tuple(cluster_reply(state, state.clusters[name], now, placed[name]) for name in names)
+    return ListClustersReply(replies, stale=False)
 
 
-def cluster_reply(state: PlannerState, view: ClusterView, now: float) -> ClusterReply:
+def cluster_reply(
+    state: PlannerState, view: ClusterView, now: float, placed: PlacedThere | None = None
+) -> ClusterReply:
     joined = view.joined
+    placed = placed or placed_by_cluster(state)[view.name]
     assert joined is not None, f"cluster {view.name} was never joined"
     allocatable, requested = view.nodes.totals()
     live = view.nodes.live
@@ -149,6 +173,9 @@ def cluster_reply(state: PlannerState, view: ClusterView, now: float) -> Cluster
         allocatable=tuple(sorted(allocatable.items())),
         requested=tuple(sorted(requested.items())),
         unschedulable_pods=sum(entry.pods for entry in view.pending.values()),
+        phase=joined.phase,
+        replicas=placed.replicas,
+        workloads=placed.workloads,
     )
 
 

@@ -20,6 +20,7 @@ from spillway.events import (
     Tombstone,
     brake_address,
 )
+from spillway.scopes import FLEET_SCOPE, cluster_scope, workload_scope
 
 CAUSE_MIGRATE: Final = "Migrate"
 CAUSE_TAKE_BACK: Final = "TakeBack"
@@ -29,7 +30,6 @@ CAUSES_CONFIRMED: Final = frozenset((CAUSE_FAILOVER, CAUSE_RETURN, CAUSE_DRAIN))
 CAUSES_IN_BUDGET: Final = CAUSES_CONFIRMED | {CAUSE_LOST}
 """All others were asked for by name, or only put back what never ran."""
 
-FLEET_SCOPE: Final = "fleet"
 BUDGET: Final = "budget"
 ASKED_AGAIN_GROWTH: Final = 1.5
 """How many times as many replicas as were asked for are asked for anew."""
@@ -37,14 +37,6 @@ ASKED_AGAIN_GROWTH: Final = 1.5
 BrakeEvent = BrakeSet | BrakeReleased | ConfirmationAsked | ConfirmationGiven
 Cause = tuple[str, str]
 """A cause, and the cluster that it moves replicas away from (Return: the cluster that is back)."""
-
-
-def cluster_scope(cluster: str) -> str:
-    return f"cluster/{cluster}"
-
-
-def workload_scope(key: WorkloadKey) -> str:
-    return f"workload/{key[0]}/{key[1]}"
 
 
 def confirmation_scope(cause: str, cluster: str) -> str:
@@ -136,13 +128,13 @@ class Brakes:
         """Whether nothing is moved away from this cluster, or to it, or taken back there."""
         return self._brake_on(cluster, key) != ""
 
-    def why_frozen(self, cluster: str, key: WorkloadKey) -> str:
-        """The brake that holds here, for people; empty when none does."""
+    def why_frozen(self, cluster: str, key: WorkloadKey | None = None) -> str:
+        """The brake that holds in a cluster, for one workload or all, for people; empty when none does."""
         scope = self._brake_on(cluster, key)
         if not scope:
             return ""
         brake = self.brakes[scope]
-        return f"{scope} is frozen{f' by {brake.by}' if brake.by else ''}: {brake.reason}"
+        return f"{scope} is frozen by {brake.by}: {brake.reason or 'no reason given'}"
 
     def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
         """How many of so many replicas of a workload may move away from a cluster in this step.
@@ -170,11 +162,11 @@ class Brakes:
         if cause in CAUSES_CONFIRMED:
             self._moved_of_cause[confirmation_scope(cause, cluster)] += replicas
 
-    def _brake_on(self, cluster: str, key: WorkloadKey) -> str:
+    def _brake_on(self, cluster: str, key: WorkloadKey | None) -> str:
         """The scope of the widest brake that holds here; empty when none does."""
         if not self.brakes:
             return ""
-        scopes = (FLEET_SCOPE, cluster_scope(cluster), workload_scope(key))
+        scopes = (FLEET_SCOPE, cluster_scope(cluster), workload_scope(*key) if key else "")
         return next((scope for scope in scopes if scope in self.brakes), "")
 
     def _is_confirmed(self, scope: str) -> bool:
@@ -208,6 +200,27 @@ class Brakes:
         self._totals = {scope: replicas + self._moved_of_cause[scope] for scope, replicas in self.wanted.items()}
         return (*self._to_ask(wanted, wall_ms), *self._to_forget(now))
 
+    def replicas_held(self, scope: str) -> int:
+        """How many replicas a brake or a confirmation that is not given holds back now."""
+        kind, _, name = scope.partition("/")
+        if kind == "workload":
+            return self.held_back[scope]
+        if kind == FLEET_SCOPE:
+            return sum(self.wanted.values())
+        if kind == "cluster":
+            return sum(replicas for cause, replicas in self.wanted.items() if cause.partition("/")[2] == name)
+        return 0 if scope in self.given else self.wanted.get(scope, 0)
+
+    def held_by_kind(self) -> dict[str, int]:
+        """Replicas that would move now, by what holds them: brake, confirmation or budget."""
+        waiting = sum(replicas for scope, replicas in self.held_back.items() if scope in self._totals)
+        budget = self.held_back[BUDGET]
+        return {"brake": self.held_back.total() - waiting - budget, "confirmation": waiting, "budget": budget}
+
+    def knows(self, scope: str) -> bool:
+        """Whether this confirmation is asked for or given."""
+        return scope in self.asked or scope in self.given
+
     def needs_confirmation(self, cause: str, cluster: str, replicas: int, fleet_replicas: int) -> bool:
         """Whether a cause that is about to begin would wait for a confirmation."""
         return self._is_above(replicas, fleet_replicas) and confirmation_scope(cause, cluster) not in self.given
@@ -228,7 +241,7 @@ class Brakes:
             if scope in self.wanted:
                 self._over_since.pop(scope, None)
             elif now - self._over_since.setdefault(scope, now) >= self._rules.confirmation_kept:
-                if scope in self.asked or scope in self.given:
+                if self.knows(scope):
                     yield Tombstone(brake_address(scope))
                 else:
                     self.forget(scope)

@@ -9,19 +9,18 @@ from planner.core import declaring, placing
 from planner.core.answers import is_gone, placement_reply
 from planner.core.placement import Division
 from planner.core.placing import Moment, Placed, Subject
-from planner.core.request import LABEL_NAME, check_name, check_replicas, read_manifests
+from planner.core.request import check_replicas, read_manifests
 from planner.core.state import PlannerState, Workload, bare
 from spillway.api import (
     ApplyRequest,
     DeleteRequest,
-    JoinClusterRequest,
     PlacementReply,
     RequestError,
     ScaleRequest,
     invalid,
 )
-from spillway.events import ClusterJoined, DependencyDeclared, Event, WorkloadDeclared
-from spillway.model import UNPLACEABLE_REFUSE, Answered, NodeGroup
+from spillway.events import DependencyDeclared, Event, WorkloadDeclared
+from spillway.model import UNPLACEABLE_REFUSE, Answered
 
 KEY_LENGTH_MAX = 128
 
@@ -104,49 +103,6 @@ def delete(state: PlannerState, request: DeleteRequest, moment: Moment) -> Decid
     placed = placing.remove(state, Subject(declared, known.shape, known), moment)
     decided = Unanswered(declared, (), placed, known.unmodelled)
     return _answer(state, decided, request.idempotency_key, digest, moment)
-
-
-def join_cluster(state: PlannerState, request: JoinClusterRequest) -> tuple[ClusterJoined, bool]:
-    """The cluster to add, and whether that changes anything. Two clusters of one name are refused."""
-    name = check_name(request.name, "name", LABEL_NAME, 63)
-    credential = check_name(request.credential, "credential", LABEL_NAME, 63)
-    tier = check_name(request.tier or "own", "tier", LABEL_NAME, 63)
-    groups = [group.name for group in request.node_groups]
-    if len(set(groups)) != len(groups):
-        raise invalid("node_groups", groups, "different names")
-    for group in request.node_groups:
-        _check_group(group)
-    joined = ClusterJoined(
-        cluster=name,
-        credential=credential,
-        endpoint=request.endpoint,
-        tier=tier,
-        region=request.region,
-        zone=request.zone,
-        labels=tuple(sorted(request.labels)),
-        node_groups=request.node_groups,
-    )
-    view = state.clusters.get(name)
-    known = view.joined if view is not None else None
-    # Before its first report a wrong credential is a slip that may be put right.
-    if view is not None and known is not None and known.credential != credential and view.epoch >= 0:
-        raise RequestError(
-            "ALREADY_EXISTS", f"name: {name!r}: a cluster of this name joined with credential {known.credential!r}"
-        )
-    for other in state.joined():
-        if other.cluster != name and other.credential == credential:
-            raise RequestError("ALREADY_EXISTS", f"credential: {credential!r}: cluster {other.cluster!r} uses it")
-    return joined, joined != known
-
-
-def _check_group(group: NodeGroup) -> None:
-    check_name(group.name, "node_groups.name", LABEL_NAME, 63)
-    if group.nodes_max < 0 or group.lead_time_seconds < 0:
-        raise invalid(f"node_groups.{group.name}", (group.nodes_max, group.lead_time_seconds), "0 or more")
-    if any(amount < 0 for _, amount in group.allocatable):
-        raise invalid(f"node_groups.{group.name}.allocatable", group.allocatable, "0 or more")
-    if not group.selector:
-        raise invalid(f"node_groups.{group.name}.selector", (), "labels by which its nodes are known")
 
 
 def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:

@@ -192,6 +192,10 @@ class PlannerState:
         views = (self.clusters[name] for name in sorted(self.clusters))
         return [view.joined for view in views if view.joined is not None]
 
+    def fleet_replicas(self) -> int:
+        """What all workloads ask for."""
+        return sum(entry.declared.replicas for entry in self.workloads.values() if not entry.declared.deleting)
+
     # ── What decisions ask ──────────────────────────────────────────────────────────────────────────────────────
 
     def reservation(self, key: WorkloadKey, cluster: str) -> Reservation:

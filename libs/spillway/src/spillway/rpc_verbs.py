@@ -1,0 +1,97 @@
+"""What a planner answers, verb by verb with its types, and the same verbs as a client asks them; nothing of gRPC."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Protocol, cast
+
+from spillway import api
+
+
+class PlannerApi(Protocol):
+    """What a planner answers; proto/spillway/v1/planner.proto says what each call means.
+
+    RequestError goes to the caller with its code and text. BusUnavailable and OutcomeUnknown become UNAVAILABLE. Any
+    other exception is our bug: the caller sees INTERNAL, and RpcServer.failed() raises it to stop the process.
+    A call is cancelled at its deadline and when its caller goes away.
+    """
+
+    async def apply(self, request: api.ApplyRequest) -> api.PlacementReply: ...
+    async def scale(self, request: api.ScaleRequest) -> api.PlacementReply: ...
+    async def delete(self, request: api.DeleteRequest) -> api.PlacementReply: ...
+    async def get(self, request: api.GetRequest) -> api.WorkloadReply: ...
+    async def list(self, request: api.ListRequest) -> api.ListReply: ...
+    async def plan(self, request: api.ApplyRequest) -> api.PlacementReply: ...
+    async def capacity(self, request: api.CapacityRequest) -> api.CapacityReply: ...
+    async def join_cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply: ...
+    async def list_clusters(self, request: api.ListClustersRequest) -> api.ListClustersReply: ...
+    async def set_cluster_phase(self, request: api.SetClusterPhaseRequest) -> api.ClusterMovesReply: ...
+    async def leave_cluster(self, request: api.LeaveClusterRequest) -> api.ClusterMovesReply: ...
+    async def freeze(self, request: api.FreezeRequest) -> api.Brake: ...
+    async def unfreeze(self, request: api.UnfreezeRequest) -> api.Brake: ...
+    async def confirm(self, request: api.ConfirmRequest) -> api.Confirmation: ...
+    async def list_brakes(self, request: api.ListBrakesRequest) -> api.ListBrakesReply: ...
+
+    def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
+        """Goes on until the caller goes away."""
+        ...
+
+    def leader(self) -> str:
+        """host:port of the active planner's gRPC; empty when it is not known."""
+        ...
+
+
+class Verbs:
+    """The verbs of a client. seconds: how long the call may take; without it, the client's own time."""
+
+    async def _ask(self, verb: str, request: Any, seconds: float | None) -> Any:
+        raise NotImplementedError
+
+    async def apply(self, request: api.ApplyRequest, seconds: float | None = None) -> api.PlacementReply:
+        return cast(api.PlacementReply, await self._ask("apply", request, seconds))
+
+    async def scale(self, request: api.ScaleRequest, seconds: float | None = None) -> api.PlacementReply:
+        return cast(api.PlacementReply, await self._ask("scale", request, seconds))
+
+    async def delete(self, request: api.DeleteRequest, seconds: float | None = None) -> api.PlacementReply:
+        return cast(api.PlacementReply, await self._ask("delete", request, seconds))
+
+    async def get(self, request: api.GetRequest, seconds: float | None = None) -> api.WorkloadReply:
+        return cast(api.WorkloadReply, await self._ask("get", request, seconds))
+
+    async def list(self, request: api.ListRequest, seconds: float | None = None) -> api.ListReply:
+        return cast(api.ListReply, await self._ask("list", request, seconds))
+
+    async def plan(self, request: api.ApplyRequest, seconds: float | None = None) -> api.PlacementReply:
+        return cast(api.PlacementReply, await self._ask("plan", request, seconds))
+
+    async def capacity(self, request: api.CapacityRequest, seconds: float | None = None) -> api.CapacityReply:
+        return cast(api.CapacityReply, await self._ask("capacity", request, seconds))
+
+    async def join_cluster(self, request: api.JoinClusterRequest, seconds: float | None = None) -> api.ClusterReply:
+        return cast(api.ClusterReply, await self._ask("join_cluster", request, seconds))
+
+    async def list_clusters(
+        self, request: api.ListClustersRequest, seconds: float | None = None
+    ) -> api.ListClustersReply:
+        return cast(api.ListClustersReply, await self._ask("list_clusters", request, seconds))
+
+    async def set_cluster_phase(
+        self, request: api.SetClusterPhaseRequest, seconds: float | None = None
+    ) -> api.ClusterMovesReply:
+        return cast(api.ClusterMovesReply, await self._ask("set_cluster_phase", request, seconds))
+
+    async def leave_cluster(
+        self, request: api.LeaveClusterRequest, seconds: float | None = None
+    ) -> api.ClusterMovesReply:
+        return cast(api.ClusterMovesReply, await self._ask("leave_cluster", request, seconds))
+
+    async def freeze(self, request: api.FreezeRequest, seconds: float | None = None) -> api.Brake:
+        return cast(api.Brake, await self._ask("freeze", request, seconds))
+
+    async def unfreeze(self, request: api.UnfreezeRequest, seconds: float | None = None) -> api.Brake:
+        return cast(api.Brake, await self._ask("unfreeze", request, seconds))
+
+    async def confirm(self, request: api.ConfirmRequest, seconds: float | None = None) -> api.Confirmation:
+        return cast(api.Confirmation, await self._ask("confirm", request, seconds))
+
+    async def list_brakes(self, request: api.ListBrakesRequest, seconds: float | None = None) -> api.ListBrakesReply:
+        return cast(api.ListBrakesReply, await self._ask("list_brakes", request, seconds))

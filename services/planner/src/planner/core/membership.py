@@ -1,0 +1,140 @@
+"""Clusters of the fleet: joining, and the phases from Active to gone."""
+
+from dataclasses import dataclass, replace
+
+from planner.core import answers
+from planner.core.allowance import CAUSE_DRAIN
+from planner.core.brakes import confirmation_scope
+from planner.core.fleet import ClusterView
+from planner.core.placing import Moment
+from planner.core.request import LABEL_NAME, check_name
+from planner.core.state import PlannerState
+from spillway.api import (
+    ClusterMovesReply,
+    JoinClusterRequest,
+    LeaveClusterRequest,
+    RequestError,
+    SetClusterPhaseRequest,
+    invalid,
+)
+from spillway.events import (
+    PHASE_ACTIVE,
+    PHASE_CORDONED,
+    PHASE_DRAINING,
+    PHASE_LEAVING,
+    PHASE_LOST,
+    ClusterJoined,
+    Tombstone,
+    brake_address,
+)
+from spillway.model import NodeGroup
+
+PHASES_TO_SET = (PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING)
+PHASES_HANDING_OVER = (PHASE_DRAINING, PHASE_LEAVING)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSet:
+    """events: none when the cluster is in this phase already."""
+
+    events: tuple[ClusterJoined | Tombstone, ...]
+    reply: ClusterMovesReply
+
+
+def join_cluster(state: PlannerState, request: JoinClusterRequest) -> tuple[ClusterJoined, bool]:
+    """The cluster to add, and whether that changes anything. Two clusters of one name are refused.
+
+    One that is drained, or is to leave, stays so: joining again says only what is known of it.
+    """
+    name = check_name(request.name, "name", LABEL_NAME, 63)
+    credential = check_name(request.credential, "credential", LABEL_NAME, 63)
+    tier = check_name(request.tier or "own", "tier", LABEL_NAME, 63)
+    groups = [group.name for group in request.node_groups]
+    if len(set(groups)) != len(groups):
+        raise invalid("node_groups", groups, "different names")
+    for group in request.node_groups:
+        _check_group(group)
+    joined = ClusterJoined(
+        cluster=name,
+        credential=credential,
+        endpoint=request.endpoint,
+        tier=tier,
+        region=request.region,
+        zone=request.zone,
+        labels=tuple(sorted(request.labels)),
+        node_groups=request.node_groups,
+    )
+    view = state.clusters.get(name)
+    known = view.joined if view is not None else None
+    # Before its first report a wrong credential is a slip that may be put right.
+    if view is not None and known is not None and known.credential != credential and view.epoch >= 0:
+        raise RequestError(
+            "ALREADY_EXISTS", f"name: {name!r}: a cluster of this name joined with credential {known.credential!r}"
+        )
+    for other in state.joined():
+        if other.cluster != name and other.credential == credential:
+            raise RequestError("ALREADY_EXISTS", f"credential: {credential!r}: cluster {other.cluster!r} uses it")
+    if known is not None:
+        joined = replace(joined, phase=known.phase)
+    return joined, joined != known
+
+
+def _check_group(group: NodeGroup) -> None:
+    check_name(group.name, "node_groups.name", LABEL_NAME, 63)
+    if group.nodes_max < 0 or group.lead_time_seconds < 0:
+        raise invalid(f"node_groups.{group.name}", (group.nodes_max, group.lead_time_seconds), "0 or more")
+    if any(amount < 0 for _, amount in group.allocatable):
+        raise invalid(f"node_groups.{group.name}.allocatable", group.allocatable, "0 or more")
+    if not group.selector:
+        raise invalid(f"node_groups.{group.name}.selector", (), "labels by which its nodes are known")
+
+
+def set_phase(state: PlannerState, request: SetClusterPhaseRequest, moment: Moment) -> PhaseSet:
+    """Any phase from any other, for as long as the cluster is listed; Lost is said by leave()."""
+    if request.phase not in PHASES_TO_SET:
+        raise invalid("phase", request.phase, ", ".join(PHASES_TO_SET))
+    return _set(state, _listed(state, request.name), request.phase, moment)
+
+
+def leave(state: PlannerState, request: LeaveClusterRequest, moment: Moment) -> PhaseSet:
+    """Leaving, or Lost. FAILED_PRECONDITION when one said to be lost answers: what runs there would be doubled."""
+    view = _listed(state, request.name)
+    if request.lost and not view.not_fresh(moment.now, state.rules.capacity_age_max):
+        raise RequestError(
+            "FAILED_PRECONDITION",
+            f"lost: cluster {request.name!r} answers: its replicas would run on beside those that replace them; "
+            "leave without lost hands them over",
+        )
+    return _set(state, view, PHASE_LOST if request.lost else PHASE_LEAVING, moment)
+
+
+def _set(state: PlannerState, view: ClusterView, phase: str, moment: Moment) -> PhaseSet:
+    assert view.joined is not None
+    joined = replace(view.joined, phase=phase)
+    changed = joined != view.joined
+    events: tuple[ClusterJoined | Tombstone, ...] = (joined,) if changed else ()
+    scope = confirmation_scope(CAUSE_DRAIN, view.name)
+    if phase not in PHASES_HANDING_OVER and state.brakes.knows(scope):  # The next drain is another one.
+        events += (Tombstone(brake_address(scope)),)
+    to_go = phase not in (PHASE_ACTIVE, PHASE_CORDONED)
+    replicas = answers.placed_by_cluster(state)[view.name].replicas if to_go else 0
+    fleet_replicas = state.fleet_replicas()
+    waits = phase in PHASES_HANDING_OVER and state.brakes.needs_confirmation(
+        CAUSE_DRAIN, view.name, replicas, fleet_replicas
+    )
+    reply = ClusterMovesReply(
+        cluster=replace(answers.cluster_reply(state, view, moment.now), phase=phase),
+        replicas=replicas,
+        confirm=scope if waits else "",
+        frozen=state.brakes.why_frozen(view.name) if to_go else "",
+        changed=changed,
+    )
+    return PhaseSet(events, reply)
+
+
+def _listed(state: PlannerState, name: str) -> ClusterView:
+    view = state.clusters.get(name)
+    if view is None or view.joined is None:
+        names = ", ".join(joined.cluster for joined in state.joined()) or "none has joined"
+        raise RequestError("NOT_FOUND", f"name: {name!r}: no cluster of the fleet: {names}")
+    return view

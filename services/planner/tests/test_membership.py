@@ -1,0 +1,310 @@
+"""Clusters of the fleet: joining, phases, leaving; and requests on brakes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from planner.core import answers, braking, decisions, membership
+from spillway.api import (
+    ApplyRequest,
+    ClusterMovesReply,
+    ConfirmRequest,
+    DeleteRequest,
+    FreezeRequest,
+    JoinClusterRequest,
+    LeaveClusterRequest,
+    RequestError,
+    ScaleRequest,
+    SetClusterPhaseRequest,
+    UnfreezeRequest,
+)
+from spillway.events import (
+    PHASE_ACTIVE,
+    PHASE_CORDONED,
+    PHASE_DRAINING,
+    PHASE_LEAVING,
+    PHASE_LOST,
+    BrakeSet,
+    ClusterLeft,
+    ConfirmationAsked,
+    ConfirmationGiven,
+    Tombstone,
+    brake_address,
+)
+
+from .builders import Fleet, deployment, group, node, texts
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    """Two own clusters that hold 12 replicas each, 20 of web in them."""
+    fleet = Fleet(own_1=[node("a", 12_000)], own_2=[node("b", 12_000)])
+    keep(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(20))), fleet.moment()).events)
+    return fleet
+
+
+def keep(fleet: Fleet, events: Any) -> None:
+    for event in events:
+        if isinstance(event, Tombstone):
+            fleet.state.apply_tombstone(event.address.topic.name, event.address.key)
+        else:
+            fleet.state.apply(event, fleet.now)
+
+
+def refused(action: Callable[[], object], code: str, text: str = "") -> None:
+    with pytest.raises(RequestError) as caught:
+        action()
+    assert caught.value.code == code
+    assert text in caught.value.text
+
+
+def set_phase(fleet: Fleet, phase: str, name: str = "own-1") -> ClusterMovesReply:
+    decided = membership.set_phase(fleet.state, SetClusterPhaseRequest(name, phase), fleet.moment())
+    keep(fleet, decided.events)
+    return decided.reply
+
+
+def leave(fleet: Fleet, name: str = "own-1", *, lost: bool = False) -> ClusterMovesReply:
+    decided = membership.leave(fleet.state, LeaveClusterRequest(name, lost), fleet.moment())
+    keep(fleet, decided.events)
+    return decided.reply
+
+
+def phase(fleet: Fleet, name: str = "own-1") -> str:
+    return next(
+        entry.phase for entry in answers.list_clusters(fleet.state, fleet.now).clusters if entry.cluster == name
+    )
+
+
+# ── Joining ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_joining_twice_changes_nothing() -> None:
+    fleet = Fleet()
+    joined, is_new = membership.join_cluster(fleet.state, JoinClusterRequest("a", "cred", tier="cloud"))
+    fleet.state.apply(joined, fleet.now)
+    assert is_new
+    assert membership.join_cluster(fleet.state, JoinClusterRequest("a", "cred", tier="cloud")) == (joined, False)
+
+
+JOINS: dict[str, tuple[JoinClusterRequest, str, str]] = {
+    "two clusters of one name": (JoinClusterRequest("own-1", "other"), "ALREADY_EXISTS", "name: 'own-1': a cluster of"),
+    "one credential twice": (
+        JoinClusterRequest("new", "own-1"),
+        "ALREADY_EXISTS",
+        "credential: 'own-1': cluster 'own-1'",
+    ),
+    "upper case": (JoinClusterRequest("Own", "c"), "INVALID_ARGUMENT", "name: 'Own': expected lower-case"),
+    "a credential that is a path": (
+        JoinClusterRequest("n", "../c"),
+        "INVALID_ARGUMENT",
+        "credential: '../c': expected",
+    ),
+    "no name": (JoinClusterRequest("", "c"), "INVALID_ARGUMENT", "name: '': expected"),
+    "two node groups of one name": (
+        JoinClusterRequest("n", "c", node_groups=(group(), group())),
+        "INVALID_ARGUMENT",
+        "node_groups: ['burst', 'burst']: expected different names",
+    ),
+    "a negative group": (
+        JoinClusterRequest("n", "c", node_groups=(group(nodes_max=-1),)),
+        "INVALID_ARGUMENT",
+        "node_groups.burst: (-1, 120): expected 0 or more",
+    ),
+    "a group without a selector": (
+        JoinClusterRequest("n", "c", node_groups=(replace(group(), selector=()),)),
+        "INVALID_ARGUMENT",
+        "node_groups.burst.selector: (): expected labels",
+    ),
+}
+
+
+@pytest.mark.parametrize(("request_", "code", "text"), JOINS.values(), ids=JOINS)
+def test_a_join_that_cannot_be_is_refused(fleet: Fleet, request_: JoinClusterRequest, code: str, text: str) -> None:
+    refused(lambda: membership.join_cluster(fleet.state, request_), code, text)
+
+
+@pytest.mark.parametrize("kept", [PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING])
+def test_joining_again_changes_what_is_known_and_not_the_phase(fleet: Fleet, kept: str) -> None:
+    set_phase(fleet, kept)
+    again = JoinClusterRequest("own-1", "own-1", tier="own", region="eu")
+    joined, changed = membership.join_cluster(fleet.state, again)
+    assert (joined.phase, joined.region, changed) == (kept, "eu", True)
+
+
+# ── Phases ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("before", [PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST])
+@pytest.mark.parametrize("after", [PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING])
+def test_any_phase_follows_any_other_and_once_set_is_set(fleet: Fleet, before: str, after: str) -> None:
+    joined = fleet.state.clusters["own-1"].joined
+    assert joined is not None
+    fleet.state.apply(replace(joined, phase=before), fleet.now)
+    reply = set_phase(fleet, after)
+    assert (reply.changed, reply.cluster.phase, phase(fleet)) == (before != after, after, after)
+    assert not set_phase(fleet, after).changed
+
+
+@pytest.mark.parametrize(
+    ("phase", "replicas", "confirm"),
+    [
+        pytest.param(PHASE_ACTIVE, 0, "", id="active keeps what it has"),
+        pytest.param(PHASE_CORDONED, 0, "", id="cordoned keeps what it has"),
+        pytest.param(PHASE_DRAINING, 10, "", id="draining hands over, ten need no confirmation"),
+        pytest.param(PHASE_LEAVING, 10, "", id="leaving too"),
+    ],
+)
+def test_the_answer_tells_what_will_move(fleet: Fleet, phase: str, replicas: int, confirm: str) -> None:
+    reply = set_phase(fleet, phase)
+    assert (reply.replicas, reply.confirm, reply.frozen) == (replicas, confirm, "")
+    assert (reply.cluster.replicas, reply.cluster.workloads) == (10, 1)
+
+
+def test_the_answer_tells_that_a_confirmation_is_needed_and_that_the_fleet_is_frozen(fleet: Fleet) -> None:
+    keep(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(24))), fleet.moment()).events)
+    keep(fleet, [BrakeSet("fleet", "audit", "ann", 1)])
+    reply = set_phase(fleet, PHASE_DRAINING)
+    assert (reply.replicas, reply.confirm) == (12, "Drain/own-1")
+    assert reply.frozen == "fleet is frozen by ann: audit"
+    keep(fleet, [ConfirmationGiven("Drain/own-1", "ann", 1)])
+    assert leave(fleet).confirm == "", "what was confirmed for the drain holds for the leaving"
+
+
+def test_a_drain_that_is_called_off_takes_its_confirmation_along(fleet: Fleet) -> None:
+    set_phase(fleet, PHASE_DRAINING)
+    keep(fleet, [ConfirmationGiven("Drain/own-1", "ann", 1)])
+    decided = membership.set_phase(fleet.state, SetClusterPhaseRequest("own-1", PHASE_ACTIVE), fleet.moment())
+    assert decided.events[1:] == (Tombstone(brake_address("Drain/own-1")),)
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "code", "text"),
+    [
+        pytest.param(
+            "own-3", PHASE_ACTIVE, "NOT_FOUND", "'own-3': no cluster of the fleet: own-1, own-2", id="unknown"
+        ),
+        pytest.param("own-1", "Gone", "INVALID_ARGUMENT", "phase: 'Gone': expected Active, Cordoned", id="no phase"),
+        pytest.param("own-1", PHASE_LOST, "INVALID_ARGUMENT", "phase: 'Lost': expected Active", id="lost is no phase"),
+    ],
+)
+def test_a_phase_that_cannot_be_is_refused(fleet: Fleet, name: str, phase: str, code: str, text: str) -> None:
+    refused(lambda: set_phase(fleet, phase, name), code, text)
+
+
+def test_a_cluster_that_answers_is_not_lost_and_one_that_does_not_is(fleet: Fleet) -> None:
+    refused(lambda: leave(fleet, lost=True), "FAILED_PRECONDITION", "cluster 'own-1' answers")
+    fleet.now += 31
+    fleet.beat("own-2")
+    reply = leave(fleet, lost=True)
+    assert (reply.cluster.phase, reply.replicas, reply.confirm) == (PHASE_LOST, 10, "")
+    assert not leave(fleet, lost=True).changed
+    assert set_phase(fleet, PHASE_ACTIVE).changed, "for as long as it is listed it may come back"
+
+
+def test_leaving_is_a_phase_and_what_has_left_is_unknown(fleet: Fleet) -> None:
+    assert leave(fleet).cluster.phase == PHASE_LEAVING
+    assert not leave(fleet).changed
+    keep(fleet, [ClusterLeft("own-1")])
+    refused(lambda: leave(fleet), "NOT_FOUND", "no cluster of the fleet: own-2")
+
+
+# ── Brakes ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def freeze(fleet: Fleet, scope: str, reason: str = "audit") -> Any:
+    events, reply = braking.freeze(fleet.state, FreezeRequest(scope, reason), "ann", fleet.moment())
+    keep(fleet, events)
+    return (len(events), reply.frozen, reply.reason, reply.by)
+
+
+@pytest.mark.parametrize("scope", ["fleet", "cluster/own-1", "workload/default/web"])
+def test_freezing_twice_is_freezing_once_and_another_reason_is_said(fleet: Fleet, scope: str) -> None:
+    assert freeze(fleet, scope) == (1, True, "audit", "ann")
+    assert freeze(fleet, scope) == (0, True, "audit", "ann")
+    assert freeze(fleet, scope, "other") == (1, True, "other", "ann")
+    assert [brake.scope for brake in braking.list_brakes(fleet.state).brakes] == [scope]
+    for events in (1, 0):
+        given, reply = braking.unfreeze(fleet.state, UnfreezeRequest(scope), "bob", fleet.moment())
+        keep(fleet, given)
+        assert (len(given), reply.frozen) == (events, False)
+    assert braking.list_brakes(fleet.state).brakes == ()
+
+
+@pytest.mark.parametrize(
+    ("scope", "code", "text"),
+    [
+        pytest.param("cluster/own-3", "NOT_FOUND", "no cluster of the fleet: own-1, own-2", id="unknown cluster"),
+        pytest.param("workload/default/api", "NOT_FOUND", "workload default/api: not declared", id="unknown workload"),
+        pytest.param("", "INVALID_ARGUMENT", "scope: '': expected fleet, cluster/<name> or", id="nothing"),
+        pytest.param("workload/web", "INVALID_ARGUMENT", "scope: 'workload/web'", id="no namespace"),
+        pytest.param("cluster/", "INVALID_ARGUMENT", "scope: 'cluster/'", id="no name"),
+        pytest.param("cluster/Own", "INVALID_ARGUMENT", "scope: 'cluster/Own'", id="upper case"),
+        pytest.param("Fleet", "INVALID_ARGUMENT", "scope: 'Fleet'", id="another word"),
+        pytest.param("fleet/own-1", "INVALID_ARGUMENT", "scope: 'fleet/own-1'", id="too long"),
+        pytest.param("Drain/own-1", "INVALID_ARGUMENT", "scope: 'Drain/own-1'", id="a confirmation is no brake"),
+    ],
+)
+def test_what_is_not_there_cannot_be_frozen_nor_unfrozen(fleet: Fleet, scope: str, code: str, text: str) -> None:
+    refused(lambda: freeze(fleet, scope), code, text)
+    refused(lambda: braking.unfreeze(fleet.state, UnfreezeRequest(scope), "ann", fleet.moment()), code, text)
+
+
+def test_a_reason_has_a_bound(fleet: Fleet) -> None:
+    refused(lambda: freeze(fleet, "fleet", "x" * 501), "INVALID_ARGUMENT", "reason: ")
+
+
+def test_a_brake_outlives_its_cluster_and_can_still_be_released(fleet: Fleet) -> None:
+    freeze(fleet, "cluster/own-1")
+    keep(fleet, [ClusterLeft("own-1")])
+    events, _ = braking.unfreeze(fleet.state, UnfreezeRequest("cluster/own-1"), "ann", fleet.moment())
+    assert len(events) == 1
+
+
+def test_only_what_is_asked_for_is_confirmed_and_only_once(fleet: Fleet) -> None:
+    request = ConfirmRequest("Failover/own-1")
+    refused(
+        lambda: braking.confirm(fleet.state, request, "ann", fleet.moment()),
+        "NOT_FOUND",
+        "scope: 'Failover/own-1': no confirmation is asked for; waiting: none",
+    )
+    keep(fleet, [ConfirmationAsked("Failover/own-1", "Failover", "own-1", 12, 20, 1)])
+    for count in (1, 0):
+        events, reply = braking.confirm(fleet.state, request, "ann", fleet.moment())
+        keep(fleet, events)
+        assert (len(events), reply.given, reply.by) == (count, True, "ann")
+
+
+def test_the_list_says_what_each_holds_back(fleet: Fleet) -> None:
+    freeze(fleet, "fleet")
+    freeze(fleet, "cluster/own-2")
+    freeze(fleet, "workload/default/web")
+    wanted = {("Failover", "own-1"): 15, ("Drain", "own-2"): 4}
+    keep(fleet, fleet.state.brakes.step(wanted, 20, fleet.now, 1))
+    reply = braking.list_brakes(fleet.state)
+    assert [(brake.scope, brake.replicas) for brake in reply.brakes] == [
+        ("cluster/own-2", 4),
+        ("fleet", 19),
+        ("workload/default/web", 0),
+    ]
+    (asked,) = reply.confirmations
+    assert (asked.scope, asked.cause, asked.cluster) == ("Failover/own-1", "Failover", "own-1")
+    assert (asked.replicas, asked.fleet_replicas, asked.given, asked.by) == (15, 20, False, "")
+    assert (reply.moves_per_minute, reply.over_budget) == (600.0, 0)
+
+
+# ── What is asked for by name goes on ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("scope", ["fleet", "cluster/own-1", "workload/default/web"])
+def test_apply_scale_and_delete_go_on_under_a_brake(fleet: Fleet, scope: str) -> None:
+    freeze(fleet, scope)
+    state = fleet.state
+    keep(fleet, decisions.apply(state, ApplyRequest(texts(deployment(24))), fleet.moment()).events)
+    assert sum(part.replicas for part in state.workloads["default", "web"].parts.values()) == 24
+    keep(fleet, decisions.scale(state, ScaleRequest("", "web", 6), fleet.moment()).events)
+    assert sum(part.replicas for part in state.workloads["default", "web"].parts.values()) == 6
+    keep(fleet, decisions.delete(state, DeleteRequest("", "web"), fleet.moment()).events)
+    assert all(part.removing for part in state.workloads["default", "web"].parts.values())
