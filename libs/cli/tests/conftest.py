@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ class FakePlanner:
         self.deleting: set[tuple[str, str]] = set()
         self.error: Exception | None = None
         self.clusters: dict[str, api.JoinClusterRequest] = {}
+        self.phases: dict[str, str] = {}
+        self.handing_over = 0
+        self.over_budget = 0
+        self.brakes: dict[str, api.Brake] = {}
+        self.confirmations: dict[str, api.Confirmation] = {}
 
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
         return self._declare(request, keep=True)
@@ -81,8 +87,61 @@ class FakePlanner:
         self.clusters[request.name] = request
         return self._cluster(request)
 
+    async def set_cluster_phase(self, request: api.SetClusterPhaseRequest) -> api.ClusterMovesReply:
+        return self._moves(request, request.phase)
+
+    async def leave_cluster(self, request: api.LeaveClusterRequest) -> api.ClusterMovesReply:
+        return self._moves(request, "Lost" if request.lost else "Leaving")
+
+    def _moves(self, request: Any, phase: str) -> api.ClusterMovesReply:
+        """Ten replicas hand over at each look; more than fifty need a confirmation."""
+        self._note(request)
+        if request.name not in self.clusters:
+            raise RequestError("NOT_FOUND", f"name: {request.name!r}: no cluster of the fleet")
+        changed, self.phases[request.name] = self.phases.get(request.name) != phase, phase
+        replicas = self.handing_over if phase in ("Draining", "Leaving", "Lost") else 0
+        scope = f"Drain/{request.name}"
+        if replicas > 50:
+            self.confirmations[scope] = api.Confirmation(scope, "Drain", request.name, replicas, 100, False, "", 0)
+        frozen = self.brakes.get("fleet")
+        return api.ClusterMovesReply(
+            cluster=self._cluster(self.clusters[request.name]),
+            replicas=replicas,
+            confirm=scope if replicas > 50 else "",
+            frozen=f"fleet is frozen by {frozen.by}: {frozen.reason}" if frozen else "",
+            changed=changed,
+        )
+
+    async def freeze(self, request: api.FreezeRequest) -> api.Brake:
+        self._note(request)
+        self.brakes[request.scope] = api.Brake(request.scope, True, request.reason, "ann", 1_700_000_000_000, 7)
+        return self.brakes[request.scope]
+
+    async def unfreeze(self, request: api.UnfreezeRequest) -> api.Brake:
+        self._note(request)
+        self.brakes.pop(request.scope, None)
+        return api.Brake(request.scope, False, "", "", 0, 0)
+
+    async def confirm(self, request: api.ConfirmRequest) -> api.Confirmation:
+        self._note(request)
+        if request.scope not in self.confirmations:
+            raise RequestError("NOT_FOUND", f"scope: {request.scope!r}: no confirmation is asked for; waiting: none")
+        given = replace(self.confirmations[request.scope], given=True, by="ann", at_ms=1_700_000_000_000)
+        self.confirmations[request.scope] = given
+        return given
+
+    async def list_brakes(self, request: api.ListBrakesRequest) -> api.ListBrakesReply:
+        self._note(request)
+        brakes, confirmations = tuple(self.brakes.values()), tuple(self.confirmations.values())
+        return api.ListBrakesReply(brakes, confirmations, 600.0, self.over_budget, False)
+
     async def list_clusters(self, request: api.ListClustersRequest) -> api.ListClustersReply:
         self._note(request)
+        for name in [name for name, phase in self.phases.items() if phase in ("Draining", "Leaving", "Lost")]:
+            if not any(not entry.given for entry in self.confirmations.values()):
+                self.handing_over = max(0, self.handing_over - 10)
+            if not self.handing_over and self.phases[name] != "Draining":
+                del self.clusters[name], self.phases[name]
         return api.ListClustersReply(tuple(map(self._cluster, self.clusters.values())), False)
 
     async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
@@ -178,6 +237,9 @@ class FakePlanner:
             allocatable=(("cpu", 48000), ("memory", 64 * 2**30)),
             requested=(("cpu", 12500), ("memory", 16 * 2**30)),
             unschedulable_pods=0,
+            phase=self.phases.get(request.name, "Active"),
+            replicas=self.handing_over,
+            workloads=1 if self.handing_over else 0,
         )
 
 

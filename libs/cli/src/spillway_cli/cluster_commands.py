@@ -1,20 +1,25 @@
-"""Commands on the fleet: cluster join, cluster list, status."""
+"""Commands on the fleet: cluster join, list, cordon, uncordon, drain, leave; status."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from spillway import api
+from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING
 from spillway.model import TIER_CLOUD, TIER_OWN
 from spillway.rpc import PlannerClient
 from spillway_cli import tables
 from spillway_cli.config import Config
-from spillway_cli.exits import bad_input, guarded, say
+from spillway_cli.exits import bad_input, guarded, say, say_changes
 from spillway_cli.local_commands import RUN_FOLDER, processes_of, processes_table
 from spillway_cli.output import Format, console, print_machine
-from spillway_cli.session import Output, with_planner
+from spillway_cli.session import Output, Timeout, Wait, with_planner
+from spillway_cli.waiting import until_handed_over
 from spillway_cli.workload_commands import all_workloads
+
+Name = Annotated[str, typer.Argument(help="Name of the cluster in the fleet.", show_default=False)]
 
 app = typer.Typer(no_args_is_help=True, help="The clusters of the fleet.")
 top = typer.Typer()
@@ -23,7 +28,7 @@ top = typer.Typer()
 @app.command(epilog="Example:  spillway cluster join own-1 --credential own-1 --tier own --region eu --label gpu=a100")
 def join(  # noqa: PLR0913 - the options of a command are its parameters
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the cluster in the fleet.", show_default=False)],
+    name: Name,
     *,
     credential: Annotated[
         str, typer.Option(help="Name of a kubeconfig in the services' credential folder.", show_default=False)
@@ -58,9 +63,55 @@ def list_(context: typer.Context, output: Output = Format.table) -> None:
     with_planner(context, body)
 
 
+@app.command(epilog="Example:  spillway cluster cordon own-1")
+def cordon(context: typer.Context, name: Name, output: Output = Format.table) -> None:
+    """Place nothing new in a cluster; what is there stays."""
+    _set_phase(context, name, PHASE_CORDONED, output)
+
+
+@app.command(epilog="Example:  spillway cluster uncordon own-1")
+def uncordon(context: typer.Context, name: Name, output: Output = Format.table) -> None:
+    """Make a cluster active again: calls off cordon, drain and leave, for as long as it is listed."""
+    _set_phase(context, name, PHASE_ACTIVE, output)
+
+
+@app.command(epilog="Example:  spillway cluster drain own-1 --wait")
+def drain(
+    context: typer.Context,
+    name: Name,
+    *,
+    wait: Wait = False,
+    timeout: Timeout = 300.0,
+    output: Output = Format.table,
+) -> None:
+    """Move what runs in a cluster elsewhere; each replica goes once the one that replaces it is available."""
+    _set_phase(context, name, PHASE_DRAINING, output, timeout if wait else 0.0)
+
+
+@app.command(epilog="Examples:  spillway cluster leave own-1 --wait  ·  spillway cluster leave own-1 --lost")
+def leave(
+    context: typer.Context,
+    name: Name,
+    *,
+    lost: Annotated[
+        bool, typer.Option("--lost", help="It will not return: give up what is listed there. Refused while it answers.")
+    ] = False,
+    wait: Wait = False,
+    timeout: Timeout = 300.0,
+    output: Output = Format.table,
+) -> None:
+    """Take a cluster out of the fleet: it hands over what it has, and leaves when nothing is left."""
+
+    async def body(client: PlannerClient, _: Config) -> None:
+        reply = await client.leave_cluster(api.LeaveClusterRequest(name, lost))
+        await _show_moves(client, reply, output, timeout if wait else 0.0)
+
+    with_planner(context, body)
+
+
 @top.command(epilog="Example:  spillway status -o json")
 def status(context: typer.Context, output: Output = Format.table) -> None:
-    """Show whether the planner answers, the clusters with state and age, the workloads in sum, local processes."""
+    """Show whether the planner answers, brakes, the clusters with state and age, the workloads in sum, processes."""
     with guarded():
         processes = processes_of(RUN_FOLDER)
         if processes and output is Format.table:
@@ -68,6 +119,7 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
 
     async def body(client: PlannerClient, config: Config) -> None:
         fleet = await client.list_clusters(api.ListClustersRequest())
+        brakes = await client.list_brakes(api.ListBrakesRequest())
         workloads = await all_workloads(client, "")
         placements = [workload.placement for workload in workloads]
         sums = {
@@ -80,7 +132,14 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
         }
         planner = {"endpoints": list(config.endpoints), "leader": client.leader(), "stale": fleet.stale}
         if output is not Format.table:
-            document = {"planner": planner, "clusters": fleet.clusters, "workloads": sums, "processes": processes}
+            document = {
+                "planner": planner,
+                "brakes": brakes.brakes,
+                "confirmations": brakes.confirmations,
+                "clusters": fleet.clusters,
+                "workloads": sums,
+                "processes": processes,
+            }
             print_machine(document, output)
             return
         out = console()
@@ -88,10 +147,29 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
         out.print(Text("planner    ", style="bold").append(f"answers; {who}", style="not bold"))
         line = ", ".join(f"{count} {name}" for name, count in list(sums.items())[2:])
         out.print(Text("workloads  ", style="bold").append(f"{sums['workloads']}: {line}", style="not bold"))
+        if brakes.brakes or brakes.confirmations or brakes.over_budget:
+            out.print("", tables.brakes(replace(brakes, stale=False)))
         out.print("")
         out.print(tables.clusters(fleet))
 
     with_planner(context, body)
+
+
+def _set_phase(context: typer.Context, name: str, phase: str, output: Format, seconds: float = 0.0) -> None:
+    async def body(client: PlannerClient, _: Config) -> None:
+        reply = await client.set_cluster_phase(api.SetClusterPhaseRequest(name, phase))
+        await _show_moves(client, reply, output, seconds)
+
+    with_planner(context, body)
+
+
+async def _show_moves(client: PlannerClient, reply: api.ClusterMovesReply, output: Format, seconds: float) -> None:
+    """What will move; with seconds, waits until it has."""
+    _show(reply, output, tables.cluster_moves(reply))
+    if seconds:
+        name, phase = reply.cluster.cluster, reply.cluster.phase
+        await until_handed_over(client, name, phase, seconds, say_changes())
+        say(f"{name}: {'nothing is left there' if phase == PHASE_DRAINING else 'it has left the fleet'}")
 
 
 def _labels(given: list[str]) -> tuple[tuple[str, str], ...]:

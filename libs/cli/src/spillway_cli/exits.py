@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 import traceback
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, TypeVar
@@ -93,6 +93,19 @@ def guarded() -> Iterator[None]:
 def say(text: str) -> None:
     """A message for people: on stderr, so that stdout stays what was asked for."""
     typer.echo(text, err=True)
+
+
+def say_changes() -> Callable[[str], None]:
+    """Says a line on stderr when it is another than the last."""
+    last = ""
+
+    def said(text: str) -> None:
+        nonlocal last
+        if text != last:
+            say(text)
+            last = text
+
+    return said
 
 
 def _line(error: Exception) -> str:

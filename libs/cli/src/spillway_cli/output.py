@@ -6,6 +6,7 @@ import json
 import sys
 import typing
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from enum import StrEnum
 from functools import cache
 from typing import Any
@@ -97,6 +98,15 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Itera
     for row in rows:
         made.add_row(*(str(cell) for cell in row))
     return made
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def when(at_ms: int) -> str:
+    """A wall time for people, of this machine's zone."""
+    return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("on %Y-%m-%d at %H:%M:%S")
 
 
 def duration(milliseconds: int) -> str:

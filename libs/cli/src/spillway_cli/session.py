@@ -16,6 +16,8 @@ from spillway_cli.output import Format
 T = TypeVar("T")
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="Form of the answer on stdout.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is so in the clusters.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that --wait may take.")]
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Namespace; without it the configured one.", show_default=False)
 ]

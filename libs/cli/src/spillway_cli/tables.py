@@ -7,16 +7,20 @@ from rich.table import Table
 from rich.text import Text
 
 from spillway.api import (
+    Brake,
     CapacityReply,
+    ClusterMovesReply,
     ClusterReply,
     ClusterStatus,
+    Confirmation,
+    ListBrakesReply,
     ListClustersReply,
     PlacementReply,
     WorkloadReply,
 )
-from spillway.events import DecisionRecorded
+from spillway.events import PHASE_ACTIVE, PHASE_LOST, DecisionRecorded
 from spillway.model import ClusterInput
-from spillway_cli.output import amount, duration, table
+from spillway_cli.output import amount, counted, duration, table, when
 
 _STALE = "answered by a planner that cannot prove that it is the active one: this may be old"
 
@@ -88,13 +92,72 @@ def ready(reply: WorkloadReply) -> int:
 def clusters(reply: ListClustersReply) -> RenderableType:
     """The fleet: state, age, and how full each cluster is."""
     rows = [_cluster_row(cluster) for cluster in reply.clusters]
-    columns = ("CLUSTER", "TIER", "STATE", "AGE", "NODES", "CPU USED", "MEMORY USED", "PENDING", "WHERE", "")
-    shown = table(columns, rows, right=("AGE", "NODES", "PENDING"))
+    columns = (
+        "CLUSTER",
+        "TIER",
+        "STATE",
+        "AGE",
+        "NODES",
+        "CPU USED",
+        "MEMORY USED",
+        "REPLICAS",
+        "PENDING",
+        "WHERE",
+        "",
+    )
+    shown = table(columns, rows, right=("AGE", "NODES", "REPLICAS", "PENDING"))
     return Group(shown, *_warnings((), reply.stale)) if rows else Text("no cluster: `spillway cluster join` adds one")
 
 
 def cluster(reply: ClusterReply) -> RenderableType:
     return clusters(ListClustersReply((reply,), False))
+
+
+def cluster_moves(reply: ClusterMovesReply) -> Text:
+    """What a cluster's new phase moves, and what it waits for."""
+    name, phase = reply.cluster.cluster, reply.cluster.phase
+    text = Text(f"{name} is {phase}" if reply.changed else f"{name} is {phase} already", style="bold")
+    if reply.replicas:
+        verb = "are given up" if phase == PHASE_LOST else "go elsewhere"
+        text.append(f": {counted(reply.replicas, 'replica')} {verb}", style="not bold")
+    if reply.confirm:
+        text.append(f"; they wait for `spillway confirm {reply.confirm}`", style="yellow")
+    if reply.frozen:
+        text.append(f"; nothing moves: {reply.frozen}", style="yellow")
+    return text
+
+
+def brakes(reply: ListBrakesReply) -> RenderableType:
+    """What is frozen, what waits for a confirmation, what waits for the budget."""
+    parts: list[RenderableType] = [brake_line(brake) for brake in reply.brakes] or [Text("nothing is frozen")]
+    parts += [confirmation_line(confirmation) for confirmation in reply.confirmations]
+    if reply.over_budget:
+        budget = (
+            f"{counted(reply.over_budget, 'replica')} wait for the budget of {reply.moves_per_minute:g} moves a minute"
+        )
+        parts.append(Text(budget, style="yellow"))
+    return Group(*parts, *_warnings((), reply.stale))
+
+
+def brake_line(brake: Brake) -> Text:
+    if not brake.frozen:
+        return Text(f"{brake.scope} is not frozen")
+    by = f" by {brake.by} {when(brake.at_ms)}"
+    text = Text(f"{brake.scope} is frozen", style="bold").append(
+        f"{by}: {brake.reason or 'no reason given'}", "not bold"
+    )
+    if brake.replicas:
+        text.append(f"; {counted(brake.replicas, 'replica')} would move", style="yellow")
+    return text
+
+
+def confirmation_line(confirmation: Confirmation) -> Text:
+    of = f"{confirmation.replicas} of {counted(confirmation.fleet_replicas, 'replica')}"
+    if confirmation.given:
+        by = f" by {confirmation.by} {when(confirmation.at_ms)}"
+        return Text(f"{confirmation.scope} is confirmed", style="bold").append(f"{by}: {of} to move", "not bold")
+    text = Text(f"{confirmation.scope} waits", style="bold yellow")
+    return text.append(f" for `spillway confirm {confirmation.scope}`: {of} would move", "not bold")
 
 
 def capacity(reply: CapacityReply) -> RenderableType:
@@ -154,7 +217,9 @@ def _cluster_row(reply: ClusterReply) -> tuple[object, ...]:
     used = (_used(reply, resource) for resource in ("cpu", "memory"))
     where = "/".join(part for part in (reply.region, reply.zone) if part)
     pending = reply.unschedulable_pods or ""
-    return reply.cluster, reply.tier, reply.state, duration(reply.age_ms), nodes, *used, pending, where, reply.trouble
+    state = reply.state if reply.phase == PHASE_ACTIVE else f"{reply.state}, {reply.phase}"
+    age = duration(reply.age_ms)
+    return reply.cluster, reply.tier, state, age, nodes, *used, reply.replicas or "", pending, where, reply.trouble
 
 
 def _used(reply: ClusterReply, resource: str) -> str:

@@ -1,13 +1,23 @@
-"""Waiting until a workload is as it was asked for, or gone."""
+"""Waiting until a workload is as it was asked for, or gone; until a cluster has handed over."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from spillway.api import GetRequest, PlacementReply, RequestError, WorkloadReply
-from spillway.events import STATE_PRESENT
+from spillway.api import (
+    GetRequest,
+    ListBrakesReply,
+    ListBrakesRequest,
+    ListClustersRequest,
+    PlacementReply,
+    RequestError,
+    WorkloadReply,
+)
+from spillway.events import PHASE_DRAINING, STATE_PRESENT
 from spillway.rpc import PlannerClient
+from spillway.scopes import FLEET_SCOPE, cluster_scope
 from spillway_cli.exits import Code, CommandFailed
+from spillway_cli.output import counted
 
 POLL_SECONDS = 0.5
 
@@ -53,6 +63,42 @@ async def until_gone(client: PlannerClient, namespace: str, name: str, seconds: 
 
     if not await _poll(look, seconds):
         raise CommandFailed(f"{namespace}/{name}: not gone after {seconds:g} s: {left}", Code.TIMED_OUT)
+
+
+async def until_handed_over(client: PlannerClient, name: str, phase: str, seconds: float, say: Said) -> None:
+    """Returns when no placement lists the cluster any more; when it leaves, once it has. Fails with TIMED_OUT."""
+    left = "no answer"
+
+    async def look() -> bool:
+        nonlocal left
+        clusters = (await client.list_clusters(ListClustersRequest())).clusters
+        cluster = next((entry for entry in clusters if entry.cluster == name), None)
+        if cluster is None:
+            return True
+        if cluster.phase != phase:
+            raise CommandFailed(f"{name}: it is {cluster.phase} now: somebody called it off")
+        if phase == PHASE_DRAINING and not cluster.workloads:
+            return True
+        left = f"{counted(cluster.replicas, 'replica')} of {counted(cluster.workloads, 'workload')} still there"
+        held = _held_back(await client.list_brakes(ListBrakesRequest()), name)
+        left += f"; {held}" if held else ""
+        say(f"{name}: {left}")
+        return False
+
+    if not await _poll(look, seconds):
+        raise CommandFailed(f"{name}: not done after {seconds:g} s: {left}", Code.TIMED_OUT)
+
+
+def _held_back(reply: ListBrakesReply, cluster: str) -> str:
+    """What keeps a cluster from handing over, for people; empty when nothing does."""
+    scopes = (FLEET_SCOPE, cluster_scope(cluster))
+    texts = [f"{brake.scope} is frozen: {brake.reason}" for brake in reply.brakes if brake.scope in scopes]
+    texts += [
+        f"waits for `spillway confirm {entry.scope}`"
+        for entry in reply.confirmations
+        if entry.cluster == cluster and not entry.given
+    ]
+    return "; ".join(texts)
 
 
 def lacking(reply: WorkloadReply, generation: int) -> str:

@@ -11,7 +11,7 @@ from spillway import api
 from spillway.rpc import PlannerClient
 from spillway_cli import tables
 from spillway_cli.config import Config
-from spillway_cli.exits import Code, bad_input, say
+from spillway_cli.exits import Code, bad_input, say, say_changes
 from spillway_cli.manifests import (
     Document,
     ShortForm,
@@ -22,7 +22,7 @@ from spillway_cli.manifests import (
     written_out,
 )
 from spillway_cli.output import Format, console, print_machine
-from spillway_cli.session import Namespace, Output, with_planner
+from spillway_cli.session import Namespace, Output, Timeout, Wait, with_planner
 from spillway_cli.waiting import until_gone, until_ready
 
 app = typer.Typer()
@@ -36,8 +36,6 @@ Files = Annotated[
 ]
 RequiredFiles = Annotated[list[str], typer.Option("--file", "-f", help="File of manifests; - is stdin. Repeatable.")]
 Name = Annotated[str, typer.Argument(help="Name of the workload.", show_default=False)]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is so in the clusters.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that --wait may take.")]
 
 
 @app.command(
@@ -118,7 +116,7 @@ def delete(
     async def body(client: PlannerClient, config: Config) -> None:
         reply = await client.delete(api.DeleteRequest(namespace or config.namespace, name))
         if wait:
-            await until_gone(client, reply.namespace, reply.name, timeout, _say_changes())
+            await until_gone(client, reply.namespace, reply.name, timeout, say_changes())
         if output is not Format.table:
             print_machine(reply, output)
         elif wait:
@@ -274,7 +272,7 @@ async def _show_placed(client: PlannerClient, reply: api.PlacementReply, output:
         return Code.IN_PART if reply.unplaced else Code.DONE
     if output is Format.table:
         say(tables.summary(reply).plain)
-    done = await until_ready(client, reply, seconds, _say_changes())
+    done = await until_ready(client, reply, seconds, say_changes())
     _show(done, output, lambda: console().print(tables.workload(done)))
     return Code.DONE
 
@@ -288,16 +286,3 @@ def _show(reply: object, output: Format, show_table: Callable[[], None]) -> None
 
 def _texts(documents: Sequence[Document]) -> tuple[str, ...]:
     return tuple(document.text for document in documents)
-
-
-def _say_changes() -> Callable[[str], None]:
-    """Says a line on stderr when it is another than the last."""
-    last = ""
-
-    def said(text: str) -> None:
-        nonlocal last
-        if text != last:
-            say(text)
-            last = text
-
-    return said

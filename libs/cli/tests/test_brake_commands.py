@@ -1,0 +1,175 @@
+"""Brakes and clusters' phases against a planner on loopback: what is asked, what is printed, how waiting ends."""
+
+import json
+from typing import Any
+
+import pytest
+
+from spillway import api
+from spillway_cli import waiting
+
+Spillway = Any
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
+
+
+# ── Brakes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("arguments", "scope"),
+    [
+        pytest.param((), "fleet", id="nothing is the fleet"),
+        pytest.param(("fleet",), "fleet", id="the fleet"),
+        pytest.param(("cluster", "own-1"), "cluster/own-1", id="a cluster"),
+        pytest.param(("workload", "shop/web"), "workload/shop/web", id="a workload"),
+        pytest.param(("workload", "web"), "workload/default/web", id="of the configured namespace"),
+        pytest.param(("workload", "web", "-n", "shop"), "workload/shop/web", id="of a namespace"),
+        pytest.param(("cluster/own-1",), "cluster/own-1", id="a scope as it is shown"),
+    ],
+)
+def test_freeze_and_unfreeze_name_a_scope(spillway: Spillway, arguments: tuple[str, ...], scope: str) -> None:
+    frozen = spillway("freeze", *arguments, "--reason", "audit")
+    assert frozen.exit_code == 0
+    assert spillway.planner.asked == [api.FreezeRequest(scope, "audit")]
+    assert frozen.stdout.startswith(f"{scope} is frozen by ann on 2023-11-1")
+    assert frozen.stdout.endswith(": audit; 7 replicas would move\n")
+    assert spillway("unfreeze", *arguments).stdout == f"{scope} is not frozen\n"
+    assert spillway.planner.asked[1:] == [api.UnfreezeRequest(scope)]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("cluster",), ("workload",), ("fleet", "own-1"), ("node", "n"), ("clusters",)], ids=" ".join
+)
+def test_what_is_no_scope_is_2_and_never_asked(spillway: Spillway, arguments: tuple[str, ...]) -> None:
+    result = spillway("freeze", *arguments)
+    assert (result.exit_code, result.stdout, spillway.planner.asked) == (2, "", [])
+    assert "expected one of fleet, cluster, workload" in result.stderr
+
+
+def test_brakes_shows_what_is_on_and_what_waits(spillway: Spillway) -> None:
+    assert spillway("brakes").stdout == "nothing is frozen\n"
+    spillway("freeze", "cluster", "own-1")
+    spillway.planner.over_budget = 30
+    waits = api.Confirmation("Drain/own-2", "Drain", "own-2", 60, 100, False, "", 0)
+    spillway.planner.confirmations = {waits.scope: waits}
+    shown = spillway("brakes").stdout.splitlines()
+    assert shown[0].startswith("cluster/own-1 is frozen by ann")
+    assert shown[0].endswith(": no reason given; 7 replicas would move")
+    assert shown[1:] == [
+        "Drain/own-2 waits for `spillway confirm Drain/own-2`: 60 of 100 replicas would move",
+        "30 replicas wait for the budget of 600 moves a minute",
+    ]
+    document = json.loads(spillway("brakes", "-o", "json").stdout)
+    assert [brake["scope"] for brake in document["brakes"]] == ["cluster/own-1"]
+    assert document["confirmations"][0]["given"] is False
+    status = spillway("status").stdout
+    assert "cluster/own-1 is frozen" in status
+    assert "Drain/own-2 waits" in status
+    assert json.loads(spillway("status", "-o", "json").stdout)["brakes"][0]["scope"] == "cluster/own-1"
+
+
+def test_confirm_says_who_and_how_much_and_refuses_what_was_not_asked(spillway: Spillway) -> None:
+    unknown = spillway("confirm", "Drain/own-2")
+    assert (unknown.exit_code, unknown.stdout) == (1, "")
+    assert "no confirmation is asked for" in unknown.stderr
+    waits = api.Confirmation("Drain/own-2", "Drain", "own-2", 60, 100, False, "", 0)
+    spillway.planner.confirmations = {waits.scope: waits}
+    given = spillway("confirm", "Drain/own-2")
+    assert given.exit_code == 0
+    assert given.stdout.startswith("Drain/own-2 is confirmed by ann")
+    assert "60 of 100 replicas to move" in given.stdout
+
+
+# ── Phases ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def joined(spillway: Spillway) -> Spillway:
+    """own-1 with 30 replicas."""
+    spillway("cluster", "join", "own-1", "--credential", "c")
+    spillway.planner.asked.clear()
+    spillway.planner.handing_over = 30
+    return spillway
+
+
+@pytest.mark.parametrize(
+    ("arguments", "request_", "said"),
+    [
+        (("cordon", "own-1"), api.SetClusterPhaseRequest("own-1", "Cordoned"), "own-1 is Cordoned"),
+        (("uncordon", "own-1"), api.SetClusterPhaseRequest("own-1", "Active"), "own-1 is Active"),
+        (
+            ("drain", "own-1"),
+            api.SetClusterPhaseRequest("own-1", "Draining"),
+            "own-1 is Draining: 30 replicas go elsewhere",
+        ),
+        (("leave", "own-1"), api.LeaveClusterRequest("own-1", False), "own-1 is Leaving: 30 replicas go elsewhere"),
+        (
+            ("leave", "own-1", "--lost"),
+            api.LeaveClusterRequest("own-1", True),
+            "own-1 is Lost: 30 replicas are given up",
+        ),
+    ],
+    ids=["cordon", "uncordon", "drain", "leave", "lost"],
+)
+def test_what_a_phase_moves_is_printed(joined: Spillway, arguments: tuple[str, ...], request_: Any, said: str) -> None:
+    result = joined("cluster", *arguments)
+    assert (result.exit_code, result.stdout) == (0, f"{said}\n")
+    assert joined.planner.asked == [request_]
+    assert json.loads(joined("cluster", *arguments, "-o", "json").stdout)["changed"] is False
+
+
+def test_a_phase_is_shown_where_clusters_are(joined: Spillway) -> None:
+    joined("cluster", "cordon", "own-1")
+    assert "Ready, Cordoned" in joined("cluster", "list").stdout
+    assert "Ready, Cordoned" in joined("status").stdout
+
+
+def test_drain_waits_with_progress_until_nothing_is_there(joined: Spillway) -> None:
+    result = joined("cluster", "drain", "own-1", "--wait")
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == [
+        "own-1: 20 replicas of 1 workload still there",
+        "own-1: 10 replicas of 1 workload still there",
+        "own-1: nothing is left there",
+    ]
+
+
+def test_leave_waits_until_the_cluster_is_gone(joined: Spillway) -> None:
+    result = joined("cluster", "leave", "own-1", "--wait")
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (0, "own-1: it has left the fleet")
+    assert joined("cluster", "leave", "own-1").exit_code == 1
+
+
+def test_waiting_says_what_holds_it_and_ends_with_5(joined: Spillway) -> None:
+    joined.planner.handing_over = 60
+    joined("freeze", "--reason", "audit")
+    result = joined("cluster", "drain", "own-1", "--wait", "--timeout", "0.2")
+    assert result.exit_code == 5
+    first = result.stdout.strip()
+    assert first.startswith("own-1 is Draining: 60 replicas go elsewhere; they wait for `spillway confirm Drain/own-1`")
+    assert first.endswith("; nothing moves: fleet is frozen by ann: audit")
+    held = "fleet is frozen: audit; waits for `spillway confirm Drain/own-1`"
+    assert f"not done after 0.2 s: 60 replicas of 1 workload still there; {held}" in result.stderr
+
+
+def test_waiting_ends_with_1_when_somebody_calls_it_off(joined: Spillway, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def called_off(request: api.SetClusterPhaseRequest) -> api.ClusterMovesReply:
+        reply = joined.planner._moves(request, request.phase)
+        joined.planner.phases["own-1"] = "Active"
+        return reply  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(joined.planner, "set_cluster_phase", called_off)
+    result = joined("cluster", "drain", "own-1", "--wait")
+    assert result.exit_code == 1
+    assert "own-1: it is Active now: somebody called it off" in result.stderr
+
+
+def test_an_unknown_cluster_is_1(spillway: Spillway) -> None:
+    for command in ("cordon", "uncordon", "drain", "leave"):
+        result = spillway("cluster", command, "own-9")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "no cluster of the fleet" in result.stderr
