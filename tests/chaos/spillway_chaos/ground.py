@@ -7,7 +7,7 @@ import signal
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -18,10 +18,11 @@ from spillway_local.kafka_server import PORTS_PER_NODE
 from spillway_local.ports import PortBook, session_port
 from spillway_local.stack import Stack, StackOptions
 
-from .audit import NAMESPACE, Audit, MemberAudit, read_door
+from .audit import NAMESPACE, Audit, Door, MemberAudit
 from .ledger import Finding, Ledger, Placed
 from .load import CPU, MEMORY, Load, Pulse
 from .log_audit import LogAudit
+from .proxy import Proxy
 
 KINDS = ("planner", "snapshot", "propagator")
 SERVICES = tuple(f"{kind}-{number}" for kind in KINDS for number in (1, 2))
@@ -55,6 +56,7 @@ class Ground:
     load: Load
     pulse: Pulse
     audit: Audit
+    proxies: Mapping[str, Proxy]
     ledger: Ledger = field(default_factory=Ledger)
     log: LogAudit = field(default_factory=LogAudit)
 
@@ -111,6 +113,17 @@ class Ground:
 
         await until(f"{name} runs again", another)
 
+    async def is_running(self, name: str) -> None:
+        """Also when supervisor has given it up."""
+
+        async def running() -> bool:
+            states = {entry.name: entry.state for entry in await asyncio.to_thread(self.stack.status)}
+            if states[name] in ("FATAL", "EXITED", "STOPPED"):
+                await asyncio.to_thread(self.stack.supervision.start_program, name)
+            return states[name] == "RUNNING"
+
+        await until(f"{name} runs", running)
+
     async def is_up(self, *names: str) -> None:
         async def ready() -> bool:
             pages = await asyncio.gather(*(self.page(name, "readyz") for name in names))
@@ -120,8 +133,11 @@ class Ground:
 
     async def page(self, name: str, page: str) -> str:
         """Of a service's health server; empty when it is not answered with 200."""
+        return await asyncio.to_thread(_get, self.url(name, page))
+
+    def url(self, name: str, page: str) -> str:
         port = PortBook(self.stack.folder / "ports.json").recorded()[f"{name}-health"]
-        return await asyncio.to_thread(_get, f"http://127.0.0.1:{port}/{page}")
+        return f"http://127.0.0.1:{port}/{page}"
 
     async def active_planner(self) -> str:
         found: list[str] = []
@@ -158,13 +174,12 @@ class Ground:
 
 
 @asynccontextmanager
-async def opened(stack: Stack, seed: str) -> AsyncIterator[Ground]:
+async def opened(
+    stack: Stack, doors: Mapping[str, Door], proxies: Mapping[str, Proxy], seed: str
+) -> AsyncIterator[Ground]:
     """A stack that is up, joined, and asked."""
     planners = stack.addresses().planners
-    members = {
-        member.name: MemberAudit(member.name, read_door(stack.credentials / f"{member.name}.kubeconfig"))
-        for member in stack.options.fleet
-    }
+    members = {name: MemberAudit(name, door) for name, door in doors.items()}
     ledger = Ledger()
     async with (
         PlannerClient(planners, timeout_seconds=30, retry_seconds=30) as client,
@@ -172,7 +187,7 @@ async def opened(stack: Stack, seed: str) -> AsyncIterator[Ground]:
         PlannerClient(planners, timeout_seconds=30, retry_seconds=30) as beating,
     ):
         load = Load(asking, ledger, seed)
-        ground = Ground(stack, client, load, Pulse(beating, PULSE), Audit(members), ledger)
+        ground = Ground(stack, client, load, Pulse(beating, PULSE), Audit(members), proxies, ledger)
         await ground.join()
         tasks = [asyncio.create_task(work.run()) for work in (load, ground.pulse, ground.audit)]
         try:

@@ -18,7 +18,7 @@ from .ledger import Ledger
 LANES = 6
 REPLICAS_MAX = 10
 CPU, MEMORY = "1500m", "512Mi"
-THINK_SECONDS = (0.05, 0.5)
+THINK_SECONDS, BURST_SECONDS = (0.05, 0.5), (0.0, 0.02)
 ANSWER_SECONDS = 30.0
 _AGAIN = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "CANCELLED"})
 _AGAIN_SECONDS = 0.5
@@ -31,6 +31,7 @@ class Load:
     client: PlannerClient
     ledger: Ledger
     seed: str
+    think_seconds: tuple[float, float] = THINK_SECONDS
     asks: asyncio.Event = field(default_factory=asyncio.Event)
     busy: set[int] = field(default_factory=set)
     answered: int = 0
@@ -60,7 +61,7 @@ class Load:
             await self._turn(number, random, partial(self._delete, name, random))
 
     async def _turn(self, number: int, random: Random, ask: Callable[[], Awaitable[None]]) -> None:
-        await asyncio.sleep(random.uniform(*THINK_SECONDS))
+        await asyncio.sleep(random.uniform(*self.think_seconds))
         await self.asks.wait()
         self.busy.add(number)
         await ask()

@@ -8,6 +8,7 @@ from spillway.api import RequestError
 
 from .ground import Ground, NotSo
 from .ledger import Finding
+from .load import BURST_SECONDS, THINK_SECONDS
 from .rows import Row
 
 ANSWERED_SECONDS = 90.0
@@ -42,6 +43,7 @@ class Round:
 async def run_round(ground: Ground, row: Row, seed: str) -> Round:
     random, loop, done = Random(seed), asyncio.get_running_loop(), Round(seed)
     answered_before = ground.load.answered
+    ground.load.think_seconds = BURST_SECONDS if row.burst else THINK_SECONDS
     ground.load.asks.set()
     await asyncio.sleep(random.uniform(*BEFORE_SECONDS))
     broken_at = loop.time()

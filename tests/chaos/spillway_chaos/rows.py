@@ -3,11 +3,15 @@
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
-from .ground import KINDS, Ground, until
+from .clock import clock_ahead, set_clock
+from .ground import KINDS, SERVICES, Ground, until
 
+OUTAGE_SECONDS = 60.0
 SESSION_SECONDS = 6.0
 """The services' default, which nothing here changes: after it, another instance takes the turn."""
 
@@ -25,12 +29,13 @@ Fault = Callable[[Ground, Random], Awaitable[Broken]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """stack: which kind of platform it needs."""
+    """stack: which kind of platform it needs. burst: asked without a pause, not at a person's pace."""
 
     name: str
     stack: str
     what: str
     fault: Fault
+    burst: bool = False
 
 
 async def _victim(ground: Ground, kind: str, random: Random) -> str:
@@ -86,6 +91,111 @@ async def flush_redis(ground: Ground, _: Random) -> Broken:
     return Broken("redis flushed")
 
 
+async def stop_apis(ground: Ground, random: Random) -> Broken:
+    """All members but one, each from a moment of its own: frozen, so that it is silent, or ended, so that it is gone."""
+    names = random.sample(sorted(ground.proxies), len(ground.proxies) - 1)
+    ways = {name: random.choice(("frozen", "ended")) for name in names}
+    await asyncio.gather(*(_stop_api(ground, name, way, random.uniform(0, 5)) for name, way in ways.items()))
+    told = ", ".join(f"{name} {way}" for name, way in ways.items())
+    return Broken(f"for {OUTAGE_SECONDS:.0f} s: {told}", len(names))
+
+
+async def _stop_api(ground: Ground, name: str, way: str, after_seconds: float) -> None:
+    await asyncio.sleep(after_seconds)
+    program = f"{name}-apiserver"
+    if way == "frozen":
+        ground.signal(program, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(OUTAGE_SECONDS)
+        finally:
+            ground.signal(program, signal.SIGCONT)
+    else:
+        await asyncio.to_thread(ground.stack.supervision.stop_program, program)
+        try:
+            await asyncio.sleep(OUTAGE_SECONDS)
+        finally:
+            await asyncio.to_thread(ground.stack.supervision.start_program, program)
+
+
+async def revoke_token(ground: Ground, random: Random) -> Broken:
+    """Of half of the members: new requests get 401; of some, running watches end too."""
+    names = random.sample(sorted(ground.proxies), len(ground.proxies) // 2)
+    ended = [name for name in names if random.random() < 0.5]
+    for name in names:
+        ground.proxies[name].unauthorized = True
+        if name in ended:
+            ground.proxies[name].end_watches()
+    seconds = random.uniform(3.0, 12.0)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        for name in names:
+            ground.proxies[name].unauthorized = False
+    return Broken(f"token revoked for {seconds:.1f} s in {', '.join(names)}; watches ended in {ended}", len(names))
+
+
+async def cut_lists(ground: Ground, random: Random) -> Broken:
+    """Half of the members list anew, and get the beginning of each list only."""
+    names = random.sample(sorted(ground.proxies), len(ground.proxies) // 2)
+    kinds = random.sample(("nodes", "pods", "deployments", "replicasets"), random.randint(1, 4))
+    shown = {kind: random.choice((0.0, 0.3, 0.5, 0.8)) for kind in kinds}
+    seconds = random.uniform(2.0, 15.0)
+    for name in names:
+        ground.proxies[name].shown = shown
+        ground.proxies[name].end_watches(expired=True)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        for name in names:
+            ground.proxies[name].shown = {}
+            ground.proxies[name].end_watches(expired=True)
+    return Broken(f"lists cut to {shown} for {seconds:.1f} s in {', '.join(names)}", len(names))
+
+
+async def fill_disk(ground: Ground, random: Random) -> Broken:
+    """Every byte that Kafka's disk still has is taken; later they are given back, and Kafka is started again."""
+    ballast = ground.stack.folder / "kafka" / "ballast"
+    seconds = random.uniform(3.0, 8.0)
+    await asyncio.to_thread(_fill, ballast)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        ballast.unlink()
+    await ground.is_running("kafka")
+
+    async def ready() -> bool:
+        return ground.stack.brokers()[0].is_ready()
+
+    await until("kafka listens", ready)
+    return Broken(f"disk full for {seconds:.1f} s")
+
+
+def _fill(file: Path) -> None:
+    with suppress(OSError), file.open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(1 << 12))
+
+
+async def jump_clock(ground: Ground, random: Random) -> Broken:
+    """An hour on, or back, in one service; later back to what is right, which is a jump as well."""
+    service, ahead = random.choice(SERVICES), random.choice((3600, -3600))
+    seconds = random.uniform(2.0, 6.0)
+
+    async def jumped() -> bool:
+        return abs(await asyncio.to_thread(clock_ahead, ground.url(service, "healthz")) - ahead) < 60
+
+    set_clock(ground.stack.folder, service, ahead)
+    try:
+        await until(f"the clock of {service} jumped", jumped)
+        await asyncio.sleep(seconds)
+    finally:
+        set_clock(ground.stack.folder, service, 0)
+        ahead = 0
+    await until(f"the clock of {service} is right", jumped)
+    await ground.is_up(service)
+    return Broken(f"the clock of {service} an hour off for {seconds:.1f} s")
+
+
 SHORT, LONG = (0.3, 3.0), (SESSION_SECONDS + 2.0, SESSION_SECONDS + 4.0)
 
 ROWS = (
@@ -101,6 +211,11 @@ ROWS = (
     Row("kafka-killed", "sim", "kill -9 of the only broker, restarted", kill_kafka),
     Row("redis-killed", "sim", "kill -9 of Redis, restarted", kill_redis),
     Row("redis-flushed", "sim", "FLUSHALL", flush_redis),
-    Row("broker-of-three-killed", "brokers", "kill -9 of one of three brokers in a burst, restarted", kill_kafka),
+    Row("broker-of-three-killed", "brokers", "kill -9 of one of three brokers in a burst, restarted", kill_kafka, True),
+    Row("apiserver-stopped", "kube", "an apiserver frozen or ended for a minute", stop_apis),
+    Row("token-revoked", "kube", "401 from an apiserver, for seconds", revoke_token),
+    Row("list-cut-short", "kube", "an apiserver's lists end too early, for seconds", cut_lists),
+    Row("disk-full", "disk", "Kafka's disk full (tmpfs), for seconds", fill_disk),
+    Row("clock-jumps", "clocks", "the wall clock of one service jumps by an hour, and back", jump_clock),
 )
 ROW_BY_NAME = {row.name: row for row in ROWS}

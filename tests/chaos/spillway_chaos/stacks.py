@@ -1,31 +1,79 @@
 """The kinds of platforms that rows need, and how each is brought up and down."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+from spillway_local.fleet_plan import FLEET, GIB, MemberPlan
+from spillway_local.member_credentials import CredentialFiles, MemberAccess, write_kubeconfig
+from spillway_local.member_nodes import NodeSpec
+from spillway_local.ports import PortBook
 from spillway_local.stack import Stack, StackOptions
 
+from .audit import Door, read_door
+from .clock import environment_of_clocks
 from .ground import Ground, chosen_ports, opened
+from .proxy import Proxy
 
 Say = Callable[[str], None]
+
+KUBE_FLEET = tuple(
+    MemberPlan(name, name.partition("-")[0], (NodeSpec(6, f"{name}-node", 8_000, 32 * GIB),), room=96)
+    for name in ("own-1", "own-2", "own-3", "own-4", "cloud-1", "cloud-2")
+)
+DISK_MEGABYTES = 192
 
 
 @asynccontextmanager
 async def ground_of(kind: str, folder: Path, seed: str, say: Say) -> AsyncIterator[Ground]:
     """A new platform of this kind; it is down when the block is left, however it is left."""
-    options = _options(kind, folder / kind)
+    options = _options(kind, (folder / kind).absolute())
     chosen_ports(options)
     stack = Stack(options, say)
     await asyncio.to_thread(stack.wipe)
-    try:
+    async with AsyncExitStack() as exits:
+        if kind == "disk":
+            exits.enter_context(_small_disk(options.folder / "kafka"))
+        exits.callback(stack.down)
         await asyncio.to_thread(stack.up)
-        async with opened(stack, seed) as ground:
-            yield ground
-    finally:
-        stack.down()
+        doors = {m.name: read_door(stack.credentials / f"{m.name}.kubeconfig") for m in options.fleet}
+        proxies: dict[str, Proxy] = {}
+        if kind == "kube":
+            for name, door in doors.items():
+                proxies[name] = _proxy(stack, name, door)
+                await exits.enter_async_context(proxies[name].serving())
+        yield await exits.enter_async_context(opened(stack, doors, proxies, seed))
 
 
 def _options(kind: str, folder: Path) -> StackOptions:
-    return StackOptions(folder, brokers=3 if kind == "brokers" else 1)
+    options = StackOptions(folder, fleet=FLEET)
+    match kind:
+        case "kube":
+            return replace(options, members="kube", fleet=KUBE_FLEET)
+        case "brokers":
+            return replace(options, brokers=3)
+        case "clocks":
+            return replace(options, environment_of=environment_of_clocks(folder))
+    return options
+
+
+def _proxy(stack: Stack, name: str, door: Door) -> Proxy:
+    """Put before a member that runs: the platform's kubeconfig names the proxy from now on."""
+    port = PortBook(stack.folder / "ports.json").port(f"proxy/{name}", 26_000)
+    access = MemberAccess(f"https://127.0.0.1:{port}", door.token, door.ca_pem)
+    write_kubeconfig(stack.credentials / f"{name}.kubeconfig", name, access)
+    return Proxy(door, CredentialFiles(stack.folder / "members" / name / "credentials"), port)
+
+
+@contextmanager
+def _small_disk(folder: Path) -> Iterator[None]:
+    """A file system of its own in memory, which can be filled."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(("mount", "-t", "tmpfs", "-o", f"size={DISK_MEGABYTES}m", "spillway-chaos", folder), check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(("umount", "--lazy", folder), check=True)

@@ -1,0 +1,127 @@
+"""Stands before a real control plane, between it and the platform, and says what a broken one would say."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from spillway_local.member_credentials import CredentialFiles
+
+from .audit import Door
+
+_BODY_BYTES_MAX = 16 << 20
+_LISTS = ("nodes", "pods", "deployments", "replicasets")
+_PASSED_ON = ("Accept", "Content-Type")
+
+
+@dataclass(slots=True)
+class Proxy:
+    """unauthorized: every new request is answered with 401. shown: how much of each list of a kind is left, 0 to 1.
+
+    port: that the platform is told. door: the real one.
+    """
+
+    door: Door
+    files: CredentialFiles
+    port: int
+    unauthorized: bool = False
+    shown: dict[str, float] = field(default_factory=dict)
+    _watches: set[asyncio.Task[Any]] = field(default_factory=set)
+    _expired: set[str] = field(default_factory=set)
+    _session: aiohttp.ClientSession | None = None
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self.files.certificate, self.files.certificate_key)
+        app = web.Application(client_max_size=_BODY_BYTES_MAX)
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        connector = aiohttp.TCPConnector(ssl=self.door.ssl_context() or True, limit=0)
+        # What the member takes its time for, the platform's own time-outs are to see.
+        async with aiohttp.ClientSession(
+            self.door.server, connector=connector, timeout=aiohttp.ClientTimeout(total=None)
+        ) as self._session:
+            runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
+            await runner.setup()
+            try:
+                await web.TCPSite(runner, "127.0.0.1", self.port, ssl_context=context).start()
+                yield
+            finally:
+                await runner.cleanup()
+
+    def end_watches(self, expired: bool = False) -> None:
+        """expired: whoever goes on from an old version is told 410 once, and so lists anew."""
+        if expired:
+            self._expired = set(_LISTS)
+        for task in self._watches:
+            task.cancel()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        if self.unauthorized:
+            return _status(HTTPStatus.UNAUTHORIZED, "Unauthorized")
+        plural = request.path.rpartition("/")[2]
+        if request.method == "GET" and request.query.get("watch") == "true":
+            if plural in self._expired:
+                self._expired.discard(plural)
+                return _status(HTTPStatus.GONE, "Expired")
+            return await self._watch(request)
+        async with self._ask(request, await request.read()) as answer:
+            body = await answer.read()
+            if request.method == "GET" and answer.status == HTTPStatus.OK and plural in self.shown:
+                # A probe asks for one object to learn how many there are: the list lies, the count does not.
+                body = body if request.query.get("limit") == "1" else _cut(body, self.shown[plural])
+            return web.Response(status=answer.status, body=body, content_type=answer.content_type)
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        passing = asyncio.current_task()
+        assert passing is not None
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        stream = asyncio.create_task(self._stream(request, response))
+        self._watches.add(stream)
+        try:
+            # Ended by us, the stream ends without a word, as when a connection is cut.
+            with suppress(asyncio.CancelledError):
+                return await stream
+            if request.transport:
+                request.transport.abort()
+            return response
+        finally:
+            stream.cancel()
+            self._watches.discard(stream)
+
+    async def _stream(self, request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+        async with self._ask(request, b"") as answer:
+            if answer.status != HTTPStatus.OK:
+                return web.Response(status=answer.status, body=await answer.read(), content_type=answer.content_type)
+            await response.prepare(request)
+            async for chunk in answer.content.iter_any():
+                await response.write(chunk)
+        return response
+
+    def _ask(self, request: web.Request, body: bytes) -> Any:
+        assert self._session is not None
+        headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        headers["Authorization"] = request.headers.get("Authorization", "")
+        return self._session.request(request.method, request.rel_url, headers=headers, data=body or None)
+
+
+def _cut(body: bytes, shown: float) -> bytes:
+    """The first part of a list, as if there were no more: no place to go on from, no count of what is left."""
+    listed = json.loads(body)
+    items = listed.get("items") or []
+    listed["items"] = items[: int(len(items) * shown)]
+    for name in ("continue", "remainingItemCount"):
+        listed["metadata"].pop(name, None)
+    return json.dumps(listed).encode()
+
+
+def _status(code: HTTPStatus, reason: str) -> web.Response:
+    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": int(code)}
+    return web.json_response(status | {"message": f"{reason} (chaos)", "metadata": {}}, status=code)
