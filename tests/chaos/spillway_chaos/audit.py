@@ -47,6 +47,15 @@ def read_door(kubeconfig: Path) -> Door:
     return Door(cluster["server"], user["token"], ca_pem)
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What nobody may have touched of an object."""
+
+    name: str
+    replicas: int
+    version: tuple[int, int]
+
+
 @dataclass(slots=True)
 class MemberAudit:
     """One member. went_objects and went_pods: by workload, since the beginning; running pods only."""
@@ -124,6 +133,16 @@ class MemberAudit:
         elif entry.get("ran"):
             self.went_pods[_workload_of(entry)] += 1
 
+    async def delete_all(self) -> None:
+        """By the hand of whoever cleans up, not by the platform."""
+        connector = aiohttp.TCPConnector(ssl=self.door.ssl_context() or True)
+        headers = {"Authorization": f"Bearer {self.door.token}"}
+        async with aiohttp.ClientSession(self.door.server, connector=connector, headers=headers) as session:
+            for name in {entry["metadata"]["name"] for entry in self.deployments.values()}:
+                path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}"
+                async with session.delete(path, json={"propagationPolicy": "Background"}) as answer:
+                    answer.raise_for_status()
+
     def seen(self) -> dict[str, Seen]:
         """By workload, all that is there now."""
         specs: dict[str, list[int]] = {}
@@ -146,6 +165,21 @@ class Audit:
         async with asyncio.TaskGroup() as tasks:
             for member in self.members.values():
                 tasks.create_task(member.run())
+
+    def forget(self) -> None:
+        """What went so far is nobody's business any more."""
+        for member in self.members.values():
+            member.went_objects.clear()
+            member.went_pods.clear()
+            member.went_back.clear()
+
+    def objects(self) -> dict[tuple[str, str], Kept]:
+        """(cluster, uid) → what is there now."""
+        return {
+            (name, uid): Kept(entry["metadata"]["name"], int(entry["spec"]["replicas"]), version_of(entry))
+            for name, member in self.members.items()
+            for uid, entry in member.deployments.items()
+        }
 
     def is_fresh(self) -> bool:
         return all(member.fresh.get(kind) for member in self.members.values() for kind in ("deployments", "pods"))

@@ -57,8 +57,11 @@ class Ground:
     pulse: Pulse
     audit: Audit
     proxies: Mapping[str, Proxy]
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: Ledger
     log: LogAudit = field(default_factory=LogAudit)
+    extra: list[Finding] = field(default_factory=list)
+    """What a fault itself found to be wrong."""
+    _loading: asyncio.Task[None] | None = None
 
     # ── What is there ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -89,7 +92,25 @@ class Ground:
         found = list(self.ledger.deletions(self.audit.stopped()))
         found += self.audit.take_contradictions()
         found += self.ledger.take_refusals()
+        found, self.extra = found + self.extra, []
         return found + await self.log.read(self.stack.addresses().kafka)
+
+    # ── The load ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin_story(self, number: int) -> None:
+        """Asks from now on, under names of its own. What was asked before is forgotten, not undone."""
+        self.ledger.forget()
+        self.audit.forget()
+        self.log = LogAudit()
+        self.load = Load(self.load.client, self.ledger, self.load.seed, f"story{number}", asks=self.load.asks)
+        self._loading = asyncio.create_task(self.load.run())
+
+    async def end_story(self) -> None:
+        """Nobody asks any more; requests on their way are given up."""
+        if self._loading is not None:
+            self._loading.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._loading
 
     # ── Processes ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -158,7 +179,7 @@ class Ground:
         await asyncio.to_thread(_say_to_redis, port, command)
 
     async def join(self) -> None:
-        """The fleet's clusters, until all are Ready; and the workload of the pulse."""
+        """The fleet's clusters, until all are Ready."""
         names = [member.name for member in self.stack.options.fleet]
         for member in self.stack.options.fleet:
             await self.client.join_cluster(JoinClusterRequest(member.name, member.name, tier=member.tier))
@@ -168,6 +189,8 @@ class Ground:
             return all(clusters.get(name) == "Ready" for name in names)
 
         await until("every cluster is Ready", ready)
+
+    async def begin_pulse(self) -> None:
         self.ledger.asking(self.pulse.name, 1)
         await self.client.apply(ApplyRequest((deployment(self.pulse.name, NAMESPACE, 1, CPU, MEMORY),)))
         self.ledger.acknowledged(self.pulse.name, 1)
@@ -177,7 +200,7 @@ class Ground:
 async def opened(
     stack: Stack, doors: Mapping[str, Door], proxies: Mapping[str, Proxy], seed: str
 ) -> AsyncIterator[Ground]:
-    """A stack that is up, joined, and asked."""
+    """A platform that is up, joined, asked and watched."""
     planners = stack.addresses().planners
     members = {name: MemberAudit(name, door) for name, door in doors.items()}
     ledger = Ledger()
@@ -186,17 +209,19 @@ async def opened(
         PlannerClient(planners, timeout_seconds=30, retry_seconds=30) as asking,
         PlannerClient(planners, timeout_seconds=30, retry_seconds=30) as beating,
     ):
-        load = Load(asking, ledger, seed)
-        ground = Ground(stack, client, load, Pulse(beating, PULSE), Audit(members), proxies, ledger)
+        load, pulse = Load(asking, ledger, seed, ""), Pulse(beating, PULSE)
+        ground = Ground(stack, client, load, pulse, Audit(members), proxies, ledger)
         await ground.join()
-        tasks = [asyncio.create_task(work.run()) for work in (load, ground.pulse, ground.audit)]
+        tasks = [asyncio.create_task(work.run()) for work in (pulse, ground.audit)]
+        ground.begin_story(1)
+        await ground.begin_pulse()
         try:
             yield ground
         finally:
+            await ground.end_story()
             for task in tasks:
                 task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-            for outcome in ended:
+            for outcome in await asyncio.gather(*tasks, return_exceptions=True):
                 if isinstance(outcome, Exception):
                     raise outcome
 

@@ -74,6 +74,12 @@ class Ledger:
     refusals: list[Finding] = field(default_factory=list)
     counted: Counter[str] = field(default_factory=Counter)
 
+    def forget(self) -> None:
+        """As new."""
+        self.lives.clear()
+        self.refusals.clear()
+        self.counted.clear()
+
     # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
 
     def asking(self, name: str, replicas: int) -> None:

@@ -26,11 +26,12 @@ _AGAIN_SECONDS = 0.5
 
 @dataclass(slots=True)
 class Load:
-    """Lanes of one workload at a time each. asks: whether lanes begin anything new."""
+    """Lanes of one workload at a time each. story: begins every name. asks: whether lanes begin anything new."""
 
     client: PlannerClient
     ledger: Ledger
     seed: str
+    story: str
     think_seconds: tuple[float, float] = THINK_SECONDS
     asks: asyncio.Event = field(default_factory=asyncio.Event)
     busy: set[int] = field(default_factory=set)
@@ -40,7 +41,7 @@ class Load:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             for number in range(LANES):
-                tasks.create_task(self._lane(number, Random(f"{self.seed}/{number}")))
+                tasks.create_task(self._lane(number, Random(f"{self.seed}/{self.story}/{number}")))
 
     async def idle(self, seconds: float) -> bool:
         """Whether every request has its answer within so many seconds; nothing new is begun."""
@@ -54,7 +55,7 @@ class Load:
         life = 0
         while True:
             life += 1
-            name = f"lane-{number}-{life}"
+            name = f"{self.story}-{number}-{life}"
             await self._turn(number, random, partial(self._apply, name, random))
             for _ in range(random.randint(1, 6)):
                 await self._turn(number, random, partial(self._scale, name, random))

@@ -10,6 +10,7 @@ from random import Random
 
 from .clock import clock_ahead, set_clock
 from .ground import KINDS, SERVICES, Ground, until
+from .wiping import wipe_log
 
 OUTAGE_SECONDS = 60.0
 SESSION_SECONDS = 6.0
@@ -92,7 +93,7 @@ async def flush_redis(ground: Ground, _: Random) -> Broken:
 
 
 async def stop_apis(ground: Ground, random: Random) -> Broken:
-    """All members but one, each from a moment of its own: frozen, so that it is silent, or ended, so that it is gone."""
+    """All members but one, each from a moment of its own: frozen, thus silent, or ended, thus gone."""
     names = random.sample(sorted(ground.proxies), len(ground.proxies) - 1)
     ways = {name: random.choice(("frozen", "ended")) for name in names}
     await asyncio.gather(*(_stop_api(ground, name, way, random.uniform(0, 5)) for name, way in ways.items()))
@@ -170,6 +171,10 @@ async def fill_disk(ground: Ground, random: Random) -> Broken:
     return Broken(f"disk full for {seconds:.1f} s")
 
 
+async def wipe_kafka(ground: Ground, random: Random) -> Broken:
+    return Broken(await wipe_log(ground, random))
+
+
 def _fill(file: Path) -> None:
     with suppress(OSError), file.open("wb", buffering=0) as ballast:
         while True:
@@ -215,6 +220,7 @@ ROWS = (
     Row("apiserver-stopped", "kube", "an apiserver frozen or ended for a minute", stop_apis),
     Row("token-revoked", "kube", "401 from an apiserver, for seconds", revoke_token),
     Row("list-cut-short", "kube", "an apiserver's lists end too early, for seconds", cut_lists),
+    Row("kafka-wiped", "wiped", "Kafka's data gone, its topics created anew, in mid-story", wipe_kafka),
     Row("disk-full", "disk", "Kafka's disk full (tmpfs), for seconds", fill_disk),
     Row("clock-jumps", "clocks", "the wall clock of one service jumps by an hour, and back", jump_clock),
 )

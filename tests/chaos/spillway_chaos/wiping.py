@@ -1,0 +1,84 @@
+"""The log is lost in mid-story. Nothing that runs may be touched; the services say so and stop."""
+
+import asyncio
+import shutil
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+
+from .audit import Kept
+from .ground import SERVICES, Ground, until
+from .ledger import Finding
+
+STOPPED_SECONDS = 60.0
+QUIET_SECONDS = 5.0
+_SAID = '"event": "cannot run"'
+
+
+async def wipe_log(ground: Ground, random: Random) -> str:
+    """Kafka dies, its data with it; it comes back empty; after a while its topics are there again, another fleet's."""
+    await ground.end_story()
+    said_before = {name: await _times_said(ground, name) for name in SERVICES}
+    empty_seconds = random.choice((0.0, random.uniform(1.0, 8.0)))
+    await _empty(ground)
+    await asyncio.sleep(empty_seconds)
+    before = ground.audit.objects()
+    await asyncio.to_thread(ground.stack.create_topics)
+
+    async def all_said() -> bool:
+        return all([await _times_said(ground, name) > said_before[name] for name in SERVICES])
+
+    await until("every service said that it cannot run, and stopped", all_said, STOPPED_SECONDS)
+    for name in SERVICES:
+        await ground.is_running(name)
+    await ground.is_up(*SERVICES)
+    await ground.join()
+    await asyncio.sleep(QUIET_SECONDS)
+    ground.extra += untouched(before, ground.audit.objects())
+    ground.extra += ground.ledger.deletions(ground.audit.stopped())
+    await _begin_anew(ground, random)
+    return f"the log wiped with {len(before)} objects in the members, without topics for {empty_seconds:.1f} s"
+
+
+def untouched(before: Mapping[tuple[str, str], Kept], after: Mapping[tuple[str, str], Kept]) -> list[Finding]:
+    """Each object that was there is, as it was, and no other came."""
+    found = [Finding("deleted", f"{before[key]} in {key[0]} is gone") for key in before.keys() - after.keys()]
+    found += [Finding("doubled", f"{after[key]} in {key[0]} is new") for key in after.keys() - before.keys()]
+    found += [
+        Finding("contradictory", f"{before[key]} in {key[0]} is now {after[key]}")
+        for key in before.keys() & after.keys()
+        if before[key] != after[key]
+    ]
+    return found
+
+
+async def _empty(ground: Ground) -> None:
+    (broker,) = ground.stack.brokers()
+    ground.signal(broker.name, signal.SIGKILL)
+    await asyncio.to_thread(ground.stack.supervision.stop_program, broker.name)
+    await asyncio.to_thread(shutil.rmtree, broker.folder / "data")
+    await asyncio.to_thread(broker.prepare)
+    await ground.is_running(broker.name)
+
+    async def ready() -> bool:
+        return broker.is_ready()
+
+    await until("kafka listens", ready)
+
+
+async def _begin_anew(ground: Ground, random: Random) -> None:
+    """What the lost log left is removed by hand, and another story begins."""
+    await asyncio.gather(*(member.delete_all() for member in ground.audit.members.values()))
+
+    async def nothing_left() -> bool:
+        return not ground.audit.seen()
+
+    await until("nothing of the story before is left", nothing_left)
+    ground.begin_story(random.randint(2, 1 << 30))
+    await ground.begin_pulse()
+
+
+async def _times_said(ground: Ground, name: str) -> int:
+    log: Path = ground.stack.supervision.log(name)
+    return (await asyncio.to_thread(log.read_text, errors="replace")).count(_SAID)
