@@ -215,6 +215,7 @@ async def opened(
         tasks = [asyncio.create_task(work.run()) for work in (pulse, ground.audit)]
         ground.begin_story(1)
         await ground.begin_pulse()
+        await ground.evidence()
         try:
             yield ground
         finally:

@@ -1,24 +1,37 @@
 """Reads what the planner wrote, in the order of the log: generations that go back, two placements at one generation."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from spillway.bus import Record, reached
-from spillway.events import PLACEMENTS, TURNS_PLANNER, WORKLOADS, PlacementDecided, TurnTaken, WorkloadDeclared
+from spillway.events import (
+    CLAIM_TOPIC_BY_SERVICE,
+    PLACEMENTS,
+    WORKLOADS,
+    PlacementDecided,
+    TurnTaken,
+    WorkloadDeclared,
+)
 from spillway.kafka import KafkaBus, KafkaSettings
 from spillway.model import Generation, Part
 
 from .ledger import Finding
 
-TOPICS = (PLACEMENTS, WORKLOADS, TURNS_PLANNER)
+TOPICS = (PLACEMENTS, WORKLOADS, *CLAIM_TOPIC_BY_SERVICE.values())
 
 
 @dataclass(slots=True)
 class LogAudit:
-    """Where the reading stands, and the last of each key. turns: how many planners took the turn so far."""
+    """Where the reading stands, and the last of each key.
+
+    claims: turns and clusters taken, by service. moves: those of them that were another instance's before.
+    """
 
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
-    turns: int = 0
+    claims: Counter[str] = field(default_factory=Counter)
+    moves: Counter[str] = field(default_factory=Counter)
+    _owners: dict[tuple[str, str], str] = field(default_factory=dict)
     _placements: dict[str, PlacementDecided] = field(default_factory=dict)
     _workloads: dict[str, WorkloadDeclared] = field(default_factory=dict)
     _parts: dict[tuple[str, str], Part] = field(default_factory=dict)
@@ -44,11 +57,17 @@ class LogAudit:
                 self._placements.pop(record.key, None)
                 self._workloads.pop(record.key, None)
             elif isinstance(event, TurnTaken):
-                self.turns += 1
+                self._claimed(event)
             elif isinstance(event, PlacementDecided):
                 yield from self._placed(record.key, event)
             elif isinstance(event, WorkloadDeclared):
                 yield from self._declared(record.key, event)
+
+    def _claimed(self, event: TurnTaken) -> None:
+        place = (event.service, event.cluster)
+        self.claims[event.service] += 1
+        self.moves[event.service] += self._owners.get(place, event.instance) != event.instance
+        self._owners[place] = event.instance
 
     def _placed(self, key: str, event: PlacementDecided) -> Iterator[Finding]:
         before = self._placements.get(key)

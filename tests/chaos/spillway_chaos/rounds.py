@@ -1,6 +1,7 @@
 """One round: load, one fault at a moment of chance, its repair, convergence, and what the audits say."""
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
@@ -23,6 +24,7 @@ class Round:
     """broken_seconds: from the fault until that part served again. seconds: from then until all was right.
 
     gap_seconds: the longest time in which no planner answered a client that asks five times a second.
+    claims: how often each service took a turn or a cluster. moves: those that were another instance's before.
     """
 
     seed: str
@@ -32,6 +34,8 @@ class Round:
     seconds: float = 0.0
     gap_seconds: float = 0.0
     answered: int = 0
+    claims: dict[str, int] = field(default_factory=dict)
+    moves: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     trouble: str = ""
 
@@ -60,7 +64,9 @@ async def run_round(ground: Ground, row: Row, seed: str) -> Round:
     done.seconds = loop.time() - restored_at
     done.gap_seconds = ground.pulse.longest_gap(broken_at, loop.time())
     done.answered = ground.load.answered - answered_before
+    claims, moves = Counter(ground.log.claims), Counter(ground.log.moves)
     done.findings = unsettled + await ground.evidence()
+    done.claims, done.moves = dict(ground.log.claims - claims), dict(ground.log.moves - moves)
     return done
 
 

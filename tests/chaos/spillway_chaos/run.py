@@ -79,7 +79,7 @@ def _tell(row: Row, result: RowResult, done: Round) -> None:
     say(
         f"{row.name} {sum(one.times for one in result.rounds)}: {verdict}: {done.what}; back after "
         f"{done.broken_seconds:.1f} s, right after {done.seconds:.1f} s more; no planner for {done.gap_seconds:.1f} s; "
-        f"{done.answered} requests answered"
+        f"{done.answered} requests answered; claimed {done.claims}, of others {done.moves}"
     )
     for finding in done.findings:
         say(f"    {finding.kind} ({finding.count}): {finding.what}")

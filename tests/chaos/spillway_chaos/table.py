@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,8 @@ class RowResult:
             "broken_p50_s": _percentile([one.broken_seconds for one in self.rounds], 50),
             "no_planner_p50_s": _percentile([one.gap_seconds for one in self.rounds], 50),
             "no_planner_max_s": _percentile([one.gap_seconds for one in self.rounds], 100),
+            "claims": dict(sum((Counter(one.claims) for one in self.rounds), Counter[str]())),
+            "claims_from_another": dict(sum((Counter(one.moves) for one in self.rounds), Counter[str]())),
             "failed": [
                 {"seed": one.seed, "what": one.what, "trouble": one.trouble, "findings": [f.what for f in one.findings]}
                 for one in self.rounds
