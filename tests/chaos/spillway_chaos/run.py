@@ -25,6 +25,8 @@ from .table import RowResult, shown, write
 
 OUTPUT = Path("build/chaos.json")
 FOLDER = Path("build/chaos")
+_LOCK_SECONDS = 300.0
+"""After so long others on the machine have their turn, at the end of a row."""
 
 
 def main() -> int:
@@ -56,7 +58,8 @@ async def _run(rows: Sequence[Row], asked: argparse.Namespace, results: list[Row
                     say(f"up and joined after {time.monotonic() - started:.0f} s")
                     while waiting:
                         results.append(await _run_row(ground, waiting.pop(0), asked))
-                        if asked.lock or not results[-1].is_good:
+                        others_turn = asked.lock and time.monotonic() - started > _LOCK_SECONDS
+                        if others_turn or not results[-1].is_good:
                             break
 
 
@@ -114,7 +117,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=20, help="of each row")
     parser.add_argument("--seed", default="1", help="of every choice and moment")
     parser.add_argument("--round-seed", default="", help="of one round, as a failed one names it")
-    parser.add_argument("--lock", type=Path, default=None, help="a file that is locked while a row runs")
+    parser.add_argument("--lock", type=Path, default=None, help="a file that is locked while rows run")
     return parser.parse_args()
 
 
