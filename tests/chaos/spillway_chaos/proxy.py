@@ -42,7 +42,7 @@ class Proxy:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(self.files.certificate, self.files.certificate_key)
         app = web.Application(client_max_size=_BODY_BYTES_MAX)
-        app.router.add_route("*", "/{path:.*}", self._answer)
+        app.router.add_route("*", "/{path:.*}", self._answer_or_cut)
         connector = aiohttp.TCPConnector(ssl=self.door.ssl_context() or True, limit=0)
         # What the member takes its time for, the platform's own time-outs are to see.
         async with aiohttp.ClientSession(
@@ -62,6 +62,15 @@ class Proxy:
             self._expired = set(_LISTS)
         for task in self._watches:
             task.cancel()
+
+    async def _answer_or_cut(self, request: web.Request) -> web.StreamResponse:
+        """Where the member does not answer, the connection goes away."""
+        try:
+            return await self._answer(request)
+        except (aiohttp.ClientError, OSError):
+            if request.transport:
+                request.transport.abort()
+            return web.Response(status=HTTPStatus.BAD_GATEWAY)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if self.unauthorized:
