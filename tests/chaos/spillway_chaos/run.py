@@ -39,7 +39,6 @@ def main() -> int:
     except KeyboardInterrupt:
         say("interrupted")
     shown(results)
-    write(OUTPUT, results, _facts())
     return 0 if len(results) == len(rows) and all(result.is_good for result in results) else 1
 
 
@@ -48,7 +47,7 @@ def say(text: str) -> None:
 
 
 async def _run(rows: Sequence[Row], asked: argparse.Namespace, results: list[RowResult]) -> None:
-    for kind, group in groupby(sorted(rows, key=lambda row: row.stack), key=lambda row: row.stack):
+    for kind, group in groupby(rows, key=lambda row: row.stack):
         waiting = list(group)
         while waiting:
             with _lock(asked.lock):
@@ -58,6 +57,7 @@ async def _run(rows: Sequence[Row], asked: argparse.Namespace, results: list[Row
                     say(f"up and joined after {time.monotonic() - started:.0f} s")
                     while waiting:
                         results.append(await _run_row(ground, waiting.pop(0), asked))
+                        write(OUTPUT, results, _facts())
                         others_turn = asked.lock and time.monotonic() - started > _LOCK_SECONDS
                         if others_turn or not results[-1].is_good:
                             break

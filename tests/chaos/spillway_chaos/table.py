@@ -11,6 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from spillway_local.tools import exclusive
+
 from .ledger import KINDS, counted
 from .rounds import Round
 from .rows import Row
@@ -68,9 +70,10 @@ def shown(results: Sequence[RowResult]) -> None:
 def write(file: Path, results: Sequence[RowResult], facts: Mapping[str, str]) -> None:
     """Rows of earlier runs stay until they are run again; each says what it was run on."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    before = json.loads(file.read_text())["rows"] if file.exists() else {}
-    rows = before | {result.row.name: result.as_json() | {"on": dict(facts)} for result in results}
-    file.write_text(json.dumps({"rows": rows}, indent=2) + "\n")
+    rows = {result.row.name: result.as_json() | {"on": dict(facts)} for result in results}
+    with exclusive(file.with_suffix(".lock")):
+        before = json.loads(file.read_text())["rows"] if file.exists() else {}
+        file.write_text(json.dumps({"rows": before | rows}, indent=2) + "\n")
 
 
 def _percentile(values: Sequence[float], percent: float) -> float:
