@@ -563,7 +563,8 @@ def test_a_larger_template_keeps_only_what_fits_of_it() -> None:
     version = parts(fleet)["own-1"].version
     fleet.change("own-1", [_with_pods("a", 4000, 4, 4000)], shown=(facts(version, 4),))
     reply = apply(fleet, deployment(4, pod=template(container(cpu="2"))))
-    assert placed(reply) == {"own-1": 2, "cloud-1": 2}
+    assert placed(reply) == {"own-1": 4, "cloud-1": 2}
+    assert parts(fleet)["own-1"].replicas_leaving == 2
 
 
 def test_a_larger_template_that_has_room_moves_nothing() -> None:

@@ -256,13 +256,17 @@ def test_no_cluster_is_given_more_than_is_certain_or_than_its_maximum(situation:
 
 @given(situations())
 @settings(max_examples=300)
-def test_only_replicas_that_the_policy_rules_out_move(situation: Situation) -> None:
+def test_only_replicas_that_the_policy_rules_out_or_a_minimum_lacks_move(situation: Situation) -> None:
     division = divide_workload(situation)
     allowed = {entry.cluster for entry in division.inputs}
     most = {limit.cluster: limit.replicas_max for limit in situation.policy.limits if limit.replicas_max >= 0}
     missing = situation.replicas - sum(entry.replicas for entry in situation.held.values())
+    least = {limit.cluster: limit.replicas_min for limit in situation.policy.limits}
+    lacked = any(count > situation.held.get(name, Held(0, 0, 0)).replicas for name, count in least.items())
     for name, held in situation.held.items():
         keeps = min(held.replicas, most.get(name, held.replicas)) if name in allowed else 0
+        if lacked:
+            keeps = min(keeps, least.get(name, 0))
         if missing >= 0:
             assert division.replicas[name] >= keeps
         else:

@@ -155,7 +155,7 @@ async def test_a_cluster_that_cannot_be_connected_does_not_disturb_the_others(ma
         fleet.start("s1", lists_at_once=1)
         await asyncio.sleep(10)
         reader = fleet.reader("own-1")
-        assert (reader.epoch, reader.age_ms, reader.trouble) == (-1, -1, "wrong: no such file")
+        assert (reader.epoch, reader.age_ms, reader.trouble) == (-1, -1, "connect: credential: wrong: no such file")
         assert len(fleet.reader("own-2").nodes) == 3
         await fleet.join("own-1", credential="right")
         await asyncio.sleep(3)

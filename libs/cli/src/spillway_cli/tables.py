@@ -15,6 +15,7 @@ from spillway.api import (
     Confirmation,
     ListBrakesReply,
     ListClustersReply,
+    PlacedPart,
     PlacementReply,
     WorkloadReply,
 )
@@ -35,7 +36,7 @@ def placement(reply: PlacementReply) -> RenderableType:
             part.replicas,
             part.replicas_new or "",
             *_bound(inputs.get(part.cluster)),
-            _note(part.removing),
+            _note(part),
         )
         for part in reply.parts
     ]
@@ -64,7 +65,7 @@ def workload_parts(reply: WorkloadReply) -> Table:
             part.tier,
             part.replicas,
             part.replicas_new or "",
-            *_status(statuses.get(part.cluster), part.removing),
+            *_status(statuses.get(part.cluster), part),
         )
         for part in reply.placement.parts
     ]
@@ -209,6 +210,8 @@ def summary(reply: PlacementReply, kind: str = "") -> Text:
         text.append(f", {reply.unplaced} wait", style="yellow")
         if reply.waiting_for:
             text.append(f" for {reply.waiting_for}", style="not bold")
+    elif reply.waiting_for:
+        text.append(f"; {reply.waiting_for}", style="yellow")
     return text
 
 
@@ -233,15 +236,20 @@ def _bound(entry: ClusterInput | None) -> tuple[object, ...]:
     return (entry.certain, entry.limited_by, duration(entry.age_ms)) if entry else ("", "", "")
 
 
-def _status(status: ClusterStatus | None, removing: bool) -> tuple[object, ...]:
+def _status(status: ClusterStatus | None, part: PlacedPart) -> tuple[object, ...]:
     if status is None:
-        return "", "", "", "", _note(removing)
-    said = "; ".join(text for text in (_note(removing), status.message, status.unschedulable_reason) if text)
+        return "", "", "", "", _note(part)
+    said = "; ".join(text for text in (_note(part), status.message, status.unschedulable_reason) if text)
     return status.ready, status.updated, status.unschedulable or "", status.state, said
 
 
-def _note(removing: bool) -> str:
-    return "being removed" if removing else ""
+def _note(part: PlacedPart) -> str:
+    notes = (
+        "being removed" if part.removing else "",
+        f"{part.replicas_lost} lost, replaced elsewhere" if part.replicas_lost else "",
+        f"{part.replicas_leaving} leaving" if part.replicas_leaving else "",
+    )
+    return ", ".join(note for note in notes if note)
 
 
 def _warnings(unmodelled: Sequence[str], stale: bool) -> list[Text]:

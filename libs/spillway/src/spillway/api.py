@@ -134,11 +134,15 @@ class ListBrakesRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlacedPart:
+    """replicas: all that the cluster is to run; replicas_lost and replicas_leaving of them do not count as placed."""
+
     cluster: str
     tier: str
     replicas: int
     replicas_new: int
     removing: bool
+    replicas_lost: int = 0
+    replicas_leaving: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from planner.core import aftermath, answers, braking, decisions, membership, placing
+from planner.core import aftermath, answers, braking, decisions, membership, moves, placing
 from planner.core.decisions import Decided, Undecided
 from planner.core.fleet import NEVER
 from planner.core.placing import Moment
@@ -266,7 +266,8 @@ class Planner:
         self._waiting.extend(self._undecided)
         self._undecided.clear()
         aftermath.watch(state, self._clocks.steady())
-        for workload, counts in list(aftermath.take_backs(state, self._moment(writer))):
+        events.extend(self._move(writer))
+        for workload, counts in list(aftermath.take_backs(state, self._moment(writer), state.brakes)):
             moment = self._moment(writer)
             aftermath.hold(state, workload, counts, moment.now)
             placed = placing.take_back(state, workload, counts, moment)
@@ -275,11 +276,25 @@ class Planner:
                 metrics.TAKE_BACKS.labels(cluster).inc(count)
             events.extend(self._apply(placed.events))
         for workload in aftermath.next_waiting(state, self._clocks.steady()):
-            events.extend(self._apply(aftermath.try_again(state, workload, self._moment(writer)).events))
+            events.extend(self._apply(aftermath.try_again(state, workload, self._moment(writer), state.brakes).events))
         events.extend(self._apply(aftermath.needs_met(state, self._moment(writer))))
         for key in list(state.leaving):
             events.extend(self._apply(aftermath.settle(state, key, self._moment(writer)).events))
+        events.extend(self._apply(moves.left(state)))
         show_brakes(state.brakes)
+        return events
+
+    def _move(self, writer: Writer) -> list[Written]:
+        """What is to move that nobody asked to move by name, as far as the brakes let it."""
+        state, moment = self.state, self._moment(writer)
+        wanted = moves.wanted(state, moment.now)
+        asked = state.brakes.step(wanted, state.fleet_replicas() if wanted else 0, moment.now, moment.wall_ms)
+        events = list(self._apply(asked))
+        for workload in moves.due(state, moment.now, state.brakes):
+            step = moves.next_step(state, workload, self._moment(writer), state.brakes)
+            if step.events:
+                log.info("replicas moved", workload="/".join(step.key), cause=step.cause)
+            events.extend(self._apply(step.events))
         return events
 
     def _apply(self, events: tuple[Written, ...]) -> tuple[Written, ...]:

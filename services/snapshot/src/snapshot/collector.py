@@ -108,7 +108,7 @@ class Collector:
                 api = self._around.connect(self._joined)
             except (ClusterUnreachable, BadCredentials, OSError) as error:
                 self._log.warning("cannot connect", error=str(error))
-                self.core.age.connection_failed(str(error)[:TROUBLE_CHARACTERS_MAX])
+                self.core.age.connection_failed(_why_not_connected(error)[:TROUBLE_CHARACTERS_MAX])
                 self._heard.set()
                 seconds = self._settings.connect_first_seconds * 2.0 ** min(setbacks, 32)
                 setbacks += 1
@@ -261,3 +261,10 @@ class Collector:
     async def _bus_failed(self, error: BusUnavailable) -> None:
         self._log.warning("the log cannot be reached", error=str(error))
         await is_set_within(self._finishing, self._settings.bus_retry_seconds)
+
+
+def _why_not_connected(error: Exception) -> str:
+    """In the form of all trouble, what: reason: detail. The planner tells by the reason whose trouble it is."""
+    if isinstance(error, ClusterUnreachable):
+        return f"connect: {error.reason}: {error.detail}"
+    return f"connect: credential: {error}"

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from planner.core import placing
+from planner.core.allowance import Allowance, Everything
 from planner.core.answers import is_gone
 from planner.core.fleet import WorkloadKey
 from planner.core.placing import Moment
@@ -25,6 +26,7 @@ from spillway.events import (
 )
 from spillway.model import Part, Shape
 
+NO_BRAKES = Everything()
 NOT_CREATED = (STATE_REFUSED, STATE_NOT_OWNED, STATE_DEPENDENCY_MISSING, STATE_CONTESTED)
 
 
@@ -79,6 +81,7 @@ def _note_time(state: PlannerState, now: float) -> None:
     fresh = frozenset(name for name, view in state.clusters.items() if not view.not_fresh(now, age_max))
     for cluster in fresh ^ state.fresh:
         state.room_changed(cluster)
+        state.to_look_at.update(state.moved)
     state.fresh = fresh
 
 
@@ -95,7 +98,9 @@ def _is_blocked(state: PlannerState, workload: Workload, part: Part) -> bool:
     return observed is not None and observed.version == part.version and observed.state in NOT_CREATED
 
 
-def take_backs(state: PlannerState, moment: Moment) -> Iterable[tuple[Workload, dict[str, int]]]:
+def take_backs(
+    state: PlannerState, moment: Moment, brakes: Allowance = NO_BRAKES
+) -> Iterable[tuple[Workload, dict[str, int]]]:
     """Workloads with replicas that waited too long for a node, and how many by cluster."""
     due: dict[WorkloadKey, dict[str, int]] = {}
     for (key, cluster), timer in state.timers.items():
@@ -103,7 +108,7 @@ def take_backs(state: PlannerState, moment: Moment) -> Iterable[tuple[Workload, 
         part = workload.parts[cluster]
         view = state.clusters.get(cluster)
         fresh = view is not None and not view.not_fresh(moment.now, state.rules.capacity_age_max)
-        if not fresh or not _is_blocked(state, workload, part):
+        if not fresh or not _is_blocked(state, workload, part) or brakes.frozen(cluster, key):
             continue
         if moment.now - timer.since >= state.rules.take_back_after + _lead_time(state, part):
             due.setdefault(key, {})[cluster] = timer.unbound
@@ -153,15 +158,14 @@ def _is_settled(state: PlannerState, workload: Workload, bound_at: float, now: f
     return quiet or now - workload.waiting_since >= state.rules.bind_wait_max
 
 
-def try_again(state: PlannerState, workload: Workload, moment: Moment) -> Step:
+def try_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance = NO_BRAKES) -> Step:
     """Places what it can of a waiting workload; no events when nothing changed."""
     if workload.waiting_since is None:
         workload.waiting_since = moment.now
     if not workload.settled:
         state.waiting.unsettled[workload.key] = None
     state.waiting.done(workload.key)
-    placed = placing.place(state, placing.subject_of(workload), moment, "Waiting", settled=workload.settled)
-    return Step(workload.key, placed.events, "Waiting")
+    return Step(workload.key, placing.place_again(state, workload, moment, brakes).events, "Waiting")
 
 
 def needs_met(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]:

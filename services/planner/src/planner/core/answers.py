@@ -44,11 +44,19 @@ def placement_reply(
         name=declared.name,
         generation=declared.generation,
         replicas=declared.replicas,
-        placed=sum(part.replicas for part in parts),
+        placed=sum(part.replicas_kept for part in parts),
         unplaced=unplaced,
         waiting_for=placement.waiting_for if placement else "",
         parts=tuple(
-            PlacedPart(part.cluster, _tier_of(state, part.cluster), part.replicas, part.replicas_new, part.removing)
+            PlacedPart(
+                cluster=part.cluster,
+                tier=_tier_of(state, part.cluster),
+                replicas=part.replicas,
+                replicas_new=part.replicas_new,
+                removing=part.removing,
+                replicas_lost=part.replicas_lost,
+                replicas_leaving=part.replicas_leaving,
+            )
             for part in parts
         ),
         inputs=division.inputs if division else (),

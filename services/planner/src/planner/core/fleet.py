@@ -6,13 +6,23 @@ from dataclasses import dataclass, field
 
 from planner.core.feasibility import Fit, fit
 from planner.core.nodes import ClusterNodes
-from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, PodsScheduled, PodsUnschedulable
+from spillway.events import (
+    PHASE_ACTIVE,
+    PHASE_CORDONED,
+    CapacityChanged,
+    CapacityReported,
+    ClusterJoined,
+    PodsScheduled,
+    PodsUnschedulable,
+)
 from spillway.model import NodeColumns, NodeGroup, Shape, WorkloadFacts
 
 WorkloadKey = tuple[str, str]
 FITS_KEPT_MAX = 512
 CHANGES_HELD_MAX = 1024
 NEVER = -1
+OURS_TO_MEND = frozenset(("unauthorized", "forbidden", "credential"))
+"""Reasons of trouble that say nothing of the cluster: it answers, or would, but not to us."""
 
 
 @dataclass(slots=True)
@@ -32,6 +42,8 @@ class ClusterView:
     """One cluster. Readers take what they need; only the apply methods change anything.
 
     revision: raised when room may have changed. heard_at, bound_at: the caller's clock, in seconds; NEVER when not yet.
+    troubled_since, troubled_at: the same clock, of the first and the last heartbeat that told of trouble in the cluster
+    itself, without one in between that did not.
     """
 
     def __init__(self, name: str) -> None:
@@ -45,6 +57,8 @@ class ClusterView:
         self.age_ms = NEVER
         self.heard_at: float = NEVER
         self.bound_at: float = NEVER
+        self.troubled_since: float = NEVER
+        self.troubled_at: float = NEVER
         self.offset = NEVER
         self.revision = 0
         self._blocks: dict[int, Block] = {}
@@ -71,6 +85,23 @@ class ClusterView:
         if any(block.stale for block in self._blocks.values()):
             return "a change of its capacity is missing"
         return ""
+
+    @property
+    def phase(self) -> str:
+        return self.joined.phase if self.joined is not None else PHASE_ACTIVE
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether what is placed here is to go elsewhere: it is drained, leaves, or is given up."""
+        return self.phase not in (PHASE_ACTIVE, PHASE_CORDONED)
+
+    def lost_seconds(self, now: float, age_max_seconds: float) -> float | None:
+        """For how long the cluster is lost; None when it is not, or when it is our collector that is silent."""
+        if self.troubled_at == NEVER or now - self.troubled_at > age_max_seconds:
+            return None
+        if not self.not_fresh(now, age_max_seconds):
+            return None
+        return max(now - self.troubled_since, self.age_seconds(now) or 0.0)
 
     def fit(self, shape: Shape) -> Fit:
         kept = self._fits.get(shape)
@@ -150,9 +181,18 @@ class ClusterView:
         if event.index != 0:
             return
         self.trouble = event.trouble
+        self._note_trouble(event.trouble, now)
         # A new owner that has not listed yet knows nothing of the nodes that we have; ours are as old as they were.
         if not newer and NEVER not in (event.age_ms, now):
             self.age_ms, self.heard_at = event.age_ms, now
+
+    def _note_trouble(self, trouble: str, now: float) -> None:
+        """A record of unknown age tells no more than that there was no trouble before the next one."""
+        if not trouble or OURS_TO_MEND.intersection(trouble.split(": ", 2)[:2]):
+            self.troubled_since = self.troubled_at = NEVER
+        elif now != NEVER:
+            self.troubled_since = now if self.troubled_since == NEVER else self.troubled_since
+            self.troubled_at = now
 
     def _take_epoch(self, epoch: int, count: int) -> set[WorkloadKey]:
         changed = set(self.facts)

@@ -3,20 +3,30 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from planner.core.allowance import CAUSE_FAILOVER, CAUSE_LOST
 from planner.core.division import divide, shrink
 from planner.core.policy import selects
 from planner.core.room import Room
 from spillway.events import ClusterJoined
 from spillway.model import ClusterInput, ClusterLimit, Policy, Tier
 
+LOST = (CAUSE_FAILOVER, CAUSE_LOST)
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a workload has in one cluster: all replicas, those that wait for new nodes, those that are not bound."""
+    """What a workload has in one cluster.
+
+    replicas: those kept, which count towards what was asked for; new of them wait for new nodes, unbound are not bound.
+    lost, leaving: as in Part. may_keep: of leaving, those that the cluster may keep after all; they need no room.
+    """
 
     replicas: int
     new: int
     unbound: int
+    lost: int = 0
+    leaving: int = 0
+    may_keep: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +35,9 @@ class Situation:
 
     room: (cluster, on node groups) → how many more the cluster takes. settled: do not wait for binds any more, what is
     only possible counts as not there. age_ms: by cluster, for the record.
+    reasons: why what is kept in a cluster is to go elsewhere, besides the policy; such clusters take nothing.
+    moving: how many of those may go now. fixed: from and to these clusters nothing moves. gently: of too many, running
+    ones leave only once the others are available.
     """
 
     replicas: int
@@ -34,19 +47,34 @@ class Situation:
     room: Callable[[str, bool], Room]
     settled: bool
     age_ms: Mapping[str, int]
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    moving: Mapping[str, int] = field(default_factory=dict)
+    fixed: frozenset[str] = frozenset()
+    gently: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """replicas and new by cluster, clusters that end with none included. uncertain of unplaced wait for binds."""
+    """Kept replicas, and new of them, by cluster, clusters that end with none included.
+
+    uncertain of unplaced wait for binds. moved: by cluster, what others took from it, which is not cut before they run.
+    kept_again: by cluster, of what was leaving there. to_leave: what the policy rules out and nobody took; stays: the
+    same of what is to go for another reason; lacking: what a minimum lacks. held_back: what might move and may not yet.
+    """
 
     replicas: Mapping[str, int]
     new: Mapping[str, int]
     unplaced: int
-    uncertain: int
-    to_leave: int
-    inputs: tuple[ClusterInput, ...]
-    fits_nowhere: bool
+    uncertain: int = 0
+    to_leave: int = 0
+    inputs: tuple[ClusterInput, ...] = ()
+    fits_nowhere: bool = False
+    moved: Mapping[str, int] = field(default_factory=dict)
+    kept_again: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    stays: Mapping[str, int] = field(default_factory=dict)
+    lacking: Mapping[str, int] = field(default_factory=dict)
+    held_back: int = 0
 
     def waiting_for(self) -> str:
         """What unplaced or misplaced replicas wait for, for people."""
@@ -58,6 +86,12 @@ class Division:
             texts.append(f"{f'{rest} for ' if self.uncertain else ''}room ({self._limits()})")
         if self.to_leave:
             texts.append(f"room elsewhere for {self.to_leave} replicas in clusters that the policy rules out")
+        for cluster, count in ((cluster, count) for cluster, count in sorted(self.stays.items()) if count):
+            what = "lost" if self.reasons[cluster] in LOST else "draining"
+            texts.append(f"{count} replicas of {what} cluster {cluster} wait for room elsewhere ({self._limits()})")
+        for cluster, count in self.lacking.items():
+            limit = next((entry.limited_by for entry in self.inputs if entry.cluster == cluster), "no tier has it")
+            texts.append(f"room for {count} replicas that the minimum of {cluster} lacks ({limit})")
         return "; ".join(texts)
 
     def _limits(self) -> str:
@@ -66,7 +100,12 @@ class Division:
 
 @dataclass(slots=True)
 class _Growth:
-    """Replicas handed out so far, by cluster: on nodes that exist, and on nodes that do not yet."""
+    """Replicas handed out so far, by cluster: on nodes that exist, and on nodes that do not yet.
+
+    closed: clusters that get none.
+    """
+
+    closed: frozenset[str] = frozenset()
 
     free: dict[str, int] = field(default_factory=dict)
     new: dict[str, int] = field(default_factory=dict)
@@ -84,18 +123,27 @@ def divide_workload(situation: Situation) -> Division:
 
     More replicas: those that are there stay, the rest go to the first tier that certainly takes them. Fewer: the last
     tier is emptied first, in a cluster those that are not bound yet. Replicas in clusters that the policy rules out, or
-    above a maximum, leave as far as others take them.
+    above a maximum, leave as far as others take them, and so do those that a minimum lacks elsewhere.
     """
     tiers = _clusters_by_tier(situation)
     limits = {limit.cluster: limit for limit in situation.policy.limits}
-    over = _ruled_out(situation, tiers, limits)
+    over = {
+        name: count for name, count in _ruled_out(situation, tiers, limits).items() if name not in situation.reasons
+    }
     missing = situation.replicas - sum(held.replicas for held in situation.held.values())
-    growth, taken = _Growth(), dict[str, int]()
+    growth, to_go = _Growth(), dict[str, int]()
+    taken, moved, lacking = dict[str, int](), dict[str, int](), dict[str, int]()
     if missing < 0:
-        taken = _shrink(situation, tiers, limits, over, -missing)
+        first = over | {name: _before(situation, name) for name in situation.reasons}
+        taken = _shrink(situation, tiers, limits, first, -missing)
+        moved = taken if situation.gently else {}
     else:
-        growth = _grow(situation, tiers, limits, missing + sum(over.values()))
-        taken = _first_of(over, max(0, growth.total() - missing))
+        to_go = _to_go(situation, over)
+        closed = frozenset(situation.reasons) | (situation.fixed if to_go else frozenset())
+        growth = _grow(situation, tiers, limits, missing + sum(to_go.values()), closed)
+        taken = _first_of(to_go, max(0, growth.total() - missing))
+        lacking = _fill_minima(situation, tiers, limits, growth, taken)
+        moved = taken
     names = dict.fromkeys((*situation.held, *growth.free, *growth.new))
     unplaced = max(0, missing - growth.total())
     replicas = {name: _before(situation, name) + growth.of(name) - taken.get(name, 0) for name in names}
@@ -107,6 +155,15 @@ def divide_workload(situation: Situation) -> Division:
         to_leave=sum(over.values()) - sum(min(over.get(name, 0), count) for name, count in taken.items()),
         inputs=_inputs(situation, tiers, limits, replicas),
         fits_nowhere=not _fits_somewhere(situation, tiers),
+        moved=moved,
+        kept_again={
+            name: min(count, situation.held[name].may_keep)
+            for name, count in growth.free.items()
+            if name in situation.held and situation.held[name].may_keep
+        },
+        reasons=situation.reasons,
+        stays={name: count - taken.get(name, 0) for name, count in to_go.items() if name in situation.reasons},
+        lacking=lacking,
     )
 
 
@@ -150,17 +207,25 @@ def _ruled_out(situation: Situation, tiers: TierClusters, limits: Mapping[str, C
     return over
 
 
+def _to_go(situation: Situation, over: dict[str, int]) -> dict[str, int]:
+    """By cluster, what goes as far as others take it."""
+    to_go = over | {name: min(count, _before(situation, name)) for name, count in situation.moving.items()}
+    return {name: count for name, count in to_go.items() if name not in situation.fixed}
+
+
 def _most(limits: Mapping[str, ClusterLimit], cluster: str) -> int:
     limit = limits.get(cluster)
     return limit.replicas_max if limit is not None and limit.replicas_max >= 0 else 2**31
 
 
-def _grow(situation: Situation, tiers: TierClusters, limits: Mapping[str, ClusterLimit], wanted: int) -> _Growth:
-    growth = _Growth()
+def _grow(
+    situation: Situation, tiers: TierClusters, limits: Mapping[str, ClusterLimit], wanted: int, closed: frozenset[str]
+) -> _Growth:
+    growth = _Growth(closed)
     for tier, names in tiers:  # Minima first, whatever their tier: they are what the policy insists on.
         for name in names if not tier.node_groups else ():
-            least = limits[name].replicas_min if name in limits else 0
-            more = min(least - _before(situation, name), _open(situation, tier, limits, growth, name), wanted)
+            lacks = _least(limits, name) - _before(situation, name)
+            more = min(lacks, _open(situation, tier, limits, growth, name), wanted)
             if more > 0:
                 growth.free[name] = more
                 wanted -= more
@@ -183,7 +248,11 @@ def _grow(situation: Situation, tiers: TierClusters, limits: Mapping[str, Cluste
 def _open(situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], growth: _Growth, cluster: str) -> int:
     """Replicas that a cluster certainly takes beyond what this division gave it already."""
     given = growth.new if tier.node_groups else growth.free
+    if cluster in growth.closed:
+        return 0
     room = situation.room(cluster, tier.node_groups).certain - given.get(cluster, 0)
+    if cluster in situation.held and not tier.node_groups:
+        room += situation.held[cluster].may_keep
     most = _most(limits, cluster) - _before(situation, cluster) - growth.of(cluster)
     return max(0, min(room, most))
 
@@ -191,6 +260,8 @@ def _open(situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], 
 def _uncertain(
     situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], growth: _Growth, cluster: str
 ) -> int:
+    if cluster in growth.closed:
+        return 0
     room = situation.room(cluster, tier.node_groups)
     most = _most(limits, cluster) - _before(situation, cluster) - growth.of(cluster)
     return max(0, min(room.possible - room.certain, most))
@@ -213,16 +284,68 @@ def _shrink(
 ) -> dict[str, int]:
     """What to take away: ruled-out replicas, then tier by tier from the last, keeping minima while that suffices."""
     taken = _first_of(over, surplus)
-    left = {name: held.replicas - taken.get(name, 0) for name, held in situation.held.items()}
-    least = {name: limits[name].replicas_min if name in limits else 0 for name in left}
-    for keep in (least, dict.fromkeys(left, 0)):
-        for tier, names in reversed(tiers):
-            surplus_now = surplus - sum(taken.values())
-            spare = {name: max(0, left[name] - keep[name]) for name in names if name in left}
-            for name, count in _shrink_tier(situation, tier, spare, surplus_now).items():
-                taken[name] = taken.get(name, 0) + count
-                left[name] -= count
+    least = {name: _least(limits, name) for name in situation.held}
+    for keep in (least, dict.fromkeys(least, 0)):
+        spare = {name: max(0, held.replicas - taken.get(name, 0) - keep[name]) for name, held in situation.held.items()}
+        _add(taken, _take(situation, tiers, spare, surplus - sum(taken.values())))
     return taken
+
+
+def _take(situation: Situation, tiers: TierClusters, spare: Mapping[str, int], surplus: int) -> dict[str, int]:
+    """So many of what clusters can spare, tier by tier from the last."""
+    left, taken = dict(spare), dict[str, int]()
+    for tier, names in reversed(tiers):
+        here = {name: left[name] for name in names if name in left}
+        more = _shrink_tier(situation, tier, here, surplus - sum(taken.values()))
+        _add(taken, more)
+        left |= {name: left[name] - count for name, count in more.items()}
+    return taken
+
+
+def _add(counts: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, count in more.items():
+        counts[name] = counts.get(name, 0) + count
+
+
+def _least(limits: Mapping[str, ClusterLimit], cluster: str) -> int:
+    return limits[cluster].replicas_min if cluster in limits else 0
+
+
+def _fill_minima(
+    situation: Situation,
+    tiers: TierClusters,
+    limits: Mapping[str, ClusterLimit],
+    growth: _Growth,
+    taken: dict[str, int],
+) -> dict[str, int]:
+    """Takes from clusters above their minima what others lack of theirs. Returns what they still lack and could get."""
+    lacking = {}
+    for tier, names in tiers:
+        for name in names if not tier.node_groups else ():
+            lacks = _least(limits, name) - _before(situation, name) - growth.of(name) + taken.get(name, 0)
+            if lacks <= 0 or name in situation.fixed:
+                continue
+            spare = _spare(situation, limits, taken)
+            spare.pop(name, None)
+            more = _take(situation, tiers, spare, min(lacks, _open(situation, tier, limits, growth, name)))
+            count = sum(more.values())
+            if count:
+                _add(taken, more)
+                growth.free[name] = growth.free.get(name, 0) + count
+            left = min(lacks, sum(spare.values())) - count
+            if left > 0:
+                lacking[name] = left
+    return lacking
+
+
+def _spare(situation: Situation, limits: Mapping[str, ClusterLimit], taken: Mapping[str, int]) -> dict[str, int]:
+    """What clusters keep above their minima, where what is kept may move."""
+    left = {
+        name: held.replicas - taken.get(name, 0) - _least(limits, name)
+        for name, held in situation.held.items()
+        if name not in situation.reasons and name not in situation.fixed
+    }
+    return {name: count for name, count in left.items() if count > 0}
 
 
 def _shrink_tier(situation: Situation, tier: Tier, spare: Mapping[str, int], surplus: int) -> dict[str, int]:

@@ -1,17 +1,27 @@
 """From a workload to its placement: parts with versions and ceilings, and the record of what was decided on."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 
+from planner.core.allowance import (
+    CAUSE_DRAIN,
+    CAUSE_FAILOVER,
+    CAUSE_LOST,
+    CAUSE_POLICY,
+    CAUSE_RETURN,
+    CAUSE_WAITING,
+    Allowance,
+)
 from planner.core.answers import age_ms
 from planner.core.fleet import NEVER, WorkloadKey
 from planner.core.placement import Division, Held, Situation, divide_workload
+from planner.core.reasons import reasons
 from planner.core.reservation import next_ceiling
 from planner.core.room import Room
+from planner.core.shares import Share, cut, facts_of, held_by_cluster, kept_part, part_of, share_of, without
 from planner.core.state import PlannerState, Workload
 from spillway.events import STATE_ABSENT, CapacityNeeded, DecisionRecorded, Event, PlacementDecided, WorkloadDeclared
-from spillway.model import Generation, Part, Shape, WorkloadFacts
+from spillway.model import Generation, Part, Shape
 
 CODE_VERSION = "0.1.0"
 
@@ -51,15 +61,31 @@ class Placed:
     events: tuple[Event, ...]
 
 
-def place(state: PlannerState, subject: Subject, moment: Moment, cause: str, *, settled: bool = False) -> Placed:
-    """The placement on what the fleet is now. settled: what only possibly fits does not wait for binds any more."""
-    held = _held(state, subject.known) if subject.known is not None else {}
+def place(
+    state: PlannerState,
+    subject: Subject,
+    moment: Moment,
+    cause: str,
+    *,
+    settled: bool = False,
+    brakes: Allowance | None = None,
+) -> Placed:
+    """The placement on what the fleet is now. settled: what only possibly fits does not wait for binds any more.
+
+    brakes: how many may move that nobody asked for by name; with None none do.
+    """
+    held = held_by_cluster(state, subject.known, moment.now) if subject.known is not None else {}
     most = _most_of_new_shape(state, subject)
+    before = {cluster: held[cluster].leaving for cluster in most}
     for cluster, count in most.items():
-        before = held[cluster]
-        held[cluster] = Held(min(before.replicas, count), min(before.new, count), min(before.unbound, count))
-    division = _divide(state, subject, held, moment, settled, most)
-    return _decide(state, subject, division, moment, cause)
+        held[cluster] = cut(held[cluster], held[cluster].replicas - count)
+    division = _divide(state, subject, held, moment, How(settled, most=most, brakes=brakes))
+    nobody_took = division.unplaced
+    for cluster, leaving in before.items():  # What has no other place does not run there either, and waits.
+        gone = min(nobody_took, held[cluster].leaving - leaving)
+        held[cluster] = replace(held[cluster], leaving=held[cluster].leaving - gone)
+        nobody_took -= gone
+    return _decide(state, subject, held, division, moment, cause)
 
 
 def _most_of_new_shape(state: PlannerState, subject: Subject) -> dict[str, int]:
@@ -78,14 +104,72 @@ def subject_of(workload: Workload) -> Subject:
     return Subject(workload.declared, workload.shape, workload)
 
 
+def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Placed:
+    """The placement on what the fleet is now, and what may move of what is to: nobody asked again."""
+    placed = place(state, subject_of(workload), moment, CAUSE_WAITING, settled=workload.settled, brakes=brakes)
+    why = placed.division.reasons
+    for cluster in why:
+        brakes.spend(why[cluster], cluster, workload.key, placed.division.moved.get(cluster, 0))
+    workload.looked_at = None if placed.division.held_back else dict(why)
+    if not placed.events and not placed.placement.waiting_for:
+        state.misplaced.pop(workload.key, None)
+    return placed
+
+
 def take_back(state: PlannerState, workload: Workload, counts: dict[str, int], moment: Moment) -> Placed:
     """The placement with replicas taken back by cluster; what was taken back is placed elsewhere at once."""
-    held = _held(state, workload)
+    held = held_by_cluster(state, workload, moment.now)
     for cluster, count in counts.items():
-        before = held[cluster]
-        held[cluster] = Held(before.replicas - count, max(0, before.new - count), max(0, before.unbound - count))
+        held[cluster] = without(held[cluster], count)
     subject = subject_of(workload)
-    return _decide(state, subject, _divide(state, subject, held, moment, settled=True), moment, "TakeBack")
+    division = _divide(state, subject, held, moment, How(settled=True))
+    return _decide(state, subject, held, division, moment, "TakeBack")
+
+
+def bring_back(state: PlannerState, workload: Workload, back: Mapping[str, int], moment: Moment) -> Placed:
+    """The placement with so many lost replicas kept again, by cluster: when they are too many now, a scale-in.
+
+    What that takes away leaves once as many are available as are kept.
+    """
+    held = held_by_cluster(state, workload, moment.now)
+    for cluster, count in back.items():
+        before, part = held[cluster], workload.parts[cluster]
+        kept = before.replicas + count
+        unbound = min(state.unbound(workload, part), kept)
+        held[cluster] = replace(before, replicas=kept, lost=before.lost - count, unbound=unbound)
+    subject = subject_of(workload)
+    division = _divide(state, subject, held, moment, How(settled=True, gently=True))
+    return _decide(state, subject, held, division, moment, CAUSE_RETURN)
+
+
+def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> Placed:
+    """The placement without so many kept replicas, by cluster, of clusters that will not return.
+
+    A part of which none is kept is listed no more: nobody will ever say that it is absent.
+    """
+    held = held_by_cluster(state, workload, moment.now)
+    for cluster in counts.keys() & held.keys():
+        before = held[cluster]
+        kept = before.replicas - counts[cluster]
+        held[cluster] = Held(kept, min(before.new, kept), min(before.unbound, kept))
+    subject = subject_of(workload)
+    division = _divide(state, subject, held, moment, How())
+    given_up = frozenset(cluster for cluster in counts if cluster not in held or not held[cluster].replicas)
+    return _decide(state, subject, held, division, moment, CAUSE_LOST, given_up)
+
+
+def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> PlacementDecided:
+    """The placement without so many of those that leave, by cluster."""
+    assert workload.placement is not None
+    parts = []
+    for part in workload.placement.parts:
+        count = counts.get(part.cluster, 0)
+        if count:
+            share = Share(part.replicas_kept, part.replicas_new, part.replicas_lost, part.replicas_leaving - count)
+            parts.append(part_of(state, workload.key, part.cluster, part, share, moment.generation))
+        else:
+            parts.append(part)
+    return replace(workload.placement, parts=tuple(parts), generation=moment.generation)
 
 
 def settle_removed(workload: Workload, moment: Moment) -> PlacementDecided | None:
@@ -109,7 +193,7 @@ def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:
     known = subject.known.parts if subject.known is not None else {}
     parts = tuple(_removing(state, subject.key, part, moment) for part in known.values())
     placement = PlacementDecided(*subject.key, moment.generation, subject.declared.generation, parts, 0, "")
-    division = Division({}, {}, 0, 0, 0, (), fits_nowhere=False)
+    division = Division({}, {}, 0)
     last = subject.known.placement if subject.known is not None else None
     if last is not None and _same(last, placement):
         return Placed(last, division, ())
@@ -117,59 +201,93 @@ def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:
     return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment), record))
 
 
+@dataclass(frozen=True, slots=True)
+class How:
+    """What a division is told beside the fleet: settled and gently as in Situation.
+
+    most: by cluster, what it takes in all; its room is what is left of that. brakes: None lets nothing move.
+    """
+
+    settled: bool = False
+    gently: bool = False
+    most: Mapping[str, int] = field(default_factory=dict)
+    brakes: Allowance | None = None
+
+
 def _divide(
     state: PlannerState,
     subject: Subject,
-    held: dict[str, Held],
+    held: Mapping[str, Held],
     moment: Moment,
-    settled: bool,
-    most: Mapping[str, int] = MappingProxyType({}),
+    how: How,
 ) -> Division:
-    """most: by cluster, what it takes in all; its room is what is left of that."""
+    """What is to go from lost and draining clusters is divided twice: once to know how much has a place elsewhere, and
+    once more when the brakes let less of it move.
+    """
+    why = reasons(state, subject.known, moment.now) if subject.known is not None else {}
+    to_go = {cluster: held[cluster].replicas for cluster in why if held[cluster].replicas}
 
     def room(cluster: str, node_groups: bool) -> Room:
         found = state.room(cluster, subject.shape, node_groups, moment.now, subject.key)
-        if node_groups or cluster not in most:
+        if node_groups or cluster not in how.most:
             return found
-        left = max(0, most[cluster] - held[cluster].replicas)
+        left = max(0, how.most[cluster] - held[cluster].replicas)
         return replace(found, certain=min(found.certain, left), possible=min(found.possible, left))
 
-    return divide_workload(
-        Situation(
-            replicas=subject.declared.replicas,
-            policy=subject.declared.policy,
-            clusters=state.joined(),
-            held=held,
-            room=room,
-            settled=settled,
-            age_ms={name: age_ms(view, moment.now) for name, view in state.clusters.items()},
-        )
+    situation = Situation(
+        replicas=subject.declared.replicas,
+        policy=subject.declared.policy,
+        clusters=state.joined(),
+        held=held,
+        room=room,
+        settled=how.settled,
+        age_ms={name: age_ms(view, moment.now) for name, view in state.clusters.items()},
+        reasons=why,
+        moving=to_go,
+        fixed=_fixed(subject.key, held, how.brakes),
+        gently=how.gently,
     )
+    division = divide_workload(situation)
+    wanted = {cluster: division.moved.get(cluster, 0) for cluster in to_go}
+    allowed = {
+        cluster: min(count, how.brakes.allow(why[cluster], cluster, subject.key, count))
+        if how.brakes is not None
+        else 0
+        for cluster, count in wanted.items()
+    }
+    if allowed != wanted and not how.gently:
+        held_back = sum(wanted.values()) - sum(allowed.values())
+        fewer = divide_workload(replace(situation, moving=allowed))
+        division = replace(fewer, stays=division.stays, held_back=held_back)
+    return division
 
 
-def _held(state: PlannerState, workload: Workload) -> dict[str, Held]:
-    held = {}
-    for part in workload.parts.values():
-        if part.removing:
-            continue
-        reservation = state.reservation(workload.key, part.cluster)
-        unbound = state.unbound(workload, part)
-        held[part.cluster] = Held(part.replicas, min(reservation.new, unbound), unbound)
-    return held
+def _fixed(key: WorkloadKey, clusters: Iterable[str], brakes: Allowance | None) -> frozenset[str]:
+    if brakes is None:
+        return frozenset()
+    return frozenset(cluster for cluster in clusters if brakes.frozen(cluster, key))
 
 
-def _decide(state: PlannerState, subject: Subject, division: Division, moment: Moment, cause: str) -> Placed:
+def _decide(
+    state: PlannerState,
+    subject: Subject,
+    held: Mapping[str, Held],
+    division: Division,
+    moment: Moment,
+    cause: str,
+    given_up: frozenset[str] = frozenset(),
+) -> Placed:
     declared, known = subject.declared, subject.known
     before = known.parts if known is not None else {}
     template_changed = known is not None and known.declared.template_generation != declared.template_generation
     parts = []
     for cluster in dict.fromkeys((*before, *division.replicas)):
-        wanted = (division.replicas.get(cluster, 0), division.new.get(cluster, 0))
-        part = _kept_part(before.get(cluster), wanted) if not template_changed else None
-        if part is None and (wanted[0] or cluster in before):
-            facts = _facts(state, subject.key, cluster)
-            ceiling = next_ceiling(before.get(cluster), facts, wanted[0])
-            part = Part(cluster, moment.generation, *wanted, ceiling, removing=wanted[0] == 0)
+        if cluster in given_up:
+            continue
+        share = share_of(state, held.get(cluster), division, cluster, moment.now)
+        part = kept_part(before.get(cluster), share) if not template_changed else None
+        if part is None and (share.kept or cluster in before):
+            part = part_of(state, subject.key, cluster, before.get(cluster), share, moment.generation)
         if part is not None:
             parts.append(part)
     placement = PlacementDecided(
@@ -184,25 +302,16 @@ def _decide(state: PlannerState, subject: Subject, division: Division, moment: M
     last = known.placement if known is not None else None
     if last is not None and _same(last, placement) and (division.uncertain or _waits_alike(last, placement)):
         return Placed(last, division, ())
-    record = _record(state, declared, placement, division, moment, cause)
+    record = _record(state, declared, placement, division, moment, _cause(division, cause))
     return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment), record))
 
 
-def _kept_part(before: Part | None, wanted: tuple[int, int]) -> Part | None:
-    """The part as it is when nothing that a member sees changes; None when it needs a new version."""
-    replicas, new = wanted
-    if before is None:
-        return None
-    if before.removing and not replicas:
-        return before
-    if (before.replicas, before.removing) != (replicas, replicas == 0):
-        return None
-    return before if before.replicas_new == new else replace(before, replicas_new=new)
-
-
-def _facts(state: PlannerState, key: WorkloadKey, cluster: str) -> WorkloadFacts | None:
-    view = state.clusters.get(cluster)
-    return view.facts.get(key) if view is not None else None
+def _cause(division: Division, cause: str) -> str:
+    """What was only tried again is named for what moved."""
+    if cause != CAUSE_WAITING or not any(division.moved.values()):
+        return cause
+    causes = {division.reasons.get(cluster, CAUSE_POLICY) for cluster, count in division.moved.items() if count}
+    return min(causes, key=(CAUSE_FAILOVER, CAUSE_LOST, CAUSE_DRAIN, CAUSE_POLICY).index)
 
 
 def _same(last: PlacementDecided, new: PlacementDecided) -> bool:
@@ -211,13 +320,24 @@ def _same(last: PlacementDecided, new: PlacementDecided) -> bool:
 
 def _waits_alike(last: PlacementDecided, new: PlacementDecided) -> bool:
     """Whether both wait for the same, whatever the figures in parentheses are, which change with every node."""
-    return last.waiting_for.partition("(")[0] == new.waiting_for.partition("(")[0]
+    return _without_figures(last.waiting_for) == _without_figures(new.waiting_for)
+
+
+def _without_figures(text: str) -> str:
+    """A text without what stands in parentheses, which may stand in each other."""
+    depth, kept = 0, []
+    for character in text:
+        depth += character == "("
+        if not depth:
+            kept.append(character)
+        depth -= character == ")" and depth > 0
+    return "".join(kept)
 
 
 def _removing(state: PlannerState, key: WorkloadKey, part: Part, moment: Moment) -> Part:
     if part.removing:
         return part
-    ceiling = next_ceiling(part, _facts(state, key, part.cluster), 0)
+    ceiling = next_ceiling(part, facts_of(state, key, part.cluster), 0)
     return Part(part.cluster, moment.generation, 0, 0, ceiling, removing=True)
 
 

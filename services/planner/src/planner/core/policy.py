@@ -1,5 +1,6 @@
 """Reads a PlacementPolicy, and says which clusters a tier means."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -33,6 +34,11 @@ DEFAULT_POLICY = Policy(OWN_FIRST, (), UNPLACEABLE_WAIT)
 TIERS_MAX = 16
 LIMITS_MAX = 1000
 REPLICAS_MAX = 100_000
+LOSS_SECONDS_MIN = 30
+LOSS_SECONDS_MAX = 7 * 24 * 3600
+NEVER = "never"
+DURATION = re.compile(r"(\d{1,6})(s|m|h)")
+SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600}
 
 
 class SelectorSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -56,11 +62,16 @@ class LimitSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max: int | None = None
 
 
+class ClusterLossSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    after: str = "5m"
+
+
 class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     tiers: tuple[TierSpec, ...] = ()
     limits: tuple[LimitSpec, ...] = ()
     unplaceable: str = UNPLACEABLE_WAIT
     own_first: bool = True
+    on_cluster_loss: ClusterLossSpec = ClusterLossSpec()
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -96,7 +107,19 @@ def policy_of(manifest: dict[str, Any]) -> Policy:
     limits = tuple(_limit(limit, f"{KIND}.spec.limits[{index}]") for index, limit in enumerate(spec.limits))
     if len({limit.cluster for limit in limits}) != len(limits):
         raise invalid(f"{KIND}.spec.limits", [limit.cluster for limit in limits], "one entry a cluster")
-    return Policy(tiers, limits, spec.unplaceable)
+    return Policy(tiers, limits, spec.unplaceable, _loss_seconds(spec.on_cluster_loss.after))
+
+
+def _loss_seconds(after: str) -> int:
+    """0 for never."""
+    if after == NEVER:
+        return 0
+    match = DURATION.fullmatch(after)
+    seconds = int(match[1]) * SECONDS_BY_UNIT[match[2]] if match else -1
+    if not LOSS_SECONDS_MIN <= seconds <= LOSS_SECONDS_MAX:
+        expected = f"{NEVER}, or a duration like 90s, 5m or 1h, from {LOSS_SECONDS_MIN}s to {LOSS_SECONDS_MAX // 3600}h"
+        raise invalid(f"{KIND}.spec.onClusterLoss.after", after, expected)
+    return seconds
 
 
 def _any_order() -> tuple[Tier, ...]:

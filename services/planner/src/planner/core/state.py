@@ -18,6 +18,7 @@ from spillway.api import RequestError
 from spillway.events import (
     BRAKES,
     CLUSTERS,
+    PHASE_ACTIVE,
     WORKLOADS,
     BrakeReleased,
     BrakeSet,
@@ -48,7 +49,8 @@ class Workload:
     """One workload. shape, unmodelled and surge are read from the declaration's manifest.
 
     waiting_since, settled: since when replicas wait for binds, and whether that wait is over. gone_at: since when
-    nothing of a deleted workload is left. All three are forgotten by a restart.
+    nothing of a deleted workload is left. looked_at: the reasons to move for which all was done that room allowed. All
+    are forgotten by a restart.
     """
 
     declared: WorkloadDeclared
@@ -60,6 +62,7 @@ class Workload:
     waiting_since: float | None = None
     settled: bool = False
     gone_at: float | None = None
+    looked_at: object = None
 
     @property
     def key(self) -> WorkloadKey:
@@ -96,6 +99,8 @@ class PlannerState:
     """Everything by key. Only apply() changes what events say; timers, holds and fresh belong to aftermath.py.
 
     revision: raised when room may have come up somewhere. fresh: the clusters that were fresh when last looked at.
+    leaving: workloads with parts to settle. For moves.py: moved have lost or leaving replicas, to_look_at are those of
+    them where something changed; of misplaced all are placed, and yet some are to move and wait.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -111,6 +116,10 @@ class PlannerState:
         self.revision = 0
         self.waiting = WaitingList()
         self.leaving: dict[WorkloadKey, None] = {}
+        self.moved: dict[WorkloadKey, None] = {}
+        self.to_look_at: dict[WorkloadKey, None] = {}
+        self.misplaced: dict[WorkloadKey, None] = {}
+        self._keys_in: dict[str, dict[WorkloadKey, None]] = {}
         self._reserved: dict[str, dict[WorkloadKey, Reservation]] = {}
         self._reserved_revision: dict[str, int] = {}
         self._rooms: dict[tuple[str, Shape, bool], tuple[int, int, Room]] = {}
@@ -123,8 +132,7 @@ class PlannerState:
         """Takes one event in. Idempotent; what is older than what is known is dropped."""
         match event:
             case ClusterJoined():
-                self.view(event.cluster).apply_joined(event)
-                self.room_changed(event.cluster)
+                self._join(event)
             case ClusterLeft():
                 self.clusters.pop(event.cluster, None)
                 self.room_changed(event.cluster)
@@ -172,8 +180,10 @@ class PlannerState:
         workload = self.workloads.pop(key, None)
         for cluster in workload.parts if workload else ():
             self._set_reserved(cluster, key, NOTHING_RESERVED)
+            self._keys_in.get(cluster, {}).pop(key, None)
         self.waiting.drop(key)
-        self.leaving.pop(key, None)
+        for keys in (self.leaving, self.moved, self.to_look_at, self.misplaced):
+            keys.pop(key, None)
         for place in [place for place in self.needed if place[0] == key]:
             del self.needed[place]
         self._orphan_placements.pop(key, None)
@@ -201,6 +211,14 @@ class PlannerState:
     def reservation(self, key: WorkloadKey, cluster: str) -> Reservation:
         return self._reserved.get(cluster, {}).get(key, NOTHING_RESERVED)
 
+    def keys_in(self, cluster: str) -> Iterable[WorkloadKey]:
+        """The workloads whose placement lists this cluster."""
+        return self._keys_in.get(cluster, {})
+
+    def is_fresh(self, cluster: str, now: float) -> bool:
+        view = self.clusters.get(cluster)
+        return view is not None and not view.not_fresh(now, self.rules.capacity_age_max)
+
     def unbound_places(self) -> set[tuple[WorkloadKey, str]]:
         """Where replicas are not bound, by the newest records."""
         places = [(key, cluster) for cluster, entries in self._reserved.items() for key in entries]
@@ -222,6 +240,8 @@ class PlannerState:
         stale = view.not_fresh(now, self.rules.capacity_age_max)
         if stale:
             return Room(0, 0, stale, room.when_empty or view.epoch < 0)
+        if view.phase != PHASE_ACTIVE:
+            return Room(0, 0, f"the cluster is {view.phase.lower()}", room.when_empty)
         of_shape, of_workload = self.holds.get((cluster, shape)), self.holds.get((cluster, key)) if key else None
         for hold, whose in ((of_shape, "this shape"), (of_workload, "this workload")):
             if hold is not None and hold.until > now:
@@ -318,6 +338,15 @@ class PlannerState:
         known.statuses.update(self._early_statuses.pop(key, {}))
         self._refresh(key)
 
+    def _join(self, event: ClusterJoined) -> None:
+        view = self.view(event.cluster)
+        if view.joined != event:  # What is there may be to go now, or to stay again.
+            for key in self.keys_in(event.cluster):
+                self.misplaced[key] = None
+                self.workloads[key].looked_at = None
+        view.apply_joined(event)
+        self.room_changed(event.cluster)
+
     def _depend(self, event: DependencyDeclared) -> None:
         key = (event.kind, event.namespace, event.name)
         known = self.dependencies.get(key)
@@ -340,6 +369,10 @@ class PlannerState:
         workload.placement = event
         for cluster in dropped:
             self._set_reserved(cluster, key, NOTHING_RESERVED)
+            self._keys_in.get(cluster, {}).pop(key, None)
+        for part in event.parts:
+            self._keys_in.setdefault(part.cluster, {})[key] = None
+        workload.looked_at = None
         self._refresh(key)
 
     def _observe(self, event: WorkloadObserved) -> None:
@@ -386,12 +419,21 @@ class PlannerState:
             self.room_changed(cluster)
 
     def _index(self, workload: Workload) -> None:
-        """Keeps the short lists that the aftermath walks: who waits for room, whose removal may be settled."""
-        if workload.unplaced > 0 and not workload.declared.deleting:
+        """Keeps the short lists that are walked: who waits for room, who has moved, whose removal may be settled."""
+        deleting, placement = workload.declared.deleting, workload.placement
+        waits_for = placement.waiting_for if placement is not None else ""
+        if (workload.unplaced > 0 or waits_for) and not deleting:
             self.waiting.put(workload.key, workload.shape)
         else:
             self.waiting.drop(workload.key)
             workload.waiting_since, workload.settled = None, False
+        moved = any(part.replicas_lost or part.replicas_leaving for part in workload.parts.values())
+        for keys in (self.moved, self.to_look_at):
+            _put(keys, workload.key, moved)
+        if deleting:
+            self.misplaced.pop(workload.key, None)
+        elif waits_for and not workload.unplaced:
+            self.misplaced[workload.key] = None
         removing = any(part.removing for part in workload.parts.values())
         _put(self.leaving, workload.key, removing or (workload.declared.deleting and not workload.parts))
 

@@ -1,0 +1,120 @@
+"""What a workload has in each cluster, what it is to have there, and the part that says so."""
+
+from dataclasses import dataclass, replace
+
+from planner.core.allowance import CAUSE_FAILOVER
+from planner.core.fleet import WorkloadKey
+from planner.core.placement import Division, Held
+from planner.core.reservation import next_ceiling
+from planner.core.state import PlannerState, Workload
+from spillway.model import Generation, Part, WorkloadFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a part is to be: its replicas, new of those that are kept."""
+
+    kept: int
+    new: int
+    lost: int
+    leaving: int
+
+    @property
+    def replicas(self) -> int:
+        return self.kept + self.lost + self.leaving
+
+
+def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict[str, Held]:
+    """What counts in a division, of every cluster that is not only being emptied."""
+    held = {}
+    for part in workload.parts.values():
+        if part.removing:
+            continue
+        kept = part.replicas_kept
+        reservation = state.reservation(workload.key, part.cluster)
+        unbound = min(state.unbound(workload, part), kept)
+        view = state.clusters.get(part.cluster)
+        may_keep = view is not None and not view.hands_over and state.is_fresh(part.cluster, now)
+        held[part.cluster] = Held(
+            replicas=kept,
+            new=min(reservation.new, unbound),
+            unbound=unbound,
+            lost=part.replicas_lost,
+            leaving=part.replicas_leaving,
+            may_keep=part.replicas_leaving if may_keep else 0,
+        )
+    return held
+
+
+def share_of(state: PlannerState, held: Held | None, division: Division, cluster: str, now: float) -> Share:
+    """held: what the division began with; None where the workload had nothing."""
+    kept, new = division.replicas.get(cluster, 0), division.new.get(cluster, 0)
+    if held is None:
+        return Share(kept, new, 0, 0)
+    moved, leaving = division.moved.get(cluster, 0), held.leaving - division.kept_again.get(cluster, 0)
+    if division.reasons.get(cluster) == CAUSE_FAILOVER:
+        return Share(kept, new, held.lost + moved, leaving)
+    idle = min(moved, held.unbound) if state.is_fresh(cluster, now) else 0
+    return Share(kept, new, held.lost, leaving + moved - idle)
+
+
+def part_of(
+    state: PlannerState, key: WorkloadKey, cluster: str, before: Part | None, share: Share, version: Generation
+) -> Part:
+    """A part of a new version, whatever it was before."""
+    return Part(
+        cluster=cluster,
+        version=version,
+        replicas=share.replicas,
+        replicas_new=share.new,
+        ceiling=next_ceiling(before, facts_of(state, key, cluster), share.replicas),
+        removing=share.replicas == 0,
+        replicas_lost=share.lost,
+        replicas_leaving=share.leaving,
+    )
+
+
+def cut(held: Held, count: int) -> Held:
+    """So many fewer are kept: those that are not bound are gone at once, those that run leave once others do."""
+    if count <= 0:
+        return held
+    kept, idle = held.replicas - count, min(held.unbound, count)
+    return replace(
+        held,
+        replicas=kept,
+        new=min(held.new, kept),
+        unbound=min(held.unbound - idle, kept),
+        leaving=held.leaving + count - idle,
+        may_keep=0,
+    )
+
+
+def without(held: Held, count: int) -> Held:
+    """So many are gone at once: of those that leave first, of those that are kept last."""
+    leaving = min(held.leaving, count)
+    lost = min(held.lost, count - leaving)
+    kept = count - leaving - lost
+    return Held(
+        replicas=held.replicas - kept,
+        new=max(0, held.new - kept),
+        unbound=max(0, held.unbound - kept),
+        lost=held.lost - lost,
+        leaving=held.leaving - leaving,
+        may_keep=min(held.may_keep, held.leaving - leaving),
+    )
+
+
+def kept_part(before: Part | None, share: Share) -> Part | None:
+    """The part as it is when nothing that a member sees changes; None when it needs a new version."""
+    if before is None:
+        return None
+    if before.removing and not share.replicas:
+        return before
+    if (before.replicas, before.removing) != (share.replicas, share.replicas == 0):
+        return None
+    return replace(before, replicas_new=share.new, replicas_lost=share.lost, replicas_leaving=share.leaving)
+
+
+def facts_of(state: PlannerState, key: WorkloadKey, cluster: str) -> WorkloadFacts | None:
+    view = state.clusters.get(cluster)
+    return view.facts.get(key) if view is not None else None

@@ -1,0 +1,568 @@
+"""Failover, Return, Drain, Policy, Lost: who moves, what stays available meanwhile, and what is said of what waits."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from planner.core import aftermath, decisions, moves
+from planner.core.allowance import Everything
+from planner.core.fleet import WorkloadKey
+from spillway.api import ApplyRequest, DeleteRequest, ScaleRequest
+from spillway.events import (
+    PHASE_ACTIVE,
+    PHASE_CORDONED,
+    PHASE_DRAINING,
+    PHASE_LEAVING,
+    PHASE_LOST,
+    STATE_ABSENT,
+    STATE_PRESENT,
+    DecisionRecorded,
+    Event,
+    Tombstone,
+    WorkloadObserved,
+)
+from spillway.model import Part
+
+from .builders import Fleet, deployment, facts, node, policy, texts
+
+WEB = ("default", "web")
+TROUBLE = "probe: timeout: no answer within 5 s"
+AFTER = 300.0
+
+
+class Brakes(Everything):
+    """allowed: what may still move by cause and cluster, spent as it moves; all where nothing is said."""
+
+    def __init__(self) -> None:
+        self.allowed: dict[tuple[str, str], int] = {}
+        self.frozen_clusters: set[str] = set()
+
+    def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
+        return 0 if cluster in self.frozen_clusters else min(replicas, self.allowed.get((cause, cluster), replicas))
+
+    def spend(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
+        if (cause, cluster) in self.allowed:
+            self.allowed[cause, cluster] -= replicas
+
+    def frozen(self, cluster: str, key: WorkloadKey) -> bool:
+        return cluster in self.frozen_clusters
+
+
+class Members:
+    """A fleet whose clusters carry out what is placed. silent: those that only their collectors speak of, in trouble.
+
+    ready: how many pods of the workload run in a cluster; all that are asked for unless it is said.
+    """
+
+    def __init__(self, **clusters: int) -> None:
+        self.fleet = Fleet(**{name: [node("a", cores * 1000)] for name, cores in clusters.items()})
+        self.cores = {name.replace("_", "-"): cores for name, cores in clusters.items()}
+        self.brakes = Brakes()
+        self.silent: set[str] = set()
+        self.ready: dict[str, int] = {}
+        self.bound: dict[str, int] = dict.fromkeys(self.cores, 0)
+        self.decided: list[DecisionRecorded] = []
+        self.sequence = 0
+
+    @property
+    def state(self) -> Any:
+        return self.fleet.state
+
+    def keep(self, events: tuple[Event | Tombstone, ...]) -> None:
+        for event in events:
+            assert not isinstance(event, Tombstone)
+            if isinstance(event, DecisionRecorded):
+                self.decided.append(event)
+            self.state.apply(event, self.fleet.now)
+        workload = self.state.workloads[WEB]
+        kept = sum(part.replicas_kept for part in workload.parts.values())
+        assert kept + workload.unplaced == workload.declared.replicas
+
+    def apply(self, replicas: int, **spec: Any) -> None:
+        request = ApplyRequest(texts(deployment(replicas), policy(**spec)))
+        self.keep(decisions.apply(self.state, request, self.fleet.moment()).events)
+
+    def scale(self, replicas: int) -> None:
+        self.keep(decisions.scale(self.state, ScaleRequest("", "web", replicas), self.fleet.moment()).events)
+
+    def phase(self, cluster: str, phase: str) -> None:
+        joined = self.state.clusters[cluster].joined
+        assert joined is not None
+        self.state.apply(replace(joined, phase=phase), self.fleet.now)
+
+    def carry_out(self) -> None:
+        """Every cluster that answers has what its part says, and shows it."""
+        workload = self.state.workloads[WEB]
+        for cluster, part in workload.parts.items():
+            if cluster in self.silent:
+                continue
+            running = min(part.replicas, self.ready.get(cluster, part.replicas))
+            self.bound[cluster] = running
+            self.observe(part, running)
+            shown = () if part.removing else (facts(part.version, running, spec=part.replicas, status=part.replicas),)
+            gone = (WEB,) if part.removing else ()
+            rows = [node("a", self.cores[cluster] * 1000, used=running * 1000)]
+            self.fleet.change(cluster, rows, shown=shown, facts_removed=gone)
+
+    def observe(self, part: Part, running: int) -> None:
+        self.sequence += 1
+        state = STATE_ABSENT if part.removing else STATE_PRESENT
+        numbers = (part.replicas, part.replicas, part.replicas, running, running)
+        event = WorkloadObserved(*WEB, part.cluster, 1, self.sequence, part.version, state, "", *numbers)
+        self.state.apply(event, self.fleet.now)
+
+    def pass_time(self, seconds: float) -> None:
+        """Time passes in steps with a heartbeat each; what is due is done."""
+        steps = max(1, round(seconds / 10))
+        for _ in range(steps):
+            self.fleet.now += seconds / steps
+            self.tick()
+
+    def tick(self) -> int:
+        """One look of the planner. Returns the number of its events."""
+        for cluster in self.cores:
+            if cluster in self.silent:
+                age = self.state.clusters[cluster].age_seconds(self.fleet.now) or 0
+                self.fleet.change(cluster, age_ms=int(age * 1000), trouble=TROUBLE)
+            else:
+                self.fleet.change(cluster)
+        count = 0
+        aftermath.watch(self.state, self.fleet.now)
+        for workload in moves.due(self.state, self.fleet.now, self.brakes):
+            step = moves.next_step(self.state, workload, self.fleet.moment(), self.brakes)
+            self.keep(step.events)
+            count += len(step.events)
+        for workload in aftermath.next_waiting(self.state, self.fleet.now):
+            again = aftermath.try_again(self.state, workload, self.fleet.moment(), self.brakes)
+            self.keep(again.events)
+            count += len(again.events)
+        for key in list(self.state.leaving):
+            settled = aftermath.settle(self.state, key, self.fleet.moment())
+            self.keep(settled.events)
+            count += len(settled.events)
+        return count
+
+    def settle(self) -> None:
+        """Until nothing follows any more, and then once more with nothing to do."""
+        for _ in range(50):
+            self.carry_out()
+            if not self.tick():
+                assert self.tick() == 0
+                return
+        raise AssertionError("the steps do not end")
+
+    def parts(self) -> dict[str, tuple[int, int, int]]:
+        """kept, lost and leaving by cluster, of the parts that have any."""
+        return {
+            name: (part.replicas_kept, part.replicas_lost, part.replicas_leaving)
+            for name, part in self.state.workloads[WEB].parts.items()
+            if part.replicas
+        }
+
+    def causes(self) -> list[str]:
+        return [record.cause for record in self.decided]
+
+    @property
+    def waiting_for(self) -> str:
+        placement = self.state.workloads[WEB].placement
+        assert placement is not None
+        return str(placement.waiting_for)
+
+    def version(self, cluster: str) -> Any:
+        return self.state.workloads[WEB].parts[cluster].version
+
+
+@pytest.fixture
+def members() -> Members:
+    """Six replicas run in a cluster of one's own; another has room for them."""
+    members = Members(own_1=6, own_2=10)
+    members.apply(6, limits=[{"cluster": "own-2", "max": 0}])
+    members.settle()
+    members.apply(6)
+    members.settle()
+    assert members.parts() == {"own-1": (6, 0, 0)}
+    members.decided.clear()
+    return members
+
+
+# ── A cluster is lost ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_lost_cluster_kept_is_replaced_elsewhere_after_the_policy_s_time(members: Members) -> None:
+    version = members.version("own-1")
+    members.silent.add("own-1")
+    members.pass_time(AFTER - 10)
+    assert members.parts() == {"own-1": (6, 0, 0)}
+    members.pass_time(20)
+    assert members.parts() == {"own-1": (0, 6, 0), "own-2": (6, 0, 0)}
+    assert members.causes() == ["Failover"]
+    assert members.version("own-1") == version
+    assert members.tick() == 0
+
+
+def test_a_policy_that_says_never_replaces_nothing() -> None:
+    members = Members(own_1=6, cloud_1=6)
+    members.apply(6, onClusterLoss={"after": "never"})
+    members.settle()
+    members.silent.add("own-1")
+    members.pass_time(3600)
+    assert members.parts() == {"own-1": (6, 0, 0)}
+
+
+NOT_LOST: dict[str, Callable[[Members], None]] = {
+    "its collector says nothing": lambda members: None,
+    "it does not know us": lambda members: beat(members, "nodes: unauthorized: who are you?"),
+    "it forbids us to look": lambda members: beat(members, "probe: forbidden: no"),
+    "our credential cannot be read": lambda members: beat(members, "connect: credential: no such file"),
+    "trouble that passes": lambda members: beat(members, TROUBLE if members.fleet.now % 100 else "", 40_000),
+}
+
+
+def beat(members: Members, trouble: str, age_ms: int = 1000_000) -> None:
+    members.fleet.change("own-1", age_ms=age_ms, trouble=trouble)
+
+
+@pytest.mark.parametrize("speak", NOT_LOST.values(), ids=NOT_LOST)
+def test_a_cluster_is_not_lost_when(members: Members, speak: Callable[[Members], None]) -> None:
+    del members.cores["own-1"]
+    for _ in range(100):
+        members.fleet.now += 10
+        speak(members)
+        members.tick()
+    assert members.parts() == {"own-1": (6, 0, 0)}
+
+
+def test_a_planner_that_takes_over_counts_the_age_of_the_capacity(members: Members) -> None:
+    """The trouble is new to it, the collector says for how long nothing was sure."""
+    del members.cores["own-1"]
+    beat(members, TROUBLE, int(AFTER * 1000) - 1000)
+    members.tick()
+    assert members.parts() == {"own-1": (6, 0, 0)}
+    beat(members, TROUBLE, int(AFTER * 1000))
+    members.tick()
+    assert members.parts() == {"own-1": (0, 6, 0), "own-2": (6, 0, 0)}
+
+
+def test_what_finds_no_room_stays_is_named_and_moves_when_room_comes_up() -> None:
+    members = Members(own_1=6, cloud_1=2)
+    members.apply(6)
+    members.settle()
+    members.silent.add("own-1")
+    members.pass_time(AFTER + 10)
+    assert members.parts() == {"own-1": (4, 2, 0), "cloud-1": (2, 0, 0)}
+    assert members.waiting_for.startswith("4 replicas of lost cluster own-1 wait for room elsewhere (")
+    members.settle()
+    members.cores["cloud-1"] = 5
+    members.settle()
+    assert members.parts() == {"own-1": (1, 5, 0), "cloud-1": (5, 0, 0)}
+    members.cores["cloud-1"] = 9
+    members.settle()
+    assert members.parts() == {"own-1": (0, 6, 0), "cloud-1": (6, 0, 0)}
+    assert members.waiting_for == ""
+
+
+def test_no_more_move_than_the_brakes_let() -> None:
+    members = Members(own_1=6, cloud_1=9)
+    members.apply(6)
+    members.settle()
+    members.brakes.allowed["Failover", "own-1"] = 0
+    members.silent.add("own-1")
+    members.pass_time(AFTER + 20)
+    assert members.parts() == {"own-1": (6, 0, 0)}
+    assert moves.wanted(members.state, members.fleet.now) == {("Failover", "own-1"): 6}
+    members.brakes.allowed["Failover", "own-1"] = 4
+    members.tick()
+    assert members.parts() == {"own-1": (2, 4, 0), "cloud-1": (4, 0, 0)}
+    assert members.tick() == 0
+    members.brakes.allowed["Failover", "own-1"] = 4
+    members.tick()
+    assert members.parts() == {"own-1": (0, 6, 0), "cloud-1": (6, 0, 0)}
+    assert members.brakes.allowed["Failover", "own-1"] == 2
+    assert moves.wanted(members.state, members.fleet.now) == {("Failover", "own-1"): 0}
+
+
+def test_a_frozen_cluster_keeps_what_it_has(members: Members) -> None:
+    members.brakes.frozen_clusters.add("own-1")
+    members.phase("own-1", PHASE_DRAINING)
+    members.settle()
+    assert members.parts() == {"own-1": (6, 0, 0)}
+    members.apply(6, limits=[{"cluster": "own-1", "max": 2}])
+    members.brakes.frozen_clusters.clear()
+    members.settle()
+    assert members.parts() == {"own-2": (6, 0, 0)}
+
+
+# ── A lost cluster is back ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def failed_over(members: Members) -> Members:
+    """own-1 is lost; own-2 has its six replicas, of which none is ready yet."""
+    members.silent.add("own-1")
+    members.ready["own-2"] = 0
+    members.pass_time(AFTER + 10)
+    members.carry_out()
+    assert members.parts() == {"own-1": (0, 6, 0), "own-2": (6, 0, 0)}
+    members.silent.clear()
+    return members
+
+
+def available(members: Members) -> int:
+    """What runs in clusters that answer."""
+    return sum(count for cluster, count in members.bound.items() if cluster not in members.silent)
+
+
+def test_back_with_its_pods_alive_the_surplus_goes_only_once_the_others_are_available(failed_over: Members) -> None:
+    members = failed_over
+    members.brakes.allowed["Return", "own-1"] = 0
+    members.tick()
+    assert moves.wanted(members.state, members.fleet.now) == {("Return", "own-1"): 6}
+    members.brakes.allowed["Return", "own-1"] = 6
+    for ready in range(7):
+        members.ready["own-2"] = ready
+        members.settle()
+        assert available(members) >= 6
+    assert sum(kept for kept, _, _ in members.parts().values()) == 6
+    assert all(not lost and not leaving for _, lost, leaving in members.parts().values())
+    assert members.causes() == ["Failover", "Return"]
+
+
+def test_back_and_empty_the_others_stay(failed_over: Members) -> None:
+    """Its pods died with it, and make way before those that run elsewhere do."""
+    members = failed_over
+    members.ready |= {"own-1": 0, "own-2": 6}
+    members.settle()
+    assert members.parts() == {"own-2": (6, 0, 0)}
+    assert available(members) == 6
+
+
+def test_back_with_too_few_replicas_all_are_kept(failed_over: Members) -> None:
+    members = failed_over
+    members.silent.add("own-1")
+    members.scale(14)
+    members.settle()
+    assert members.parts() == {"own-1": (0, 6, 0), "own-2": (10, 0, 0)}
+    assert members.state.workloads[WEB].unplaced == 4
+    members.silent.clear()
+    members.settle()
+    assert members.parts() == {"own-1": (6, 0, 0), "own-2": (8, 0, 0)}
+
+
+def test_a_part_of_what_was_lost_returns_when_the_budget_bears_no_more(failed_over: Members) -> None:
+    members = failed_over
+    members.ready["own-2"] = 6
+    members.carry_out()
+    members.brakes.allowed["Return", "own-1"] = 2
+    members.tick()
+    assert members.parts()["own-1"][1] == 4
+    members.settle()
+    assert members.parts()["own-1"][1] == 4
+    assert moves.wanted(members.state, members.fleet.now) == {("Return", "own-1"): 4}
+    members.brakes.allowed["Return", "own-1"] = 9
+    members.settle()
+    assert all(not lost and not leaving for _, lost, leaving in members.parts().values())
+
+
+def test_trouble_that_goes_on_is_no_return(failed_over: Members) -> None:
+    """Fresh capacity beside trouble: one of its streams fails while another is heard."""
+    members = failed_over
+    members.silent.add("own-1")
+    members.fleet.change("own-1", age_ms=0, trouble=TROUBLE)
+    for workload in moves.due(members.state, members.fleet.now, members.brakes):
+        members.keep(moves.next_step(members.state, workload, members.fleet.moment(), members.brakes).events)
+    assert members.parts()["own-1"] == (0, 6, 0)
+
+
+def test_a_scale_to_nothing_while_a_cluster_is_lost_reaches_it_when_it_is_back(failed_over: Members) -> None:
+    members = failed_over
+    members.silent.add("own-1")
+    members.scale(0)
+    members.settle()
+    assert [part.cluster for part in members.state.workloads[WEB].parts.values()] == ["own-1"]
+    members.silent.clear()
+    members.settle()
+    assert members.state.workloads[WEB].parts == {}
+    assert members.bound == {"own-1": 0, "own-2": 0}
+
+
+def test_a_delete_while_a_cluster_is_lost_lists_it_until_it_says_absent(failed_over: Members) -> None:
+    members = failed_over
+    members.silent.add("own-1")
+    members.keep(decisions.delete(members.state, DeleteRequest("", "web"), members.fleet.moment()).events)
+    members.settle()
+    members.pass_time(3600)
+    parts = members.state.workloads[WEB].parts
+    assert {name: (part.replicas, part.removing) for name, part in parts.items()} == {"own-1": (0, True)}
+    members.silent.clear()
+    members.settle()
+    assert members.state.workloads[WEB].parts == {}
+
+
+# ── A cluster hands over ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_drained_cluster_empties_as_its_replacements_become_available(members: Members) -> None:
+    members.phase("own-1", PHASE_DRAINING)
+    members.ready["own-2"] = 0
+    assert moves.wanted(members.state, members.fleet.now) == {("Drain", "own-1"): 6}
+    members.settle()
+    assert members.parts() == {"own-1": (0, 0, 6), "own-2": (6, 0, 0)}
+    members.ready["own-2"] = 2
+    members.settle()
+    assert members.parts() == {"own-1": (0, 0, 4), "own-2": (6, 0, 0)}
+    members.ready["own-2"] = 6
+    members.settle()
+    assert members.parts() == {"own-2": (6, 0, 0)}
+    assert members.causes() == ["Drain"]
+
+
+def test_what_does_not_run_in_a_drained_cluster_leaves_at_once(members: Members) -> None:
+    members.ready |= {"own-1": 4, "own-2": 0}
+    members.carry_out()
+    members.phase("own-1", PHASE_DRAINING)
+    members.settle()
+    assert members.parts() == {"own-1": (0, 0, 4), "own-2": (6, 0, 0)}
+
+
+def test_a_scale_out_keeps_what_leaves_where_it_may() -> None:
+    """Surplus of a return: it runs already. In a cluster that is drained it leaves all the same."""
+    members = Members(own_1=6, own_2=10)
+    members.apply(6, limits=[{"cluster": "own-2", "max": 0}])
+    members.settle()
+    members.ready["own-2"] = 0
+    members.apply(6, limits=[{"cluster": "own-1", "max": 0}])
+    members.settle()
+    assert members.parts() == {"own-1": (0, 0, 6), "own-2": (6, 0, 0)}
+    version = members.version("own-1")
+    members.apply(11)
+    assert members.parts() == {"own-1": (3, 0, 3), "own-2": (8, 0, 0)}
+    assert members.version("own-1") == version
+    members.phase("own-1", PHASE_DRAINING)
+    members.scale(12)
+    assert members.parts() == {"own-1": (3, 0, 3), "own-2": (9, 0, 0)}
+
+
+def test_a_scale_in_takes_what_a_drained_cluster_keeps_first() -> None:
+    members = Members(own_1=6, own_2=6)
+    members.apply(10)
+    members.settle()
+    members.brakes.allowed["Drain", "own-1"] = 0
+    members.phase("own-1", PHASE_DRAINING)
+    members.scale(6)
+    members.settle()
+    assert members.parts() == {"own-1": (1, 0, 0), "own-2": (5, 0, 0)}
+
+
+@pytest.mark.parametrize("phase", [PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST])
+def test_a_cluster_out_of_use_takes_nothing_and_is_named_for_it(phase: str) -> None:
+    members = Members(own_1=6)
+    members.phase("own-1", phase)
+    members.apply(1)
+    assert members.parts() == {}
+    assert f"the cluster is {phase.lower()}" in members.waiting_for
+    members.phase("own-1", PHASE_ACTIVE)
+    members.settle()
+    assert members.parts() == {"own-1": (1, 0, 0)}
+
+
+def test_a_drain_that_is_called_off_is_named_no_more() -> None:
+    members = Members(own_1=6)
+    members.apply(6)
+    members.settle()
+    members.phase("own-1", PHASE_DRAINING)
+    members.settle()
+    assert members.waiting_for.startswith("6 replicas of draining cluster own-1 wait for room elsewhere (")
+    members.phase("own-1", PHASE_ACTIVE)
+    members.settle()
+    assert (members.waiting_for, members.parts()) == ("", {"own-1": (6, 0, 0)})
+
+
+def test_a_leaving_cluster_has_left_once_no_placement_lists_it(members: Members) -> None:
+    members.phase("own-1", PHASE_LEAVING)
+    assert moves.left(members.state) == ()
+    members.settle()
+    assert [event.cluster for event in moves.left(members.state)] == ["own-1"]
+    assert moves.left(members.state) == moves.left(members.state)
+
+
+def test_a_drained_cluster_does_not_leave(members: Members) -> None:
+    members.phase("own-1", PHASE_DRAINING)
+    members.settle()
+    assert moves.left(members.state) == ()
+
+
+def test_what_a_cluster_that_will_not_return_had_is_given_up_at_once() -> None:
+    """Three of five find a place; the others wait for one. Nobody waits for the cluster to say anything."""
+    members = Members(own_1=5, cloud_1=3)
+    members.apply(5)
+    members.settle()
+    members.silent.add("own-1")
+    members.brakes.allowed["Lost", "own-1"] = 2
+    members.phase("own-1", PHASE_LOST)
+    members.tick()
+    assert members.parts() == {"own-1": (3, 0, 0), "cloud-1": (2, 0, 0)}
+    members.brakes.allowed["Lost", "own-1"] = 9
+    members.settle()
+    assert members.parts() == {"cloud-1": (3, 0, 0)}
+    assert members.state.workloads[WEB].unplaced == 2
+    assert [event.cluster for event in moves.left(members.state)] == ["own-1"]
+
+
+def test_what_was_lost_in_a_cluster_that_will_not_return_is_gone(failed_over: Members) -> None:
+    failed_over.silent.add("own-1")
+    failed_over.phase("own-1", PHASE_LOST)
+    failed_over.settle()
+    assert failed_over.parts() == {"own-2": (6, 0, 0)}
+    assert set(failed_over.state.workloads[WEB].parts) == {"own-2"}
+
+
+def test_a_deleted_workload_does_not_wait_for_a_cluster_that_will_not_return(failed_over: Members) -> None:
+    members = failed_over
+    members.silent.add("own-1")
+    members.keep(decisions.delete(members.state, DeleteRequest("", "web"), members.fleet.moment()).events)
+    members.phase("own-1", PHASE_LOST)
+    members.settle()
+    assert members.state.workloads[WEB].parts == {}
+
+
+# ── The policy ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_new_policy_rules_out_leaves_once_others_are_available(members: Members) -> None:
+    members.ready["own-2"] = 0
+    members.apply(6, limits=[{"cluster": "own-1", "max": 4}])
+    members.settle()
+    assert members.parts() == {"own-1": (4, 0, 2), "own-2": (2, 0, 0)}
+    members.ready["own-2"] = 2
+    members.settle()
+    assert members.parts() == {"own-1": (4, 0, 0), "own-2": (2, 0, 0)}
+
+
+def test_a_raised_minimum_moves_replicas_as_far_as_there_is_room() -> None:
+    members = Members(own_1=10, cloud_1=3)
+    members.apply(10)
+    members.settle()
+    members.ready["cloud-1"] = 0
+    members.apply(10, limits=[{"cluster": "cloud-1", "min": 5}])
+    members.settle()
+    assert members.parts() == {"own-1": (7, 0, 3), "cloud-1": (3, 0, 0)}
+    assert members.waiting_for == "room for 2 replicas that the minimum of cloud-1 lacks (cpu (1 node))"
+    members.cores["cloud-1"] = 8
+    del members.ready["cloud-1"]
+    members.settle()
+    assert (members.parts(), members.waiting_for) == ({"own-1": (5, 0, 0), "cloud-1": (5, 0, 0)}, "")
+    assert members.causes()[-1] == "Policy"
+
+
+def test_a_cluster_that_a_policy_no_longer_selects_is_left(members: Members) -> None:
+    """Its tier was changed where it was declared."""
+    members.apply(6, tiers=[{"name": "own", "clusters": {"tiers": ["own"]}}])
+    members.settle()
+    joined = members.state.clusters["own-1"].joined
+    assert joined is not None
+    members.state.apply(replace(joined, tier="edge"), members.fleet.now)
+    members.settle()
+    assert members.parts() == {"own-2": (6, 0, 0)}
+    assert members.causes()[-1] == "Policy"
