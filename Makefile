@@ -1,10 +1,12 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract path e2e test-kube kube bench chaos up down status clean
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube kube bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
+SEEDS ?= 0:1000
+JOBS ?= 2
 ROUNDS ?= 20
 SEED ?= 1
 export UV_PYTHON_DOWNLOADS := never
@@ -21,14 +23,14 @@ setup: ## Install uv where missing, and every Python package
 demo: setup ## The main job, told and verified (MEMBERS=sim|kube, BUS=kafka|memory)
 	@$(RUN) spillway demo --members $(MEMBERS) --bus $(BUS)
 
-test: setup lint types imports docs-check unit contract path e2e ## Everything that CI checks
+test: setup lint types imports docs-check unit contract path simulation e2e ## Everything that CI checks
 	@echo "make test: all of it passed"
 
 lint: setup ## ruff: rules and format
 	@$(RUN) ruff check . && $(RUN) ruff format --check .
 
 types: setup ## mypy --strict
-	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/chaos
+	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos
 
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache
@@ -47,6 +49,12 @@ contract: setup ## One suite for each adapter and its fake: Kafka, Redis, member
 
 path: setup ## The story in one process, in virtual time
 	@$(PYTEST) tests/path
+
+simulation: setup ## A sample of seeds: all services in one process in virtual time, with faults
+	@$(PYTEST) tests/simulation
+
+simulate: setup ## Many seeds (SEEDS=0:10000 JOBS=2), or one with its trace (REPLAY=17)
+	@$(RUN) python tests/simulation/simulate.py $(if $(REPLAY),--seed $(REPLAY) --trace,--seeds $(SEEDS) --jobs $(JOBS))
 
 e2e: setup ## The platform as processes on real Kafka and Redis, with faults
 	@$(PYTEST) tests/e2e

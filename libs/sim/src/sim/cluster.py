@@ -33,7 +33,7 @@ class SimCluster:
         """Raised to end every running stream."""
         self._work = asyncio.Event()
         self._faults_changed = asyncio.Event()
-        self._wakers_by_plural: dict[str, set[asyncio.Event]] = {}
+        self._wakers_by_plural: dict[str, dict[asyncio.Event, None]] = {}  # In their order, so that a run repeats.
         self._task: asyncio.Task[None] | None = None
         self.is_closed = False
 
@@ -124,10 +124,10 @@ class SimCluster:
         await self._faults_changed.wait()
 
     def add_waker(self, plural: str, waker: asyncio.Event) -> None:
-        self._wakers_by_plural.setdefault(plural, set()).add(waker)
+        self._wakers_by_plural.setdefault(plural, {})[waker] = None
 
     def remove_waker(self, plural: str, waker: asyncio.Event) -> None:
-        self._wakers_by_plural[plural].discard(waker)
+        self._wakers_by_plural[plural].pop(waker, None)
 
     def wake_streams(self) -> None:
         for wakers in self._wakers_by_plural.values():

@@ -112,7 +112,7 @@ class LocalBroker:
         self._groups: dict[str, list[_Member]] = {}
         self._fences: dict[str, int] = {}
         self._failures: list[bool] = []
-        self._feeds: set[asyncio.Event] = set()
+        self._feeds: dict[asyncio.Event, None] = {}  # Told in the order of their coming, so that a run repeats.
         self._serial = 0
         self.reformed = asyncio.Event()
 
@@ -182,10 +182,10 @@ class LocalBroker:
             feed.set()
 
     def watch(self, feed: asyncio.Event) -> None:
-        self._feeds.add(feed)
+        self._feeds[feed] = None
 
     def unwatch(self, feed: asyncio.Event) -> None:
-        self._feeds.discard(feed)
+        self._feeds.pop(feed, None)
 
     def ends(self, topics: Iterable[Topic]) -> dict[tuple[str, int], int]:
         return {(t.name, index): log.end for t in topics for index, log in enumerate(self._logs[t.name])}
@@ -193,6 +193,8 @@ class LocalBroker:
     def since(self, topic: str, partition: int, offset: int, count: int) -> tuple[list[Stored], int]:
         """The next records, and the offset after them: the end when there are no more."""
         log = self._logs[topic][partition]
+        if offset == log.end:
+            return [], offset
         if offset > log.end:
             raise OtherFleet(f"{topic}/{partition} ends at {log.end}, before {offset}: the topic was created again")
         found = log.since(offset, count)

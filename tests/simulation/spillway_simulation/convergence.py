@@ -1,0 +1,90 @@
+"""What must be so some time after the last fault: every placement carried out, nothing left behind."""
+
+import json
+from collections.abc import Iterator
+
+from planner.service import Planner
+from sim.cluster import SimCluster
+from spillway.model import Part
+from spillway_simulation import members
+from spillway_simulation.oracle import Known
+from spillway_simulation.users import NAMESPACE, User
+from spillway_simulation.world import World
+
+
+def missing(world: World, users: list[User]) -> Iterator[str]:
+    """What is not yet so, in words; nothing when all is."""
+    planner = world.active()
+    if planner is None:
+        yield "no planner is active"
+        return
+    for user in users:
+        if not user.done:
+            yield f"{user.name}: no answer yet to {user.waits_for}"
+    for user in users:
+        yield from _of_user(world, planner, user)
+    for name, cluster in world.clusters.items():
+        yield from _left_behind(world, name, cluster)
+
+
+def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
+    known, expected = world.oracle.workloads.get((NAMESPACE, user.name)), user.expected
+    in_state = planner.state.workloads.get((NAMESPACE, user.name))
+    if not expected.exists:
+        if in_state is not None and in_state.parts:
+            yield f"{user.name}: deleted, and still in {sorted(in_state.parts)}"
+        return
+    if known is None or known.declared is None or known.placement is None or in_state is None:
+        yield f"{user.name}: answered, and not in the log"
+        return
+    declared, placement = known.declared, known.placement
+    if (declared.replicas, known.cpu, declared.deleting) != (expected.replicas, expected.cpu, False):
+        answered = f"{expected.replicas} of {expected.cpu}m"
+        yield f"{user.name}: {answered} were answered, {declared.replicas} of {known.cpu}m declared"
+    if dict(in_state.parts) != {part.cluster: part for part in placement.parts}:
+        yield f"{user.name}: the planner's state is not what it wrote"
+    for part in placement.parts:
+        yield from _of_part(world.clusters[part.cluster], user, known, part)
+    if placement.unplaced:
+        room = {name: members.room_for(cluster, known.cpu) for name, cluster in world.clusters.items()}
+        if any(room.values()):
+            yield f"{user.name}: {placement.unplaced} wait ({placement.waiting_for}) while {room} would take more"
+
+
+def _of_part(cluster: SimCluster, user: User, known: Known, part: Part) -> Iterator[str]:
+    where = f"{user.name} in {part.cluster}"
+    if part.removing:
+        yield f"{where}: still to be removed"
+        return
+    found = cluster.get("deployments", user.name, NAMESPACE)
+    if found is None:
+        yield f"{where}: {part.replicas} placed, no object"
+        return
+    if members.version_of(found) != part.version:
+        yield f"{where}: at version {members.version_of(found)}, not {part.version}"
+    if found["spec"]["replicas"] != part.replicas:
+        yield f"{where}: {found['spec']['replicas']} replicas, {part.replicas} decided"
+    if members.cpu_of(found) != known.cpu:
+        yield f"{where}: {members.cpu_of(found)}m a replica, {known.cpu}m declared"
+    bound = sum(members.is_bound(pod) for pod in members.pods_of(cluster, NAMESPACE, user.name))
+    if bound != part.replicas:
+        yield f"{where}: {bound} pods are bound, {part.replicas} decided"
+    if user.expected.configured:
+        config = cluster.get("configmaps", f"{user.name}-config", NAMESPACE)
+        if config is None or config["data"] != {"said": user.expected.configured}:
+            yield f"{where}: its ConfigMap is {json.dumps(config and config['data'])}"
+
+
+def _left_behind(world: World, name: str, cluster: SimCluster) -> Iterator[str]:
+    """Objects of ours, and their pods, that no placement lists."""
+    for found in cluster.objects("deployments"):
+        key = (found["metadata"]["namespace"], found["metadata"]["name"])
+        known = world.oracle.workloads.get(key)
+        listed = known.placement.parts if known is not None and known.placement is not None else ()
+        if members.is_ours(found) and name not in {part.cluster for part in listed}:
+            yield f"{'/'.join(key)} in {name}: an object that no placement lists"
+    kept = {found["metadata"]["name"] for found in cluster.objects("deployments", NAMESPACE)}
+    for pod in cluster.objects("pods", NAMESPACE):
+        if pod["metadata"]["labels"].get("app") not in kept:
+            yield f"{pod['metadata']['name']} in {name}: a pod whose Deployment is gone"
+            return

@@ -1,0 +1,227 @@
+"""Carries out the faults of a script, and ends each one when its time is over."""
+
+import asyncio
+import json
+from collections import Counter
+from random import Random
+from typing import Any
+
+from sim.cluster import SimCluster
+from sim.core.requests import Request
+from sim.settings import Faults, NodeSpec
+from spillway_simulation import members
+from spillway_simulation.script import Fault
+from spillway_simulation.users import NAMESPACE
+from spillway_simulation.world import World
+
+COMPACTION_LAG_SECONDS = 30.0
+LATE_PARTITIONS = 2
+
+
+class FaultInjector:
+    """One per seed. run() ends when the last fault is over and every instance lives."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = Random(f"{world.script.seed}/faults")
+        self._at_members: Counter[tuple[str, str]] = Counter()
+        self._away: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        async with asyncio.TaskGroup() as tasks:
+            for fault in self._world.script.faults:
+                await asyncio.sleep(max(0.0, begun + fault.at - loop.time()))
+                self._world.oracle.note(f"fault {fault.kind} {fault.on} {fault.seconds:.3f}")
+                tasks.create_task(getattr(self, "_" + fault.kind.replace("-", "_"))(fault))
+
+    # ── Instances ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _at_step(self, fault: Fault) -> bool:
+        """Waits until the instance has run so many callbacks more. Whether it still lives then."""
+        process = self._world.processes[fault.on]
+        reached = asyncio.Event()
+        world = self._world
+
+        def act() -> None:
+            if fault.kind == "kill":
+                world.kill(process)
+            elif fault.kind == "freeze":
+                world.freeze(process, fault.seconds)
+            reached.set()
+
+        if process.is_over:
+            return False
+        world.loop.after_steps(process.owner, fault.steps, act)
+        try:
+            async with asyncio.timeout(10):
+                await reached.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _kill(self, fault: Fault) -> None:
+        if await self._at_step(fault):
+            await asyncio.sleep(fault.seconds)
+            self._world.start(fault.on)
+
+    async def _freeze(self, fault: Fault) -> None:
+        if await self._at_step(fault):
+            await asyncio.sleep(fault.seconds)
+
+    async def _stop(self, fault: Fault) -> None:
+        process = self._world.processes[fault.on]
+        if not process.is_over:
+            await self._world.stop(process)
+            await asyncio.sleep(fault.seconds)
+            self._world.start(fault.on)
+
+    async def _cut_off(self, fault: Fault) -> None:
+        self._world.cut_off(self._world.processes[fault.on], fault.seconds)
+        await asyncio.sleep(fault.seconds)
+
+    async def _late(self, fault: Fault) -> None:
+        partitions = self._random.sample(range(4), LATE_PARTITIONS)
+        until = self._world.loop.time() + fault.seconds
+        self._world.broker.delay(self._world.processes[fault.on].owner, partitions, until)
+        await asyncio.sleep(fault.seconds)
+
+    async def _again(self, fault: Fault) -> None:
+        self._world.broker.deliver_again(self._world.processes[fault.on].owner, self._random.randint(1, 60))
+
+    # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _log_away(self, fault: Fault) -> None:
+        broker = self._world.broker
+        self._away["log"] += 1
+        broker.unavailable = True
+        await asyncio.sleep(fault.seconds)
+        self._away["log"] -= 1
+        broker.unavailable = self._away["log"] > 0
+
+    async def _write_unknown(self, fault: Fault) -> None:
+        self._world.broker.fail_next_write(written=fault.steps % 2 == 0)
+
+    async def _publish_unknown(self, fault: Fault) -> None:
+        self._world.broker.fail_next_publish(written=fault.steps % 2 == 0)
+
+    async def _compact(self, fault: Fault) -> None:
+        self._world.broker.compact_older_than(COMPACTION_LAG_SECONDS)
+
+    # ── The store ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _store_away(self, fault: Fault) -> None:
+        self._away["store"] += 1
+        self._world.store.available = False
+        await asyncio.sleep(fault.seconds)
+        self._away["store"] -= 1
+        self._world.store.available = self._away["store"] == 0
+
+    async def _store_flushed(self, fault: Fault) -> None:
+        self._world.store.flush()
+
+    # ── Members ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _member_fault(self, fault: Fault) -> None:
+        self._at_members[fault.on, fault.kind] += 1
+        self._set_faults(fault.on)
+        await asyncio.sleep(fault.seconds)
+        self._at_members[fault.on, fault.kind] -= 1
+        self._set_faults(fault.on)
+
+    def _set_faults(self, member: str) -> None:
+        def has(kind: str) -> bool:
+            return self._at_members[member, kind] > 0
+
+        self._world.clusters[member].set_faults(
+            Faults(
+                silent=has("silent"),
+                unauthorized=has("unauthorized"),
+                garbage=has("garbage"),
+                stall_list=has("stall-list"),
+                latency_seconds=2.0 if has("slow") else 0.0,
+            )
+        )
+
+    _silent = _slow = _unauthorized = _garbage = _stall_list = _member_fault
+
+    async def _flaky(self, fault: Fault) -> None:
+        self._world.network.flaky[fault.on] = 0.3
+        await asyncio.sleep(fault.seconds)
+        self._world.network.flaky[fault.on] = 0.0
+
+    async def _drop_watches(self, fault: Fault) -> None:
+        self._world.clusters[fault.on].drop_watches()
+
+    async def _expire_history(self, fault: Fault) -> None:
+        self._world.clusters[fault.on].expire_history()
+
+    async def _quota(self, fault: Fault) -> None:
+        cluster, name = self._world.clusters[fault.on], f"few-{fault.number}"
+        path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"
+        spec = {"hard": {"pods": str(fault.steps // 8)}}
+        metadata = {"name": name, "namespace": NAMESPACE}
+        _by_hand(
+            cluster, "POST", path, {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}
+        )
+        await asyncio.sleep(fault.seconds)
+        _by_hand(cluster, "DELETE", f"{path}/{name}")
+
+    async def _node_gone(self, fault: Fault) -> None:
+        cluster = self._world.clusters[fault.on]
+        name = self._any_node(cluster)
+        if not name:
+            return
+        record = cluster.machine.table.record_by_name[name]
+        cpu = record.allocatable["cpu"]
+        cluster.remove_node(name)
+        self._world.oracle.note_room()
+        await asyncio.sleep(fault.seconds)
+        cluster.add_nodes([NodeSpec(f"{name}-again-{fault.number}-", 1, cpu)])
+        self._world.oracle.note_room()
+
+    async def _node_comes(self, fault: Fault) -> None:
+        self._world.clusters[fault.on].add_nodes([NodeSpec(f"{fault.on}-late-{fault.number}-", 1, 2_000)])
+        self._world.oracle.note_room()
+
+    async def _node_cordoned(self, fault: Fault) -> None:
+        cluster = self._world.clusters[fault.on]
+        name = self._any_node(cluster)
+        if not name:
+            return
+        cluster.cordon(name)
+        await asyncio.sleep(fault.seconds)
+        if name in cluster.machine.table.record_by_name:
+            cluster.cordon(name, unschedulable=False)
+
+    async def _pods_deleted(self, fault: Fault) -> None:
+        cluster = self._world.clusters[fault.on]
+        pods = cluster.objects("pods", NAMESPACE)
+        for pod in self._random.sample(pods, min(len(pods), 1 + fault.steps // 8)):
+            _by_hand(cluster, "DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}")
+
+    async def _replicas_changed(self, fault: Fault) -> None:
+        self._on_any_object(fault, "PATCH", {"spec": {"replicas": fault.steps % 12}})
+
+    async def _object_deleted(self, fault: Fault) -> None:
+        self._on_any_object(fault, "DELETE", None)
+
+    def _on_any_object(self, fault: Fault, method: str, body: Any) -> None:
+        cluster = self._world.clusters[fault.on]
+        ours = [found for found in cluster.objects("deployments", NAMESPACE) if members.is_ours(found)]
+        if ours:
+            name = self._random.choice(ours)["metadata"]["name"]
+            _by_hand(cluster, method, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}", body)
+
+    def _any_node(self, cluster: SimCluster) -> str:
+        names = sorted(cluster.machine.table.record_by_name)
+        return self._random.choice(names) if names else ""
+
+
+def _by_hand(cluster: SimCluster, method: str, path: str, body: Any = None) -> None:
+    """What somebody with kubectl does, past the services and past the oracle."""
+    cluster.tick()
+    content = json.dumps(body).encode() if body is not None else None
+    params = {"fieldManager": "kubectl"} if method == "PATCH" else {}
+    type(cluster.api).answer(cluster.api, Request(method, path, params, content, "application/merge-patch+json"))

@@ -1,0 +1,77 @@
+"""The way between a service and a member: takes time, loses answers, and carries on when the sender is gone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextvars import Context
+from random import Random
+
+from sim.cluster import SimCluster
+from sim.core.requests import Request
+from sim.rest import SimTransport
+from spillway.cluster_api import ClusterUnreachable, Response
+
+LATENCY_SECONDS = (0.001, 0.02)
+
+
+class Network:
+    """flaky: by member, how likely an answer gets lost. world: the context of what is in nobody's process."""
+
+    def __init__(self, random: Random, world: Context) -> None:
+        self.random = random
+        self.world = world
+        self.flaky: dict[str, float] = {}
+
+
+class SimulatedTransport:
+    """One process's connections to one member. A request that was sent is done, whatever became of its sender."""
+
+    def __init__(self, network: Network, cluster: SimCluster) -> None:
+        self._network = network
+        self._cluster = cluster
+        self._inner = SimTransport(cluster)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> Response:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Response] = loop.create_future()
+        request = Request(method, path, params, body, content_type, accept)
+        loop.create_task(self._carry(request, answer), context=self._network.world)  # noqa: RUF006 - the loop keeps it
+        return await answer
+
+    def stream(self, path: str, params: Mapping[str, str], accept: str = "application/json") -> AsyncIterator[bytes]:
+        return self._inner.stream(path, params, accept)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    async def _carry(self, request: Request, answer: "asyncio.Future[Response]") -> None:
+        network = self._network
+        await asyncio.sleep(network.random.uniform(*LATENCY_SECONDS))
+        lost = network.random.random() < network.flaky.get(self._cluster.name, 0.0)
+        if lost and network.random.random() < 0.5:
+            self._fail(answer)  # It did not even arrive.
+            return
+        try:
+            response = await self._inner.request(
+                request.method, request.path, request.params, request.body, request.content_type, request.accept
+            )
+        except ClusterUnreachable as error:
+            if not answer.done():
+                answer.set_exception(error)
+            return
+        if lost:
+            self._fail(answer)
+        elif not answer.done():
+            answer.set_result(response)
+
+    def _fail(self, answer: "asyncio.Future[Response]") -> None:
+        if not answer.done():
+            error = ClusterUnreachable(self._cluster.name, "connection", "the simulated network lost the answer")
+            answer.set_exception(error)

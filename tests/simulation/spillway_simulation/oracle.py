@@ -1,0 +1,244 @@
+"""What must hold at every record of the log and at every write to a member, whatever goes wrong."""
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sim.cluster import SimCluster
+from sim.core.kinds import Object
+from sim.core.requests import Answer, Request
+from spillway.dead_letters import Outgoing
+from spillway.events import (
+    DEAD_LETTERS,
+    PLACEMENTS,
+    TURNS_PLANNER,
+    WORKLOADS,
+    PlacementDecided,
+    TurnTaken,
+    WorkloadDeclared,
+)
+from spillway.model import NO_GENERATION, Generation, Part
+from spillway.wire import decode
+from spillway_simulation import members
+
+DEPLOYMENT_PATH = re.compile(r"^/apis/apps/v1/namespaces/([^/]+)/deployments/([^/]+)$")
+ROOM_WINDOW_SECONDS = 120.0
+
+Key = tuple[str, str]
+
+
+class Violated(AssertionError):
+    """The sentence that does not hold."""
+
+
+@dataclass(slots=True)
+class Known:
+    """What the log has said of one workload so far. parts: by cluster, every version that a part ever had."""
+
+    declared: WorkloadDeclared | None = None
+    placement: PlacementDecided | None = None
+    generation: Generation = NO_GENERATION
+    parts: dict[str, dict[Generation, Part]] = field(default_factory=dict)
+    cpu: int = 0
+    cpus: list[tuple[float, int]] = field(default_factory=list)
+    """Until when it was the newest template's, and what that asked for."""
+
+    def cpu_least(self, since: float) -> int:
+        """Of the templates that may still have pods, the least that one asks for."""
+        return min([self.cpu, *(cpu for until, cpu in self.cpus if until >= since)])
+
+
+class Oracle:
+    """Hears everything, keeps what it needs to judge it, and a hash of it all: the same seed gives the same trace."""
+
+    def __init__(self, clusters: dict[str, SimCluster]) -> None:
+        self._clusters = clusters
+        self._hash = hashlib.sha256()
+        self._room: dict[str, list[tuple[float, int]]] = {}
+        self.workloads: dict[Key, Known] = {}
+        self.epoch = -1
+        self.violations: list[str] = []
+        self.records = 0
+        self.writes = 0
+        self.trace: list[str] | None = None
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()[:16]
+
+    def note(self, text: str) -> None:
+        """One line of the trace."""
+        line = f"{asyncio.get_running_loop().time():9.3f} {text}"
+        self._hash.update(line.encode())
+        if self.trace is not None:
+            self.trace.append(line)
+
+    def violated(self, sentence: str) -> None:
+        self.note(f"VIOLATED {sentence}")
+        self.violations.append(f"at {asyncio.get_running_loop().time():.3f} s: {sentence}")
+
+    # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def on_records(self, records: Sequence[Outgoing], source: str) -> None:
+        self.records += len(records)
+        placements: list[PlacementDecided] = []
+        for record in records:
+            topic = record.address.topic
+            body = record.value or b""
+            self.note(f"log {topic.name} {record.address.key} {source} {hashlib.sha256(body).hexdigest()[:12]}")
+            if topic is DEAD_LETTERS:
+                self.violated(f"a dead letter from {source}: {record.address.key}")
+            if topic in (TURNS_PLANNER, WORKLOADS, PLACEMENTS):
+                self._on_own(record, placements)
+        for placement in placements:
+            self._on_placement(placement)
+
+    def _on_own(self, record: Outgoing, placements: list[PlacementDecided]) -> None:
+        namespace, _, name = record.address.key.partition("/")
+        if record.value is None:
+            return
+        match decode(record.address.topic.name, record.kind, record.value):
+            case TurnTaken():
+                self.epoch += 1
+            case WorkloadDeclared() as declared:
+                known = self.workloads.setdefault((namespace, name), Known())
+                known.declared = declared
+                cpu = members.cpu_of(json.loads(declared.manifest))
+                if known.cpu not in (0, cpu):
+                    known.cpus.append((asyncio.get_running_loop().time(), known.cpu))
+                known.cpu = cpu
+            case PlacementDecided() as placement:
+                placements.append(placement)
+
+    def _on_placement(self, placement: PlacementDecided) -> None:
+        key = (placement.namespace, placement.name)
+        known = self.workloads.setdefault(key, Known())
+        name = "/".join(key)
+        self.note(f"placement {name} {placement.generation}: {_told(placement, known)}")
+        if placement.generation <= known.generation:
+            self.violated(f"{name}: generation {placement.generation} after {known.generation} in the log")
+        if known.declared is None:
+            self.violated(f"{name}: placed and never declared")
+            return
+        kept = sum(part.replicas_kept for part in placement.parts if not part.removing)
+        if any(
+            part.replicas_kept < 0 or part.replicas_lost < 0 or part.replicas_leaving < 0 for part in placement.parts
+        ):
+            self.violated(f"{name}: a part with fewer than no replicas: {placement.parts}")
+        if not known.declared.deleting and kept + placement.unplaced != known.declared.replicas:
+            self.violated(
+                f"{name}: {kept} kept and {placement.unplaced} unplaced of {known.declared.replicas} declared"
+            )
+        before = {part.cluster: part for part in known.placement.parts} if known.placement else {}
+        for part in placement.parts:
+            self._on_part(name, known, part, before.get(part.cluster))
+        known.placement, known.generation = placement, placement.generation
+        for part in placement.parts:
+            was = before.get(part.cluster)
+            if not part.removing and part.replicas > (was.replicas if was else 0):
+                self._check_room(name, part.cluster)
+
+    def _on_part(self, name: str, known: Known, part: Part, before: Part | None) -> None:
+        versions = known.parts.setdefault(part.cluster, {})
+        newest = max(versions, default=NO_GENERATION)
+        if part.version < newest:
+            self.violated(f"{name} in {part.cluster}: version {part.version} after {newest} in the log")
+        if before is not None and part.version == before.version:
+            same = (part.removing, part.replicas, part.template_generation) == (
+                before.removing,
+                before.replicas,
+                before.template_generation,
+            )
+            if not same:
+                self.violated(f"{name} in {part.cluster}: version {part.version} means two things: {before}, {part}")
+        versions[part.version] = part
+
+    def note_room(self) -> None:
+        """How much there is now in each cluster; called at each change of nodes, and now and then."""
+        now = asyncio.get_running_loop().time()
+        for name, cluster in self._clusters.items():
+            seen = self._room.setdefault(name, [])
+            seen.append((now, members.cpu_allocatable(cluster)))
+            self._room[name] = [entry for entry in seen if entry[0] >= now - ROOM_WINDOW_SECONDS] or seen[-1:]
+
+    def _check_room(self, name: str, cluster: str) -> None:
+        since = asyncio.get_running_loop().time() - ROOM_WINDOW_SECONDS
+        promised = sum(
+            part.replicas * known.cpu_least(since)
+            for known in self.workloads.values()
+            if known.placement is not None
+            for part in known.placement.parts
+            if part.cluster == cluster and not part.removing
+        )
+        there = max((cpu for _, cpu in self._room.get(cluster, ())), default=0)
+        if promised > there:
+            self.violated(f"{name}: {promised}m of cpu is promised in {cluster}, which never had more than {there}m")
+
+    # ── The members ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def judge(self, cluster: SimCluster) -> None:
+        """From now on every write that comes through the member's API is judged."""
+        answer = cluster.api.answer
+
+        def judged(request: Request) -> Answer:
+            if request.method == "GET":
+                return answer(request)
+            place = DEPLOYMENT_PATH.match(request.path)
+            key = (place[1], place[2]) if place else ("", "")
+            before = cluster.get("deployments", key[1], key[0]) if place else None
+            status, body = answer(request)
+            self.writes += 1
+            self.note(f"write {cluster.name} {request.method} {request.path} {status}")
+            if place is not None and 200 <= status < 300:
+                if request.method == "DELETE":
+                    self._on_delete(cluster.name, key, before)
+                else:
+                    self._on_write(cluster.name, key, json.loads(request.body or b"{}"), before)
+            return status, body
+
+        cluster.api.answer = judged  # type: ignore[method-assign]
+
+    def _on_delete(self, cluster: str, key: Key, before: Object | None) -> None:
+        """Only what a placement said is to go, and only at that part's version or an older one."""
+        name = f"{'/'.join(key)} in {cluster}"
+        if before is None:
+            return
+        known = self.workloads.get(key)
+        versions = known.parts.get(cluster, {}) if known else {}
+        seen = members.version_of(before)
+        if not members.is_ours(before):
+            self.violated(f"{name}: deleted, and it is not ours")
+        elif not any(part.removing and version >= seen for version, part in versions.items()):
+            self.violated(f"{name}: deleted at version {seen}, and no placement says that it is to go")
+
+    def _on_write(self, cluster: str, key: Key, body: Object, before: Object | None) -> None:
+        name = f"{'/'.join(key)} in {cluster}"
+        known = self.workloads.get(key)
+        versions = known.parts.get(cluster, {}) if known else {}
+        written = members.version_of(body)
+        part = versions.get(written)
+        if part is None:
+            self.violated(f"{name}: written at version {written}, which no placement has")
+            return
+        if part.removing:
+            self.violated(f"{name}: written at version {written}, which says that it is to go")
+        if body["spec"].get("replicas") != part.replicas:
+            self.violated(f"{name}: {body['spec'].get('replicas')} replicas written, {part.replicas} decided")
+        if before is not None and members.version_of(before) > written:
+            self.violated(f"{name}: version {written} written over {members.version_of(before)}")
+        if before is not None and not members.is_ours(before) and not part.adopting:
+            self.violated(f"{name}: written over, and it is not ours")
+
+
+def _told(placement: PlacementDecided, known: Known) -> str:
+    parts = ", ".join(
+        f"{part.cluster} {part.replicas}{' removing' if part.removing else ''}"
+        f"{f' lost {part.replicas_lost}' if part.replicas_lost else ''}"
+        f"{f' leaving {part.replicas_leaving}' if part.replicas_leaving else ''} at {part.version}"
+        for part in placement.parts
+    )
+    declared = known.declared.replicas if known.declared else 0
+    return f"{declared} of {known.cpu}m: {parts}; {placement.unplaced} unplaced {placement.waiting_for}"

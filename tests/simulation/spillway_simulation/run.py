@@ -1,0 +1,237 @@
+"""Runs seeds: `python tests/simulation/simulate.py --seeds 0:10000 --jobs 2`, or `--seed 17 --trace` to see one."""
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NoReturn
+
+import structlog
+
+from spillway_simulation.convergence import missing
+from spillway_simulation.faults import FaultInjector
+from spillway_simulation.loop import OWNER, BusyLoop, Deadlock, VirtualLoop
+from spillway_simulation.script import Script, script_of
+from spillway_simulation.seeds import KEPT
+from spillway_simulation.users import User, join_all
+from spillway_simulation.world import World
+
+CONVERGED_WITHIN_SECONDS = 600.0
+LOOK_SECONDS = 2.0
+BUILD = Path("build/simulation.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One seed's end. failures: the sentences that did not hold. digest: of its whole trace."""
+
+    seed: int
+    failures: tuple[str, ...]
+    digest: str
+    virtual_seconds: float
+    real_seconds: float
+    records: int
+    writes: int
+    converged_after: float
+
+
+def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
+    """Runs one seed from the first record to convergence. Raises only for a fault of the simulation itself."""
+    started = time.perf_counter()
+    script = script_of(seed)
+    loop = VirtualLoop()
+    asyncio.set_event_loop(loop)
+    loop.set_exception_handler(lambda _loop, _context: None)
+    _set_logs(loop if logs else None)
+    gc.disable()
+    try:
+        world, converged_after = loop.run_until_complete(_judged(script, loop, trace))
+        oracle = world.oracle
+        outcome = Outcome(
+            seed,
+            tuple(oracle.violations),
+            oracle.digest,
+            loop.time(),
+            time.perf_counter() - started,
+            oracle.records,
+            oracle.writes,
+            converged_after,
+        )
+        if trace:
+            print("\n".join(oracle.trace or ()))
+        _dispose(world, loop)
+    finally:
+        gc.enable()
+        asyncio.set_event_loop(None)
+    return outcome
+
+
+async def _judged(script: Script, loop: VirtualLoop, trace: bool) -> tuple[World, float]:
+    world = World(script, loop)
+    if trace:
+        world.oracle.trace = []
+        for fault in script.faults:
+            world.oracle.note(f"will {fault}")
+    try:
+        return world, await _told(world)
+    except Exception as error:
+        world.oracle.violated(f"{type(error).__name__}: {error}")
+        return world, -1.0
+
+
+async def _told(world: World) -> float:
+    """Seconds from the last fault to convergence."""
+    world.start_all()
+    await join_all(world)
+    users = [User(world, name, asks) for name, asks in world.script.asks.items()]
+    tasks = [asyncio.ensure_future(user.run()) for user in users]
+    await FaultInjector(world).run()
+    await asyncio.sleep(max(0.0, world.script.faults_end - world.loop.time()))
+    world.oracle.note("faults over")
+    over = world.loop.time()
+    lacking: list[str] = []
+    while world.loop.time() < over + CONVERGED_WITHIN_SECONDS:
+        for task in tasks:
+            if task.done():
+                task.result()
+        lacking = list(missing(world, users))
+        if not lacking or world.oracle.violations:
+            break
+        await asyncio.sleep(LOOK_SECONDS)
+    for sentence in lacking if not world.oracle.violations else ():
+        world.oracle.violated(f"{CONVERGED_WITHIN_SECONDS:g} s after the last fault: {sentence}")
+    return world.loop.time() - over
+
+
+def _dispose(world: World, loop: VirtualLoop) -> None:
+    """Cancels all that is left, so that nothing of this seed runs in the next."""
+    for process in world.processes.values():
+        process.is_over = True
+    world.oracle.trace = None
+    loop.revive_all()
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        for _ in range(3):
+            tasks = [task for task in asyncio.all_tasks(loop) if not task.done()]
+            if not tasks:
+                break
+            for task in tasks:
+                task.cancel()
+            with suppress(Deadlock, BusyLoop):
+                loop.run_until_complete(asyncio.wait(tasks, timeout=60))
+        with suppress(Deadlock, BusyLoop):
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
+
+
+def _set_logs(loop: VirtualLoop | None) -> None:
+    logging.disable(logging.CRITICAL)
+    if loop is None:
+        structlog.configure(processors=[_drop], wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+        return
+
+    def line(_: object, level: str, entry: MutableMapping[str, Any]) -> str:
+        event = entry.pop("event")
+        return f"{loop.time():9.3f} {OWNER.get()} {level} {event} {entry}"
+
+    structlog.configure(processors=[line])
+
+
+def _drop(_: object, _level: str, _entry: object) -> NoReturn:
+    raise structlog.DropEvent
+
+
+# ── Many ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _safely(seed: int) -> Outcome:
+    try:
+        return run_seed(seed)
+    except Exception as error:
+        return Outcome(seed, (f"the simulation itself: {type(error).__name__}: {error}",), "", 0, 0, 0, 0, -1)
+
+
+def run_many(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
+    """In the order in which they end. Each process takes on many seeds."""
+    gc.freeze()
+    if jobs == 1:
+        yield from map(_safely, seeds)
+        return
+    with get_context("fork").Pool(jobs, maxtasksperchild=200) as pool:
+        yield from pool.imap_unordered(_safely, seeds, chunksize=1)
+
+
+def main() -> int:
+    if os.environ.get("PYTHONHASHSEED") != "0":  # Sets of strings are walked in another order in each process else.
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    arguments = _arguments()
+    if arguments.seed is not None:
+        for before in arguments.after:
+            run_seed(before)
+        outcome = run_seed(arguments.seed, arguments.trace, arguments.logs)
+        print(
+            f"seed {outcome.seed}: digest {outcome.digest}, {outcome.virtual_seconds:.0f} virtual seconds, "
+            f"{outcome.records} records, {outcome.writes} writes"
+        )
+        for failure in outcome.failures:
+            print(f"  {failure}")
+        return 1 if outcome.failures else 0
+    first, _, end = arguments.seeds.partition(":")
+    seeds = [*(KEPT if arguments.kept else ()), *range(int(first), int(end))]
+    return _many(list(dict.fromkeys(seeds)), arguments.jobs, arguments.out)
+
+
+def _many(seeds: Sequence[int], jobs: int, out: Path) -> int:
+    started = time.monotonic()
+    outcomes: list[Outcome] = []
+    for outcome in run_many(seeds, jobs):
+        outcomes.append(outcome)
+        if outcome.failures:
+            print(f"seed {outcome.seed} failed: {outcome.failures[0]}", flush=True)
+            print(f"  replay: make simulate REPLAY={outcome.seed}", flush=True)
+        if len(outcomes) % 200 == 0:
+            print(f"{len(outcomes)} of {len(seeds)} seeds, {time.monotonic() - started:.0f} s", flush=True)
+    seconds = time.monotonic() - started
+    failed = sorted(outcome.seed for outcome in outcomes if outcome.failures)
+    summary = {
+        "seeds": len(outcomes),
+        "failed": failed,
+        "seconds": round(seconds, 1),
+        "jobs": jobs,
+        "virtual_hours": round(sum(outcome.virtual_seconds for outcome in outcomes) / 3600, 1),
+        "records": sum(outcome.records for outcome in outcomes),
+        "writes": sum(outcome.writes for outcome in outcomes),
+        "converged_seconds_max": max(outcome.converged_after for outcome in outcomes),
+        "failures": [asdict(outcome) for outcome in outcomes if outcome.failures],
+    }
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps(summary, indent=2) + "\n")
+    shown = {name: value for name, value in summary.items() if name != "failures"}
+    print(json.dumps(shown))
+    return 1 if failed else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="simulate", description=__doc__)
+    parser.add_argument("--seeds", default="0:100", help="first:end, the end not included")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at the same time")
+    parser.add_argument("--seed", type=int, help="one seed alone")
+    parser.add_argument("--after", type=int, action="append", default=[], help="run this seed before, with --seed")
+    parser.add_argument("--kept", action="store_true", help="also the seeds that failed once")
+    parser.add_argument("--trace", action="store_true", help="print everything that happens, with --seed")
+    parser.add_argument("--logs", action="store_true", help="print the services' logs, with --seed")
+    parser.add_argument("--out", type=Path, default=BUILD, help="where the summary goes")
+    return parser.parse_args()

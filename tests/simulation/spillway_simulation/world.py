@@ -1,0 +1,203 @@
+"""The platform of one seed: members, log, store, and every instance as a process that can freeze, die and come back."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import propagator.settings
+import snapshot.settings
+from planner.service import Planner
+from planner.settings import PlannerSettings
+from sim.cluster import SimCluster
+from sim.settings import NodeSpec
+from sim.settings import Settings as SimSettings
+from spillway.cluster_api import ClusterApi, ClusterApiSettings, ClusterUnreachable
+from spillway.events import ClusterJoined
+from spillway.store import MemoryStore
+from spillway_local.in_process import InProcess, Running
+from spillway_simulation.broker import SimBroker
+from spillway_simulation.loop import VirtualLoop
+from spillway_simulation.network import Network, SimulatedTransport
+from spillway_simulation.oracle import Oracle
+from spillway_simulation.script import INSTANCES, Script
+
+SESSION_SECONDS = 6.0
+"""After so long without a heartbeat a member of a group is expelled."""
+HEARTBEAT_SECONDS = 3.0
+"""So long, at the most, one that woke does not know that it was."""
+STOP_SECONDS = 15.0
+"""How long SIGTERM may take before kill -9."""
+
+# The same rules as in production on a shorter scale, so that one seed sees several rounds of each.
+PLANNER = PlannerSettings(tick_seconds=0.25, hold_max_seconds=60.0)
+SNAPSHOT = snapshot.settings.Settings(shrink_confirm_seconds=20.0)
+PROPAGATOR = propagator.settings.Settings(window_seconds=60.0, retry_longest_seconds=20.0)
+
+
+class SimulatedPlatform(InProcess):
+    """InProcess, with the way to the members through the simulated network."""
+
+    __slots__ = ("network",)
+    network: Network
+
+    def connect(self, joined: ClusterJoined) -> ClusterApi:
+        member = self.members.get(joined.credential)
+        if member is None:
+            raise ClusterUnreachable(joined.cluster, "connection", f"no simulated member {joined.credential}")
+        random = Random(self.network.random.getrandbits(32))
+        return ClusterApi(SimulatedTransport(self.network, member), joined.cluster, ClusterApiSettings(), random=random)
+
+
+@dataclass(slots=True)
+class Process:
+    """One life of one instance. hear: tells it that it was expelled, once that happened."""
+
+    name: str
+    owner: str
+    context: Context
+    running: Running
+    is_over: bool = False
+    frozen: int = 0
+    hear: Callable[[], None] | None = None
+
+
+class World:
+    """Everything of one seed. Runs in the context of nobody's process."""
+
+    def __init__(self, script: Script, loop: VirtualLoop) -> None:
+        self.script = script
+        self.loop = loop
+        self.random = Random(f"{script.seed}/world")
+        self.clusters = {
+            member.name: SimCluster(member.name, SimSettings(seed=script.seed)) for member in script.members
+        }
+        self.oracle = Oracle(self.clusters)
+        self.store = MemoryStore()
+        self.broker = SimBroker(Random(f"{script.seed}/log"), self.oracle.on_records)
+        self.network = Network(Random(f"{script.seed}/network"), loop.context_of(""))
+        self.platform = SimulatedPlatform(self.broker, self.store, self.clusters, PLANNER, SNAPSHOT, PROPAGATOR)
+        self.platform.network = self.network
+        self.processes: dict[str, Process] = {}
+        self._lives: Counter[str] = Counter()
+        for member in script.members:
+            cluster = self.clusters[member.name]
+            cluster.add_nodes([NodeSpec(f"{member.name}-n", member.nodes, member.cpu_millis)])
+            self.oracle.judge(cluster)
+            cluster.start()
+        self.oracle.note_room()
+
+    def start_all(self) -> None:
+        for name in INSTANCES:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        """A new life. One that was killed and not yet expelled is let go at once, as static membership does."""
+        before = self.processes.get(name)
+        if before is not None:
+            self._expire(before)
+        self._lives[name] += 1
+        owner = f"{name}#{self._lives[name]}"
+        self.oracle.note(f"start {owner}")
+        context = self.loop.context_of(owner)
+        process = Process(name, owner, context, context.run(self.platform.start, name))
+        process.running.task.add_done_callback(lambda task: self._ended(process, task), context=self.network.world)
+        self.processes[name] = process
+
+    def _ended(self, process: Process, task: "asyncio.Task[None]") -> None:
+        if not process.is_over:
+            error = task.exception() if not task.cancelled() else "cancelled"
+            self.oracle.violated(f"{process.owner} ended by itself: {error!r}")
+
+    # ── What happens to processes ───────────────────────────────────────────────────────────────────────────────
+
+    def kill(self, process: Process) -> None:
+        if process.is_over:
+            return
+        self.oracle.note(f"kill {process.owner}")
+        process.is_over = True
+        self.loop.kill(process.owner)
+        self.loop.call_later(SESSION_SECONDS, self._expire, process)
+
+    async def stop(self, process: Process) -> None:
+        """SIGTERM, then kill -9 when it does not end."""
+        if process.is_over:
+            return
+        self.oracle.note(f"stop {process.owner}")
+        process.is_over = True
+        process.running.stopping.set()
+        await asyncio.wait({process.running.task}, timeout=STOP_SECONDS)
+        if process.running.task.done() and not process.running.task.cancelled():
+            error = process.running.task.exception()
+            if error is not None:
+                self.oracle.violated(f"{process.owner} did not stop well: {error!r}")
+        self.broker.drop(process.running.bus)
+        self.loop.kill(process.owner)
+
+    def freeze(self, process: Process, seconds: float) -> None:
+        if process.is_over:
+            return
+        self.oracle.note(f"freeze {process.owner} for {seconds:.3f} s")
+        process.frozen += 1
+        self.loop.freeze(process.owner)
+        self.loop.call_later(SESSION_SECONDS, self._expire_if, process, lambda: process.frozen > 0)
+        self.loop.call_later(seconds, self._wake, process)
+
+    def _wake(self, process: Process) -> None:
+        process.frozen -= 1
+        if process.frozen == 0 and not process.is_over:
+            self.oracle.note(f"wake {process.owner}")
+            self.loop.wake(process.owner)
+            self._tell(process)
+
+    def cut_off(self, process: Process, seconds: float) -> None:
+        if process.is_over:
+            return
+        bus = process.running.bus
+        bus.unavailable = True
+        self.loop.call_later(SESSION_SECONDS, self._expire_if, process, lambda: bus.unavailable)
+        self.loop.call_later(seconds, self._connect, process)
+
+    def _connect(self, process: Process) -> None:
+        process.running.bus.unavailable = False
+        self._tell(process)
+
+    def _expire_if(self, process: Process, still: Callable[[], bool]) -> None:
+        if still():
+            self._expire(process)
+
+    def _expire(self, process: Process) -> None:
+        hear = self.broker.expire(process.running.bus)
+        if process.hear is None:
+            process.hear = hear
+
+    def _tell(self, process: Process) -> None:
+        if process.hear is not None:
+            self.loop.call_later(self.random.uniform(0, HEARTBEAT_SECONDS), process.hear)
+            process.hear = None
+
+    # ── What users need ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def call(self, process: Process, coro: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Runs a call in the process that serves it: a frozen one answers when it wakes, a dead one never."""
+        task: asyncio.Task[Any] = self.loop.create_task(coro, context=process.context.copy())
+        task.add_done_callback(_retrieve)
+        return task
+
+    def planners(self) -> list[tuple[Process, Planner]]:
+        return [
+            (process, process.running.service)
+            for process in self.processes.values()
+            if isinstance(process.running.service, Planner) and not process.is_over
+        ]
+
+    def active(self) -> Planner | None:
+        return next((planner for process, planner in self.planners() if planner.is_active and not process.frozen), None)
+
+
+def _retrieve(task: "asyncio.Task[Any]") -> None:
+    if not task.cancelled():
+        task.exception()
