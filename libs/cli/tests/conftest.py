@@ -33,6 +33,7 @@ class FakePlanner:
         self.looks = 0
         self.ready_after = 0
         self.gone_after = 0
+        self.leaving = 0
         self.deleting: set[tuple[str, str]] = set()
         self.error: Exception | None = None
         self.clusters: dict[str, api.JoinClusterRequest] = {}
@@ -56,6 +57,12 @@ class FakePlanner:
         self.replicas[request.namespace, request.name] = request.replicas
         return self._placement(request.namespace, request.name, request.replicas)
 
+    async def migrate(self, request: api.MigrateRequest) -> api.PlacementReply:
+        self._note(request)
+        self._known(request.namespace, request.name)
+        self.leaving = request.replicas
+        return self._workload(request.namespace, request.name).placement
+
     async def delete(self, request: api.DeleteRequest) -> api.PlacementReply:
         self._note(request)
         self._known(request.namespace, request.name)
@@ -65,6 +72,7 @@ class FakePlanner:
     async def get(self, request: api.GetRequest) -> api.WorkloadReply:
         self._note(request)
         self.looks += 1
+        self.leaving = max(0, self.leaving - 2)
         key = (request.namespace, request.name)
         if key in self.deleting and self.looks > self.gone_after:
             self.replicas.pop(key, None)
@@ -196,7 +204,9 @@ class FakePlanner:
             unplaced=unplaced,
             waiting_for="cpu" if unplaced else "",
             parts=tuple(
-                api.PlacedPart(each.cluster, each.tier, each.after, 0, (namespace, name) in self.deleting)
+                api.PlacedPart(
+                    each.cluster, each.tier, each.after, 0, (namespace, name) in self.deleting, 0, self.leaving
+                )
                 for each in inputs
                 if each.after
             ),

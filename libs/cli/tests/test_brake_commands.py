@@ -1,6 +1,7 @@
-"""Brakes and clusters' phases against a planner on loopback: what is asked, what is printed, how waiting ends."""
+"""Brakes, clusters' phases and migrations against a planner on loopback: what is asked, printed, and waited for."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -173,3 +174,41 @@ def test_an_unknown_cluster_is_1(spillway: Spillway) -> None:
         result = spillway("cluster", command, "own-9")
         assert (result.exit_code, result.stdout) == (1, "")
         assert "no cluster of the fleet" in result.stderr
+
+
+# ── Migrations ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_migrate_names_clusters_and_how_many(spillway: Spillway) -> None:
+    spillway("apply", "web", "--image", "i", "--replicas", "20", "-n", "shop")
+    arguments = ("workload", "web", "-n", "shop", "--to", "own-2")
+    result = spillway("migrate", *arguments, "--from", "own-1", "--replicas", "5")
+    assert result.exit_code == 0
+    assert "shop/web  20 replicas: 20 placed" in result.stdout
+    assert "5 leaving" in result.stdout
+    assert spillway("migrate", *arguments).exit_code == 0
+    first, second = spillway.planner.asked[1:]
+    assert replace(first, idempotency_key="") == api.MigrateRequest("shop", "web", "own-2", "own-1", 5)
+    assert replace(second, idempotency_key="") == api.MigrateRequest("shop", "web", "own-2")
+    assert first.idempotency_key != second.idempotency_key
+
+
+def test_migrate_waits_until_none_is_leaving(spillway: Spillway) -> None:
+    spillway("apply", "web", "--image", "i", "--replicas", "20")
+    result = spillway("migrate", "workload", "web", "--to", "own-2", "--replicas", "5", "--wait", "-o", "json")
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == ["3 replicas to leave own-1", "1 replica to leave own-1"]
+    assert json.loads(result.stdout)["placement"]["placed"] == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        pytest.param(("web",), 2, id="no target"),
+        pytest.param(("web", "--to", "own-2", "--replicas", "-1"), 2, id="fewer than none"),
+        pytest.param(("api", "--to", "own-2"), 1, id="unknown workload"),
+    ],
+)
+def test_a_wrong_migration_has_its_code(spillway: Spillway, arguments: tuple[str, ...], code: int) -> None:
+    result = spillway("migrate", "workload", *arguments)
+    assert (result.exit_code, result.stdout) == (code, "")

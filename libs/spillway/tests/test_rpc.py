@@ -81,6 +81,7 @@ ROUND_TRIPS: dict[str, tuple[Any, Any]] = {
     "apply": (api.ApplyRequest(("{}", "kind: A"), "key"), PLACEMENT),
     "scale": (api.ScaleRequest("default", "web", 7, "key"), PLACEMENT),
     "delete": (api.DeleteRequest("default", "web", "key"), PLACEMENT),
+    "migrate": (api.MigrateRequest("default", "web", "own-2", "own-1", 3, "key"), PLACEMENT),
     "get": (api.GetRequest("default", "web", 3), WORKLOAD),
     "list": (api.ListRequest("default", 10, "t"), api.ListReply((WORKLOAD,), "next", False)),
     "plan": (api.ApplyRequest(("{}",)), PLACEMENT),
@@ -123,6 +124,9 @@ class FakePlanner:
 
     async def delete(self, request: api.DeleteRequest) -> Any:
         return await self._answer("delete", request)
+
+    async def migrate(self, request: api.MigrateRequest) -> Any:
+        return await self._answer("migrate", request)
 
     async def get(self, request: api.GetRequest) -> Any:
         return await self._answer("get", request)
@@ -342,6 +346,7 @@ AUTH_TABLE = [
             ("freeze", api.FreezeRequest("fleet", ""), "all namespaces"),
             ("freeze", api.FreezeRequest("cluster/own-1", ""), "all namespaces"),
             ("unfreeze", api.UnfreezeRequest("fleet"), "all namespaces"),
+            ("migrate", api.MigrateRequest("z", "web", "own-1"), "'z'"),
             ("confirm", api.ConfirmRequest("Drain/own-1"), "all namespaces"),
             ("set_cluster_phase", api.SetClusterPhaseRequest("own-1", "Draining"), "all namespaces"),
             ("leave_cluster", api.LeaveClusterRequest("own-1"), "all namespaces"),

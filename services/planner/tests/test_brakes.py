@@ -11,14 +11,13 @@ from planner.core.allowance import (
     CAUSE_DRAIN,
     CAUSE_FAILOVER,
     CAUSE_LOST,
+    CAUSE_MIGRATE,
     CAUSE_POLICY,
     CAUSE_RETURN,
+    CAUSE_TAKE_BACK,
     Allowance,
 )
 from planner.core.brakes import (
-    BUDGET,
-    CAUSE_MIGRATE,
-    CAUSE_TAKE_BACK,
     CAUSES_CONFIRMED,
     BrakeEvent,
     Brakes,
@@ -86,7 +85,6 @@ def test_what_a_brake_holds(scope: str, cluster: str, key: tuple[str, str], hold
     on = brakes(brake(scope))
     assert on.frozen(cluster, key) is holds
     assert on.allow(CAUSE_POLICY, cluster, key, 7) == (0 if holds else 7)
-    assert on.held_back[scope] == (7 if holds else 0)
 
 
 @pytest.mark.parametrize("cause", ALL_CAUSES)
@@ -138,7 +136,8 @@ def test_the_bucket_is_empty_at_first_fills_evenly_and_holds_a_minute() -> None:
     assert [allowed_at(on, FAILOVER, 90, now) for now in (0.0, 0.05, 0.1, 1.0, 3.0)] == [0, 0, 1, 10, 30]
     step(on, {FAILOVER: 10_000}, 3600.0, fleet=1_000_000)
     assert on.allow(*FAILOVER, WEB, 10_000) == 600
-    assert on.held_back[BUDGET] == 9_400
+    assert on.allow(*FAILOVER, WEB, 10_000) == 600, "asking takes nothing"
+    assert on.over_budget == 9_400
 
 
 def test_all_limited_causes_draw_from_one_bucket_and_those_asked_by_name_from_none() -> None:
@@ -204,7 +203,7 @@ def test_more_than_a_tenth_and_more_than_ten_waits(replicas: int, fleet: int, as
     assert events == expected
     assert on.needs_confirmation(*FAILOVER, replicas, fleet) is asked
     assert on.allow(*FAILOVER, WEB, replicas) == (0 if asked else replicas)
-    assert on.held_back["Failover/own-1"] == (replicas if asked else 0)
+    assert on.held_by_kind()["confirmation"] == (replicas if asked else 0)
 
 
 def test_causes_asked_by_name_are_never_asked_again() -> None:
@@ -275,12 +274,12 @@ def test_what_was_said_on_a_confirmation_survives_a_restart() -> None:
 
 
 def test_what_is_held_back_is_told_by_what_holds_it() -> None:
-    on = brakes(brake("workload/shop/api"))
-    step(on, {FAILOVER: 300, (CAUSE_LOST, "own-2"): 700})
-    on.allow(*FAILOVER, WEB, 200)
-    on.allow(*FAILOVER, ("shop", "api"), 100)
+    on = brakes(brake("cluster/own-3"))
+    step(on, {FAILOVER: 300, (CAUSE_LOST, "own-2"): 700, (CAUSE_DRAIN, "own-3"): 5, (CAUSE_LOST, "own-3"): 2})
+    on.allow(*FAILOVER, WEB, 300)
     on.allow(CAUSE_LOST, "own-2", WEB, 700)
-    assert on.held_by_kind() == {"brake": 100, "confirmation": 200, "budget": 100}
+    assert on.held_by_kind() == {"brake": 7, "confirmation": 300, "budget": 100}
+    assert (on.wanted_in("own-3"), on.wanted_in()) == (7, 1007)
     step(on, {})
     assert on.held_by_kind() == {"brake": 0, "confirmation": 0, "budget": 0}
 

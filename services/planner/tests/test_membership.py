@@ -225,12 +225,12 @@ def test_freezing_twice_is_freezing_once_and_another_reason_is_said(fleet: Fleet
     assert freeze(fleet, scope) == (1, True, "audit", "ann")
     assert freeze(fleet, scope) == (0, True, "audit", "ann")
     assert freeze(fleet, scope, "other") == (1, True, "other", "ann")
-    assert [brake.scope for brake in braking.list_brakes(fleet.state).brakes] == [scope]
+    assert [brake.scope for brake in braking.list_brakes(fleet.state, fleet.now).brakes] == [scope]
     for events in (1, 0):
         given, reply = braking.unfreeze(fleet.state, UnfreezeRequest(scope), "bob", fleet.moment())
         keep(fleet, given)
         assert (len(given), reply.frozen) == (events, False)
-    assert braking.list_brakes(fleet.state).brakes == ()
+    assert braking.list_brakes(fleet.state, fleet.now).brakes == ()
 
 
 @pytest.mark.parametrize(
@@ -282,12 +282,13 @@ def test_the_list_says_what_each_holds_back(fleet: Fleet) -> None:
     freeze(fleet, "cluster/own-2")
     freeze(fleet, "workload/default/web")
     wanted = {("Failover", "own-1"): 15, ("Drain", "own-2"): 4}
+    set_phase(fleet, PHASE_DRAINING, "own-2")
     keep(fleet, fleet.state.brakes.step(wanted, 20, fleet.now, 1))
-    reply = braking.list_brakes(fleet.state)
+    reply = braking.list_brakes(fleet.state, fleet.now)
     assert [(brake.scope, brake.replicas) for brake in reply.brakes] == [
         ("cluster/own-2", 4),
         ("fleet", 19),
-        ("workload/default/web", 0),
+        ("workload/default/web", 10),
     ]
     (asked,) = reply.confirmations
     assert (asked.scope, asked.cause, asked.cluster) == ("Failover/own-1", "Failover", "own-1")

@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from spillway_cli import brake_commands, cluster_commands, exits, local_commands, log_commands, workload_commands
+from spillway_cli import (
+    brake_commands,
+    cluster_commands,
+    exits,
+    local_commands,
+    log_commands,
+    migrate_commands,
+    workload_commands,
+)
 from spillway_cli.output import Format, console, print_machine, table
 from spillway_cli.session import Flags, Output, config_of
 
@@ -23,6 +31,7 @@ app = typer.Typer(
 for part in (workload_commands.app, cluster_commands.top, brake_commands.app, log_commands.app, local_commands.app):
     app.registered_commands += part.registered_commands
 app.add_typer(cluster_commands.app, name="cluster")
+app.add_typer(migrate_commands.app, name="migrate")
 
 
 @app.callback()

@@ -26,12 +26,29 @@ Said = Callable[[str], None]
 
 async def until_ready(client: PlannerClient, wanted: PlacementReply, seconds: float, say: Said) -> WorkloadReply:
     """Returns when every replica is ready. Fails with TIMED_OUT, or with IN_PART when only room is missing."""
+    return await _until(client, wanted, seconds, say, lacking)
+
+
+async def until_moved(client: PlannerClient, wanted: PlacementReply, seconds: float, say: Said) -> WorkloadReply:
+    """Returns when every replica is ready and none is leaving any more. Fails as until_ready does."""
+    return await _until(
+        client, wanted, seconds, say, lambda reply, generation: _leaving(reply) or lacking(reply, generation)
+    )
+
+
+async def _until(
+    client: PlannerClient,
+    wanted: PlacementReply,
+    seconds: float,
+    say: Said,
+    lack_of: Callable[[WorkloadReply, int], str],
+) -> WorkloadReply:
     last: WorkloadReply | None = None
 
     async def look() -> bool:
         nonlocal last
         last = await client.get(GetRequest(wanted.namespace, wanted.name))
-        lack = lacking(last, wanted.generation)
+        lack = lack_of(last, wanted.generation)
         if lack:
             say(lack)
         return not lack
@@ -39,10 +56,20 @@ async def until_ready(client: PlannerClient, wanted: PlacementReply, seconds: fl
     if await _poll(look, seconds):
         assert last is not None
         return last
-    lack = "no answer" if last is None else lacking(last, wanted.generation)
+    lack = "no answer" if last is None else lack_of(last, wanted.generation)
     only_room = last is not None and last.placement.unplaced > 0 and not _unready(last)
     code = Code.IN_PART if only_room else Code.TIMED_OUT
     raise CommandFailed(f"{wanted.namespace}/{wanted.name}: not ready after {seconds:g} s: {lack}", code)
+
+
+def _leaving(reply: WorkloadReply) -> str:
+    """What has not left yet, for people; empty when nothing leaves."""
+    texts = [
+        f"{counted(part.replicas_leaving, 'replica')} to leave {part.cluster}"
+        for part in reply.placement.parts
+        if part.replicas_leaving
+    ]
+    return ", ".join(texts)
 
 
 async def until_gone(client: PlannerClient, namespace: str, name: str, seconds: float, say: Said) -> None:

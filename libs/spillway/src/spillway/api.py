@@ -49,6 +49,18 @@ class DeleteRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class MigrateRequest:
+    """replicas: how many; 0 is all. from_cluster: empty is every other cluster, the last tier of the policy first."""
+
+    namespace: str
+    name: str
+    to_cluster: str
+    from_cluster: str = ""
+    replicas: int = 0
+    idempotency_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class GetRequest:
     namespace: str
     name: str

@@ -117,6 +117,7 @@ VERBS: Final = (
     "apply",
     "scale",
     "delete",
+    "migrate",
     "get",
     "list",
     "watch",

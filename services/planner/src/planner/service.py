@@ -321,6 +321,9 @@ class Planner:
     async def delete(self, request: api.DeleteRequest) -> api.PlacementReply:
         return await self._ask("delete", lambda state, moment: _both(decisions.delete(state, request, moment)))
 
+    async def migrate(self, request: api.MigrateRequest) -> api.PlacementReply:
+        return await self._ask("migrate", lambda state, moment: _both(decisions.migrate(state, request, moment)))
+
     async def join_cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply:
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], str]:
             joined, changed = membership.join_cluster(state, request)
@@ -357,7 +360,7 @@ class Planner:
 
     async def list_brakes(self, request: api.ListBrakesRequest) -> api.ListBrakesReply:
         await self._readable()
-        return replace(braking.list_brakes(self.state), stale=not self.is_active)
+        return replace(braking.list_brakes(self.state, self._clocks.steady()), stale=not self.is_active)
 
     async def plan(self, request: api.ApplyRequest) -> api.PlacementReply:
         await self._readable()

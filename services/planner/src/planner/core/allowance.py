@@ -9,6 +9,8 @@ CAUSE_RETURN: Final = "Return"
 CAUSE_DRAIN: Final = "Drain"
 CAUSE_LOST: Final = "Lost"
 CAUSE_POLICY: Final = "Policy"
+CAUSE_MIGRATE: Final = "Migrate"
+CAUSE_TAKE_BACK: Final = "TakeBack"
 CAUSE_WAITING: Final = "Waiting"
 """Not a cause to move: what waited was tried again."""
 

@@ -22,15 +22,11 @@ from spillway.events import (
 )
 from spillway.scopes import FLEET_SCOPE, cluster_scope, workload_scope
 
-CAUSE_MIGRATE: Final = "Migrate"
-CAUSE_TAKE_BACK: Final = "TakeBack"
-
 CAUSES_CONFIRMED: Final = frozenset((CAUSE_FAILOVER, CAUSE_RETURN, CAUSE_DRAIN))
 """Above a bound they wait for a confirmation. Lost was said by a person, of this cluster."""
 CAUSES_IN_BUDGET: Final = CAUSES_CONFIRMED | {CAUSE_LOST}
 """All others were asked for by name, or only put back what never ran."""
 
-BUDGET: Final = "budget"
 ASKED_AGAIN_GROWTH: Final = 1.5
 """How many times as many replicas as were asked for are asked for anew."""
 
@@ -70,8 +66,7 @@ class Brakes:
     """An Allowance (allowance.py). All but brakes, asked and given, which the log says, is forgotten with the turn.
 
     brakes, asked, given: by scope. wanted: replicas that each cause would still move, by confirmation scope, as the
-    last step was told. held_back: replicas that allow() refused since then, by the scope that refused them, or BUDGET.
-    moved: replicas by cause.
+    last step was told. moved: replicas by cause.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -79,7 +74,6 @@ class Brakes:
         self.asked: dict[str, ConfirmationAsked] = {}
         self.given: dict[str, ConfirmationGiven] = {}
         self.wanted: dict[str, int] = {}
-        self.held_back: Counter[str] = Counter()
         self.moved: Counter[str] = Counter()
         self._rules = rules
         self._budget = Budget(rules.moves_per_minute)
@@ -87,6 +81,7 @@ class Brakes:
         self._totals: dict[str, int] = {}
         self._moved_of_cause: Counter[str] = Counter()
         self._over_since: dict[str, float] = {}
+        self._over_budget: dict[tuple[str, str, WorkloadKey], int] = {}
         self._offset = -1
 
     # ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -142,16 +137,12 @@ class Brakes:
         A cause that needs confirmation and that step() was not told of moves nothing: nobody knows how much it would
         be in all. Where replicas go to is asked of frozen() as well.
         """
-        scope = self._brake_on(cluster, key)
-        if not scope and cause in CAUSES_CONFIRMED and not self._is_confirmed(confirmation_scope(cause, cluster)):
-            scope = confirmation_scope(cause, cluster)
-        if scope:
-            self.held_back[scope] += replicas
+        if self._brake_on(cluster, key) or not self._is_confirmed(cause, cluster):
             return 0
         if cause not in CAUSES_IN_BUDGET:
             return replicas
         allowed = min(replicas, self._budget.whole)
-        self.held_back[BUDGET] += replicas - allowed
+        self._over_budget[cause, cluster, key] = replicas - allowed
         return allowed
 
     def spend(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
@@ -169,14 +160,14 @@ class Brakes:
         scopes = (FLEET_SCOPE, cluster_scope(cluster), workload_scope(*key) if key else "")
         return next((scope for scope in scopes if scope in self.brakes), "")
 
-    def _is_confirmed(self, scope: str) -> bool:
-        if scope in self.given:
+    def _is_confirmed(self, cause: str, cluster: str) -> bool:
+        """Whether a cause needs no confirmation, or has it."""
+        scope = confirmation_scope(cause, cluster)
+        if cause not in CAUSES_CONFIRMED or scope in self.given:
             return True
-        return (
-            scope not in self.asked
-            and scope in self._totals
-            and not self._is_above(self._totals[scope], self._fleet_replicas)
-        )
+        if scope in self.asked or scope not in self._totals:
+            return False
+        return not self._is_above(self._totals[scope], self._fleet_replicas)
 
     def _is_above(self, replicas: int, fleet_replicas: int) -> bool:
         rules = self._rules
@@ -195,27 +186,33 @@ class Brakes:
         """
         self._budget.fill(now)
         self._fleet_replicas = fleet_replicas
-        self.held_back.clear()
+        self._over_budget.clear()
         self.wanted = {confirmation_scope(*cause): replicas for cause, replicas in wanted.items()}
         self._totals = {scope: replicas + self._moved_of_cause[scope] for scope, replicas in self.wanted.items()}
         return (*self._to_ask(wanted, wall_ms), *self._to_forget(now))
 
-    def replicas_held(self, scope: str) -> int:
-        """How many replicas a brake or a confirmation that is not given holds back now."""
-        kind, _, name = scope.partition("/")
-        if kind == "workload":
-            return self.held_back[scope]
-        if kind == FLEET_SCOPE:
-            return sum(self.wanted.values())
-        if kind == "cluster":
-            return sum(replicas for cause, replicas in self.wanted.items() if cause.partition("/")[2] == name)
-        return 0 if scope in self.given else self.wanted.get(scope, 0)
+    @property
+    def over_budget(self) -> int:
+        """Replicas that wait for the budget, of those that were asked for in the last step."""
+        return sum(self._over_budget.values())
+
+    def wanted_in(self, cluster: str = "") -> int:
+        """Replicas that causes would still move away from a cluster; without one, from all."""
+        return sum(replicas for scope, replicas in self.wanted.items() if cluster in ("", scope.partition("/")[2]))
 
     def held_by_kind(self) -> dict[str, int]:
-        """Replicas that would move now, by what holds them: brake, confirmation or budget."""
-        waiting = sum(replicas for scope, replicas in self.held_back.items() if scope in self._totals)
-        budget = self.held_back[BUDGET]
-        return {"brake": self.held_back.total() - waiting - budget, "confirmation": waiting, "budget": budget}
+        """Replicas that would move, by what holds them: brake (of the fleet, of a cluster), confirmation, budget.
+
+        What only the brake of its workload holds is not counted.
+        """
+        held = {"brake": 0, "confirmation": 0, "budget": self.over_budget}
+        for scope, replicas in self.wanted.items():
+            cause, _, cluster = scope.partition("/")
+            if self._brake_on(cluster, None):
+                held["brake"] += replicas
+            elif not self._is_confirmed(cause, cluster):
+                held["confirmation"] += replicas
+        return held
 
     def knows(self, scope: str) -> bool:
         """Whether this confirmation is asked for or given."""

@@ -1,8 +1,9 @@
 """Requests on brakes: freeze, unfreeze, confirm; and what is on and what it holds back."""
 
 from planner.core.answers import is_gone
-from planner.core.brakes import BUDGET
+from planner.core.fleet import WorkloadKey
 from planner.core.placing import Moment
+from planner.core.reasons import reasons
 from planner.core.state import PlannerState
 from spillway.api import (
     Brake,
@@ -30,9 +31,9 @@ def freeze(state: PlannerState, request: FreezeRequest, by: str, moment: Moment)
     _check_is_there(state, scope)
     known = state.brakes.brakes.get(str(scope))
     if known is not None and known.reason == request.reason:
-        return (), _brake(state, known)
+        return (), _brake(state, known, moment.now)
     event = BrakeSet(str(scope), request.reason, by, moment.wall_ms)
-    return (event,), _brake(state, event)
+    return (event,), _brake(state, event, moment.now)
 
 
 def unfreeze(state: PlannerState, request: UnfreezeRequest, by: str, moment: Moment) -> tuple[BrakeEvents, Brake]:
@@ -58,23 +59,34 @@ def confirm(state: PlannerState, request: ConfirmRequest, by: str, moment: Momen
     return (event,), _confirmation(state, event)
 
 
-def list_brakes(state: PlannerState) -> ListBrakesReply:
+def list_brakes(state: PlannerState, now: float) -> ListBrakesReply:
     brakes = state.brakes
     return ListBrakesReply(
-        brakes=tuple(_brake(state, brakes.brakes[scope]) for scope in sorted(brakes.brakes)),
+        brakes=tuple(_brake(state, brakes.brakes[scope], now) for scope in sorted(brakes.brakes)),
         confirmations=tuple(
             _confirmation(state, brakes.given.get(scope) or brakes.asked[scope])
             for scope in sorted({*brakes.asked, *brakes.given})
         ),
         moves_per_minute=state.rules.moves_per_minute,
-        over_budget=brakes.held_back[BUDGET],
+        over_budget=brakes.over_budget,
         stale=False,
     )
 
 
-def _brake(state: PlannerState, event: BrakeSet) -> Brake:
-    held = state.brakes.replicas_held(event.scope)
-    return Brake(event.scope, True, event.reason, event.by, event.at_ms, held)
+def _brake(state: PlannerState, event: BrakeSet, now: float) -> Brake:
+    scope = read_scope(event.scope)
+    if scope.name:
+        replicas = _to_move(state, (scope.namespace, scope.name), now)
+    else:
+        replicas = state.brakes.wanted_in(scope.cluster)
+    return Brake(event.scope, True, event.reason, event.by, event.at_ms, replicas)
+
+
+def _to_move(state: PlannerState, key: WorkloadKey, now: float) -> int:
+    workload = state.workloads.get(key)
+    if workload is None:
+        return 0
+    return sum(workload.parts[cluster].replicas_kept for cluster in reasons(state, workload, now))
 
 
 def _confirmation(state: PlannerState, event: ConfirmationAsked | ConfirmationGiven) -> Confirmation:

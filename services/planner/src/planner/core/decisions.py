@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from planner.core import declaring, placing
+from planner.core import declaring, migrating, placing
+from planner.core.allowance import CAUSE_MIGRATE
 from planner.core.answers import is_gone, placement_reply
 from planner.core.placement import Division
 from planner.core.placing import Moment, Placed, Subject
@@ -14,6 +15,7 @@ from planner.core.state import PlannerState, Workload, bare
 from spillway.api import (
     ApplyRequest,
     DeleteRequest,
+    MigrateRequest,
     PlacementReply,
     RequestError,
     ScaleRequest,
@@ -86,6 +88,24 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     placed = placing.place(state, Subject(declared, known.shape, known), moment, "Scale")
     _refuse_part(declared, placed.division, moment)
     decided = Unanswered(declared, (), placed, known.unmodelled)
+    return _answer(state, decided, request.idempotency_key, digest, moment)
+
+
+def migrate(state: PlannerState, request: MigrateRequest, moment: Moment) -> Decided:
+    """Moves replicas to a cluster: asked for by name, so without budget or confirmation, but all or nothing."""
+    known = _existing(state, request.namespace, request.name)
+    digest = _digest("migrate", request.to_cluster, request.from_cluster, str(request.replicas))
+    answer = _answered(state, known, request.idempotency_key, digest, moment)
+    if answer is not None:
+        return Decided((), answer)
+    _refuse_gone(known)
+    if known.declared.deleting:
+        raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
+    counts = migrating.sources(state, known, request, moment.now)
+    placed = placing.migrate(state, known, counts, request.to_cluster, moment)
+    for cluster, count in counts.items():
+        state.brakes.spend(CAUSE_MIGRATE, cluster, known.key, count)
+    decided = Unanswered(known.declared, (), placed, known.unmodelled)
     return _answer(state, decided, request.idempotency_key, digest, moment)
 
 

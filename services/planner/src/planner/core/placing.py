@@ -7,6 +7,7 @@ from planner.core.allowance import (
     CAUSE_DRAIN,
     CAUSE_FAILOVER,
     CAUSE_LOST,
+    CAUSE_MIGRATE,
     CAUSE_POLICY,
     CAUSE_RETURN,
     CAUSE_WAITING,
@@ -124,6 +125,31 @@ def take_back(state: PlannerState, workload: Workload, counts: dict[str, int], m
     subject = subject_of(workload)
     division = _divide(state, subject, held, moment, How(settled=True))
     return _decide(state, subject, held, division, moment, "TakeBack")
+
+
+def migrate(state: PlannerState, workload: Workload, counts: Mapping[str, int], to: str, moment: Moment) -> Placed:
+    """The placement with so many replicas, by cluster, kept in another one, which certainly takes them.
+
+    What runs leaves once those that replace it are available.
+    """
+    held = held_by_cluster(state, workload, moment.now)
+    kept = {cluster: entry.replicas for cluster, entry in held.items()}
+    for cluster, count in counts.items():
+        held[cluster] = cut(held[cluster], count)
+    wanted, there = sum(counts.values()), held.get(to, Held(0, 0, 0))
+    stay = min(wanted, there.may_keep)
+    held[to] = replace(
+        there,
+        replicas=there.replicas + wanted,
+        unbound=there.unbound + wanted - stay,
+        leaving=there.leaving - stay,
+        may_keep=there.may_keep - stay,
+    )
+    subject = subject_of(workload)
+    room = state.room(to, workload.shape, False, moment.now, workload.key).certain - (wanted - stay)
+    division = _divide(state, subject, held, moment, How(workload.settled, most={to: held[to].replicas + room}))
+    inputs = tuple(replace(entry, before=kept.get(entry.cluster, 0)) for entry in division.inputs)
+    return _decide(state, subject, held, replace(division, inputs=inputs), moment, CAUSE_MIGRATE)
 
 
 def bring_back(state: PlannerState, workload: Workload, back: Mapping[str, int], moment: Moment) -> Placed:

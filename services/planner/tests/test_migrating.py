@@ -1,0 +1,249 @@
+"""Migrate: replicas move to a named cluster, all or nothing, and go only once the others are available."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.core import decisions
+from spillway.api import DeleteRequest, MigrateRequest, PlacementReply, RequestError
+from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, BrakeSet
+
+from .test_moves import WEB, Members
+
+
+@pytest.fixture
+def members() -> Members:
+    """Six replicas run in own-1, four in cloud-1; own-2 has room for five, and nothing."""
+    members = Members(own_1=6, cloud_1=6, own_2=5)
+    members.phase("own-2", PHASE_CORDONED)
+    members.apply(10)
+    members.settle()
+    members.phase("own-2", PHASE_ACTIVE)
+    members.settle()
+    assert members.parts() == {"own-1": (6, 0, 0), "cloud-1": (4, 0, 0)}
+    members.decided.clear()
+    return members
+
+
+def migrate(members: Members, to: str = "own-2", from_: str = "", replicas: int = 0, key: str = "") -> PlacementReply:
+    request = MigrateRequest("default", "web", to, from_, replicas, key)
+    decided = decisions.migrate(members.state, request, members.fleet.moment())
+    members.keep(decided.events)
+    return decided.reply
+
+
+def refused(members: Members, code: str, text: str, **request: Any) -> None:
+    before = members.parts()
+    with pytest.raises(RequestError) as caught:
+        migrate(members, **request)
+    assert caught.value.code == code
+    assert text in caught.value.text
+    assert members.parts() == before
+
+
+def test_what_runs_leaves_only_once_those_that_replace_it_are_available(members: Members) -> None:
+    migrate(members, from_="cloud-1")
+    assert members.parts() == {"own-1": (6, 0, 0), "cloud-1": (0, 0, 4), "own-2": (4, 0, 0)}
+    members.ready["own-2"] = 3
+    members.settle()
+    assert members.parts() == {"own-1": (6, 0, 0), "cloud-1": (0, 0, 1), "own-2": (4, 0, 0)}
+    del members.ready["own-2"]
+    members.settle()
+    assert members.parts() == {"own-1": (6, 0, 0), "own-2": (4, 0, 0)}
+    assert members.bound["cloud-1"] == 0
+
+
+def test_the_decision_says_what_was_where_and_why(members: Members) -> None:
+    migrate(members, from_="own-1", replicas=2)
+    (record,) = members.decided
+    assert record.cause == "Migrate"
+    assert {entry.cluster: (entry.before, entry.after) for entry in record.inputs if entry.tier != "node-groups"} == {
+        "own-1": (6, 4),
+        "own-2": (0, 2),
+        "cloud-1": (4, 4),
+    }
+
+
+@pytest.mark.parametrize(
+    ("from_", "replicas", "left"),
+    [
+        pytest.param("own-1", 2, {"own-1": 4, "cloud-1": 4, "own-2": 2}, id="so many of one cluster"),
+        pytest.param("cloud-1", 0, {"own-1": 6, "own-2": 4}, id="all of one cluster"),
+        pytest.param("", 5, {"own-1": 5, "own-2": 5}, id="of any, the last tier first"),
+        pytest.param("", 3, {"own-1": 6, "cloud-1": 1, "own-2": 3}, id="of the last tier alone"),
+    ],
+)
+def test_which_replicas_move(members: Members, from_: str, replicas: int, left: dict[str, int]) -> None:
+    migrate(members, from_=from_, replicas=replicas)
+    members.settle()
+    assert {cluster: kept for cluster, (kept, _, _) in members.parts().items()} == left
+
+
+def test_nothing_that_follows_takes_them_back(members: Members) -> None:
+    migrate(members, from_="own-1", replicas=3)
+    members.settle()
+    after = members.parts()
+    members.apply(10)
+    members.pass_time(600)
+    members.settle()
+    assert members.parts() == after
+
+
+def test_those_that_still_leave_are_kept_without_room_for_more(members: Members) -> None:
+    migrate(members, from_="own-1", replicas=5)
+    members.ready["own-2"] = 0
+    members.settle()
+    assert members.parts()["own-1"] == (1, 0, 5)
+    migrate(members, to="own-1", from_="own-2")
+    members.settle()
+    assert members.parts() == {"own-1": (6, 0, 0), "cloud-1": (4, 0, 0)}
+
+
+def test_asking_again_for_all_changes_nothing_once_they_are_there(members: Members) -> None:
+    migrate(members, from_="cloud-1")
+    members.settle()
+    members.decided.clear()
+    reply = migrate(members, from_="cloud-1")
+    assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 6, "own-2": 4}
+    assert members.decided == []
+
+
+def test_the_same_key_moves_once(members: Members) -> None:
+    first = migrate(members, from_="own-1", replicas=2, key="k")
+    assert migrate(members, from_="own-1", replicas=2, key="k") == first
+    assert members.parts()["own-2"] == (2, 0, 0)
+    refused(members, "INVALID_ARGUMENT", "a new key", from_="own-1", replicas=3, key="k")
+
+
+# ── Refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def brake(scope: str) -> Callable[[Members], None]:
+    return lambda members: members.state.apply(BrakeSet(scope, "audit", "ann", 1), 0.0)
+
+
+def cordon(members: Members) -> None:
+    members.phase("own-2", PHASE_CORDONED)
+
+
+def drain(members: Members) -> None:
+    members.phase("own-2", PHASE_DRAINING)
+
+
+def age(cluster: str) -> Callable[[Members], None]:
+    def grow_old(members: Members) -> None:
+        members.fleet.now += 40
+        members.fleet.beat(*(name for name in members.cores if name != cluster))
+
+    return grow_old
+
+
+def delete(members: Members) -> None:
+    request = DeleteRequest("default", "web")
+    members.keep(decisions.delete(members.state, request, members.fleet.moment()).events)
+
+
+def limit(**bounds: Any) -> Callable[[Members], None]:
+    return lambda members: members.apply(10, limits=[{"cluster": bounds.pop("cluster"), **bounds}])
+
+
+def nothing(_: Members) -> None:
+    pass
+
+
+REFUSED: dict[str, tuple[Callable[[Members], None], dict[str, Any], str, str]] = {
+    "frozen fleet": (brake("fleet"), {}, "FAILED_PRECONDITION", "fleet is frozen by ann: audit"),
+    "frozen workload": (brake("workload/default/web"), {}, "FAILED_PRECONDITION", "workload/default/web is frozen"),
+    "frozen where it goes": (brake("cluster/own-2"), {}, "FAILED_PRECONDITION", "cluster/own-2 is frozen"),
+    "frozen where it is": (
+        brake("cluster/own-1"),
+        {"from_": "own-1", "replicas": 1},
+        "FAILED_PRECONDITION",
+        "cluster/own-1 is frozen",
+    ),
+    "cordoned": (cordon, {"replicas": 1}, "FAILED_PRECONDITION", "'own-2' is Cordoned: expected an active cluster"),
+    "draining": (drain, {"replicas": 1}, "FAILED_PRECONDITION", "'own-2' is Draining"),
+    "not fresh": (age("own-2"), {"replicas": 1}, "FAILED_PRECONDITION", "cluster 'own-2': capacity is 40 s old"),
+    "source not fresh": (age("own-1"), {"from_": "own-1"}, "FAILED_PRECONDITION", "cluster 'own-1': capacity is"),
+    "no room": (
+        nothing,
+        {"from_": "own-1"},
+        "FAILED_PRECONDITION",
+        "workload default/web: only 5 of 6 replicas certainly fit in 'own-2' (",
+    ),
+    "no tier": (
+        lambda members: members.apply(10, tiers=[{"name": "t", "clusters": {"names": ["own-1", "cloud-1"]}}]),
+        {"replicas": 1},
+        "FAILED_PRECONDITION",
+        "'own-2': no tier of its policy has this cluster",
+    ),
+    "too many there": (
+        limit(cluster="own-2", max=2),
+        {"replicas": 3},
+        "FAILED_PRECONDITION",
+        "own-2 would have 3 replicas: its policy says at most 2",
+    ),
+    "too few here": (
+        limit(cluster="own-1", min=5),
+        {"from_": "own-1", "replicas": 2},
+        "FAILED_PRECONDITION",
+        "own-1 would have 4 replicas: its policy says at least 5",
+    ),
+    "unknown target": (nothing, {"to": "own-9"}, "NOT_FOUND", "to_cluster: 'own-9': no cluster of the fleet: cloud-1"),
+    "unknown source": (nothing, {"from_": "own-9"}, "NOT_FOUND", "from_cluster: 'own-9': no cluster of the fleet"),
+    "to itself": (nothing, {"from_": "own-2"}, "INVALID_ARGUMENT", "from_cluster: 'own-2': expected another"),
+    "more than there are": (
+        nothing,
+        {"from_": "cloud-1", "replicas": 5},
+        "INVALID_ARGUMENT",
+        "replicas: 5: expected at most 4 (cloud-1 4)",
+    ),
+    "fewer than none": (nothing, {"replicas": -1}, "INVALID_ARGUMENT", "replicas: -1"),
+    "being deleted": (delete, {}, "FAILED_PRECONDITION", "Deleting"),
+}
+
+
+@pytest.mark.parametrize(("make", "request_", "code", "text"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_is_refused_and_moves_nothing(
+    members: Members, make: Callable[[Members], None], request_: dict[str, Any], code: str, text: str
+) -> None:
+    make(members)
+    refused(members, code, text, **request_)
+
+
+def test_an_unknown_workload_is_not_found(members: Members) -> None:
+    with pytest.raises(RequestError, match="workload default/api: not declared"):
+        decisions.migrate(members.state, MigrateRequest("", "api", "own-2"), members.fleet.moment())
+
+
+# ── Any migrations ──────────────────────────────────────────────────────────────────────────────────────────────
+
+CLUSTERS = ("own-1", "cloud-1", "own-2")
+MOVES = st.tuples(st.sampled_from(CLUSTERS), st.sampled_from(("", *CLUSTERS)), st.integers(0, 8), st.integers(0, 6))
+
+
+@given(st.lists(MOVES, max_size=8))
+def test_no_migration_loses_doubles_or_overfills(moves: list[tuple[str, str, int, int]]) -> None:
+    members = Members(own_1=6, cloud_1=6, own_2=5)
+    members.apply(10)
+    members.settle()
+    for to, from_, replicas, ready in moves:
+        members.ready = {"own-2": ready}
+        before = members.parts()
+        try:
+            migrate(members, to, from_, replicas)
+        except RequestError:
+            assert members.parts() == before
+        members.carry_out()
+        members.tick()
+        assert sum(kept for kept, _, _ in members.parts().values()) == 10
+        for cluster, cores in members.cores.items():
+            assert sum(members.parts().get(cluster, (0, 0, 0))) <= cores
+    members.ready = {}
+    members.settle()
+    assert sum(kept for kept, _, _ in members.parts().values()) == 10
+    assert members.state.workloads[WEB].unplaced == 0
+    assert all(leaving == 0 for _, _, leaving in members.parts().values())
