@@ -475,3 +475,26 @@ async def test_the_log_out_of_reach_delays_only_what_is_said(fleet: Any) -> None
     await asyncio.sleep(10)
     assert fleet.status().ready == 3
     assert fleet.status().version == Generation(1, 1)
+
+
+@on_fleet
+async def test_who_does_not_hear_the_log_leaves_clusters_alone(fleet: Any) -> None:
+    """Cut off from the log but not from the cluster, an owner of the past does not bring back what was deleted."""
+    await fleet.declare()
+    await fleet.place(1, {"own-1": 3, "own-2": 3})
+    await fleet.start("p1")
+    await asyncio.sleep(5)
+    of_p1 = dict(fleet.transports)
+    written = {name: list(transport.writes) for name, transport in of_p1.items()}
+    fleet.buses["p1"].unavailable = True
+    await asyncio.sleep(6)  # Its session.
+    fleet.broker.expire(fleet.buses["p1"])  # It does not hear of it.
+    await fleet.start("p2")
+    await asyncio.sleep(2)
+    await fleet.place(2, {}, removing=("own-1", "own-2"))
+    await asyncio.sleep(60)
+    assert fleet.deployment("own-1") is None
+    assert {name: transport.writes for name, transport in of_p1.items()} == written
+    await fleet.place(3, {"own-1": 1})
+    await asyncio.sleep(3)
+    assert fleet.replicas("own-1") == 1

@@ -8,10 +8,10 @@ from random import Random
 from spillway.bus import BusUnavailable, Position
 from spillway.dead_letters import Outgoing, Stored
 from spillway.events import TOPICS
-from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
+from spillway.local_bus import LocalBroker, LocalSettings
 from spillway_simulation.loop import OWNER
 
-SETTINGS = LocalSettings(partitions_cluster=4, partitions_workload=4, idle_batch_seconds=1.0)
+SETTINGS = LocalSettings(partitions_cluster=3, partitions_workload=2, idle_batch_seconds=2.0)
 
 Observe = Callable[[Sequence[Outgoing], str], None]
 
@@ -48,24 +48,6 @@ class SimBroker(LocalBroker):
         for topic in (topic for topic in TOPICS if topic.compacted):
             for log in self._logs[topic.name]:
                 log.compact(before, False)
-
-    def expire(self, bus: LocalBus) -> Callable[[], None]:
-        """A session ran out: others get its turns, and the member itself hears of it when the result is called."""
-        expired = [
-            (group, member) for group, members in self._groups.items() for member in members if member.bus is bus
-        ]
-        for group, member in expired:
-            members = self._groups[group]
-            members.remove(member)
-            self._share(group, len(member.partitions) + sum(len(other.partitions) for other in members))
-
-        def hear() -> None:
-            for _, member in expired:
-                member.partitions = frozenset()
-                member.expelled = True
-                member.changed.set()
-
-        return hear
 
     # ── What LocalBus asks ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -82,7 +82,7 @@ class FaultInjector:
         await asyncio.sleep(fault.seconds)
 
     async def _late(self, fault: Fault) -> None:
-        partitions = self._random.sample(range(4), LATE_PARTITIONS)
+        partitions = self._random.sample(range(3), LATE_PARTITIONS)
         until = self._world.loop.time() + fault.seconds
         self._world.broker.delay(self._world.processes[fault.on].owner, partitions, until)
         await asyncio.sleep(fault.seconds)

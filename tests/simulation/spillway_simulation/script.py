@@ -60,7 +60,7 @@ def script_of(seed: int) -> Script:
     """The same seed, the same script."""
     random = Random(seed)
     members = _members(random)
-    span = random.uniform(30, 90)
+    span = random.uniform(20, 60)
     room = sum(member.nodes * member.cpu_millis for member in members)
     asks = {f"w{n}": _asks(random, room, span) for n in range(random.randint(1, 4))}
     faults = _faults(random, members, span)

@@ -33,8 +33,10 @@ STOP_SECONDS = 15.0
 """How long SIGTERM may take before kill -9."""
 
 # The same rules as in production on a shorter scale, so that one seed sees several rounds of each.
-PLANNER = PlannerSettings(tick_seconds=0.25, hold_max_seconds=60.0)
-SNAPSHOT = snapshot.settings.Settings(shrink_confirm_seconds=20.0)
+PLANNER = PlannerSettings(tick_seconds=0.5, hold_max_seconds=60.0)
+SNAPSHOT = snapshot.settings.Settings(
+    shrink_confirm_seconds=20.0, probe_seconds=4.0, heartbeat_seconds=3.0, reclaim_seconds=8.0
+)
 PROPAGATOR = propagator.settings.Settings(window_seconds=60.0, retry_longest_seconds=20.0)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -128,8 +128,24 @@ class LocalBroker:
 
     def expel(self, bus: "LocalBus") -> None:
         """The sessions of a bus run out, as of a process that froze: its turns go to others, and it hears so."""
-        for member in self.drop(bus):
-            member.expelled = True
+        self.expire(bus)()
+
+    def expire(self, bus: "LocalBus") -> Callable[[], None]:
+        """As expel, but the bus hears of it only when the result is called: it may be frozen, or cut off."""
+        expired = [
+            (group, member) for group, members in self._groups.items() for member in members if member.bus is bus
+        ]
+        for group, member in expired:
+            self._groups[group].remove(member)
+            self._share(group, sum(len(one.partitions) for one in (member, *self._groups[group])))
+
+        def hear() -> None:
+            for _, member in expired:
+                member.partitions = frozenset()
+                member.expelled = True
+                member.changed.set()
+
+        return hear
 
     def compact(self, *, honour_lag: bool = True, drop_tombstones: bool = False) -> None:
         """Compacts every compacted topic at once; honour_lag spares what min.compaction.lag would spare."""

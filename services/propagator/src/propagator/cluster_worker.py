@@ -20,6 +20,7 @@ from propagator.core.reconcile import (
     next_action,
 )
 from propagator.core.status import Outcome, observed
+from propagator.log_proof import LogProof
 from propagator.member import Member
 from propagator.memory import Memories, Memory
 from propagator.mirror import Mirror
@@ -66,6 +67,7 @@ class Shared:
     clock: Callable[[], float]
     slots: asyncio.Semaphore
     traces: Mapping[tuple[str, str], Headers]
+    proof: LogProof
 
 
 class ClusterWorker:
@@ -80,6 +82,7 @@ class ClusterWorker:
         self._desired = shared.desired
         self._clock = shared.clock
         self._traces = shared.traces
+        self._proof = shared.proof
         self._reach = Reach(shared.settings, shared.slots)
         self._member = Member(api, shared.rules.fleet, shared.clock, self._reach.answered)
         self._mirror = Mirror(cluster)
@@ -228,6 +231,9 @@ class ClusterWorker:
             if isinstance(action, Report | Hold | Nothing):
                 self._ended(memory, wanted, live, action)
                 return
+            if not isinstance(action, Look) and not self._proof.holds():
+                log.warning("hands off: the log is not heard", cluster=self.cluster, workload=_name(target))
+                break
             try:
                 live = await self._carry_out(action, wanted, live, memory)
             except Conflict as error:

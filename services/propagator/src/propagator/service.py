@@ -9,6 +9,7 @@ import structlog
 from propagator.cluster_worker import ClusterWorker, Headers, Shared
 from propagator.core.desired import Desired, Target
 from propagator.core.reconcile import Rules
+from propagator.log_proof import LogProof
 from propagator.settings import Settings
 from spillway import metrics, tracing
 from spillway.bus import Assignment, Batch, Bus, BusUnavailable, Feed, Offsets, Record, reached
@@ -67,6 +68,7 @@ class Propagator:
         self._traces: dict[tuple[str, str], Headers] = {}
         self._positions: Offsets = {}
         self._read = asyncio.Event()
+        self._proof = LogProof(settings.log_proven_seconds)
         self._assignment = NO_CLUSTERS
         self._unsettled = asyncio.Event()
         self._lost: set[str] = set()
@@ -83,6 +85,7 @@ class Propagator:
                 group.create_task(self._follow(feed)),
                 group.create_task(self._take_turns(turns)),
                 group.create_task(self._settle(feed, group)),
+                group.create_task(self._prove(feed)),
             ]
             await stopping.wait()
             for task in (*tasks, *(held.task for held in self._workers.values())):
@@ -231,6 +234,7 @@ class Propagator:
             clock=self._clock or asyncio.get_running_loop().time,
             slots=self._slots,
             traces=self._traces,
+            proof=self._proof,
         )
 
     def _rules(self) -> Rules:
@@ -256,6 +260,15 @@ class Propagator:
                 self._unsettled.set()
                 await asyncio.sleep(self._settings.bus_retry_seconds)
                 return
+
+    async def _prove(self, feed: Feed) -> None:
+        """Notes again and again that all of the log was read: who cannot, may know neither turns nor placements."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            asked_at = clock()
+            await self._read_to_ends(feed)
+            self._proof.proven(asked_at)
+            await asyncio.sleep(self._settings.log_asked_seconds)
 
     async def _read_to_ends(self, feed: Feed) -> None:
         """Until everything has been read that is in the log now."""

@@ -30,6 +30,12 @@ class Settings:
     unreachable_first_seconds: float = setting(0.5, "seconds until an unreachable cluster is tried again; doubles")
     unreachable_longest_seconds: float = setting(30.0, "longest of these pauses, seconds")
     bus_retry_seconds: float = setting(1.0, "seconds until the log is tried again when it cannot be reached")
+    log_proven_seconds: float = setting(
+        5.0,
+        "seconds since everything in the log was known to be read, after which no cluster is written to; below the "
+        "log's session_seconds",
+    )
+    log_asked_seconds: float = setting(1.5, "seconds between two proofs of that")
     reclaim_seconds: float = setting(
         10.0, "seconds until a cluster that a later claim took, but that is ours, is claimed"
     )
