@@ -15,6 +15,7 @@ import pytest
 from spillway.cluster_api import (
     CONFIG_MAPS,
     DEPLOYMENTS,
+    HORIZONTAL_POD_AUTOSCALERS,
     NAMESPACES,
     NODES,
     PODS,
@@ -230,6 +231,86 @@ async def test_what_was_created_by_post_is_not_removed_by_a_later_apply(api: Clu
         CONFIG_MAPS, config_map(namespace, "a", color="blue"), resource_version=version_of(made), force=True
     )
     assert changed["data"] == {"color": "blue", "size": "big"}
+
+
+async def test_a_patch_touches_what_it_names_and_nothing_else(api: ClusterApi, namespace: str) -> None:
+    made = await api.create(DEPLOYMENTS, deployment(namespace, "web"))
+    pods = await running_pods(api, namespace, 2)
+    read = await api.get(DEPLOYMENTS, namespace, "web")
+    assert read is not None
+    marks = {"metadata": {"labels": {"ours": "yes"}, "annotations": {"note": "1"}}}
+    changed = await _patched(api, namespace, marks)
+    assert changed["metadata"]["labels"] == {"ours": "yes"}
+    assert changed["spec"] == read["spec"]
+    # An annotation counts as a change of a Deployment, so that its controller has to look at it again.
+    assert changed["metadata"]["generation"] == read["metadata"]["generation"] + 1
+    assert changed["metadata"]["uid"] == made["metadata"]["uid"]
+    unmarked = await _patched(api, namespace, {"metadata": {"labels": {"ours": None}, "annotations": {"note": None}}})
+    assert "ours" not in (unmarked["metadata"].get("labels") or {})
+    assert "note" not in (unmarked["metadata"].get("annotations") or {})
+    assert {one["metadata"]["uid"] for one in await running_pods(api, namespace, 2)} == {
+        one["metadata"]["uid"] for one in pods
+    }
+
+
+async def _patched(api: ClusterApi, namespace: str, change: Manifest) -> Manifest:
+    """Tried again while a controller writes the status in between."""
+    for _ in range(20):
+        read = await api.get(DEPLOYMENTS, namespace, "web")
+        assert read is not None
+        try:
+            return await api.patch(DEPLOYMENTS, namespace, "web", change, resource_version=version_of(read))
+        except Conflict:
+            continue
+    raise AssertionError("always a conflict")
+
+
+async def test_a_patch_at_a_stale_version_is_a_conflict(api: ClusterApi, namespace: str) -> None:
+    made = await api.create(CONFIG_MAPS, config_map(namespace, "a", color="blue"))
+    red = {"data": {"color": "red"}}
+    await api.patch(CONFIG_MAPS, namespace, "a", red, resource_version=version_of(made))
+    with pytest.raises(Conflict):
+        await api.patch(CONFIG_MAPS, namespace, "a", {"data": {"color": "green"}}, resource_version=version_of(made))
+    read = await api.get(CONFIG_MAPS, namespace, "a")
+    assert read is not None
+    assert read["data"] == {"color": "red"}
+
+
+async def test_a_patch_never_creates(api: ClusterApi, namespace: str) -> None:
+    with pytest.raises(Refused) as raised:
+        await api.patch(CONFIG_MAPS, namespace, "nothing", {"data": {}}, resource_version=ABSENT)
+    assert raised.value.status == 404
+
+
+async def test_an_apply_of_a_live_object_cleaned_changes_nothing_but_what_it_says(
+    api: ClusterApi, namespace: str
+) -> None:
+    """What adopting relies on: every default that the server filled in may come back, and no pod rolls."""
+    await api.create(DEPLOYMENTS, deployment(namespace, "web"))
+    await running_pods(api, namespace, 2)
+    read = await api.get(DEPLOYMENTS, namespace, "web")
+    assert read is not None
+    declared = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": read["spec"] | {"replicas": 3},
+    }
+    changed = await api.apply(DEPLOYMENTS, declared, resource_version="", force=True)
+    assert changed["spec"] == read["spec"] | {"replicas": 3}
+    await running_pods(api, namespace, 3)
+    assert len(await api.list(REPLICASETS, namespace)) == 1
+
+
+async def test_autoscalers_are_listed_with_what_they_scale(api: ClusterApi, namespace: str) -> None:
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    metadata = {"name": "web-hpa", "namespace": namespace}
+    spec = {"scaleTargetRef": reference, "minReplicas": 1, "maxReplicas": 4}
+    kind = "HorizontalPodAutoscaler"
+    manifest = {"apiVersion": "autoscaling/v2", "kind": kind, "metadata": metadata, "spec": spec}
+    await api.create(HORIZONTAL_POD_AUTOSCALERS, manifest)
+    listed = await api.list(HORIZONTAL_POD_AUTOSCALERS, namespace)
+    assert [one["spec"]["scaleTargetRef"] for one in listed] == [reference]
 
 
 async def test_a_delete_compares_its_preconditions(api: ClusterApi, namespace: str) -> None:

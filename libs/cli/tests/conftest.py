@@ -42,6 +42,7 @@ class FakePlanner:
         self.over_budget = 0
         self.brakes: dict[str, api.Brake] = {}
         self.confirmations: dict[str, api.Confirmation] = {}
+        self.orphans: tuple[api.Orphan, ...] = ()
 
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
         return self._declare(request, keep=True)
@@ -68,6 +69,22 @@ class FakePlanner:
         self._known(request.namespace, request.name)
         self.deleting.add((request.namespace, request.name))
         return self._workload(request.namespace, request.name).placement
+
+    async def adopt(self, request: api.AdoptRequest) -> api.PlacementReply:
+        self._note(request)
+        self.replicas[request.namespace, request.name] = 3
+        return self._placement(request.namespace, request.name, 3)
+
+    async def release(self, request: api.ReleaseRequest) -> api.PlacementReply:
+        self._note(request)
+        self._known(request.namespace, request.name)
+        reply = self._placement(request.namespace, request.name, 0)
+        del self.replicas[request.namespace, request.name]
+        return replace(reply, releasing=True)
+
+    async def list_orphans(self, request: api.ListOrphansRequest) -> api.ListOrphansReply:
+        self._note(request)
+        return api.ListOrphansReply(self.orphans, stale=False)
 
     async def get(self, request: api.GetRequest) -> api.WorkloadReply:
         self._note(request)

@@ -123,6 +123,31 @@ def test_scale_get_delete(spillway: Spillway, monkeypatch: pytest.MonkeyPatch, m
     assert absent.stderr == "spillway: workload default/web: not known\n"
 
 
+def test_adopt_and_release(spillway: Spillway, monkeypatch: pytest.MonkeyPatch, write: Write) -> None:
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
+    policy = write("policy.yaml", POLICY)
+    shown = spillway("adopt", "deployment/web", "--cluster", "own-1", "--cluster", "own-2", "-f", policy)
+    assert (shown.exit_code, "default/web  3 replicas: 3 placed" in shown.stdout) == (0, True)
+    request = spillway.planner.asked[-1]
+    assert (request.kind, request.name, request.clusters) == ("deployment", "web", ("own-1", "own-2"))
+    assert json.loads(request.policy)["kind"] == "PlacementPolicy"
+    assert "the default policy holds" in spillway("adopt", "deployment/web", "--cluster", "own-1").stderr
+    assert "is being released" in spillway("release", "deployment/web").stdout
+    spillway("adopt", "deployment/web", "--cluster", "own-1")
+    done = spillway("release", "web", "--wait")
+    assert (done.exit_code, done.stdout) == (0, "default/web is released\n")
+    assert spillway("adopt", "web", "--cluster", "own-1").exit_code == 2
+
+
+def test_orphans_are_listed_with_what_to_do(spillway: Spillway) -> None:
+    assert (spillway("orphans").stdout, spillway("orphans").stderr) == ("", "no orphan\n")
+    spillway.planner.orphans = (api.Orphan("own-1", "shop", "web", 3, 2, "7.1"),)
+    shown = spillway("orphans", "-n", "shop")
+    assert ["own-1", "shop/web", "3", "2", "7.1"] in [line.split() for line in shown.stdout.splitlines()]
+    assert "spillway adopt" in shown.stderr
+    assert json.loads(spillway("orphans", "-o", "json").stdout)["orphans"][0]["version"] == "7.1"
+
+
 def test_list_reads_all_pages(spillway: Spillway) -> None:
     for namespace, name in (("a", "x"), ("a", "y"), ("b", "z")):
         spillway("apply", name, "--image", "i", "--replicas", "1", "-n", namespace)

@@ -44,6 +44,7 @@ PLACEMENT = api.PlacementReply(
     unmodelled=("hostPID",),
     deleting=False,
     stale=True,
+    releasing=True,
 )
 DECISION = DecisionRecorded(
     "default", "web", Generation(7, 2), 12, "apply", 5, 1, (INPUT,), (("spillway.capacity.v1/0", 9),), "{}", "1.0"
@@ -82,6 +83,12 @@ ROUND_TRIPS: dict[str, tuple[Any, Any]] = {
     "scale": (api.ScaleRequest("default", "web", 7, "key"), PLACEMENT),
     "delete": (api.DeleteRequest("default", "web", "key"), PLACEMENT),
     "migrate": (api.MigrateRequest("default", "web", "own-2", "own-1", 3, "key"), PLACEMENT),
+    "adopt": (api.AdoptRequest("default", "web", "deployment", ("own-1", "own-2"), "{}", "key"), PLACEMENT),
+    "release": (api.ReleaseRequest("default", "web", "key"), PLACEMENT),
+    "list_orphans": (
+        api.ListOrphansRequest("default"),
+        api.ListOrphansReply((api.Orphan("own-1", "default", "web", 3, 2, "1.2"),), True),
+    ),
     "get": (api.GetRequest("default", "web", 3), WORKLOAD),
     "list": (api.ListRequest("default", 10, "t"), api.ListReply((WORKLOAD,), "next", False)),
     "plan": (api.ApplyRequest(("{}",)), PLACEMENT),
@@ -127,6 +134,15 @@ class FakePlanner:
 
     async def migrate(self, request: api.MigrateRequest) -> Any:
         return await self._answer("migrate", request)
+
+    async def adopt(self, request: api.AdoptRequest) -> Any:
+        return await self._answer("adopt", request)
+
+    async def release(self, request: api.ReleaseRequest) -> Any:
+        return await self._answer("release", request)
+
+    async def list_orphans(self, request: api.ListOrphansRequest) -> Any:
+        return await self._answer("list_orphans", request)
 
     async def get(self, request: api.GetRequest) -> Any:
         return await self._answer("get", request)

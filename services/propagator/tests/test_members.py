@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from propagator.core.actions import Apply, Nothing, Report, Rules
 from propagator.core.desired import Target, Wanted
 from propagator.core.live import LABEL_FLEET, Live, Reference
-from propagator.core.reconcile import Apply, History, Nothing, Report, Rules, after, next_action
+from propagator.core.reconcile import History, after, next_action
 from propagator.member import Member
 from spillway.cluster_api import (
     CONFIG_MAPS,

@@ -5,10 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from propagator.core.desired import Target, Wanted
-from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Reference
-from propagator.core.manifests import dependency_declaration
-from propagator.core.reconcile import (
+from propagator.core.actions import (
     NOTHING,
     Action,
     Apply,
@@ -17,15 +14,15 @@ from propagator.core.reconcile import (
     Delete,
     DeleteDependency,
     EnsureNamespace,
-    History,
     Hold,
     Look,
     Report,
     Rules,
-    after,
-    next_action,
-    seeded,
 )
+from propagator.core.desired import Target, Wanted
+from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Reference
+from propagator.core.manifests import dependency_declaration
+from propagator.core.reconcile import History, after, next_action, seeded
 from spillway.events import DependencyDeclared, WorkloadDeclared, WorkloadObserved
 from spillway.model import NO_GENERATION, Generation, ObjectReference, Part, Policy
 

@@ -11,27 +11,25 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from propagator.core.desired import Target, Wanted
-from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Reference, version_from
-from propagator.core.manifests import dependency_declaration
-from propagator.core.reconcile import (
+from propagator.core.actions import (
     Apply,
     ApplyDependency,
     Create,
     Delete,
     DeleteDependency,
     EnsureNamespace,
-    History,
     Hold,
     Look,
     Nothing,
     Report,
     Rules,
     Write,
-    after,
     is_ours,
-    next_action,
 )
+from propagator.core.desired import Target, Wanted
+from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Reference, version_from
+from propagator.core.manifests import dependency_declaration
+from propagator.core.reconcile import History, after, next_action
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.model import NO_GENERATION, Generation, ObjectReference, Part, Policy
 

@@ -10,6 +10,7 @@ import typer
 
 from spillway_cli import (
     brake_commands,
+    brownfield_commands,
     cluster_commands,
     exits,
     local_commands,
@@ -28,7 +29,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (workload_commands.app, cluster_commands.top, brake_commands.app, log_commands.app, local_commands.app):
+TOP = (
+    workload_commands.app,
+    brownfield_commands.app,
+    cluster_commands.top,
+    brake_commands.app,
+    log_commands.app,
+    local_commands.app,
+)
+for part in TOP:
     app.registered_commands += part.registered_commands
 app.add_typer(cluster_commands.app, name="cluster")
 app.add_typer(migrate_commands.app, name="migrate")

@@ -15,6 +15,7 @@ from spillway.api import (
     Confirmation,
     ListBrakesReply,
     ListClustersReply,
+    ListOrphansReply,
     PlacedPart,
     PlacementReply,
     WorkloadReply,
@@ -81,8 +82,9 @@ def workloads(replies: Iterable[WorkloadReply]) -> Table:
 
 def workload_row(reply: WorkloadReply) -> tuple[object, ...]:
     shown = reply.placement
-    where = ", ".join(f"{part.cluster} {part.replicas}" for part in shown.parts if part.replicas or part.removing)
-    note = "deleting" if shown.deleting else shown.waiting_for
+    held = [part for part in shown.parts if part.replicas or part.removing or part.releasing]
+    where = ", ".join(f"{part.cluster} {part.replicas}" for part in held)
+    note = "deleting" if shown.deleting else "releasing" if shown.releasing else shown.waiting_for
     return shown.namespace, shown.name, shown.replicas, shown.placed, ready(reply), shown.unplaced or "", where, note
 
 
@@ -161,6 +163,13 @@ def confirmation_line(confirmation: Confirmation) -> Text:
     return text.append(f" for `spillway confirm {confirmation.scope}`: {of} would move", "not bold")
 
 
+def orphans(reply: ListOrphansReply) -> RenderableType:
+    """What no placement lists, and since which one."""
+    rows = [(one.cluster, f"{one.namespace}/{one.name}", one.replicas, one.ready, one.version) for one in reply.orphans]
+    columns = ("CLUSTER", "DEPLOYMENT", "REPLICAS", "READY", "LAST PLACEMENT")
+    return Group(table(columns, rows, right=("REPLICAS", "READY")), *_warnings((), reply.stale))
+
+
 def capacity(reply: CapacityReply) -> RenderableType:
     """How many replicas of a shape fit where."""
     rows = [
@@ -202,9 +211,9 @@ def history(records: Sequence[DecisionRecorded]) -> Table:
 def summary(reply: PlacementReply, kind: str = "") -> Text:
     """One line: what was asked for and how much of it has a place."""
     text = Text(f"{kind + ' ' if kind else ''}{reply.namespace}/{reply.name}", style="bold")
-    if reply.deleting:
-        left = sum(1 for _ in reply.parts)
-        return text.append(f"  is being deleted: {left} cluster{'s' * (left != 1)} to go", style="not bold")
+    if reply.deleting or reply.releasing:
+        left, what = sum(1 for _ in reply.parts), "deleted" if reply.deleting else "released"
+        return text.append(f"  is being {what}: {left} cluster{'s' * (left != 1)} to go", style="not bold")
     text.append(f"  {reply.replicas} replicas: {reply.placed} placed", style="not bold")
     if reply.unplaced:
         text.append(f", {reply.unplaced} wait", style="yellow")
@@ -246,6 +255,8 @@ def _status(status: ClusterStatus | None, part: PlacedPart) -> tuple[object, ...
 def _note(part: PlacedPart) -> str:
     notes = (
         "being removed" if part.removing else "",
+        "being released" if part.releasing else "",
+        "being taken over" if part.adopting else "",
         f"{part.replicas_lost} lost, replaced elsewhere" if part.replicas_lost else "",
         f"{part.replicas_leaving} leaving" if part.replicas_leaving else "",
     )

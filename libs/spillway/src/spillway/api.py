@@ -61,6 +61,30 @@ class MigrateRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class AdoptRequest:
+    """kind: deployment. policy: a PlacementPolicy as JSON or YAML, empty for the default one."""
+
+    namespace: str
+    name: str
+    kind: str
+    clusters: tuple[str, ...]
+    policy: str = ""
+    idempotency_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRequest:
+    namespace: str
+    name: str
+    idempotency_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListOrphansRequest:
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class GetRequest:
     namespace: str
     name: str
@@ -155,6 +179,8 @@ class PlacedPart:
     removing: bool
     replicas_lost: int = 0
     replicas_leaving: int = 0
+    adopting: bool = False
+    releasing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +199,7 @@ class PlacementReply:
     unmodelled: tuple[str, ...]
     deleting: bool
     stale: bool
+    releasing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +231,24 @@ class WorkloadReply:
 class ListReply:
     workloads: tuple[WorkloadReply, ...]
     next_page_token: str
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """An object of this fleet that no placement lists. version: of the placement that last wrote it."""
+
+    cluster: str
+    namespace: str
+    name: str
+    replicas: int
+    ready: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListOrphansReply:
+    orphans: tuple[Orphan, ...]
     stale: bool
 
 

@@ -20,6 +20,8 @@ Manifest = kubernetes.Manifest
 NODES, PODS, NAMESPACES = kubernetes.NODES, kubernetes.PODS, kubernetes.NAMESPACES
 DEPLOYMENTS, REPLICASETS, RESOURCE_QUOTAS = kubernetes.DEPLOYMENTS, kubernetes.REPLICASETS, kubernetes.RESOURCE_QUOTAS
 CONFIG_MAPS, SECRETS, SERVICES = kubernetes.CONFIG_MAPS, kubernetes.SECRETS, kubernetes.SERVICES
+HORIZONTAL_POD_AUTOSCALERS = kubernetes.HORIZONTAL_POD_AUTOSCALERS
+MERGE_PATCH: Final = "application/merge-patch+json"
 UnreachableReason = Literal["unauthorized", "forbidden", "timeout", "connection", "garbage", "server", "closed"]
 
 
@@ -227,6 +229,18 @@ class ClusterApi:
         params = {"fieldManager": self.settings.field_manager, "force": "true" if force else "false"}
         body = msgspec.json.encode(kubernetes.at_version(manifest, uid, resource_version))
         return self._written(await self._ask("PATCH", path, params, body, "application/apply-patch+yaml"))
+
+    async def patch(
+        self, kind: Kind, namespace: str, name: str, change: Manifest, *, resource_version: str
+    ) -> Manifest:
+        """A merge patch: only the fields in `change` are touched, null removes one, a list is replaced whole.
+
+        Conflict when the object is not at that version; Refused (404) when it is absent: a patch never creates.
+        """
+        metadata = change.get("metadata") or {}
+        body = msgspec.json.encode(change | {"metadata": metadata | {"resourceVersion": resource_version}})
+        params = {"fieldManager": self.settings.field_manager}
+        return self._written(await self._ask("PATCH", kind.path(namespace, name), params, body, MERGE_PATCH))
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str, resource_version: str) -> None:
         """Conflict when the object is another one, or at another version; what is absent already is well."""

@@ -232,6 +232,7 @@ CONFIG_MAPS = Kind("", "v1", "configmaps", AnyObject)
 SECRETS = Kind("", "v1", "secrets", AnyObject, metadata_only=True)
 SERVICES = Kind("", "v1", "services", AnyObject)
 RESOURCE_QUOTAS = Kind("", "v1", "resourcequotas", ResourceQuota)
+HORIZONTAL_POD_AUTOSCALERS = Kind("autoscaling", "v2", "horizontalpodautoscalers", AnyObject)
 DEPLOYMENTS = Kind("apps", "v1", "deployments", Deployment)
 REPLICASETS = Kind("apps", "v1", "replicasets", ReplicaSet, metadata_only=True)
 

@@ -230,8 +230,9 @@ class Part:
     template_generation: which template this cluster is to have; 0 is the newest.
     replicas_lost: of replicas, those replaced elsewhere while the cluster is lost. replicas_leaving: of replicas, those
     that go once their replacements are available. Neither counts towards what was asked for.
-    adopting: an object that is not ours is to be taken over as it runs. releasing: our marks are to go, the object
-    stays; the part is listed until the cluster says so.
+    adopting: an object that is not ours is to be taken over as it runs: the one with found_uid, as long as it bears no
+    other fleet's label than found_fleet (empty: none). releasing: our marks are to go, the object stays; the part is
+    listed until the cluster says so.
     """
 
     cluster: str
@@ -245,6 +246,8 @@ class Part:
     replicas_leaving: int = 0
     adopting: bool = False
     releasing: bool = False
+    found_uid: str = ""
+    found_fleet: str = ""
 
     @property
     def replicas_kept(self) -> int:

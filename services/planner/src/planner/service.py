@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import structlog
 
-from planner.core import aftermath, answers, braking, decisions, membership, moves, placing
+from planner.adoptions import Adoptions
+from planner.core import aftermath, answers, braking, decisions, membership, moves, placing, releasing
 from planner.core.decisions import Decided, Undecided
 from planner.core.fleet import NEVER
 from planner.core.placing import Moment
@@ -18,6 +19,7 @@ from planner.core.state import PlannerState
 from planner.gauges import show_brakes
 from planner.log import Follower
 from planner.projection import Projection, Store
+from planner.questions import Questions
 from planner.settings import PlannerSettings
 from planner.watches import CurrentState, Watches
 from spillway import api, metrics, tracing
@@ -69,6 +71,8 @@ class Planner:
         self._clocks = clocks
         self._current = CurrentState(PlannerState(rules_of(settings)))
         self._watches = Watches(bus, settings.watches_max, settings.watch_events_waiting_max)
+        self._questions = Questions(bus)
+        self._adoptions = Adoptions(self._questions, self._ask, settings.find_seconds)
         self._follower: Follower | None = None
         self._writer: Writer | None = None
         self._sequence = 0
@@ -131,6 +135,7 @@ class Planner:
         try:
             async with asyncio.TaskGroup() as tasks:
                 following = tasks.create_task(follower.run())
+                questions = tasks.create_task(self._questions.run())
                 await follower.caught_up()
                 self._current.state = state
                 self._loaded = True
@@ -138,6 +143,7 @@ class Planner:
                 async with self._bus.standby_turn("planner", self._instance) as turn:
                     await self._take_turn(turn, follower)
                 following.cancel()
+                questions.cancel()
         except* OutcomeUnknown as unknown:
             log.warning("outcome of a write unknown: stepping down", error=str(unknown.exceptions[0]))
             metrics.TRANSACTIONS_UNKNOWN.inc()
@@ -323,6 +329,16 @@ class Planner:
 
     async def migrate(self, request: api.MigrateRequest) -> api.PlacementReply:
         return await self._ask("migrate", lambda state, moment: _both(decisions.migrate(state, request, moment)))
+
+    async def adopt(self, request: api.AdoptRequest) -> api.PlacementReply:
+        return await self._adoptions.adopt(request)
+
+    async def release(self, request: api.ReleaseRequest) -> api.PlacementReply:
+        return await self._ask("release", lambda state, moment: _both(releasing.release(state, request, moment)))
+
+    async def list_orphans(self, request: api.ListOrphansRequest) -> api.ListOrphansReply:
+        await self._readable()
+        return replace(answers.list_orphans(self.state, request), stale=not self.is_active)
 
     async def join_cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply:
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], str]:

@@ -6,23 +6,15 @@ from dataclasses import dataclass
 
 import structlog
 
+from propagator.core.actions import Hold, Nothing, Question, Report, Rules, Write, is_ours
 from propagator.core.desired import Desired, Target, Wanted
 from propagator.core.live import LABEL_FLEET, Live, Reference
-from propagator.core.reconcile import (
-    Hold,
-    Look,
-    Nothing,
-    Report,
-    Rules,
-    Write,
-    after,
-    is_ours,
-    next_action,
-)
+from propagator.core.reconcile import after, next_action
 from propagator.core.status import Outcome, observed
+from propagator.finder import Finder
 from propagator.log_proof import LogProof
 from propagator.member import Member
-from propagator.memory import Memories, Memory
+from propagator.memory import SETTLED, Memories, Memory
 from propagator.mirror import Mirror
 from propagator.orphans import Orphans
 from propagator.reach import Reach
@@ -45,7 +37,7 @@ from spillway.cluster_api import (
     Removed,
     Upserted,
 )
-from spillway.events import STATE_ABSENT, STATE_REFUSED, WorkloadObserved
+from spillway.events import STATE_ORPHANED, STATE_REFUSED, AdoptionAsked, WorkloadObserved
 from spillway.kubernetes import Kind
 
 DEPLOYMENT = "Deployment"
@@ -88,8 +80,11 @@ class ClusterWorker:
         self._mirror = Mirror(cluster)
         self._queue = WorkQueue()
         self._memories = Memories(shared.desired.status)
-        self._orphans = Orphans(cluster, self._mirror, shared.desired)
-        self._reporter = Reporter(shared.bus, epoch, shared.settings, self._shown, shared.desired.status)
+        self._reporter = Reporter(
+            shared.bus, epoch, shared.settings, self._shown, shared.desired.status, self._vanished
+        )
+        self._orphans = Orphans(cluster, self._mirror, shared.desired, self._reporter.note)
+        self._finder = Finder(cluster, shared.rules.fleet, api, shared.bus, shared.desired, shared.settings)
         self._listed: set[str] = set()
         self._failing: set[str] = set()
         self._all_listed = asyncio.Event()
@@ -103,6 +98,7 @@ class ClusterWorker:
                 for name, kind in FOLLOWED.items():
                     group.create_task(self._follow(name, kind))
                 group.create_task(self._reporter.run())
+                group.create_task(self._finder.run())
                 for _ in range(self._settings.objects_at_once):
                     group.create_task(self._work())
         finally:
@@ -122,6 +118,10 @@ class ClusterWorker:
             self._memories.forget(target)
             self._reporter.forget(target)
         self._orphans.note(target)
+
+    def ask(self, asked: AdoptionAsked) -> None:
+        """The planner wants to know what is there."""
+        self._finder.ask(asked)
 
     def contradict(self, target: Target, *, overruled: bool) -> None:
         """Somebody whose turn is over said something of it."""
@@ -178,6 +178,7 @@ class ClusterWorker:
                 self._all_listed.set()
                 for target in self._memories:
                     self._consider(target, asked=True)
+                self._orphans.note_all()
 
     def _consider(self, target: Target, *, asked: bool) -> None:
         """Puts it in the queue unless the mirror shows already that nothing is to be done.
@@ -189,7 +190,7 @@ class ClusterWorker:
             return
         live, outcome = self._mirror.live(target), memory.outcome
         action = next_action(wanted, live, memory.history, self._clock(), self._rules)
-        waits = outcome is not None and outcome.version == wanted.part.version and outcome.state != STATE_ABSENT
+        waits = outcome is not None and outcome.version == wanted.part.version and outcome.state not in SETTLED
         if isinstance(action, Nothing | Hold):
             self._ended(memory, wanted, live, action)
         elif asked or not waits:
@@ -231,7 +232,7 @@ class ClusterWorker:
             if isinstance(action, Report | Hold | Nothing):
                 self._ended(memory, wanted, live, action)
                 return
-            if not isinstance(action, Look) and not self._proof.holds():
+            if not isinstance(action, Question) and not self._proof.holds():
                 log.warning("hands off: the log is not heard", cluster=self.cluster, workload=_name(target))
                 break
             try:
@@ -252,10 +253,10 @@ class ClusterWorker:
         self._reflect(target, live)
         return live
 
-    async def _carry_out(self, action: Write | Look, wanted: Wanted, live: Live, memory: Memory) -> Live:
+    async def _carry_out(self, action: Write | Question, wanted: Wanted, live: Live, memory: Memory) -> Live:
         live = await self._member.carry_out(action, wanted.target, live)
         memory.history = after(memory.history, wanted, live, action, self._clock(), self._rules)
-        if not isinstance(action, Look):
+        if not isinstance(action, Question):
             self._reflect(wanted.target, live)
             log.info(
                 "carried out",
@@ -299,12 +300,17 @@ class ClusterWorker:
 
     def _shown(self, target: Target) -> WorkloadObserved | None:
         """What the cluster shows of it now, None before it was looked at."""
-        memory = self._memories.get(target)
+        memory, found = self._memories.get(target), self._mirror.workloads.get(target)
+        if memory is None and self._orphans.has(target) and found is not None and self._all_listed.is_set():
+            return observed(target, found, Outcome(found.version, STATE_ORPHANED, ""))
         if memory is None or not memory.looked_at:
             return None
-        found = self._mirror.workloads.get(target)
         ours = found is not None and is_ours(found.marks, target, self._rules.fleet)
         return observed(target, found if ours else None, memory.outcome)
+
+    def _vanished(self, target: Target) -> bool:
+        listed = self._all_listed.is_set()
+        return listed and target not in self._mirror.workloads and not self._desired.lists(target)
 
 
 def _name(target: Target) -> str:

@@ -7,16 +7,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from propagator.core.desired import Target
-from propagator.core.live import (
-    LABEL_FLEET,
-    Live,
-    Reference,
-    dependency_from_manifest,
-    workload_from_manifest,
-)
-from propagator.core.manifests import Manifest, template_references
-from propagator.core.reconcile import (
+from propagator.core.actions import (
     Apply,
     ApplyDependency,
     Create,
@@ -24,12 +15,29 @@ from propagator.core.reconcile import (
     DeleteDependency,
     EnsureNamespace,
     Look,
+    LookForRivals,
+    PatchDependencyMarks,
+    PatchMarks,
+    Question,
+    ReadAfresh,
     Write,
 )
+from propagator.core.desired import Target
+from propagator.core.finding import scales
+from propagator.core.live import (
+    LABEL_FLEET,
+    Live,
+    Reference,
+    dependency_from_manifest,
+    replicas_managers,
+    workload_from_manifest,
+)
+from propagator.core.manifests import DEPLOYMENT, Manifest, template_references
 from spillway import metrics
 from spillway.cluster_api import (
     CONFIG_MAPS,
     DEPLOYMENTS,
+    HORIZONTAL_POD_AUTOSCALERS,
     NAMESPACES,
     SECRETS,
     SERVICES,
@@ -39,6 +47,7 @@ from spillway.cluster_api import (
     Refused,
 )
 from spillway.kubernetes import ABSENT, Kind
+from spillway.live_objects import declared_form
 
 T = TypeVar("T")
 
@@ -65,20 +74,32 @@ class Member:
         )
         return _with_workload(
             Live(
+                read=True,
                 dependencies={
                     ref: dependency_from_manifest(found)
                     for ref, found in zip(names, manifests[1:], strict=True)
                     if found is not None
-                }
+                },
             ),
             manifests[0],
         )
 
-    async def carry_out(self, action: Write | Look, target: Target, live: Live) -> Live:
+    async def carry_out(self, action: Write | Question, target: Target, live: Live) -> Live:
         """What is there after it."""
         match action:
             case Look(references):
                 return live.with_looked(await self._look(target, references))
+            case LookForRivals():
+                return replace(live, rivals=await self._rivals(target, live))
+            case ReadAfresh():
+                return await self.read(target, live.dependencies)
+            case PatchMarks(change, resource_version):
+                made = await self._patch(DEPLOYMENTS, target, target.name, change, resource_version)
+                return _with_workload(live, made)
+            case PatchDependencyMarks(reference, change, resource_version):
+                kind = KIND_BY_NAME[reference.kind]
+                made = await self._patch(kind, target, reference.name, change, resource_version)
+                return live.with_dependency(reference, dependency_from_manifest(made))
             case EnsureNamespace(name):
                 await self._ensure_namespace(name)
                 return live.with_looked({Reference("Namespace", name): True})
@@ -102,6 +123,21 @@ class Member:
         names = sorted(references)
         found = await asyncio.gather(*(self._exists(target.namespace, reference) for reference in names))
         return dict(zip(names, found, strict=True))
+
+    async def _rivals(self, target: Target, live: Live) -> tuple[str, ...]:
+        """For people: autoscalers of the object, and field managers of its replicas that are not we."""
+        managers = [name for name in live.replicas_managers if name != self._api.settings.field_manager]
+        try:
+            listed = await self._counted("read", self._api.list(HORIZONTAL_POD_AUTOSCALERS, target.namespace))
+        except ClusterUnreachable as error:
+            if error.reason not in ("forbidden", "garbage"):
+                raise
+            listed = []  # Not allowed, or not served: then the field managers have to do.
+        scalers = [one["metadata"]["name"] for one in listed if scales(one, target.name)]
+        return (
+            *(f"HorizontalPodAutoscaler {name}" for name in sorted(scalers)),
+            *(f"field manager {name}" for name in managers),
+        )
 
     async def _exists(self, namespace: str, reference: Reference) -> bool:
         """Not being allowed to know is this workload's trouble alone, and no sign that the cluster is lost."""
@@ -144,6 +180,10 @@ class Member:
         call = self._api.apply(kind, manifest, resource_version=resource_version, force=True)
         return await self._counted("create" if resource_version == ABSENT else "apply", call)
 
+    async def _patch(self, kind: Kind, target: Target, name: str, change: Manifest, resource_version: str) -> Manifest:
+        call = self._api.patch(kind, target.namespace, name, change, resource_version=resource_version)
+        return await self._counted("patch", call)
+
     async def _delete(self, kind: Kind, namespace: str, name: str, seen: tuple[str, str]) -> None:
         uid, resource_version = seen
         call = self._api.delete(kind, namespace, name, uid=uid, resource_version=resource_version)
@@ -172,5 +212,11 @@ class Member:
 
 def _with_workload(live: Live, manifest: Manifest | None) -> Live:
     if manifest is None:
-        return replace(live, workload=None, template_refers_to=frozenset())
-    return replace(live, workload=workload_from_manifest(manifest), template_refers_to=template_references(manifest))
+        return replace(live, workload=None, template_refers_to=frozenset(), spec=None, replicas_managers=())
+    return replace(
+        live,
+        workload=workload_from_manifest(manifest),
+        template_refers_to=template_references(manifest),
+        spec=declared_form(manifest, DEPLOYMENT, "apps/v1")["spec"],
+        replicas_managers=replicas_managers(manifest),
+    )

@@ -10,9 +10,17 @@ from propagator.core.status import Outcome
 from propagator.mirror import Owner
 from propagator.settings import Settings
 from spillway import metrics
-from spillway.events import STATE_ABSENT, STATE_CONTESTED, STATE_DEPENDENCY_MISSING, WorkloadObserved
+from spillway.events import (
+    STATE_ABSENT,
+    STATE_CONTESTED,
+    STATE_DEPENDENCY_MISSING,
+    STATE_RELEASED,
+    WorkloadObserved,
+)
 
-NOT_TRIED_AGAIN = (STATE_ABSENT, STATE_CONTESTED)
+SETTLED = (STATE_ABSENT, STATE_RELEASED)
+"""States of which nothing is left to do: neither held back nor tried again."""
+NOT_TRIED_AGAIN = (*SETTLED, STATE_CONTESTED)
 
 
 @dataclass(slots=True)
@@ -58,7 +66,7 @@ class Memory:
 
     def _become(self, outcome: Outcome | None) -> None:
         for said, by in ((self.outcome, -1), (outcome, 1)):
-            if said is not None and said.state != STATE_ABSENT:
+            if said is not None and said.state not in SETTLED:
                 metrics.OBJECTS_HELD.labels(said.state).inc(by)
         self.outcome = outcome
 

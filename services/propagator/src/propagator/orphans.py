@@ -1,5 +1,7 @@
 """Objects that bear our label and that no placement lists: counted and said, never touched."""
 
+from collections.abc import Callable
+
 import structlog
 
 from propagator.core.desired import Desired, Target
@@ -10,10 +12,13 @@ log = structlog.get_logger()
 
 
 class Orphans:
-    def __init__(self, cluster: str, mirror: Mirror, desired: Desired) -> None:
+    """changed: told of each target that became an orphan, is one and changed, or is none any more."""
+
+    def __init__(self, cluster: str, mirror: Mirror, desired: Desired, changed: Callable[[Target], None]) -> None:
         self._cluster = cluster
         self._mirror = mirror
         self._desired = desired
+        self._changed = changed
         self._orphans: set[Target] = set()
         self._empty_log = False
 
@@ -27,9 +32,19 @@ class Orphans:
                 cluster=self._cluster,
                 workload=f"{target.namespace}/{target.name}",
             )
-        elif not orphan:
+        if orphan or target in self._orphans:
+            self._changed(target)
+        if not orphan:
             self._orphans.discard(target)
         ORPHANS.labels(self._cluster).set(len(self._orphans))
+
+    def note_all(self) -> None:
+        """Everything has been listed: what was said of orphans before holds, or is to be taken back."""
+        for target in self._mirror.workloads.keys() | self._desired.orphans_said(self._cluster):
+            self._changed(target)
+
+    def has(self, target: Target) -> bool:
+        return target in self._orphans
 
     def note_log(self) -> None:
         """A log that places nothing where objects bear our label has lost something."""

@@ -10,13 +10,16 @@ from propagator.core.desired import Target
 from propagator.core.status import is_news
 from propagator.settings import Settings
 from spillway.bus import Bus, BusUnavailable
-from spillway.events import STATE_PRESENT, WorkloadObserved
+from spillway.events import STATE_ORPHANED, STATE_PRESENT, Tombstone, WorkloadObserved, status_address
 
 log = structlog.get_logger()
 
 
 class Reporter:
-    """One cluster's statuses. current: what it shows of a target now; logged: what the log says of it last."""
+    """One cluster's statuses. current: what it shows of a target now; logged: what the log says of it last.
+
+    vanished: whether it is sure that there is neither an object nor a placement of it.
+    """
 
     def __init__(
         self,
@@ -25,12 +28,14 @@ class Reporter:
         settings: Settings,
         current: Callable[[Target], WorkloadObserved | None],
         logged: Callable[[Target], WorkloadObserved | None],
+        vanished: Callable[[Target], bool],
     ) -> None:
         self._bus = bus
         self._epoch = epoch
         self._settings = settings
         self._current = current
         self._logged = logged
+        self._vanished = vanished
         self._sequence = 0
         self._said: dict[Target, WorkloadObserved] = {}
         self._insisted: set[Target] = set()
@@ -62,9 +67,9 @@ class Reporter:
             while self._changed:
                 await self._publish(self._news())
 
-    def _news(self) -> list[tuple[Target, WorkloadObserved]]:
+    def _news(self) -> list[tuple[Target, WorkloadObserved | Tombstone]]:
         """The next batch; what is in it is not in `_changed` any more."""
-        news = []
+        news: list[tuple[Target, WorkloadObserved | Tombstone]] = []
         for target in list(self._changed)[: self._settings.status_batch]:
             del self._changed[target]
             current = self._current(target)
@@ -72,9 +77,11 @@ class Reporter:
             if current is not None and is_news(current, said):
                 self._sequence += 1
                 news.append((target, replace(current, epoch=self._epoch, sequence=self._sequence)))
+            elif current is None and said is not None and said.state == STATE_ORPHANED and self._vanished(target):
+                news.append((target, Tombstone(status_address(target.namespace, target.name, target.cluster))))
         return news
 
-    async def _publish(self, news: list[tuple[Target, WorkloadObserved]]) -> None:
+    async def _publish(self, news: list[tuple[Target, WorkloadObserved | Tombstone]]) -> None:
         if not news:
             return
         try:
@@ -86,8 +93,11 @@ class Reporter:
             await asyncio.sleep(self._settings.bus_retry_seconds)
             return
         for target, event in news:
-            self._said[target] = event
             self._insisted.discard(target)
+            if isinstance(event, Tombstone):
+                self._said.pop(target, None)
+                continue
+            self._said[target] = event
             tell = log.debug if event.state == STATE_PRESENT else log.info
             tell(
                 "status said",

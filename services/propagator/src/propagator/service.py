@@ -7,19 +7,21 @@ from dataclasses import dataclass
 import structlog
 
 from propagator.cluster_worker import ClusterWorker, Headers, Shared
+from propagator.core.actions import Rules
 from propagator.core.desired import Desired, Target
-from propagator.core.reconcile import Rules
 from propagator.log_proof import LogProof
 from propagator.settings import Settings
 from spillway import metrics, tracing
 from spillway.bus import Assignment, Batch, Bus, BusUnavailable, Feed, Offsets, Record, reached
 from spillway.cluster_api import ClusterApi
 from spillway.events import (
+    ADOPTIONS,
     CLUSTERS,
     DEPENDENCIES,
     PLACEMENTS,
     WORKLOAD_STATUS,
     WORKLOADS,
+    AdoptionAsked,
     ClusterJoined,
     Tombstone,
     TurnTaken,
@@ -28,7 +30,7 @@ from spillway.events import (
 )
 
 SERVICE = "propagator"
-FOLLOWED = (CLUSTERS, WORKLOADS, DEPENDENCIES, PLACEMENTS, WORKLOAD_STATUS)
+FOLLOWED = (CLUSTERS, WORKLOADS, DEPENDENCIES, PLACEMENTS, WORKLOAD_STATUS, ADOPTIONS)
 NO_CLUSTERS = Assignment(frozenset(), 1)
 
 log = structlog.get_logger()
@@ -113,6 +115,9 @@ class Propagator:
         if isinstance(event, TurnTaken):
             self._note_turn(event.cluster, record.offset)
             return
+        if isinstance(event, AdoptionAsked):
+            self._ask(event)
+            return
         self._note_trace(record)
         touched = self._desired.apply(record.topic, record.key, event)
         for target in touched.targets:
@@ -123,6 +128,13 @@ class Propagator:
         forgotten = event is None and record.topic == PLACEMENTS.name
         if touched.clusters or forgotten:
             self._unsettled.set()
+
+    def _ask(self, asked: AdoptionAsked) -> None:
+        """Of the clusters that are worked on now; a question from before that is old, and is asked again if need be."""
+        for cluster in asked.clusters:
+            held = self._workers.get(cluster)
+            if held is not None:
+                held.worker.ask(asked)
 
     def _note_trace(self, record: Record) -> None:
         """Under which trace the work on this workload belongs from now on; nothing is kept while tracing is off."""

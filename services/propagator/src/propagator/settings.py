@@ -36,6 +36,9 @@ class Settings:
         "log's session_seconds",
     )
     log_asked_seconds: float = setting(1.5, "seconds between two proofs of that")
+    questions_waiting_max: int = setting(1000, "questions about what a cluster has that may wait to be answered")
+    answers_batch: int = setting(50, "answers to such a question published at once")
+    answer_attempts_max: int = setting(10, "times that an answer is published again while the log cannot be reached")
     reclaim_seconds: float = setting(
         10.0, "seconds until a cluster that a later claim took, but that is ours, is claimed"
     )

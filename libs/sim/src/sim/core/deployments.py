@@ -28,7 +28,7 @@ class Deployments:
     def on_deployment(self, key: Key, old: Object | None, new: Object | None) -> None:
         if new is None and old is not None:
             self.dirty.pop(key, None)
-        elif new is not None and (old is None or old.get("spec") is not new.get("spec")):
+        elif new is not None and (old is None or _generation(old) != _generation(new)):
             self.dirty[key] = None
 
     def on_replicaset(self, key: Key, old: Object | None, new: Object | None) -> None:
@@ -249,3 +249,8 @@ def _count(replicaset: Object) -> SetCount:
 
 def _failure(replicaset: Object) -> dict[str, Any] | None:
     return condition(replicaset, "ReplicaFailure")
+
+
+def _generation(deployment: Object) -> int:
+    """Raised by a change of the spec or of an annotation."""
+    return int(deployment["metadata"].get("generation", 0))

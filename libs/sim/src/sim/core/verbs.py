@@ -223,6 +223,8 @@ class Verbs:
         if new.get("spec") != live.get("spec"):
             metadata["generation"] = old_metadata.get("generation", 0) + 1
         else:
+            if kind.plural == "deployments" and metadata.get("annotations") != old_metadata.get("annotations"):
+                metadata["generation"] = old_metadata.get("generation", 0) + 1
             # The same object, so that controllers can tell by identity that nothing in it changed.
             new = {**new, "spec": live["spec"]} if "spec" in live else new
         check(kind, new)

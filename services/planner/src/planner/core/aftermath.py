@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from planner.core import placing
+from planner.core import adopting, placing
 from planner.core.allowance import Allowance, Everything
 from planner.core.answers import is_gone
 from planner.core.fleet import WorkloadKey
@@ -14,6 +14,7 @@ from spillway.events import (
     STATE_CONTESTED,
     STATE_DEPENDENCY_MISSING,
     STATE_NOT_OWNED,
+    STATE_ORPHANED,
     STATE_REFUSED,
     WORKLOADS,
     CapacityNeeded,
@@ -90,6 +91,8 @@ def _is_blocked(state: PlannerState, workload: Workload, part: Part) -> bool:
 
     Either its object is there as decided and the pods do not bind, or its API refused the object.
     """
+    if part.adopting or part.releasing:
+        return False
     view = state.clusters.get(part.cluster)
     facts = view.facts.get(workload.key) if view is not None else None
     if facts is not None and facts.version == part.version:
@@ -180,10 +183,13 @@ def needs_met(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]
 
 
 def settle(state: PlannerState, key: WorkloadKey, moment: Moment) -> Step:
-    """Drops parts that are absent; long after the last one of a deleted workload, its tombstones."""
+    """Follows what is adopted, drops parts that are absent or released; long after the last one, tombstones."""
     workload = state.workloads[key]
+    followed = adopting.follow(state, workload, moment)
+    if followed:
+        return Step(key, followed, "Adopt")
     if workload.placement is not None:
-        placement = placing.settle_removed(workload, moment)
+        placement = placing.settle_removed(state, workload, moment)
         if placement is not None:
             return Step(key, (placement, *placing.needed_events(state, key, placement, moment)), "Removed")
     if not is_gone(workload):
@@ -205,5 +211,7 @@ def _tombstones(state: PlannerState, workload: Workload) -> Iterable[Tombstone]:
     for owner, cluster in state.needed:
         if owner == workload.key:
             yield Tombstone(needed_address(namespace, name, cluster))
-    for cluster in workload.statuses:
+    for cluster, status in workload.statuses.items():
+        if status.state == STATE_ORPHANED:  # It is there, and its propagator takes that back.
+            continue
         yield Tombstone(status_address(namespace, name, cluster))

@@ -14,8 +14,11 @@ from spillway.api import (
     ClusterStatus,
     GetRequest,
     ListClustersReply,
+    ListOrphansReply,
+    ListOrphansRequest,
     ListReply,
     ListRequest,
+    Orphan,
     PlacedPart,
     PlacementReply,
     RequestError,
@@ -56,12 +59,15 @@ def placement_reply(
                 removing=part.removing,
                 replicas_lost=part.replicas_lost,
                 replicas_leaving=part.replicas_leaving,
+                adopting=part.adopting,
+                releasing=part.releasing,
             )
             for part in parts
         ),
         inputs=division.inputs if division else (),
         unmodelled=unmodelled,
         deleting=declared.deleting,
+        releasing=declared.releasing,
         stale=False,
     )
 
@@ -75,8 +81,8 @@ def get_workload(state: PlannerState, request: GetRequest, history: tuple[Decisi
 
 
 def is_gone(workload: Workload) -> bool:
-    """Deleted, and every cluster said that its object is absent."""
-    return workload.declared.deleting and not workload.parts
+    """Deleted or released, and every cluster said so."""
+    return (workload.declared.deleting or workload.declared.releasing) and not workload.parts
 
 
 def workload_reply(
@@ -103,6 +109,16 @@ def list_workloads(state: PlannerState, request: ListRequest) -> ListReply:
     page = [workload_reply(state, state.workloads[key]) for key in keys[:size]]
     token = "/".join(keys[size - 1]) if len(keys) > size else ""
     return ListReply(tuple(page), token, stale=False)
+
+
+def list_orphans(state: PlannerState, request: ListOrphansRequest) -> ListOrphansReply:
+    """Objects that bear this fleet's label and that no placement lists."""
+    found = tuple(
+        Orphan(said.cluster, said.namespace, said.name, said.spec_replicas, said.ready, str(said.version))
+        for said in state.orphans()
+        if request.namespace in ("", said.namespace)
+    )
+    return ListOrphansReply(found, stale=False)
 
 
 def capacity(state: PlannerState, request: CapacityRequest, now: float) -> CapacityReply:

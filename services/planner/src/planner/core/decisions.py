@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from planner.core import declaring, migrating, placing
+from planner.core import declaring, migrating, placing, transfer
 from planner.core.allowance import CAUSE_MIGRATE
 from planner.core.answers import is_gone, placement_reply
 from planner.core.placement import Division
@@ -53,13 +53,14 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     """Declares a workload and places it. RequestError when it is wrong, fits nowhere, or is being deleted."""
     declaration = read_manifests(request.manifests)
     key = (declaration.namespace, declaration.name)
-    digest = _digest("apply", *request.manifests)
+    digest = digest_of("apply", *request.manifests)
     known = state.workloads.get(key)
-    answer = _answered(state, known, request.idempotency_key, digest, moment)
+    answer = remembered_answer(state, known, request.idempotency_key, digest, moment)
     if answer is not None:
         return Decided((), answer)
     if known is not None and known.declared.deleting and known.parts:
         raise RequestError("FAILED_PRECONDITION", f"workload {key[0]}/{key[1]}: Deleting: {_still_there(known)}")
+    transfer.refuse_in_transfer(known)
     declaring.check_policy(state, declaration.policy)
     declaring.check_dependencies(state, declaration)
     declared = declaring.declared(state, declaration, known)
@@ -68,19 +69,20 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     _refuse_what_cannot_be(declared, placed.division, moment)
     dependencies = declaring.dependencies(declaration, declared)
     decided = Unanswered(declared, dependencies, placed, declaration.shape.unmodelled)
-    return _answer(state, decided, request.idempotency_key, digest, moment)
+    return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 
 def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided:
     """Changes the number of replicas. RequestError when the workload is unknown or being deleted."""
-    known = _existing(state, request.namespace, request.name)
-    digest = _digest("scale", str(request.replicas))
-    answer = _answered(state, known, request.idempotency_key, digest, moment)
+    known = existing(state, request.namespace, request.name)
+    digest = digest_of("scale", str(request.replicas))
+    answer = remembered_answer(state, known, request.idempotency_key, digest, moment)
     if answer is not None:
         return Decided((), answer)
-    _refuse_gone(known)
+    refuse_gone(known)
     if known.declared.deleting:
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
+    transfer.refuse_in_transfer(known)
     replicas = check_replicas(request.replicas, "replicas")
     changed = replicas != known.declared.replicas
     generation = known.declared.generation + 1 if changed else known.declared.generation
@@ -88,41 +90,43 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     placed = placing.place(state, Subject(declared, known.shape, known), moment, "Scale")
     _refuse_part(declared, placed.division, moment)
     decided = Unanswered(declared, (), placed, known.unmodelled)
-    return _answer(state, decided, request.idempotency_key, digest, moment)
+    return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 
 def migrate(state: PlannerState, request: MigrateRequest, moment: Moment) -> Decided:
     """Moves replicas to a cluster: asked for by name, so without budget or confirmation, but all or nothing."""
-    known = _existing(state, request.namespace, request.name)
-    digest = _digest("migrate", request.to_cluster, request.from_cluster, str(request.replicas))
-    answer = _answered(state, known, request.idempotency_key, digest, moment)
+    known = existing(state, request.namespace, request.name)
+    digest = digest_of("migrate", request.to_cluster, request.from_cluster, str(request.replicas))
+    answer = remembered_answer(state, known, request.idempotency_key, digest, moment)
     if answer is not None:
         return Decided((), answer)
-    _refuse_gone(known)
+    refuse_gone(known)
     if known.declared.deleting:
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
+    transfer.refuse_in_transfer(known)
     counts = migrating.sources(state, known, request, moment.now)
     placed = placing.migrate(state, known, counts, request.to_cluster, moment)
     for cluster, count in counts.items():
         state.brakes.spend(CAUSE_MIGRATE, cluster, known.key, count)
     decided = Unanswered(known.declared, (), placed, known.unmodelled)
-    return _answer(state, decided, request.idempotency_key, digest, moment)
+    return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 
 def delete(state: PlannerState, request: DeleteRequest, moment: Moment) -> Decided:
     """Marks a workload as deleting: every part is to be removed, and is listed until its cluster says absent."""
-    known = _existing(state, request.namespace, request.name)
-    digest = _digest("delete")
-    answer = _answered(state, known, request.idempotency_key, digest, moment)
+    known = existing(state, request.namespace, request.name)
+    digest = digest_of("delete")
+    answer = remembered_answer(state, known, request.idempotency_key, digest, moment)
     if answer is not None:
         return Decided((), answer)
-    _refuse_gone(known)
+    refuse_gone(known)
+    transfer.refuse_in_transfer(known)
     declared = known.declared
     if not declared.deleting:
         declared = replace(declared, deleting=True, replicas=0, generation=declared.generation + 1)
     placed = placing.remove(state, Subject(declared, known.shape, known), moment)
     decided = Unanswered(declared, (), placed, known.unmodelled)
-    return _answer(state, decided, request.idempotency_key, digest, moment)
+    return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 
 def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:
@@ -150,7 +154,7 @@ def _no_room(declared: WorkloadDeclared, division: Division) -> str:
     )
 
 
-def _existing(state: PlannerState, namespace: str, name: str) -> Workload:
+def existing(state: PlannerState, namespace: str, name: str) -> Workload:
     key = (namespace or "default", name)
     known = state.workloads.get(key)
     if known is None:
@@ -158,7 +162,7 @@ def _existing(state: PlannerState, namespace: str, name: str) -> Workload:
     return known
 
 
-def _refuse_gone(workload: Workload) -> None:
+def refuse_gone(workload: Workload) -> None:
     """What is deleted and left every cluster is not there any more, though its answers are still remembered."""
     if is_gone(workload):
         raise RequestError("NOT_FOUND", f"workload {'/'.join(workload.key)}: not declared")
@@ -168,7 +172,7 @@ def _still_there(workload: Workload) -> str:
     return "still in " + ", ".join(sorted(workload.parts))
 
 
-def _digest(verb: str, *texts: str) -> str:
+def digest_of(verb: str, *texts: str) -> str:
     digest = hashlib.sha256(verb.encode())
     for text in texts:
         digest.update(b"\0" + hashlib.sha256(text.encode()).digest())
@@ -180,7 +184,7 @@ def _remembered(state: PlannerState, declared: WorkloadDeclared, moment: Moment)
     return [entry for entry in declared.answered if moment.wall_ms - entry.at_ms < kept_ms]
 
 
-def _answered(
+def remembered_answer(
     state: PlannerState, known: Workload | None, key: str, digest: str, moment: Moment
 ) -> PlacementReply | None:
     """The answer that this key was given before. INVALID_ARGUMENT when it was for another request."""
@@ -196,7 +200,7 @@ def _answered(
     return None
 
 
-def _answer(state: PlannerState, decided: Unanswered, key: str, digest: str, moment: Moment) -> Decided:
+def answer_with(state: PlannerState, decided: Unanswered, key: str, digest: str, moment: Moment) -> Decided:
     """Adds the answer to the declaration, so that it is in the log with what it answers."""
     declared, placed = decided.declared, decided.placed
     reply = placement_reply(state, declared, placed.placement, placed.division, decided.unmodelled)

@@ -2,6 +2,7 @@
 
 import json
 
+from planner.core.answers import is_gone
 from planner.core.policy import selects
 from planner.core.request import Declaration
 from planner.core.reservation import is_rolling
@@ -20,7 +21,7 @@ def declared(state: PlannerState, declaration: Declaration, known: Workload | No
     answered: tuple[Answered, ...] = ()
     replicas = declaration.replicas
     if replicas is None:
-        replicas = known.declared.replicas if known is not None and not known.declared.deleting else 1
+        replicas = known.declared.replicas if known is not None and not is_gone(known) else 1
     if known is not None:
         before = known.declared
         answered = before.answered
@@ -33,6 +34,7 @@ def declared(state: PlannerState, declaration: Declaration, known: Workload | No
                 rolling_from = tuple(dict.fromkeys((*rolling_from, known.shape)))[-ROLLING_SHAPES_MAX:]
         changed = (
             before.deleting
+            or before.releasing
             or old_template != declaration.template
             or before.replicas != replicas
             or before.policy != declaration.policy

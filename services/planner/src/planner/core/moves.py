@@ -9,6 +9,7 @@ from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.placing import Moment
 from planner.core.reasons import reasons
 from planner.core.state import PlannerState, Workload
+from planner.core.transfer import is_in_transfer
 from spillway.events import PHASE_LEAVING, PHASE_LOST, ClusterLeft, WorkloadObserved
 from spillway.model import Part
 
@@ -108,6 +109,8 @@ def _perhaps_misplaced(state: PlannerState, now: float) -> dict[WorkloadKey, Non
 
 def _may_move(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> bool:
     """Whether there is a reason to divide again: one that was not looked at yet, and that no brake stops."""
+    if is_in_transfer(workload):
+        return False
     if any(_is_given_up(state, part) for part in workload.parts.values()):
         return bool(_given_up(state, workload, brakes))
     why = reasons(state, workload, now)
@@ -119,6 +122,8 @@ def _may_move(state: PlannerState, workload: Workload, now: float, brakes: Allow
 
 def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> bool:
     """Whether something that moved before may return or go. Looked at again when a status or the freshness changes."""
+    if is_in_transfer(workload):
+        return False
     if any(_returned(state, workload, now, brakes).values()) or _may_go(state, workload, now, brakes):
         return True
     held_up = any(

@@ -21,7 +21,15 @@ from planner.core.reservation import next_ceiling
 from planner.core.room import Room
 from planner.core.shares import Share, cut, facts_of, held_by_cluster, kept_part, part_of, share_of, without
 from planner.core.state import PlannerState, Workload
-from spillway.events import STATE_ABSENT, CapacityNeeded, DecisionRecorded, Event, PlacementDecided, WorkloadDeclared
+from spillway.events import (
+    STATE_ABSENT,
+    STATE_RELEASED,
+    CapacityNeeded,
+    DecisionRecorded,
+    Event,
+    PlacementDecided,
+    WorkloadDeclared,
+)
 from spillway.model import Generation, Part, Shape
 
 CODE_VERSION = "0.1.0"
@@ -198,20 +206,26 @@ def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int]
     return replace(workload.placement, parts=tuple(parts), generation=moment.generation)
 
 
-def settle_removed(workload: Workload, moment: Moment) -> PlacementDecided | None:
-    """The placement without the parts that their clusters say are absent; None when there is none such."""
+def settle_removed(state: PlannerState, workload: Workload, moment: Moment) -> PlacementDecided | None:
+    """The placement without the parts that their clusters say are absent, or released; None when there is none such."""
     assert workload.placement is not None
-    kept = tuple(part for part in workload.placement.parts if not _is_absent(workload, part))
+    kept = tuple(part for part in workload.placement.parts if not _is_absent(state, workload, part))
     if len(kept) == len(workload.placement.parts):
         return None
     return replace(workload.placement, parts=kept, generation=moment.generation)
 
 
-def _is_absent(workload: Workload, part: Part) -> bool:
+def _is_absent(state: PlannerState, workload: Workload, part: Part) -> bool:
+    """Whether its cluster says so of this version: that the object is gone, or that it is not ours any more.
+
+    A cluster that will not return says nothing: what is found there later is an orphan.
+    """
+    if part.releasing and state.is_lost_for_good(part.cluster):
+        return True
     observed = workload.statuses.get(part.cluster)
-    return (
-        part.removing and observed is not None and observed.state == STATE_ABSENT and observed.version == part.version
-    )
+    if observed is None or observed.version != part.version:
+        return False
+    return (part.removing and observed.state == STATE_ABSENT) or (part.releasing and observed.state == STATE_RELEASED)
 
 
 def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:

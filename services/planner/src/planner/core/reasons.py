@@ -3,6 +3,7 @@
 from planner.core.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST
 from planner.core.fleet import ClusterView
 from planner.core.state import PlannerState, Workload
+from planner.core.transfer import is_in_transfer
 from spillway.events import PHASE_LOST
 
 STAY = frozenset(("StatefulSet", "Job"))
@@ -15,7 +16,9 @@ def moves_by_itself(workload: Workload) -> bool:
 
 def reasons(state: PlannerState, workload: Workload, now: float) -> dict[str, str]:
     """By cluster in which replicas are kept, the cause for which they are to go elsewhere."""
-    found = {}
+    found: dict[str, str] = {}
+    if is_in_transfer(workload):
+        return found
     for part in workload.placement.parts if workload.placement is not None else ():
         view = state.clusters.get(part.cluster)
         if part.replicas_kept and view is not None:

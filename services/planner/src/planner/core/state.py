@@ -19,6 +19,9 @@ from spillway.events import (
     BRAKES,
     CLUSTERS,
     PHASE_ACTIVE,
+    PHASE_LOST,
+    STATE_ORPHANED,
+    WORKLOAD_STATUS,
     WORKLOADS,
     BrakeReleased,
     BrakeSet,
@@ -174,6 +177,8 @@ class PlannerState:
             self.clusters.pop(key, None)
         elif topic == BRAKES.name:
             self.brakes.forget(key, offset)
+        elif topic == WORKLOAD_STATUS.name and key.count("/") == 2:
+            self._forget_status(*key.split("/"))
 
     def forget(self, key: WorkloadKey) -> None:
         """A tombstone of a workload: nothing of it is known any more."""
@@ -188,9 +193,37 @@ class PlannerState:
             del self.needed[place]
         self._orphan_placements.pop(key, None)
         self._early_statuses.pop(key, None)
+        orphans = {name: said for name, said in workload.statuses.items() if is_orphan(said)} if workload else {}
+        if orphans:
+            self._early_statuses[key] = orphans
         owned = [name for name, entry in self.dependencies.items() if entry.workload == f"{key[0]}/{key[1]}"]
         for name in owned:
             del self.dependencies[name]
+
+    def _forget_status(self, namespace: str, name: str, cluster: str) -> None:
+        key = (namespace, name)
+        workload = self.workloads.get(key)
+        known = workload.statuses if workload is not None else self._early_statuses.get(key, {})
+        known.pop(cluster, None)
+        if not known:
+            self._early_statuses.pop(key, None)
+
+    def orphans(self) -> list[WorkloadObserved]:
+        """Objects of this fleet that no placement lists, as their clusters say, by cluster and name."""
+        listed = (workload.statuses.values() for workload in self.workloads.values())
+        early = (statuses.values() for statuses in self._early_statuses.values())
+        joined = {cluster.cluster for cluster in self.joined()}
+        found = [
+            said
+            for statuses in (*listed, *early)
+            for said in statuses
+            if is_orphan(said) and said.cluster in joined and not self._is_listed(said)
+        ]
+        return sorted(found, key=lambda said: (said.cluster, said.namespace, said.name))
+
+    def _is_listed(self, said: WorkloadObserved) -> bool:
+        workload = self.workloads.get((said.namespace, said.name))
+        return workload is not None and said.cluster in workload.parts
 
     def view(self, cluster: str) -> ClusterView:
         if cluster not in self.clusters:
@@ -218,6 +251,11 @@ class PlannerState:
     def is_fresh(self, cluster: str, now: float) -> bool:
         view = self.clusters.get(cluster)
         return view is not None and not view.not_fresh(now, self.rules.capacity_age_max)
+
+    def is_lost_for_good(self, cluster: str) -> bool:
+        """Whether it was said by name that this cluster will not return."""
+        view = self.clusters.get(cluster)
+        return view is not None and view.phase == PHASE_LOST
 
     def unbound_places(self) -> set[tuple[WorkloadKey, str]]:
         """Where replicas are not bound, by the newest records."""
@@ -420,9 +458,9 @@ class PlannerState:
 
     def _index(self, workload: Workload) -> None:
         """Keeps the short lists that are walked: who waits for room, who has moved, whose removal may be settled."""
-        deleting, placement = workload.declared.deleting, workload.placement
+        ending, placement = workload.declared.deleting or workload.declared.releasing, workload.placement
         waits_for = placement.waiting_for if placement is not None else ""
-        if (workload.unplaced > 0 or waits_for) and not deleting:
+        if (workload.unplaced > 0 or waits_for) and not ending:
             self.waiting.put(workload.key, workload.shape)
         else:
             self.waiting.drop(workload.key)
@@ -430,12 +468,16 @@ class PlannerState:
         moved = any(part.replicas_lost or part.replicas_leaving for part in workload.parts.values())
         for keys in (self.moved, self.to_look_at):
             _put(keys, workload.key, moved)
-        if deleting:
+        if ending:
             self.misplaced.pop(workload.key, None)
         elif waits_for and not workload.unplaced:
             self.misplaced[workload.key] = None
-        removing = any(part.removing for part in workload.parts.values())
-        _put(self.leaving, workload.key, removing or (workload.declared.deleting and not workload.parts))
+        settling = any(part.removing or part.releasing or part.adopting for part in workload.parts.values())
+        _put(self.leaving, workload.key, settling or (ending and not workload.parts))
+
+
+def is_orphan(said: WorkloadObserved) -> bool:
+    return said.state == STATE_ORPHANED
 
 
 class BadDeclaration(Exception):

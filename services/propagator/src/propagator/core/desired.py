@@ -11,6 +11,7 @@ from spillway.events import (
     CLUSTERS,
     DEPENDENCIES,
     PLACEMENTS,
+    STATE_ORPHANED,
     WORKLOAD_STATUS,
     WORKLOADS,
     ClusterJoined,
@@ -127,9 +128,23 @@ class Desired:
         return Wanted(target, part, declaration, found, lacking)
 
     def superseded(self) -> frozenset[Target]:
-        """Those with a status whose workload the log does not place any more: nothing will be said of them again."""
+        """Those with a status whose workload the log does not place any more: nothing will be said of them again.
+
+        What was said of an orphan is taken back by who watches it, or here once its cluster left.
+        """
         return frozenset(
-            target for target in self._statuses if workload_key(target.namespace, target.name) not in self._placements
+            target
+            for target, status in self._statuses.items()
+            if workload_key(target.namespace, target.name) not in self._placements
+            and (status.state != STATE_ORPHANED or target.cluster not in self.clusters)
+        )
+
+    def orphans_said(self, cluster: str) -> frozenset[Target]:
+        """Those that were said to be orphans of this cluster."""
+        return frozenset(
+            target
+            for target, status in self._statuses.items()
+            if target.cluster == cluster and status.state == STATE_ORPHANED
         )
 
     def _dependencies_of(self, declaration: WorkloadDeclared) -> tuple[tuple[DependencyDeclared, ...], str]:

@@ -57,15 +57,21 @@ class LiveDependency:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """template_refers_to: what the present template refers to, known after a fresh read only.
+    """looked: whether a thing exists, for each that has been looked up.
 
-    looked: whether a thing exists, for each that has been looked up.
+    read: from the cluster for this purpose, not from a watch of labelled objects; only then are known
+    template_refers_to: what the present template refers to; spec: the object's without replicas; and
+    replicas_managers: the field managers of spec.replicas. rivals: who else sets the replicas, None before a look.
     """
 
     workload: LiveWorkload | None = None
     dependencies: Mapping[Reference, LiveDependency] = field(default_factory=dict)
     template_refers_to: frozenset[Reference] = frozenset()
     looked: Mapping[Reference, bool] = field(default_factory=dict)
+    read: bool = False
+    spec: Mapping[str, Any] | None = None
+    replicas_managers: tuple[str, ...] = ()
+    rivals: tuple[str, ...] | None = None
 
     def with_dependency(self, reference: Reference, dependency: LiveDependency | None) -> "Live":
         others = {known: value for known, value in self.dependencies.items() if known != reference}
@@ -116,6 +122,23 @@ def workload_from_manifest(manifest: Mapping[str, Any]) -> LiveWorkload:
         ready=int(status.get("readyReplicas", 0)),
         available=int(status.get("availableReplicas", 0)),
     )
+
+
+def ownership_of(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Our two labels on an object, empty where it has none."""
+    labels = manifest["metadata"].get("labels") or {}
+    return {name: str(labels.get(name, "")) for name in (LABEL_FLEET, LABEL_WORKLOAD)}
+
+
+def replicas_managers(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """Who owns spec.replicas by the object's own record, as "manager" or "manager (subresource)"."""
+    found = set()
+    for entry in manifest["metadata"].get("managedFields") or ():
+        fields = (entry.get("fieldsV1") or {}).get("f:spec") or {}
+        if "f:replicas" in fields:
+            through = entry.get("subresource", "")
+            found.add(f"{entry.get('manager', '?')} ({through})" if through else str(entry.get("manager", "?")))
+    return tuple(sorted(found))
 
 
 def dependency_from_struct(found: AnyObject) -> LiveDependency:

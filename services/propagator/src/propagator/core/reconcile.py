@@ -5,7 +5,26 @@ Rows that forbid come before rows that act, so no order of events can lead to a 
 
 from dataclasses import dataclass, replace
 
-from propagator.core.desired import Target, Wanted
+from propagator.core.actions import (
+    NOTHING,
+    Action,
+    Apply,
+    ApplyDependency,
+    Create,
+    Delete,
+    DeleteDependency,
+    EnsureNamespace,
+    Hold,
+    Look,
+    LookForRivals,
+    Nothing,
+    PatchMarks,
+    Report,
+    Rules,
+    is_ours,
+    owner_of,
+)
+from propagator.core.desired import Wanted
 from propagator.core.live import Live, LiveDependency, Marks, Reference
 from propagator.core.manifests import (
     DEPENDENCY_KINDS,
@@ -15,9 +34,9 @@ from propagator.core.manifests import (
     dependency_declaration,
     dependency_manifest,
     references,
-    workload_label,
     workload_manifest,
 )
+from propagator.core.takeover import adopt, release
 from spillway.events import (
     STATE_ABSENT,
     STATE_CONTESTED,
@@ -28,17 +47,6 @@ from spillway.events import (
     WorkloadObserved,
 )
 from spillway.model import NO_GENERATION, Generation
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What the owner of this fleet has chosen. The maxima are of one version of one part, within the window."""
-
-    fleet: str
-    create_namespaces: bool = True
-    corrections_max: int = 3
-    creations_max: int = 10
-    window_seconds: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,91 +65,20 @@ class History:
     highest: Generation = NO_GENERATION
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
-    manifest: Manifest
-
-
-@dataclass(frozen=True, slots=True)
-class Apply:
-    """corrects: somebody else had changed it since it was right at this version."""
-
-    manifest: Manifest
-    resource_version: str
-    corrects: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    uid: str
-    resource_version: str
-
-
-@dataclass(frozen=True, slots=True)
-class EnsureNamespace:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyDependency:
-    """resource_version empty: it is to be created."""
-
-    reference: Reference
-    manifest: Manifest
-    resource_version: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteDependency:
-    reference: Reference
-    uid: str
-    resource_version: str
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Find out which of these exist, then ask again."""
-
-    references: frozenset[Reference]
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Nothing is done; the state and message are said, and what can pass by itself is tried again later."""
-
-    state: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Nothing is done or said until something is read, or for at most this long when seconds is not 0."""
-
-    reason: str
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Nothing:
-    """All is as it should be."""
-
-
-Write = Create | Apply | Delete | EnsureNamespace | ApplyDependency | DeleteDependency
-Action = Write | Look | Report | Hold | Nothing
-
-NOTHING = Nothing()
-
-
 def next_action(wanted: Wanted, live: Live, history: History, now: float, rules: Rules) -> Action:
     """The first row of the state table that fits."""
     if wanted.part.removing:
         return _remove(wanted, live, rules)
+    if wanted.part.releasing:
+        return release(wanted, live, rules)
     if wanted.lacking:
         return Hold(f"waiting for {wanted.lacking}")
     unfit = _unfit(wanted)
     if unfit is not None:
         return unfit
     try:
+        if wanted.part.adopting:
+            return adopt(wanted, live, rules)
         return (
             _refrain(wanted, live, history, rules)
             or _dependencies(wanted, live, rules)
@@ -165,7 +102,7 @@ def after(history: History, wanted: Wanted, live: Live, action: Action, now: flo
             return replace(history, written=True, corrections=(*_recent(history.corrections, now, rules), now))
         case Create():
             return replace(history, written=True, creations=(*_recent(history.creations, now, rules), now))
-        case Apply() | Nothing():
+        case Apply() | Nothing() | PatchMarks():
             return replace(history, written=True)
         case Report(state=state) if state == STATE_CONTESTED:
             return replace(history, contested=True)
@@ -179,10 +116,6 @@ def seeded(status: WorkloadObserved | None) -> History:
         return History()
     contested = status.state == STATE_CONTESTED
     return History(status.version, written=contested, contested=contested, highest=status.version)
-
-
-def is_ours(marks: Marks, target: Target, fleet: str) -> bool:
-    return marks.fleet == fleet and marks.workload == workload_label(target.name)
 
 
 def _remove(wanted: Wanted, live: Live, rules: Rules) -> Action:
@@ -222,13 +155,13 @@ def _refrain(wanted: Wanted, live: Live, history: History, rules: Rules) -> Acti
             return Hold(f"version {history.highest} was seen, above {version}")
         return None
     if not is_ours(found.marks, wanted.target, rules.fleet):
-        return Report(STATE_NOT_OWNED, f"{DEPLOYMENT} {wanted.target.name} exists and {_owner(found.marks, rules)}")
+        return Report(STATE_NOT_OWNED, f"{DEPLOYMENT} {wanted.target.name} exists and {owner_of(found.marks, rules)}")
     if found.version > version:
         return Hold(f"the object is at {found.version}, above {version}")
     if found.marks.deleting:
         return Hold("the object is being deleted")
     if history.contested and history.version == version:
-        return _contested(rules)
+        return _contested(live, rules)
     return None
 
 
@@ -239,7 +172,7 @@ def _dependencies(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
         if found is None:
             return _namespace(wanted, live, rules) or _create_dependency(dependency, rules)
         if not is_ours(found.marks, wanted.target, rules.fleet):
-            return Report(STATE_NOT_OWNED, f"{reference} exists and {_owner(found.marks, rules)}")
+            return Report(STATE_NOT_OWNED, f"{reference} exists and {owner_of(found.marks, rules)}")
         if found.marks.deleting:
             return Hold(f"{reference} is being deleted")
         declared = dependency_declaration(dependency)
@@ -280,7 +213,7 @@ def _workload(wanted: Wanted, live: Live, history: History, now: float, rules: R
     known = history.version == part.version
     corrects = found.version == part.version or (known and history.written)
     if corrects and known and len(_recent(history.corrections, now, rules)) >= rules.corrections_max:
-        return _contested(rules)
+        return _contested(live, rules)
     if not corrects:
         blocked = _missing_references(wanted, live)
         if blocked is not None:
@@ -335,20 +268,15 @@ def _preconditioned(manifest: Manifest, marks: Marks) -> Manifest:
     return {**manifest, "metadata": {**manifest["metadata"], "uid": marks.uid}}
 
 
-def _contested(rules: Rules) -> Report:
+def _contested(live: Live, rules: Rules) -> Action:
+    if live.read and live.rivals is None:
+        return LookForRivals()
+    by = f" by {', '.join(live.rivals)}" if live.rivals else " by somebody else"
     return Report(
         STATE_CONTESTED,
-        f"changed by somebody else after being put right {rules.corrections_max} times "
+        f"changed{by} after being put right {rules.corrections_max} times "
         f"within {rules.window_seconds:.0f} s; left alone until the next placement",
     )
-
-
-def _owner(marks: Marks, rules: Rules) -> str:
-    if not marks.fleet:
-        return "is not this fleet's"
-    if marks.fleet != rules.fleet:
-        return f"belongs to fleet {marks.fleet}"
-    return f"belongs to workload {marks.workload or '(none)'}"
 
 
 def _recent(times: tuple[float, ...], now: float, rules: Rules) -> tuple[float, ...]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from propagator.core.desired import Target
 from propagator.core.live import LiveWorkload
-from spillway.events import STATE_ABSENT, STATE_PRESENT, WorkloadObserved
+from spillway.events import STATE_ABSENT, STATE_PRESENT, STATE_RELEASED, WorkloadObserved
 from spillway.model import Generation
 
 
@@ -39,7 +39,7 @@ def observed(target: Target, found: LiveWorkload | None, outcome: Outcome | None
         ready=0,
         available=0,
     )
-    if found is None or state.state == STATE_ABSENT:
+    if found is None or state.state in (STATE_ABSENT, STATE_RELEASED):
         return state
     return replace(
         state,

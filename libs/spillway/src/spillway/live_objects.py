@@ -1,0 +1,85 @@
+"""A live object as somebody would declare it: without what a server fills in, and without our marks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+Manifest = dict[str, Any]
+
+MARK_PREFIX = "spillway.io/"
+SERVER_METADATA = frozenset(
+    ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generateName", "generation",
+     "managedFields", "ownerReferences", "resourceVersion", "selfLink", "uid")
+)  # fmt: skip
+SERVER_ANNOTATIONS = frozenset(
+    ("deployment.kubernetes.io/revision", "kubectl.kubernetes.io/last-applied-configuration")
+)
+SERVICE_SPEC_OF_ONE_CLUSTER = frozenset(
+    ("clusterIP", "clusterIPs", "healthCheckNodePort", "ipFamilies", "ipFamilyPolicy")
+)
+
+
+def declared_form(live: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
+    """What to declare so that applying it changes nothing. Replicas of a Deployment are left out.
+
+    Of a Service goes what the cluster allocated: addresses, address families, node ports; "None" (headless) stays.
+    """
+    kept: Manifest = {key: value for key, value in live.items() if key != "status"}
+    kept = without_nulls(kept) | {"apiVersion": api_version, "kind": kind}
+    kept["metadata"] = _metadata(kept["metadata"])
+    spec = kept.get("spec")
+    if isinstance(spec, dict) and kind == "Deployment":
+        kept["spec"] = without_replicas(spec)
+    if isinstance(spec, dict) and kind == "Service":
+        kept["spec"] = _service_spec(spec)
+    return kept
+
+
+def without_replicas(spec: Mapping[str, Any]) -> Manifest:
+    return {key: value for key, value in spec.items() if key != "replicas"}
+
+
+def without_nulls(value: Any) -> Any:
+    """Fields that are null are absent, as they are to the API server."""
+    if isinstance(value, dict):
+        return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
+
+
+def first_difference(one: Any, other: Any, path: str = "") -> str:
+    """The path of the first field, by name, in which two manifests differ; empty when they are alike."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in sorted(one.keys() | other.keys()):
+            here = f"{path}.{key}" if path else str(key)
+            if key not in one or key not in other:
+                return here
+            found = first_difference(one[key], other[key], here)
+            if found:
+                return found
+        return ""
+    if isinstance(one, list) and isinstance(other, list):
+        for index, (left, right) in enumerate(zip(one, other, strict=False)):
+            found = first_difference(left, right, f"{path}[{index}]")
+            if found:
+                return found
+        return "" if len(one) == len(other) else f"{path}[{min(len(one), len(other))}]"
+    return "" if one == other and type(one) is type(other) else path or "(the whole)"
+
+
+def _metadata(metadata: Mapping[str, Any]) -> Manifest:
+    kept = {key: value for key, value in metadata.items() if key not in SERVER_METADATA}
+    for field, dropped in (("labels", frozenset[str]()), ("annotations", SERVER_ANNOTATIONS)):
+        said = kept.pop(field, None) or {}
+        left = {key: value for key, value in said.items() if key not in dropped and not key.startswith(MARK_PREFIX)}
+        if left:
+            kept[field] = left
+    return kept
+
+
+def _service_spec(spec: Mapping[str, Any]) -> Manifest:
+    headless = spec.get("clusterIP") == "None"
+    kept = {key: value for key, value in spec.items() if key not in SERVICE_SPEC_OF_ONE_CLUSTER}
+    if headless:
+        kept["clusterIP"] = "None"
+    if isinstance(kept.get("ports"), list):
+        kept["ports"] = [{key: value for key, value in port.items() if key != "nodePort"} for port in kept["ports"]]
+    return kept

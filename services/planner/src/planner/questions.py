@@ -1,0 +1,97 @@
+"""What clusters answer to AdoptionAsked, gathered until all of those asked have answered or the time is over."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from spillway.bus import Bus
+from spillway.events import FOUND, FOUND_WORKLOADS, AdoptionAsked, WorkloadFound
+from spillway.model import Generation
+
+ObjectKey = tuple[str, str, str]
+"""Cluster, namespace, name."""
+
+
+@dataclass(slots=True)
+class Inquiry:
+    """One question. Answers may come twice, and in any order; those of a fleet end with one that has no name."""
+
+    asked: AdoptionAsked
+    found: dict[ObjectKey, WorkloadFound] = field(default_factory=dict)
+    ends: dict[str, WorkloadFound] = field(default_factory=dict)
+    complete: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, found: WorkloadFound) -> None:
+        if found.cluster not in self.asked.clusters:
+            return
+        if found.name:
+            self.found[found.cluster, found.namespace, found.name] = found
+        else:
+            self.ends[found.cluster] = found
+        if not self.missing():
+            self.complete.set()
+
+    def missing(self) -> list[str]:
+        """The clusters that have not answered in full."""
+        return [cluster for cluster in self.asked.clusters if not self._has_answered(cluster)]
+
+    def by_cluster(self) -> dict[str, WorkloadFound]:
+        """Of a question about one name."""
+        return {cluster: found for (cluster, _, _), found in self.found.items()}
+
+    def _has_answered(self, cluster: str) -> bool:
+        if not self.asked.fleet_before:
+            return (cluster, self.asked.namespace, self.asked.name) in self.found
+        end = self.ends.get(cluster)
+        if end is None:
+            return False
+        return end.state != FOUND or end.objects <= sum(1 for place in self.found if place[0] == cluster)
+
+
+class Questions:
+    """Follows the answers from now on; what was answered before is of no use to anybody."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._open: dict[Generation, Inquiry] = {}
+        self.following = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with self._bus.follow((FOUND_WORKLOADS,), {}) as feed:
+            self.following.set()
+            try:
+                async for batch in feed:
+                    for record in batch.records:
+                        found = record.event
+                        if isinstance(found, WorkloadFound) and found.asked in self._open:
+                            self._open[found.asked].take(found)
+            finally:
+                self.following.clear()
+
+    @contextmanager
+    def asking(self) -> Iterator["Asking"]:
+        asking = Asking(self._open)
+        try:
+            yield asking
+        finally:
+            asking.close()
+
+
+class Asking:
+    """The questions of one call; they are forgotten with it."""
+
+    def __init__(self, known: dict[Generation, Inquiry]) -> None:
+        self._known = known
+        self._mine: list[Generation] = []
+
+    def open(self, asked: AdoptionAsked) -> Inquiry:
+        """Before the question is in the log, so that no answer is missed."""
+        inquiry = self._known[asked.generation] = Inquiry(asked)
+        self._mine.append(asked.generation)
+        return inquiry
+
+    def close(self) -> None:
+        for generation in self._mine:
+            self._known.pop(generation, None)

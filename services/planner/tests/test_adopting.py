@@ -1,0 +1,392 @@
+"""Adopting and releasing in the planner: what runs becomes the placement, and nothing is divided or scaled."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.core import adopting, aftermath, decisions, moves, releasing
+from planner.core.allowance import Everything
+from planner.core.answers import is_gone, list_orphans
+from spillway.api import (
+    AdoptRequest,
+    ApplyRequest,
+    DeleteRequest,
+    ListOrphansRequest,
+    PlacementReply,
+    ReleaseRequest,
+    RequestError,
+    ScaleRequest,
+)
+from spillway.events import (
+    FOUND,
+    FOUND_NOTHING,
+    FOUND_REFUSED,
+    PHASE_DRAINING,
+    PHASE_LOST,
+    STATE_ABSENT,
+    STATE_NOT_OWNED,
+    STATE_ORPHANED,
+    STATE_PRESENT,
+    STATE_REFUSED,
+    STATE_RELEASED,
+    WORKLOAD_STATUS,
+    AdoptionAsked,
+    PlacementDecided,
+    Tombstone,
+    WorkloadFound,
+    WorkloadObserved,
+)
+from spillway.live_objects import declared_form
+from spillway.model import NO_GENERATION, Generation, Part
+
+from .builders import Fleet, deployment, facts, node, policy, texts
+
+KEY = ("default", "web")
+REQUEST = AdoptRequest("", "web", "deployment", ("own-1", "own-2"), idempotency_key="k")
+
+
+def fleet() -> Fleet:
+    return Fleet(own_1=[node("a"), node("b")], own_2=[node("c"), node("d")])
+
+
+def found(cluster: str, replicas: int, image: str = "app:1", **more: Any) -> WorkloadFound:
+    live = deployment(replicas)
+    live["metadata"]["namespace"] = "default"
+    live["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    manifest = json.dumps(declared_form(live, "Deployment", "apps/v1")).encode()
+    base = WorkloadFound(
+        Generation(9, 1), *KEY, cluster, FOUND, "", f"uid-{cluster}", manifest, replicas, NO_GENERATION, (), 0
+    )
+    return replace(base, **more)
+
+
+BOTH = {"own-1": found("own-1", 3), "own-2": found("own-2", 2)}
+
+
+def adopt(fleet: Fleet, answers: dict[str, WorkloadFound] | None = None, request: AdoptRequest = REQUEST) -> Any:
+    answers = BOTH if answers is None else answers
+    decided = adopting.decide(fleet.state, replace(request, clusters=tuple(answers)), answers, fleet.moment())
+    take(fleet, decided.events)
+    return decided
+
+
+def take(fleet: Fleet, events: Any) -> None:
+    for event in events:
+        if isinstance(event, Tombstone):
+            fleet.state.forget(KEY)
+        else:
+            fleet.state.apply(event, fleet.now)
+
+
+def say(fleet: Fleet, cluster: str, state: str, replicas: int = 0, version: Generation | None = None) -> None:
+    parts = fleet.state.workloads[KEY].parts if KEY in fleet.state.workloads else {}
+    said = version or parts[cluster].version
+    fleet.sequence += 1
+    fleet.state.apply(
+        WorkloadObserved(*KEY, cluster, 3, fleet.sequence, said, state, "", replicas, replicas, 0, 0, 0), fleet.now
+    )
+
+
+def settle(fleet: Fleet) -> None:
+    for _ in range(5):
+        for key in list(fleet.state.leaving):
+            take(fleet, aftermath.settle(fleet.state, key, fleet.moment()).events)
+
+
+def parts(fleet: Fleet) -> dict[str, tuple[int, bool]]:
+    return {name: (part.replicas, part.adopting) for name, part in fleet.state.workloads[KEY].parts.items()}
+
+
+def code(call: Any) -> tuple[str, str]:
+    with pytest.raises(RequestError) as raised:
+        call()
+    return raised.value.code, raised.value.text
+
+
+def test_what_runs_becomes_the_placement_and_nothing_is_held_for_it() -> None:
+    own = fleet()
+    asked = adopting.ask(own.state, REQUEST, own.moment())
+    assert isinstance(asked, AdoptionAsked)
+    assert asked.clusters == ("own-1", "own-2")
+    decided = adopt(own)
+    assert parts(own) == {"own-1": (3, True), "own-2": (2, True)}
+    part = own.state.workloads[KEY].parts["own-1"]
+    assert (part.found_uid, part.ceiling) == ("uid-own-1", 0)
+    assert own.state.reservation(KEY, "own-1").free == 0
+    assert (decided.reply.replicas, decided.reply.unplaced) == (5, 0)
+    again = adopting.ask(own.state, REQUEST, own.moment())
+    assert isinstance(again, PlacementReply)
+    assert again == decided.reply
+    other = replace(REQUEST, clusters=("own-1",))
+    assert code(lambda: adopting.ask(own.state, other, own.moment()))[0] == "INVALID_ARGUMENT"
+
+
+def test_a_policy_comes_along() -> None:
+    own = fleet()
+    spec = policy(tiers=[{"name": "one", "clusters": {"names": ["own-1"]}}])
+    adopt(own, {"own-1": found("own-1", 3)}, replace(REQUEST, policy=texts(spec)[0]))
+    assert own.state.workloads[KEY].declared.policy.tiers[0].clusters.names == ("own-1",)
+
+
+REFUSED = {
+    "another template": ({"own-1": found("own-1", 3), "own-2": found("own-2", 2, "app:2")}, "FAILED_PRECONDITION"),
+    "not there": ({"own-1": found("own-1", 0, state=FOUND_NOTHING, message="none")}, "NOT_FOUND"),
+    "refused there": ({"own-1": found("own-1", 0, state=FOUND_REFUSED, message="HPA x")}, "FAILED_PRECONDITION"),
+}
+
+
+@pytest.mark.parametrize(("answers", "expected"), REFUSED.values(), ids=REFUSED)
+def test_what_is_found_may_not_be_adopted(answers: dict[str, WorkloadFound], expected: str) -> None:
+    own = fleet()
+    assert code(lambda: adopt(own, answers))[0] == expected
+    assert KEY not in own.state.workloads
+
+
+BAD = {
+    "a StatefulSet": (replace(REQUEST, kind="StatefulSet"), "INVALID_ARGUMENT", "cannot be split"),
+    "no kind": (replace(REQUEST, kind="thing"), "INVALID_ARGUMENT", "expected deployment"),
+    "no cluster": (replace(REQUEST, clusters=()), "INVALID_ARGUMENT", "clusters"),
+    "one twice": (replace(REQUEST, clusters=("own-1", "own-1")), "INVALID_ARGUMENT", "each once"),
+    "an unknown one": (replace(REQUEST, clusters=("mars",)), "INVALID_ARGUMENT", "own-1, own-2"),
+    "a bad name": (replace(REQUEST, name="Web"), "INVALID_ARGUMENT", "name"),
+}
+
+
+@pytest.mark.parametrize(("request_", "expected", "words"), BAD.values(), ids=BAD)
+def test_bad_requests(request_: AdoptRequest, expected: str, words: str) -> None:
+    own = fleet()
+    actual, text = code(lambda: adopting.ask(own.state, request_, own.moment()))
+    assert actual == expected
+    assert words in text
+
+
+def test_a_cluster_that_is_not_heard_and_a_name_that_is_taken_are_refused() -> None:
+    own = fleet()
+    own.now += 100
+    assert code(lambda: adopting.ask(own.state, REQUEST, own.moment()))[0] == "FAILED_PRECONDITION"
+    own.beat()
+    adopt(own)
+    assert code(lambda: adopting.ask(own.state, replace(REQUEST, idempotency_key="x"), own.moment()))[0] == (
+        "ALREADY_EXISTS"
+    )
+
+
+def test_once_taken_over_the_part_is_an_ordinary_one_of_the_same_version() -> None:
+    own = fleet()
+    adopt(own)
+    before = own.state.workloads[KEY].parts["own-1"].version
+    say(own, "own-1", STATE_PRESENT, 3)
+    settle(own)
+    assert parts(own) == {"own-1": (3, False), "own-2": (2, True)}
+    part = own.state.workloads[KEY].parts["own-1"]
+    assert (part.version, part.ceiling, part.found_uid) == (before, 3, "")
+
+
+def test_other_replicas_are_followed_and_never_scaled() -> None:
+    own = fleet()
+    adopt(own)
+    say(own, "own-1", STATE_PRESENT, 7)
+    say(own, "own-2", STATE_PRESENT, 2)
+    settle(own)
+    assert parts(own) == {"own-1": (7, True), "own-2": (2, False)}
+    assert own.state.workloads[KEY].declared.replicas == 9
+    say(own, "own-1", STATE_PRESENT, 7)
+    settle(own)
+    assert parts(own) == {"own-1": (7, False), "own-2": (2, False)}
+
+
+@pytest.mark.parametrize("state", [STATE_NOT_OWNED, STATE_ABSENT])
+def test_what_cannot_be_taken_over_is_given_up_and_placed_nowhere_else(state: str) -> None:
+    own = fleet()
+    adopt(own)
+    say(own, "own-1", state)
+    settle(own)
+    assert parts(own) == {"own-2": (2, True)}
+    workload = own.state.workloads[KEY]
+    assert (workload.declared.replicas, workload.unplaced) == (2, 0)
+    say(own, "own-2", state)
+    settle(own)
+    assert is_gone(own.state.workloads[KEY])
+
+
+def test_what_the_cluster_refuses_stays_adopting_and_nothing_is_taken_back() -> None:
+    own = fleet()
+    adopt(own)
+    say(own, "own-1", STATE_REFUSED)
+    for _ in range(40):
+        own.now += 1
+        own.beat()
+        aftermath.watch(own.state, own.now)
+        assert list(aftermath.take_backs(own.state, own.moment())) == []
+    settle(own)
+    assert parts(own)["own-1"] == (3, True)
+
+
+def test_while_it_changes_hands_nothing_else_may_be_asked() -> None:
+    own = fleet()
+    adopt(own)
+    calls = {
+        "Adopting": (
+            lambda: decisions.scale(own.state, ScaleRequest("", "web", 9), own.moment()),
+            lambda: decisions.delete(own.state, DeleteRequest("", "web"), own.moment()),
+            lambda: decisions.apply(own.state, ApplyRequest(texts(deployment(9))), own.moment()),
+        )
+    }
+    for call in calls["Adopting"]:
+        actual, text = code(call)
+        assert (actual, "Adopting" in text) == ("FAILED_PRECONDITION", True)
+    take(own, releasing.release(own.state, ReleaseRequest("", "web"), own.moment()).events)
+    for call in calls["Adopting"]:
+        actual, text = code(call)
+        assert (actual, "Releasing" in text) == ("FAILED_PRECONDITION", True)
+
+
+def placed(own: Fleet) -> None:
+    take(own, decisions.apply(own.state, ApplyRequest(texts(deployment(4))), own.moment()).events)
+
+
+def test_a_release_is_held_open_until_every_cluster_has_said_so() -> None:
+    own = fleet()
+    placed(own)
+    reply = releasing.release(own.state, ReleaseRequest("", "web", "k"), own.moment())
+    take(own, reply.events)
+    assert reply.reply.releasing
+    assert all(part.releasing and not part.removing for part in own.state.workloads[KEY].parts.values())
+    assert releasing.release(own.state, ReleaseRequest("", "web", "k"), own.moment()).events == ()
+    say(own, "own-1", STATE_RELEASED)
+    say(own, "own-2", STATE_ABSENT)
+    settle(own)
+    assert list(own.state.workloads[KEY].parts) == ["own-2"]
+    say(own, "own-2", STATE_RELEASED)
+    settle(own)
+    assert is_gone(own.state.workloads[KEY])
+    own.now += own.state.rules.forget_after + 1
+    settle(own)
+    assert KEY not in own.state.workloads
+
+
+def test_an_old_version_releases_nothing() -> None:
+    own = fleet()
+    placed(own)
+    before = own.state.workloads[KEY].parts["own-1"].version
+    take(own, releasing.release(own.state, ReleaseRequest("", "web"), own.moment()).events)
+    say(own, "own-1", STATE_RELEASED, version=before)
+    settle(own)
+    assert set(own.state.workloads[KEY].parts) == {"own-1", "own-2"}
+
+
+def test_deleting_is_not_released_and_releasing_is_not_deleted() -> None:
+    own = fleet()
+    placed(own)
+    take(own, decisions.delete(own.state, DeleteRequest("", "web"), own.moment()).events)
+    actual, text = code(lambda: releasing.release(own.state, ReleaseRequest("", "web"), own.moment()))
+    assert (actual, "Deleting" in text) == ("FAILED_PRECONDITION", True)
+
+
+def test_after_a_release_the_name_may_be_adopted_or_applied_again() -> None:
+    own = fleet()
+    placed(own)
+    take(own, releasing.release(own.state, ReleaseRequest("", "web"), own.moment()).events)
+    for cluster in ("own-1", "own-2"):
+        say(own, cluster, STATE_RELEASED)
+    settle(own)
+    generation = own.state.workloads[KEY].declared.generation
+    adopt(own)
+    declared = own.state.workloads[KEY].declared
+    assert (declared.generation > generation, declared.releasing, declared.replicas) == (True, False, 5)
+    assert parts(own) == {"own-1": (3, True), "own-2": (2, True)}
+
+
+def test_orphans_are_what_clusters_say_and_no_placement_lists() -> None:
+    own = fleet()
+    say(own, "own-1", STATE_ORPHANED, 3, Generation(4, 1))
+    orphans = list_orphans(own.state, ListOrphansRequest()).orphans
+    assert [(one.cluster, one.name, one.replicas, one.version) for one in orphans] == [("own-1", "web", 3, "4.1")]
+    assert list_orphans(own.state, ListOrphansRequest("other")).orphans == ()
+    adopt(own, {"own-1": found("own-1", 3)})
+    assert list_orphans(own.state, ListOrphansRequest()).orphans == ()
+
+
+def test_an_orphan_outlives_the_tombstones_of_its_workload_and_goes_with_its_own() -> None:
+    own = fleet()
+    placed(own)
+    take(
+        own, [PlacementDecided(*KEY, Generation(9, 99), 1, (Part("own-2", Generation(9, 99), 4, 0, 4, False),), 0, "")]
+    )
+    say(own, "own-1", STATE_ORPHANED, 3, Generation(4, 1))
+    assert len(list_orphans(own.state, ListOrphansRequest()).orphans) == 1
+    own.state.forget(KEY)
+    assert len(list_orphans(own.state, ListOrphansRequest()).orphans) == 1
+    own.state.apply_tombstone(WORKLOAD_STATUS.name, "default/web/own-1")
+    assert list_orphans(own.state, ListOrphansRequest()).orphans == ()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["own-1", "own-2"]),
+            st.sampled_from([STATE_PRESENT, STATE_NOT_OWNED, STATE_ABSENT, STATE_REFUSED]),
+            st.integers(0, 9),
+            st.booleans(),
+        ),
+        max_size=12,
+    )
+)
+def test_the_placement_is_always_what_was_said_last(said: list[tuple[str, str, int, bool]]) -> None:
+    """Whatever clusters say and however often: Σ parts is the declared number, nothing waits, nothing is removed."""
+    own = fleet()
+    adopt(own)
+    for cluster, state, replicas, current in said:
+        known = own.state.workloads[KEY].parts.get(cluster)
+        before = dict(own.state.workloads[KEY].parts)
+        version = known.version if current and known is not None else Generation(1, 1)
+        say(own, cluster, state, replicas, version)
+        settle(own)
+        workload = own.state.workloads[KEY]
+        assert workload.declared.replicas == sum(part.replicas for part in workload.parts.values())
+        assert workload.unplaced == 0
+        assert not any(part.removing for part in workload.parts.values())
+        if not current:
+            assert workload.parts == before
+        elif known is not None and known.adopting and state == STATE_PRESENT:
+            assert workload.parts[cluster].replicas == replicas
+
+
+def test_facts_of_an_adopted_object_reserve_what_is_not_bound() -> None:
+    own = fleet()
+    adopt(own, {"own-1": found("own-1", 3)})
+    version = own.state.workloads[KEY].parts["own-1"].version
+    own.change("own-1", shown=[facts(version, 1, spec=3, status=3)])
+    assert own.state.reservation(KEY, "own-1").free == 2
+
+
+def test_a_cluster_that_will_not_return_holds_nothing_open() -> None:
+    own = fleet()
+    adopt(own)
+    lost = own.state.clusters["own-2"].joined
+    assert lost is not None
+    own.state.apply(replace(lost, phase=PHASE_LOST), own.now)
+    settle(own)
+    assert parts(own) == {"own-1": (3, True)}
+    take(own, releasing.release(own.state, ReleaseRequest("", "web"), own.moment()).events)
+    own.state.apply(replace(own.state.clusters["own-1"].joined, phase=PHASE_LOST), own.now)  # type: ignore[type-var]
+    settle(own)
+    assert is_gone(own.state.workloads[KEY])
+
+
+def test_nothing_moves_by_itself_while_it_changes_hands() -> None:
+    own = fleet()
+    adopt(own)
+    draining = own.state.clusters["own-1"].joined
+    assert draining is not None
+    own.state.apply(replace(draining, phase=PHASE_DRAINING), own.now)
+    assert moves.due(own.state, own.now, Everything()) == []
+    for cluster, replicas in (("own-1", 3), ("own-2", 2)):
+        say(own, cluster, STATE_PRESENT, replicas)
+    settle(own)
+    assert [workload.key for workload in moves.due(own.state, own.now, Everything())] == [KEY]

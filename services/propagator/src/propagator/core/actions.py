@@ -1,0 +1,133 @@
+"""What can be done next about one workload in one cluster, and the rules that choose it."""
+
+from dataclasses import dataclass
+
+from propagator.core.desired import Target
+from propagator.core.live import Marks, Reference
+from propagator.core.manifests import Manifest, workload_label
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the owner of this fleet has chosen. The maxima are of one version of one part, within the window."""
+
+    fleet: str
+    create_namespaces: bool = True
+    corrections_max: int = 3
+    creations_max: int = 10
+    window_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """corrects: somebody else had changed it since it was right at this version."""
+
+    manifest: Manifest
+    resource_version: str
+    corrects: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    uid: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureNamespace:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyDependency:
+    """resource_version empty: it is to be created."""
+
+    reference: Reference
+    manifest: Manifest
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteDependency:
+    reference: Reference
+    uid: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Find out which of these exist, then ask again."""
+
+    references: frozenset[Reference]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Nothing is done; the state and message are said, and what can pass by itself is tried again later."""
+
+    state: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Nothing is done or said until something is read, or for at most this long when seconds is not 0."""
+
+    reason: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """All is as it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchMarks:
+    """Labels and annotation of the object, and nothing else of it; null removes one."""
+
+    change: Manifest
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class PatchDependencyMarks:
+    reference: Reference
+    change: Manifest
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAfresh:
+    """What is known came from a watch of labelled objects, and that is not enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookForRivals:
+    """Find out who else sets the replicas, then ask again."""
+
+
+ObjectWrite = Create | Apply | PatchMarks | Delete
+DependencyWrite = ApplyDependency | PatchDependencyMarks | DeleteDependency
+Write = ObjectWrite | DependencyWrite | EnsureNamespace
+Question = Look | LookForRivals | ReadAfresh
+Action = Write | Question | Report | Hold | Nothing
+
+NOTHING = Nothing()
+
+
+def is_ours(marks: Marks, target: Target, fleet: str) -> bool:
+    return marks.fleet == fleet and marks.workload == workload_label(target.name)
+
+
+def owner_of(marks: Marks, rules: Rules) -> str:
+    if not marks.fleet:
+        return "is not this fleet's"
+    if marks.fleet != rules.fleet:
+        return f"belongs to fleet {marks.fleet}"
+    return f"belongs to workload {marks.workload or '(none)'}"

@@ -1,0 +1,114 @@
+"""What is said of an object that somebody wants to adopt: as it would be declared, or why it cannot be."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from propagator.core.actions import is_ours
+from propagator.core.desired import Target
+from propagator.core.live import (
+    LABEL_FLEET,
+    LABEL_WORKLOAD,
+    ownership_of,
+    workload_from_manifest,
+)
+from propagator.core.manifests import DEPLOYMENT
+from spillway.events import FOUND, FOUND_NOTHING, FOUND_REFUSED, AdoptionAsked, WorkloadFound
+from spillway.live_objects import declared_form
+from spillway.model import NO_GENERATION
+
+Manifest = Mapping[str, Any]
+
+RECORD_BYTES_MAX = 900 * 1024
+"""Of an object and what goes along with it, so that a record stays under 1 MiB."""
+
+
+def answer(
+    asked: AdoptionAsked,
+    target: Target,
+    state: str,
+    message: str = "",
+    *,
+    found: Manifest | None = None,
+    dependencies: tuple[bytes, ...] = (),
+    objects: int = 0,
+) -> WorkloadFound:
+    live = workload_from_manifest(found) if found is not None else None
+    return WorkloadFound(
+        asked=asked.generation,
+        namespace=target.namespace,
+        name=target.name,
+        cluster=target.cluster,
+        state=state,
+        message=message,
+        uid=live.marks.uid if live else "",
+        manifest=_canonical(declared_form(found, DEPLOYMENT, "apps/v1")) if found and state == FOUND else b"",
+        replicas=live.spec_replicas if live else 0,
+        version=live.version if live else NO_GENERATION,
+        dependencies=dependencies,
+        objects=objects,
+    )
+
+
+def found_one(
+    asked: AdoptionAsked,
+    target: Target,
+    fleet: str,
+    found: Manifest | None,
+    dependencies: Iterable[tuple[str, Manifest]],
+    autoscalers: Iterable[Manifest],
+    placed: bool,
+) -> WorkloadFound:
+    """dependencies: (kind, object) of those that may go along; only those with the object's own labels do."""
+    if found is None:
+        return answer(asked, target, FOUND_NOTHING, f"no {DEPLOYMENT} of this name")
+    refusal = _refusal(asked, target, fleet, found, autoscalers, placed)
+    if refusal:
+        return answer(asked, target, FOUND_REFUSED, refusal, found=found)
+    along = tuple(
+        _canonical(declared_form(one, kind, "v1"))
+        for kind, one in sorted(dependencies, key=lambda entry: (entry[0], entry[1]["metadata"]["name"]))
+        if _goes_along(found, one)
+    )
+    said = answer(asked, target, FOUND, found=found, dependencies=along)
+    size = len(said.manifest) + sum(map(len, along))
+    if size > RECORD_BYTES_MAX:
+        text = f"the object and what goes along are {size} bytes: expected at most {RECORD_BYTES_MAX}"
+        return answer(asked, target, FOUND_REFUSED, text, found=found)
+    return said
+
+
+def scales(autoscaler: Manifest, name: str) -> bool:
+    """Whether this HorizontalPodAutoscaler scales the Deployment of that name."""
+    reference = (autoscaler.get("spec") or {}).get("scaleTargetRef") or {}
+    return (reference.get("kind"), reference.get("name")) == (DEPLOYMENT, name)
+
+
+def _refusal(
+    asked: AdoptionAsked, target: Target, fleet: str, found: Manifest, autoscalers: Iterable[Manifest], placed: bool
+) -> str:
+    metadata = found["metadata"]
+    marks = workload_from_manifest(found).marks
+    owner = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
+    scaler = next((one["metadata"]["name"] for one in autoscalers if scales(one, target.name)), "")
+    foreign = marks.fleet not in ("", fleet, asked.fleet_before)
+    if marks.deleting:
+        return "it is being deleted"
+    if foreign:
+        return f"it belongs to fleet {marks.fleet}"
+    if placed and is_ours(marks, target, fleet):
+        return "a placement lists it already"
+    if owner is not None:
+        return f"{owner.get('kind')} {owner.get('name')} makes it, and would put back what is changed"
+    if scaler and not asked.fleet_before:
+        return f"HorizontalPodAutoscaler {scaler} scales it: two would set its replicas; remove that one first"
+    return ""
+
+
+def _goes_along(found: Manifest, dependency: Manifest) -> bool:
+    labels, others = ownership_of(found), ownership_of(dependency)
+    return bool(labels[LABEL_FLEET]) and labels == others and bool(labels[LABEL_WORKLOAD])
+
+
+def _canonical(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

@@ -1,0 +1,112 @@
+"""Taking over what runs, and giving it back: only marks are written, on metadata, never on the pod template."""
+
+import json
+
+from propagator.core.actions import (
+    NOTHING,
+    Action,
+    Hold,
+    PatchDependencyMarks,
+    PatchMarks,
+    ReadAfresh,
+    Report,
+    Rules,
+    is_ours,
+    owner_of,
+)
+from propagator.core.desired import Wanted
+from propagator.core.live import (
+    ANNOTATION_DECLARATION,
+    ANNOTATION_PLACEMENT,
+    LABEL_FLEET,
+    LABEL_WORKLOAD,
+    Live,
+    LiveWorkload,
+    Marks,
+    Reference,
+)
+from propagator.core.manifests import DEPLOYMENT, Manifest, dependency_declaration, workload_label
+from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_RELEASED
+from spillway.live_objects import first_difference, without_nulls, without_replicas
+
+
+def adopt(wanted: Wanted, live: Live, rules: Rules) -> Action:
+    """The first row of the state table of an adopting part that fits."""
+    found, part = live.workload, wanted.part
+    if found is None and not live.read:
+        return ReadAfresh()
+    if found is None or found.marks.deleting:
+        return Report(STATE_ABSENT, "the object that was to be adopted is gone, or is being deleted")
+    ours = is_ours(found.marks, wanted.target, rules.fleet)
+    if found.marks.uid != part.found_uid:
+        return Report(STATE_NOT_OWNED, f"{DEPLOYMENT} {wanted.target.name} is another object than the one found")
+    if not ours and found.marks.fleet != part.found_fleet:
+        return Report(STATE_NOT_OWNED, f"{DEPLOYMENT} {wanted.target.name} {owner_of(found.marks, rules)} by now")
+    if ours and found.version > part.version:
+        return Hold(f"the object is at {found.version}, above {part.version}")
+    if ours and found.version == part.version:
+        return NOTHING
+    if not live.read:
+        return ReadAfresh()
+    changed = _changed_since(wanted, live)
+    if changed:
+        return Report(STATE_NOT_OWNED, f"changed since it was found, in {changed}: adopt it again")
+    return _mark_dependency(wanted, live, rules) or _mark(wanted, found, rules)
+
+
+def release(wanted: Wanted, live: Live, rules: Rules) -> Action:
+    """The first row of the state table of a releasing part that fits."""
+    found, version = live.workload, wanted.part.version
+    ours = found is not None and is_ours(found.marks, wanted.target, rules.fleet)
+    if found is not None and ours:
+        if found.version > version:
+            return Hold(f"the object is at {found.version}, above {version}")
+        if found.marks.deleting:
+            return Hold("the object is being deleted")
+    for reference, dependency in sorted(live.dependencies.items()):
+        if is_ours(dependency.marks, wanted.target, rules.fleet) and not dependency.marks.deleting:
+            return PatchDependencyMarks(reference, _unmarked(ANNOTATION_DECLARATION), dependency.marks.resource_version)
+    if found is not None and ours:
+        return PatchMarks(_unmarked(ANNOTATION_PLACEMENT), found.marks.resource_version)
+    return Report(STATE_RELEASED, "")
+
+
+def _changed_since(wanted: Wanted, live: Live) -> str:
+    """The first field of the spec, replicas apart, that is not as it was when it was found; empty when none is."""
+    assert wanted.declaration is not None, f"{wanted.target}: acted on without its declaration"
+    declared = without_replicas(json.loads(wanted.declaration.manifest).get("spec") or {})
+    return first_difference(without_nulls(declared), dict(live.spec or {}), "spec")
+
+
+def _mark(wanted: Wanted, found: LiveWorkload, rules: Rules) -> PatchMarks:
+    change = _marked(wanted, rules, ANNOTATION_PLACEMENT, str(wanted.part.version))
+    return PatchMarks(change, found.marks.resource_version)
+
+
+def _mark_dependency(wanted: Wanted, live: Live, rules: Rules) -> PatchDependencyMarks | None:
+    """Those of the fleet that the workload was found in; what else is in the way is said once the part is ordinary."""
+    for declared in wanted.dependencies:
+        reference = Reference(declared.kind, declared.name)
+        found = live.dependencies.get(reference)
+        if found is None or found.marks.deleting or not _goes_along(found.marks, wanted, rules):
+            continue
+        generation, digest = dependency_declaration(declared)
+        ours = is_ours(found.marks, wanted.target, rules.fleet)
+        if not ours or found.declaration != (generation, digest):
+            change = _marked(wanted, rules, ANNOTATION_DECLARATION, f"{generation}.{digest}")
+            return PatchDependencyMarks(reference, change, found.marks.resource_version)
+    return None
+
+
+def _goes_along(marks: Marks, wanted: Wanted, rules: Rules) -> bool:
+    fleets = {rules.fleet, wanted.part.found_fleet} - {""}
+    return marks.fleet in fleets and marks.workload == workload_label(wanted.target.name)
+
+
+def _marked(wanted: Wanted, rules: Rules, annotation: str, said: str) -> Manifest:
+    labels = {LABEL_FLEET: rules.fleet, LABEL_WORKLOAD: workload_label(wanted.target.name)}
+    return {"metadata": {"labels": labels, "annotations": {annotation: said}}}
+
+
+def _unmarked(annotation: str) -> Manifest:
+    return {"metadata": {"labels": {LABEL_FLEET: None, LABEL_WORKLOAD: None}, "annotations": {annotation: None}}}

@@ -1,0 +1,106 @@
+"""Answers what the planner asks of a cluster before it adopts: what runs there under a name, or of a former fleet."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import structlog
+
+from propagator.core.desired import Desired, Target
+from propagator.core.finding import answer, found_one
+from propagator.core.live import LABEL_FLEET, ownership_of
+from propagator.settings import Settings
+from spillway.bus import Bus, BusUnavailable
+from spillway.cluster_api import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    HORIZONTAL_POD_AUTOSCALERS,
+    SERVICES,
+    ClusterApi,
+    ClusterUnreachable,
+)
+from spillway.events import FOUND, FOUND_REFUSED, AdoptionAsked, WorkloadFound
+
+Manifest = dict[str, Any]
+DEPENDENCIES = {"ConfigMap": CONFIG_MAPS, "Service": SERVICES}
+
+log = structlog.get_logger()
+
+
+class Finder:
+    """One cluster's. Questions wait in a queue; one that finds it full is not answered, and is asked again."""
+
+    def __init__(
+        self, cluster: str, fleet: str, api: ClusterApi, bus: Bus, desired: Desired, settings: Settings
+    ) -> None:
+        self._cluster = cluster
+        self._fleet = fleet
+        self._api = api
+        self._bus = bus
+        self._desired = desired
+        self._settings = settings
+        self._questions: asyncio.Queue[AdoptionAsked] = asyncio.Queue(settings.questions_waiting_max)
+
+    def ask(self, asked: AdoptionAsked) -> None:
+        try:
+            self._questions.put_nowait(asked)
+        except asyncio.QueueFull:
+            log.warning("too many questions wait: not answered", cluster=self._cluster, asked=str(asked.generation))
+
+    async def run(self) -> None:
+        while True:
+            asked = await self._questions.get()
+            await self._publish(await self._answers(asked))
+
+    async def _answers(self, asked: AdoptionAsked) -> list[WorkloadFound]:
+        target = Target(self._cluster, asked.namespace, asked.name)
+        try:
+            if asked.fleet_before:
+                return await self._of_fleet(asked)
+            return [await self._of_name(asked, target)]
+        except ClusterUnreachable as error:
+            return [answer(asked, target, FOUND_REFUSED, str(error))]
+
+    async def _of_name(self, asked: AdoptionAsked, target: Target) -> WorkloadFound:
+        found = await self._api.get(DEPLOYMENTS, target.namespace, target.name)
+        fleet = ownership_of(found)[LABEL_FLEET] if found else ""
+        dependencies: list[tuple[str, Manifest]] = []
+        if fleet:
+            dependencies = await self._labelled(fleet, target.namespace)
+        scalers = await self._api.list(HORIZONTAL_POD_AUTOSCALERS, target.namespace) if found else []
+        placed = self._desired.lists(target)
+        return found_one(asked, target, self._fleet, found, dependencies, scalers, placed)
+
+    async def _of_fleet(self, asked: AdoptionAsked) -> list[WorkloadFound]:
+        selector = f"{LABEL_FLEET}={asked.fleet_before}"
+        deployments = await self._api.list(DEPLOYMENTS, label_selector=selector)
+        by_namespace: dict[str, list[tuple[str, Manifest]]] = {}
+        for kind, one in await self._labelled(asked.fleet_before):
+            by_namespace.setdefault(one["metadata"]["namespace"], []).append((kind, one))
+        found = []
+        for one in deployments:
+            target = Target(self._cluster, one["metadata"]["namespace"], one["metadata"]["name"])
+            along = by_namespace.get(target.namespace, ())
+            found.append(found_one(asked, target, self._fleet, one, along, (), self._desired.lists(target)))
+        return [*found, answer(asked, Target(self._cluster, "", ""), FOUND, objects=len(found))]
+
+    async def _labelled(self, fleet: str, namespace: str = "") -> list[tuple[str, Manifest]]:
+        selector = f"{LABEL_FLEET}={fleet}"
+        lists = [(kind, await self._api.list(of, namespace, selector)) for kind, of in DEPENDENCIES.items()]
+        return [(kind, one) for kind, found in lists for one in found]
+
+    async def _publish(self, found: Iterable[WorkloadFound]) -> None:
+        """In batches, in order: the nameless one comes last of its partition, and says how many there are in all."""
+        waiting = list(found)
+        attempts = 0
+        while waiting and attempts < self._settings.answer_attempts_max:
+            batch = waiting[: self._settings.answers_batch]
+            try:
+                await self._bus.publish(*batch)
+            except BusUnavailable as error:
+                attempts += 1
+                log.warning("answers not published yet", cluster=self._cluster, error=str(error))
+                await asyncio.sleep(self._settings.bus_retry_seconds)
+                continue
+            del waiting[: len(batch)]
+            log.info("answered what was asked", cluster=self._cluster, objects=len(batch), state=batch[-1].state)

@@ -1,0 +1,307 @@
+"""Adopting, releasing, orphans: every row of their state tables, and that nothing but marks is ever written."""
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from propagator.core.actions import (
+    NOTHING,
+    Action,
+    Hold,
+    Nothing,
+    PatchDependencyMarks,
+    PatchMarks,
+    ReadAfresh,
+    Report,
+    Rules,
+)
+from propagator.core.desired import Target, Wanted
+from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Reference, version_from
+from propagator.core.manifests import dependency_declaration
+from propagator.core.reconcile import History, after, next_action
+from spillway.events import DependencyDeclared, WorkloadDeclared
+from spillway.live_objects import declared_form, first_difference
+from spillway.model import NO_GENERATION, Generation, ObjectReference, Part, Policy
+
+RULES = Rules("f1")
+V, OLDER, NEWER = Generation(5, 2), Generation(5, 1), Generation(6, 0)
+TARGET = Target("own-1", "shop", "web")
+CONFIG = Reference("ConfigMap", "conf")
+SPEC = {"selector": {"matchLabels": {"app": "web"}}, "template": {"spec": {"containers": [{"name": "a"}]}}}
+CONFIG_DECLARED = DependencyDeclared(
+    "ConfigMap", "shop", "conf", "shop/web", 3, json.dumps({"kind": "ConfigMap", "metadata": {"name": "conf"}}).encode()
+)
+DECLARED = WorkloadDeclared(
+    namespace="shop",
+    name="web",
+    kind="Deployment",
+    generation=3,
+    template_generation=1,
+    manifest=json.dumps({"kind": "Deployment", "metadata": {"name": "web"}, "spec": SPEC}).encode(),
+    replicas=4,
+    policy=Policy((), (), "Wait"),
+    dependencies=(ObjectReference("ConfigMap", "shop", "conf"),),
+    rolling_from=(),
+    answered=(),
+    deleting=False,
+)
+ADOPTING = Part("own-1", V, 4, 0, 0, False, adopting=True, found_uid="u1", found_fleet="")
+ADOPT = Wanted(TARGET, ADOPTING, DECLARED, (CONFIG_DECLARED,), "")
+RECOVER = replace(ADOPT, part=replace(ADOPTING, found_fleet="f0"))
+RELEASE = replace(ADOPT, part=Part("own-1", V, 0, 0, 0, False, releasing=True), declaration=None)
+NOBODYS = Marks("u1", "100", "", "", False)
+OURS = Marks("u1", "100", "f1", "web", False)
+FORMER = Marks("u1", "100", "f0", "web", False)
+FOREIGN = Marks("u1", "100", "f9", "web", False)
+
+
+def live(marks: Marks | None, version: Generation = NO_GENERATION, replicas: int = 4, **more: Any) -> Live:
+    found = None if marks is None else LiveWorkload(marks, version, replicas, 0, 0, 0, 0)
+    return Live(**{"workload": found, "read": True, "spec": SPEC} | more)
+
+
+def config(marks: Marks, declaration: tuple[int, str] = (-1, "")) -> dict[Reference, LiveDependency]:
+    return {CONFIG: LiveDependency(marks, declaration)}
+
+
+MARKED, MARKED_CONFIG, UNMARKED, UNMARKED_CONFIG = "mark", "mark dependency", "unmark", "unmark dependency"
+HOLD, READ = "hold", "read"
+RIGHT_CONFIG = config(OURS, dependency_declaration(CONFIG_DECLARED))
+
+ROWS: dict[str, tuple[Wanted, Live, Any]] = {
+    "adopting, declaration not read": (replace(ADOPT, lacking="the declaration"), live(NOBODYS), HOLD),
+    "adopting, nothing by the watch": (ADOPT, live(None, read=False, spec=None), READ),
+    "adopting, nothing there": (ADOPT, live(None, spec=None), ("Absent", "gone")),
+    "adopting, being deleted": (ADOPT, live(replace(NOBODYS, deleting=True)), ("Absent", "being deleted")),
+    "adopting, another object": (ADOPT, live(replace(NOBODYS, uid="u2")), ("NotOwned", "another object")),
+    "adopting, another fleet's by now": (ADOPT, live(FOREIGN), ("NotOwned", "belongs to fleet f9 by now")),
+    "adopting, a newer placement's": (ADOPT, live(OURS, NEWER), HOLD),
+    "adopting, changed since": (
+        ADOPT,
+        live(NOBODYS, spec={**SPEC, "minReadySeconds": 5}),
+        ("NotOwned", "changed since it was found, in spec.minReadySeconds"),
+    ),
+    "adopting, nobody's": (ADOPT, live(NOBODYS), MARKED),
+    "adopting, nobody's, other replicas": (ADOPT, live(NOBODYS, replicas=9), MARKED),
+    "adopting, nobody's config is left": (ADOPT, live(NOBODYS, dependencies=config(NOBODYS)), MARKED),
+    "adopting, an orphan of ours": (ADOPT, live(OURS, OLDER), MARKED),
+    "adopting, an orphan of ours by the watch": (ADOPT, live(OURS, OLDER, read=False, spec=None), READ),
+    "adopting, an orphan's config": (ADOPT, live(OURS, OLDER, dependencies=config(OURS, (9, "x"))), MARKED_CONFIG),
+    "adopting, an orphan's config right": (ADOPT, live(OURS, OLDER, dependencies=RIGHT_CONFIG), MARKED),
+    "adopting, taken over": (ADOPT, live(OURS, V), NOTHING),
+    "adopting, taken over, by the watch": (ADOPT, live(OURS, V, read=False, spec=None), NOTHING),
+    "adopting, taken over, other replicas": (ADOPT, live(OURS, V, replicas=9), NOTHING),
+    "adopting, a former fleet's, not meant": (ADOPT, live(FORMER), ("NotOwned", "belongs to fleet f0")),
+    "recovering, the former fleet's": (RECOVER, live(FORMER, NEWER), MARKED),
+    "recovering, its config first": (RECOVER, live(FORMER, NEWER, dependencies=config(FORMER)), MARKED_CONFIG),
+    "recovering, released meanwhile": (RECOVER, live(NOBODYS), ("NotOwned", "is not this fleet's")),
+    "releasing, a newer placement's": (RELEASE, live(OURS, NEWER), HOLD),
+    "releasing, being deleted": (RELEASE, live(replace(OURS, deleting=True), OLDER), HOLD),
+    "releasing, config first": (RELEASE, live(OURS, OLDER, dependencies=RIGHT_CONFIG), UNMARKED_CONFIG),
+    "releasing, config deleted": (
+        RELEASE,
+        live(OURS, OLDER, dependencies=config(replace(OURS, deleting=True))),
+        UNMARKED,
+    ),
+    "releasing, ours": (RELEASE, live(OURS, OLDER), UNMARKED),
+    "releasing, unmarked": (RELEASE, live(NOBODYS), ("Released", "")),
+    "releasing, another fleet's": (RELEASE, live(FOREIGN), ("Released", "")),
+    "releasing, gone": (RELEASE, live(None), ("Released", "")),
+    "releasing, others' config": (RELEASE, live(None, dependencies=config(NOBODYS)), ("Released", "")),
+}
+
+
+@pytest.mark.parametrize(("wanted", "found", "expected"), ROWS.values(), ids=ROWS)
+def test_rows(wanted: Wanted, found: Live, expected: Any) -> None:
+    action = next_action(wanted, found, History(), 0.0, RULES)
+    match action:
+        case Report(state, message):
+            assert state == expected[0]
+            assert expected[1] in message
+        case _:
+            assert kind_of(action) == expected
+
+
+def kind_of(action: Action) -> Any:
+    match action:
+        case PatchMarks(change) | PatchDependencyMarks(_, change):
+            assert change.keys() == {"metadata"}
+            assert change["metadata"].keys() == {"labels", "annotations"}
+            word = "unmark" if change["metadata"]["labels"]["spillway.io/fleet"] is None else "mark"
+            return word if isinstance(action, PatchMarks) else f"{word} dependency"
+        case Hold():
+            return HOLD
+        case ReadAfresh():
+            return READ
+        case _:
+            return action
+
+
+# ── Whatever happens meanwhile ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Member:
+    """One Deployment and one ConfigMap. Only marks may be written to it by us; others do what they like."""
+
+    workload: LiveWorkload | None
+    config: LiveDependency | None
+    spec: dict[str, Any] = field(default_factory=lambda: dict(SPEC))
+    counter: int = 100
+
+    def next(self) -> str:
+        self.counter += 1
+        return str(self.counter)
+
+    def live(self) -> Live:
+        return Live(self.workload, {} if self.config is None else {CONFIG: self.config}, read=True, spec=self.spec)
+
+    def carry_out(self, action: Action) -> bool:
+        """False for a conflict. Anything but marks is a bug of ours."""
+        match action:
+            case PatchMarks(change, version):
+                if self.workload is None or self.workload.marks.resource_version != version:
+                    return False
+                labels, annotations = change["metadata"]["labels"], change["metadata"]["annotations"]
+                marks = replace(
+                    self.workload.marks,
+                    resource_version=self.next(),
+                    fleet=labels["spillway.io/fleet"] or "",
+                    workload=labels["spillway.io/workload"] or "",
+                )
+                said = version_from(annotations["spillway.io/placement"] or "")
+                self.workload = replace(self.workload, marks=marks, version=said)
+            case PatchDependencyMarks(_, change, version):
+                if self.config is None or self.config.marks.resource_version != version:
+                    return False
+                labels, annotations = change["metadata"]["labels"], change["metadata"]["annotations"]
+                marks = replace(
+                    self.config.marks,
+                    resource_version=self.next(),
+                    fleet=labels["spillway.io/fleet"] or "",
+                    workload=labels["spillway.io/workload"] or "",
+                )
+                generation, _, digest = (annotations["spillway.io/declaration"] or "-1.").partition(".")
+                self.config = LiveDependency(marks, (int(generation), digest))
+            case _:
+                raise AssertionError(f"{action} was to be written")
+        return True
+
+    def foreign(self, what: str) -> None:
+        if self.workload is None:
+            return
+        touched = replace(self.workload.marks, resource_version=self.next())
+        match what:
+            case "scale":
+                self.workload = replace(self.workload, marks=touched, spec_replicas=self.workload.spec_replicas + 1)
+            case "take":
+                self.workload = replace(self.workload, marks=replace(touched, fleet="f9"))
+            case "replace":
+                self.workload = replace(self.workload, marks=replace(touched, uid=self.next(), fleet="", workload=""))
+            case "roll":
+                self.workload = replace(self.workload, marks=touched)
+                self.spec = {**SPEC, "minReadySeconds": self.counter}
+            case "delete":
+                self.workload = None
+
+
+STEPS = ("act", "act", "act", "stale", "scale", "take", "replace", "roll", "delete")
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from([ADOPT, RECOVER, RELEASE]),
+    st.sampled_from([NOBODYS, OURS, FORMER, FOREIGN]),
+    st.sampled_from([NO_GENERATION, OLDER]),
+    st.lists(
+        st.sampled_from(["act", "act", "act", "stale", "scale", "take", "replace", "roll", "delete"]), max_size=20
+    ),
+)
+def test_nothing_but_marks_is_written_whatever_happens(
+    wanted: Wanted, marks: Marks, version: Generation, steps: list[str]
+) -> None:
+    """Adopting never emits a write that changes a spec, releasing never deletes, and what is another fleet's stays."""
+    member = Member(LiveWorkload(marks, version, 4, 0, 0, 0, 0), LiveDependency(marks, (-1, "")))
+    history, seen = History(), member.live()
+    for step in steps:
+        if step not in ("act", "stale"):
+            member.foreign(step)
+            continue
+        if step == "act":
+            seen = member.live()
+        before = member.workload
+        action = next_action(wanted, seen, history, 0.0, RULES)
+        if isinstance(action, Report | Hold | Nothing):
+            history = after(history, wanted, seen, action, 0.0, RULES)
+            continue
+        assert isinstance(action, PatchMarks | PatchDependencyMarks)
+        if member.carry_out(action):
+            history = after(history, wanted, member.live(), action, 0.0, RULES)
+        if before is not None and before.marks.fleet == "f9":
+            assert member.workload == before, "another fleet's object was touched"
+    if member.workload is not None and wanted is not RELEASE and member.workload.marks.fleet == "f1":
+        assert marks is OURS or member.workload.marks.uid == wanted.part.found_uid
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=3)
+MANIFESTS = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(MANIFESTS)
+def test_a_manifest_does_not_differ_from_itself(value: Any) -> None:
+    assert first_difference(value, json.loads(json.dumps(value))) == ""
+
+
+DIFFERENCES = {
+    "a field more": ({"a": {"b": 1}}, {"a": {"b": 1, "c": 2}}, "a.c"),
+    "another value": ({"a": [{"image": "x"}]}, {"a": [{"image": "y"}]}, "a[0].image"),
+    "a longer list": ({"a": [1]}, {"a": [1, 2]}, "a[1]"),
+    "another type": ({"a": 1}, {"a": "1"}, "a"),
+    "a number for a flag": ({"a": 1}, {"a": True}, "a"),
+    "nothing": ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}, ""),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "path"), DIFFERENCES.values(), ids=DIFFERENCES)
+def test_the_first_difference_is_named(one: Any, other: Any, path: str) -> None:
+    assert first_difference(one, other) == path
+    assert first_difference(other, one) == path
+
+
+def test_the_declared_form_is_what_somebody_would_have_written() -> None:
+    service = {
+        "metadata": {
+            "name": "web",
+            "namespace": "shop",
+            "uid": "u",
+            "resourceVersion": "7",
+            "managedFields": [],
+            "labels": {"spillway.io/fleet": "f0", "team": "a"},
+            "annotations": {"spillway.io/declaration": "1.x"},
+        },
+        "spec": {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ports": [{"port": 80, "nodePort": 30001}]},
+        "status": {},
+    }
+    assert declared_form(service, "Service", "v1") == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": "shop", "labels": {"team": "a"}},
+        "spec": {"ports": [{"port": 80}]},
+    }
+    headless = declared_form({"metadata": {"name": "w"}, "spec": {"clusterIP": "None"}}, "Service", "v1")
+    assert headless["spec"] == {"clusterIP": "None"}
+    deployment = {"metadata": {"name": "w", "annotations": {"deployment.kubernetes.io/revision": "1", "a": None}}}
+    assert declared_form(deployment | {"spec": {"replicas": 3, "paused": False}}, "Deployment", "apps/v1") == {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "w"},
+        "spec": {"paused": False},
+    }

@@ -1,0 +1,341 @@
+"""What ran before us, in one process and virtual time: taken over, scaled, given back, left alone, found again."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from propagator.settings import Settings as PropagatorSettings
+from spillway.api import (
+    AdoptRequest,
+    ApplyRequest,
+    DeleteRequest,
+    GetRequest,
+    ListOrphansRequest,
+    PlacementReply,
+    ReleaseRequest,
+    RequestError,
+    ScaleRequest,
+)
+from spillway.cluster_api import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    HORIZONTAL_POD_AUTOSCALERS,
+    NAMESPACES,
+    PODS,
+    REPLICASETS,
+    SERVICES,
+    Conflict,
+)
+from spillway.events import PLACEMENTS, WORKLOADS, Tombstone, workload_address
+from spillway_local import member_nodes
+from spillway_local.fleet_plan import GIB, MemberPlan, deployment
+from spillway_local.in_process import FLEET_ID, InProcess, in_process
+
+sys.path.insert(0, str(Path(__file__).parent))
+from platform_steps import NAMESPACE, join, until
+
+pytestmark = pytest.mark.looptime
+
+FLEET = (
+    MemberPlan("own-1", "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("own-2", "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
+)
+MARK = "spillway.io/"
+ONLY_OWN_1 = json.dumps(
+    {
+        "apiVersion": "spillway.io/v1",
+        "kind": "PlacementPolicy",
+        "spec": {"tiers": [{"name": "one", "clusters": {"names": ["own-1"]}}]},
+    }
+)
+
+
+def manifest(name: str = "web", replicas: int = 3, **metadata: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": "500m", "memory": "64Mi"}}}
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": NAMESPACE} | metadata,
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template},
+    }
+
+
+async def run_before_us(platform: InProcess, cluster: str, *manifests: dict[str, Any]) -> None:
+    """As somebody's kubectl; returns when all pods run."""
+    api = platform.api(cluster)
+    if await api.get(NAMESPACES, "", NAMESPACE) is None:
+        await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    for one in manifests:
+        await api.create(DEPLOYMENTS, one)
+    for one in manifests:
+        name, replicas = one["metadata"]["name"], one["spec"]["replicas"]
+        await until(lambda name=name, replicas=replicas: _available(platform, cluster, name, replicas), "it runs")  # type: ignore[misc]
+
+
+async def _available(platform: InProcess, cluster: str, name: str, replicas: int) -> bool:
+    found = await live(platform, cluster, name)
+    return bool((found.get("status") or {}).get("availableReplicas", 0) == replicas)
+
+
+async def live(platform: InProcess, cluster: str, name: str = "web") -> dict[str, Any]:
+    found = await platform.api(cluster).get(DEPLOYMENTS, NAMESPACE, name)
+    assert found is not None
+    return found
+
+
+async def uids(platform: InProcess, cluster: str) -> dict[str, set[str]]:
+    """Of everything that a restart would change."""
+    kinds = {"deployments": DEPLOYMENTS, "replicasets": REPLICASETS, "pods": PODS}
+    return {
+        name: {one["metadata"]["uid"] for one in await platform.api(cluster).list(kind, NAMESPACE)}
+        for name, kind in kinds.items()
+    }
+
+
+def marks(found: dict[str, Any]) -> set[str]:
+    metadata = found["metadata"]
+    said = (metadata.get("labels") or {}) | (metadata.get("annotations") or {})
+    return {key for key in said if key.startswith(MARK)}
+
+
+async def adopted(
+    platform: InProcess, *clusters: str, name: str = "web", policy: str = "", key: str = ""
+) -> PlacementReply:
+    request = AdoptRequest(NAMESPACE, name, "deployment", clusters, policy, key)
+    reply = await platform.planner().adopt(request)
+    await until(lambda: _settled(platform, name), "it is taken over")
+    return reply
+
+
+async def _settled(platform: InProcess, name: str) -> bool:
+    reply = await platform.planner().get(GetRequest(NAMESPACE, name))
+    return not any(part.adopting for part in reply.placement.parts) and all(
+        status.state == "Present" and status.current for status in reply.statuses
+    )
+
+
+async def test_adopt_scale_release_leaves_the_pods_as_they_are() -> None:
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        await run_before_us(platform, "own-1", manifest())
+        before, spec = await uids(platform, "own-1"), (await live(platform, "own-1"))["spec"]
+
+        reply = await adopted(platform, "own-1", policy=ONLY_OWN_1, key="k1")
+        assert [(part.cluster, part.replicas, part.adopting) for part in reply.parts] == [("own-1", 3, True)]
+        assert (reply.replicas, reply.unplaced) == (3, 0)
+        found = await live(platform, "own-1")
+        assert found["metadata"]["labels"] == {"spillway.io/fleet": FLEET_ID, "spillway.io/workload": "web"}
+        assert found["spec"] == spec
+        assert await uids(platform, "own-1") == before
+        again = await platform.planner().adopt(
+            AdoptRequest(NAMESPACE, "web", "deployment", ("own-1",), ONLY_OWN_1, "k1")
+        )
+        assert again == reply
+
+        await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 5))
+        await until(lambda: _ready(platform, 5), "five run")
+        scaled = await uids(platform, "own-1")
+        assert scaled["pods"] > before["pods"]
+        assert len(scaled["pods"]) == 5
+        assert (scaled["deployments"], scaled["replicasets"]) == (before["deployments"], before["replicasets"])
+        assert (await live(platform, "own-1"))["spec"] == spec | {"replicas": 5}
+
+        await platform.planner().release(ReleaseRequest(NAMESPACE, "web"))
+        await until(lambda: _gone(platform), "it is released")
+        assert marks(await live(platform, "own-1")) == set()
+        assert (await live(platform, "own-1"))["spec"] == spec | {"replicas": 5}
+        assert await uids(platform, "own-1") == scaled
+        assert (await platform.planner().list_orphans(ListOrphansRequest())).orphans == ()
+
+        await adopted(platform, "own-1")
+        assert await uids(platform, "own-1") == scaled
+
+
+async def _ready(platform: InProcess, replicas: int, name: str = "web") -> bool:
+    reply = await platform.planner().get(GetRequest(NAMESPACE, name))
+    return sum(status.ready for status in reply.statuses if status.current) == replicas
+
+
+async def _gone(platform: InProcess, name: str = "web") -> bool:
+    try:
+        await platform.planner().get(GetRequest(NAMESPACE, name))
+    except RequestError as error:
+        return error.code == "NOT_FOUND"
+    return False
+
+
+async def test_adopt_from_two_clusters_and_delete() -> None:
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        await run_before_us(platform, "own-1", manifest(replicas=3))
+        await run_before_us(platform, "own-2", manifest(replicas=2))
+        reply = await adopted(platform, "own-1", "own-2")
+        assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 3, "own-2": 2}
+        await platform.planner().delete(DeleteRequest(NAMESPACE, "web"))
+        await until(lambda: _gone(platform), "it is deleted")
+        assert await platform.api("own-1").get(DEPLOYMENTS, NAMESPACE, "web") is None
+
+
+async def refused(platform: InProcess, *clusters: str, kind: str = "deployment", name: str = "web") -> tuple[str, str]:
+    with pytest.raises(RequestError) as raised:
+        await platform.planner().adopt(AdoptRequest(NAMESPACE, name, kind, clusters))
+    return raised.value.code, raised.value.text
+
+
+async def test_what_cannot_be_adopted_is_refused_with_the_reason() -> None:
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        other = manifest(replicas=2)
+        other["spec"]["template"]["spec"]["containers"][0]["image"] = "app:2"
+        await run_before_us(platform, "own-1", manifest())
+        await run_before_us(platform, "own-2", other)
+        code, text = await refused(platform, "own-1", "own-2")
+        assert code == "FAILED_PRECONDITION"
+        assert "between own-1 and own-2, first in spec.template.spec.containers[0].image" in text
+
+        code, text = await refused(platform, "own-1", kind="statefulset")
+        assert (code, "cannot be split" in text) == ("INVALID_ARGUMENT", True)
+        code, text = await refused(platform, "own-1", name="nothing")
+        assert (code, text) == ("NOT_FOUND", "deployment shop/nothing in cluster own-1: no Deployment of this name")
+        code, text = await refused(platform, "mars")
+        assert (code, "a cluster of the fleet: own-1, own-2" in text) == ("INVALID_ARGUMENT", True)
+
+        reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        scaler = {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "web-hpa", "namespace": NAMESPACE},
+            "spec": {"scaleTargetRef": reference, "minReplicas": 1, "maxReplicas": 9},
+        }
+        await platform.api("own-1").create(HORIZONTAL_POD_AUTOSCALERS, scaler)
+        code, text = await refused(platform, "own-1")
+        assert code == "FAILED_PRECONDITION"
+        assert "HorizontalPodAutoscaler web-hpa scales it" in text
+
+        foreign = manifest("theirs", labels={"spillway.io/fleet": "f9", "spillway.io/workload": "theirs"})
+        await run_before_us(platform, "own-2", foreign)
+        code, text = await refused(platform, "own-2", name="theirs")
+        assert (code, "it belongs to fleet f9" in text) == ("FAILED_PRECONDITION", True)
+
+        await adopted(platform, "own-2")
+        code, text = await refused(platform, "own-2")
+        assert (code, "declared already" in text) == ("ALREADY_EXISTS", True)
+
+        await platform.silence("own-1")
+        await until(lambda: _is_stale(platform, "own-1"), "own-1 is stale", 120)
+        code, text = await refused(platform, "own-1", name="api")
+        assert (code, "cluster own-1: capacity is" in text) == ("FAILED_PRECONDITION", True)
+
+
+def _is_stale(platform: InProcess, cluster: str) -> bool:
+    planner = platform.planner()
+    return bool(planner.state.clusters[cluster].not_fresh(planner._clocks.steady(), 30.0))
+
+
+async def test_no_owner_answers_in_time_and_the_same_key_tries_again() -> None:
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        await run_before_us(platform, "own-1", manifest())
+        await platform.stop("propagator-1")
+        with pytest.raises(RequestError) as raised:
+            await platform.planner().adopt(
+                AdoptRequest(NAMESPACE, "web", "deployment", ("own-1",), idempotency_key="k")
+            )
+        assert raised.value.code == "UNAVAILABLE"
+        assert "no answer from own-1" in raised.value.text
+        platform.start("propagator-2")
+        await until(lambda: bool(platform.running["propagator-2"].service.held), "it holds its clusters")
+        await adopted(platform, "own-1", key="k")
+
+
+async def _scale_by_hand(platform: InProcess, cluster: str, replicas: int) -> None:
+    while True:
+        found = await live(platform, cluster)
+        version = found["metadata"]["resourceVersion"]
+        try:
+            await platform.api(cluster).patch(
+                DEPLOYMENTS, NAMESPACE, "web", {"spec": {"replicas": replicas}}, resource_version=version
+            )
+        except Conflict:
+            continue
+        return
+
+
+async def test_an_orphan_is_listed_and_can_be_adopted() -> None:
+    """Its placement is gone from the log: it is left, said, listed, and taken over again with what goes along."""
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        planner = platform.planner()
+        config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "conf", "namespace": NAMESPACE}}
+        service = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "web", "namespace": NAMESPACE},
+            "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
+        }
+        texts = (deployment("web", NAMESPACE, 6), json.dumps(config | {"data": {"a": "1"}}), json.dumps(service))
+        await planner.apply(ApplyRequest(texts))
+        await until(lambda: _ready(platform, 6), "it runs")
+        before = {name: await uids(platform, name) for name in platform.members}
+        bus = platform.running["planner-1"].bus
+        for topic in (PLACEMENTS, WORKLOADS):
+            await bus.publish(Tombstone(workload_address(topic, NAMESPACE, "web")))
+        await platform.stop("planner-1")
+        platform.start("planner-1")
+        await until(lambda: platform.planner().is_active, "a planner is active")
+        planner = platform.planner()
+        await until(lambda: _orphans(platform, 2), "both are orphans", 120)
+        orphans = (await planner.list_orphans(ListOrphansRequest())).orphans
+        assert [(one.cluster, one.name, one.replicas, one.ready) for one in orphans] == [
+            ("own-1", "web", 3, 3),
+            ("own-2", "web", 3, 3),
+        ]
+        assert {name: await uids(platform, name) for name in platform.members} == before
+
+        await adopted(platform, "own-1", "own-2")
+        assert (await planner.list_orphans(ListOrphansRequest())).orphans == ()
+        assert {name: await uids(platform, name) for name in platform.members} == before
+        reply = await planner.get(GetRequest(NAMESPACE, "web"))
+        assert reply.placement.replicas == 6
+        dependencies = planner.state.workloads[NAMESPACE, "web"].declared.dependencies
+        assert {(one.kind, one.name) for one in dependencies} == {("ConfigMap", "conf"), ("Service", "web")}
+
+        await planner.release(ReleaseRequest(NAMESPACE, "web"))
+        await until(lambda: _gone(platform), "it is released")
+        for kind, name in ((CONFIG_MAPS, "conf"), (SERVICES, "web")):
+            found = await platform.api("own-1").get(kind, NAMESPACE, name)
+            assert found is not None
+            assert marks(found) == set()
+
+
+async def _orphans(platform: InProcess, count: int) -> bool:
+    return len((await platform.planner().list_orphans(ListOrphansRequest())).orphans) == count
+
+
+async def test_who_contests_is_named() -> None:
+    async with in_process(FLEET, propagator_settings=PropagatorSettings(corrections_max=1)) as platform:
+        await join(platform)
+        await run_before_us(platform, "own-1", manifest())
+        await adopted(platform, "own-1")
+        reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        spec = {"scaleTargetRef": reference, "minReplicas": 1, "maxReplicas": 9}
+        kind = "HorizontalPodAutoscaler"
+        metadata = {"name": "web-hpa", "namespace": NAMESPACE}
+        scaler = {"apiVersion": "autoscaling/v2", "kind": kind, "metadata": metadata, "spec": spec}
+        await platform.api("own-1").create(HORIZONTAL_POD_AUTOSCALERS, scaler)
+        for replicas in (7, 8):
+            await _scale_by_hand(platform, "own-1", replicas)
+            await until(lambda: _is_right_or_contested(platform), "it is put right, or left")
+        reply = await platform.planner().get(GetRequest(NAMESPACE, "web"))
+        assert reply.statuses[0].state == "ReplicasContested"
+        assert "HorizontalPodAutoscaler web-hpa" in reply.statuses[0].message
+
+
+async def _is_right_or_contested(platform: InProcess) -> bool:
+    reply = await platform.planner().get(GetRequest(NAMESPACE, "web"))
+    found = await live(platform, "own-1")
+    return found["spec"]["replicas"] == 3 or reply.statuses[0].state == "ReplicasContested"

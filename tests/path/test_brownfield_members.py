@@ -1,0 +1,224 @@
+"""Taking over and giving back on real control planes: the services in one process, real members, real time."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from spillway.api import (
+    AdoptRequest,
+    GetRequest,
+    JoinClusterRequest,
+    ListClustersRequest,
+    ReleaseRequest,
+    RequestError,
+    ScaleRequest,
+)
+from spillway.cluster_api import (
+    DEPLOYMENTS,
+    NAMESPACES,
+    PODS,
+    REPLICASETS,
+    ClusterApi,
+    ClusterApiSettings,
+    HttpTransport,
+)
+from spillway.credentials import load_endpoint
+from spillway.events import ClusterJoined
+from spillway.local_bus import LocalBroker
+from spillway.store import MemoryStore
+from spillway_local.in_process import FLEET_ID, SERVICES, InProcess
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+pytest_plugins = ["spillway_local.pytest_infra"]
+pytestmark = pytest.mark.kube
+
+PATIENCE_SECONDS = 60.0
+NAMESPACE_PREFIX = "brownfield"
+
+
+@dataclass(slots=True)
+class OnRealMembers(InProcess):
+    """The same services; clusters are reached as a deployment reaches them."""
+
+    kubeconfigs: dict[str, Path] = field(default_factory=dict)
+
+    def connect(self, joined: ClusterJoined) -> ClusterApi:
+        return self._open(joined.cluster, joined.credential, "spillway")
+
+    def api(self, name: str) -> ClusterApi:
+        if name not in self.apis:
+            self.apis[name] = self._open(name, name, "kubectl")
+        return self.apis[name]
+
+    def _open(self, cluster: str, credential: str, manager: str) -> ClusterApi:
+        path, settings = self.kubeconfigs[credential], ClusterApiSettings(field_manager=manager)
+        return ClusterApi(
+            HttpTransport(partial(load_endpoint, path.parent, path.stem), cluster, settings), cluster, settings
+        )
+
+
+@asynccontextmanager
+async def platform_on(kubeconfigs: dict[str, Path]) -> AsyncIterator[OnRealMembers]:
+    platform = OnRealMembers(LocalBroker(), MemoryStore(), {}, kubeconfigs=kubeconfigs)
+    try:
+        for name in SERVICES:
+            platform.start(name)
+        await until(lambda: _true(platform.planner().is_active), "a planner is active")
+        for name in kubeconfigs:
+            await platform.planner().join_cluster(JoinClusterRequest(name, name, tier="own"))
+        await until(lambda: _all_ready(platform), "every cluster is ready")
+        yield platform
+    finally:
+        for name in list(platform.running):
+            await platform.stop(name)
+        for api in platform.apis.values():
+            await api.close()
+
+
+async def until(reached: Callable[[], Awaitable[bool]], what: str) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not await reached():
+            await asyncio.sleep(0.1)
+    assert await reached(), what
+
+
+async def _true(value: bool) -> bool:
+    return value
+
+
+async def _all_ready(platform: OnRealMembers) -> bool:
+    clusters = (await platform.planner().list_clusters(ListClustersRequest())).clusters
+    return bool(clusters) and all(cluster.state == "Ready" for cluster in clusters)
+
+
+def rich_manifest(namespace: str) -> dict[str, Any]:
+    """With much of what a server fills in by default, so that all of it comes back in what is declared."""
+    probe = {"httpGet": {"path": "/", "port": "http"}}
+    container = {
+        "name": "main",
+        "image": "app:1",
+        "ports": [{"containerPort": 80, "name": "http"}, {"containerPort": 81, "protocol": "UDP"}],
+        "env": [
+            {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+        ],
+        "resources": {"requests": {"cpu": "0.05", "memory": "32Mi"}, "limits": {"cpu": "1"}},
+        "livenessProbe": probe,
+        "readinessProbe": {"exec": {"command": ["true"]}},
+        "startupProbe": {"grpc": {"port": 80}},
+        "lifecycle": {"preStop": {"exec": {"command": ["sleep", "1"]}}},
+        "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}, {"name": "conf", "mountPath": "/etc/conf"}],
+        "securityContext": {"runAsNonRoot": True, "capabilities": {"drop": ["ALL"]}},
+    }
+    side = {"name": "side", "image": "side:1", "restartPolicy": "Always"}
+    downward = {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}]}
+    volumes = [
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "conf", "configMap": {"name": "conf", "optional": True}},
+        {"name": "keys", "secret": {"secretName": "keys", "optional": True}},
+        {"name": "all", "projected": {"sources": [{"downwardAPI": downward}]}},
+    ]
+    alike = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
+    apart = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": alike}]}
+    pod = {
+        "containers": [container],
+        "initContainers": [side, {"name": "once", "image": "once:1"}],
+        "volumes": volumes,
+        "affinity": {"podAntiAffinity": apart},
+        "topologySpreadConstraints": [{"maxSkew": 3, "whenUnsatisfiable": "ScheduleAnyway", **alike}],
+        "tolerations": [{"key": "a", "operator": "Exists"}],
+        "securityContext": {"fsGroup": 1},
+    }
+    template = {"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}}, "spec": pod}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": namespace, "labels": {"team": "a"}, "annotations": {"note": "1"}},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template},
+    }
+
+
+async def _uids(api: ClusterApi, namespace: str) -> dict[str, set[str]]:
+    kinds = {"deployments": DEPLOYMENTS, "replicasets": REPLICASETS, "pods": PODS}
+    return {name: {one["metadata"]["uid"] for one in await api.list(kind, namespace)} for name, kind in kinds.items()}
+
+
+async def _hashes(api: ClusterApi, namespace: str) -> set[str]:
+    return {one["metadata"]["labels"]["pod-template-hash"] for one in await api.list(PODS, namespace)}
+
+
+async def _running(api: ClusterApi, namespace: str, count: int) -> bool:
+    pods = await api.list(PODS, namespace)
+    return [one.get("status", {}).get("phase") for one in pods] == ["Running"] * count
+
+
+async def _live(api: ClusterApi, namespace: str) -> dict[str, Any]:
+    found = await api.get(DEPLOYMENTS, namespace, "web")
+    assert found is not None
+    return found
+
+
+async def _settled(platform: OnRealMembers, namespace: str) -> bool:
+    reply = await platform.planner().get(GetRequest(namespace, "web"))
+    return not any(part.adopting for part in reply.placement.parts) and all(
+        status.state == "Present" and status.current for status in reply.statuses
+    )
+
+
+async def _gone(platform: OnRealMembers, namespace: str) -> bool:
+    try:
+        await platform.planner().get(GetRequest(namespace, "web"))
+    except RequestError as error:
+        return error.code == "NOT_FOUND"
+    return False
+
+
+async def test_a_running_deployment_is_adopted_scaled_and_released(kube_members: dict[str, Path]) -> None:
+    name = next(iter(kube_members))
+    async with platform_on({name: kube_members[name]}) as platform:
+        planner, api, namespace = platform.planner(), platform.api(name), f"{NAMESPACE_PREFIX}-{uuid4().hex[:8]}"
+        await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        await api.create(DEPLOYMENTS, rich_manifest(namespace))
+        await until(lambda: _running(api, namespace, 3), "three run")
+        before, spec, hashes = (
+            await _uids(api, namespace),
+            (await _live(api, namespace))["spec"],
+            await _hashes(api, namespace),
+        )
+
+        reply = await planner.adopt(AdoptRequest(namespace, "web", "deployment", (name,)))
+        assert [(part.cluster, part.replicas) for part in reply.parts] == [(name, 3)]
+        await until(lambda: _settled(platform, namespace), "it is taken over")
+        found = await _live(api, namespace)
+        marks = {"spillway.io/fleet": FLEET_ID, "spillway.io/workload": "web", "team": "a"}
+        assert found["metadata"]["labels"] == marks
+        assert found["spec"] == spec
+        assert await _uids(api, namespace) == before
+
+        await planner.scale(ScaleRequest(namespace, "web", 5))
+        await until(lambda: _running(api, namespace, 5), "five run")
+        await until(lambda: _settled(platform, namespace), "it is said")
+        scaled = await _uids(api, namespace)
+        assert scaled["pods"] > before["pods"]
+        assert (scaled["deployments"], scaled["replicasets"]) == (before["deployments"], before["replicasets"])
+        assert await _hashes(api, namespace) == hashes
+        assert (await _live(api, namespace))["spec"] == spec | {"replicas": 5}
+
+        await planner.release(ReleaseRequest(namespace, "web"))
+        await until(lambda: _gone(platform, namespace), "it is released")
+        found = await _live(api, namespace)
+        assert found["metadata"]["labels"] == {"team": "a"}
+        assert not [key for key in found["metadata"]["annotations"] if key.startswith("spillway.io/")]
+        assert found["spec"] == spec | {"replicas": 5}
+        assert await _uids(api, namespace) == scaled
+        assert json.dumps(found["spec"]["template"]) == json.dumps(spec["template"])
