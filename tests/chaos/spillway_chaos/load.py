@@ -18,7 +18,6 @@ from .ledger import Ledger
 LANES = 6
 REPLICAS_MAX = 10
 CPU, MEMORY = "1500m", "512Mi"
-THINK_SECONDS, BURST_SECONDS = (0.05, 0.5), (0.0, 0.02)
 ANSWER_SECONDS = 30.0
 _AGAIN = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "CANCELLED"})
 _AGAIN_SECONDS = 0.5
@@ -32,7 +31,7 @@ class Load:
     ledger: Ledger
     seed: str
     story: str
-    think_seconds: tuple[float, float] = THINK_SECONDS
+    think_seconds: tuple[float, float] = (0.05, 0.5)
     asks: asyncio.Event = field(default_factory=asyncio.Event)
     busy: set[int] = field(default_factory=set)
     answered: int = 0

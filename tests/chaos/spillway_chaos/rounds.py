@@ -9,7 +9,6 @@ from spillway.api import RequestError
 
 from .ground import Ground, NotSo
 from .ledger import Finding
-from .load import BURST_SECONDS, THINK_SECONDS
 from .rows import Row
 
 ANSWERED_SECONDS = 90.0
@@ -47,7 +46,7 @@ class Round:
 async def run_round(ground: Ground, row: Row, seed: str) -> Round:
     random, loop, done = Random(seed), asyncio.get_running_loop(), Round(seed)
     answered_before = ground.load.answered
-    ground.load.think_seconds = BURST_SECONDS if row.burst else THINK_SECONDS
+    ground.load.think_seconds = row.think_seconds
     ground.load.asks.set()
     await asyncio.sleep(random.uniform(*BEFORE_SECONDS))
     broken_at = loop.time()

@@ -30,13 +30,13 @@ Fault = Callable[[Ground, Random], Awaitable[Broken]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """stack: which kind of platform it needs. burst: asked without a pause, not at a person's pace."""
+    """stack: which kind of platform it needs. think_seconds: a lane's pause between requests."""
 
     name: str
     stack: str
     what: str
     fault: Fault
-    burst: bool = False
+    think_seconds: tuple[float, float] = (0.05, 0.5)
 
 
 async def _victim(ground: Ground, kind: str, random: Random) -> str:
@@ -201,6 +201,7 @@ async def jump_clock(ground: Ground, random: Random) -> Broken:
     return Broken(f"the clock of {service} an hour off for {seconds:.1f} s")
 
 
+BURST, SLOW = (0.0, 0.02), (0.5, 2.0)
 SHORT, LONG = (0.3, 3.0), (SESSION_SECONDS + 2.0, SESSION_SECONDS + 4.0)
 
 ROWS = (
@@ -216,8 +217,10 @@ ROWS = (
     Row("kafka-killed", "sim", "kill -9 of the only broker, restarted", kill_kafka),
     Row("redis-killed", "sim", "kill -9 of Redis, restarted", kill_redis),
     Row("redis-flushed", "sim", "FLUSHALL", flush_redis),
-    Row("broker-of-three-killed", "brokers", "kill -9 of one of three brokers in a burst, restarted", kill_kafka, True),
-    Row("apiserver-stopped", "kube", "an apiserver frozen or ended for a minute", stop_apis),
+    Row(
+        "broker-of-three-killed", "brokers", "kill -9 of one of three brokers in a burst, restarted", kill_kafka, BURST
+    ),
+    Row("apiserver-stopped", "kube", "an apiserver frozen or ended for a minute", stop_apis, SLOW),
     Row("token-revoked", "kube", "401 from an apiserver, for seconds", revoke_token),
     Row("list-cut-short", "kube", "an apiserver's lists end too early, for seconds", cut_lists),
     Row("kafka-wiped", "wiped", "Kafka's data gone, its topics created anew, in mid-story", wipe_kafka),
