@@ -217,9 +217,7 @@ ROWS = (
     Row("kafka-killed", "sim", "kill -9 of the only broker, restarted", kill_kafka),
     Row("redis-killed", "sim", "kill -9 of Redis, restarted", kill_redis),
     Row("redis-flushed", "sim", "FLUSHALL", flush_redis),
-    Row(
-        "broker-of-three-killed", "brokers", "kill -9 of one of three brokers in a burst, restarted", kill_kafka, BURST
-    ),
+    Row("broker-of-three-killed", "brokers", "kill -9 of one of three brokers in a burst", kill_kafka, BURST),
     Row("apiserver-stopped", "kube", "an apiserver frozen or ended for a minute", stop_apis, SLOW),
     Row("token-revoked", "kube", "401 from an apiserver, for seconds", revoke_token),
     Row("list-cut-short", "kube", "an apiserver's lists end too early, for seconds", cut_lists),
