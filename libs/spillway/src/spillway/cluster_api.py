@@ -148,7 +148,7 @@ class ClusterApiSettings:
     """Times that a read is tried when the server answers 429 or 5xx; a write only for 429, which says: not done."""
     first_pause_seconds: float = 0.5
     """Pauses double from this one to the longest, each shortened by up to half at random."""
-    longest_pause_seconds: float = 30.0
+    longest_pause_seconds: float = 10.0
     max_response_bytes: int = 256 * 2**20
     max_line_bytes: int = 16 * 2**20
     """Of one event of a watch; an object in etcd is at most 1.5 MiB, and JSON is at most some times larger."""

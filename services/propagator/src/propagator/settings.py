@@ -28,7 +28,7 @@ class Settings:
         10.0, "longest pause while ConfigMaps or Secrets are missing, seconds"
     )
     unreachable_first_seconds: float = setting(0.5, "seconds until an unreachable cluster is tried again; doubles")
-    unreachable_longest_seconds: float = setting(30.0, "longest of these pauses, seconds")
+    unreachable_longest_seconds: float = setting(10.0, "longest of these pauses, seconds")
     bus_retry_seconds: float = setting(1.0, "seconds until the log is tried again when it cannot be reached")
     log_proven_seconds: float = setting(
         5.0,
