@@ -21,7 +21,7 @@ from .ground import Ground
 from .rounds import Round, run_round
 from .rows import ROW_BY_NAME, ROWS, Row
 from .stacks import ground_of
-from .table import RowResult, shown, write
+from .table import RowResult, as_markdown, shown, write
 
 OUTPUT = Path("build/chaos.json")
 FOLDER = Path("build/chaos")
@@ -31,6 +31,9 @@ _LOCK_SECONDS = 300.0
 
 def main() -> int:
     asked = _arguments()
+    if asked.show:
+        print(as_markdown(OUTPUT))
+        return 0
     signal.signal(signal.SIGTERM, _end)
     rows = [ROW_BY_NAME[name] for name in asked.rows] or list(ROWS)
     results: list[RowResult] = []
@@ -117,6 +120,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=20, help="of each row")
     parser.add_argument("--seed", default="1", help="of every choice and moment")
     parser.add_argument("--round-seed", default="", help="of one round, as a failed one names it")
+    parser.add_argument("--show", action="store_true", help="only print, as Markdown, what was written down")
     parser.add_argument("--lock", type=Path, default=None, help="a file that is locked while rows run")
     return parser.parse_args()
 

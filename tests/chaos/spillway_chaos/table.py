@@ -67,6 +67,19 @@ def shown(results: Sequence[RowResult]) -> None:
     Console(width=_WIDTH).print(table)
 
 
+def as_markdown(file: Path) -> str:
+    """The rows that were written down, for docs/chaos.md."""
+    heads = ("row", "rounds", "requests", *KINDS, "right again after p50, max", "without a planner p50, max", "commit")
+    lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 2) + "|---|"]
+    for entry in json.loads(file.read_text())["rows"].values():
+        cells = [entry["row"], entry["rounds"], entry["answered"], *(entry[kind] for kind in KINDS)]
+        cells += [
+            f"{entry[f'{what}_p50_s']:.1f}, {entry[f'{what}_max_s']:.1f} s" for what in ("converged", "no_planner")
+        ]
+        lines.append("| " + " | ".join(map(str, (*cells, entry["on"]["commit"]))) + " |")
+    return "\n".join(lines)
+
+
 def write(file: Path, results: Sequence[RowResult], facts: Mapping[str, str]) -> None:
     """Rows of earlier runs stay until they are run again; each says what it was run on."""
     file.parent.mkdir(parents=True, exist_ok=True)
