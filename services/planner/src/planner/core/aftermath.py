@@ -108,10 +108,10 @@ def take_backs(
     due: dict[WorkloadKey, dict[str, int]] = {}
     for (key, cluster), timer in state.timers.items():
         workload = state.workloads[key]
-        part = workload.parts[cluster]
-        view = state.clusters.get(cluster)
-        fresh = view is not None and not view.not_fresh(moment.now, state.rules.capacity_age_max)
-        if not fresh or not _is_blocked(state, workload, part) or brakes.frozen(cluster, key):
+        part = workload.parts.get(cluster)
+        if part is None or not state.is_fresh(cluster, moment.now):  # None: given up since the timer was looked at.
+            continue
+        if not _is_blocked(state, workload, part) or brakes.frozen(cluster, key):
             continue
         if moment.now - timer.since >= state.rules.take_back_after + _lead_time(state, part):
             due.setdefault(key, {})[cluster] = timer.unbound

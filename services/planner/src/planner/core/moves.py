@@ -117,7 +117,9 @@ def _may_move(state: PlannerState, workload: Workload, now: float, brakes: Allow
     if workload.looked_at == why or workload.declared.deleting:
         return False
     parts, key = workload.parts, workload.key
-    return not why or any(brakes.allow(why[name], name, key, parts[name].replicas_kept) for name in why)
+    if not why:
+        return not any(brakes.frozen(cluster, key) for cluster in parts)
+    return any(brakes.allow(why[name], name, key, parts[name].replicas_kept) for name in why)
 
 
 def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> bool:
@@ -178,16 +180,19 @@ def _is_back(state: PlannerState, cluster: str, now: float) -> bool:
 
 
 def _may_go(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
-    """By cluster, how many of those that leave may go, so that as many stay available as are kept.
+    """By cluster, how many of those that leave may go: none before as many are available as are kept.
 
-    Of too many, a ReplicaSet removes those that are not ready first: they may go at once, unless templates roll there.
+    Of too many, a ReplicaSet removes those that are not ready first, unless templates roll. What was said last may be a
+    moment old, and more may be ready by now: so those that are not ready wait as well, while fewer are available.
     """
     parts = workload.parts.values()
     if not any(part.replicas_leaving for part in parts):
         return {}
     statuses = {part.cluster: status for part in parts if (status := _status(state, workload, part, now)) is not None}
     available = sum(_available(part, statuses.get(part.cluster)) for part in parts)
-    spare = max(0, available - sum(part.replicas_kept for part in parts))
+    spare = available - sum(part.replicas_kept for part in parts)
+    if spare < 0:
+        return {}
     going = {}
     for part in parts:
         status = statuses.get(part.cluster)

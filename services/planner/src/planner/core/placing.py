@@ -84,6 +84,9 @@ def place(
     brakes: how many may move that nobody asked for by name; with None none do.
     """
     held = held_by_cluster(state, subject.known, moment.now) if subject.known is not None else {}
+    if brakes is None:  # Asked for by name: what is lost is to be no more than was asked for, once it is back.
+        most_lost = subject.declared.replicas
+        held = {cluster: replace(have, lost=min(have.lost, most_lost)) for cluster, have in held.items()}
     most = _most_of_new_shape(state, subject)
     before = {cluster: held[cluster].leaving for cluster in most}
     for cluster, count in most.items():
@@ -119,7 +122,8 @@ def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes:
     why = placed.division.reasons
     for cluster in why:
         brakes.spend(why[cluster], cluster, workload.key, placed.division.moved.get(cluster, 0))
-    workload.looked_at = None if placed.division.held_back else dict(why)
+    frozen = any(brakes.frozen(cluster, workload.key) for cluster in workload.parts)
+    workload.looked_at = None if frozen or placed.division.held_back else dict(why)
     if not placed.events and not placed.placement.waiting_for:
         state.misplaced.pop(workload.key, None)
     return placed
@@ -284,7 +288,7 @@ def _divide(
         age_ms={name: age_ms(view, moment.now) for name, view in state.clusters.items()},
         reasons=why,
         moving=to_go,
-        fixed=_fixed(subject.key, held, how.brakes),
+        fixed=_fixed(how.brakes or state.brakes, subject.key, state.clusters),
         gently=how.gently,
     )
     division = divide_workload(situation)
@@ -302,9 +306,7 @@ def _divide(
     return division
 
 
-def _fixed(key: WorkloadKey, clusters: Iterable[str], brakes: Allowance | None) -> frozenset[str]:
-    if brakes is None:
-        return frozenset()
+def _fixed(brakes: Allowance, key: WorkloadKey, clusters: Iterable[str]) -> frozenset[str]:
     return frozenset(cluster for cluster in clusters if brakes.frozen(cluster, key))
 
 
@@ -324,7 +326,7 @@ def _decide(
     for cluster in dict.fromkeys((*before, *division.replicas)):
         if cluster in given_up:
             continue
-        share = share_of(state, held.get(cluster), division, cluster, moment.now)
+        share = share_of(held.get(cluster), division, cluster)
         part = kept_part(before.get(cluster), share) if not template_changed else None
         if part is None and (share.kept or cluster in before):
             part = part_of(state, subject.key, cluster, before.get(cluster), share, moment.generation)

@@ -46,7 +46,7 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
     return held
 
 
-def share_of(state: PlannerState, held: Held | None, division: Division, cluster: str, now: float) -> Share:
+def share_of(held: Held | None, division: Division, cluster: str) -> Share:
     """held: what the division began with; None where the workload had nothing."""
     kept, new = division.replicas.get(cluster, 0), division.new.get(cluster, 0)
     if held is None:
@@ -54,8 +54,7 @@ def share_of(state: PlannerState, held: Held | None, division: Division, cluster
     moved, leaving = division.moved.get(cluster, 0), held.leaving - division.kept_again.get(cluster, 0)
     if division.reasons.get(cluster) == CAUSE_FAILOVER:
         return Share(kept, new, held.lost + moved, leaving)
-    idle = min(moved, held.unbound) if state.is_fresh(cluster, now) else 0
-    return Share(kept, new, held.lost, leaving + moved - idle)
+    return Share(kept, new, held.lost, leaving + moved)
 
 
 def part_of(
@@ -75,17 +74,13 @@ def part_of(
 
 
 def cut(held: Held, count: int) -> Held:
-    """So many fewer are kept: those that are not bound are gone at once, those that run leave once others do."""
+    """So many fewer are kept: they leave, those that are not bound first, and do not stay after all."""
     if count <= 0:
         return held
-    kept, idle = held.replicas - count, min(held.unbound, count)
+    kept = held.replicas - count
+    unbound = min(max(0, held.unbound - count), kept)
     return replace(
-        held,
-        replicas=kept,
-        new=min(held.new, kept),
-        unbound=min(held.unbound - idle, kept),
-        leaving=held.leaving + count - idle,
-        may_keep=0,
+        held, replicas=kept, new=min(held.new, unbound), unbound=unbound, leaving=held.leaving + count, may_keep=0
     )
 
 
