@@ -1,17 +1,20 @@
 """What only real control planes do: quotas and admission that refuse pods, a control plane that dies and comes back."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from spillway.api import ApplyRequest, DeleteRequest
-from spillway.cluster_api import ClusterApi, Refused
+from spillway.api import ApplyRequest, ConfirmRequest, DeleteRequest, ListBrakesRequest
+from spillway.cluster_api import ClusterApi, ClusterUnreachable, Refused
 from spillway.kubernetes import NAMESPACES, PODS, RESOURCE_QUOTAS, AnyObject, Kind
 from spillway_local.fleet_plan import deployment
 from spillway_local.stack import Stack
 
-from .running import NAMESPACE, Platform, opened, until
+from .running import NAMES, NAMESPACE, Platform, opened, until
 
 pytestmark = pytest.mark.kube
 
@@ -51,6 +54,16 @@ BINDING = {
     "spec": {"policyName": "no-web", "validationActions": ["Deny"]},
 }
 
+MEMBER_PARTS = ("apiserver", "scheduler", "controllers", "kwok")
+LOSS_POLICY = json.dumps(
+    {
+        "apiVersion": "spillway.io/v1",
+        "kind": "PlacementPolicy",
+        "metadata": {"name": "web"},
+        "spec": {"onClusterLoss": {"after": "30s"}},
+    }
+)
+
 
 @pytest.fixture
 async def fleet(kube_stack: Stack) -> AsyncIterator[Platform]:
@@ -86,6 +99,71 @@ async def test_pods_that_a_quota_and_an_admission_policy_refuse_run_elsewhere(fl
             (own_2, POLICIES, "no-web"),
         ):
             await _remove(api, kind, name)
+
+
+async def test_a_control_plane_that_dies_and_returns_costs_no_available_replica(fleet: Platform) -> None:
+    """own-2 is lost with its share of 60: replaced once confirmed; on its return the surplus goes without a dip."""
+    await fleet.planner.apply(ApplyRequest((deployment("web", NAMESPACE, 60), LOSS_POLICY)))
+    before = await fleet.running("web", 60)
+    assert set(before) == {"own-1", "own-2"}
+    uids = {pod["metadata"]["uid"] for pod in await fleet.pods_of("own-2", "web")}
+    try:
+        for part in MEMBER_PARTS:
+            await fleet.kill_for_good(f"own-2-{part}")
+        await until("the loss waits for a confirmation", lambda: _is_asked(fleet, "Failover/own-2"), 120)
+        assert await fleet.placed("web") == before
+        await fleet.planner.confirm(ConfirmRequest("Failover/own-2"))
+        await until("all 60 are available elsewhere", lambda: _are_available(fleet, 60), 120)
+    finally:
+        watching = asyncio.create_task(_least_available(fleet))
+        for program in (f"own-2-{part}" for part in MEMBER_PARTS):
+            if not fleet.stack.pids(program):
+                await asyncio.to_thread(fleet.stack.supervision.start_program, program)
+
+    await until("the return waits for a confirmation", lambda: _is_asked(fleet, "Return/own-2"), 120)
+    await fleet.planner.confirm(ConfirmRequest("Return/own-2"))
+    after = await fleet.running("web", 60, seconds=180)
+    watching.cancel()
+    least = await watching
+    kept = {pod["metadata"]["uid"] for pod in await fleet.pods_of("own-2", "web")}
+    print(f"\nbefore {before}, after {after}, least available since the loss was made good: {least}")
+    assert set(after) <= {"own-1", "own-2"}
+    assert kept <= uids
+    assert least >= 60
+
+
+async def _is_asked(fleet: Platform, scope: str) -> bool:
+    confirmations = (await fleet.planner.list_brakes(ListBrakesRequest())).confirmations
+    return any(entry.scope == scope and not entry.given for entry in confirmations)
+
+
+async def _available(fleet: Platform) -> int:
+    """Ready pods in all members that answer."""
+    total = 0
+    for name in NAMES:
+        with suppress(ClusterUnreachable):
+            total += sum(_is_ready(pod) for pod in await fleet.pods_of(name, "web"))
+    return total
+
+
+async def _are_available(fleet: Platform, replicas: int) -> bool:
+    return await _available(fleet) >= replicas
+
+
+async def _least_available(fleet: Platform) -> int:
+    """Until it is cancelled."""
+    least = await _available(fleet)
+    with suppress(asyncio.CancelledError):
+        while True:
+            await asyncio.sleep(0.1)
+            least = min(least, await _available(fleet))
+    return least
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions", ())
+    ready = any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
+    return ready and not pod["metadata"].get("deletionTimestamp")
 
 
 async def _ensure(api: ClusterApi, kind: Kind, manifest: dict[str, Any]) -> None:
