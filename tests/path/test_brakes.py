@@ -6,23 +6,30 @@ from pathlib import Path
 
 import pytest
 
+from planner.settings import PlannerSettings
 from spillway.api import (
     ApplyRequest,
+    ClusterReply,
+    ConfirmRequest,
     DeleteRequest,
     FreezeRequest,
     JoinClusterRequest,
+    LeaveClusterRequest,
     ListBrakesRequest,
     ListClustersRequest,
+    MigrateRequest,
+    RequestError,
     ScaleRequest,
     SetClusterPhaseRequest,
     UnfreezeRequest,
 )
+from spillway.kubernetes import NAMESPACES, RESOURCE_QUOTAS
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import InProcess, in_process
 
 sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, bound, join, until
+from platform_steps import NAMESPACE, bound, join, unbound, until
 
 pytestmark = pytest.mark.looptime
 
@@ -84,6 +91,164 @@ async def test_under_a_frozen_fleet_people_still_get_what_they_ask_for() -> None
         await until(lambda: running(40), "40 replicas run")
         await planner.delete(DeleteRequest(NAMESPACE, "web"))
         await until(lambda: running(0), "none runs")
+
+
+async def clusters(platform: InProcess) -> dict[str, ClusterReply]:
+    found = (await platform.planner().list_clusters(ListClustersRequest())).clusters
+    return {cluster.cluster: cluster for cluster in found}
+
+
+def kept(platform: InProcess, cluster: str) -> int:
+    workloads = platform.planner().state.workloads.values()
+    return sum(part.replicas_kept for entry in workloads for name, part in entry.parts.items() if name == cluster)
+
+
+async def test_a_drain_waits_for_the_brake_and_the_confirmation_over_a_killed_planner() -> None:
+    """Frozen, then unconfirmed, with the planner killed in each: nothing moves. Confirmed: all does, none is missed."""
+    async with in_process(SMALL, (*TWO_PLANNERS, "planner-3")) as platform:
+        await join(platform)
+        await platform.planner().apply(request("web", 30))
+        await until(lambda: all_bound(platform, 30), "30 replicas run")
+        there = (await bound(platform))["own-1"]
+        assert there > 10
+        await platform.planner().freeze(FreezeRequest("fleet", "audit"))
+        reply = await platform.planner().set_cluster_phase(SetClusterPhaseRequest("own-1", "Draining"))
+        assert (reply.replicas, reply.confirm) == (there, "Drain/own-1")
+        assert "fleet is frozen by local: audit" in reply.frozen
+        await asyncio.sleep(30)
+        await kill_active(platform)
+        await asyncio.sleep(30)
+        assert (kept(platform, "own-1"), (await bound(platform))["own-1"]) == (there, there)
+        await platform.planner().unfreeze(UnfreezeRequest("fleet"))
+        await asyncio.sleep(30)
+        await kill_active(platform)
+        await asyncio.sleep(30)
+        (asked,) = (await platform.planner().list_brakes(ListBrakesRequest())).confirmations
+        assert (asked.scope, asked.replicas, asked.fleet_replicas, asked.given) == ("Drain/own-1", there, 30, False)
+        assert (kept(platform, "own-1"), (await bound(platform))["own-1"]) == (there, there)
+        await platform.planner().confirm(ConfirmRequest("Drain/own-1"))
+        fewest = 30
+
+        async def drained() -> bool:
+            nonlocal fewest
+            fewest = min(fewest, sum((await bound(platform)).values()))
+            return (await clusters(platform))["own-1"].workloads == 0
+
+        await until(drained, "own-1 is empty", 120)
+        assert fewest == 30
+        assert (await bound(platform)) == {"own-1": 0, "own-2": 30}
+        await platform.planner().set_cluster_phase(SetClusterPhaseRequest("own-1", "Active"))
+        assert (await platform.planner().list_brakes(ListBrakesRequest())).confirmations == ()
+
+
+async def all_bound(platform: InProcess, replicas: int) -> bool:
+    return sum((await bound(platform)).values()) == replicas
+
+
+async def test_moves_keep_to_the_budget() -> None:
+    """60 a minute: at no second has more left than seconds have passed since the turn began to count."""
+    settings = PlannerSettings(moves_per_minute=60, confirm_over_fraction=1)
+    async with in_process(SMALL, planner_settings=settings) as platform:
+        await join(platform)
+        for number in range(5):
+            await platform.planner().apply(request(f"web-{number}", 6))
+        await until(lambda: all_bound(platform, 30), "30 replicas run")
+        await platform.planner().set_cluster_phase(SetClusterPhaseRequest("own-2", "Cordoned"))
+        there = kept(platform, "own-1")
+        await platform.planner().freeze(FreezeRequest("cluster/own-1", "until the bucket is measured"))
+        await platform.planner().set_cluster_phase(SetClusterPhaseRequest("own-2", "Active"))
+        await platform.planner().set_cluster_phase(SetClusterPhaseRequest("own-1", "Draining"))
+        bucket = platform.planner().state.brakes._budget.left
+        await platform.planner().unfreeze(UnfreezeRequest("cluster/own-1"))
+        loop = asyncio.get_running_loop()
+        began, moved = loop.time(), 0
+        while moved < there:
+            await asyncio.sleep(0.5)
+            moved = there - kept(platform, "own-1")
+            assert moved <= bucket + (loop.time() - began) + 1
+            assert loop.time() - began < 120
+        assert kept(platform, "own-2") == 30
+
+
+async def test_a_frozen_fleet_takes_nothing_back() -> None:
+    """Pods that a quota refuses stay where they were placed for as long as the fleet is frozen, and then go."""
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        planner = platform.planner()
+        await planner.apply(request("first", 1))  # Makes the namespace exist.
+        quota = {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "few", "namespace": NAMESPACE},
+            "spec": {"hard": {"pods": "5"}},
+        }
+        await until(lambda: created(platform, quota), "the quota is there")
+        await planner.freeze(FreezeRequest("fleet", "audit"))
+        await planner.apply(request("web", 20))
+        before = kept(platform, "own-1")
+        assert before > 5
+        await asyncio.sleep(120)
+        assert kept(platform, "own-1") == before
+        await planner.unfreeze(UnfreezeRequest("fleet"))
+        await until(lambda: all_bound(platform, 21), "all run elsewhere", 120)
+        assert kept(platform, "own-1") <= 5
+        assert await unbound(platform) == 0
+
+
+async def created(platform: InProcess, quota: dict[str, object]) -> bool:
+    api = platform.api("own-1")
+    if NAMESPACE not in [entry["metadata"]["name"] for entry in await api.list(NAMESPACES)]:
+        return False
+    await api.create(RESOURCE_QUOTAS, quota)
+    return True
+
+
+async def test_a_migration_is_carried_out_without_a_dip() -> None:
+    """All of a workload goes to another cluster by name, with a frozen other cluster beside; then it is refused."""
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        planner = platform.planner()
+        await planner.apply(request("web", 20))
+        await until(lambda: all_bound(platform, 20), "20 replicas run")
+        reply = await planner.migrate(MigrateRequest(NAMESPACE, "web", "own-2"))
+        assert reply.placed == 20
+        fewest = 20
+
+        async def moved() -> bool:
+            nonlocal fewest
+            there = await bound(platform)
+            fewest = min(fewest, sum(there.values()))
+            return there == {"own-1": 0, "own-2": 20}
+
+        await until(moved, "all are in own-2", 120)
+        assert fewest == 20
+        await planner.freeze(FreezeRequest("cluster/own-1", "audit"))
+        with pytest.raises(RequestError, match="cluster/own-1 is frozen by local: audit"):
+            await planner.migrate(MigrateRequest(NAMESPACE, "web", "own-1"))
+        await planner.unfreeze(UnfreezeRequest("cluster/own-1"))
+        await planner.apply(request("large", 30))
+        with pytest.raises(RequestError, match="of 20 replicas certainly fit in 'own-1'"):
+            await planner.migrate(MigrateRequest(NAMESPACE, "web", "own-1"))
+
+
+async def test_a_cluster_leaves_when_nothing_is_left_and_is_unknown_then() -> None:
+    """leave: what runs goes elsewhere, then the cluster is gone; leave --lost is refused while it answers."""
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        planner = platform.planner()
+        await planner.apply(request("web", 20))
+        await until(lambda: all_bound(platform, 20), "20 replicas run")
+        with pytest.raises(RequestError, match="cluster 'own-1' answers"):
+            await planner.leave_cluster(LeaveClusterRequest("own-1", lost=True))
+        assert (await planner.leave_cluster(LeaveClusterRequest("own-1"))).changed
+
+        async def gone() -> bool:
+            return "own-1" not in await clusters(platform)
+
+        await until(gone, "own-1 has left", 120)
+        assert (await bound(platform))["own-2"] == 20
+        with pytest.raises(RequestError, match="no cluster of the fleet: own-2"):
+            await planner.leave_cluster(LeaveClusterRequest("own-1"))
 
 
 async def test_a_clusters_phase_outlives_the_planner_and_a_join() -> None:
