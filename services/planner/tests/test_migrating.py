@@ -102,6 +102,19 @@ def test_those_that_still_leave_are_kept_without_room_for_more(members: Members)
     assert members.parts() == {"own-1": (6, 0, 0), "cloud-1": (4, 0, 0)}
 
 
+def test_replicas_that_wait_do_not_get_the_room_that_migrates() -> None:
+    members = Members(own_1=6, own_2=5)
+    members.phase("own-2", PHASE_CORDONED)
+    members.apply(9)
+    members.settle()
+    members.phase("own-2", PHASE_ACTIVE)
+    migrate(members, replicas=4)
+    assert members.parts() == {"own-1": (2, 0, 4), "own-2": (5, 0, 0)}
+    assert members.state.workloads[WEB].unplaced == 2
+    members.settle()
+    assert members.parts() == {"own-1": (4, 0, 0), "own-2": (5, 0, 0)}
+
+
 def test_asking_again_for_all_changes_nothing_once_they_are_there(members: Members) -> None:
     migrate(members, from_="cloud-1")
     members.settle()
