@@ -167,7 +167,7 @@ def try_again(state: PlannerState, workload: Workload, moment: Moment, brakes: A
         workload.waiting_since = moment.now
     if not workload.settled:
         state.waiting.unsettled[workload.key] = None
-    state.waiting.done(workload.key)
+    state.waiting.tried(workload.key, lambda cluster, shape: state.rooms(cluster, shape, moment.now))
     return Step(workload.key, placing.place_again(state, workload, moment, brakes).events, "Waiting")
 
 

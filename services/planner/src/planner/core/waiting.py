@@ -79,6 +79,17 @@ class WaitingList:
         self.unsettled.pop(key, None)
         self.retry(key)
 
+    def tried(self, key: WorkloadKey, rooms_of: Callable[[str, Shape], Rooms]) -> None:
+        """It is tried on the rooms as they are now, not as they were looked at: another one may have taken them since.
+
+        What comes back of that by the next look is a gain.
+        """
+        shape = self._shapes.get(key)
+        if shape is not None:
+            for cluster in self._touched:
+                self._compare(cluster, shape, rooms_of)
+        self.done(key)
+
     def done(self, key: WorkloadKey) -> None:
         """It was tried, on all that has been looked at."""
         self._due.pop(key, None)
@@ -87,15 +98,18 @@ class WaitingList:
     def look(self, rooms_of: Callable[[str, Shape], Rooms]) -> None:
         """Looks at the clusters that were touched. rooms_of: empty for a cluster that is not there."""
         for cluster in sorted(self._touched):
-            known = self._rooms.setdefault(cluster, {})
-            for shape, keys in self._keys_by_shape.items():
-                before, rooms = known.get(shape, ()), rooms_of(cluster, shape)
-                known[shape] = rooms
-                if _grew(before, rooms):
-                    self._due.update(keys)
-                elif _narrowed(before, rooms):
-                    self._due.update((key, None) for key in keys if key in self.unsettled)
+            for shape in self._keys_by_shape:
+                self._compare(cluster, shape, rooms_of)
         self._touched.clear()
+
+    def _compare(self, cluster: str, shape: Shape, rooms_of: Callable[[str, Shape], Rooms]) -> None:
+        known, keys = self._rooms.setdefault(cluster, {}), self._keys_by_shape[shape]
+        before, rooms = known.get(shape, ()), rooms_of(cluster, shape)
+        known[shape] = rooms
+        if _grew(before, rooms):
+            self._due.update(keys)
+        elif _narrowed(before, rooms):
+            self._due.update((key, None) for key in keys if key in self.unsettled)
 
     def due(self, most: int) -> list[WorkloadKey]:
         """At most so many, longest due first. Those of a shape that has no room anywhere are due no more."""
