@@ -15,6 +15,7 @@ from spillway.api import (
     GetRequest,
     ListOrphansRequest,
     PlacementReply,
+    RecoverFleetRequest,
     ReleaseRequest,
     RequestError,
     ScaleRequest,
@@ -339,3 +340,57 @@ async def _is_right_or_contested(platform: InProcess) -> bool:
     reply = await platform.planner().get(GetRequest(NAMESPACE, "web"))
     found = await live(platform, "own-1")
     return found["spec"]["replicas"] == 3 or reply.statuses[0].state == "ReplicasContested"
+
+
+async def test_a_fleet_whose_log_was_lost_is_recovered_as_it_runs() -> None:
+    """Kafka was wiped: another fleet id, clusters joined again. What is left is taken over."""
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        former = {"spillway.io/fleet": "former-1", "spillway.io/workload": "web"}
+        old = manifest(labels=former, annotations={"spillway.io/placement": "900.7"})
+        config = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": "conf",
+                "namespace": NAMESPACE,
+                "labels": former,
+                "annotations": {"spillway.io/declaration": "12.abc"},
+            },
+            "data": {"a": "1"},
+        }
+        foreign = manifest("theirs", labels={"spillway.io/fleet": "f9", "spillway.io/workload": "theirs"})
+        for cluster, replicas in (("own-1", 3), ("own-2", 2)):
+            one = json.loads(json.dumps(old))
+            one["spec"]["replicas"] = replicas
+            await run_before_us(platform, cluster, one)
+            await platform.api(cluster).create(CONFIG_MAPS, config)
+        await run_before_us(platform, "own-1", foreign)
+        before = {name: await uids(platform, name) for name in platform.members}
+        specs = {name: (await live(platform, name))["spec"] for name in platform.members}
+
+        shown = await platform.planner().recover_fleet(RecoverFleetRequest("former-1"))
+        assert [(one.name, one.state, one.replicas) for one in shown.workloads] == [
+            ("web", "Found", (("own-1", 3), ("own-2", 2)))
+        ]
+        assert (await live(platform, "own-1"))["metadata"]["labels"] == former
+
+        await platform.planner().recover_fleet(RecoverFleetRequest("former-1", confirmed=True))
+        await until(lambda: _settled(platform, "web"), "it is taken over")
+        again = await platform.planner().recover_fleet(RecoverFleetRequest("former-1", confirmed=True))
+        assert (again.workloads, again.remaining) == ((), 0)
+        for name in platform.members:
+            found = await live(platform, name)
+            assert found["metadata"]["labels"] == {"spillway.io/fleet": FLEET_ID, "spillway.io/workload": "web"}
+            assert found["spec"] == specs[name]
+            along = await platform.api(name).get(CONFIG_MAPS, NAMESPACE, "conf")
+            assert along is not None
+            assert along["metadata"]["labels"]["spillway.io/fleet"] == FLEET_ID
+            assert along["data"] == {"a": "1"}
+        assert {name: await uids(platform, name) for name in platform.members} == before
+        assert (await live(platform, "own-1", "theirs"))["metadata"]["labels"]["spillway.io/fleet"] == "f9"
+
+        await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 7))
+        await until(lambda: _ready(platform, 7), "seven run")
+        for name in platform.members:
+            assert (await uids(platform, name))["replicasets"] == before[name]["replicasets"]

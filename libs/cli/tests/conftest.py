@@ -43,6 +43,7 @@ class FakePlanner:
         self.brakes: dict[str, api.Brake] = {}
         self.confirmations: dict[str, api.Confirmation] = {}
         self.orphans: tuple[api.Orphan, ...] = ()
+        self.recoveries = 0
 
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
         return self._declare(request, keep=True)
@@ -81,6 +82,16 @@ class FakePlanner:
         reply = self._placement(request.namespace, request.name, 0)
         del self.replicas[request.namespace, request.name]
         return replace(reply, releasing=True)
+
+    async def recover_fleet(self, request: api.RecoverFleetRequest) -> api.RecoverFleetReply:
+        """Two workloads, one of which is refused; the other is declared in one call and taken over before the next."""
+        self._note(request)
+        self.recoveries += request.confirmed
+        refused = api.RecoveredWorkload("shop", "api", "Refused", "two templates", (("own-1", 1),))
+        state = "Recovering" if request.confirmed else "Found"
+        web = api.RecoveredWorkload("shop", "web", state, "", (("own-1", 3), ("own-2", 2)))
+        left = (refused,) if self.recoveries > 1 else (refused, web)
+        return api.RecoverFleetReply(request.fleet_before, left, 0, ("own-1: a note",))
 
     async def list_orphans(self, request: api.ListOrphansRequest) -> api.ListOrphansReply:
         self._note(request)

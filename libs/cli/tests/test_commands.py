@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from spillway import api
 from spillway.api import RequestError
-from spillway_cli import waiting
+from spillway_cli import fleet_commands, waiting
 from spillway_cli.main import app
 
 Write = Callable[[str, str], str]
@@ -146,6 +146,21 @@ def test_orphans_are_listed_with_what_to_do(spillway: Spillway) -> None:
     assert ["own-1", "shop/web", "3", "2", "7.1"] in [line.split() for line in shown.stdout.splitlines()]
     assert "spillway adopt" in shown.stderr
     assert json.loads(spillway("orphans", "-o", "json").stdout)["orphans"][0]["version"] == "7.1"
+
+
+def test_fleet_recover_shows_first_and_does_it_with_yes(spillway: Spillway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_commands, "POLL_SECONDS", 0.01)
+    shown = spillway("fleet", "recover", "--from", "f0")
+    assert shown.exit_code == 3  # One of them is refused.
+    assert ["shop/web", "5", "own-1", "3,", "own-2", "2", "Found"] in [
+        line.split() for line in shown.stdout.splitlines()
+    ]
+    assert "nothing was done" in shown.stderr
+    assert "default policy" in shown.stderr
+    done = spillway("fleet", "recover", "--from", "f0", "--yes", "-o", "json")
+    states = {one["name"]: one["state"] for one in json.loads(done.stdout)["workloads"]}
+    assert states == {"api": "Refused", "web": "Recovered"}
+    assert "1 workloads are being taken over" in done.stderr
 
 
 def test_list_reads_all_pages(spillway: Spillway) -> None:

@@ -85,6 +85,12 @@ ROUND_TRIPS: dict[str, tuple[Any, Any]] = {
     "migrate": (api.MigrateRequest("default", "web", "own-2", "own-1", 3, "key"), PLACEMENT),
     "adopt": (api.AdoptRequest("default", "web", "deployment", ("own-1", "own-2"), "{}", "key"), PLACEMENT),
     "release": (api.ReleaseRequest("default", "web", "key"), PLACEMENT),
+    "recover_fleet": (
+        api.RecoverFleetRequest("f0", True),
+        api.RecoverFleetReply(
+            "f0", (api.RecoveredWorkload("shop", "web", "Found", "", (("own-1", 3),)),), 2, ("own-1: a note",)
+        ),
+    ),
     "list_orphans": (
         api.ListOrphansRequest("default"),
         api.ListOrphansReply((api.Orphan("own-1", "default", "web", 3, 2, "1.2"),), True),
@@ -140,6 +146,9 @@ class FakePlanner:
 
     async def release(self, request: api.ReleaseRequest) -> Any:
         return await self._answer("release", request)
+
+    async def recover_fleet(self, request: api.RecoverFleetRequest) -> Any:
+        return await self._answer("recover_fleet", request)
 
     async def list_orphans(self, request: api.ListOrphansRequest) -> Any:
         return await self._answer("list_orphans", request)

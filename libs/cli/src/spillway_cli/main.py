@@ -13,6 +13,7 @@ from spillway_cli import (
     brownfield_commands,
     cluster_commands,
     exits,
+    fleet_commands,
     local_commands,
     log_commands,
     migrate_commands,
@@ -40,6 +41,7 @@ TOP = (
 for part in TOP:
     app.registered_commands += part.registered_commands
 app.add_typer(cluster_commands.app, name="cluster")
+app.add_typer(fleet_commands.app, name="fleet")
 app.add_typer(migrate_commands.app, name="migrate")
 
 

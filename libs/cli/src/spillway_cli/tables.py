@@ -18,6 +18,7 @@ from spillway.api import (
     ListOrphansReply,
     PlacedPart,
     PlacementReply,
+    RecoverFleetReply,
     WorkloadReply,
 )
 from spillway.events import PHASE_ACTIVE, PHASE_LOST, DecisionRecorded
@@ -168,6 +169,22 @@ def orphans(reply: ListOrphansReply) -> RenderableType:
     rows = [(one.cluster, f"{one.namespace}/{one.name}", one.replicas, one.ready, one.version) for one in reply.orphans]
     columns = ("CLUSTER", "DEPLOYMENT", "REPLICAS", "READY", "LAST PLACEMENT")
     return Group(table(columns, rows, right=("REPLICAS", "READY")), *_warnings((), reply.stale))
+
+
+def recovered(reply: RecoverFleetReply) -> RenderableType:
+    """What a former fleet left, and what became of it."""
+    rows = [
+        (
+            f"{one.namespace}/{one.name}",
+            sum(count for _, count in one.replicas),
+            ", ".join(f"{cluster} {count}" for cluster, count in one.replicas),
+            one.state,
+            one.message,
+        )
+        for one in reply.workloads
+    ]
+    columns = ("DEPLOYMENT", "REPLICAS", "CLUSTERS", "STATE", "")
+    return Group(table(columns, rows, right=("REPLICAS",)), *(Text(note, style="yellow") for note in reply.notes))
 
 
 def capacity(reply: CapacityReply) -> RenderableType:

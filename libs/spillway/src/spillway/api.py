@@ -85,6 +85,14 @@ class ListOrphansRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class RecoverFleetRequest:
+    """confirmed: without it nothing is done, and the reply says what would be."""
+
+    fleet_before: str
+    confirmed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class GetRequest:
     namespace: str
     name: str
@@ -250,6 +258,27 @@ class Orphan:
 class ListOrphansReply:
     orphans: tuple[Orphan, ...]
     stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredWorkload:
+    """state: Found, Recovering (declared, being taken over) or Refused (message says why). replicas: by cluster."""
+
+    namespace: str
+    name: str
+    state: str
+    message: str
+    replicas: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverFleetReply:
+    """remaining: found, and not declared in this call: ask again. notes: what else bears the label, for people."""
+
+    fleet_before: str
+    workloads: tuple[RecoveredWorkload, ...]
+    remaining: int
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

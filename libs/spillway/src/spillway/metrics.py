@@ -126,6 +126,7 @@ VERBS: Final = (
     "adopt",
     "release",
     "list_orphans",
+    "recover_fleet",
     "join_cluster",
     "list_clusters",
     "set_cluster_phase",

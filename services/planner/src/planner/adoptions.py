@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from planner.core import adopting
+from planner.core import adopting, recovering
 from planner.core.placing import Moment
 from planner.core.state import PlannerState
 from planner.questions import Inquiry, Questions
@@ -22,10 +22,16 @@ class Ask(Protocol):
 
 
 class Adoptions:
-    def __init__(self, questions: Questions, ask: Ask, find_seconds: float) -> None:
+    """fleet: this one's id. find_seconds: clusters answer within. events_max: of a recovery, in one transaction."""
+
+    def __init__(
+        self, questions: Questions, ask: Ask, fleet: Callable[[], str], find_seconds: float, events_max: int
+    ) -> None:
         self._questions = questions
         self._ask = ask
+        self._fleet = fleet
         self._find_seconds = find_seconds
+        self._events_max = events_max
 
     async def adopt(self, request: api.AdoptRequest) -> api.PlacementReply:
         await self._following()
@@ -46,6 +52,24 @@ class Adoptions:
             return decided.events, decided.reply
 
         reply: api.PlacementReply = await self._ask("adopt", decide)
+        return reply
+
+    async def recover_fleet(self, request: api.RecoverFleetRequest) -> api.RecoverFleetReply:
+        await self._following()
+        with self._questions.asking() as asking:
+
+            def ask(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], Inquiry]:
+                asked = recovering.ask(state, request, self._fleet(), moment)
+                return (asked,), asking.open(asked)
+
+            inquiry: Inquiry = await self._ask("recover_fleet", ask)
+            await self._answered(inquiry)
+
+        def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], api.RecoverFleetReply]:
+            found = recovering.recover(state, request, inquiry.found.values(), inquiry.ends, moment, self._events_max)
+            return found.events, found.reply
+
+        reply: api.RecoverFleetReply = await self._ask("recover_fleet", decide)
         return reply
 
     async def _following(self) -> None:

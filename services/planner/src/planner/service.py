@@ -72,7 +72,9 @@ class Planner:
         self._current = CurrentState(PlannerState(rules_of(settings)))
         self._watches = Watches(bus, settings.watches_max, settings.watch_events_waiting_max)
         self._questions = Questions(bus)
-        self._adoptions = Adoptions(self._questions, self._ask, settings.find_seconds)
+        self._adoptions = Adoptions(
+            self._questions, self._ask, lambda: bus.fleet, settings.find_seconds, settings.recover_events_max
+        )
         self._follower: Follower | None = None
         self._writer: Writer | None = None
         self._sequence = 0
@@ -339,6 +341,9 @@ class Planner:
     async def list_orphans(self, request: api.ListOrphansRequest) -> api.ListOrphansReply:
         await self._readable()
         return replace(answers.list_orphans(self.state, request), stale=not self.is_active)
+
+    async def recover_fleet(self, request: api.RecoverFleetRequest) -> api.RecoverFleetReply:
+        return await self._adoptions.recover_fleet(request)
 
     async def join_cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply:
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], str]:

@@ -27,6 +27,7 @@ class PlannerSettings:
     requests_in_group_max: int = setting(200, "requests decided and written in one transaction")
     request_seconds: float = setting(10.0, "the longest that a request waits for its transaction, seconds")
     find_seconds: float = setting(6.0, "how long clusters may take to say what runs there, before adopting, seconds")
+    recover_events_max: int = setting(300, "events of one step of a fleet's recovery; the rest waits for the next")
     watches_max: int = setting(200, "watches open at once")
     watch_events_waiting_max: int = setting(10000, "changes that a slow watcher may lag behind before it is ended")
     history_kept_max: int = setting(200, "decisions kept per workload in the store")

@@ -82,7 +82,9 @@ class Finder:
             target = Target(self._cluster, one["metadata"]["namespace"], one["metadata"]["name"])
             along = by_namespace.get(target.namespace, ())
             found.append(found_one(asked, target, self._fleet, one, along, (), self._desired.lists(target)))
-        return [*found, answer(asked, Target(self._cluster, "", ""), FOUND, objects=len(found))]
+        alone = sum(map(len, by_namespace.values())) - sum(len(one.dependencies) for one in found)
+        note = f"{alone} ConfigMaps or Services with the label go with no Deployment that was found" if alone else ""
+        return [*found, answer(asked, Target(self._cluster, "", ""), FOUND, note, objects=len(found))]
 
     async def _labelled(self, fleet: str, namespace: str = "") -> list[tuple[str, Manifest]]:
         selector = f"{LABEL_FLEET}={fleet}"
