@@ -170,6 +170,27 @@ async def test_moves_keep_to_the_budget() -> None:
         assert kept(platform, "own-2") == 30
 
 
+async def test_a_frozen_cluster_neither_gives_nor_takes_what_nobody_asked_to_move() -> None:
+    """own-1 is drained while own-2 is frozen: nothing moves until own-2 is released, and then all of it."""
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        planner = platform.planner()
+        await planner.apply(request("web", 20))
+        await until(lambda: all_bound(platform, 20), "20 replicas run")
+        before = await bound(platform)
+        assert 0 < before["own-1"] <= 10
+        await planner.freeze(FreezeRequest("cluster/own-2", "audit"))
+        await planner.set_cluster_phase(SetClusterPhaseRequest("own-1", "Draining"))
+        await asyncio.sleep(30)
+        assert await bound(platform) == before
+        await planner.unfreeze(UnfreezeRequest("cluster/own-2"))
+
+        async def drained() -> bool:
+            return await bound(platform) == {"own-1": 0, "own-2": 20}
+
+        await until(drained, "all are in own-2", 120)
+
+
 async def test_a_frozen_fleet_takes_nothing_back() -> None:
     """Pods that a quota refuses stay where they were placed for as long as the fleet is frozen, and then go."""
     async with in_process(SMALL) as platform:

@@ -155,6 +155,20 @@ def test_all_limited_causes_draw_from_one_bucket_and_those_asked_by_name_from_no
     assert on.moved == Counter({CAUSE_FAILOVER: 80, CAUSE_DRAIN: 20, CAUSE_LOST: 0, CAUSE_MIGRATE: 5_000})
 
 
+def test_one_workload_in_several_clusters_keeps_to_the_budget_in_all() -> None:
+    wanted = {(CAUSE_DRAIN, "own-1"): 80, (CAUSE_DRAIN, "own-2"): 80}
+    on = Brakes(Rules())
+    for now in (0.0, 10.0):
+        step(on, wanted, now)
+    for _ in range(2):
+        allowed = [on.allow(CAUSE_DRAIN, cluster, WEB, 80) for cluster in ("own-1", "own-2")]
+    assert allowed == [80, 20]
+    assert on.allow(CAUSE_DRAIN, "own-1", ("shop", "api"), 80) == 80, "nobody spent anything"
+    for cluster, count in zip(("own-1", "own-2"), allowed, strict=True):
+        on.spend(CAUSE_DRAIN, cluster, WEB, count)
+    assert on.allow(CAUSE_DRAIN, "own-1", ("shop", "api"), 80) == 0
+
+
 def test_a_budget_of_nothing_moves_nothing() -> None:
     on = Brakes(Rules(moves_per_minute=0))
     assert [allowed_at(on, FAILOVER, 5, now) for now in (0.0, 3600.0)] == [0, 0]

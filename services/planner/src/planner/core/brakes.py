@@ -82,6 +82,8 @@ class Brakes:
         self._moved_of_cause: Counter[str] = Counter()
         self._over_since: dict[str, float] = {}
         self._over_budget: dict[tuple[str, str, WorkloadKey], int] = {}
+        self._promised_to: WorkloadKey = ("", "")
+        self._promised: dict[Cause, int] = {}
         self._offset = -1
 
     # ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -135,13 +137,18 @@ class Brakes:
         """How many of so many replicas of a workload may move away from a cluster in this step.
 
         A cause that needs confirmation and that step() was not told of moves nothing: nobody knows how much it would
-        be in all. Where replicas go to is asked of frozen() as well.
+        be in all. Where replicas go to is asked of frozen() as well. What one workload may move away from several
+        clusters is within the budget together; another one may ask once this one has spent.
         """
         if self._brake_on(cluster, key) or not self._is_confirmed(cause, cluster):
             return 0
         if cause not in CAUSES_IN_BUDGET:
             return replicas
-        allowed = min(replicas, self._budget.whole)
+        if key != self._promised_to:
+            self._promised_to, self._promised = key, {}
+        others = sum(count for place, count in self._promised.items() if place != (cause, cluster))
+        allowed = max(0, min(replicas, self._budget.whole - others))
+        self._promised[cause, cluster] = allowed
         self._over_budget[cause, cluster, key] = replicas - allowed
         return allowed
 
@@ -150,6 +157,7 @@ class Brakes:
         self.moved[cause] += replicas
         if cause in CAUSES_IN_BUDGET:
             self._budget.left -= replicas
+            self._promised.pop((cause, cluster), None)
         if cause in CAUSES_CONFIRMED:
             self._moved_of_cause[confirmation_scope(cause, cluster)] += replicas
 
@@ -187,6 +195,7 @@ class Brakes:
         self._budget.fill(now)
         self._fleet_replicas = fleet_replicas
         self._over_budget.clear()
+        self._promised.clear()
         self.wanted = {confirmation_scope(*cause): replicas for cause, replicas in wanted.items()}
         self._totals = {scope: replicas + self._moved_of_cause[scope] for scope, replicas in self.wanted.items()}
         return (*self._to_ask(wanted, wall_ms), *self._to_forget(now))
