@@ -123,6 +123,20 @@ def test_a_program_that_cannot_start_is_reported_with_its_log(
         supervision.start([Stage("all", (failing,))])
 
 
+def test_a_program_that_was_killed_a_moment_before_is_stopped_for_good(
+    supervision: Supervision, tmp_path: Path
+) -> None:
+    """It has exited and is about to be started again when it is told to stop; three times, since the moment is short."""
+    supervision.start([Stage("only", (talker("one", tmp_path),))])
+    for _ in range(3):
+        running = status_of(supervision, "one").pid
+        assert running is not None
+        os.kill(running, signal.SIGKILL)
+        supervision.stop_program("one")
+        assert status_of(supervision, "one").state in ("STOPPED", "FATAL")
+        supervision.start_program("one")
+
+
 def test_a_stop_does_not_wait_for_each_program_in_turn(supervision: Supervision, tmp_path: Path) -> None:
     slow_end = "import signal, sys, time\nsignal.signal(15, lambda *_: (time.sleep(1), sys.exit()))\ntime.sleep(600)"
     programs = tuple(Program(f"slow-{n}", (sys.executable, "-c", slow_end), tmp_path) for n in range(4))

@@ -38,6 +38,8 @@ _POLL_SECONDS = 0.1
 _GIVEN_UP = "FATAL"
 _RUNNING = "RUNNING"
 _ENDED_STATES = frozenset({"STOPPED", "EXITED", "FATAL", "UNKNOWN"})
+_ENDED_FOR_GOOD = _ENDED_STATES - {"EXITED"}
+"""One that exited is about to be started again."""
 
 
 class ProgramFailed(RuntimeError):
@@ -197,16 +199,16 @@ class Supervision:
             self._call("addProcessGroup", name)
 
     def _stop_programs(self, names: Sequence[str]) -> None:
-        """All are told before any is waited for."""
-        for name in names:
-            try:
-                self._call("stopProcess", name, False)
-            except NotSupervised:
-                continue
+        """All are told before any is waited for; one that has just died by itself is told again when it starts."""
 
         def all_ended() -> bool:
             states = {status.name: status.state for status in self.status()}
-            return all(states.get(name, "STOPPED") in _ENDED_STATES for name in names)
+            running = [name for name in names if states.get(name, "STOPPED") not in _ENDED_FOR_GOOD]
+            for name in running:
+                if states[name] != "STOPPING":
+                    with suppress(NotSupervised):
+                        self._call("stopProcess", name, False)
+            return not running
 
         wait_until(all_ended, STOP_WAIT_SECONDS + 5.0, f"the end of {', '.join(names)}")
 
