@@ -16,6 +16,7 @@ from spillway_simulation.world import World
 
 COMPACTION_LAG_SECONDS = 30.0
 LATE_PARTITIONS = 2
+MOVES_PODS = frozenset({"quota", "node-gone", "node-cordoned", "pods-deleted", "replicas-changed", "object-deleted"})
 
 
 class FaultInjector:
@@ -34,6 +35,8 @@ class FaultInjector:
             for fault in self._world.script.faults:
                 await asyncio.sleep(max(0.0, begun + fault.at - loop.time()))
                 self._world.oracle.note(f"fault {fault.kind} {fault.on} {fault.seconds:.3f}")
+                if fault.kind in MOVES_PODS:
+                    self._world.oracle.disturbed(fault.on)
                 tasks.create_task(getattr(self, "_" + fault.kind.replace("-", "_"))(fault))
 
     # ── Instances ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -58,6 +58,7 @@ class Oracle:
         self._clusters = clusters
         self._hash = hashlib.sha256()
         self._room: dict[str, list[tuple[float, int]]] = {}
+        self._disturbed: dict[str, float] = {}
         self.workloads: dict[Key, Known] = {}
         self.epoch = -1
         self.violations: list[str] = []
@@ -164,8 +165,14 @@ class Oracle:
             seen.append((now, members.cpu_allocatable(cluster)))
             self._room[name] = [entry for entry in seen if entry[0] >= now - ROOM_WINDOW_SECONDS] or seen[-1:]
 
+    def disturbed(self, cluster: str) -> None:
+        """Somebody's hands, or its nodes, change where pods are: what was promised may now fit nowhere, and be left."""
+        self._disturbed[cluster] = asyncio.get_running_loop().time()
+
     def _check_room(self, name: str, cluster: str) -> None:
         since = asyncio.get_running_loop().time() - ROOM_WINDOW_SECONDS
+        if self._disturbed.get(cluster, -ROOM_WINDOW_SECONDS) > since:
+            return
         promised = sum(
             part.replicas * known.cpu_least(since)
             for known in self.workloads.values()

@@ -1,6 +1,6 @@
 """What is reserved for a placement and not yet counted in the cluster (P4). Derived, never released by anything."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spillway.model import NO_GENERATION, Part, Shape, WorkloadFacts
@@ -38,8 +38,9 @@ def reserve(
 ) -> Reservation:
     """max(0, hold − counted) of one workload in one cluster, both from one capacity record.
 
-    While two templates may live, the shape is the larger of both in every resource, the surge is held too, and each
-    counted pod also reserves what the new template asks for beyond the old one.
+    While two templates may live, a replica not bound yet may become a pod of either: it is held once in each shape,
+    since what does not fit of one may fit of the other. The surge is held too, and each counted pod also reserves what
+    the new template asks for beyond the old one.
     """
     rolling = is_rolling(part, facts, rolling_from)
     extra = surge if rolling else 0
@@ -51,12 +52,12 @@ def reserve(
     missing = max(0, hold + extra - counted)
     new = min(missing, part.replicas_new)
     free = missing - new
-    wide = wider(shape, rolling_from) if rolling else shape
-    entries = [(wide, free)] if free else []
+    shapes = tuple(dict.fromkeys((shape, *rolling_from))) if rolling else (shape,)
+    entries = [(one, free) for one in shapes] if free else []
     if rolling and counted:
         grown = [(beyond, counted) for old in rolling_from if (beyond := growth(old, shape)) is not None]
         entries.extend(grown)
-    return Reservation(free, new, counted, tuple(entries), ((wide, new),) if new else ())
+    return Reservation(free, new, counted, tuple(entries), tuple((one, new) for one in shapes) if new else ())
 
 
 def is_rolling(part: Part, facts: WorkloadFacts | None, rolling_from: Sequence[Shape]) -> bool:
@@ -77,30 +78,8 @@ def next_ceiling(part: Part | None, facts: WorkloadFacts | None, replicas: int) 
     return max(replicas, part.replicas if seen == part.version else part.ceiling)
 
 
-def wider(shape: Shape, others: Sequence[Shape]) -> Shape:
-    """A shape with the largest request of all in every resource, and otherwise its own demands."""
-    amounts: dict[str, int] = dict(shape.requests)
-    for other in others:
-        for name, amount in other.requests:
-            amounts[name] = max(amounts.get(name, 0), amount)
-    return _with_requests(shape, amounts)
-
-
 def growth(old: Shape, new: Shape) -> Shape | None:
     """What a pod of the new template takes beyond one of the old; None when nothing."""
     before = dict(old.requests)
     beyond = {name: amount - before.get(name, 0) for name, amount in new.requests if amount > before.get(name, 0)}
-    return _with_requests(Shape(new.namespace, ()), beyond) if beyond else None
-
-
-def _with_requests(shape: Shape, amounts: Mapping[str, int]) -> Shape:
-    return Shape(
-        namespace=shape.namespace,
-        requests=tuple(sorted(amounts.items())),
-        node_selector=shape.node_selector,
-        node_terms=shape.node_terms,
-        tolerations=shape.tolerations,
-        host_ports=shape.host_ports,
-        apart=shape.apart,
-        spread=shape.spread,
-    )
+    return Shape(new.namespace, tuple(sorted(beyond.items()))) if beyond else None
