@@ -18,6 +18,8 @@ from spillway.events import (
     PHASE_LOST,
     STATE_ABSENT,
     STATE_PRESENT,
+    BrakeReleased,
+    BrakeSet,
     DecisionRecorded,
     Event,
     Tombstone,
@@ -289,6 +291,49 @@ def test_a_frozen_cluster_keeps_what_it_has(members: Members) -> None:
     members.settle()
     assert members.parts() == {"own-1": (6, 0, 0)}
     members.apply(6, limits=[{"cluster": "own-1", "max": 2}])
+    members.brakes.frozen_clusters.clear()
+    members.settle()
+    assert members.parts() == {"own-2": (6, 0, 0)}
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "Job"])
+def test_what_would_be_doubled_does_not_move_by_itself(members: Members, kind: str) -> None:
+    """Not even out of a cluster that is lost or drained; out of one that will not return it does."""
+    workload = members.state.workloads[WEB]
+    workload.declared = replace(workload.declared, kind=kind)
+    members.phase("own-1", PHASE_DRAINING)
+    members.silent.add("own-1")
+    members.pass_time(2 * AFTER)
+    assert members.parts() == {"own-1": (6, 0, 0)}
+    members.phase("own-1", PHASE_LOST)
+    members.settle()
+    assert members.parts() == {"own-2": (6, 0, 0)}
+
+
+def test_nothing_is_taken_back_where_it_is_frozen(members: Members) -> None:
+    members.scale(8)
+    members.ready["own-1"] = 3
+    members.carry_out()
+    members.fleet.now += 60
+    members.fleet.beat()
+    aftermath.watch(members.state, members.fleet.now)
+    members.fleet.now += 60
+    members.fleet.beat()
+    members.brakes.frozen_clusters.add("own-1")
+    assert list(aftermath.take_backs(members.state, members.fleet.moment(), members.brakes)) == []
+    members.brakes.frozen_clusters.clear()
+    taken = [counts for _, counts in aftermath.take_backs(members.state, members.fleet.moment(), members.brakes)]
+    assert taken == [{"own-1": 3}]
+
+
+def test_a_freeze_holds_what_a_new_policy_would_move(members: Members) -> None:
+    frozen = BrakeSet("cluster/own-1", "", "me", 0)
+    members.state.apply(frozen, members.fleet.now)
+    members.brakes.frozen_clusters.add("own-1")
+    members.apply(6, limits=[{"cluster": "own-1", "max": 0}])
+    members.settle()
+    assert members.parts() == {"own-1": (6, 0, 0)}
+    members.state.apply(BrakeReleased("cluster/own-1", "me", 0), members.fleet.now)
     members.brakes.frozen_clusters.clear()
     members.settle()
     assert members.parts() == {"own-2": (6, 0, 0)}

@@ -277,6 +277,12 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
         (deployment(), policy(tiers=[{"name": "a"}, {"name": "a"}])),
         "PlacementPolicy.spec.tiers: ['a', 'a']: expected different names",
     ),
+    "a loss borne for no time": (
+        (deployment(), policy(onClusterLoss={"after": "29s"})),
+        "PlacementPolicy.spec.onClusterLoss.after: '29s': expected never, or a duration like 90s",
+    ),
+    "a loss borne for ever": ((deployment(), policy(onClusterLoss={"after": "169h"})), "onClusterLoss.after: '169h'"),
+    "a time without its unit": ((deployment(), policy(onClusterLoss={"after": "300"})), "onClusterLoss.after: '300'"),
     "unknown unplaceable": ((deployment(), policy(unplaceable="Drop")), "PlacementPolicy.spec.unplaceable: 'Drop'"),
     "max below min": (
         (deployment(), policy(limits=[{"cluster": "a", "min": 3, "max": 2}])),
@@ -443,3 +449,17 @@ def test_surge_is_counted_as_the_deployment_controller_does(value: int | str, re
 
 def test_recreate_has_no_surge() -> None:
     assert declared(deployment(strategy={"type": "Recreate"})).surge == 0
+
+
+LOSSES = {"never": 0, "30s": 30, "90s": 90, "5m": 300, "1h": 3600, "168h": 604_800}
+
+
+@pytest.mark.parametrize(("after", "seconds"), LOSSES.items(), ids=LOSSES)
+def test_how_long_a_policy_bears_the_loss_of_a_cluster(after: str, seconds: int) -> None:
+    read = read_manifests(texts(deployment(), policy(onClusterLoss={"after": after})))
+    assert read.policy.on_cluster_loss_seconds == seconds
+
+
+def test_without_a_word_a_policy_bears_the_loss_of_a_cluster_for_five_minutes() -> None:
+    assert read_manifests(texts(deployment(), policy())).policy.on_cluster_loss_seconds == 300
+    assert DEFAULT_POLICY.on_cluster_loss_seconds == 300
