@@ -126,7 +126,7 @@ def test_a_program_that_cannot_start_is_reported_with_its_log(
 def test_a_program_that_was_killed_a_moment_before_is_stopped_for_good(
     supervision: Supervision, tmp_path: Path
 ) -> None:
-    """It has exited and is about to be started again when it is told to stop; three times, since the moment is short."""
+    """It has exited and is about to be started again when told to stop; three times, since the moment is short."""
     supervision.start([Stage("only", (talker("one", tmp_path),))])
     for _ in range(3):
         running = status_of(supervision, "one").pid
