@@ -258,10 +258,10 @@ def test_a_version_is_raised_only_for_the_parts_that_change(fleet: Fleet) -> Non
     assert after["cloud-1"].version > before["own-1"].version
 
 
-def test_a_template_change_raises_every_part_s_version(fleet: Fleet) -> None:
+def test_a_template_that_goes_to_all_at_once_raises_every_part_s_version(fleet: Fleet) -> None:
     apply(fleet, deployment(12))
     before = parts(fleet)
-    apply(fleet, deployment(12, pod=template(container(cpu="500m"))))
+    apply(fleet, deployment(12, pod=template(container(cpu="500m"))), policy(rollout="all"))
     after = parts(fleet)
     assert all(after[name].version > before[name].version for name in before)
     assert {name: part.replicas for name, part in after.items()} == {
@@ -273,7 +273,7 @@ def test_while_templates_roll_the_older_shapes_are_kept(fleet: Fleet) -> None:
     apply(fleet, deployment(4))
     first = fleet.state.workloads[WEB].shape
     fleet.change("own-1", shown=(facts(parts(fleet)["own-1"].version, 3),))
-    apply(fleet, deployment(4, pod=template(container(cpu="2"))))
+    apply(fleet, deployment(4, pod=template(container(cpu="2"))), policy(rollout="all"))
     assert fleet.state.workloads[WEB].declared.rolling_from == (first,)
     second = fleet.state.workloads[WEB].shape
     apply(fleet, deployment(4, pod=template(container(cpu="3"))))
@@ -282,7 +282,7 @@ def test_while_templates_roll_the_older_shapes_are_kept(fleet: Fleet) -> None:
 
 def test_once_rolled_out_the_older_shapes_are_forgotten(fleet: Fleet) -> None:
     apply(fleet, deployment(2))
-    apply(fleet, deployment(2, pod=template(container(cpu="2"))))
+    apply(fleet, deployment(2, pod=template(container(cpu="2"))), policy(rollout="all"))
     second = fleet.state.workloads[WEB].shape
     for name, part in parts(fleet).items():
         fleet.change(name, shown=(facts(part.version, part.replicas),))
@@ -557,14 +557,14 @@ def _with_pods(name: str, cpu: int, pods: int, used: int) -> NodeRow:
 
 
 def test_a_larger_template_keeps_only_what_fits_of_it() -> None:
-    """4 replicas of 1 core fill a node of 4; of 2 cores 2 fit there, the others go where there is room."""
+    """4 replicas of 1 core fill a node of 4; of 2 cores 1 and its surge fit there, the others go elsewhere."""
     fleet = Fleet(own_1=[node("a")], cloud_1=[node("c", 100_000)])
     apply(fleet, deployment(4))
     version = parts(fleet)["own-1"].version
     fleet.change("own-1", [_with_pods("a", 4000, 4, 4000)], shown=(facts(version, 4),))
     reply = apply(fleet, deployment(4, pod=template(container(cpu="2"))))
-    assert placed(reply) == {"own-1": 4, "cloud-1": 2}
-    assert parts(fleet)["own-1"].replicas_leaving == 2
+    assert placed(reply) == {"own-1": 4, "cloud-1": 3}
+    assert parts(fleet)["own-1"].replicas_leaving == 3
 
 
 def test_a_larger_template_that_has_room_moves_nothing() -> None:

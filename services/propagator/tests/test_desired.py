@@ -22,7 +22,7 @@ from spillway.events import (
     WorkloadObserved,
     address_of,
 )
-from spillway.model import Generation, ObjectReference, Part, Policy
+from spillway.model import EarlierTemplate, Generation, ObjectReference, Part, Policy
 
 OWN, CLOUD = Target("own-1", "shop", "web"), Target("cloud-1", "shop", "web")
 DECLARED = WorkloadDeclared("shop", "web", "Deployment", 3, 1, b"{}", 4, Policy((), (), "Wait"), (), (), (), False)
@@ -30,9 +30,12 @@ CONFIG = DependencyDeclared("ConfigMap", "shop", "c", "shop/web", 2, b"{}")
 WITH_CONFIG = replace(DECLARED, dependencies=(ObjectReference("ConfigMap", "shop", "c"),))
 
 
-def placed(sequence: int, *clusters: str, generation: int = 3) -> PlacementDecided:
+EARLIER = replace(DECLARED, template_generation=2, earlier_templates=(EarlierTemplate(1, b"{}"),))
+
+
+def placed(sequence: int, *clusters: str, generation: int = 3, template: int = 0) -> PlacementDecided:
     version = Generation(5, sequence)
-    parts = tuple(Part(cluster, version, sequence, 0, sequence, False) for cluster in clusters)
+    parts = tuple(Part(cluster, version, sequence, 0, sequence, False, template) for cluster in clusters)
     return PlacementDecided("shop", "web", version, generation, parts, 0, "")
 
 
@@ -63,6 +66,16 @@ HELD = {
         (WITH_CONFIG, replace(CONFIG, workload="shop/api"), placed(1, "own-1")),
         "ConfigMap shop/c, which the declaration lists",
     ),
+    "a dependency of a declaration that is still to come": (
+        (replace(CONFIG, workload_generation=4), WITH_CONFIG, placed(1, "own-1")),
+        "the declaration of generation 4, which changed ConfigMap",
+    ),
+    "an earlier template": ((EARLIER, placed(1, "own-1", template=1)), ""),
+    "an earlier template that the declaration does not have": (
+        (replace(EARLIER, earlier_templates=()), placed(1, "own-1", template=1)),
+        "the template of generation 1, which the declaration does not have",
+    ),
+    "the newest template by its number": ((EARLIER, placed(1, "own-1", template=2)), ""),
     "all there": ((WITH_CONFIG, CONFIG, placed(1, "own-1")), ""),
     "all there, placement first": ((placed(1, "own-1"), CONFIG, WITH_CONFIG), ""),
     "a newer declaration than was placed": ((replace(DECLARED, generation=9), placed(1, "own-1")), ""),

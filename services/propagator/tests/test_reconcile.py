@@ -24,7 +24,7 @@ from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Refe
 from propagator.core.manifests import dependency_declaration
 from propagator.core.reconcile import History, after, next_action, seeded
 from spillway.events import DependencyDeclared, WorkloadDeclared, WorkloadObserved
-from spillway.model import NO_GENERATION, Generation, ObjectReference, Part, Policy
+from spillway.model import NO_GENERATION, EarlierTemplate, Generation, ObjectReference, Part, Policy
 
 RULES = Rules("f1")
 V = Generation(5, 2)
@@ -71,6 +71,17 @@ WITH_CONFIG = replace(
     PLAIN,
     declaration=replace(DECLARED, dependencies=(ObjectReference("ConfigMap", "shop", "web-config"),)),
     dependencies=(CONFIG_DECLARED,),
+)
+EARLIER = replace(
+    WITH_CONFIG,
+    part=replace(PART, template_generation=1),
+    declaration=replace(
+        DECLARED,
+        template_generation=2,
+        manifest=json.dumps(MANIFEST | {"metadata": {"name": "web", "annotations": {"turn": "second"}}}).encode(),
+        dependencies=(ObjectReference("ConfigMap", "shop", "web-config"),),
+        earlier_templates=(EarlierTemplate(1, DECLARED.manifest),),
+    ),
 )
 REMOVING = replace(PLAIN, part=replace(PART, replicas=0, removing=True))
 OURS = Marks("u1", "100", "f1", "web", False)
@@ -247,6 +258,21 @@ ROWS = {
         History(),
         APPLY,
     ),
+    # A new template whose turn has not come here.
+    "earlier template, dependency older": (
+        EARLIER,
+        Live(workload(), {CONFIG: config(OURS, (2, "x"))}),
+        History(),
+        NOTHING,
+    ),
+    "earlier template, dependency missing": (EARLIER, Live(workload(), looked=FOUND), History(), (ApplyDependency, "")),
+    "earlier template, dependency no longer listed": (
+        EARLIER,
+        Live(workload(), {CONFIG: config(), OLD_CONFIG: config()}),
+        History(),
+        NOTHING,
+    ),
+    "earlier template, object scaled": (EARLIER, Live(workload(replicas=9), {CONFIG: config()}), History(), CORRECT),
     # The object.
     "no object": (PLAIN, Live(looked=FOUND), History(), CREATE),
     "no object, seen before": (PLAIN, Live(looked=FOUND), History(V, written=True, highest=V), CREATE),
@@ -342,6 +368,15 @@ def test_what_is_written() -> None:
         "annotations": {"spillway.io/placement": "5.2"},
     }
     assert action.manifest["spec"] == {"replicas": 4, **MANIFEST["spec"]}  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(("number", "annotated"), [(1, False), (2, True), (0, True)])
+def test_the_template_of_the_part_is_written(number: int, annotated: bool) -> None:
+    wanted = replace(EARLIER, part=replace(PART, template_generation=number))
+    there = Live(workload(version=OLDER), {CONFIG: config()}, looked=FOUND)
+    action = next_action(wanted, there, History(), 0.0, RULES)
+    assert isinstance(action, Apply)
+    assert ("turn" in action.manifest["metadata"]["annotations"]) == annotated
 
 
 def test_a_change_bears_the_uid_that_was_seen() -> None:

@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 
+import msgspec
+import pytest
+
 from propagator.core.desired import Target
-from propagator.core.live import LiveWorkload, Marks
+from propagator.core.live import LiveWorkload, Marks, workload_from_manifest, workload_from_struct
 from propagator.core.status import Outcome, is_news, observed
 from spillway.events import WorkloadObserved
+from spillway.kubernetes import Deployment
 from spillway.model import Generation
 
 TARGET = Target("own-1", "shop", "web")
@@ -41,3 +45,15 @@ def test_numbering_is_no_news() -> None:
     assert is_news(current, None)
     assert not is_news(current, replace(current, epoch=9, sequence=9))
     assert is_news(replace(current, ready=3), replace(current, epoch=9, sequence=9))
+
+
+@pytest.mark.parametrize(("observed", "updated"), [(6, 0), (7, 4)], ids=["not seen yet", "seen"])
+def test_nothing_is_updated_before_the_controller_has_seen_the_object(observed: int, updated: int) -> None:
+    """Right after a new template its status still tells of the old one: that is no rollout that has ended."""
+    manifest = {
+        "metadata": {"name": "web", "namespace": "shop", "generation": 7},
+        "spec": {"replicas": 4},
+        "status": {"observedGeneration": observed, "replicas": 4, "updatedReplicas": 4, "availableReplicas": 4},
+    }
+    for found in (workload_from_manifest(manifest), workload_from_struct(msgspec.convert(manifest, Deployment))):
+        assert (found.replicas, found.updated, found.available) == (4, updated, 4)

@@ -97,6 +97,9 @@ RESERVATIONS: Final = Gauge(
     "spillway_reservations", "Replicas decided for a cluster that it does not count yet", ["cluster"]
 )
 REPLICAS_UNPLACED: Final = Gauge("spillway_replicas_unplaced", "Replicas, of all workloads, that wait for room")
+ROLLOUTS_WAITING: Final = Gauge(
+    "spillway_rollouts_waiting", "Workloads of which some clusters still wait for their turn at the newest template"
+)
 TAKE_BACKS: Final = Counter(
     "spillway_take_backs", "Replicas taken back because they could not be scheduled", ["cluster"]
 )

@@ -227,7 +227,7 @@ class Part:
     replicas: all of this cluster's replicas; replicas_new of them wait for nodes that do not exist yet.
     ceiling: the most decided since the version last seen on the object.
     removing: the object is to go; the part is listed until the cluster says that it is absent.
-    template_generation: which template this cluster is to have; 0 is the newest.
+    template_generation: which template this cluster is to have, by its number; 0 is the newest (records of before).
     replicas_lost: of replicas, those replaced elsewhere while the cluster is lost. replicas_leaving: of replicas, those
     that go once their replacements are available. Neither counts towards what was asked for.
     adopting: an object that is not ours is to be taken over as it runs: the one with found_uid, as long as it bears no

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 import structlog
 
 from planner.core.fleet import NEVER
-from planner.core.state import BadDeclaration, PlannerState
+from planner.core.state import PlannerState
+from planner.core.templates import BadDeclaration
 from spillway import metrics
 from spillway.bus import Batch, Bus, Feed, Offsets, Record, reached
 from spillway.events import (

@@ -285,6 +285,9 @@ class Planner:
             events.extend(self._apply(placed.events))
         for workload in aftermath.next_waiting(state, self._clocks.steady()):
             events.extend(self._apply(aftermath.try_again(state, workload, self._moment(writer), state.brakes).events))
+        for key in state.rollouts.due(state.rules.replans_max):
+            events.extend(self._apply(aftermath.roll_on(state, state.workloads[key], self._moment(writer)).events))
+        metrics.ROLLOUTS_WAITING.set(len(state.rollouts))
         events.extend(self._apply(aftermath.needs_met(state, self._moment(writer))))
         for key in list(state.leaving):
             events.extend(self._apply(aftermath.settle(state, key, self._moment(writer)).events))

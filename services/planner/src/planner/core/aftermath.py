@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from planner.core import adopting, placing
+from planner.core import adopting, declaring, placing
 from planner.core.allowance import Allowance, Everything
 from planner.core.answers import is_gone
 from planner.core.fleet import WorkloadKey
 from planner.core.placing import Moment
+from planner.core.rolling import outlook
 from planner.core.state import Hold, PlannerState, Timer, Workload
 from spillway.events import (
     PLACEMENTS,
@@ -47,7 +48,8 @@ def watch(state: PlannerState, now: float) -> None:
         key, cluster = place
         del state.timers[place]
         if key in state.workloads and cluster in state.workloads[key].parts:  # All of them are bound.
-            state.holds.pop((cluster, state.workloads[key].shape), None)
+            workload = state.workloads[key]
+            state.holds.pop((cluster, workload.template_of(workload.parts[cluster]).shape), None)
             state.holds.pop((cluster, key), None)
     for key, cluster in places:
         workload = state.workloads[key]
@@ -84,6 +86,9 @@ def _note_time(state: PlannerState, now: float) -> None:
         state.room_changed(cluster)
         state.to_look_at.update(state.moved)
     state.fresh = fresh
+    for name, view in state.clusters.items():
+        if view.lost_seconds(now, age_max) is not None:
+            state.rollouts.touch(name)
 
 
 def _is_blocked(state: PlannerState, workload: Workload, part: Part) -> bool:
@@ -135,7 +140,8 @@ def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: 
     """
     for cluster in clusters:
         unschedulable = "/".join(workload.key) in state.clusters[cluster].pending
-        whom: Shape | WorkloadKey = workload.shape if unschedulable else workload.key
+        shape = workload.template_of(workload.parts[cluster]).shape
+        whom: Shape | WorkloadKey = shape if unschedulable else workload.key
         before = state.holds.get((cluster, whom))
         seconds = state.rules.hold_min if before is None else min(before.seconds * 2, state.rules.hold_max)
         state.holds[cluster, whom] = Hold(now + seconds, seconds)
@@ -169,6 +175,18 @@ def try_again(state: PlannerState, workload: Workload, moment: Moment, brakes: A
         state.waiting.unsettled[workload.key] = None
     state.waiting.tried(workload.key, lambda cluster, shape: state.rooms(cluster, shape, moment.now))
     return Step(workload.key, placing.place_again(state, workload, moment, brakes).events, "Waiting")
+
+
+def roll_on(state: PlannerState, workload: Workload, moment: Moment) -> Step:
+    """The next cluster's turn at the newest template, or why there is none; no events when nothing changed."""
+    placed = placing.roll(state, placing.subject_of(workload), moment, "Rollout", settled=workload.settled)
+    waits = outlook(state, workload, workload, moment.now)
+    state.rollouts.wait_for(workload.key, waits.waits_on)
+    if not placed.events:
+        return Step(workload.key, (), "Rollout")
+    declared = declaring.with_templates(workload.declared, workload.declared, placed.placement.parts)
+    changed = (declared,) if declared != workload.declared else ()
+    return Step(workload.key, (*changed, *placed.events), "Rollout")
 
 
 def needs_met(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from planner.core.fleet import ClusterView
 from planner.core.placement import Division
 from planner.core.request import read_manifests
-from planner.core.state import PlannerState, Workload, bare
+from planner.core.rollout import ROLLOUT, figures
+from planner.core.state import PlannerState, Workload
+from planner.core.templates import bare
 from spillway.api import (
     CapacityReply,
     CapacityRequest,
@@ -49,7 +51,7 @@ def placement_reply(
         replicas=declared.replicas,
         placed=sum(part.replicas_kept for part in parts),
         unplaced=unplaced,
-        waiting_for=placement.waiting_for if placement else "",
+        waiting_for=_waiting_for(state, declared, placement),
         parts=tuple(
             PlacedPart(
                 cluster=part.cluster,
@@ -70,6 +72,16 @@ def placement_reply(
         releasing=declared.releasing,
         stale=False,
     )
+
+
+def _waiting_for(state: PlannerState, declared: WorkloadDeclared, placement: PlacementDecided | None) -> str:
+    """What was written with the placement, and how far the cluster is now that a rollout waits for."""
+    text = placement.waiting_for if placement else ""
+    workload = state.workloads.get((declared.namespace, declared.name))
+    if workload is None or workload.placement is not placement:
+        return text
+    part = workload.parts.get(text.rpartition("waits for ")[2]) if ROLLOUT in text else None
+    return f"{text}: {figures(part, workload.statuses.get(part.cluster))}" if part is not None else text
 
 
 def get_workload(state: PlannerState, request: GetRequest, history: tuple[DecisionRecorded, ...] = ()) -> WorkloadReply:

@@ -11,7 +11,8 @@ from planner.core.answers import is_gone, placement_reply
 from planner.core.placement import Division
 from planner.core.placing import Moment, Placed, Subject
 from planner.core.request import check_replicas, read_manifests
-from planner.core.state import PlannerState, Workload, bare
+from planner.core.state import PlannerState, Workload
+from planner.core.templates import read_template
 from spillway.api import (
     ApplyRequest,
     DeleteRequest,
@@ -64,9 +65,10 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     declaring.check_policy(state, declaration.policy)
     declaring.check_dependencies(state, declaration)
     declared = declaring.declared(state, declaration, known)
-    subject = Subject(declared, bare(declaration.shape), known)
-    placed = placing.place(state, subject, moment, "Apply")
+    subject = Subject(declared, read_template(declared.manifest, declared.namespace), known)
+    placed = placing.roll(state, subject, moment, "Apply")
     _refuse_what_cannot_be(declared, placed.division, moment)
+    declared = declaring.with_templates(declared, known.declared if known else None, placed.placement.parts)
     dependencies = declaring.dependencies(declaration, declared)
     decided = Unanswered(declared, dependencies, placed, declaration.shape.unmodelled)
     return answer_with(state, decided, request.idempotency_key, digest, moment)
@@ -87,8 +89,9 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     changed = replicas != known.declared.replicas
     generation = known.declared.generation + 1 if changed else known.declared.generation
     declared = replace(known.declared, replicas=replicas, generation=generation)
-    placed = placing.place(state, Subject(declared, known.shape, known), moment, "Scale")
+    placed = placing.place(state, Subject(declared, known.template, known), moment, "Scale")
     _refuse_part(declared, placed.division, moment)
+    declared = declaring.with_templates(declared, known.declared, placed.placement.parts)
     decided = Unanswered(declared, (), placed, known.unmodelled)
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 
@@ -124,7 +127,7 @@ def delete(state: PlannerState, request: DeleteRequest, moment: Moment) -> Decid
     declared = known.declared
     if not declared.deleting:
         declared = replace(declared, deleting=True, replicas=0, generation=declared.generation + 1)
-    placed = placing.remove(state, Subject(declared, known.shape, known), moment)
+    placed = placing.remove(state, Subject(declared, known.template, known), moment)
     decided = Unanswered(declared, (), placed, known.unmodelled)
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 

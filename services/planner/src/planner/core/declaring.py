@@ -1,17 +1,22 @@
 """From manifests to a declaration: its generations, the templates that still roll, and what a policy may name."""
 
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 
 from planner.core.answers import is_gone
 from planner.core.policy import selects
-from planner.core.request import Declaration
+from planner.core.request import MANIFEST_BYTES_MAX, Declaration
 from planner.core.reservation import is_rolling
 from planner.core.state import PlannerState, Workload
+from planner.core.templates import manifests_borne, template_number
 from spillway.api import RequestError, invalid
 from spillway.events import DependencyDeclared, WorkloadDeclared
-from spillway.model import Answered, ObjectReference, Policy, Shape
+from spillway.model import Answered, EarlierTemplate, ObjectReference, Part, Policy, Shape
 
 ROLLING_SHAPES_MAX = 8
+TEMPLATES_MAX = 8
+"""Of one workload that clusters may have at once."""
 
 
 def declared(state: PlannerState, declaration: Declaration, known: Workload | None) -> WorkloadDeclared:
@@ -30,8 +35,8 @@ def declared(state: PlannerState, declaration: Declaration, known: Workload | No
         template_generation = before.template_generation
         if old_template != declaration.template:
             template_generation += 1
-            if known.parts:
-                rolling_from = tuple(dict.fromkeys((*rolling_from, known.shape)))[-ROLLING_SHAPES_MAX:]
+            borne = (known.template_of(part).shape for part in known.parts.values())
+            rolling_from = tuple(dict.fromkeys((*rolling_from, *borne)))[-ROLLING_SHAPES_MAX:]
         changed = (
             before.deleting
             or before.releasing
@@ -57,6 +62,34 @@ def declared(state: PlannerState, declaration: Declaration, known: Workload | No
         answered=answered,
         deleting=False,
     )
+
+
+def with_templates(
+    declared: WorkloadDeclared, before: WorkloadDeclared | None, parts: Iterable[Part]
+) -> WorkloadDeclared:
+    """The declaration with the manifests of those earlier templates that these parts bear, and of no others.
+
+    FAILED_PRECONDITION when they are too many, or too large for one record.
+    """
+    if before is None:
+        return declared
+    numbers = {template_number(part, declared) for part in parts if not part.removing}
+    borne = manifests_borne(before, numbers - {declared.template_generation})
+    name = f"workload {declared.namespace}/{declared.name}"
+    if len(borne) >= TEMPLATES_MAX:
+        raise RequestError(
+            "FAILED_PRECONDITION",
+            f"{name}: clusters have {len(borne)} earlier templates: expected fewer than {TEMPLATES_MAX}; "
+            "wait for its rollout, or apply with rollout: all",
+        )
+    size = sum(len(manifest) for manifest in (*borne.values(), declared.manifest))
+    if borne and size > MANIFEST_BYTES_MAX:
+        raise RequestError(
+            "FAILED_PRECONDITION",
+            f"{name}: its manifest and those that clusters still have are {size} bytes: expected at most "
+            f"{MANIFEST_BYTES_MAX}; wait for its rollout, or apply with rollout: all",
+        )
+    return replace(declared, earlier_templates=tuple(EarlierTemplate(*entry) for entry in borne.items()))
 
 
 def _template_of(declared: WorkloadDeclared) -> bytes:

@@ -1,6 +1,6 @@
 """From a workload to its placement: parts with versions and ceilings, and the record of what was decided on."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.core.allowance import (
@@ -18,9 +18,11 @@ from planner.core.fleet import NEVER, WorkloadKey
 from planner.core.placement import Division, Held, Situation, divide_workload
 from planner.core.reasons import reasons
 from planner.core.reservation import next_ceiling
+from planner.core.rolling import keeps, outlook
 from planner.core.room import Room
 from planner.core.shares import Share, cut, facts_of, held_by_cluster, kept_part, part_of, share_of, without
 from planner.core.state import PlannerState, Workload
+from planner.core.templates import Template, template_number
 from spillway.events import (
     STATE_ABSENT,
     STATE_RELEASED,
@@ -50,11 +52,15 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A workload as it is to be placed: its declaration, what one replica asks for, and what is known of it so far."""
+    """A workload as it is to be placed: its declaration and newest template, and what is known of it so far."""
 
     declared: WorkloadDeclared
-    shape: Shape
+    template: Template
     known: Workload | None
+
+    @property
+    def shape(self) -> Shape:
+        return self.template.shape
 
     @property
     def key(self) -> WorkloadKey:
@@ -78,42 +84,64 @@ def place(
     *,
     settled: bool = False,
     brakes: Allowance | None = None,
+    rolled: frozenset[str] = frozenset(),
 ) -> Placed:
     """The placement on what the fleet is now. settled: what only possibly fits does not wait for binds any more.
 
-    brakes: how many may move that nobody asked for by name; with None none do.
+    brakes: how many may move that nobody asked for by name; with None none do. rolled: the clusters that get the newest
+    template.
     """
     held = held_by_cluster(state, subject.known, moment.now) if subject.known is not None else {}
     if brakes is None:  # Asked for by name: what is lost is to be no more than was asked for, once it is back.
         most_lost = subject.declared.replicas
         held = {cluster: replace(have, lost=min(have.lost, most_lost)) for cluster, have in held.items()}
-    most = _most_of_new_shape(state, subject)
-    before = {cluster: held[cluster].leaving for cluster in most}
-    for cluster, count in most.items():
+    stays = _kept_by_new_shape(state, subject, rolled)
+    before = {cluster: held[cluster].leaving for cluster in stays}
+    for cluster, (count, _) in stays.items():
         held[cluster] = cut(held[cluster], held[cluster].replicas - count)
+    most = {cluster: fits for cluster, (_, fits) in stays.items() if fits is not None}
     division = _divide(state, subject, held, moment, How(settled, most=most, brakes=brakes))
     nobody_took = division.unplaced
     for cluster, leaving in before.items():  # What has no other place does not run there either, and waits.
         gone = min(nobody_took, held[cluster].leaving - leaving)
         held[cluster] = replace(held[cluster], leaving=held[cluster].leaving - gone)
         nobody_took -= gone
-    return _decide(state, subject, held, division, moment, cause)
+    return _decide(state, subject, held, division, moment, Why(cause, rolled=rolled))
 
 
-def _most_of_new_shape(state: PlannerState, subject: Subject) -> dict[str, int]:
-    """By cluster, how many replicas of a changed template fit where those of the old one are, as far as it is known."""
+def roll(state: PlannerState, subject: Subject, moment: Moment, cause: str, *, settled: bool = False) -> Placed:
+    """As place; and the cluster whose turn it is gets the newest template, or all do when the policy says so.
+
+    What does not fit there as often as before goes elsewhere, or waits.
+    """
     known = subject.known
-    if known is None or known.shape == subject.shape or known.declared.deleting:
+    rolled: frozenset[str] = frozenset()
+    if known is not None and not known.declared.deleting:
+        if subject.declared.policy.rollout_all:
+            rolled = frozenset(known.parts)
+        else:
+            begins = outlook(state, known, subject, moment.now).begins
+            rolled = frozenset((begins,)) if begins else rolled
+    return place(state, subject, moment, cause, settled=settled, rolled=rolled)
+
+
+def _kept_by_new_shape(
+    state: PlannerState, subject: Subject, rolled: frozenset[str]
+) -> dict[str, tuple[int, int | None]]:
+    """By cluster that gets a template of another shape: rolling.keeps."""
+    known = subject.known
+    if known is None:
         return {}
-    most = {
-        part.cluster: state.refit(known, subject.shape, part.cluster) for part in known.parts.values() if part.replicas
+    return {
+        part.cluster: keeps(state, known, part, subject.template)
+        for part in known.parts.values()
+        if part.replicas and part.cluster in rolled and known.template_of(part).shape != subject.shape
     }
-    return {cluster: count for cluster, count in most.items() if count is not None}
 
 
 def subject_of(workload: Workload) -> Subject:
     """A workload as it is declared."""
-    return Subject(workload.declared, workload.shape, workload)
+    return Subject(workload.declared, workload.template, workload)
 
 
 def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Placed:
@@ -136,7 +164,7 @@ def take_back(state: PlannerState, workload: Workload, counts: dict[str, int], m
         held[cluster] = without(held[cluster], count)
     subject = subject_of(workload)
     division = _divide(state, subject, held, moment, How(settled=True))
-    return _decide(state, subject, held, division, moment, "TakeBack")
+    return _decide(state, subject, held, division, moment, Why("TakeBack"))
 
 
 def migrate(state: PlannerState, workload: Workload, counts: Mapping[str, int], to: str, moment: Moment) -> Placed:
@@ -161,7 +189,7 @@ def migrate(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
     room = state.room(to, workload.shape, False, moment.now, workload.key).certain - (wanted - stay)
     division = _divide(state, subject, held, moment, How(workload.settled, most={to: held[to].replicas + room}))
     inputs = tuple(replace(entry, before=kept.get(entry.cluster, 0)) for entry in division.inputs)
-    return _decide(state, subject, held, replace(division, inputs=inputs), moment, CAUSE_MIGRATE)
+    return _decide(state, subject, held, replace(division, inputs=inputs), moment, Why(CAUSE_MIGRATE))
 
 
 def bring_back(state: PlannerState, workload: Workload, back: Mapping[str, int], moment: Moment) -> Placed:
@@ -177,7 +205,7 @@ def bring_back(state: PlannerState, workload: Workload, back: Mapping[str, int],
         held[cluster] = replace(before, replicas=kept, lost=before.lost - count, unbound=unbound)
     subject = subject_of(workload)
     division = _divide(state, subject, held, moment, How(settled=True, gently=True))
-    return _decide(state, subject, held, division, moment, CAUSE_RETURN)
+    return _decide(state, subject, held, division, moment, Why(CAUSE_RETURN))
 
 
 def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> Placed:
@@ -193,7 +221,7 @@ def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
     subject = subject_of(workload)
     division = _divide(state, subject, held, moment, How())
     given_up = frozenset(cluster for cluster in counts if cluster not in held or not held[cluster].replicas)
-    return _decide(state, subject, held, division, moment, CAUSE_LOST, given_up)
+    return _decide(state, subject, held, division, moment, Why(CAUSE_LOST, given_up))
 
 
 def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> PlacementDecided:
@@ -204,7 +232,8 @@ def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int]
         count = counts.get(part.cluster, 0)
         if count:
             share = Share(part.replicas_kept, part.replicas_new, part.replicas_lost, part.replicas_leaving - count)
-            parts.append(part_of(state, workload.key, part.cluster, part, share, moment.generation))
+            number = template_number(part, workload.declared)
+            parts.append(part_of(state, workload.key, part.cluster, part, share, moment.generation, number))
         else:
             parts.append(part)
     return replace(workload.placement, parts=tuple(parts), generation=moment.generation)
@@ -271,8 +300,12 @@ def _divide(
     why = reasons(state, subject.known, moment.now) if subject.known is not None else {}
     to_go = {cluster: held[cluster].replicas for cluster in why if held[cluster].replicas}
 
+    parts = subject.known.parts if subject.known is not None else {}
+
     def room(cluster: str, node_groups: bool) -> Room:
-        found = state.room(cluster, subject.shape, node_groups, moment.now, subject.key)
+        part = parts.get(cluster)
+        borne = subject.shape if part is None or part.removing else _template_of(subject, part).shape
+        found = state.growth_room(cluster, (subject.shape, borne), node_groups, moment.now, subject.key)
         if node_groups or cluster not in how.most:
             return found
         left = max(0, how.most[cluster] - held[cluster].replicas)
@@ -310,26 +343,34 @@ def _fixed(brakes: Allowance, key: WorkloadKey, clusters: Iterable[str]) -> froz
     return frozenset(cluster for cluster in clusters if brakes.frozen(cluster, key))
 
 
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The cause, for the record. given_up: clusters that are listed no more. rolled: that get the newest template."""
+
+    cause: str
+    given_up: frozenset[str] = frozenset()
+    rolled: frozenset[str] = frozenset()
+
+
 def _decide(
     state: PlannerState,
     subject: Subject,
     held: Mapping[str, Held],
     division: Division,
     moment: Moment,
-    cause: str,
-    given_up: frozenset[str] = frozenset(),
+    why: Why,
 ) -> Placed:
     declared, known = subject.declared, subject.known
     before = known.parts if known is not None else {}
-    template_changed = known is not None and known.declared.template_generation != declared.template_generation
     parts = []
     for cluster in dict.fromkeys((*before, *division.replicas)):
-        if cluster in given_up:
+        if cluster in why.given_up:
             continue
         share = share_of(held.get(cluster), division, cluster)
-        part = kept_part(before.get(cluster), share) if not template_changed else None
+        number, changes = _template_for(subject, before.get(cluster), cluster in why.rolled)
+        part = None if changes else kept_part(before.get(cluster), share, number)
         if part is None and (share.kept or cluster in before):
-            part = part_of(state, subject.key, cluster, before.get(cluster), share, moment.generation)
+            part = part_of(state, subject.key, cluster, before.get(cluster), share, moment.generation, number)
         if part is not None:
             parts.append(part)
     placement = PlacementDecided(
@@ -339,12 +380,14 @@ def _decide(
         workload_generation=declared.generation,
         parts=tuple(sorted(parts, key=lambda part: part.cluster)),
         unplaced=division.unplaced,
-        waiting_for=division.waiting_for(),
+        waiting_for="; ".join(
+            filter(None, (division.waiting_for(), _rollout_waits_for(state, subject, parts, moment)))
+        ),
     )
     last = known.placement if known is not None else None
     if last is not None and _same(last, placement) and (division.uncertain or _waits_alike(last, placement)):
         return Placed(last, division, ())
-    record = _record(state, declared, placement, division, moment, _cause(division, cause))
+    record = _record(state, declared, placement, division, moment, _cause(division, why.cause))
     return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment), record))
 
 
@@ -354,6 +397,30 @@ def _cause(division: Division, cause: str) -> str:
         return cause
     causes = {division.reasons.get(cluster, CAUSE_POLICY) for cluster, count in division.moved.items() if count}
     return min(causes, key=(CAUSE_FAILOVER, CAUSE_LOST, CAUSE_DRAIN, CAUSE_POLICY).index)
+
+
+def _template_for(subject: Subject, before: Part | None, rolled: bool) -> tuple[int, bool]:
+    """The template generation that a part is to bear, and whether that is another than it bears now.
+
+    A part keeps what it has until its turn comes; a new one is made from the newest.
+    """
+    newest = subject.declared.template_generation
+    if before is None or subject.known is None:
+        return newest, False
+    bears = template_number(before, subject.known.declared)
+    number = newest if rolled or before.removing else bears
+    return number, number != bears and not before.removing
+
+
+def _template_of(subject: Subject, part: Part) -> Template:
+    """The template that a part of a known workload bears."""
+    return subject.template if subject.known is None else subject.known.template_of(part)
+
+
+def _rollout_waits_for(state: PlannerState, subject: Subject, parts: Sequence[Part], moment: Moment) -> str:
+    """Why a rollout under way does not go on with these parts; empty when there is none."""
+    known = subject.known
+    return "" if known is None else outlook(state, known, subject, moment.now, parts).waiting_for
 
 
 def _same(last: PlacementDecided, new: PlacementDecided) -> bool:

@@ -31,6 +31,9 @@ OWN_FIRST = (
 )
 DEFAULT_POLICY = Policy(OWN_FIRST, (), UNPLACEABLE_WAIT)
 
+ROLLOUT_ONE = "one"
+ROLLOUT_ALL = "all"
+
 TIERS_MAX = 16
 LIMITS_MAX = 1000
 REPLICAS_MAX = 100_000
@@ -72,6 +75,7 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     unplaceable: str = UNPLACEABLE_WAIT
     own_first: bool = True
     on_cluster_loss: ClusterLossSpec = ClusterLossSpec()
+    rollout: str = ROLLOUT_ONE
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -99,6 +103,8 @@ def policy_of(manifest: dict[str, Any]) -> Policy:
         raise invalid(f"{KIND}.spec.limits", len(spec.limits), f"at most {LIMITS_MAX}")
     if spec.unplaceable not in (UNPLACEABLE_WAIT, UNPLACEABLE_REFUSE):
         raise invalid(f"{KIND}.spec.unplaceable", spec.unplaceable, f"{UNPLACEABLE_WAIT} or {UNPLACEABLE_REFUSE}")
+    if spec.rollout not in (ROLLOUT_ONE, ROLLOUT_ALL):
+        raise invalid(f"{KIND}.spec.rollout", spec.rollout, f"{ROLLOUT_ONE} or {ROLLOUT_ALL}")
     tiers = tuple(_tier(tier, f"{KIND}.spec.tiers[{index}]") for index, tier in enumerate(spec.tiers))
     if len({tier.name for tier in tiers}) != len(tiers):
         raise invalid(f"{KIND}.spec.tiers", [tier.name for tier in tiers], "different names")
@@ -107,7 +113,8 @@ def policy_of(manifest: dict[str, Any]) -> Policy:
     limits = tuple(_limit(limit, f"{KIND}.spec.limits[{index}]") for index, limit in enumerate(spec.limits))
     if len({limit.cluster for limit in limits}) != len(limits):
         raise invalid(f"{KIND}.spec.limits", [limit.cluster for limit in limits], "one entry a cluster")
-    return Policy(tiers, limits, spec.unplaceable, _loss_seconds(spec.on_cluster_loss.after))
+    loss_seconds = _loss_seconds(spec.on_cluster_loss.after)
+    return Policy(tiers, limits, spec.unplaceable, loss_seconds, rollout_all=spec.rollout == ROLLOUT_ALL)
 
 
 def _loss_seconds(after: str) -> int:

@@ -110,20 +110,45 @@ def surge_of(surge: int | str, replicas: int) -> int:
     return -(-replicas * int(surge.rstrip("%")) // 100)
 
 
+def unavailable_of(unavailable: int | str, replicas: int) -> int:
+    """maxUnavailable in pods: a percentage is rounded down, as the Deployment controller does."""
+    if isinstance(unavailable, int):
+        return unavailable
+    return replicas * int(unavailable.rstrip("%")) // 100
+
+
 def declared_surge(manifest: Mapping[str, Any]) -> int | str:
     """maxSurge of a Deployment's manifest; 0 with strategy Recreate."""
-    strategy = convert(
-        (manifest.get("spec") or {}).get("strategy") or {}, kubernetes.DeploymentStrategy, "Deployment.spec.strategy"
-    )
+    strategy = _strategy(manifest)
     if strategy.type == "Recreate":
         return 0
-    if strategy.type != "RollingUpdate":
-        raise invalid("Deployment.spec.strategy.type", strategy.type, "RollingUpdate or Recreate")
     surge: int | str = strategy.rolling_update.max_surge if strategy.rolling_update else "25%"
-    valid = bool(re.fullmatch(r"[0-9]{1,4}%", surge)) if isinstance(surge, str) else surge >= 0
+    return _pods_or_percentage(surge, "maxSurge")
+
+
+def declared_unavailable(manifest: Mapping[str, Any]) -> int | str:
+    """maxUnavailable of a Deployment's manifest; all of them with strategy Recreate."""
+    strategy = _strategy(manifest)
+    if strategy.type == "Recreate":
+        return "100%"
+    unavailable: int | str = strategy.rolling_update.max_unavailable if strategy.rolling_update else "25%"
+    return _pods_or_percentage(unavailable, "maxUnavailable")
+
+
+def _strategy(manifest: Mapping[str, Any]) -> kubernetes.DeploymentStrategy:
+    strategy: kubernetes.DeploymentStrategy = convert(
+        (manifest.get("spec") or {}).get("strategy") or {}, kubernetes.DeploymentStrategy, "Deployment.spec.strategy"
+    )
+    if strategy.type not in ("RollingUpdate", "Recreate"):
+        raise invalid("Deployment.spec.strategy.type", strategy.type, "RollingUpdate or Recreate")
+    return strategy
+
+
+def _pods_or_percentage(value: int | str, field: str) -> int | str:
+    valid = bool(re.fullmatch(r"[0-9]{1,4}%", value)) if isinstance(value, str) else value >= 0
     if not valid:
-        raise invalid("Deployment.spec.strategy.rollingUpdate.maxSurge", surge, "0 or more pods, or a percentage")
-    return surge
+        raise invalid(f"Deployment.spec.strategy.rollingUpdate.{field}", value, "0 or more pods, or a percentage")
+    return value
 
 
 def _objects(texts: Sequence[str]) -> list[dict[str, Any]]:
@@ -191,6 +216,7 @@ def _declaration(workload: dict[str, Any], dependencies: Iterable[dict[str, Any]
     replicas = check_replicas(spec["replicas"], "Deployment.spec.replicas") if "replicas" in spec else None
     template = _template(spec)
     _check_strategy(spec)
+    declared_unavailable(workload)
     shape = shape_of(template, namespace, "Deployment.spec.template")
     if spec.get("paused"):
         shape = replace(shape, unmodelled=(*shape.unmodelled, "paused: no pods are made until it is resumed"))

@@ -58,9 +58,15 @@ def share_of(held: Held | None, division: Division, cluster: str) -> Share:
 
 
 def part_of(
-    state: PlannerState, key: WorkloadKey, cluster: str, before: Part | None, share: Share, version: Generation
+    state: PlannerState,
+    key: WorkloadKey,
+    cluster: str,
+    before: Part | None,
+    share: Share,
+    version: Generation,
+    template: int,
 ) -> Part:
-    """A part of a new version, whatever it was before."""
+    """A part of a new version, whatever it was before. template: the number of the one that it bears."""
     return Part(
         cluster=cluster,
         version=version,
@@ -68,6 +74,7 @@ def part_of(
         replicas_new=share.new,
         ceiling=next_ceiling(before, facts_of(state, key, cluster), share.replicas),
         removing=share.replicas == 0,
+        template_generation=template,
         replicas_lost=share.lost,
         replicas_leaving=share.leaving,
     )
@@ -99,7 +106,7 @@ def without(held: Held, count: int) -> Held:
     )
 
 
-def kept_part(before: Part | None, share: Share) -> Part | None:
+def kept_part(before: Part | None, share: Share, template: int) -> Part | None:
     """The part as it is when nothing that a member sees changes; None when it needs a new version."""
     if before is None:
         return None
@@ -107,7 +114,13 @@ def kept_part(before: Part | None, share: Share) -> Part | None:
         return before
     if (before.replicas, before.removing) != (share.replicas, share.replicas == 0):
         return None
-    return replace(before, replicas_new=share.new, replicas_lost=share.lost, replicas_leaving=share.leaving)
+    return replace(
+        before,
+        replicas_new=share.new,
+        template_generation=template,
+        replicas_lost=share.lost,
+        replicas_leaving=share.leaving,
+    )
 
 
 def facts_of(state: PlannerState, key: WorkloadKey, cluster: str) -> WorkloadFacts | None:

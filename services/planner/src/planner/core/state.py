@@ -1,20 +1,19 @@
 """What the planner knows: a function of the events it applied, plus timers that a restart may forget."""
 
-import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.core.brakes import Brakes
 from planner.core.feasibility import fit
 from planner.core.fleet import ClusterView, WorkloadKey
-from planner.core.request import declared_surge, surge_of
 from planner.core.reservation import NOTHING_RESERVED, Reservation, reserve
+from planner.core.rollout import waits_for_room
+from planner.core.rollout_list import RolloutList
 from planner.core.room import Room, nested, room_in_groups, room_on_nodes, with_groups
 from planner.core.rules import Rules
-from planner.core.shape import shape_of
+from planner.core.templates import Template, is_newest, read_earlier, read_template, template_number, wider
 from planner.core.waiting import Rooms, WaitingList
-from spillway.api import RequestError
 from spillway.events import (
     BRAKES,
     CLUSTERS,
@@ -49,7 +48,7 @@ HoldKey = tuple[str, Shape | WorkloadKey]
 
 @dataclass(slots=True)
 class Workload:
-    """One workload. shape, unmodelled and surge are read from the declaration's manifest.
+    """One workload. template is read from the declaration's manifest, earlier from those that some parts still bear.
 
     waiting_since, settled: since when replicas wait for binds, and whether that wait is over. gone_at: since when
     nothing of a deleted workload is left. looked_at: the reasons to move for which all was done that room allowed. All
@@ -57,9 +56,8 @@ class Workload:
     """
 
     declared: WorkloadDeclared
-    shape: Shape
-    unmodelled: tuple[str, ...]
-    surge: int | str
+    template: Template
+    earlier: dict[int, Template]
     placement: PlacementDecided | None = None
     statuses: dict[str, WorkloadObserved] = field(default_factory=dict)
     waiting_since: float | None = None
@@ -70,6 +68,19 @@ class Workload:
     @property
     def key(self) -> WorkloadKey:
         return (self.declared.namespace, self.declared.name)
+
+    @property
+    def shape(self) -> Shape:
+        """What a replica of the newest template asks for."""
+        return self.template.shape
+
+    @property
+    def unmodelled(self) -> tuple[str, ...]:
+        return self.template.unmodelled
+
+    def template_of(self, part: Part) -> Template:
+        """The template that a part bears."""
+        return self.earlier.get(template_number(part, self.declared), self.template)
 
     @property
     def parts(self) -> dict[str, Part]:
@@ -123,6 +134,7 @@ class PlannerState:
         self.to_look_at: dict[WorkloadKey, None] = {}
         self.misplaced: dict[WorkloadKey, None] = {}
         self._keys_in: dict[str, dict[WorkloadKey, None]] = {}
+        self.rollouts = RolloutList()
         self._reserved: dict[str, dict[WorkloadKey, Reservation]] = {}
         self._reserved_revision: dict[str, int] = {}
         self._rooms: dict[tuple[str, Shape, bool], tuple[int, int, Room]] = {}
@@ -167,6 +179,7 @@ class PlannerState:
                 self._observe(event)
             case BrakeSet() | BrakeReleased() | ConfirmationAsked() | ConfirmationGiven():
                 self.brakes.apply(event, offset)
+                self.rollouts.retry_all()
 
     def apply_tombstone(self, topic: str, key: str, offset: int = -1) -> None:
         """Of this key of a compacted topic nothing is known any more."""
@@ -177,6 +190,7 @@ class PlannerState:
             self.clusters.pop(key, None)
         elif topic == BRAKES.name:
             self.brakes.forget(key, offset)
+            self.rollouts.retry_all()
         elif topic == WORKLOAD_STATUS.name and key.count("/") == 2:
             self._forget_status(*key.split("/"))
 
@@ -189,6 +203,7 @@ class PlannerState:
         self.waiting.drop(key)
         for keys in (self.leaving, self.moved, self.to_look_at, self.misplaced):
             keys.pop(key, None)
+        self.rollouts.drop(key)
         for place in [place for place in self.needed if place[0] == key]:
             del self.needed[place]
         self._orphan_placements.pop(key, None)
@@ -287,6 +302,25 @@ class PlannerState:
                 return Room(0, 0, text, room.when_empty)
         return room
 
+    def growth_room(
+        self, cluster: str, shapes: Sequence[Shape], node_groups: bool, now: float, key: WorkloadKey
+    ) -> Room:
+        """Room for replicas that may be of any of these shapes, the first of which says what fits an empty cluster."""
+        first = self.room(cluster, shapes[0], node_groups, now, key)
+        wide = {wider(shape, shapes) for shape in shapes} | set(shapes) if len(set(shapes)) > 1 else set()
+        rooms = [first, *(self.room(cluster, shape, node_groups, now, key) for shape in wide)]
+        tightest = min(rooms, key=lambda room: room.certain)
+        possible = min(room.possible for room in rooms)
+        return Room(tightest.certain, possible, tightest.limited_by, first.when_empty)
+
+    def room_without(self, cluster: str, shape: Shape, now: float, key: WorkloadKey) -> Room:
+        """Room on nodes that exist as if nothing were reserved for this workload there."""
+        view = self.clusters.get(cluster)
+        stale = view.not_fresh(now, self.rules.capacity_age_max) if view is not None else "it has left"
+        if view is None or stale:
+            return Room(0, 0, stale, when_empty=False)
+        return self._room_now(view, shape, False, without=key)
+
     def rooms(self, cluster: str, shape: Shape, now: float) -> Rooms:
         """What waiting workloads of this shape may hope for in a cluster; empty when it is not there."""
         view = self.clusters.get(cluster)
@@ -299,27 +333,25 @@ class PlannerState:
         """Somebody may have a reason to be planned again."""
         self.revision += 1
         self.waiting.touch(cluster)
+        self.rollouts.touch(cluster)
 
-    def refit(self, workload: Workload, shape: Shape, cluster: str) -> int | None:
+    def refit(self, workload: Workload, part: Part, shape: Shape) -> int | None:
         """How many replicas of a new shape a cluster certainly takes once all pods of the old one are gone.
 
         None when that cannot be known: nobody may lose running replicas to a guess.
         """
+        cluster, borne = part.cluster, workload.template_of(part)
         view = self.clusters.get(cluster)
         facts = view.facts.get(workload.key) if view is not None else None
         if view is None or facts is None or len(facts.counted) > 1 or shape.host_ports:
             return None
-        labels = json.loads(workload.declared.manifest)["spec"]["template"].get("metadata", {}).get("labels", {})
         counted = sum(count for _, count in facts.counted)
-        nodes = view.nodes.without(workload.declared.namespace, labels, workload.shape.requests, counted)
+        nodes = view.nodes.without(workload.declared.namespace, borne.labels, borne.shape.requests, counted)
         if nodes is None:
             return None
         others = (entry.entries for key, entry in self._reserved.get(cluster, {}).items() if key != workload.key)
         reserved = [(other, count, view.fit(other)) for other, count in _summed(others)]
         return room_on_nodes(shape, fit(shape, nodes), reserved).certain
-
-    def surge(self, workload: Workload, replicas: int) -> int:
-        return surge_of(workload.surge, replicas)
 
     def _room(self, view: ClusterView, shape: Shape, node_groups: bool) -> Room:
         reserved_revision = self._reserved_revision.get(view.name, 0)
@@ -332,9 +364,9 @@ class PlannerState:
         self._rooms[view.name, shape, node_groups] = (view.revision, reserved_revision, room)
         return room
 
-    def _room_now(self, view: ClusterView, shape: Shape, node_groups: bool) -> Room:
+    def _room_now(self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None = None) -> Room:
         """The nested conditions of P5: what is promised on free nodes fits there, and all of it fits on all nodes."""
-        entries = self._reserved.get(view.name, {}).values()
+        entries = [entry for key, entry in self._reserved.get(view.name, {}).items() if key != without]
         free = _summed(entry.entries for entry in entries)
         new = _summed(entry.new_entries for entry in entries)
         on_nodes = room_on_nodes(shape, view.fit(shape), [(other, count, view.fit(other)) for other, count in free])
@@ -359,17 +391,15 @@ class PlannerState:
         known = self.workloads.get(key)
         if known is not None and known.declared.generation > event.generation:
             return
-        if known is not None and known.declared.template_generation == event.template_generation:
-            known.declared = event
-            known.gone_at = None
-        else:
-            fresh = read_workload(event)
+        if known is None:
+            known = self.workloads[key] = read_workload(event)
+        elif known.declared.template_generation != event.template_generation:
             for cluster in self.clusters:  # A new template may be just what mends it.
                 self.holds.pop((cluster, key), None)
-            if known is not None:
-                fresh.placement, fresh.statuses = known.placement, known.statuses
-            self.workloads[key] = fresh
-            known = fresh
+            known.waiting_since, known.settled = None, False
+        if _templates_of(known.declared) != _templates_of(event):
+            known.template, known.earlier = read_template(event.manifest, event.namespace), read_earlier(event)
+        known.declared, known.gone_at = event, None
         early = self._orphan_placements.pop(key, None)
         if early is not None:
             self._place(early)
@@ -441,8 +471,9 @@ class PlannerState:
             return
         view = self.clusters.get(cluster)
         facts = view.facts.get(workload.key) if view is not None else None
-        surge = self.surge(workload, part.replicas)
-        reservation = reserve(part, facts, workload.shape, workload.declared.rolling_from, surge)
+        borne = workload.template_of(part)
+        surge = borne.surge_of(part.replicas)
+        reservation = reserve(part, facts, borne.shape, workload.declared.rolling_from, surge)
         self._set_reserved(cluster, workload.key, reservation)
 
     def _set_reserved(self, cluster: str, key: WorkloadKey, reservation: Reservation) -> None:
@@ -459,7 +490,7 @@ class PlannerState:
     def _index(self, workload: Workload) -> None:
         """Keeps the short lists that are walked: who waits for room, who has moved, whose removal may be settled."""
         ending, placement = workload.declared.deleting or workload.declared.releasing, workload.placement
-        waits_for = placement.waiting_for if placement is not None else ""
+        waits_for = waits_for_room(placement.waiting_for) if placement is not None else False
         if (workload.unplaced > 0 or waits_for) and not ending:
             self.waiting.put(workload.key, workload.shape)
         else:
@@ -472,6 +503,13 @@ class PlannerState:
             self.misplaced.pop(workload.key, None)
         elif waits_for and not workload.unplaced:
             self.misplaced[workload.key] = None
+        rolling = not ending and any(
+            not part.removing and not is_newest(part, workload.declared) for part in workload.parts.values()
+        )
+        if rolling:
+            self.rollouts.put(workload.key)
+        else:
+            self.rollouts.drop(workload.key)
         settling = any(part.removing or part.releasing or part.adopting for part in workload.parts.values())
         _put(self.leaving, workload.key, settling or (ending and not workload.parts))
 
@@ -480,23 +518,13 @@ def is_orphan(said: WorkloadObserved) -> bool:
     return said.state == STATE_ORPHANED
 
 
-class BadDeclaration(Exception):
-    """A declaration in the log that no Apply of this version could have made."""
-
-
 def read_workload(declared: WorkloadDeclared) -> Workload:
     """A workload from its declaration, which was checked when it was made. BadDeclaration when it cannot be read."""
-    try:
-        manifest = json.loads(declared.manifest)
-        shape = shape_of(manifest["spec"]["template"], declared.namespace, "Deployment.spec.template")
-        return Workload(declared, bare(shape), shape.unmodelled, declared_surge(manifest))
-    except (ValueError, KeyError, TypeError, AttributeError, RequestError) as error:
-        raise BadDeclaration(f"manifest: {error!r}") from error
+    return Workload(declared, read_template(declared.manifest, declared.namespace), read_earlier(declared))
 
 
-def bare(shape: Shape) -> Shape:
-    """A shape without its notes, so that equal demands are equal values."""
-    return replace(shape, unmodelled=())
+def _templates_of(declared: WorkloadDeclared) -> tuple[object, ...]:
+    return declared.manifest, declared.earlier_templates
 
 
 def _summed(groups: Iterable[tuple[tuple[Shape, int], ...]]) -> list[tuple[Shape, int]]:

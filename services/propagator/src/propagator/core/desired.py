@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from propagator.core.manifests import bears_earlier, earlier_manifest
 from spillway.events import (
     CLUSTERS,
     DEPENDENCIES,
@@ -124,6 +125,9 @@ class Desired:
             known = "none" if declaration is None else str(declaration.generation)
             lacking = f"the declaration of generation {placement.workload_generation} (known: {known})"
             return Wanted(target, part, declaration, (), lacking)
+        if bears_earlier(declaration, part) and earlier_manifest(declaration, part) is None:
+            lacking = f"the template of generation {part.template_generation}, which the declaration does not have"
+            return Wanted(target, part, declaration, (), lacking)
         found, lacking = self._dependencies_of(declaration)
         return Wanted(target, part, declaration, found, lacking)
 
@@ -155,6 +159,11 @@ class Desired:
             dependency = self._dependencies.get(f"{reference.kind}/{reference.namespace}/{reference.name}")
             if dependency is None or dependency.workload != owner:
                 return (), f"{reference.kind} {reference.namespace}/{reference.name}, which the declaration lists"
+            if dependency.workload_generation > declaration.generation:
+                return (
+                    (),
+                    f"the declaration of generation {dependency.workload_generation}, which changed {reference.kind}",
+                )
             found.append(dependency)
         return tuple(found), ""
 

@@ -36,7 +36,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class LiveWorkload:
-    """A Deployment as the member has it."""
+    """A Deployment as the member has it. updated: 0 until its controller has seen it as it is now."""
 
     marks: Marks
     version: Generation
@@ -103,7 +103,7 @@ def workload_from_struct(deployment: Deployment) -> LiveWorkload:
         version=version_from(meta.annotations.get(ANNOTATION_PLACEMENT, "")),
         spec_replicas=deployment.spec.replicas,
         replicas=status.replicas,
-        updated=status.updated_replicas,
+        updated=status.updated_replicas if status.observed_generation >= meta.generation else 0,
         ready=status.ready_replicas,
         available=status.available_replicas,
     )
@@ -113,12 +113,13 @@ def workload_from_manifest(manifest: Mapping[str, Any]) -> LiveWorkload:
     """From what a request was answered with."""
     status = manifest.get("status") or {}
     replicas = (manifest.get("spec") or {}).get("replicas")
+    seen = int(status.get("observedGeneration", 0)) >= int(manifest["metadata"].get("generation", 0))
     return LiveWorkload(
         marks=_marks_from_manifest(manifest),
         version=version_from(_annotation(manifest, ANNOTATION_PLACEMENT)),
         spec_replicas=1 if replicas is None else int(replicas),
         replicas=int(status.get("replicas", 0)),
-        updated=int(status.get("updatedReplicas", 0)),
+        updated=int(status.get("updatedReplicas", 0)) if seen else 0,
         ready=int(status.get("readyReplicas", 0)),
         available=int(status.get("availableReplicas", 0)),
     )

@@ -52,9 +52,28 @@ def workload_label(name: str) -> str:
     return f"{name[: LABEL_VALUE_LENGTH_MAX - HASH_LENGTH - 1]}-{digest}"
 
 
+def bears_earlier(declaration: WorkloadDeclared, part: Part) -> bool:
+    """Whether this cluster's turn at the newest template has not come."""
+    return part.template_generation not in (0, declaration.template_generation)
+
+
+def earlier_manifest(declaration: WorkloadDeclared, part: Part) -> bytes | None:
+    """The manifest of the earlier template that a part bears; None when the declaration does not have it."""
+    known = {entry.template_generation: entry.manifest for entry in declaration.earlier_templates}
+    return known.get(part.template_generation)
+
+
+def _declared(declaration: WorkloadDeclared, part: Part) -> bytes:
+    if not bears_earlier(declaration, part):
+        return declaration.manifest
+    manifest = earlier_manifest(declaration, part)
+    assert manifest is not None, f"{declaration.name}: acted on without template {part.template_generation}"
+    return manifest
+
+
 def workload_manifest(declaration: WorkloadDeclared, part: Part, fleet: str) -> Manifest:
     """Raises BadManifest."""
-    manifest = _parsed(declaration.manifest, DEPLOYMENT, declaration.namespace, declaration.name)
+    manifest = _parsed(_declared(declaration, part), DEPLOYMENT, declaration.namespace, declaration.name)
     spec = manifest.get("spec")
     if not isinstance(spec, dict):
         raise BadManifest(f"Deployment {declaration.name}: spec is {type(spec).__name__}, expected an object")
@@ -83,9 +102,9 @@ def dependency_declaration(dependency: DependencyDeclared) -> tuple[int, str]:
     return dependency.workload_generation, _digest(dependency.manifest)
 
 
-def references(declaration: WorkloadDeclared) -> frozenset[Reference]:
-    """The ConfigMaps and Secrets that the template needs and that are not given with the workload."""
-    manifest = _parsed(declaration.manifest, declaration.kind, declaration.namespace, declaration.name)
+def references(declaration: WorkloadDeclared, part: Part) -> frozenset[Reference]:
+    """The ConfigMaps and Secrets that the part's template needs and that are not given with the workload."""
+    manifest = _parsed(_declared(declaration, part), declaration.kind, declaration.namespace, declaration.name)
     given = {Reference(dependency.kind, dependency.name) for dependency in declaration.dependencies}
     return template_references(manifest) - given
 

@@ -31,6 +31,7 @@ from propagator.core.manifests import (
     DEPLOYMENT,
     BadManifest,
     Manifest,
+    bears_earlier,
     dependency_declaration,
     dependency_manifest,
     references,
@@ -175,11 +176,18 @@ def _dependencies(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
             return Report(STATE_NOT_OWNED, f"{reference} exists and {owner_of(found.marks, rules)}")
         if found.marks.deleting:
             return Hold(f"{reference} is being deleted")
+        if _waits_its_turn(wanted):
+            continue
         declared = dependency_declaration(dependency)
         if _must_apply(found, declared):
             manifest = _preconditioned(dependency_manifest(dependency, rules.fleet), found.marks)
             return ApplyDependency(reference, manifest, found.marks.resource_version)
     return None
+
+
+def _waits_its_turn(wanted: Wanted) -> bool:
+    """What goes along with a cluster's earlier template stays as it is, for it belongs to the newest already."""
+    return wanted.declaration is not None and bears_earlier(wanted.declaration, wanted.part)
 
 
 def _must_apply(found: LiveDependency, declared: tuple[int, str]) -> bool:
@@ -197,6 +205,8 @@ def _create_dependency(dependency: DependencyDeclared, rules: Rules) -> ApplyDep
 def _workload(wanted: Wanted, live: Live, history: History, now: float, rules: Rules) -> Action:
     found, part = live.workload, wanted.part
     if found is not None and found.version == part.version and found.spec_replicas == part.replicas:
+        if _waits_its_turn(wanted):
+            return NOTHING
         listed = frozenset(Reference(dependency.kind, dependency.name) for dependency in wanted.dependencies)
         return _delete_dependency(wanted, live, listed, rules) or NOTHING
     assert wanted.declaration is not None, f"{wanted.target}: acted on without its declaration"
@@ -239,7 +249,7 @@ def _missing_references(wanted: Wanted, live: Live) -> Action | None:
     assert wanted.declaration is not None
     if wanted.part.replicas == 0:
         return None
-    needed = references(wanted.declaration)
+    needed = references(wanted.declaration, wanted.part)
     if live.workload is not None and live.workload.spec_replicas > 0:
         needed -= live.template_refers_to
     unknown = needed - live.looked.keys()

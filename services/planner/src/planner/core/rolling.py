@@ -1,0 +1,109 @@
+"""Rollouts as they stand: whose turn it is by the newest statuses, and whether that cluster has the room to begin."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from planner.core.reasons import is_lost
+from planner.core.rollout import Standing, next_turn
+from planner.core.state import PlannerState, Workload
+from planner.core.templates import Template, template_number, wider
+from spillway.events import PHASE_LOST, WorkloadDeclared
+from spillway.model import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """begins: the cluster that gets the newest template now. waits_on: the one that it waits for, for whatever.
+
+    waiting_for: for people, why no cluster begins; empty when one does, or when nothing is left to do.
+    """
+
+    begins: str
+    waits_on: str
+    waiting_for: str
+
+
+class Newest(Protocol):
+    """What is to be rolled out."""
+
+    @property
+    def declared(self) -> WorkloadDeclared: ...
+
+    @property
+    def template(self) -> Template: ...
+
+
+NOTHING_ROLLS = Outlook("", "", "")
+
+
+def outlook(
+    state: PlannerState, workload: Workload, newest: Newest, now: float, parts: Iterable[Part] | None = None
+) -> Outlook:
+    """What a rollout does next. newest: may be newer than what the workload has. parts: as they are to be."""
+    found = _standings(state, workload, newest.declared, workload.parts.values() if parts is None else parts, now)
+    if all(entry.newest for entry in found if entry.counts):
+        return NOTHING_ROLLS
+    turn = next_turn(found)
+    if not turn.cluster:
+        why = f"waits for {turn.blocked_by}" if turn.blocked_by else "the others are lost"
+        return Outlook("", turn.blocked_by, turn.text(why))
+    frozen = state.brakes.why_frozen(turn.cluster, workload.key)
+    if frozen:
+        return Outlook("", "", turn.text(frozen))
+    view = state.clusters[turn.cluster]
+    if view.not_fresh(now, state.rules.capacity_age_max):
+        return Outlook("", turn.cluster, turn.text(f"waits for {turn.cluster} to be fresh"))
+    needed = _room_needed(state, workload, workload.parts[turn.cluster], newest.template, now)
+    if needed:
+        return Outlook("", turn.cluster, turn.text(f"waits for room for {needed} surge pods in {turn.cluster}"))
+    return Outlook(turn.cluster, "", "")
+
+
+def _standings(
+    state: PlannerState, workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part], now: float
+) -> list[Standing]:
+    found = []
+    for part in parts:
+        number = template_number(part, workload.declared)
+        newest, lost = number == declared.template_generation, _is_lost(state, workload, part, now)
+        found.append(Standing(part, number, newest, lost, workload.statuses.get(part.cluster)))
+    return found
+
+
+def _is_lost(state: PlannerState, workload: Workload, part: Part, now: float) -> bool:
+    """Whether a cluster is lost for the workload: it will not return, or not soon, or was replaced elsewhere."""
+    view = state.clusters.get(part.cluster)
+    if view is None or view.phase == PHASE_LOST or part.replicas_lost:
+        return True
+    return is_lost(state, workload, view, now)
+
+
+def keeps(state: PlannerState, workload: Workload, part: Part, template: Template) -> tuple[int, int | None]:
+    """How many of a part's replicas stay with a new template, and how many of it fit there at all, if that is known.
+
+    All stay, unless the new pods are known not to fit that often; then so many that they also roll: where none may be
+    unavailable, the surge must fit beside them.
+    """
+    old = workload.template_of(part).shape
+    most = state.refit(workload, part, template.shape) if old != template.shape else None
+    if most is None or most >= part.replicas:
+        return part.replicas, most
+    with_surge = state.refit(workload, part, wider(template.shape, (old,))) or 0
+    stay = next(
+        count
+        for count in range(most, -1, -1)
+        if template.may_go_without_surge(count) or count + template.surge_of(count) <= with_surge
+    )
+    return stay, stay
+
+
+def _room_needed(state: PlannerState, workload: Workload, part: Part, template: Template, now: float) -> int:
+    """Surge pods that a roll of this part must have room for and has not; 0 when it may begin."""
+    if template.may_go_without_surge(part.replicas) or keeps(state, workload, part, template)[0] < part.replicas:
+        return 0
+    surge = template.surge_of(part.replicas)
+    unbound = state.unbound(workload, part)
+    shapes = (template.shape, workload.template_of(part).shape)
+    rooms = (state.room_without(part.cluster, wider(shape, shapes), now, workload.key) for shape in shapes)
+    return 0 if min(room.certain for room in rooms) >= unbound + surge else surge

@@ -1,0 +1,106 @@
+"""Which cluster gets a workload's newest template next, and why none does now (README: "A new template")."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spillway.events import STATE_PRESENT, WorkloadObserved
+from spillway.model import Part
+
+ROLLOUT = "rollout "
+"""What a rollout waits for stands last in a placement's waiting_for and begins so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One cluster's part in a rollout.
+
+    number: the template generation that the part bears; newest: whether that is the one to be rolled out.
+    lost: the cluster is lost for this workload. observed: what was last said of the object, at any version.
+    """
+
+    part: Part
+    number: int
+    newest: bool
+    lost: bool
+    observed: WorkloadObserved | None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it takes part: what is to go, or was replaced elsewhere, rolls nowhere and blocks nobody."""
+        return self.part.replicas_kept > 0 and not self.part.removing
+
+    @property
+    def carried_out(self) -> bool:
+        """Whether its cluster was seen to have the part as it is."""
+        return self.observed is not None and self.observed.version == self.part.version
+
+    @property
+    def in_full(self) -> bool:
+        """Whether all its replicas are of the template that it is to have, and available."""
+        seen = self.observed
+        return (
+            seen is not None
+            and self.carried_out
+            and seen.state == STATE_PRESENT
+            and seen.updated == seen.replicas == seen.available >= self.part.replicas
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """cluster: whose turn it is. blocked_by: who must be available first. Neither: nothing is left that could roll.
+
+    done and total: clusters that were given the newest template, of all that take part.
+    """
+
+    cluster: str
+    blocked_by: str
+    done: int
+    total: int
+
+    def text(self, waits_for: str) -> str:
+        """For people."""
+        return f"{ROLLOUT}{self.done} of {self.total} clusters: {waits_for}"
+
+
+def next_turn(standings: Sequence[Standing]) -> Turn:
+    """One cluster after the other: the next when all that have the newest template are available in full.
+
+    A cluster that is rolling already comes first, so that a template that never gets ready is replaced where it is, and
+    no second cluster is touched meanwhile; then the one with the fewest replicas.
+    """
+    taking_part = [entry for entry in standings if entry.counts]
+    done = [entry for entry in taking_part if entry.newest]
+    waiting = [entry for entry in taking_part if not entry.newest and not entry.lost]
+    oldest = min((entry.number for entry in taking_part), default=0)
+    rolling = [entry for entry in waiting if _is_rolling(entry, oldest)]
+    unknown = [entry for entry in waiting if not entry.carried_out]
+    blocking = [entry for entry in done if not entry.lost and not entry.in_full]
+    if not blocking and not rolling and len(unknown) > 1:  # One of them may be about to roll.
+        blocking = unknown
+    candidates = sorted(rolling or unknown or waiting, key=lambda entry: (entry.part.replicas, entry.part.cluster))
+    blocked_by = min((entry.part.cluster for entry in blocking), default="")
+    next_one = candidates[0].part.cluster if candidates and not blocking else ""
+    return Turn(next_one, blocked_by, len(done), len(taking_part))
+
+
+def _is_rolling(entry: Standing, oldest: int) -> bool:
+    """Whether it is on its way from one earlier template to another, so that the newest costs it nothing more."""
+    seen = entry.observed
+    two_templates = seen is not None and seen.updated < seen.replicas
+    return two_templates or (entry.number > oldest and not entry.in_full)
+
+
+def figures(part: Part, observed: WorkloadObserved | None) -> str:
+    """How far a cluster is with the template that it is to have, for people."""
+    if observed is None or observed.version != part.version:
+        return "not carried out yet"
+    if observed.state != STATE_PRESENT:
+        return f"{observed.state}: {observed.message}" if observed.message else observed.state
+    updated = min(observed.updated, part.replicas)
+    return f"{updated} of {part.replicas} updated, {observed.available} available"
+
+
+def waits_for_room(waiting_for: str) -> bool:
+    """Whether a placement waits for something beside its rollout."""
+    return waiting_for.partition(ROLLOUT)[0] != ""

@@ -1,0 +1,85 @@
+"""What a manifest says of its pods and of how they roll, and the templates that a workload's parts bear."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from planner.core.request import declared_surge, declared_unavailable, unavailable_of
+from planner.core.request import surge_of as pods_of_surge
+from planner.core.shape import shape_of
+from spillway.api import RequestError
+from spillway.events import WorkloadDeclared
+from spillway.model import Part, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """shape: without its notes, which are unmodelled. surge, unavailable: pods, or a percentage of the replicas."""
+
+    shape: Shape
+    unmodelled: tuple[str, ...]
+    surge: int | str
+    unavailable: int | str
+    labels: Mapping[str, str]
+
+    def surge_of(self, replicas: int) -> int:
+        """Pods above the replicas while it rolls."""
+        return pods_of_surge(self.surge, replicas)
+
+    def may_go_without_surge(self, replicas: int) -> bool:
+        """Whether the controller may take old pods away before it has room for new ones; it never stands still."""
+        return unavailable_of(self.unavailable, replicas) > 0 or self.surge_of(replicas) == 0
+
+
+class BadDeclaration(Exception):
+    """A declaration in the log that no Apply of this version could have made."""
+
+
+def read_template(manifest: bytes, namespace: str) -> Template:
+    """From a manifest that was checked when it was applied. BadDeclaration when it cannot be read."""
+    try:
+        parsed = json.loads(manifest)
+        pod = parsed["spec"]["template"]
+        shape = shape_of(pod, namespace, "Deployment.spec.template")
+        labels = (pod.get("metadata") or {}).get("labels") or {}
+        return Template(bare(shape), shape.unmodelled, declared_surge(parsed), declared_unavailable(parsed), labels)
+    except (ValueError, KeyError, TypeError, AttributeError, RequestError) as error:
+        raise BadDeclaration(f"manifest: {error!r}") from error
+
+
+def read_earlier(declared: WorkloadDeclared) -> dict[int, Template]:
+    """The templates that clusters still hold whose turn has not come, by generation."""
+    return {
+        entry.template_generation: read_template(entry.manifest, declared.namespace)
+        for entry in declared.earlier_templates
+    }
+
+
+def template_number(part: Part, declared: WorkloadDeclared) -> int:
+    """The template generation that a part bears. Parts say it by number; 0, which old records have, is the newest."""
+    return part.template_generation or declared.template_generation
+
+
+def is_newest(part: Part, declared: WorkloadDeclared) -> bool:
+    return template_number(part, declared) == declared.template_generation
+
+
+def manifests_borne(declared: WorkloadDeclared, numbers: Iterable[int]) -> dict[int, bytes]:
+    """The manifests of these template generations, as far as a declaration has them."""
+    known = {entry.template_generation: entry.manifest for entry in declared.earlier_templates}
+    known[declared.template_generation] = declared.manifest
+    return {number: known[number] for number in sorted(set(numbers)) if number in known}
+
+
+def wider(shape: Shape, others: Sequence[Shape]) -> Shape:
+    """A shape with the largest request of all in every resource, and otherwise its own demands."""
+    amounts: dict[str, int] = dict(shape.requests)
+    for other in others:
+        for name, amount in other.requests:
+            amounts[name] = max(amounts.get(name, 0), amount)
+    return replace(shape, requests=tuple(sorted(amounts.items())), unmodelled=())
+
+
+def bare(shape: Shape) -> Shape:
+    """A shape without its notes, so that equal demands are equal values."""
+    return replace(shape, unmodelled=())

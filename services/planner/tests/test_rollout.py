@@ -1,0 +1,589 @@
+"""A new template goes to one cluster after the other: whose turn it is, what it waits for, what stays as it is."""
+
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.core import aftermath, answers, decisions, moves
+from planner.core.allowance import Everything
+from planner.core.rollout import Standing, next_turn
+from planner.core.rollout_list import RolloutList
+from planner.core.templates import template_number
+from spillway.api import ApplyRequest, DeleteRequest, GetRequest, PlacementReply, RequestError, ScaleRequest
+from spillway.events import (
+    PHASE_LOST,
+    STATE_PRESENT,
+    STATE_REFUSED,
+    BrakeReleased,
+    BrakeSet,
+    Tombstone,
+    WorkloadObserved,
+)
+from spillway.model import Generation, NodeRow, Part, Shape
+
+from .builders import Fleet, cluster, container, deployment, facts, node, policy, template, texts
+
+WEB = ("default", "web")
+V1, V2 = Generation(9, 1), Generation(9, 2)
+ALL = policy(rollout="all")
+
+
+# ── Whose turn it is ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def seen(part: Part, updated: int, available: int, **more: Any) -> WorkloadObserved:
+    total = more.get("pods", part.replicas)
+    version, state = more.get("version", part.version), more.get("state", STATE_PRESENT)
+    return WorkloadObserved(
+        *WEB, part.cluster, 3, more.get("sequence", 1), version, state, "", total, total, updated, available, available
+    )
+
+
+def stands(name: str, replicas: int, number: int, shown: tuple[int, ...] | None = None, **more: Any) -> Standing:
+    """A part of template `number` of 1 to 3; shown: updated, available, and pods at all."""
+    part = Part(name, V1, replicas, 0, replicas, more.pop("removing", False), number, **more.pop("part", {}))
+    lost = more.pop("lost", False)
+    observed = seen(part, *shown, **more) if shown is not None else None
+    return Standing(part, number, number == 3, lost, observed)
+
+
+TURNS: dict[str, tuple[list[Standing], tuple[str, str, int, int]]] = {
+    "the fewest replicas first": (
+        [stands("a", 5, 1, (5, 5)), stands("b", 2, 1, (2, 2)), stands("c", 9, 1, (9, 9))],
+        ("b", "", 0, 3),
+    ),
+    "then by name": ([stands("b", 2, 1, (2, 2)), stands("a", 2, 1, (2, 2))], ("a", "", 0, 2)),
+    "the next, when the first is available in full": (
+        [stands("a", 5, 1, (5, 5)), stands("b", 2, 3, (2, 2))],
+        ("a", "", 1, 2),
+    ),
+    "nobody has said anything of the first": ([stands("a", 5, 1, (5, 5)), stands("b", 2, 3)], ("", "b", 1, 2)),
+    "the first was last seen at an older version": (
+        [stands("a", 5, 1, (5, 5)), stands("b", 2, 3, (2, 2), version=Generation(8, 9))],
+        ("", "b", 1, 2),
+    ),
+    "not all are updated": ([stands("a", 5, 1, (5, 5)), stands("b", 2, 3, (1, 2))], ("", "b", 1, 2)),
+    "not all are available": ([stands("a", 5, 1, (5, 5)), stands("b", 2, 3, (2, 1))], ("", "b", 1, 2)),
+    "pods of the old template are still there": (
+        [stands("a", 5, 1, (5, 5)), stands("b", 2, 3, (2, 3), pods=3)],
+        ("", "b", 1, 2),
+    ),
+    "fewer than decided": ([stands("a", 5, 1, (5, 5)), stands("b", 2, 3, (1, 1), pods=1)], ("", "b", 1, 2)),
+    "refused by the cluster": (
+        [stands("a", 5, 1, (5, 5)), stands("b", 2, 3, (2, 2), state=STATE_REFUSED)],
+        ("", "b", 1, 2),
+    ),
+    "a lost cluster does not block": (
+        [stands("a", 5, 1, (5, 5)), stands("b", 2, 3, (0, 0), lost=True)],
+        ("a", "", 1, 2),
+    ),
+    "nor is it a lost cluster's turn": ([stands("a", 5, 1, lost=True), stands("b", 2, 3, (2, 2))], ("", "", 1, 2)),
+    "what is removed neither blocks nor rolls": (
+        [stands("a", 0, 1, removing=True), stands("b", 0, 3, removing=True), stands("c", 2, 1, (2, 2))],
+        ("c", "", 0, 1),
+    ),
+    "nor does what was replaced elsewhere": (
+        [stands("a", 4, 3, (0, 0), part={"replicas_lost": 4}), stands("c", 5, 1, (5, 5))],
+        ("c", "", 0, 1),
+    ),
+    "what rolls already comes first": (
+        [stands("a", 2, 1, (2, 2)), stands("b", 9, 2, (3, 9), pods=11)],
+        ("b", "", 0, 2),
+    ),
+    "and what was given an earlier template that is not available": (
+        [stands("a", 2, 1, (2, 2)), stands("b", 9, 2, (9, 0))],
+        ("b", "", 0, 2),
+    ),
+    "what lacks a pod for its own reasons does not": (
+        [stands("a", 2, 1, (2, 2)), stands("b", 9, 1, (9, 8))],
+        ("a", "", 0, 2),
+    ),
+    "what was not carried out yet may be about to roll": (
+        [stands("a", 2, 1, (2, 2)), stands("b", 9, 1, (9, 9), version=Generation(8, 9))],
+        ("b", "", 0, 2),
+    ),
+    "of two such, who knows which": (
+        [stands("a", 2, 1, (2, 2), version=Generation(8, 9)), stands("b", 9, 1, (9, 9), version=Generation(8, 9))],
+        ("", "a", 0, 2),
+    ),
+    "all have it": ([stands("a", 5, 3, (5, 5)), stands("b", 2, 3, (2, 2))], ("", "", 2, 2)),
+}
+
+
+@pytest.mark.parametrize(("standings", "expected"), TURNS.values(), ids=TURNS)
+def test_whose_turn_it_is(standings: list[Standing], expected: tuple[str, str, int, int]) -> None:
+    turn = next_turn(standings)
+    assert (turn.cluster, turn.blocked_by, turn.done, turn.total) == expected
+
+
+# ── Applying ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def keep(fleet: Fleet, events: tuple[Any, ...]) -> None:
+    for event in events:
+        assert not isinstance(event, Tombstone)
+        fleet.state.apply(event, fleet.now)
+
+
+def ask(fleet: Fleet, *manifests: dict[str, Any]) -> PlacementReply:
+    decided = decisions.apply(fleet.state, ApplyRequest(texts(*manifests)), fleet.moment())
+    keep(fleet, decided.events)
+    return decided.reply
+
+
+def web(image: str, replicas: int = 6, cpu: str = "1", **spec: Any) -> dict[str, Any]:
+    return deployment(replicas, pod=template(container(cpu=cpu, image=image)), **spec)
+
+
+def scale(fleet: Fleet, replicas: int) -> None:
+    keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", replicas), fleet.moment()).events)
+
+
+def tick(fleet: Fleet) -> None:
+    """What the planner does of itself about rollouts."""
+    for key in fleet.state.rollouts.due(50):
+        keep(fleet, aftermath.roll_on(fleet.state, fleet.state.workloads[key], fleet.moment()).events)
+
+
+def parts(fleet: Fleet) -> dict[str, Part]:
+    return fleet.state.workloads[WEB].parts
+
+
+def numbers(fleet: Fleet) -> dict[str, int]:
+    """Which template each cluster is to have."""
+    declared = fleet.state.workloads[WEB].declared
+    return {name: template_number(part, declared) for name, part in parts(fleet).items() if not part.removing}
+
+
+def show(fleet: Fleet, name: str, updated: int | None = None, available: int | None = None) -> None:
+    """The cluster says how its object is; by default all is well."""
+    part = parts(fleet)[name]
+    fleet.sequence += 1
+    count = part.replicas
+    shown = seen(
+        part,
+        count if updated is None else updated,
+        count if available is None else available,
+        sequence=fleet.sequence,
+    )
+    fleet.state.apply(shown, fleet.now)
+
+
+def waiting_for(fleet: Fleet) -> str:
+    return answers.get_workload(fleet.state, GetRequest("default", "web")).placement.waiting_for
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    """web:1 runs in three clusters: 1, 2 and 3 replicas of 6."""
+    fleet = Fleet(own_1=[node("a", 3000)], own_2=[node("b", 6000)], own_3=[node("c", 9000)])
+    ask(fleet, web("app:1"))
+    assert {name: part.replicas for name, part in parts(fleet).items()} == {"own-1": 1, "own-2": 2, "own-3": 3}
+    for name in parts(fleet):
+        show(fleet, name)
+        fleet.change(name, shown=(facts(parts(fleet)[name].version, parts(fleet)[name].replicas),))
+    return fleet
+
+
+def test_one_cluster_gets_it_at_once_the_others_stay_as_they_are(fleet: Fleet) -> None:
+    before = parts(fleet)
+    reply = ask(fleet, web("app:2"))
+    after = parts(fleet)
+    assert numbers(fleet) == {"own-1": 2, "own-2": 1, "own-3": 1}
+    assert after["own-1"].version > before["own-1"].version
+    assert (after["own-2"], after["own-3"]) == (before["own-2"], before["own-3"])
+    declared = fleet.state.workloads[WEB].declared
+    assert [entry.template_generation for entry in declared.earlier_templates] == [1]
+    assert b"app:1" in declared.earlier_templates[0].manifest
+    assert reply.waiting_for == "rollout 1 of 3 clusters: waits for own-1"
+
+
+def test_the_next_gets_it_when_the_last_is_available_in_full(fleet: Fleet) -> None:
+    ask(fleet, web("app:2"))
+    tick(fleet)
+    assert numbers(fleet) == {"own-1": 2, "own-2": 1, "own-3": 1}
+    show(fleet, "own-1")
+    tick(fleet)
+    assert numbers(fleet) == {"own-1": 2, "own-2": 2, "own-3": 1}
+    show(fleet, "own-2", updated=1, available=2)
+    tick(fleet)
+    assert numbers(fleet)["own-3"] == 1
+    assert waiting_for(fleet) == "rollout 2 of 3 clusters: waits for own-2: 1 of 2 updated, 2 available"
+    show(fleet, "own-2")
+    tick(fleet)
+    assert numbers(fleet) == {"own-1": 2, "own-2": 2, "own-3": 2}
+    assert fleet.state.workloads[WEB].declared.earlier_templates == ()
+    assert waiting_for(fleet) == ""
+    assert len(fleet.state.rollouts) == 0
+
+
+def test_rollout_all_goes_everywhere_at_once(fleet: Fleet) -> None:
+    before = parts(fleet)
+    ask(fleet, web("app:2"), ALL)
+    assert numbers(fleet) == {"own-1": 2, "own-2": 2, "own-3": 2}
+    assert all(part.version > before[name].version for name, part in parts(fleet).items())
+    assert fleet.state.workloads[WEB].declared.earlier_templates == ()
+
+
+def test_another_template_in_the_middle_is_the_newest_then(fleet: Fleet) -> None:
+    """Clusters keep what they have, each its own; the one that was rolling comes first again."""
+    ask(fleet, web("app:2"))
+    show(fleet, "own-1")
+    tick(fleet)
+    show(fleet, "own-2", updated=1, available=1)
+    ask(fleet, web("app:3"))
+    assert numbers(fleet) == {"own-1": 2, "own-2": 3, "own-3": 1}
+    borne = fleet.state.workloads[WEB].declared.earlier_templates
+    assert [entry.template_generation for entry in borne] == [1, 2]
+
+
+def test_a_scale_in_the_middle_changes_replicas_and_keeps_templates(fleet: Fleet) -> None:
+    ask(fleet, web("app:2"))
+    before = parts(fleet)
+    scale(fleet, 12)
+    after = parts(fleet)
+    assert numbers(fleet) == {"own-1": 2, "own-2": 1, "own-3": 1}
+    assert sum(part.replicas for part in after.values()) == 12
+    assert after["own-3"].version > before["own-3"].version
+    scale(fleet, 0)
+    assert fleet.state.workloads[WEB].declared.earlier_templates == ()
+
+
+def test_a_part_in_a_new_cluster_is_made_from_the_newest(fleet: Fleet) -> None:
+    ask(fleet, web("app:2"))
+    fleet.join(cluster("cloud-1", "cloud"), [node("d", 90_000)])
+    scale(fleet, 40)
+    assert numbers(fleet)["cloud-1"] == 2
+    show(fleet, "own-1")
+    tick(fleet)
+    assert waiting_for(fleet).startswith("rollout 2 of 4 clusters: waits for cloud-1: not carried out yet")
+
+
+def test_a_template_that_is_applied_again_changes_nothing_in_the_middle(fleet: Fleet) -> None:
+    ask(fleet, web("app:2"))
+    before = parts(fleet)
+    ask(fleet, web("app:2"))
+    assert parts(fleet) == before
+
+
+def test_deleting_in_the_middle_removes_all_parts(fleet: Fleet) -> None:
+    ask(fleet, web("app:2"))
+    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
+    assert all(part.removing for part in parts(fleet).values())
+    assert len(fleet.state.rollouts) == 0
+
+
+def test_a_cluster_that_will_not_return_does_not_block(fleet: Fleet) -> None:
+    ask(fleet, web("app:2"))
+    joined = fleet.state.clusters["own-1"].joined
+    assert joined is not None
+    fleet.state.apply(replace(joined, phase=PHASE_LOST), fleet.now)
+    fleet.state.rollouts.retry_all()
+    tick(fleet)
+    assert numbers(fleet)["own-2"] == 2
+
+
+@pytest.mark.parametrize("scope", ["fleet", "cluster/own-2", "workload/default/web"])
+def test_frozen_it_waits_and_goes_on_when_released(fleet: Fleet, scope: str) -> None:
+    ask(fleet, web("app:2"))
+    keep(fleet, (BrakeSet(scope, "a feast", "ann", 1),))
+    show(fleet, "own-1")
+    tick(fleet)
+    assert numbers(fleet) == {"own-1": 2, "own-2": 1, "own-3": 1}
+    assert waiting_for(fleet) == f"rollout 1 of 3 clusters: {scope} is frozen by ann: a feast"
+    keep(fleet, (BrakeReleased(scope, "ann", 2),))
+    tick(fleet)
+    assert numbers(fleet) == {"own-1": 2, "own-2": 2, "own-3": 1}
+
+
+def test_it_does_not_begin_in_a_cluster_that_is_not_fresh(fleet: Fleet) -> None:
+    fleet.now += 40
+    ask(fleet, web("app:2"))
+    assert numbers(fleet) == {"own-1": 1, "own-2": 1, "own-3": 1}
+    assert waiting_for(fleet) == "rollout 0 of 3 clusters: waits for own-1 to be fresh"
+    aftermath.watch(fleet.state, fleet.now)
+    fleet.beat()
+    aftermath.watch(fleet.state, fleet.now)
+    tick(fleet)
+    assert numbers(fleet)["own-1"] == 2
+
+
+def test_more_than_eight_templates_are_refused() -> None:
+    """Each rollout is overtaken by the next one a cluster earlier, so that a cluster is left with every template."""
+    fleet = Fleet(**{f"own_{n}": [node("a", 4000)] for n in range(9)})
+    ask(fleet, web("app:1", 9))
+    for index in range(2, 9):
+        for name in parts(fleet):
+            show(fleet, name)
+        ask(fleet, web(f"app:{index}", 9))
+        for _ in range(9 - index):
+            for name in parts(fleet):
+                show(fleet, name)
+            tick(fleet)
+    assert sorted(set(numbers(fleet).values())) == list(range(1, 9))
+    with pytest.raises(RequestError, match="earlier templates: expected fewer than 8"):
+        ask(fleet, web("app:9", 9))
+    ask(fleet, web("app:9", 9), ALL)
+
+
+def test_manifests_too_large_for_one_record_are_refused(fleet: Fleet) -> None:
+    notes = {"metadata": {"name": "web", "annotations": {"notes": "x" * 500_000}}}
+    ask(fleet, web("app:2") | notes)
+    show(fleet, "own-1")
+    tick(fleet)
+    with pytest.raises(RequestError, match="wait for its rollout"):
+        ask(fleet, web("app:3") | notes)
+    ask(fleet, web("app:3") | notes, ALL)
+
+
+# ── Room ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rolling_update(surge: Any, unavailable: Any) -> dict[str, Any]:
+    return {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}}
+
+
+def full(replicas: int = 4, cpu: int = 4000, **spec: Any) -> Fleet:
+    """One cluster, all its 4 cores taken by 4 replicas that run."""
+    fleet = Fleet(own_1=[node("a", cpu)], cloud_1=[node("c", 100_000)])
+    ask(fleet, web("app:1", replicas, **spec))
+    run(fleet, replicas, cpu)
+    return fleet
+
+
+def run(fleet: Fleet, replicas: int, cpu: int) -> None:
+    pods: NodeRow = replace(node("a", cpu, used=replicas * 1000), pods=((("default", (("app", "web"),)), replicas),))
+    fleet.change("own-1", [pods], shown=(facts(parts(fleet)["own-1"].version, replicas),))
+    show(fleet, "own-1")
+
+
+def test_a_surge_without_room_waits_when_none_may_be_unavailable() -> None:
+    fleet = full(**rolling_update(1, 0))
+    ask(fleet, web("app:2", 4, **rolling_update(1, 0)))
+    assert numbers(fleet) == {"own-1": 1}
+    assert waiting_for(fleet) == "rollout 0 of 1 clusters: waits for room for 1 surge pods in own-1"
+    tick(fleet)
+    assert fleet.state.rollouts.due(9) == []
+    run(fleet, 4, 5000)
+    tick(fleet)
+    assert numbers(fleet) == {"own-1": 2}
+
+
+GO_ON = {
+    "one may be unavailable": rolling_update(1, 1),
+    "a share that is one of four": rolling_update("25%", "25%"),
+    "no surge at all": rolling_update(0, 1),
+    "both are 0 when rounded: the controller takes one away": rolling_update(0, "10%"),
+    "they are made anew": {"strategy": {"type": "Recreate"}},
+}
+
+
+@pytest.mark.parametrize("spec", GO_ON.values(), ids=GO_ON)
+def test_it_goes_on_without_room_when_the_roll_may(spec: dict[str, Any]) -> None:
+    fleet = full(**spec)
+    ask(fleet, web("app:2", 4, **spec))
+    assert numbers(fleet) == {"own-1": 2}
+
+
+def test_a_larger_template_cuts_a_cluster_at_its_turn_and_not_before() -> None:
+    """own-1 first: 1 of 2 cores fits there beside its surge, 1 goes elsewhere; own-2 keeps all 3 until its turn."""
+    fleet = Fleet(own_1=[node("a", 2000)], own_2=[node("b", 3000)], cloud_1=[node("c", 100_000)])
+    ask(fleet, web("app:1", 5, **rolling_update(0, 1)))
+
+    def bind(name: str, row: str) -> None:
+        part = parts(fleet)[name]
+        labels = (("app", "web"),)
+        pods = replace(
+            node(row, part.replicas * 1000, used=part.replicas * 1000), pods=((("default", labels), part.replicas),)
+        )
+        fleet.change(name, [pods], shown=(facts(part.version, part.replicas),))
+        show(fleet, name)
+
+    bind("own-1", "a")
+    bind("own-2", "b")
+    ask(fleet, web("app:2", 5, cpu="2", **rolling_update(0, 1)))
+    assert {name: part.replicas_kept for name, part in parts(fleet).items()} == {"own-1": 1, "own-2": 3, "cloud-1": 1}
+    assert parts(fleet)["own-1"].replicas_leaving == 1  # It goes when its replacement is available.
+    assert numbers(fleet) == {"own-1": 2, "own-2": 1, "cloud-1": 2}
+    show(fleet, "own-1", updated=0)
+    show(fleet, "cloud-1")
+    tick(fleet)
+    assert numbers(fleet)["own-2"] == 1
+    for workload in moves.due(fleet.state, fleet.now, Everything()):
+        keep(fleet, moves.next_step(fleet.state, workload, fleet.moment(), Everything()).events)
+    assert (parts(fleet)["own-1"].replicas, numbers(fleet)["own-1"]) == (1, 2)
+    show(fleet, "own-1")
+    tick(fleet)
+    assert {name: part.replicas_kept for name, part in parts(fleet).items()} == {"own-1": 1, "own-2": 1, "cloud-1": 3}
+
+
+def test_what_is_reserved_has_the_shape_that_each_cluster_bears(fleet: Fleet) -> None:
+    one, two = (Shape("default", (("cpu", cpu), ("memory", 2**30), ("pods", 1))) for cpu in (1000, 2000))
+    ask(fleet, web("app:2", cpu="2"))
+    scale(fleet, 9)
+    entries = {name: dict(fleet.state.reservation(WEB, name).entries) for name in parts(fleet)}
+    assert two in entries["own-1"]
+    assert one in entries["own-3"]
+    assert two not in entries["own-3"]
+
+
+# ── The index ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_rollout_is_looked_at_for_a_reason_only() -> None:
+    rolling = RolloutList()
+    web, api = WEB, ("default", "api")
+    rolling.put(web)
+    rolling.put(api)
+    assert rolling.due(1) == [web]
+    assert rolling.due(9) == [api]
+    assert rolling.due(9) == []
+    rolling.wait_for(web, "own-1")
+    rolling.touch("own-2")
+    assert rolling.due(9) == []
+    rolling.touch("own-1")
+    assert rolling.due(9) == [web]
+    rolling.wait_for(web, "")
+    rolling.touch("own-1")
+    assert rolling.due(9) == []
+    rolling.retry(api)
+    rolling.drop(api)
+    assert rolling.due(9) == []
+    rolling.retry_all()
+    assert rolling.due(9) == [web]
+    assert list(rolling) == [web]
+
+
+# ── Whatever happens ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Member:
+    """One cluster's object: the part that it carries out, and its pods by template."""
+
+    part: Part
+    template: int
+    pods: dict[int, int] = field(default_factory=dict)
+    working: bool = True
+
+    def carry_out(self, part: Part, number: int) -> None:
+        self.part, self.template = part, number
+
+    def step(self) -> None:
+        """One pod more of what is wanted, or one fewer of what is not, never below the replicas."""
+        wanted = self.pods.get(self.template, 0)
+        old = [number for number, count in self.pods.items() if number != self.template and count]
+        total = sum(self.pods.values())
+        if wanted < self.part.replicas and (total <= self.part.replicas or not old):
+            self.pods[self.template] = wanted + 1
+        elif old and (self.working or total > self.part.replicas + 1):
+            self.pods[old[0]] -= 1
+        elif wanted > self.part.replicas:
+            self.pods[self.template] = wanted - 1
+
+    @property
+    def mixed(self) -> bool:
+        return len([count for count in self.pods.values() if count]) > 1
+
+    def says(self, sequence: int) -> WorkloadObserved:
+        total, updated = sum(self.pods.values()), self.pods.get(self.template, 0)
+        available = total if self.working else total - updated
+        return WorkloadObserved(
+            *WEB, self.part.cluster, 3, sequence, self.part.version, STATE_PRESENT, "",
+            self.part.replicas, total, updated, available, available,
+        )  # fmt: skip
+
+
+class World:
+    def __init__(self, clusters: int) -> None:
+        self.fleet = Fleet(**{f"own_{n}": [node("a", 20_000)] for n in range(clusters)})
+        ask(self.fleet, web("app:1", clusters * 2))
+        self.members = {name: Member(part, 1, {1: part.replicas}) for name, part in parts(self.fleet).items()}
+        self.image = 1
+
+    def carry_out(self, name: str) -> None:
+        declared = self.fleet.state.workloads[WEB].declared
+        part = parts(self.fleet)[name]
+        member = self.members.setdefault(name, Member(part, template_number(part, declared)))
+        member.carry_out(part, template_number(part, declared))
+
+    def report(self, name: str) -> None:
+        self.fleet.sequence += 1
+        self.fleet.state.apply(self.members[name].says(self.fleet.sequence), self.fleet.now)
+
+    def apply(self) -> None:
+        self.image += 1
+        self._keeping_running(lambda: ask(self.fleet, web(f"app:{self.image}", self._replicas())))
+
+    def tick(self) -> None:
+        self._keeping_running(lambda: tick(self.fleet))
+
+    def _replicas(self) -> int:
+        return self.fleet.state.workloads[WEB].declared.replicas
+
+    def _keeping_running(self, act: Any) -> None:
+        """Nothing but a turn at the newest template may change a part here."""
+        before = parts(self.fleet)
+        act()
+        newest = self.fleet.state.workloads[WEB].declared.template_generation
+        after = parts(self.fleet)
+        for name, part in before.items():
+            if numbers(self.fleet).get(name) != newest:
+                assert after[name] == part
+
+    def advance(self) -> None:
+        """A while in which nothing is late."""
+        for name in self.members:
+            self.carry_out(name)
+        for name, member in self.members.items():
+            member.step()
+            self.check()
+            self.report(name)
+        self.tick()
+
+    def check(self) -> None:
+        assert len([name for name, member in self.members.items() if member.mixed]) <= 1
+
+
+STEPS = st.lists(
+    st.sampled_from(("apply", "scale", "tick", "carry", "step", "report", "break", "mend") + ("advance",) * 8),
+    max_size=80,
+)
+
+
+@given(st.integers(2, 4), STEPS, st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None)
+def test_whatever_happens_one_cluster_rolls_at_a_time_and_in_the_end_all_have(
+    clusters: int, steps: list[str], random: Random
+) -> None:
+    """Objects are written, pods made and statuses told at any time, templates break and mend."""
+    world = World(clusters)
+    for verb in steps:
+        name = random.choice(sorted(world.members))
+        match verb:
+            case "apply":
+                world.apply()
+            case "scale":
+                scale(world.fleet, random.randint(clusters, clusters * 2))
+            case "tick":
+                world.tick()
+            case "carry":
+                world.carry_out(name)
+            case "step":
+                world.members[name].step()
+            case "advance":
+                world.advance()
+            case "report":
+                world.report(name)
+            case _:
+                world.members[name].working = verb == "mend"
+        world.check()
+    for member in world.members.values():
+        member.working = True
+    for _ in range(clusters * 40):
+        world.advance()
+    assert set(numbers(world.fleet).values()) == {world.fleet.state.workloads[WEB].declared.template_generation}
