@@ -169,6 +169,22 @@ async def _gone(platform: InProcess, name: str = "web") -> bool:
     return False
 
 
+async def test_what_a_later_apply_leaves_out_goes_from_an_adopted_object_too() -> None:
+    """Though it was somebody else's update that had set it."""
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        before = manifest()
+        container = before["spec"]["template"]["spec"]["containers"][0]
+        container["env"] = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
+        await run_before_us(platform, "own-1", before)
+        await adopted(platform, "own-1", policy=ONLY_OWN_1)
+        container["env"].pop()
+        await platform.planner().apply(ApplyRequest((json.dumps(before), ONLY_OWN_1)))
+        await until(lambda: _settled(platform, "web"), "it is applied")
+        found = await live(platform, "own-1")
+        assert found["spec"]["template"]["spec"]["containers"][0]["env"] == [{"name": "A", "value": "1"}]
+
+
 async def test_adopt_from_two_clusters_and_delete() -> None:
     async with in_process(FLEET) as platform:
         await join(platform)

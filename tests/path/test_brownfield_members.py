@@ -15,18 +15,22 @@ import pytest
 
 from spillway.api import (
     AdoptRequest,
+    ApplyRequest,
     GetRequest,
     JoinClusterRequest,
     ListClustersRequest,
+    RecoverFleetRequest,
     ReleaseRequest,
     RequestError,
     ScaleRequest,
 )
 from spillway.cluster_api import (
+    CONFIG_MAPS,
     DEPLOYMENTS,
     NAMESPACES,
     PODS,
     REPLICASETS,
+    SERVICES,
     ClusterApi,
     ClusterApiSettings,
     HttpTransport,
@@ -35,7 +39,8 @@ from spillway.credentials import load_endpoint
 from spillway.events import ClusterJoined
 from spillway.local_bus import LocalBroker
 from spillway.store import MemoryStore
-from spillway_local.in_process import FLEET_ID, SERVICES, InProcess
+from spillway_local.in_process import FLEET_ID, InProcess
+from spillway_local.in_process import SERVICES as INSTANCES
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -71,7 +76,7 @@ class OnRealMembers(InProcess):
 async def platform_on(kubeconfigs: dict[str, Path]) -> AsyncIterator[OnRealMembers]:
     platform = OnRealMembers(LocalBroker(), MemoryStore(), {}, kubeconfigs=kubeconfigs)
     try:
-        for name in SERVICES:
+        for name in INSTANCES:
             platform.start(name)
         await until(lambda: _true(platform.planner().is_active), "a planner is active")
         for name in kubeconfigs:
@@ -168,6 +173,11 @@ async def _live(api: ClusterApi, namespace: str) -> dict[str, Any]:
     return found
 
 
+async def _env_is(api: ClusterApi, namespace: str, names: list[str]) -> bool:
+    container = (await _live(api, namespace))["spec"]["template"]["spec"]["containers"][0]
+    return [one["name"] for one in container["env"]] == names
+
+
 async def _settled(platform: OnRealMembers, namespace: str) -> bool:
     reply = await platform.planner().get(GetRequest(namespace, "web"))
     return not any(part.adopting for part in reply.placement.parts) and all(
@@ -214,6 +224,14 @@ async def test_a_running_deployment_is_adopted_scaled_and_released(kube_members:
         assert await _hashes(api, namespace) == hashes
         assert (await _live(api, namespace))["spec"] == spec | {"replicas": 5}
 
+        declared = rich_manifest(namespace)
+        declared["spec"]["replicas"] = 5
+        declared["spec"]["template"]["spec"]["containers"][0]["env"].pop()
+        await planner.apply(ApplyRequest((json.dumps(declared),)))
+        await until(lambda: _env_is(api, namespace, ["POD"]), "what the manifest leaves out is gone")
+        await until(lambda: _running(api, namespace, 5), "five run again")
+        scaled, spec = await _uids(api, namespace), (await _live(api, namespace))["spec"]
+
         await planner.release(ReleaseRequest(namespace, "web"))
         await until(lambda: _gone(platform, namespace), "it is released")
         found = await _live(api, namespace)
@@ -222,3 +240,46 @@ async def test_a_running_deployment_is_adopted_scaled_and_released(kube_members:
         assert found["spec"] == spec | {"replicas": 5}
         assert await _uids(api, namespace) == scaled
         assert json.dumps(found["spec"]["template"]) == json.dumps(spec["template"])
+
+
+async def test_what_a_former_fleet_left_in_two_clusters_is_recovered(kube_members: dict[str, Path]) -> None:
+    """Services differ in what each cluster allocated, and in nothing that would be declared."""
+    async with platform_on(kube_members) as platform:
+        namespace, former = f"{NAMESPACE_PREFIX}-{uuid4().hex[:8]}", f"former-{uuid4().hex[:8]}"
+        labels = {"spillway.io/fleet": former, "spillway.io/workload": "web"}
+        metadata = {"name": "web", "namespace": namespace, "labels": labels}
+        ports = {"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80}]}
+        service = {"metadata": metadata, "spec": ports}
+        config = {"metadata": metadata, "data": {"a": "1"}}
+        for name in kube_members:
+            api = platform.api(name)
+            await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+            await api.create(SERVICES, {"apiVersion": "v1", "kind": "Service", **service})
+            await api.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", **config})
+            marked = rich_manifest(namespace)
+            marked["metadata"]["labels"] |= labels
+            marked["metadata"]["annotations"]["spillway.io/placement"] = "900.7"
+            await api.create(DEPLOYMENTS, marked)
+        for name in kube_members:
+            await until(lambda name=name: _running(platform.api(name), namespace, 3), "three run")  # type: ignore[misc]
+        before = {name: await _uids(platform.api(name), namespace) for name in kube_members}
+        services = {name: await platform.api(name).get(SERVICES, namespace, "web") for name in kube_members}
+
+        planner = platform.planner()
+        shown = await planner.recover_fleet(RecoverFleetRequest(former))
+        assert [(one.name, one.state, one.message) for one in shown.workloads] == [("web", "Found", "")]
+        await planner.recover_fleet(RecoverFleetRequest(former, confirmed=True))
+        await until(lambda: _settled(platform, namespace), "it is taken over")
+        assert (await planner.recover_fleet(RecoverFleetRequest(former, confirmed=True))).workloads == ()
+        await planner.scale(ScaleRequest(namespace, "web", 8))
+        for name in kube_members:
+            await until(lambda name=name: _running(platform.api(name), namespace, 4), "four run")  # type: ignore[misc]
+        for name in kube_members:
+            after = await _uids(platform.api(name), namespace)
+            assert after["pods"] > before[name]["pods"]
+            assert after["replicasets"] == before[name]["replicasets"]
+            found, known = await platform.api(name).get(SERVICES, namespace, "web"), services[name]
+            assert found is not None
+            assert known is not None
+            assert found["metadata"]["labels"]["spillway.io/fleet"] == FLEET_ID
+            assert found["spec"] == known["spec"]

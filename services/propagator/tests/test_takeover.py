@@ -24,7 +24,7 @@ from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Refe
 from propagator.core.manifests import dependency_declaration
 from propagator.core.reconcile import History, after, next_action
 from spillway.events import DependencyDeclared, WorkloadDeclared
-from spillway.live_objects import declared_form, first_difference
+from spillway.live_objects import declared_form, first_difference, with_spec_taken_over
 from spillway.model import NO_GENERATION, Generation, ObjectReference, Part, Policy
 
 RULES = Rules("f1")
@@ -305,3 +305,20 @@ def test_the_declared_form_is_what_somebody_would_have_written() -> None:
         "metadata": {"name": "w"},
         "spec": {"paused": False},
     }
+
+
+def test_the_spec_s_fields_are_taken_over_and_nothing_else_s() -> None:
+    status = {"manager": "c", "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}}
+    scaled = {"manager": "h", "operation": "Update", "subresource": "scale", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+    user = {
+        "manager": "kubectl",
+        "operation": "Update",
+        "fieldsV1": {"f:metadata": {"f:labels": {}}, "f:spec": {"f:paused": {}, "f:template": {"f:a": {}}}},
+    }
+    ours = {"manager": "spillway", "operation": "Apply", "fieldsV1": {"f:spec": {"f:template": {"f:b": {}}}}}
+    taken = with_spec_taken_over([status, scaled, user, ours], "spillway", "apps/v1")
+    assert taken is not None
+    assert taken[:3] == [status, scaled, {**user, "fieldsV1": {"f:metadata": {"f:labels": {}}}}]
+    assert taken[3]["fieldsV1"] == {"f:spec": {"f:paused": {}, "f:template": {"f:a": {}, "f:b": {}}}}
+    assert with_spec_taken_over(taken, "spillway", "apps/v1") is None
+    assert with_spec_taken_over([], "spillway", "apps/v1") is None

@@ -1,6 +1,6 @@
 """A live object as somebody would declare it: without what a server fills in, and without our marks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Manifest = dict[str, Any]
@@ -63,6 +63,35 @@ def first_difference(one: Any, other: Any, path: str = "") -> str:
                 return found
         return "" if len(one) == len(other) else f"{path}[{min(len(one), len(other))}]"
     return "" if one == other and type(one) is type(other) else path or "(the whole)"
+
+
+def with_spec_taken_over(managed: Sequence[Mapping[str, Any]], manager: str, api_version: str) -> list[Manifest] | None:
+    """managedFields in which one manager's applies own the spec alone; None when they do already.
+
+    Else what a later apply leaves out would stay, because somebody's update set it once. Subresources keep theirs.
+    """
+    ours = (manager, "Apply")
+    kept, taken, changed = list[Manifest](), Manifest(), False
+    for entry in managed:
+        fields = entry.get("fieldsV1") or {}
+        mine = (entry.get("manager"), entry.get("operation")) == ours and not entry.get("subresource")
+        if mine:
+            taken = _joined(taken, fields)
+        elif "f:spec" in fields and not entry.get("subresource"):
+            changed = True
+            taken = _joined(taken, {"f:spec": fields["f:spec"]})
+            left = {key: value for key, value in fields.items() if key != "f:spec"}
+            kept += [{**entry, "fieldsV1": left}] if left else []
+        else:
+            kept.append(dict(entry))
+    if not changed:
+        return None
+    entry = {"manager": manager, "operation": "Apply", "apiVersion": api_version, "fieldsType": "FieldsV1"}
+    return [*kept, {**entry, "fieldsV1": taken}]
+
+
+def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> Manifest:
+    return {**one, **{key: _joined(one.get(key) or {}, value) for key, value in other.items()}}
 
 
 def _metadata(metadata: Mapping[str, Any]) -> Manifest:

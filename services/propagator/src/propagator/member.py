@@ -212,11 +212,12 @@ class Member:
 
 def _with_workload(live: Live, manifest: Manifest | None) -> Live:
     if manifest is None:
-        return replace(live, workload=None, template_refers_to=frozenset(), spec=None, replicas_managers=())
+        return replace(live, workload=None, template_refers_to=frozenset(), spec=None, managed=(), replicas_managers=())
     return replace(
         live,
         workload=workload_from_manifest(manifest),
         template_refers_to=template_references(manifest),
         spec=declared_form(manifest, DEPLOYMENT, "apps/v1")["spec"],
+        managed=tuple(manifest["metadata"].get("managedFields") or ()),
         replicas_managers=replicas_managers(manifest),
     )

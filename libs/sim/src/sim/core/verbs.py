@@ -202,7 +202,9 @@ class Verbs:
             new.pop("status", None)
             if "status" in live:
                 new["status"] = live["status"]
-        owned = ownership.read_managers(live)
+        # Who may write an object may say whose its fields are; what this write changes is added to that.
+        says = (wanted.get("metadata") or {}).get("managedFields")
+        owned = ownership.read_managers(wanted if says else live)
         if kind.plural not in _UNTRACKED or owned:
             owned = ownership.updated(live, new, Manager(options.manager, "Update"), owned)
         return self._finish_update(kind, live, new, owned, options)

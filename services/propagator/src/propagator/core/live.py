@@ -60,8 +60,9 @@ class Live:
     """looked: whether a thing exists, for each that has been looked up.
 
     read: from the cluster for this purpose, not from a watch of labelled objects; only then are known
-    template_refers_to: what the present template refers to; spec: the object's without replicas; and
-    replicas_managers: the field managers of spec.replicas. rivals: who else sets the replicas, None before a look.
+    template_refers_to: what the present template refers to; spec: the object's without replicas; managed: its
+    managedFields; and replicas_managers: the field managers of spec.replicas. rivals: who else sets the replicas, None
+    before a look.
     """
 
     workload: LiveWorkload | None = None
@@ -70,6 +71,7 @@ class Live:
     looked: Mapping[Reference, bool] = field(default_factory=dict)
     read: bool = False
     spec: Mapping[str, Any] | None = None
+    managed: tuple[Mapping[str, Any], ...] = ()
     replicas_managers: tuple[str, ...] = ()
     rivals: tuple[str, ...] | None = None
 

@@ -27,7 +27,10 @@ from propagator.core.live import (
 )
 from propagator.core.manifests import DEPLOYMENT, Manifest, dependency_declaration, workload_label
 from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_RELEASED
-from spillway.live_objects import first_difference, without_nulls, without_replicas
+from spillway.live_objects import first_difference, with_spec_taken_over, without_nulls, without_replicas
+
+FIELD_MANAGER = "spillway"
+"""As whom we apply (ClusterApiSettings.field_manager)."""
 
 
 def adopt(wanted: Wanted, live: Live, rules: Rules) -> Action:
@@ -51,7 +54,7 @@ def adopt(wanted: Wanted, live: Live, rules: Rules) -> Action:
     changed = _changed_since(wanted, live)
     if changed:
         return Report(STATE_NOT_OWNED, f"changed since it was found, in {changed}: adopt it again")
-    return _mark_dependency(wanted, live, rules) or _mark(wanted, found, rules)
+    return _mark_dependency(wanted, live, rules) or _mark(wanted, live, found, rules)
 
 
 def release(wanted: Wanted, live: Live, rules: Rules) -> Action:
@@ -78,8 +81,11 @@ def _changed_since(wanted: Wanted, live: Live) -> str:
     return first_difference(without_nulls(declared), dict(live.spec or {}), "spec")
 
 
-def _mark(wanted: Wanted, found: LiveWorkload, rules: Rules) -> PatchMarks:
+def _mark(wanted: Wanted, live: Live, found: LiveWorkload, rules: Rules) -> PatchMarks:
     change = _marked(wanted, rules, ANNOTATION_PLACEMENT, str(wanted.part.version))
+    managed = with_spec_taken_over(live.managed, FIELD_MANAGER, "apps/v1")
+    if managed is not None:
+        change["metadata"]["managedFields"] = managed
     return PatchMarks(change, found.marks.resource_version)
 
 
