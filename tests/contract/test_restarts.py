@@ -1,33 +1,35 @@
-"""What a group of Kafka promises an instance that dies and comes back: seen with a process that can be killed."""
+"""What a group of Kafka promises instances that die or freeze and come back: seen with a process that can be hurt."""
 
 import asyncio
+import dataclasses
 import json
+import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
-from spillway.bus import Assignment
+from spillway.events import CLUSTERS, TURNS_PLANNER, Topic
 from tests.contract.bus_harness import DEADLINE_SECONDS, KafkaHarness
 
 pytestmark = pytest.mark.kafka
-SESSION_SECONDS = 20.0
+LONG_SESSION_SECONDS, SHORT_SESSION_SECONDS = 20.0, 3.0
 
-# Joins the group and prints each assignment as a line, until it is killed.
+# Joins a group and prints each assignment as a line, until it is killed.
 _MEMBER = """
 import asyncio, json, sys
+from spillway.events import TOPIC_BY_NAME
 from spillway.kafka import KafkaBus, KafkaSettings
 
-async def main(instance, settings):
+async def main(instance, topic, settings):
     async with KafkaBus(KafkaSettings(**settings), "", instance) as bus:
-        async with bus.cluster_turns("snapshot", instance) as turns:
+        async with bus._membership("group", TOPIC_BY_NAME[topic], instance) as turns:
             async for assignment in turns:
                 print(json.dumps(sorted(assignment.partitions)), flush=True)
 
-asyncio.run(main(sys.argv[1], json.loads(sys.argv[2])))
+asyncio.run(main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3])))
 """
 
 
@@ -49,16 +51,10 @@ class Other:
 
 
 @asynccontextmanager
-async def other(kafka: KafkaHarness, instance: str) -> AsyncIterator[Other]:
-    settings = json.dumps(
-        {
-            "bootstrap": kafka.settings.bootstrap,
-            "topic_prefix": kafka.settings.topic_prefix,
-            "session_seconds": SESSION_SECONDS,
-        }
-    )
+async def other(kafka: KafkaHarness, instance: str, topic: Topic) -> AsyncIterator[Other]:
+    settings = json.dumps(dataclasses.asdict(kafka.settings))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _MEMBER, instance, settings, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", _MEMBER, instance, topic.name, settings, stdout=asyncio.subprocess.PIPE
     )
     try:
         yield Other(process)
@@ -67,39 +63,70 @@ async def other(kafka: KafkaHarness, instance: str) -> AsyncIterator[Other]:
             await Other(process).kill()
 
 
-async def test_who_is_killed_and_back_within_the_session_moves_no_cluster(kafka_bootstrap: str) -> None:
-    """It gets what it had; the other one keeps what it has, and is at no time without it for longer than let_go."""
-    kafka = KafkaHarness(kafka_bootstrap)
-    await kafka.form()
-    bus = await kafka.bus("b")
+@asynccontextmanager
+async def here(kafka: KafkaHarness, instance: str, topic: Topic) -> AsyncIterator[list[frozenset[int]]]:
+    """An instance in this process: what it held after each assignment."""
     seen: list[frozenset[int]] = []
-    try:
-        async with bus.cluster_turns("snapshot", "b") as turns, asyncio.timeout(DEADLINE_SECONDS):
-            noting = asyncio.create_task(_note(turns, seen))
-            async with other(kafka, "a") as first:
-                before = await _half(first)
-                while not seen or seen[-1] & before:
-                    await asyncio.sleep(0.05)
-                kept = seen[-1]
-                seen.clear()
-                await first.kill()
-            async with other(kafka, "a") as again:
-                assert await again.holds() == before
-            assert all(held == kept for held in seen), seen
+    bus = await kafka.bus(instance)
+    async with bus._membership("group", topic, instance) as turns:
+
+        async def note() -> None:
+            async for assignment in turns:
+                seen.append(assignment.partitions)  # noqa: PERF401
+
+        noting = asyncio.create_task(note())
+        try:
+            yield seen
+        finally:
             noting.cancel()
+
+
+@asynccontextmanager
+async def formed(bootstrap: str, session_seconds: float) -> AsyncIterator[KafkaHarness]:
+    kafka = KafkaHarness(bootstrap)
+    kafka.settings = dataclasses.replace(kafka.settings, session_seconds=session_seconds)
+    await kafka.form()
+    try:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            yield kafka
     finally:
         await kafka.close()
 
 
-async def _half(member: Other) -> frozenset[int]:
-    """At first whoever joins first has all; then they share."""
-    while True:
-        held = await member.holds()
-        if len(held) == 2:
-            return held
+async def test_who_is_killed_and_back_within_the_session_moves_no_cluster(kafka_bootstrap: str) -> None:
+    """It gets what it had, and the other one keeps what it has."""
+    async with formed(kafka_bootstrap, LONG_SESSION_SECONDS) as kafka, here(kafka, "b", CLUSTERS) as seen:
+        async with other(kafka, "a", CLUSTERS) as first:
+            while len(before := await first.holds()) != 2:
+                pass  # Who joins first has all at first; then they share.
+            await _until(lambda: bool(seen) and not seen[-1] & before)
+            kept = seen[-1]
+            seen.clear()
+            await first.kill()
+        async with other(kafka, "a", CLUSTERS) as again:
+            assert await again.holds() == before
+        assert all(held == kept for held in seen), seen
 
 
-async def _note(turns: Any, seen: list[frozenset[int]]) -> None:
-    async for assignment in turns:
-        assert isinstance(assignment, Assignment)
-        seen.append(assignment.partitions)
+@pytest.mark.parametrize(("frozen", "standby"), [("a", "b"), ("b", "a")])
+async def test_who_froze_and_wakes_takes_nothing_from_its_successor(
+    kafka_bootstrap: str, frozen: str, standby: str
+) -> None:
+    """It still thinks that the turn is its own; the group knows better, whichever of the two it asks first."""
+    async with formed(kafka_bootstrap, SHORT_SESSION_SECONDS) as kafka, other(kafka, frozen, TURNS_PLANNER) as first:
+        assert await first.holds() == {0}
+        async with here(kafka, standby, TURNS_PLANNER) as seen:
+            await _until(lambda: bool(seen))
+            first.process.send_signal(signal.SIGSTOP)
+            await _until(lambda: seen[-1] == {0})
+            seen.clear()
+            first.process.send_signal(signal.SIGCONT)
+            while await first.holds():
+                pass  # What it got while it was last awake.
+            await _until(lambda: bool(seen))
+            assert all(held == {0} for held in seen), seen
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.02)

@@ -232,6 +232,7 @@ class KafkaBus:
 
     @contextlib.asynccontextmanager
     async def _membership(self, group: str, topic: Topic, instance: str) -> AsyncIterator["Member"]:
+        assignor = _own_assignor()
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self.settings.bootstrap,
             group_id=group,
@@ -241,10 +242,10 @@ class KafkaBus:
             max_poll_interval_ms=_NEVER_IDLE_MS,
             enable_auto_commit=False,
             auto_offset_reset="latest",
-            partition_assignment_strategy=(_own_assignor(),),
+            partition_assignment_strategy=(assignor,),
             request_timeout_ms=int(self.settings.request_seconds * 1000),
         )
-        member = Member(consumer, self.partition_count(topic), self.settings.let_go_seconds)
+        member = Member(consumer, assignor, self.partition_count(topic), self.settings.let_go_seconds)
         consumer.subscribe([self.topic_name(topic)], listener=member)
         await self.until(self.settings.start_seconds, lambda: self._started(consumer))
         try:
@@ -389,10 +390,11 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
     Iterating gives an assignment after each rebalance; a wait for the next one may be cancelled. For one waiter.
     """
 
-    def __init__(self, consumer: Any, partition_count: int, let_go_seconds: float) -> None:
+    def __init__(self, consumer: Any, assignor: Any, partition_count: int, let_go_seconds: float) -> None:
         self.partitions: frozenset[int] = frozenset()
         self._partition_count = partition_count
         self._consumer = consumer
+        self._assignor = assignor
         self._let_go_seconds = let_go_seconds
         self._letting_go: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
@@ -403,6 +405,8 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
             self._letting_go = loop.call_later(self._let_go_seconds, self.set, frozenset())
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        # aiokafka does not: without it, one that froze and still thinks that it holds what another got, gets it back.
+        self._assignor.on_generation_assignment(self._consumer._coordinator.generation)  # noqa: SLF001
         self._consumer.pause(*assigned)
         self.set(frozenset(place.partition for place in assigned))
 
@@ -426,7 +430,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
             await anext(self)
 
 
-def _own_assignor() -> type:
+def _own_assignor() -> Any:
     """aiokafka keeps what a sticky member holds on the class, which would be shared by all groups of the process."""
     return type("OwnStickyAssignor", (StickyPartitionAssignor,), {"member_assignment": None, "generation": -1})
 
