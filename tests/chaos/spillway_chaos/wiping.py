@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 
+from aiokafka.errors import KafkaError
+
 from .audit import Kept
 from .ground import SERVICES, Ground, until
 from .ledger import Finding
@@ -24,7 +26,7 @@ async def wipe_log(ground: Ground, random: Random) -> str:
     await _empty(ground)
     await asyncio.sleep(empty_seconds)
     before = ground.audit.objects()
-    await asyncio.to_thread(ground.stack.create_topics)
+    await _create_topics(ground)
 
     async def all_said() -> bool:
         return all([await _times_said(ground, name) > said_before[name] for name in SERVICES])
@@ -65,6 +67,19 @@ async def _empty(ground: Ground) -> None:
         return broker.is_ready()
 
     await until("kafka listens", ready)
+
+
+async def _create_topics(ground: Ground) -> None:
+    """As an operator does: again, while the broker has not found its feet."""
+
+    async def created() -> bool:
+        try:
+            await asyncio.to_thread(ground.stack.create_topics)
+        except (KafkaError, TimeoutError):
+            return False
+        return True
+
+    await until("the topics are there", created)
 
 
 async def _begin_anew(ground: Ground, random: Random) -> None:
