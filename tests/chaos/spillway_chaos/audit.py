@@ -133,16 +133,6 @@ class MemberAudit:
         elif entry.get("ran"):
             self.went_pods[_workload_of(entry)] += 1
 
-    async def delete_all(self) -> None:
-        """By the hand of whoever cleans up, not by the platform."""
-        connector = aiohttp.TCPConnector(ssl=self.door.ssl_context() or True)
-        headers = {"Authorization": f"Bearer {self.door.token}"}
-        async with aiohttp.ClientSession(self.door.server, connector=connector, headers=headers) as session:
-            for name in {entry["metadata"]["name"] for entry in self.deployments.values()}:
-                path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}"
-                async with session.delete(path, json={"propagationPolicy": "Background"}) as answer:
-                    answer.raise_for_status()
-
     def seen(self) -> dict[str, Seen]:
         """By workload, all that is there now."""
         specs: dict[str, list[int]] = {}

@@ -28,7 +28,7 @@ KINDS = ("planner", "snapshot", "propagator")
 SERVICES = tuple(f"{kind}-{number}" for kind in KINDS for number in (1, 2))
 PULSE = "pulse"
 READY_SECONDS = 90.0
-_POLL_SECONDS = 0.1
+_POLL_SECONDS, _LOOK_SECONDS = 0.1, 0.05
 
 
 class NotSo(Exception):
@@ -61,6 +61,7 @@ class Ground:
     log: LogAudit = field(default_factory=LogAudit)
     extra: list[Finding] = field(default_factory=list)
     """What a fault itself found to be wrong."""
+    stories: int = 0
     _loading: asyncio.Task[None] | None = None
 
     # ── What is there ───────────────────────────────────────────────────────────────────────────────────────────
@@ -70,6 +71,22 @@ class Ground:
         if not self.audit.is_fresh():
             return [Finding("lost", "a member cannot be read")]
         return list(self.ledger.unsettled(await self.placed(), self.audit.seen()))
+
+    async def unsettled_after(self, seconds: float) -> list[Finding]:
+        """Nothing once everything is as it was acknowledged, twice in a row; else what is wrong after so long."""
+        loop = asyncio.get_running_loop()
+        deadline, good = loop.time() + seconds, 0
+        while True:
+            try:
+                wrong = await self.unsettled()
+            except RequestError as error:
+                wrong = [Finding("lost", f"the planner cannot be asked: {error.code} {error.text}")]
+            good = 0 if wrong else good + 1
+            if good > 1:
+                return []
+            if loop.time() > deadline:
+                return wrong
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def placed(self) -> dict[str, Placed]:
         found: dict[str, Placed] = {}
@@ -99,6 +116,7 @@ class Ground:
 
     def begin_story(self, number: int) -> None:
         """Asks from now on, under names of its own. What was asked before is forgotten, not undone."""
+        self.stories = number
         self.ledger.forget()
         self.audit.forget()
         self.log = LogAudit()

@@ -23,12 +23,13 @@ TOPICS = (PLACEMENTS, WORKLOADS, *CLAIM_TOPIC_BY_SERVICE.values())
 
 @dataclass(slots=True)
 class LogAudit:
-    """Where the reading stands, and the last of each key.
+    """Where the reading stands, the last of each key, and whose log it is.
 
     claims: turns and clusters taken, by service. moves: those of them that were another instance's before.
     """
 
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
+    fleet: str = ""
     claims: Counter[str] = field(default_factory=Counter)
     moves: Counter[str] = field(default_factory=Counter)
     _owners: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class LogAudit:
     async def read(self, bootstrap: str) -> list[Finding]:
         """What is wrong in the records that came since the last reading."""
         async with KafkaBus(KafkaSettings(bootstrap), "", "chaos") as bus:
+            self.fleet = bus.fleet
             if not self.positions:
                 self.positions = {(topic.name, n): 0 for topic in TOPICS for n in range(bus.partition_count(topic))}
             async with bus.follow(TOPICS, self.positions) as feed:

@@ -5,8 +5,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from spillway.api import RequestError
-
 from .ground import Ground, NotSo
 from .ledger import Finding
 from .rows import Row
@@ -15,7 +13,6 @@ ANSWERED_SECONDS = 90.0
 """By when each request that was under way at the repair has its answer."""
 CONVERGED_SECONDS = 120.0
 BEFORE_SECONDS = (0.2, 2.0)
-_POLL_SECONDS = 0.05
 
 
 @dataclass(slots=True)
@@ -59,7 +56,7 @@ async def run_round(ground: Ground, row: Row, seed: str) -> Round:
     done.broken_seconds = restored_at - broken_at
     if not await ground.load.idle(ANSWERED_SECONDS):
         done.trouble = done.trouble or f"{len(ground.load.busy)} requests have no answer after {ANSWERED_SECONDS:.0f} s"
-    unsettled = await _converged(ground, restored_at + CONVERGED_SECONDS)
+    unsettled = await ground.unsettled_after(restored_at + CONVERGED_SECONDS - loop.time())
     done.seconds = loop.time() - restored_at
     done.gap_seconds = ground.pulse.longest_gap(broken_at, loop.time())
     done.answered = ground.load.answered - answered_before
@@ -67,20 +64,3 @@ async def run_round(ground: Ground, row: Row, seed: str) -> Round:
     done.findings = unsettled + await ground.evidence()
     done.claims, done.moves = dict(ground.log.claims - claims), dict(ground.log.moves - moves)
     return done
-
-
-async def _converged(ground: Ground, deadline: float) -> list[Finding]:
-    """Nothing once everything is as it was acknowledged, twice in a row; else what was wrong at the deadline."""
-    loop = asyncio.get_running_loop()
-    good = 0
-    while True:
-        try:
-            wrong = await ground.unsettled()
-        except RequestError as error:
-            wrong = [Finding("lost", f"the planner cannot be asked: {error.code} {error.text}")]
-        good = 0 if wrong else good + 1
-        if good > 1:
-            return []
-        if loop.time() > deadline:
-            return wrong
-        await asyncio.sleep(_POLL_SECONDS)

@@ -3,17 +3,21 @@
 import asyncio
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 from aiokafka.errors import KafkaError
 
-from .audit import Kept
-from .ground import SERVICES, Ground, until
+from spillway.api import DeleteRequest, RecoverFleetRequest
+
+from .audit import NAMESPACE, Kept
+from .ground import SERVICES, Ground, NotSo, until
 from .ledger import Finding
 
-STOPPED_SECONDS = 60.0
+STOPPED_SECONDS, RECOVERED_SECONDS, SETTLED_SECONDS = 60.0, 60.0, 60.0
 QUIET_SECONDS = 5.0
 _SAID = '"event": "cannot run"'
 
@@ -21,6 +25,7 @@ _SAID = '"event": "cannot run"'
 async def wipe_log(ground: Ground, random: Random) -> str:
     """Kafka dies, its data with it; it comes back empty; after a while its topics are there again, another fleet's."""
     await ground.end_story()
+    fleet_before = ground.log.fleet
     said_before = {name: await _times_said(ground, name) for name in SERVICES}
     empty_seconds = random.choice((0.0, random.uniform(1.0, 8.0)))
     await _empty(ground)
@@ -39,8 +44,9 @@ async def wipe_log(ground: Ground, random: Random) -> str:
     await asyncio.sleep(QUIET_SECONDS)
     ground.extra += untouched(before, ground.audit.objects())
     ground.extra += ground.ledger.deletions(ground.audit.stopped())
-    await _begin_anew(ground, random)
-    return f"the log wiped with {len(before)} objects in the members, without topics for {empty_seconds:.1f} s"
+    recovered = await _recover(ground, fleet_before)
+    told = f"the log wiped with {len(before)} objects in the members, without topics for {empty_seconds:.1f} s"
+    return f"{told}; {recovered} workloads recovered"
 
 
 def untouched(before: Mapping[tuple[str, str], Kept], after: Mapping[tuple[str, str], Kept]) -> list[Finding]:
@@ -82,16 +88,37 @@ async def _create_topics(ground: Ground) -> None:
     await until("the topics are there", created)
 
 
-async def _begin_anew(ground: Ground, random: Random) -> None:
-    """What the lost log left is removed by hand, and another story begins."""
-    await asyncio.gather(*(member.delete_all() for member in ground.audit.members.values()))
+async def _recover(ground: Ground, fleet_before: str) -> int:
+    """`spillway fleet recover`: the same objects and pods belong to the new fleet, and can be scaled and deleted."""
+    objects = ground.audit.objects()
+    running = Counter[str]()
+    for kept in objects.values():
+        running[kept.name] += kept.replicas
+    request = RecoverFleetRequest(fleet_before, confirmed=True)
 
-    async def nothing_left() -> bool:
-        return not ground.audit.seen()
+    async def recovered() -> bool:
+        reply = await ground.client.recover_fleet(request)
+        refused = [one for one in reply.workloads if one.state == "Refused"]
+        if refused:
+            raise NotSo(f"recovery was refused: {refused}")
+        return not reply.remaining and not reply.workloads
 
-    await until("nothing of the story before is left", nothing_left)
-    ground.begin_story(random.randint(2, 1 << 30))
-    await ground.begin_pulse()
+    await until("everything is recovered", recovered, RECOVERED_SECONDS)
+    ground.extra += untouched(_apart_from_versions(objects), _apart_from_versions(ground.audit.objects()))
+    ground.begin_story(ground.stories + 1)
+    for name, replicas in running.items():
+        ground.ledger.asking(name, replicas)
+        ground.ledger.acknowledged(name, replicas)
+    ground.extra += await ground.unsettled_after(SETTLED_SECONDS)
+    for name in running.keys() - {ground.pulse.name}:
+        ground.ledger.asking_delete(name)
+        await ground.client.delete(DeleteRequest(NAMESPACE, name))
+        ground.ledger.acknowledged_delete(name)
+    return len(running)
+
+
+def _apart_from_versions(objects: Mapping[tuple[str, str], Kept]) -> dict[tuple[str, str], Kept]:
+    return {key: replace(kept, version=(-1, -1)) for key, kept in objects.items()}
 
 
 async def _times_said(ground: Ground, name: str) -> int:
