@@ -25,7 +25,7 @@ from spillway.kafka import KafkaBus, KafkaSettings
 
 async def main(instance, topic, settings):
     async with KafkaBus(KafkaSettings(**settings), "", instance) as bus:
-        async with bus._membership("group", TOPIC_BY_NAME[topic], instance) as turns:
+        async with bus._membership("group", TOPIC_BY_NAME[topic], instance, bus.settings.session_seconds) as turns:
             async for assignment in turns:
                 print(json.dumps(sorted(assignment.partitions)), flush=True)
 
@@ -68,7 +68,7 @@ async def here(kafka: KafkaHarness, instance: str, topic: Topic) -> AsyncIterato
     """An instance in this process: what it held after each assignment."""
     seen: list[frozenset[int]] = []
     bus = await kafka.bus(instance)
-    async with bus._membership("group", topic, instance) as turns:
+    async with bus._membership("group", topic, instance, kafka.settings.session_seconds) as turns:
 
         async def note() -> None:
             async for assignment in turns:

@@ -8,13 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from spillway.kafka import KafkaSettings
+
 from .clock import clock_ahead, set_clock
 from .ground import KINDS, SERVICES, Ground, until
 from .wiping import wipe_log
 
 OUTAGE_SECONDS = 60.0
-SESSION_SECONDS = 6.0
-"""The services' default, which nothing here changes: after it, another instance takes the turn."""
+SETTINGS = KafkaSettings("")
+"""The services' defaults, which nothing here changes."""
+SESSION_SECONDS = {
+    "planner": SETTINGS.session_seconds,
+    "snapshot": SETTINGS.cluster_session_seconds,
+    "propagator": SETTINGS.cluster_session_seconds,
+}
+"""After it, another instance takes over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +210,17 @@ async def jump_clock(ground: Ground, random: Random) -> Broken:
 
 
 BURST, SLOW = (0.0, 0.02), (0.5, 2.0)
-SHORT, LONG = (0.3, 3.0), (SESSION_SECONDS + 2.0, SESSION_SECONDS + 4.0)
+SHORT, LONGER = (0.3, 3.0), (2.0, 4.0)
 
 ROWS = (
     *(Row(f"{kind}-killed", "sim", f"kill -9 of a {kind}", kill(kind)) for kind in KINDS),
     *(
-        Row(f"{kind}-frozen", "sim", f"SIGSTOP of a {kind} past its session, SIGCONT", freeze(kind, *LONG))
+        Row(
+            f"{kind}-frozen",
+            "sim",
+            f"SIGSTOP of a {kind} past its session, SIGCONT",
+            freeze(kind, *(SESSION_SECONDS[kind] + more for more in LONGER)),
+        )
         for kind in KINDS
     ),
     *(

@@ -60,7 +60,7 @@ class KafkaSettings:
     marks_seconds: float = setting(1.0, "how long ends wait for the marks of transactions, in seconds")
     start_seconds: float = setting(30.0, "how long a start keeps trying to reach the log, in seconds")
     close_seconds: float = setting(2.0, "how long closing a connection may hold up a stop, in seconds")
-    request_seconds: float = setting(10.0, "how long one request to a broker may take, in seconds; above the session")
+    request_seconds: float = setting(10.0, "how long one request to a broker may take, in seconds")
     retry_seconds: float = setting(0.1, "the first wait before another try, in seconds; doubled each time")
     retry_seconds_max: float = setting(2.0, "the longest wait before another try, in seconds")
     idle_batch_seconds: float = setting(0.5, "the longest a feed yields nothing, in seconds")
@@ -68,7 +68,8 @@ class KafkaSettings:
     batch_records_max: int = setting(2000, "records of one batch")
     fetch_bytes_max: int = setting(16 * 1024 * 1024, "bytes that a feed fetches ahead from one broker")
     dead_letters_per_minute_max: int = setting(100, "unreadable records that one feed bears in a minute")
-    session_seconds: float = setting(6.0, "after how long a silent instance loses its turns, in seconds")
+    session_seconds: float = setting(6.0, "after how long a silent instance loses a standby's turn, in seconds")
+    cluster_session_seconds: float = setting(10.0, "the same of its clusters; above what a restart takes")
     heartbeat_seconds: float = setting(1.0, "how often an instance shows that it lives, in seconds")
     let_go_seconds: float = setting(2.0, "how long a revoked turn may take to come back, in seconds")
     fleet_check_seconds: float = setting(5.0, "how often the log is asked whose it is, in seconds")
@@ -217,13 +218,17 @@ class KafkaBus:
 
     @contextlib.asynccontextmanager
     async def cluster_turns(self, service: str, instance: str) -> AsyncIterator[AsyncIterator[Assignment]]:
-        async with self._membership(f"{self.fleet}.{service}", CLUSTERS, instance) as member:
+        async with self._membership(
+            f"{self.fleet}.{service}", CLUSTERS, instance, self.settings.cluster_session_seconds
+        ) as member:
             yield member
 
     @contextlib.asynccontextmanager
     async def standby_turn(self, service: str, instance: str) -> AsyncIterator[StandbyTurn]:
         topic = CLAIM_TOPIC_BY_SERVICE[service]
-        async with self._membership(f"{self.fleet}.{service}.standby", topic, instance) as member:
+        async with self._membership(
+            f"{self.fleet}.{service}.standby", topic, instance, self.settings.session_seconds
+        ) as member:
             turn = KafkaStandbyTurn(self, service, instance, member)
             try:
                 yield turn
@@ -231,19 +236,21 @@ class KafkaBus:
                 turn.close_writer("the turn was given up")
 
     @contextlib.asynccontextmanager
-    async def _membership(self, group: str, topic: Topic, instance: str) -> AsyncIterator["Member"]:
+    async def _membership(
+        self, group: str, topic: Topic, instance: str, session_seconds: float
+    ) -> AsyncIterator["Member"]:
         assignor = _own_assignor()
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self.settings.bootstrap,
             group_id=group,
             group_instance_id=instance,
-            session_timeout_ms=int(self.settings.session_seconds * 1000),
+            session_timeout_ms=int(session_seconds * 1000),
             heartbeat_interval_ms=int(self.settings.heartbeat_seconds * 1000),
             max_poll_interval_ms=_NEVER_IDLE_MS,
             enable_auto_commit=False,
             auto_offset_reset="latest",
             partition_assignment_strategy=(assignor,),
-            request_timeout_ms=int(self.settings.request_seconds * 1000),
+            request_timeout_ms=int((session_seconds + self.settings.request_seconds) * 1000),  # joining waits it out
         )
         member = Member(consumer, assignor, self.partition_count(topic), self.settings.let_go_seconds)
         consumer.subscribe([self.topic_name(topic)], listener=member)

@@ -33,7 +33,7 @@ class Settings:
     log_proven_seconds: float = setting(
         5.0,
         "seconds since everything in the log was known to be read, after which no cluster is written to; below the "
-        "log's session_seconds",
+        "log's cluster_session_seconds",
     )
     log_asked_seconds: float = setting(1.5, "seconds between two proofs of that")
     questions_waiting_max: int = setting(1000, "questions about what a cluster has that may wait to be answered")
