@@ -19,7 +19,7 @@ BEFORE_SECONDS = (0.2, 2.0)
 class Round:
     """broken_seconds: from the fault until that part served again. seconds: from then until all was right.
 
-    gap_seconds: the longest time in which no planner answered a client that asks five times a second.
+    gap_seconds: the longest time in which no planner answered a client that asks every row.pulse_seconds.
     claims: how often each service took a turn or a cluster. moves: those that were another instance's before.
     """
 
@@ -43,7 +43,7 @@ class Round:
 async def run_round(ground: Ground, row: Row, seed: str) -> Round:
     random, loop, done = Random(seed), asyncio.get_running_loop(), Round(seed)
     answered_before = ground.load.answered
-    ground.load.think_seconds = row.think_seconds
+    ground.load.think_seconds, ground.pulse.every_seconds = row.think_seconds, row.pulse_seconds
     ground.load.asks.set()
     await asyncio.sleep(random.uniform(*BEFORE_SECONDS))
     broken_at = loop.time()
