@@ -48,7 +48,7 @@ class Row:
 
     @property
     def pulse_seconds(self) -> float:
-        """Between two calls of the client that measures. Each is kept in the log, so rows that need it less ask less."""
+        """Between two calls of the client that measures. The log keeps each: where it says less, less is asked."""
         return 0.2 if self.name.startswith(("planner", "kafka", "broker")) else 1.0
 
 
