@@ -116,13 +116,18 @@ class Platform:
     async def clear(self) -> None:
         """Deletes every workload, and waits until no member has a pod."""
 
+        seen: dict[str, object] = {}
+
         async def empty() -> bool:
             left = await self.workloads()
             keys = [(w.placement.namespace, w.placement.name) for w in left if not w.placement.deleting]
             await asyncio.gather(*(self.planner.delete(DeleteRequest(*key)) for key in keys))
-            return not left and not sum([len(await self.pods_of(name)) for name in NAMES])
+            pods = {name: len(await self.pods_of(name)) for name in NAMES}
+            listed = {w.placement.name: [part.cluster for part in w.placement.parts] for w in left}
+            seen.update(workloads=dict(list(listed.items())[:10]), pods=pods)
+            return not left and not sum(pods.values())
 
-        await until("every workload is gone from every member", empty, 120)
+        await until("every workload is gone from every member", empty, 120, lambda: seen)
 
     # ── What runs, from the members' own APIs ───────────────────────────────────────────────────────────────────
 

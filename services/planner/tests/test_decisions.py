@@ -258,6 +258,27 @@ def test_a_version_is_raised_only_for_the_parts_that_change(fleet: Fleet) -> Non
     assert after["cloud-1"].version > before["own-1"].version
 
 
+@pytest.mark.parametrize(
+    "edited",
+    [{"minReadySeconds": 5}, {"paused": True}, {"strategy": {"type": "Recreate"}}],
+    ids=["minReadySeconds", "paused", "strategy"],
+)
+def test_what_a_manifest_says_outside_its_template_goes_to_every_cluster_at_once(
+    fleet: Fleet, edited: dict[str, Any]
+) -> None:
+    """It restarts no pod: only the versions rise, so that the objects are written anew; once, not at every apply."""
+    apply(fleet, deployment(12))
+    before = parts(fleet)
+    assert len(before) > 1
+    apply(fleet, deployment(12, **edited))
+    after = parts(fleet)
+    assert {name: part.replicas for name, part in after.items()} == {n: part.replicas for n, part in before.items()}
+    assert all(after[name].version > part.version for name, part in before.items())
+    assert {part.template_generation for part in after.values()} == {1}
+    apply(fleet, deployment(12, **edited))
+    assert parts(fleet) == after
+
+
 def test_a_template_that_goes_to_all_at_once_raises_every_part_s_version(fleet: Fleet) -> None:
     apply(fleet, deployment(12))
     before = parts(fleet)

@@ -400,16 +400,19 @@ def _cause(division: Division, cause: str) -> str:
 
 
 def _template_for(subject: Subject, before: Part | None, rolled: bool) -> tuple[int, bool]:
-    """The template generation that a part is to bear, and whether that is another than it bears now.
+    """The template generation that a part is to bear, and whether its object is to be written anew for its manifest.
 
-    A part keeps what it has until its turn comes; a new one is made from the newest.
+    A part keeps the template that it has until its turn comes; a new one is made from the newest. What else a manifest
+    says (strategy, labels of the object) restarts no pod and goes at once to all that bear its template.
     """
-    newest = subject.declared.template_generation
-    if before is None or subject.known is None:
+    declared, known = subject.declared, subject.known
+    newest = declared.template_generation
+    if before is None or known is None:
         return newest, False
-    bears = template_number(before, subject.known.declared)
+    bears = template_number(before, known.declared)
     number = newest if rolled or before.removing else bears
-    return number, number != bears and not before.removing
+    edited = bears == known.declared.template_generation == newest and declared.manifest != known.declared.manifest
+    return number, (number != bears or edited) and not before.removing
 
 
 def _template_of(subject: Subject, part: Part) -> Template:
