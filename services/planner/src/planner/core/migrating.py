@@ -82,8 +82,8 @@ def _check_policy(state: PlannerState, workload: Workload, target: ClusterView, 
 
 
 def _check_room(state: PlannerState, workload: Workload, cluster: str, wanted: int, now: float) -> None:
-    room = state.room(cluster, workload.shape, False, now, workload.key)
     part = workload.parts.get(cluster)
+    room = state.growth_room(cluster, workload.shapes_in(cluster), False, now, workload.key)
     most = room.certain + (part.replicas_leaving if part is not None else 0)
     if wanted > most:
         raise _refused(

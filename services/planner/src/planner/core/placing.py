@@ -22,7 +22,7 @@ from planner.core.rolling import keeps, outlook
 from planner.core.room import Room
 from planner.core.shares import Share, cut, facts_of, held_by_cluster, kept_part, part_of, share_of, without
 from planner.core.state import PlannerState, Workload
-from planner.core.templates import Template, template_number
+from planner.core.templates import Template, same_object, template_number
 from spillway.events import (
     STATE_ABSENT,
     STATE_RELEASED,
@@ -186,7 +186,7 @@ def migrate(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
         may_keep=there.may_keep - stay,
     )
     subject = subject_of(workload)
-    room = state.room(to, workload.shape, False, moment.now, workload.key).certain - (wanted - stay)
+    room = state.growth_room(to, workload.shapes_in(to), False, moment.now, workload.key).certain - (wanted - stay)
     division = _divide(state, subject, held, moment, How(workload.settled, most={to: held[to].replicas + room}))
     inputs = tuple(replace(entry, before=kept.get(entry.cluster, 0)) for entry in division.inputs)
     return _decide(state, subject, held, replace(division, inputs=inputs), moment, Why(CAUSE_MIGRATE))
@@ -411,7 +411,8 @@ def _template_for(subject: Subject, before: Part | None, rolled: bool) -> tuple[
         return newest, False
     bears = template_number(before, known.declared)
     number = newest if rolled or before.removing else bears
-    edited = bears == known.declared.template_generation == newest and declared.manifest != known.declared.manifest
+    is_newest = bears == known.declared.template_generation == newest
+    edited = is_newest and not same_object(declared.manifest, known.declared.manifest)
     return number, (number != bears or edited) and not before.removing
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from planner.core.allowance import CAUSE_FAILOVER
 from planner.core.fleet import WorkloadKey
 from planner.core.placement import Division, Held
-from planner.core.reservation import next_ceiling
+from planner.core.reservation import is_rolling, next_ceiling
 from planner.core.state import PlannerState, Workload
 from spillway.model import Generation, Part, WorkloadFacts
 
@@ -35,6 +35,9 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
         unbound = min(state.unbound(workload, part), kept)
         view = state.clusters.get(part.cluster)
         may_keep = view is not None and not view.hands_over and state.is_fresh(part.cluster, now)
+        # What leaves while a template rolls may be what the new one has no room for.
+        facts = facts_of(state, workload.key, part.cluster)
+        may_keep = may_keep and not is_rolling(part, facts, workload.declared.rolling_from)
         held[part.cluster] = Held(
             replicas=kept,
             new=min(reservation.new, unbound),

@@ -82,6 +82,11 @@ class Workload:
         """The template that a part bears."""
         return self.earlier.get(template_number(part, self.declared), self.template)
 
+    def shapes_in(self, cluster: str) -> tuple[Shape, Shape]:
+        """What a replica that is added in a cluster may have to be: of the newest template, and of the one there."""
+        part = self.parts.get(cluster)
+        return self.shape, self.shape if part is None or part.removing else self.template_of(part).shape
+
     @property
     def parts(self) -> dict[str, Part]:
         return {part.cluster: part for part in self.placement.parts} if self.placement else {}

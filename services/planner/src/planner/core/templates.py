@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from planner.core.request import declared_surge, declared_unavailable, unavailable_of
 from planner.core.request import surge_of as pods_of_surge
@@ -69,6 +70,17 @@ def manifests_borne(declared: WorkloadDeclared, numbers: Iterable[int]) -> dict[
     known = {entry.template_generation: entry.manifest for entry in declared.earlier_templates}
     known[declared.template_generation] = declared.manifest
     return {number: known[number] for number in sorted(set(numbers)) if number in known}
+
+
+def same_object(one: bytes, other: bytes) -> bool:
+    """Whether two manifests make the same object in a cluster; its replicas are the placement's."""
+    return one == other or _without_replicas(one) == _without_replicas(other)
+
+
+def _without_replicas(manifest: bytes) -> dict[str, Any]:
+    parsed: dict[str, Any] = json.loads(manifest)
+    parsed["spec"].pop("replicas", None)
+    return parsed
 
 
 def wider(shape: Shape, others: Sequence[Shape]) -> Shape:
