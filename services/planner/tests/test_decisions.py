@@ -586,6 +586,8 @@ def test_a_larger_template_keeps_only_what_fits_of_it() -> None:
     reply = apply(fleet, deployment(4, pod=template(container(cpu="2"))))
     assert placed(reply) == {"own-1": 4, "cloud-1": 3}
     assert parts(fleet)["own-1"].replicas_leaving == 3
+    assert placed(scale(fleet, 6)) == {"own-1": 4, "cloud-1": 5}
+    assert parts(fleet)["own-1"].replicas_leaving == 3
 
 
 def test_a_larger_template_that_has_room_moves_nothing() -> None:
