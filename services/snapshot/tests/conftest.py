@@ -27,7 +27,7 @@ from spillway.events import (
     ClusterJoined,
     TurnTaken,
 )
-from spillway.kubernetes import DEPLOYMENTS, NODES, PODS, REPLICASETS, object_decoder
+from spillway.kubernetes import DEPLOYMENTS, JOBS, NODES, PODS, REPLICASETS, STATEFULSETS, object_decoder
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import NodeRow, WorkloadFacts
 from spillway.wire import unpack_columns
@@ -49,11 +49,14 @@ class Objects:
 
     @staticmethod
     def pod(uid: str, node: str = "", cpu: str = "500m", **more: Any) -> Any:
-        """owner: uid of a ReplicaSet; said: the scheduler's message; phase, terminating, labels, ports, hash."""
+        """owner: uid of a ReplicaSet, or of an owner_kind; said: the scheduler's message; phase, labels, ports, …"""
         metadata: dict[str, Any] = {"name": uid, "namespace": more.get("namespace", "default"), "uid": uid}
-        metadata["labels"] = {"app": "web", "pod-template-hash": more.get("hash", "h1"), **more.get("labels", {})}
+        hashed = {"pod-template-hash": more.get("hash", "h1")} if more.get("hash", "h1") else {}
+        metadata["labels"] = {"app": "web", **hashed, **more.get("labels", {})}
         if owner := more.get("owner", ""):
-            metadata["ownerReferences"] = [{"kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}]
+            metadata["ownerReferences"] = [
+                {"kind": more.get("owner_kind", "ReplicaSet"), "name": owner, "uid": owner, "controller": True}
+            ]
         if more.get("terminating"):
             metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         container = {
@@ -90,6 +93,24 @@ class Objects:
                 "status": {"observedGeneration": more.get("observed", 1), "replicas": more.get("replicas", 3)},
             },
         )
+
+    @staticmethod
+    def statefulset(uid: str = "s1", name: str = "db", version: str = "7.3", **more: Any) -> Any:
+        replicas = more.get("replicas", 3)
+        status = {"observedGeneration": more.get("observed", 1), "replicas": replicas, "updatedReplicas": replicas}
+        metadata = _ours(uid, name, version) | {"generation": more.get("generation", 1)}
+        return _decoded(STATEFULSETS, {"metadata": metadata, "spec": {"replicas": replicas}, "status": status})
+
+    @staticmethod
+    def job(uid: str = "j1", name: str = "sum", version: str = "7.3", **status: Any) -> Any:
+        """As its controller leaves it: no observedGeneration."""
+        manifest = {"metadata": _ours(uid, name, version), "spec": {"parallelism": 4}, "status": status}
+        return _decoded(JOBS, manifest)
+
+
+def _ours(uid: str, name: str, version: str) -> dict[str, Any]:
+    labels, annotations = {"spillway.io/fleet": FLEET}, {"spillway.io/placement": version}
+    return {"name": name, "namespace": "default", "uid": uid, "labels": labels, "annotations": annotations}
 
 
 def _decoded(kind: Any, manifest: Mapping[str, Any]) -> Any:

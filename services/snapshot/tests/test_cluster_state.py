@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from snapshot.core.cluster_state import Changes, ClusterState
 from snapshot.core.workloads import read_version
 from snapshot.settings import Settings
-from spillway.kubernetes import DEPLOYMENTS, NODES, PODS, REPLICASETS
+from spillway.kubernetes import DEPLOYMENTS, JOBS, NODES, PODS, REPLICASETS, STATEFULSETS
 from spillway.model import NO_GENERATION, Generation, HostPort, Taint
 
 
@@ -131,6 +131,56 @@ def test_facts_of_a_workload(state: ClusterState, objects: Any) -> None:
     assert (facts.spec_replicas, facts.observed_current, facts.status_replicas) == (5, False, 5)
     state.upserted(DEPLOYMENTS, objects.deployment(fleet="another"))
     assert state.take_changes().facts_removed == (("default", "web"),)
+
+
+def test_pods_of_a_statefulset_are_counted_by_revision(state: ClusterState, objects: Any) -> None:
+    """Whichever of pod and owner is seen first."""
+    for uid, revision in (("p1", "db-1"), ("p2", "db-1"), ("p3", "db-2")):
+        labels = {"controller-revision-hash": revision}
+        pod = objects.pod(uid, "n1", owner="s1", owner_kind="StatefulSet", labels=labels, hash=None)
+        state.upserted(PODS, pod)
+    assert not state.take_changes().facts
+    state.upserted(STATEFULSETS, objects.statefulset(generation=2))
+    (facts,) = state.take_changes().facts
+    assert facts.counted == (("db-1", 2), ("db-2", 1))
+    assert (facts.spec_replicas, facts.observed_current, facts.updated_replicas) == (3, False, 3)
+    state.removed(PODS, objects.pod("p3", "n1"))
+    assert state.take_changes().facts[0].counted == (("db-1", 2),)
+
+
+RUNNING = {"active": 3, "ready": 2, "succeeded": 1}
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "expected"),
+    [
+        ("7.3", RUNNING, (True, 3, 2, 1, "")),
+        ("what", RUNNING, (False, 3, 2, 1, "")),
+        ("7.3", {}, (True, 0, 0, 0, "")),
+        ("7.3", {"succeeded": 5, "conditions": [{"type": "Complete", "status": "True"}]}, (True, 0, 0, 5, "Complete")),
+        ("7.3", {"conditions": [{"type": "Failed", "status": "True"}]}, (True, 0, 0, 0, "Failed")),
+        ("7.3", {"conditions": [{"type": "Suspended", "status": "True"}]}, (True, 0, 0, 0, "Suspended")),
+        ("7.3", {**RUNNING, "conditions": [{"type": "Suspended", "status": "False"}]}, (True, 3, 2, 1, "")),
+    ],
+)
+def test_facts_of_a_job(state: ClusterState, objects: Any, version: str, status: Any, expected: Any) -> None:
+    state.upserted(JOBS, objects.job(version=version, **status))
+    state.upserted(PODS, objects.pod("p1", "n1", owner="j1", owner_kind="Job", hash=None))
+    (facts,) = state.take_changes().facts
+    shown = (facts.observed_current, facts.status_replicas, facts.ready_replicas, facts.succeeded, facts.ended)
+    assert (shown, facts.spec_replicas, facts.counted) == (expected, 4, (("", 1),))
+
+
+def test_a_list_of_one_kind_says_nothing_of_another(state: ClusterState, objects: Any) -> None:
+    state.upserted(DEPLOYMENTS, objects.deployment())
+    state.upserted(STATEFULSETS, objects.statefulset())
+    state.upserted(JOBS, objects.job())
+    state.take_changes()
+    state.listed(STATEFULSETS, [], 0.0)
+    assert state.take_changes().facts_removed == (("default", "db"),)
+    state.removed(JOBS, objects.job())
+    assert state.take_changes().facts_removed == (("default", "sum"),)
+    assert [facts.name for facts in state.whole().facts] == ["web"]
 
 
 def test_a_name_that_is_used_again_keeps_its_new_object(state: ClusterState, objects: Any) -> None:

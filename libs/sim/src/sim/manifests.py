@@ -20,6 +20,48 @@ def deployment(name: str, replicas: int, *, cpu: str = "100m", image: str = "app
     }
 
 
+def statefulset(name: str, replicas: int, *, cpu: str = "100m", image: str = "app:1", **more: Any) -> dict[str, Any]:
+    """`more` are fields of the StatefulSet's spec."""
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "serviceName": name,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod_spec(cpu=cpu, image=image)},
+            **more,
+        },
+    }
+
+
+def job(
+    name: str,
+    parallelism: int,
+    completions: int | None = None,
+    *,
+    run_seconds: float | None = None,
+    cpu: str = "100m",
+    image: str = "app:1",
+    **more: Any,
+) -> dict[str, Any]:
+    """run_seconds: how long each simulated pod runs; None: for ever. `more` are fields of the Job's spec."""
+    runs = {} if run_seconds is None else {"annotations": {"sim/run-seconds": str(run_seconds)}}
+    template = {
+        "metadata": {"labels": {"app": name}, **runs},
+        "spec": pod_spec(cpu=cpu, image=image, restartPolicy="Never"),
+    }
+    until = {} if completions is None else {"completions": completions}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"parallelism": parallelism, **until, "template": template, **more},
+    }
+
+
 def pod(name: str, *, labels: dict[str, str] | None = None, cpu: str = "100m", **spec: Any) -> dict[str, Any]:
     metadata = {"name": name, "labels": labels or {}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec(cpu=cpu, **spec)}

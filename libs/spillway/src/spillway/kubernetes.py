@@ -167,6 +167,50 @@ class Deployment(Struct, frozen=True, gc=False, rename="camel"):
     status: DeploymentStatus = DeploymentStatus()
 
 
+class StatefulSetSpec(Struct, frozen=True, gc=False, rename="camel"):
+    replicas: int = 1
+
+
+class StatefulSetStatus(Struct, frozen=True, gc=False, rename="camel"):
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+
+
+class StatefulSet(Struct, frozen=True, gc=False, rename="camel"):
+    metadata: AnnotatedMeta
+    spec: StatefulSetSpec = StatefulSetSpec()
+    status: StatefulSetStatus = StatefulSetStatus()
+
+
+class JobSpec(Struct, frozen=True, gc=False, rename="camel"):
+    parallelism: int = 1
+
+
+class JobStatus(Struct, frozen=True, gc=False, rename="camel"):
+    active: int = 0
+    ready: int = 0
+    succeeded: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class Job(Struct, frozen=True, gc=False, rename="camel"):
+    metadata: AnnotatedMeta
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+
+JOB_ENDS: Final = ("Complete", "Failed", "Suspended")
+"""Conditions of a Job in which it makes no pods; after the first two it never will again."""
+
+
+def job_end(conditions: Iterable[tuple[str, str]]) -> str:
+    """Which of JOB_ENDS holds, by (type, status) of the Job's conditions; empty while it runs."""
+    return next((kind for kind, status in conditions if kind in JOB_ENDS and status == "True"), "")
+
+
 class ScopeRequirement(Struct, frozen=True, gc=False, rename="camel"):
     scope_name: str
     operator: str
@@ -234,6 +278,8 @@ SERVICES = Kind("", "v1", "services", AnyObject)
 RESOURCE_QUOTAS = Kind("", "v1", "resourcequotas", ResourceQuota)
 HORIZONTAL_POD_AUTOSCALERS = Kind("autoscaling", "v2", "horizontalpodautoscalers", AnyObject)
 DEPLOYMENTS = Kind("apps", "v1", "deployments", Deployment)
+STATEFULSETS = Kind("apps", "v1", "statefulsets", StatefulSet)
+JOBS = Kind("batch", "v1", "jobs", Job)
 REPLICASETS = Kind("apps", "v1", "replicasets", ReplicaSet, metadata_only=True)
 
 T = TypeVar("T")

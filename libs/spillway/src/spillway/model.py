@@ -260,7 +260,9 @@ class WorkloadFacts:
     """What a cluster shows of one workload of ours, in the same record as the nodes that it was counted with.
 
     version: what the object's annotation says; NO_GENERATION when it says nothing that can be read.
-    counted: (pod-template-hash, bound and neither terminating nor finished pods), sorted by hash.
+    counted: (template hash, bound and neither terminating nor finished pods), sorted by hash; a Job has no hash.
+    Of a Job spec_replicas is its parallelism. succeeded: its pods that did. ended: Complete, Failed or Suspended, in
+    which it makes no pods; empty while it runs.
     """
 
     namespace: str
@@ -273,6 +275,8 @@ class WorkloadFacts:
     updated_replicas: int
     ready_replicas: int
     counted: tuple[tuple[str, int], ...]
+    succeeded: int = 0
+    ended: str = ""
 
 
 @dataclass(frozen=True, slots=True)

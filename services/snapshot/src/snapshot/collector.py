@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from snapshot import counters
-from snapshot.core.cluster_state import KINDS
+from snapshot.core.cluster_state import KINDS, WORKLOAD_KINDS
 from snapshot.core.collection import Collection
 from snapshot.core.log_book import LogBook
 from snapshot.core.workloads import FLEET_LABEL
@@ -16,7 +16,7 @@ from spillway.bus import Bus, BusUnavailable
 from spillway.cluster_api import Alive, Change, ClusterApi, ClusterUnreachable, Failed, Listed, Removed, Upserted
 from spillway.credentials import BadCredentials
 from spillway.events import ClusterJoined, TurnTaken
-from spillway.kubernetes import DEPLOYMENTS, NODES, Kind
+from spillway.kubernetes import NODES, Kind
 from spillway.waiting import is_set_within
 from spillway.wire import pack_columns
 
@@ -144,7 +144,7 @@ class Collector:
 
     async def _stream(self, api: ClusterApi, kind: Kind) -> None:
         await self._may_list.wait()
-        selector = f"{FLEET_LABEL}={self._around.bus.fleet}" if kind is DEPLOYMENTS else ""
+        selector = f"{FLEET_LABEL}={self._around.bus.fleet}" if kind in WORKLOAD_KINDS else ""
         batches = api.follow(kind, label_selector=selector)
         try:
             async for batch in batches:

@@ -16,6 +16,23 @@ _NAME_RULE = (
     "and end with an alphanumeric character"
 )
 _OF_DEPLOYMENT = {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600}
+_OF_STATEFULSET = {
+    "replicas": 1,
+    "podManagementPolicy": "OrderedReady",
+    "revisionHistoryLimit": 10,
+    "updateStrategy": {"type": "RollingUpdate"},
+}
+_OF_JOB = {"parallelism": 1, "backoffLimit": 6, "completionMode": "NonIndexed", "suspend": False}
+_CHANGEABLE_IN_STATEFULSETS = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+_FIXED_IN_JOBS = ("completions", "selector", "template", "completionMode", "podFailurePolicy")
 _CHANGEABLE_IN_PODS = frozenset({"tolerations", "activeDeadlineSeconds", "schedulingGates"})
 
 
@@ -27,9 +44,28 @@ def with_defaults(kind: Kind, found: Object) -> Object:
             rolling = {"maxSurge": "25%", "maxUnavailable": "25%", **(strategy.get("rollingUpdate") or {})}
             strategy = {"type": "RollingUpdate", "rollingUpdate": rolling}
         return {**found, "spec": {**spec, "strategy": strategy}}
-    if kind.plural in ("replicasets", "statefulsets"):
+    if kind.plural == "statefulsets":
+        return {**found, "spec": {**_OF_STATEFULSET, **(found.get("spec") or {})}}
+    if kind.plural == "jobs":
+        return {**found, "spec": _job_spec(found)}
+    if kind.plural == "replicasets":
         return {**found, "spec": {"replicas": 1, **(found.get("spec") or {})}}
     return found
+
+
+def _job_spec(found: Object) -> dict[str, Any]:
+    """With the selector and the template's labels that the server makes of the Job's uid."""
+    declared = found.get("spec") or {}
+    alone = {} if "completions" in declared or "parallelism" in declared else {"completions": 1}
+    spec = {**_OF_JOB, **alone, **declared}
+    if "selector" in spec or "template" not in spec:
+        return spec
+    metadata, template = found["metadata"], spec["template"]
+    ours = {"batch.kubernetes.io/controller-uid": metadata["uid"], "batch.kubernetes.io/job-name": metadata["name"]}
+    pod = template.get("metadata") or {}
+    labelled = {**template, "metadata": {**pod, "labels": {**(pod.get("labels") or {}), **ours}}}
+    selector = {"matchLabels": {"batch.kubernetes.io/controller-uid": metadata["uid"]}}
+    return {**spec, "template": labelled, "selector": selector}
 
 
 def check(kind: Kind, found: Object) -> None:
@@ -38,8 +74,10 @@ def check(kind: Kind, found: Object) -> None:
     causes: list[Cause] = []
     if not isinstance(name, str) or len(name) > 253 or not _NAME.fullmatch(name):
         causes.append(("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {_NAME_RULE}'))
-    if kind.plural in ("deployments", "replicasets"):
+    if kind.plural in ("deployments", "replicasets", "statefulsets"):
         causes += _workload_causes(found.get("spec") or {})
+    elif kind.plural == "jobs":
+        causes += _job_causes(found.get("spec") or {})
     elif kind.plural == "pods":
         causes += _pod_spec_causes(found.get("spec") or {}, "spec")
     elif kind.plural == "resourcequotas":
@@ -58,6 +96,15 @@ def check_update(kind: Kind, old: Object, new: Object) -> None:
         raise invalid(
             kind, name, [("spec.selector", "FieldValueInvalid", f"Invalid value: {text}: field is immutable")]
         )
+    if kind.plural == "statefulsets" and _without(before) != _without(after):
+        names = ", ".join(f"'{field}'" for field in _CHANGEABLE_IN_STATEFULSETS)
+        why = f"Forbidden: updates to statefulset spec for fields other than {names} are forbidden"
+        raise invalid(kind, name, [("spec", "FieldValueForbidden", why)])
+    if kind.plural == "jobs":
+        changed = [field for field in _FIXED_IN_JOBS if before.get(field) != after.get(field)]
+        if changed:
+            causes = [(f"spec.{field}", "FieldValueInvalid", "field is immutable") for field in changed]
+            raise invalid(kind, name, causes)
     if kind.plural == "pods" and _fixed(before) != _fixed(after):
         why = "Forbidden: pod updates may not change fields other than `spec.containers[*].image`, `spec.tolerations`"
         raise invalid(kind, name, [("spec", "FieldValueForbidden", why)])
@@ -78,6 +125,21 @@ def _fixed(spec: Mapping[str, Any]) -> dict[str, Any]:
     for field in ("containers", "initContainers"):
         kept[field] = [{**one, "image": ""} for one in spec.get(field) or ()]
     return kept
+
+
+def _without(spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {field: value for field, value in spec.items() if field not in _CHANGEABLE_IN_STATEFULSETS}
+
+
+def _job_causes(spec: Mapping[str, Any]) -> Iterable[Cause]:
+    for field in ("parallelism", "completions"):
+        if not isinstance(spec.get(field, 0), int) or spec.get(field, 0) < 0:
+            yield f"spec.{field}", "FieldValueInvalid", "Invalid value: must be greater than or equal to 0"
+    pod = (spec.get("template") or {}).get("spec") or {}
+    if pod.get("restartPolicy") not in ("Never", "OnFailure"):
+        why = f'Required value: valid values: "OnFailure", "Never", not "{pod.get("restartPolicy", "Always")}"'
+        yield "spec.template.spec.restartPolicy", "FieldValueRequired", why
+    yield from _pod_spec_causes(pod, "spec.template.spec")
 
 
 def _workload_causes(spec: Mapping[str, Any]) -> Iterable[Cause]:

@@ -5,7 +5,7 @@ from functools import partial
 from sim.core.garbage import Garbage
 from sim.core.kinds import Key, Object
 from sim.core.node_table import NodeTable, TaintValue, refusals_of_kubelet
-from sim.core.pods import START_SECONDS, is_terminal, refused_by_kubelet, running
+from sim.core.pods import RUN_SECONDS, START_SECONDS, ended, is_terminal, refused_by_kubelet, running
 from sim.core.shape import PodShape
 from sim.core.world import World
 
@@ -108,6 +108,14 @@ class Kubelet:
         pod = self._world.same("pods", key, uid)
         if pod and not is_terminal(pod) and "deletionTimestamp" not in pod["metadata"]:
             self._world.store.put("pods", running(pod, self._world.stamp(), ready=True))
+            seconds = (pod["metadata"].get("annotations") or {}).get(RUN_SECONDS)
+            if seconds is not None and pod["spec"].get("restartPolicy", "Always") != "Always":
+                self._world.after(float(seconds), partial(self._end, key, uid))
+
+    def _end(self, key: Key, uid: str) -> None:
+        pod = self._world.same("pods", key, uid)
+        if pod and not is_terminal(pod) and "deletionTimestamp" not in pod["metadata"]:
+            self._world.store.put("pods", ended(pod))
 
     def _remove(self, key: Key, uid: str) -> None:
         pod = self._world.same("pods", key, uid)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from sim.core.binder import Binder
 from sim.core.deployments import Deployments
 from sim.core.garbage import Garbage
+from sim.core.jobs import Jobs
 from sim.core.kinds import Key, Object
 from sim.core.kubelet import Kubelet
 from sim.core.node_table import NodeTable
@@ -14,6 +15,7 @@ from sim.core.quotas import Quotas
 from sim.core.replicasets import ReplicaSets
 from sim.core.scheduling import Scheduler
 from sim.core.shape import PodShape, ShapeBook
+from sim.core.statefulsets import StatefulSets
 from sim.core.store import Change
 from sim.core.world import RandomSource, World
 from sim.settings import Settings
@@ -33,6 +35,8 @@ class Machine:
         self.kubelet = Kubelet(self.world, self.garbage, self.table)
         self.replicasets = ReplicaSets(self.world, self.garbage, self.quotas, self.shapes)
         self.deployments = Deployments(self.world, self.garbage, self.replicasets)
+        self.statefulsets = StatefulSets(self.world, self.garbage, self.quotas, self.shapes)
+        self.jobs = Jobs(self.world, self.garbage, self.quotas, self.shapes)
         self.node_groups = NodeGroups(self.world, self.table)
         self.on_write: Callable[[str], None] = lambda _plural: None
         """Told the plural of every change; for watches."""
@@ -48,11 +52,14 @@ class Machine:
         writes += self.garbage.collect(limit)
         writes += self.deployments.reconcile(limit)
         writes += self.replicasets.reconcile(limit)
+        writes += self.statefulsets.reconcile(limit)
+        writes += self.jobs.reconcile(limit)
         writes += self.binder.run(limit)
         writes += self.quotas.write_status()
         if self.node_groups.exist and self.binder.waiting:
             self.node_groups.look({shape: len(pods) for shape, pods in self.binder.waiting.items()})
-        if writes or self.garbage.has_work or self.deployments.dirty or self.replicasets.dirty:
+        controllers = (self.deployments, self.replicasets, self.statefulsets, self.jobs)
+        if writes or self.garbage.has_work or any(one.dirty for one in controllers):
             return self.world.now
         due = [at for at in (self.world.next_timer(), self.binder.next_run()) if at is not None]
         return min(due, default=None)
@@ -77,10 +84,19 @@ class Machine:
                 self.deployments.on_replicaset(change.key, change.old, new)
             case "deployments":
                 self.deployments.on_deployment(change.key, change.old, new)
+            case "statefulsets":
+                self.statefulsets.on_owner(change.key, change.old, new)
+            case "jobs":
+                self.jobs.on_owner(change.key, change.old, new)
             case "resourcequotas":
                 self.quotas.on_quota(change.key, new)
-                self.replicasets.on_quota_freed(change.key[0])
+                self._quota_freed(change.key[0])
         self.on_write(change.plural)
+
+    def _quota_freed(self, namespace: str) -> None:
+        self.replicasets.on_quota_freed(namespace)
+        self.statefulsets.on_quota_freed(namespace)
+        self.jobs.on_quota_freed(namespace)
 
     def _on_node(self, name: str, old: Object | None, new: Object | None) -> None:
         if new is None:
@@ -107,8 +123,10 @@ class Machine:
             shape = self.shape_by_pod[key] = self.shapes.shape_of(new or old or {})
         self._follow_placing(key, shape, old, new)
         if self.quotas.on_pod(shape, old, new):
-            self.replicasets.on_quota_freed(key[0])
+            self._quota_freed(key[0])
         self.replicasets.on_pod(key, old, new)
+        self.statefulsets.on_pod(key, old, new)
+        self.jobs.on_pod(key, old, new)
         if new is None:
             self.binder.forget(key, shape)
             del self.shape_by_pod[key]

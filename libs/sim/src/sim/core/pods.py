@@ -9,6 +9,10 @@ from sim.core.world import World
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 START_SECONDS = "sim/start-seconds"
 """Annotation: this pod's own start-up time, or `never`."""
+RUN_SECONDS = "sim/run-seconds"
+"""Annotation: so long after its start the pod ends, unless its restartPolicy is Always; without it, it runs on."""
+ENDS_AS = "sim/ends-as"
+"""Annotation: the phase in which the pod ends: Succeeded (when absent) or Failed."""
 
 
 def is_terminal(pod: Object) -> bool:
@@ -92,6 +96,13 @@ def running_status(status: Mapping[str, Any], stamp: str, *, ready: bool) -> dic
         for kind in ("Initialized", "Ready", "ContainersReady")
     ]
     return {"phase": "Running", "startTime": stamp, "conditions": [*others, *scheduled]}
+
+
+def ended(pod: Object) -> Object:
+    """After its run time: nothing of it is ready, and it holds no room."""
+    scheduled = [one for one in pod["status"].get("conditions") or () if one["type"] == "PodScheduled"]
+    phase = (pod["metadata"].get("annotations") or {}).get(ENDS_AS, "Succeeded")
+    return {**pod, "status": {"phase": phase, "conditions": scheduled}}
 
 
 def refused_by_kubelet(pod: Object, resource: str) -> Object:

@@ -1,7 +1,7 @@
 """The state of one cluster: its streams joined to node rows, workload facts and groups of waiting pods.
 
 Each stream is in order, the streams are not in order with each other: a pod may be seen before its node, its
-ReplicaSet or its Deployment. So sums are kept by name or uid, and joined when they are read.
+ReplicaSet or its workload. So sums are kept by name or uid, and joined when they are read.
 """
 
 from collections.abc import Iterable
@@ -12,10 +12,11 @@ from snapshot.core.nodes import INT64_MAX, NodeTable
 from snapshot.core.pods import Load, Owner, PodTable
 from snapshot.core.workloads import WorkloadKey, WorkloadTable
 from snapshot.settings import Settings
-from spillway.kubernetes import DEPLOYMENTS, NODES, PODS, REPLICASETS, Kind
+from spillway.kubernetes import DEPLOYMENTS, JOBS, NODES, PODS, REPLICASETS, STATEFULSETS, Kind
 from spillway.model import NodeRow, WorkloadFacts
 
-KINDS = (NODES, PODS, REPLICASETS, DEPLOYMENTS)
+WORKLOAD_KINDS = (DEPLOYMENTS, STATEFULSETS, JOBS)
+KINDS = (NODES, PODS, REPLICASETS, *WORKLOAD_KINDS)
 
 NO_LOAD = Load()
 
@@ -77,8 +78,8 @@ class ClusterState:
         elif kind is REPLICASETS:
             self.workloads.retain_replicasets(uids)
         else:
-            assert kind is DEPLOYMENTS, kind
-            self.workloads.retain_deployments(uids)
+            assert kind in WORKLOAD_KINDS, kind
+            self.workloads.retain(kind, uids)
 
     def upserted(self, kind: Kind, item: Any) -> None:
         if kind is PODS:
@@ -88,8 +89,8 @@ class ClusterState:
         elif kind is REPLICASETS:
             self.workloads.upsert_replicaset(item)
         else:
-            assert kind is DEPLOYMENTS, kind
-            self.workloads.upsert_deployment(item)
+            assert kind in WORKLOAD_KINDS, kind
+            self.workloads.upsert(kind, item)
 
     def removed(self, kind: Kind, item: Any) -> None:
         if kind is PODS:
@@ -99,8 +100,8 @@ class ClusterState:
         elif kind is REPLICASETS:
             self.workloads.remove_replicaset(item.metadata.uid)
         else:
-            assert kind is DEPLOYMENTS, kind
-            self.workloads.remove_deployment(item.metadata.uid)
+            assert kind in WORKLOAD_KINDS, kind
+            self.workloads.remove(kind, item.metadata.uid)
 
     # ── What is said of it ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,7 +9,8 @@ from snapshot.core.interned import Interned
 from spillway import kubernetes
 from spillway.model import HostPort, LabelSet
 
-TEMPLATE_HASH_LABEL = "pod-template-hash"
+TEMPLATE_HASH_LABELS = ("pod-template-hash", "controller-revision-hash")
+"""Of a ReplicaSet's pods, and of a StatefulSet's; those of a Job have neither."""
 
 Table = tuple[str, LabelSet]
 """Namespace and labels of a pod, as far as affinity can match them."""
@@ -156,7 +157,7 @@ class PodTable:
             requests=requests,
             ports=tuple(sorted(_ports(pod.spec), key=_port_order)) if holds else (),
             owner=owner_of(metadata),
-            template_hash=sys.intern(labels.get(TEMPLATE_HASH_LABEL, "")),
+            template_hash=sys.intern(next((labels[name] for name in TEMPLATE_HASH_LABELS if name in labels), "")),
             holds=holds,
             counts=holds and not terminating,
             unreadable=unreadable,

@@ -1,19 +1,21 @@
-"""Our workloads in a cluster: Deployments that bear our fleet's label, and the ReplicaSets between them and pods."""
+"""Our workloads in a cluster: what bears our fleet's label, and the ReplicaSets between Deployments and pods."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from spillway import kubernetes
+from spillway.kubernetes import Kind
 from spillway.model import NO_GENERATION, Generation, WorkloadFacts
 
 FLEET_LABEL = "spillway.io/fleet"
 PLACEMENT_ANNOTATION = "spillway.io/placement"
 
+Workload = kubernetes.Deployment | kubernetes.StatefulSet | kubernetes.Job
 WorkloadKey = tuple[str, str]
 """Namespace and name."""
 
 
-class DeploymentFacts(NamedTuple):
+class ObjectFacts(NamedTuple):
     namespace: str
     name: str
     version: Generation
@@ -22,54 +24,63 @@ class DeploymentFacts(NamedTuple):
     status_replicas: int
     updated_replicas: int
     ready_replicas: int
+    succeeded: int = 0
+    ended: str = ""
 
 
 class WorkloadTable:
-    """dirty: keys of workloads that may have changed since the reader cleared it."""
+    """dirty: keys of workloads that may have changed since the reader cleared it.
+
+    Objects of all kinds are kept by uid, and which has a name was said last. Two kinds with one name are not both ours:
+    a name is one workload, of one kind.
+    """
 
     def __init__(self, fleet: str) -> None:
         self.dirty: set[WorkloadKey] = set()
         self._fleet = fleet
-        self._deployments: dict[str, DeploymentFacts] = {}
+        self._objects: dict[str, ObjectFacts] = {}
+        self._uids_by_kind: dict[Kind, set[str]] = {}
         self._uid_by_key: dict[WorkloadKey, str] = {}
         self._deployment_by_replicaset: dict[str, str] = {}
         self._replicasets_by_deployment: dict[str, set[str]] = {}
 
     def workload_of(self, owner_uid: str) -> WorkloadKey | None:
-        """The workload of ours that owns the pods of this ReplicaSet, as far as both are known."""
-        deployment = self._deployments.get(self._deployment_by_replicaset.get(owner_uid, ""))
-        return (deployment.namespace, deployment.name) if deployment else None
+        """The workload of ours that owns the pods of this ReplicaSet, StatefulSet or Job, as far as all are known."""
+        found = self._objects.get(self._deployment_by_replicaset.get(owner_uid, owner_uid))
+        return (found.namespace, found.name) if found else None
 
     def keys(self) -> Iterable[WorkloadKey]:
         return self._uid_by_key
 
     def facts(self, key: WorkloadKey, counted: Mapping[str, Mapping[str, int]]) -> WorkloadFacts | None:
-        """counted: pods by ReplicaSet's uid and template hash."""
+        """counted: pods by their owner's uid and template hash."""
         uid = self._uid_by_key.get(key)
         if uid is None:
             return None
         total: dict[str, int] = {}
-        for replicaset in self._replicasets_by_deployment.get(uid, ()):
-            for template_hash, pods in counted.get(replicaset, {}).items():
+        for owner in (uid, *self._replicasets_by_deployment.get(uid, ())):
+            for template_hash, pods in counted.get(owner, {}).items():
                 total[template_hash] = total.get(template_hash, 0) + pods
-        facts = self._deployments[uid]
+        facts = self._objects[uid]
         return WorkloadFacts(uid=uid, counted=tuple(sorted(total.items())), **facts._asdict())
 
-    def upsert_deployment(self, deployment: kubernetes.Deployment) -> None:
-        metadata = deployment.metadata
+    def upsert(self, kind: Kind, item: Workload) -> None:
+        metadata = item.metadata
         if metadata.labels.get(FLEET_LABEL) != self._fleet:
-            self.remove_deployment(metadata.uid)
+            self.remove(kind, metadata.uid)
             return
-        facts = _read_deployment(deployment)
+        facts = _read(item)
         key = facts.namespace, facts.name
-        if self._deployments.get(metadata.uid) == facts and self._uid_by_key.get(key) == metadata.uid:
+        self._uids_by_kind.setdefault(kind, set()).add(metadata.uid)
+        if self._objects.get(metadata.uid) == facts and self._uid_by_key.get(key) == metadata.uid:
             return
-        self._deployments[metadata.uid] = facts
+        self._objects[metadata.uid] = facts
         self._uid_by_key[key] = metadata.uid
         self.dirty.add(key)
 
-    def remove_deployment(self, uid: str) -> None:
-        facts = self._deployments.pop(uid, None)
+    def remove(self, kind: Kind, uid: str) -> None:
+        self._uids_by_kind.get(kind, set()).discard(uid)
+        facts = self._objects.pop(uid, None)
         if facts is None:
             return
         key = facts.namespace, facts.name
@@ -77,9 +88,9 @@ class WorkloadTable:
             del self._uid_by_key[key]
         self.dirty.add(key)
 
-    def retain_deployments(self, uids: set[str]) -> None:
-        for uid in [uid for uid in self._deployments if uid not in uids]:
-            self.remove_deployment(uid)
+    def retain(self, kind: Kind, uids: set[str]) -> None:
+        for uid in self._uids_by_kind.get(kind, set()) - uids:
+            self.remove(kind, uid)
 
     def upsert_replicaset(self, replicaset: kubernetes.ReplicaSet) -> None:
         uid = replicaset.metadata.uid
@@ -108,22 +119,43 @@ class WorkloadTable:
             self.remove_replicaset(uid)
 
     def _mark(self, deployment_uid: str) -> None:
-        facts = self._deployments.get(deployment_uid)
+        facts = self._objects.get(deployment_uid)
         if facts is not None:
             self.dirty.add((facts.namespace, facts.name))
 
 
-def _read_deployment(deployment: kubernetes.Deployment) -> DeploymentFacts:
-    metadata, status = deployment.metadata, deployment.status
-    return DeploymentFacts(
+def _read(item: Workload) -> ObjectFacts:
+    metadata = item.metadata
+    version = read_version(metadata.annotations.get(PLACEMENT_ANNOTATION, ""))
+    if isinstance(item, kubernetes.Job):
+        return _read_job(item, version)
+    status = item.status
+    return ObjectFacts(
         namespace=metadata.namespace,
         name=metadata.name,
-        version=read_version(metadata.annotations.get(PLACEMENT_ANNOTATION, "")),
-        spec_replicas=deployment.spec.replicas,
+        version=version,
+        spec_replicas=item.spec.replicas,
         observed_current=status.observed_generation >= metadata.generation,
         status_replicas=status.replicas,
         updated_replicas=status.updated_replicas,
         ready_replicas=status.ready_replicas,
+    )
+
+
+def _read_job(job: kubernetes.Job, version: Generation) -> ObjectFacts:
+    """A Job's status names no generation: it is taken as current wherever its annotation can be read."""
+    status = job.status
+    return ObjectFacts(
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        version=version,
+        spec_replicas=job.spec.parallelism,
+        observed_current=version != NO_GENERATION,
+        status_replicas=status.active,
+        updated_replicas=status.active,
+        ready_replicas=status.ready,
+        succeeded=status.succeeded,
+        ended=kubernetes.job_end((one.type, one.status) for one in status.conditions),
     )
 
 

@@ -1,0 +1,88 @@
+"""The Job controller: so many pods at a time until enough have succeeded, or too many failed.
+
+How long a pod runs and how it ends is said by its annotations (pods.RUN_SECONDS, pods.ENDS_AS). Not modelled: indexed
+completions, back-off between failures, finalizers of pods, deadlines, ttlSecondsAfterFinished, pod failure policies.
+"""
+
+from typing import Any
+
+from sim.core.kinds import Key, Object
+from sim.core.owners import Owners
+from sim.core.pods import is_active, is_ready, scale_in_victims
+
+
+class Jobs(Owners):
+    plural = "jobs"
+
+    def reconcile_one(self, key: Key, found: Object, limit: int) -> int:
+        if _has(found, "Complete") or _has(found, "Failed"):
+            return 0
+        pods, spec = self.pods_of(found), found["spec"]
+        active = [pod for pod in pods if is_active(pod)]
+        succeeded, failed = _count(pods, "Succeeded"), _count(pods, "Failed")
+        end = _end(spec, len(active), succeeded, failed)
+        wanted = 0 if end or spec["suspend"] else _wanted(spec, len(active), succeeded)
+        writes = self._resize(key, found, active, wanted, limit)
+        self._write_status(key, succeeded, failed, end)
+        return writes
+
+    def _resize(self, key: Key, found: Object, active: list[Object], wanted: int, limit: int) -> int:
+        if wanted < len(active):
+            for pod in scale_in_victims(active, len(active) - wanted):
+                self._garbage.delete_pod(pod)
+            return len(active) - wanted
+        for made in range(wanted - len(active)):
+            if made >= limit:
+                self.dirty[key] = None
+                return made
+            name = self._world.unused_name("pods", key[0], f"{key[1]}-")
+            if not self.make_pod(found, name, {"job-name": key[1]}):
+                return made
+        return wanted - len(active)
+
+    def _write_status(self, key: Key, succeeded: int, failed: int, end: str) -> None:
+        found = self._world.store.tables[self.plural][key]
+        active = [pod for pod in self.pods_of(found) if is_active(pod)]
+        before = found.get("status") or {}
+        counts = {
+            "active": len(active),
+            "succeeded": succeeded,
+            "failed": failed,
+        }
+        status: dict[str, Any] = {name: count for name, count in counts.items() if count}
+        status["ready"] = sum(1 for pod in active if is_ready(pod))
+        status["startTime"] = before.get("startTime", self._world.stamp())
+        kind = end or ("Suspended" if found["spec"]["suspend"] else "")
+        if kind == "Complete":
+            status["completionTime"] = self._world.stamp()
+        if kind:
+            same = [one for one in before.get("conditions") or () if one["type"] == kind]
+            new = {"type": kind, "status": "True", "lastTransitionTime": self._world.stamp()}
+            status["conditions"] = same or [new]
+        self._world.put_status(self.plural, found, status)
+
+
+def _wanted(spec: dict[str, Any], active: int, succeeded: int) -> int:
+    """Without completions the pods share a queue of work: once one has succeeded, no more are made."""
+    completions = spec.get("completions")
+    if completions is None:
+        return active if succeeded else int(spec["parallelism"])
+    return min(int(spec["parallelism"]), max(0, int(completions) - succeeded))
+
+
+def _end(spec: dict[str, Any], active: int, succeeded: int, failed: int) -> str:
+    if failed > spec["backoffLimit"]:
+        return "Failed"
+    completions = spec.get("completions")
+    if completions is None:
+        return "Complete" if succeeded and not active else ""
+    return "Complete" if succeeded >= completions else ""
+
+
+def _count(pods: list[Object], phase: str) -> int:
+    return sum(1 for pod in pods if pod["status"].get("phase") == phase)
+
+
+def _has(found: Object, kind: str) -> bool:
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == kind and one["status"] == "True" for one in conditions)

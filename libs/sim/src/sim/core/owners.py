@@ -1,0 +1,83 @@
+"""What controllers that own pods directly share: whose pods are whose, who is to be looked at, who a quota refused."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.core.garbage import Garbage
+from sim.core.kinds import KIND_BY_PLURAL, Key, Object
+from sim.core.pods import new_pod
+from sim.core.quotas import Quotas
+from sim.core.replicasets import owner_reference
+from sim.core.shape import ShapeBook
+from sim.core.world import World, controller_of
+
+
+class Owners:
+    """The objects of one kind and their pods. A controller derives from it and says what one object needs."""
+
+    plural = ""
+
+    def __init__(self, world: World, garbage: Garbage, quotas: Quotas, shapes: ShapeBook) -> None:
+        self._world = world
+        self._garbage = garbage
+        self._quotas = quotas
+        self._shapes = shapes
+        self._kind = KIND_BY_PLURAL[self.plural]
+        self._pods_by_uid: dict[str, dict[Key, None]] = {}
+        self._refused_by_namespace: dict[str, dict[Key, None]] = {}
+        self.dirty: dict[Key, None] = {}
+
+    def on_owner(self, key: Key, old: Object | None, new: Object | None) -> None:
+        if new is None and old is not None:
+            self._pods_by_uid.pop(old["metadata"]["uid"], None)
+            self.dirty.pop(key, None)
+        elif new is not None and (old is None or old.get("spec") is not new.get("spec")):
+            self.dirty[key] = None
+
+    def on_pod(self, key: Key, old: Object | None, new: Object | None) -> None:
+        owner = controller_of(new or old or {"metadata": {}})
+        if owner is None or owner["kind"] != self._kind.name:
+            return
+        if self._world.same(self.plural, (key[0], owner["name"]), owner["uid"]) is None:
+            return
+        pods = self._pods_by_uid.setdefault(owner["uid"], {})
+        if new is None:
+            pods.pop(key, None)
+        else:
+            pods[key] = None
+        self.dirty[key[0], owner["name"]] = None
+
+    def on_quota_freed(self, namespace: str) -> None:
+        self.dirty.update(self._refused_by_namespace.pop(namespace, {}))
+
+    def reconcile(self, limit: int) -> int:
+        """About how many writes it took."""
+        writes = 0
+        while self.dirty and writes < limit:
+            key = next(iter(self.dirty))
+            del self.dirty[key]
+            found = self._world.store.get(self.plural, key)
+            if found and "deletionTimestamp" not in found["metadata"]:
+                writes += 1 + self.reconcile_one(key, found, limit - writes)
+        return writes
+
+    def reconcile_one(self, key: Key, found: Object, limit: int) -> int:
+        """Brings one object nearer to what it says; the number of writes. Any change of its pods comes back here."""
+        raise NotImplementedError
+
+    def pods_of(self, found: Object) -> list[Object]:
+        table = self._world.store.tables["pods"]
+        return [table[key] for key in self._pods_by_uid.get(found["metadata"]["uid"], ())]
+
+    def make_pod(self, found: Object, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether it may be made; else it is tried again when the namespace's quota has room."""
+        metadata, template = found["metadata"], found["spec"]["template"]
+        owner = owner_reference(self._kind.api_version, self._kind.name, metadata)
+        pod: dict[str, Any] = new_pod(self._world, name, metadata["namespace"], template, [owner])
+        pod["metadata"]["labels"] = {**pod["metadata"]["labels"], **labels}
+        if self._quotas.refusal(self._shapes.shape_of(pod)):
+            key = (metadata["namespace"], metadata["name"])
+            self._refused_by_namespace.setdefault(key[0], {})[key] = None
+            return False
+        self._world.store.put("pods", pod)
+        return True
