@@ -59,25 +59,26 @@ async def _run(rows: Sequence[Row], asked: argparse.Namespace, results: list[Row
                 async with ground_of(kind, FOLDER, asked.seed, say) as ground:
                     say(f"up and joined after {time.monotonic() - started:.0f} s")
                     while waiting:
-                        results.append(await _run_row(ground, waiting.pop(0), asked))
-                        write(OUTPUT, results, _facts())
+                        results.append(RowResult(waiting.pop(0)))
+                        await _run_row(ground, results, asked)
                         others_turn = asked.lock and time.monotonic() - started > _LOCK_SECONDS
                         if others_turn or not results[-1].is_good:
                             break
 
 
-async def _run_row(ground: Ground, row: Row, asked: argparse.Namespace) -> RowResult:
+async def _run_row(ground: Ground, results: Sequence[RowResult], asked: argparse.Namespace) -> None:
+    """The last of the results, written down after each round."""
+    result, row = results[-1], results[-1].row
     say(f"{row.name}: {row.what}")
-    result = RowResult(row)
     while sum(one.times for one in result.rounds) < asked.rounds:
         seed = asked.round_seed or f"{asked.seed}/{row.name}/{len(result.rounds) + 1}"
         done = await run_round(ground, row, seed)
         result.rounds.append(done)
+        write(OUTPUT, [result], _facts())
         _tell(row, result, done)
         if not done.is_good:
             _keep_logs(ground, row, done)
             break
-    return result
 
 
 def _tell(row: Row, result: RowResult, done: Round) -> None:
