@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from planner.service import Planner
 from sim.cluster import SimCluster
+from spillway.events import PHASE_ACTIVE
 from spillway.model import Part
 from spillway_simulation import members
 from spillway_simulation.oracle import Known
@@ -46,13 +47,30 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
     for part in placement.parts:
         yield from _of_part(world.clusters[part.cluster], user, known, part)
     if placement.unplaced:
-        room = {name: members.room_for(cluster, known.cpu) for name, cluster in world.clusters.items()}
+        room = {name: members.room_for(world.clusters[name], known.cpu) for name in _takes(world, planner, known)}
         if any(room.values()):
             yield f"{user.name}: {placement.unplaced} wait ({placement.waiting_for}) while {room} would take more"
 
 
+def _takes(world: World, planner: Planner, known: Known) -> list[str]:
+    """Clusters that take new replicas of it."""
+    assert known.declared is not None
+    parts = {part.cluster: part.replicas for part in known.placement.parts} if known.placement else {}
+    full = {
+        limit.cluster
+        for limit in known.declared.policy.limits
+        if 0 <= limit.replicas_max <= parts.get(limit.cluster, 0)
+    }
+    active = {name for name, view in planner.state.clusters.items() if view.phase == PHASE_ACTIVE and view.joined}
+    return [name for name in world.clusters if name in active - full]
+
+
 def _of_part(cluster: SimCluster, user: User, known: Known, part: Part) -> Iterator[str]:
     where = f"{user.name} in {part.cluster}"
+    if part.replicas_lost:
+        yield f"{where}: {part.replicas_lost} are still lost"
+    if part.replicas_leaving:
+        yield f"{where}: {part.replicas_leaving} are still leaving"
     if part.removing:
         yield f"{where}: still to be removed"
         return

@@ -20,6 +20,7 @@ import structlog
 from spillway_simulation.convergence import missing
 from spillway_simulation.faults import FaultInjector
 from spillway_simulation.loop import OWNER, BusyLoop, Deadlock, VirtualLoop
+from spillway_simulation.operators import Operators
 from spillway_simulation.script import Script, script_of
 from spillway_simulation.seeds import KEPT
 from spillway_simulation.users import User, join_all
@@ -27,6 +28,7 @@ from spillway_simulation.world import World
 
 CONVERGED_WITHIN_SECONDS = 600.0
 LOOK_SECONDS = 2.0
+SEEDS_A_COLLECTION = 16
 BUILD = Path("build/simulation.json")
 
 
@@ -79,8 +81,8 @@ async def _judged(script: Script, loop: VirtualLoop, trace: bool) -> tuple[World
     world = World(script, loop)
     if trace:
         world.oracle.trace = []
-        for fault in script.faults:
-            world.oracle.note(f"will {fault}")
+        for one in (*script.orders, *script.faults):
+            world.oracle.note(f"will {one}")
     try:
         return world, await _told(world)
     except Exception as error:
@@ -94,7 +96,11 @@ async def _told(world: World) -> float:
     await join_all(world)
     users = [User(world, name, asks) for name, asks in world.script.asks.items()]
     tasks = [asyncio.ensure_future(user.run()) for user in users]
+    operators = Operators(world)
+    tasks.append(asyncio.ensure_future(operators.confirm_all()))
+    tasks.append(asyncio.ensure_future(operators.run()))
     await FaultInjector(world).run()
+    await tasks[-1]
     await asyncio.sleep(max(0.0, world.script.faults_end - world.loop.time()))
     world.oracle.note("faults over")
     over = world.loop.time()
@@ -131,7 +137,8 @@ def _dispose(world: World, loop: VirtualLoop) -> None:
         with suppress(Deadlock, BusyLoop):
             loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
-        gc.collect()
+        if world.script.seed % SEEDS_A_COLLECTION == 0:
+            gc.collect()
     finally:
         sys.unraisablehook = hook
 

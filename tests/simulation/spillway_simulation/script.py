@@ -25,7 +25,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A user's request. verb: apply, scale or delete. wait: seconds after the answer to the one before."""
+    """A user's request. verb: apply, scale, delete or migrate. wait: seconds after the answer to the one before."""
 
     verb: str
     wait: float
@@ -33,6 +33,16 @@ class Ask:
     cpu: int
     policy: str
     configured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What an operator does at a time, and takes back after so many seconds: a phase of a cluster, or a freeze."""
+
+    at: float
+    verb: str
+    on: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,7 @@ class Script:
     seed: int
     members: tuple[Member, ...]
     asks: dict[str, tuple[Ask, ...]]
+    orders: tuple[Order, ...]
     faults: tuple[Fault, ...]
     faults_end: float
 
@@ -60,12 +71,14 @@ def script_of(seed: int) -> Script:
     """The same seed, the same script."""
     random = Random(seed)
     members = _members(random)
-    span = random.uniform(20, 60)
+    span = random.uniform(12, 40)
     room = sum(member.nodes * member.cpu_millis for member in members)
     asks = {f"w{n}": _asks(random, room, span) for n in range(random.randint(1, 4))}
     faults = _faults(random, members, span)
-    end = max((fault.at + fault.seconds for fault in faults), default=0.0)
-    return Script(seed, members, asks, faults, max(end, span))
+    orders = _orders(random, members, tuple(asks), span)
+    timed: tuple[Order | Fault, ...] = (*orders, *faults)
+    end = max((one.at + one.seconds for one in timed), default=0.0)
+    return Script(seed, members, asks, orders, faults, max(end, span))
 
 
 def _members(random: Random) -> tuple[Member, ...]:
@@ -79,8 +92,8 @@ def _members(random: Random) -> tuple[Member, ...]:
 
 def _asks(random: Random, room: int, span: float) -> tuple[Ask, ...]:
     count = random.randint(1, 6)
-    verbs = ["apply", *random.choices(("scale", "scale", "apply", "delete"), k=count - 1)]
-    policies = ("", "", "", "spread", "refuse")
+    verbs = ["apply", *random.choices(("scale", "scale", "apply", "apply", "delete", "migrate"), k=count - 1)]
+    policies = ("", "", "spread", "refuse", "losing", "losing", "limited")
     return tuple(
         Ask(
             verb=verb,
@@ -92,6 +105,18 @@ def _asks(random: Random, room: int, span: float) -> tuple[Ask, ...]:
         )
         for verb in verbs
     )
+
+
+def _orders(random: Random, members: tuple[Member, ...], workloads: tuple[str, ...], span: float) -> tuple[Order, ...]:
+    scopes = ("fleet", *(f"cluster/{member.name}" for member in members), *(f"workload/shop/{w}" for w in workloads))
+    orders = []
+    for _ in range(random.choice((0, 0, 1, 1, 2, 3))):
+        verb = random.choice(("Cordoned", "Draining", "Draining", "Leaving", "freeze"))
+        if verb == "Leaving" and len(members) < 3:
+            verb = "Draining"
+        on = random.choice(scopes) if verb == "freeze" else random.choice(members).name
+        orders.append(Order(random.uniform(5, span), verb, on, random.uniform(2, 30)))
+    return tuple(sorted(orders, key=lambda order: order.at))
 
 
 def _faults(random: Random, members: tuple[Member, ...], span: float) -> tuple[Fault, ...]:

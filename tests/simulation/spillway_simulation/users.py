@@ -5,7 +5,7 @@ import json
 from random import Random
 from typing import Any
 
-from spillway.api import ApplyRequest, DeleteRequest, JoinClusterRequest, RequestError, ScaleRequest
+from spillway.api import ApplyRequest, DeleteRequest, JoinClusterRequest, MigrateRequest, RequestError, ScaleRequest
 from spillway_local.fleet_plan import deployment
 from spillway_simulation.script import Ask
 from spillway_simulation.world import World
@@ -14,6 +14,8 @@ NAMESPACE = "shop"
 POLICIES: dict[str, dict[str, Any]] = {
     "spread": {"ownFirst": False},
     "refuse": {"unplaceable": "Refuse"},
+    "losing": {"onClusterLoss": {"after": "10s"}},
+    "limited": {"limits": [{"cluster": "own-1", "min": 1, "max": 5}]},
 }
 PASSING = frozenset({"UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"})
 
@@ -58,6 +60,8 @@ class User:
             return
         self._world.oracle.note(f"answer {key} {ask.verb} {reply.placed}+{reply.unplaced}")
         expected = self.expected
+        if ask.verb == "migrate":
+            return
         if ask.verb == "delete":
             expected.exists, expected.replicas = False, 0
             return
@@ -71,6 +75,9 @@ class User:
     def _request(self, ask: Ask, key: str) -> tuple[str, Any]:
         if ask.verb == "scale":
             return "scale", ScaleRequest(NAMESPACE, self.name, ask.replicas, key)
+        if ask.verb == "migrate":
+            to = self._random.choice(self._world.script.members).name
+            return "migrate", MigrateRequest(NAMESPACE, self.name, to, idempotency_key=key)
         if ask.verb == "delete":
             return "delete", DeleteRequest(NAMESPACE, self.name, key)
         manifests = [deployment(self.name, NAMESPACE, ask.replicas, cpu=f"{ask.cpu}m", memory="64Mi")]

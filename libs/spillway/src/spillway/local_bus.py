@@ -114,6 +114,8 @@ class LocalBroker:
         self._failures: list[bool] = []
         self._feeds: dict[asyncio.Event, None] = {}  # Told in the order of their coming, so that a run repeats.
         self._serial = 0
+        self.changes = 0
+        """How often anything was written; a feed that read all of it need not look again."""
         self.reformed = asyncio.Event()
 
     def partition_count(self, topic: Topic) -> int:
@@ -194,6 +196,7 @@ class LocalBroker:
         return positions
 
     def wake(self) -> None:
+        self.changes += 1
         for feed in self._feeds:
             feed.set()
 
@@ -205,6 +208,9 @@ class LocalBroker:
 
     def ends(self, topics: Iterable[Topic]) -> dict[tuple[str, int], int]:
         return {(t.name, index): log.end for t in topics for index, log in enumerate(self._logs[t.name])}
+
+    def end(self, topic: str, partition: int) -> int:
+        return self._logs[topic][partition].end
 
     def since(self, topic: str, partition: int, offset: int, count: int) -> tuple[list[Stored], int]:
         """The next records, and the offset after them: the end when there are no more."""
@@ -380,6 +386,7 @@ class _LocalFeed:
         self._topics = topics
         self._positions = positions
         self._places = list(positions)
+        self._read_all_of = -1
         self._reading = Reading(bus.fleet, bus.source, settings.dead_letters_per_minute_max)
         bus.broker.watch(self.changed)
 
@@ -408,16 +415,22 @@ class _LocalFeed:
 
     def _fetch(self) -> list[Stored]:
         """As many as fit; the next batch begins with the partition after the one at which this one was full."""
-        room = self._bus.broker.settings.batch_records_max
+        broker = self._bus.broker
+        if self._read_all_of == broker.changes:
+            return []
+        changes, all_read = broker.changes, True
+        room = broker.settings.batch_records_max
         stored: list[Stored] = []
         for _ in range(len(self._places)):
             place = self._places[0]
-            found, self._positions[place] = self._bus.broker.since(*place, self._positions[place], room)
+            found, self._positions[place] = broker.since(*place, self._positions[place], room)
+            all_read = all_read and self._positions[place] == broker.end(*place)
             self._places.append(self._places.pop(0))
             stored += found
             room -= len(found)
             if room == 0:
-                break
+                return stored
+        self._read_all_of = changes if all_read else -1
         return stored
 
 

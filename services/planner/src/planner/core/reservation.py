@@ -39,8 +39,8 @@ def reserve(
     """max(0, hold − counted) of one workload in one cluster, both from one capacity record.
 
     While two templates may live, a replica not bound yet may become a pod of either: it is held once in each shape,
-    since what does not fit of one may fit of the other. The surge is held too, and each counted pod also reserves what
-    the new template asks for beyond the old one.
+    since what does not fit of one may fit of the other. The surge is held too, and is of the new template alone; each
+    counted pod also reserves what the new template asks for beyond the old one.
     """
     rolling = is_rolling(part, facts, rolling_from)
     extra = surge if rolling else 0
@@ -52,12 +52,16 @@ def reserve(
     missing = max(0, hold + extra - counted)
     new = min(missing, part.replicas_new)
     free = missing - new
-    shapes = tuple(dict.fromkeys((shape, *rolling_from))) if rolling else (shape,)
-    entries = [(one, free) for one in shapes] if free else []
+    earlier = [old for old in dict.fromkeys(rolling_from) if old != shape] if rolling else []
+    of_earlier = min(free, max(0, hold - counted))
+    entries = [(shape, free)] if free else []
+    entries.extend((old, of_earlier) for old in earlier if of_earlier)
     if rolling and counted:
         grown = [(beyond, counted) for old in rolling_from if (beyond := growth(old, shape)) is not None]
         entries.extend(grown)
-    return Reservation(free, new, counted, tuple(entries), tuple((one, new) for one in shapes) if new else ())
+    return Reservation(
+        free, new, counted, tuple(entries), tuple((one, new) for one in (shape, *earlier)) if new else ()
+    )
 
 
 def is_rolling(part: Part, facts: WorkloadFacts | None, rolling_from: Sequence[Shape]) -> bool:

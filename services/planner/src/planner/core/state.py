@@ -447,6 +447,8 @@ class PlannerState:
             self._keys_in.setdefault(part.cluster, {})[key] = None
         workload.looked_at = None
         self._refresh(key)
+        # What it takes itself is room that may be back by the next look, and no gain then: it looks once more before.
+        self.waiting.retry(key)
 
     def _observe(self, event: WorkloadObserved) -> None:
         key = (event.namespace, event.name)
