@@ -422,3 +422,19 @@ def test_what_has_bound_is_needed_no_more() -> None:
     show(fleet, 3, cluster="c")
     assert needed() == 0
     assert aftermath.needs_met(fleet.state, fleet.moment()) == ()
+
+
+def test_who_took_part_of_the_room_looks_once_more() -> None:
+    """Seed 2034: what it took itself was back by the next look, which then showed no gain, and it waited for ever."""
+    fleet = Fleet(own_1=[node("a")])
+    apply(fleet, 14)
+    tick(fleet)
+    assert try_waiting(fleet) == ["web"]
+    assert try_waiting(fleet) == []
+    fleet.change("own-1", [node("a", used=4000), node("b")], shown=(facts(version(fleet), 4, spec=4, status=4, updated=4),))
+    assert try_waiting(fleet) == ["web"]
+    placed = counts(fleet)["own-1"]
+    assert placed > 4
+    assert try_waiting(fleet) == ["web"]
+    assert try_waiting(fleet) == []
+    assert counts(fleet)["own-1"] == placed

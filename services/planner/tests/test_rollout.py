@@ -373,6 +373,13 @@ def test_a_surge_without_room_waits_when_none_may_be_unavailable() -> None:
     assert numbers(fleet) == {"own-1": 2}
 
 
+def test_a_surge_of_a_smaller_template_needs_its_own_room_alone() -> None:
+    """Seed 5020: half a core is free, and half a core is what a new pod asks for."""
+    fleet = full(cpu=4500, **rolling_update(1, 0))
+    ask(fleet, web("app:2", 4, cpu="500m", **rolling_update(1, 0)))
+    assert numbers(fleet)["own-1"] == 2
+
+
 GO_ON = {
     "one may be unavailable": rolling_update(1, 1),
     "a share that is one of four": rolling_update("25%", "25%"),

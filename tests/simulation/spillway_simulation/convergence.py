@@ -1,6 +1,7 @@
 """What must be so some time after the last fault: every placement carried out, nothing left behind."""
 
 import json
+import re
 from collections.abc import Iterator
 
 from planner.service import Planner
@@ -11,6 +12,8 @@ from spillway_simulation import members
 from spillway_simulation.oracle import Known
 from spillway_simulation.users import NAMESPACE, User
 from spillway_simulation.world import World
+
+SURGE = re.compile(r"waits for room for (\d+) surge pods in (\S+)")
 
 
 def missing(world: World, users: list[User]) -> Iterator[str]:
@@ -44,9 +47,11 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         yield f"{user.name}: {answered} were answered, {declared.replicas} of {known.cpu}m declared"
     if dict(in_state.parts) != {part.cluster: part for part in placement.parts}:
         yield f"{user.name}: the planner's state is not what it wrote"
+    surge = SURGE.search(placement.waiting_for)
+    stands = surge is not None and members.room_for(world.clusters[surge[2]], known.cpu) < int(surge[1])
     for part in placement.parts:
-        yield from _of_part(world.clusters[part.cluster], user, known, part)
-    if placement.unplaced:
+        yield from _of_part(world.clusters[part.cluster], user, known, part, stands)
+    if placement.unplaced and not stands:  # Else parts take more of their earlier template alone.
         room = {name: members.room_for(world.clusters[name], known.cpu) for name in _takes(world, planner, known)}
         if any(room.values()):
             yield f"{user.name}: {placement.unplaced} wait ({placement.waiting_for}) while {room} would take more"
@@ -65,7 +70,8 @@ def _takes(world: World, planner: Planner, known: Known) -> list[str]:
     return [name for name in world.clusters if name in active - full]
 
 
-def _of_part(cluster: SimCluster, user: User, known: Known, part: Part) -> Iterator[str]:
+def _of_part(cluster: SimCluster, user: User, known: Known, part: Part, rollout_stands: bool) -> Iterator[str]:
+    """rollout_stands: it may have an earlier template, since the next cluster has no room to roll."""
     where = f"{user.name} in {part.cluster}"
     if part.replicas_lost:
         yield f"{where}: {part.replicas_lost} are still lost"
@@ -82,7 +88,7 @@ def _of_part(cluster: SimCluster, user: User, known: Known, part: Part) -> Itera
         yield f"{where}: at version {members.version_of(found)}, not {part.version}"
     if found["spec"]["replicas"] != part.replicas:
         yield f"{where}: {found['spec']['replicas']} replicas, {part.replicas} decided"
-    if members.cpu_of(found) != known.cpu:
+    if members.cpu_of(found) != known.cpu and not rollout_stands:
         yield f"{where}: {members.cpu_of(found)}m a replica, {known.cpu}m declared"
     bound = sum(members.is_bound(pod) for pod in members.pods_of(cluster, NAMESPACE, user.name))
     if bound != part.replicas:

@@ -104,6 +104,8 @@ def _room_needed(state: PlannerState, workload: Workload, part: Part, template: 
         return 0
     surge = template.surge_of(part.replicas)
     unbound = state.unbound(workload, part)
+    if not unbound:  # The surge is of the new template alone.
+        return 0 if state.room_without(part.cluster, template.shape, now, workload.key).certain >= surge else surge
     shapes = (template.shape, workload.template_of(part).shape)
     rooms = (state.room_without(part.cluster, wider(shape, shapes), now, workload.key) for shape in shapes)
     return 0 if min(room.certain for room in rooms) >= unbound + surge else surge
