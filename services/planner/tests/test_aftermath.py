@@ -431,7 +431,9 @@ def test_who_took_part_of_the_room_looks_once_more() -> None:
     tick(fleet)
     assert try_waiting(fleet) == ["web"]
     assert try_waiting(fleet) == []
-    fleet.change("own-1", [node("a", used=4000), node("b")], shown=(facts(version(fleet), 4, spec=4, status=4, updated=4),))
+    fleet.change(
+        "own-1", [node("a", used=4000), node("b")], shown=(facts(version(fleet), 4, spec=4, status=4, updated=4),)
+    )
     assert try_waiting(fleet) == ["web"]
     placed = counts(fleet)["own-1"]
     assert placed > 4

@@ -380,6 +380,17 @@ def test_a_surge_of_a_smaller_template_needs_its_own_room_alone() -> None:
     assert numbers(fleet)["own-1"] == 2
 
 
+def test_what_comes_on_top_leaves_room_for_the_surge() -> None:
+    """Seed 40: two of the new template fit once the old pod is gone, which waits for the second to be available."""
+    fleet = Fleet(own_1=[node("a", 2000)], cloud_1=[node("c", 100_000)])
+    ask(fleet, web("app:1", 1, cpu="250m"))
+    pods = replace(node("a", 2000, used=250), pods=((("default", (("app", "web"),)), 1),))
+    fleet.change("own-1", [pods], shown=(facts(parts(fleet)["own-1"].version, 1),))
+    show(fleet, "own-1")
+    ask(fleet, web("app:2", 9))
+    assert {name: part.replicas for name, part in parts(fleet).items()} == {"own-1": 1, "cloud-1": 8}
+
+
 GO_ON = {
     "one may be unavailable": rolling_update(1, 1),
     "a share that is one of four": rolling_update("25%", "25%"),

@@ -83,19 +83,22 @@ def keeps(state: PlannerState, workload: Workload, part: Part, template: Templat
     """How many of a part's replicas stay with a new template, and how many of it fit there at all, if that is known.
 
     All stay, unless the new pods are known not to fit that often; then so many that they also roll: where none may be
-    unavailable, the surge must fit beside them.
+    unavailable, the surge must fit beside them. So it must beside those that come on top, or the roll stands for ever.
     """
     old = workload.template_of(part).shape
     most = state.refit(workload, part, template.shape) if old != template.shape else None
-    if most is None or most >= part.replicas:
+    if most is None:
         return part.replicas, most
     with_surge = state.refit(workload, part, wider(template.shape, (old,))) or 0
-    stay = next(
+    rolls = (
         count
         for count in range(most, -1, -1)
         if template.may_go_without_surge(count) or count + template.surge_of(count) <= with_surge
     )
-    return stay, stay
+    fits = next(rolls)
+    if most >= part.replicas:
+        return part.replicas, max(fits, part.replicas)
+    return fits, fits
 
 
 def _room_needed(state: PlannerState, workload: Workload, part: Part, template: Template, now: float) -> int:
