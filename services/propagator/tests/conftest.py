@@ -144,8 +144,10 @@ class Fleet:
         namespace: str = "default",
         pod: Mapping[str, Any] | None = None,
         dependencies: tuple[DependencyDeclared, ...] = (),
+        manifest: Mapping[str, Any] | None = None,
     ) -> int:
-        """Returns the generation."""
+        """Returns the generation. manifest: a whole one, of any kind, in place of a Deployment."""
+        whole = manifest_of(name, pod) if manifest is None else manifest
         generation = self._generations.get(name, 0) + 1
         self._generations[name] = generation
         references = tuple(ObjectReference(one.kind, one.namespace, one.name) for one in dependencies)
@@ -153,10 +155,10 @@ class Fleet:
             WorkloadDeclared(
                 namespace=namespace,
                 name=name,
-                kind="Deployment",
+                kind=whole["kind"],
                 generation=generation,
                 template_generation=generation,
-                manifest=json.dumps(manifest_of(name, pod)).encode(),
+                manifest=json.dumps(whole).encode(),
                 replicas=0,
                 policy=Policy((), (), "Wait"),
                 dependencies=references,

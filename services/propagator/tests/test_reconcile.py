@@ -143,7 +143,7 @@ ROWS = {
     # What is known does not allow it yet, or ever.
     "declaration not read": (replace(PLAIN, lacking="the declaration"), Live(), History(), HOLD),
     "kind not carried out": (
-        replace(PLAIN, declaration=replace(DECLARED, kind="StatefulSet")),
+        replace(PLAIN, declaration=replace(DECLARED, kind="CronJob")),
         Live(),
         History(),
         said("Refused", "StatefulSet"),

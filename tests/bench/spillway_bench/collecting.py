@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from snapshot.core.cluster_state import KINDS
+from snapshot.core.cluster_state import KINDS, WORKLOAD_KINDS
 from snapshot.core.workloads import FLEET_LABEL
 from spillway.api import ClusterReply, JoinClusterRequest
 from spillway.bus import Record
@@ -17,7 +17,6 @@ from spillway.cluster_api import ClusterApiSettings
 from spillway.credentials import Endpoint
 from spillway.events import CAPACITY, CAPACITY_CHANGES, CapacityReported, TurnTaken
 from spillway.kafka import KafkaBus
-from spillway.kubernetes import DEPLOYMENTS
 
 from .big_member import POD_CPU_MILLIS
 from .figures import Measured, Unmeasured, percentile
@@ -127,7 +126,7 @@ async def download_seconds(endpoint: Endpoint) -> float:
         started = time.perf_counter()
         for kind in KINDS:
             query = {"limit": str(ClusterApiSettings().page_objects)}
-            if kind is DEPLOYMENTS:
+            if kind in WORKLOAD_KINDS:
                 query["labelSelector"] = f"{FLEET_LABEL}=any"
             while True:
                 url, accept = endpoint.server + kind.path(), kind.accept("List")

@@ -150,6 +150,8 @@ def _unready(reply: WorkloadReply) -> str:
             return f"{part.cluster}: not carried out yet"
         if status.state != STATE_PRESENT:
             return f"{part.cluster}: {status.state}{': ' + status.message if status.message else ''}"
+        if reply.kind == "Job" and status.message.startswith("Complete"):
+            continue
         if min(status.ready, status.updated) < part.replicas or status.spec_replicas != part.replicas:
             waits = f", {status.unschedulable} pending" if status.unschedulable else ""
             return f"{part.cluster}: {min(status.ready, status.updated)} of {part.replicas} ready{waits}"

@@ -8,6 +8,7 @@ import structlog
 
 from propagator.core.actions import Hold, Nothing, Question, Report, Rules, Write, is_ours
 from propagator.core.desired import Desired, Target, Wanted
+from propagator.core.kinds import DEPLOYMENT, KINDS, refused_text
 from propagator.core.live import LABEL_FLEET, Live, Reference
 from propagator.core.reconcile import after, next_action
 from propagator.core.status import Outcome, observed
@@ -25,7 +26,6 @@ from spillway import metrics, tracing
 from spillway.bus import Bus
 from spillway.cluster_api import (
     CONFIG_MAPS,
-    DEPLOYMENTS,
     SERVICES,
     Change,
     ClusterApi,
@@ -40,8 +40,11 @@ from spillway.cluster_api import (
 from spillway.events import STATE_ORPHANED, STATE_REFUSED, AdoptionAsked, WorkloadObserved
 from spillway.kubernetes import Kind
 
-DEPLOYMENT = "Deployment"
-FOLLOWED = {DEPLOYMENT: DEPLOYMENTS, "ConfigMap": CONFIG_MAPS, "Service": SERVICES}
+FOLLOWED = {
+    **{name: kind.served for name, kind in KINDS.items()},
+    "ConfigMap": CONFIG_MAPS,
+    "Service": SERVICES,
+}
 
 Headers = tuple[tuple[str, bytes], ...]
 
@@ -132,18 +135,18 @@ class ClusterWorker:
     async def _follow(self, name: str, kind: Kind) -> None:
         async for batch in self._api.follow(kind, label_selector=f"{LABEL_FLEET}={self._rules.fleet}"):
             for change in batch:
-                targets = self._workloads_in(change) if name == DEPLOYMENT else self._owners_in(name, change)
+                targets = self._workloads_in(name, change) if name in KINDS else self._owners_in(name, change)
                 self._note_reach(name, change)
                 for target in targets:
                     self._orphans.note(target)
                     self._consider(target, asked=False)
-            if name == DEPLOYMENT:
+            if name in KINDS:
                 self._orphans.note_log()
 
-    def _workloads_in(self, change: Change) -> frozenset[Target]:
+    def _workloads_in(self, kind: str, change: Change) -> frozenset[Target]:
         match change:
             case Listed(objects):
-                return self._mirror.list_workloads(objects)
+                return self._mirror.list_workloads(kind, objects)
             case Upserted(found):
                 return frozenset({self._mirror.upsert_workload(found)})
             case Removed(found):
@@ -241,7 +244,8 @@ class ClusterWorker:
                 log.info("conflict: read again", cluster=self.cluster, workload=_name(target), error=str(error))
                 live = None
             except Refused as error:
-                self._ended(memory, wanted, live, Report(STATE_REFUSED, str(error)))
+                text = refused_text(self._kind_of(wanted), str(error))
+                self._ended(memory, wanted, live, Report(STATE_REFUSED, text))
                 return
         self._queue.add(target, self._settings.retry_first_seconds)
 
@@ -249,9 +253,18 @@ class ClusterWorker:
         target = wanted.target
         listed = {Reference(dependency.kind, dependency.name) for dependency in wanted.dependencies}
         known = self._mirror.live(target).dependencies.keys()
-        live = await self._member.read(target, {one for one in listed | known if one.kind in FOLLOWED})
+        live = await self._member.read(
+            target, {one for one in listed | known if one.kind in FOLLOWED}, self._kind_of(wanted)
+        )
         self._reflect(target, live)
         return live
+
+    def _kind_of(self, wanted: Wanted) -> str:
+        """As declared; of what is removed without its declaration, as our watches show it."""
+        declaration, found = wanted.declaration, self._mirror.workloads.get(wanted.target)
+        if declaration is not None and declaration.kind in KINDS:
+            return declaration.kind
+        return found.kind if found is not None else DEPLOYMENT
 
     async def _carry_out(self, action: Write | Question, wanted: Wanted, live: Live, memory: Memory) -> Live:
         live = await self._member.carry_out(action, wanted.target, live)

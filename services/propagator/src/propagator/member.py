@@ -24,6 +24,7 @@ from propagator.core.actions import (
 )
 from propagator.core.desired import Target
 from propagator.core.finding import scales
+from propagator.core.kinds import DEPLOYMENT, KINDS
 from propagator.core.live import (
     LABEL_FLEET,
     Live,
@@ -32,11 +33,10 @@ from propagator.core.live import (
     replicas_managers,
     workload_from_manifest,
 )
-from propagator.core.manifests import DEPLOYMENT, Manifest, template_references
+from propagator.core.manifests import Manifest, template_references
 from spillway import metrics
 from spillway.cluster_api import (
     CONFIG_MAPS,
-    DEPLOYMENTS,
     HORIZONTAL_POD_AUTOSCALERS,
     NAMESPACES,
     SECRETS,
@@ -65,11 +65,11 @@ class Member:
         self._clock = clock
         self._answered = answered
 
-    async def read(self, target: Target, references: Iterable[Reference]) -> Live:
+    async def read(self, target: Target, references: Iterable[Reference], kind: str = DEPLOYMENT) -> Live:
         """The workload's object and these dependencies, whoever's they are, from the store and not from a cache."""
         names = sorted(references)
         manifests = await asyncio.gather(
-            self._get(DEPLOYMENTS, target.namespace, target.name),
+            self._get(KINDS[kind].served, target.namespace, target.name),
             *(self._get(KIND_BY_NAME[ref.kind], target.namespace, ref.name) for ref in names),
         )
         return _with_workload(
@@ -85,16 +85,18 @@ class Member:
         )
 
     async def carry_out(self, action: Write | Question, target: Target, live: Live) -> Live:
-        """What is there after it."""
+        """What is there after it. live: with the object that a Delete or PatchMarks is about."""
+        there = KINDS[live.workload.kind].served if live.workload is not None else KINDS[DEPLOYMENT].served
         match action:
             case Look(references):
                 return live.with_looked(await self._look(target, references))
             case LookForRivals():
                 return replace(live, rivals=await self._rivals(target, live))
             case ReadAfresh():
-                return await self.read(target, live.dependencies)
+                known = live.workload
+                return await self.read(target, live.dependencies, known.kind if known is not None else DEPLOYMENT)
             case PatchMarks(change, resource_version):
-                made = await self._patch(DEPLOYMENTS, target, target.name, change, resource_version)
+                made = await self._patch(there, target, target.name, change, resource_version)
                 return _with_workload(live, made)
             case PatchDependencyMarks(reference, change, resource_version):
                 kind = KIND_BY_NAME[reference.kind]
@@ -104,12 +106,14 @@ class Member:
                 await self._ensure_namespace(name)
                 return live.with_looked({Reference("Namespace", name): True})
             case Create(manifest):
-                return _with_workload(live, await self._apply(DEPLOYMENTS, manifest, ABSENT))
+                return _with_workload(live, await self._apply(KINDS[manifest["kind"]].served, manifest, ABSENT))
             case Apply(manifest, resource_version):
-                return _with_workload(live, await self._apply(DEPLOYMENTS, manifest, resource_version))
+                return _with_workload(
+                    live, await self._apply(KINDS[manifest["kind"]].served, manifest, resource_version)
+                )
             case Delete(uid, resource_version):
-                await self._delete(DEPLOYMENTS, target.namespace, target.name, (uid, resource_version))
-                return _with_workload(live, await self._get(DEPLOYMENTS, target.namespace, target.name))
+                await self._delete(there, target.namespace, target.name, (uid, resource_version))
+                return _with_workload(live, await self._get(there, target.namespace, target.name))
             case ApplyDependency(reference, manifest, resource_version):
                 made = await self._apply(KIND_BY_NAME[reference.kind], manifest, resource_version or ABSENT)
                 return live.with_dependency(reference, dependency_from_manifest(made))
@@ -126,6 +130,7 @@ class Member:
 
     async def _rivals(self, target: Target, live: Live) -> tuple[str, ...]:
         """For people: autoscalers of the object, and field managers of its replicas that are not we."""
+        kind = live.workload.kind if live.workload is not None else DEPLOYMENT
         managers = [name for name in live.replicas_managers if name != self._api.settings.field_manager]
         try:
             listed = await self._counted("read", self._api.list(HORIZONTAL_POD_AUTOSCALERS, target.namespace))
@@ -133,7 +138,7 @@ class Member:
             if error.reason not in ("forbidden", "garbage"):
                 raise
             listed = []  # Not allowed, or not served: then the field managers have to do.
-        scalers = [one["metadata"]["name"] for one in listed if scales(one, target.name)]
+        scalers = [one["metadata"]["name"] for one in listed if scales(one, target.name, kind)]
         return (
             *(f"HorizontalPodAutoscaler {name}" for name in sorted(scalers)),
             *(f"field manager {name}" for name in managers),

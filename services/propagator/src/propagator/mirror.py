@@ -14,8 +14,9 @@ from propagator.core.live import (
     workload_from_struct,
 )
 from propagator.core.manifests import workload_label
-from spillway.kubernetes import AnyObject, Deployment
+from spillway.kubernetes import AnyObject, Deployment, Job, StatefulSet
 
+Workload = Deployment | StatefulSet | Job
 Found = TypeVar("Found", LiveWorkload, LiveDependency)
 
 
@@ -50,21 +51,23 @@ class Mirror:
             dependencies={ref: self._dependencies[Place(target.namespace, ref)] for ref in references},
         )
 
-    def list_workloads(self, deployments: Iterable[Deployment]) -> frozenset[Target]:
-        """Takes a whole list; returns all that were or are known."""
-        before = self.workloads.keys()
-        self.workloads = {self._target(found): workload_from_struct(found) for found in deployments}
-        return frozenset(before | self.workloads.keys())
+    def list_workloads(self, kind: str, objects: Iterable[Workload]) -> frozenset[Target]:
+        """Takes the whole list of one kind; returns all of it that were or are known."""
+        before = {target for target, known in self.workloads.items() if known.kind == kind}
+        listed = {self._target(found): workload_from_struct(found) for found in objects}
+        others = {target: known for target, known in self.workloads.items() if target not in before}
+        self.workloads = others | listed
+        return frozenset(before | listed.keys())
 
-    def upsert_workload(self, deployment: Deployment) -> Target:
-        target = self._target(deployment)
-        self.put_workload(target, workload_from_struct(deployment))
+    def upsert_workload(self, found: Workload) -> Target:
+        target = self._target(found)
+        self.put_workload(target, workload_from_struct(found))
         return target
 
-    def remove_workload(self, deployment: Deployment) -> Target:
-        target = self._target(deployment)
+    def remove_workload(self, found: Workload) -> Target:
+        target = self._target(found)
         known = self.workloads.get(target)
-        if known is not None and known.marks.uid == deployment.metadata.uid:
+        if known is not None and known.marks.uid == found.metadata.uid:
             del self.workloads[target]
         return target
 
@@ -114,8 +117,8 @@ class Mirror:
             self._references_by_owner.setdefault(owner, set()).add(place.reference)
         return frozenset(owners)
 
-    def _target(self, deployment: Deployment) -> Target:
-        return Target(self._cluster, deployment.metadata.namespace, deployment.metadata.name)
+    def _target(self, found: Workload) -> Target:
+        return Target(self._cluster, found.metadata.namespace, found.metadata.name)
 
 
 def _newer(found: Found, known: Found | None) -> Found:

@@ -6,13 +6,13 @@ from typing import Any
 
 from propagator.core.actions import is_ours
 from propagator.core.desired import Target
+from propagator.core.kinds import DEPLOYMENT
 from propagator.core.live import (
     LABEL_FLEET,
     LABEL_WORKLOAD,
     ownership_of,
     workload_from_manifest,
 )
-from propagator.core.manifests import DEPLOYMENT
 from spillway.events import FOUND, FOUND_NOTHING, FOUND_REFUSED, AdoptionAsked, WorkloadFound
 from spillway.live_objects import declared_form
 from spillway.model import NO_GENERATION
@@ -78,10 +78,10 @@ def found_one(
     return said
 
 
-def scales(autoscaler: Manifest, name: str) -> bool:
-    """Whether this HorizontalPodAutoscaler scales the Deployment of that name."""
+def scales(autoscaler: Manifest, name: str, kind: str = DEPLOYMENT) -> bool:
+    """Whether this HorizontalPodAutoscaler scales the object of that kind and name."""
     reference = (autoscaler.get("spec") or {}).get("scaleTargetRef") or {}
-    return (reference.get("kind"), reference.get("name")) == (DEPLOYMENT, name)
+    return (reference.get("kind"), reference.get("name")) == (kind, name)
 
 
 def _refusal(

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from spillway.kubernetes import AnyObject, Deployment
+from propagator.core.kinds import DEPLOYMENT, JOB, KINDS, STATEFULSET
+from spillway.kubernetes import AnyObject, Deployment, Job, StatefulSet, job_end
 from spillway.model import NO_GENERATION, Generation
 
 LABEL_FLEET = "spillway.io/fleet"
@@ -36,7 +37,10 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class LiveWorkload:
-    """A Deployment as the member has it. updated: 0 until its controller has seen it as it is now."""
+    """A workload's object as the member has it. updated: 0 until its controller has seen it as it is now.
+
+    Of a Job spec_replicas is its parallelism, and all its active pods are updated. note: for people, how a Job ended.
+    """
 
     marks: Marks
     version: Generation
@@ -45,6 +49,8 @@ class LiveWorkload:
     updated: int
     ready: int
     available: int
+    kind: str = DEPLOYMENT
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,40 +97,63 @@ def version_from(annotation: str) -> Generation:
     return Generation(int(epoch), int(sequence))
 
 
-def workload_from_struct(deployment: Deployment) -> LiveWorkload:
+def workload_from_struct(found: Deployment | StatefulSet | Job) -> LiveWorkload:
     """From what a watch says."""
-    meta, status = deployment.metadata, deployment.status
+    meta = found.metadata
+    marks = Marks(
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        fleet=meta.labels.get(LABEL_FLEET, ""),
+        workload=meta.labels.get(LABEL_WORKLOAD, ""),
+        deleting=meta.deletion_timestamp is not None,
+    )
+    version = version_from(meta.annotations.get(ANNOTATION_PLACEMENT, ""))
+    if isinstance(found, Job):
+        end = job_end((one.type, one.status) for one in found.status.conditions)
+        counts = (found.status.active, found.status.ready, found.status.succeeded)
+        return _live_job(marks, version, found.spec.parallelism, counts, end)
+    status = found.status
     return LiveWorkload(
-        marks=Marks(
-            uid=meta.uid,
-            resource_version=meta.resource_version,
-            fleet=meta.labels.get(LABEL_FLEET, ""),
-            workload=meta.labels.get(LABEL_WORKLOAD, ""),
-            deleting=meta.deletion_timestamp is not None,
-        ),
-        version=version_from(meta.annotations.get(ANNOTATION_PLACEMENT, "")),
-        spec_replicas=deployment.spec.replicas,
+        marks=marks,
+        version=version,
+        spec_replicas=found.spec.replicas,
         replicas=status.replicas,
         updated=status.updated_replicas if status.observed_generation >= meta.generation else 0,
         ready=status.ready_replicas,
         available=status.available_replicas,
+        kind=STATEFULSET if isinstance(found, StatefulSet) else DEPLOYMENT,
     )
 
 
 def workload_from_manifest(manifest: Mapping[str, Any]) -> LiveWorkload:
     """From what a request was answered with."""
-    status = manifest.get("status") or {}
-    replicas = (manifest.get("spec") or {}).get("replicas")
+    kind, status = str(manifest.get("kind", DEPLOYMENT)), manifest.get("status") or {}
+    given = (manifest.get("spec") or {}).get(KINDS[kind].replicas)
+    replicas = 1 if given is None else int(given)
+    marks, version = _marks_from_manifest(manifest), version_from(_annotation(manifest, ANNOTATION_PLACEMENT))
+    if kind == JOB:
+        end = job_end((one["type"], one["status"]) for one in status.get("conditions") or ())
+        active, ready, succeeded = (int(status.get(field, 0)) for field in ("active", "ready", "succeeded"))
+        return _live_job(marks, version, replicas, (active, ready, succeeded), end)
     seen = int(status.get("observedGeneration", 0)) >= int(manifest["metadata"].get("generation", 0))
     return LiveWorkload(
-        marks=_marks_from_manifest(manifest),
-        version=version_from(_annotation(manifest, ANNOTATION_PLACEMENT)),
-        spec_replicas=1 if replicas is None else int(replicas),
+        marks=marks,
+        version=version,
+        spec_replicas=replicas,
         replicas=int(status.get("replicas", 0)),
         updated=int(status.get("updatedReplicas", 0)) if seen else 0,
         ready=int(status.get("readyReplicas", 0)),
         available=int(status.get("availableReplicas", 0)),
+        kind=kind,
     )
+
+
+def _live_job(
+    marks: Marks, version: Generation, parallelism: int, counts: tuple[int, int, int], end: str
+) -> LiveWorkload:
+    active, ready, succeeded = counts
+    note = f"{end}: {succeeded} succeeded" if end else ""
+    return LiveWorkload(marks, version, parallelism, active, active, ready, ready, JOB, note)
 
 
 def ownership_of(manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -134,11 +163,12 @@ def ownership_of(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def replicas_managers(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    """Who owns spec.replicas by the object's own record, as "manager" or "manager (subresource)"."""
+    """Who owns the number of replicas by the object's own record, as "manager" or "manager (subresource)"."""
     found = set()
+    field = f"f:{KINDS[str(manifest.get('kind', DEPLOYMENT))].replicas}"
     for entry in manifest["metadata"].get("managedFields") or ():
         fields = (entry.get("fieldsV1") or {}).get("f:spec") or {}
-        if "f:replicas" in fields:
+        if field in fields:
             through = entry.get("subresource", "")
             found.add(f"{entry.get('manager', '?')} ({through})" if through else str(entry.get("manager", "?")))
     return tuple(sorted(found))

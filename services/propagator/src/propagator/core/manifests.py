@@ -7,6 +7,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
+from propagator.core.kinds import KINDS
 from propagator.core.live import (
     ANNOTATION_DECLARATION,
     ANNOTATION_PLACEMENT,
@@ -19,7 +20,6 @@ from spillway.model import Part
 
 Manifest = dict[str, Any]
 
-DEPLOYMENT = "Deployment"
 DEPENDENCY_KINDS = ("ConfigMap", "Service")
 
 LABEL_VALUE_LENGTH_MAX = 63
@@ -73,11 +73,12 @@ def _declared(declaration: WorkloadDeclared, part: Part) -> bytes:
 
 def workload_manifest(declaration: WorkloadDeclared, part: Part, fleet: str) -> Manifest:
     """Raises BadManifest."""
-    manifest = _parsed(_declared(declaration, part), DEPLOYMENT, declaration.namespace, declaration.name)
+    kind = declaration.kind
+    manifest = _parsed(_declared(declaration, part), kind, declaration.namespace, declaration.name)
     spec = manifest.get("spec")
     if not isinstance(spec, dict):
-        raise BadManifest(f"Deployment {declaration.name}: spec is {type(spec).__name__}, expected an object")
-    spec["replicas"] = part.replicas
+        raise BadManifest(f"{kind} {declaration.name}: spec is {type(spec).__name__}, expected an object")
+    spec[KINDS[kind].replicas] = part.replicas
     _mark(manifest, declaration.name, fleet, ANNOTATION_PLACEMENT, str(part.version))
     return manifest
 

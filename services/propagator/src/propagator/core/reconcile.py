@@ -25,10 +25,10 @@ from propagator.core.actions import (
     owner_of,
 )
 from propagator.core.desired import Wanted
+from propagator.core.kinds import KIND_NAMES, KINDS
 from propagator.core.live import Live, LiveDependency, Marks, Reference
 from propagator.core.manifests import (
     DEPENDENCY_KINDS,
-    DEPLOYMENT,
     BadManifest,
     Manifest,
     bears_earlier,
@@ -137,8 +137,8 @@ def _remove(wanted: Wanted, live: Live, rules: Rules) -> Action:
 def _unfit(wanted: Wanted) -> Report | None:
     """What this version of the service cannot carry out at all."""
     declaration = wanted.declaration
-    if declaration is not None and declaration.kind != DEPLOYMENT:
-        return Report(STATE_REFUSED, f"kind {declaration.kind}: only {DEPLOYMENT} can be placed")
+    if declaration is not None and declaration.kind not in KINDS:
+        return Report(STATE_REFUSED, f"kind {declaration.kind}: only {KIND_NAMES} can be placed")
     for dependency in wanted.dependencies:
         name = f"{dependency.kind} {dependency.namespace}/{dependency.name}"
         if dependency.kind not in DEPENDENCY_KINDS:
@@ -156,7 +156,7 @@ def _refrain(wanted: Wanted, live: Live, history: History, rules: Rules) -> Acti
             return Hold(f"version {history.highest} was seen, above {version}")
         return None
     if not is_ours(found.marks, wanted.target, rules.fleet):
-        return Report(STATE_NOT_OWNED, f"{DEPLOYMENT} {wanted.target.name} exists and {owner_of(found.marks, rules)}")
+        return Report(STATE_NOT_OWNED, f"{found.kind} {wanted.target.name} exists and {owner_of(found.marks, rules)}")
     if found.version > version:
         return Hold(f"the object is at {found.version}, above {version}")
     if found.marks.deleting:

@@ -32,7 +32,7 @@ def observed(target: Target, found: LiveWorkload | None, outcome: Outcome | None
         sequence=0,
         version=outcome.version if outcome else found.version if found else Generation(0, 0),
         state=outcome.state if outcome else STATE_PRESENT,
-        message=outcome.message if outcome else "",
+        message=outcome.message if outcome else found.note if found else "",
         spec_replicas=0,
         replicas=0,
         updated=0,

@@ -15,6 +15,7 @@ from propagator.core.actions import (
     owner_of,
 )
 from propagator.core.desired import Wanted
+from propagator.core.kinds import DEPLOYMENT
 from propagator.core.live import (
     ANNOTATION_DECLARATION,
     ANNOTATION_PLACEMENT,
@@ -25,7 +26,7 @@ from propagator.core.live import (
     Marks,
     Reference,
 )
-from propagator.core.manifests import DEPLOYMENT, Manifest, dependency_declaration, workload_label
+from propagator.core.manifests import Manifest, dependency_declaration, workload_label
 from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_RELEASED
 from spillway.live_objects import first_difference, with_spec_taken_over, without_nulls, without_replicas
 

@@ -1,0 +1,36 @@
+"""The kinds of workloads that are carried out: which API serves each, and which field says how many pods."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from spillway.kubernetes import DEPLOYMENTS, JOBS, STATEFULSETS, Kind
+
+DEPLOYMENT: Final = "Deployment"
+STATEFULSET: Final = "StatefulSet"
+JOB: Final = "Job"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadKind:
+    """replicas: the field of the spec that a part's replicas go into."""
+
+    served: Kind
+    replicas: str
+
+
+KINDS: Final[Mapping[str, WorkloadKind]] = {
+    DEPLOYMENT: WorkloadKind(DEPLOYMENTS, "replicas"),
+    STATEFULSET: WorkloadKind(STATEFULSETS, "replicas"),
+    JOB: WorkloadKind(JOBS, "parallelism"),
+}
+KIND_NAMES: Final = ", ".join(KINDS)
+
+
+def refused_text(kind: str, words: str) -> str:
+    """What a cluster said when it refused a write, and what helps when the object itself cannot be changed so."""
+    if kind == JOB and "immutable" in words:
+        return f"a Job's template cannot be changed, delete the Job first: {words}"
+    if kind == STATEFULSET and "updates to statefulset spec" in words:
+        return f"this field of a StatefulSet cannot be changed, delete it first: {words}"
+    return words
