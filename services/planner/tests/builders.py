@@ -38,6 +38,21 @@ def deployment(replicas: Any = 1, name: str = "web", pod: dict[str, Any] | None 
     }
 
 
+def statefulset(replicas: Any = 1, name: str = "db", pod: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    manifest = deployment(replicas, name, pod, serviceName="db", **spec)
+    return manifest | {"kind": "StatefulSet"}
+
+
+def job(parallelism: Any = 1, name: str = "sum", pod: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """restartPolicy Never, unless pod says otherwise."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"parallelism": parallelism, "template": pod or template(restartPolicy="Never")} | spec,
+    }
+
+
 def policy(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "metadata": {"name": "p"}, "spec": spec}
 
@@ -102,6 +117,8 @@ def facts(version: Generation, *counted: int, name: str = "web", **more: Any) ->
         updated_replicas=more.get("updated", total),
         ready_replicas=total,
         counted=tuple((f"h{index}", count) for index, count in enumerate(counted)),
+        succeeded=more.get("succeeded", 0),
+        ended=more.get("ended", ""),
     )
 
 

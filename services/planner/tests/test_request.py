@@ -49,14 +49,16 @@ def config_map(name: str = "c", **metadata: Any) -> dict[str, Any]:
 
 
 BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
-    "nothing": ((), "manifests: []: expected a Deployment"),
-    "no workload": ((policy(),), "manifests: 'none': expected exactly one Deployment"),
+    "nothing": ((), "manifests: []: expected one of Deployment, StatefulSet, Job"),
+    "no workload": ((policy(),), "manifests: 'none': expected exactly one of Deployment, StatefulSet, Job"),
     "two workloads": ((deployment(), deployment()), "manifests: 'Deployment, Deployment': expected exactly one"),
     "two policies": ((deployment(), policy(), policy()), "manifests: '2 PlacementPolicy': expected at most one"),
     "65 objects": (tuple(config_map() for _ in range(65)), "manifests: 65: expected at most 64 objects"),
-    "StatefulSet": ((deployment() | {"kind": "StatefulSet"},), "kind: 'StatefulSet': expected Deployment: a Stateful"),
-    "Job": ((deployment() | {"kind": "Job"},), "kind: 'Job': expected Deployment: a Job cannot be split"),
-    "unknown kind": ((deployment() | {"kind": "Deploy"},), "kind: 'Deploy': expected Deployment, ConfigMap"),
+    "DaemonSet": ((deployment() | {"kind": "DaemonSet"},), "kind: 'DaemonSet': expected Deployment, StatefulSet, Job"),
+    "unknown kind": (
+        (deployment() | {"kind": "Deploy"},),
+        "kind: 'Deploy': expected Deployment, StatefulSet, Job, ConfigMap",
+    ),
     "a kind that is a list": (
         (deployment() | {"kind": ["Deployment"]},),
         "manifests[0].kind: ['Deployment']: expected",

@@ -10,6 +10,7 @@ from planner.core.fleet import WorkloadKey
 from planner.core.placing import Moment
 from planner.core.rolling import outlook
 from planner.core.state import Hold, PlannerState, Timer, Workload
+from planner.core.whole import may_be_taken_back
 from spillway.events import (
     PLACEMENTS,
     STATE_CONTESTED,
@@ -117,6 +118,8 @@ def take_backs(
         if part is None or not state.is_fresh(cluster, moment.now):  # None: given up since the timer was looked at.
             continue
         if not _is_blocked(state, workload, part) or brakes.frozen(cluster, key):
+            continue
+        if not may_be_taken_back(workload.declared.kind, state.clusters[cluster].facts.get(key)):
             continue
         if moment.now - timer.since >= state.rules.take_back_after + _lead_time(state, part):
             due.setdefault(key, {})[cluster] = timer.unbound

@@ -8,11 +8,13 @@ import msgspec
 from planner.core import declaring, migrating, placing, transfer
 from planner.core.allowance import CAUSE_MIGRATE
 from planner.core.answers import is_gone, placement_reply
+from planner.core.kinds import JOB
 from planner.core.placement import Division
 from planner.core.placing import Moment, Placed, Subject
 from planner.core.request import check_replicas, read_manifests
 from planner.core.state import PlannerState, Workload
 from planner.core.templates import read_template
+from planner.core.whole import check_whole
 from spillway.api import (
     ApplyRequest,
     DeleteRequest,
@@ -62,9 +64,11 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     if known is not None and known.declared.deleting and known.parts:
         raise RequestError("FAILED_PRECONDITION", f"workload {key[0]}/{key[1]}: Deleting: {_still_there(known)}")
     transfer.refuse_in_transfer(known)
+    declaring.check_kind(known, declaration)
     declaring.check_policy(state, declaration.policy)
     declaring.check_dependencies(state, declaration)
     declared = declaring.declared(state, declaration, known)
+    check_whole(state, declared.kind, declared.replicas, declared.policy, known)
     subject = Subject(declared, read_template(declared.manifest, declared.namespace), known)
     placed = placing.roll(state, subject, moment, "Apply")
     _refuse_what_cannot_be(declared, placed.division, moment)
@@ -85,6 +89,9 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     if known.declared.deleting:
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
     transfer.refuse_in_transfer(known)
+    if known.declared.kind == JOB:
+        text = "a Job is not scaled: apply it with another parallelism"
+        raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: {text}")
     replicas = check_replicas(request.replicas, "replicas")
     changed = replicas != known.declared.replicas
     generation = known.declared.generation + 1 if changed else known.declared.generation

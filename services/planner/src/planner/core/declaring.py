@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from planner.core.answers import is_gone
+from planner.core.kinds import first_unchangeable, rolls_with
 from planner.core.policy import selects
 from planner.core.request import MANIFEST_BYTES_MAX, Declaration
 from planner.core.reservation import is_rolling
@@ -93,7 +94,7 @@ def with_templates(
 
 
 def _template_of(declared: WorkloadDeclared) -> bytes:
-    template = json.loads(declared.manifest)["spec"]["template"]
+    template = rolls_with(json.loads(declared.manifest))
     return json.dumps(template, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -122,6 +123,20 @@ def dependencies(declaration: Declaration, declared: WorkloadDeclared) -> tuple[
         DependencyDeclared(entry.kind, declaration.namespace, entry.name, owner, declared.generation, entry.manifest)
         for entry in declaration.dependencies
     )
+
+
+def check_kind(known: Workload | None, declaration: Declaration) -> None:
+    """A name is one workload of one kind, until it is deleted; what a member lets nobody change is refused here."""
+    if known is None or is_gone(known):
+        return
+    name, before = f"workload {declaration.namespace}/{declaration.name}", known.declared
+    if before.kind != declaration.kind:
+        text = f"{name}: it is a {before.kind}: expected the same kind, not {declaration.kind}; delete it first"
+        raise RequestError("FAILED_PRECONDITION", text)
+    field = first_unchangeable(json.loads(before.manifest), json.loads(declaration.manifest))
+    if field:
+        text = f"{name}: {declaration.kind}.spec.{field} cannot be changed in a cluster; delete it first"
+        raise RequestError("FAILED_PRECONDITION", text)
 
 
 def check_dependencies(state: PlannerState, declaration: Declaration) -> None:

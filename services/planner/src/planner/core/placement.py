@@ -36,6 +36,7 @@ class Situation:
     room: (cluster, on node groups) → how many more the cluster takes. settled: do not wait for binds any more, what is
     only possible counts as not there. age_ms: by cluster, for the record.
     reasons: why what is kept in a cluster is to go elsewhere, besides the policy; such clusters take nothing.
+    whole: the kind, when all replicas go to one cluster (whole.py); listed: the clusters that may hold it.
     moving: how many of those may go now. fixed: from and to these clusters nothing moves. gently: of too many, running
     ones leave only once the others are available.
     """
@@ -51,6 +52,8 @@ class Situation:
     moving: Mapping[str, int] = field(default_factory=dict)
     fixed: frozenset[str] = frozenset()
     gently: bool = False
+    whole: str = ""
+    listed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Division:
     uncertain of unplaced wait for binds. moved: by cluster, what others took from it, which is not cut before they run.
     kept_again: by cluster, of what was leaving there. to_leave: what the policy rules out and nobody took; stays: the
     same of what is to go for another reason; lacking: what a minimum lacks. held_back: what might move and may not yet.
+    whole: why replicas may not go just anywhere, for people.
     """
 
     replicas: Mapping[str, int]
@@ -75,6 +79,7 @@ class Division:
     stays: Mapping[str, int] = field(default_factory=dict)
     lacking: Mapping[str, int] = field(default_factory=dict)
     held_back: int = 0
+    whole: str = ""
 
     def waiting_for(self) -> str:
         """What unplaced or misplaced replicas wait for, for people."""
@@ -83,7 +88,7 @@ class Division:
         if self.uncertain:
             texts.append(f"{f'{self.uncertain} for ' if rest else ''}binding of replicas that were promised before")
         if rest:
-            texts.append(f"{f'{rest} for ' if self.uncertain else ''}room ({self._limits()})")
+            texts.append(f"{f'{rest} for ' if self.uncertain else ''}{self.whole or 'room'} ({self._limits()})")
         if self.to_leave:
             texts.append(f"room elsewhere for {self.to_leave} replicas in clusters that the policy rules out")
         for cluster, count in ((cluster, count) for cluster, count in sorted(self.stays.items()) if count):
@@ -125,7 +130,7 @@ def divide_workload(situation: Situation) -> Division:
     tier is emptied first, in a cluster those that are not bound yet. Replicas in clusters that the policy rules out, or
     above a maximum, leave as far as others take them, and so do those that a minimum lacks elsewhere.
     """
-    tiers = _clusters_by_tier(situation)
+    tiers = clusters_by_tier(situation)
     limits = {limit.cluster: limit for limit in situation.policy.limits}
     over = {
         name: count for name, count in _ruled_out(situation, tiers, limits).items() if name not in situation.reasons
@@ -153,8 +158,8 @@ def divide_workload(situation: Situation) -> Division:
         unplaced=unplaced,
         uncertain=min(growth.uncertain, unplaced),
         to_leave=sum(over.values()) - sum(min(over.get(name, 0), count) for name, count in taken.items()),
-        inputs=_inputs(situation, tiers, limits, replicas),
-        fits_nowhere=not _fits_somewhere(situation, tiers),
+        inputs=inputs_of(situation, tiers, limits, replicas),
+        fits_nowhere=not fits_somewhere(situation, tiers),
         moved=moved,
         kept_again={
             name: min(count, situation.held[name].may_keep)
@@ -180,7 +185,7 @@ def _still_new(situation: Situation, growth: _Growth, taken: Mapping[str, int], 
 TierClusters = list[tuple[Tier, list[str]]]
 
 
-def _clusters_by_tier(situation: Situation) -> TierClusters:
+def clusters_by_tier(situation: Situation) -> TierClusters:
     """Each cluster is in the first tier that selects it, once for its nodes and once for its node groups."""
     placed: set[tuple[str, bool]] = set()
     tiers: TierClusters = []
@@ -201,7 +206,7 @@ def _ruled_out(situation: Situation, tiers: TierClusters, limits: Mapping[str, C
     allowed = {name for _, names in tiers for name in names}
     over = {}
     for name, held in situation.held.items():
-        most = _most(limits, name) if name in allowed else 0
+        most = most_of(limits, name) if name in allowed else 0
         if held.replicas > most:
             over[name] = held.replicas - most
     return over
@@ -213,7 +218,7 @@ def _to_go(situation: Situation, over: dict[str, int]) -> dict[str, int]:
     return {name: count for name, count in to_go.items() if name not in situation.fixed}
 
 
-def _most(limits: Mapping[str, ClusterLimit], cluster: str) -> int:
+def most_of(limits: Mapping[str, ClusterLimit], cluster: str) -> int:
     limit = limits.get(cluster)
     return limit.replicas_max if limit is not None and limit.replicas_max >= 0 else 2**31
 
@@ -253,7 +258,7 @@ def _open(situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], 
     room = situation.room(cluster, tier.node_groups).certain - given.get(cluster, 0)
     if cluster in situation.held and not tier.node_groups:
         room += situation.held[cluster].may_keep
-    most = _most(limits, cluster) - _before(situation, cluster) - growth.of(cluster)
+    most = most_of(limits, cluster) - _before(situation, cluster) - growth.of(cluster)
     return max(0, min(room, most))
 
 
@@ -263,7 +268,7 @@ def _uncertain(
     if cluster in growth.closed:
         return 0
     room = situation.room(cluster, tier.node_groups)
-    most = _most(limits, cluster) - _before(situation, cluster) - growth.of(cluster)
+    most = most_of(limits, cluster) - _before(situation, cluster) - growth.of(cluster)
     return max(0, min(room.possible - room.certain, most))
 
 
@@ -360,7 +365,7 @@ def _shrink_tier(situation: Situation, tier: Tier, spare: Mapping[str, int], sur
     return taken
 
 
-def _inputs(
+def inputs_of(
     situation: Situation, tiers: TierClusters, limits: Mapping[str, ClusterLimit], replicas: Mapping[str, int]
 ) -> tuple[ClusterInput, ...]:
     inputs = []
@@ -369,7 +374,7 @@ def _inputs(
             inputs.append(ClusterInput("", tier.name, 0, 0, 0, 0, 0, "no cluster of the fleet is in this tier", -1))
         for name in names:
             room = situation.room(name, tier.node_groups)
-            most = _most(limits, name)
+            most = most_of(limits, name)
             before = _before(situation, name)
             capped = most - before < room.certain
             inputs.append(
@@ -388,5 +393,5 @@ def _inputs(
     return tuple(inputs)
 
 
-def _fits_somewhere(situation: Situation, tiers: TierClusters) -> bool:
+def fits_somewhere(situation: Situation, tiers: TierClusters) -> bool:
     return any(situation.room(name, tier.node_groups).when_empty for tier, names in tiers for name in names)

@@ -23,6 +23,7 @@ from planner.core.room import Room
 from planner.core.shares import Share, cut, facts_of, held_by_cluster, kept_part, part_of, share_of, without
 from planner.core.state import PlannerState, Workload
 from planner.core.templates import Template, same_object, template_number
+from planner.core.whole import divide_whole, is_whole
 from spillway.events import (
     STATE_ABSENT,
     STATE_RELEASED,
@@ -323,7 +324,11 @@ def _divide(
         moving=to_go,
         fixed=_fixed(how.brakes or state.brakes, subject.key, state.clusters),
         gently=how.gently,
+        whole=subject.declared.kind if is_whole(subject.declared.kind) else "",
+        listed=frozenset(parts),
     )
+    if situation.whole:
+        return divide_whole(situation)
     division = divide_workload(situation)
     wanted = {cluster: division.moved.get(cluster, 0) for cluster in to_go}
     allowed = {

@@ -2,16 +2,15 @@
 
 from planner.core.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST
 from planner.core.fleet import ClusterView
+from planner.core.kinds import WHOLE
 from planner.core.state import PlannerState, Workload
 from planner.core.transfer import is_in_transfer
 from spillway.events import PHASE_LOST
 
-STAY = frozenset(("StatefulSet", "Job"))
-"""Kinds whose identity, or whose work, would be doubled by a move that nobody watches."""
-
 
 def moves_by_itself(workload: Workload) -> bool:
-    return workload.declared.kind not in STAY
+    """Not what goes whole to one cluster: it would be doubled by a move that nobody watches."""
+    return workload.declared.kind not in WHOLE
 
 
 def reasons(state: PlannerState, workload: Workload, now: float) -> dict[str, str]:

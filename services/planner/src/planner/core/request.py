@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from planner.core import policy as policies
+from planner.core.kinds import JOB, KIND_NAMES, KINDS, NOT_OURS_TO_SAY, STATEFULSET, completions_of, rolls_with
 from planner.core.policy import REPLICAS_MAX
 from planner.core.shape import LabelSelector, convert, matches_labels, selector_of, shape_of
 from spillway import kubernetes
@@ -26,10 +27,6 @@ DEPENDENCY_KINDS = {"ConfigMap": "v1", "Service": "v1"}
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 LABEL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
-DEPLOYMENT_SPEC = frozenset(
-    ("minReadySeconds", "paused", "progressDeadlineSeconds", "replicas", "revisionHistoryLimit", "selector", "strategy",
-     "template")
-)  # fmt: skip
 POD_SPEC = frozenset(
     ("activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers", "dnsConfig", "dnsPolicy",
      "enableServiceLinks", "ephemeralContainers", "hostAliases", "hostIPC", "hostNetwork", "hostPID", "hostUsers",
@@ -49,6 +46,7 @@ CONTAINER = frozenset(
 RESOURCES = frozenset(("claims", "limits", "requests"))
 STRATEGY = frozenset(("rollingUpdate", "type"))
 ROLLING_UPDATE = frozenset(("maxSurge", "maxUnavailable"))
+STATEFUL_UPDATE = frozenset(("maxUnavailable", "partition"))
 
 SERVER_FILLED = frozenset(
     ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
@@ -99,7 +97,7 @@ def read_manifests(texts: Sequence[str]) -> Declaration:
     workloads = [entry for entry in objects if entry.get("kind") not in (policies.KIND, *DEPENDENCY_KINDS)]
     if len(workloads) != 1:
         named = ", ".join(str(entry.get("kind")) for entry in workloads) or "none"
-        raise invalid("manifests", named, "exactly one Deployment")
+        raise invalid("manifests", named, f"exactly one of {KIND_NAMES}")
     return _declaration(_without_nulls(workloads[0]), dependencies, policy)
 
 
@@ -118,7 +116,9 @@ def unavailable_of(unavailable: int | str, replicas: int) -> int:
 
 
 def declared_surge(manifest: Mapping[str, Any]) -> int | str:
-    """maxSurge of a Deployment's manifest; 0 with strategy Recreate."""
+    """maxSurge of a manifest; 0 with strategy Recreate, and of kinds that have none."""
+    if KINDS[manifest["kind"]].whole:
+        return 0
     strategy = _strategy(manifest)
     if strategy.type == "Recreate":
         return 0
@@ -127,7 +127,9 @@ def declared_surge(manifest: Mapping[str, Any]) -> int | str:
 
 
 def declared_unavailable(manifest: Mapping[str, Any]) -> int | str:
-    """maxUnavailable of a Deployment's manifest; all of them with strategy Recreate."""
+    """maxUnavailable of a manifest; all with strategy Recreate, and of kinds whose pods go before others come."""
+    if KINDS[manifest["kind"]].whole:
+        return "100%"
     strategy = _strategy(manifest)
     if strategy.type == "Recreate":
         return "100%"
@@ -153,7 +155,7 @@ def _pods_or_percentage(value: int | str, field: str) -> int | str:
 
 def _objects(texts: Sequence[str]) -> list[dict[str, Any]]:
     if not texts:
-        raise invalid("manifests", [], "a Deployment")
+        raise invalid("manifests", [], f"one of {KIND_NAMES}")
     if len(texts) > MANIFESTS_MAX:
         raise invalid("manifests", len(texts), f"at most {MANIFESTS_MAX} objects")
     return [_object(text, f"manifests[{index}]") for index, text in enumerate(texts)]
@@ -199,39 +201,86 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _declaration(workload: dict[str, Any], dependencies: Iterable[dict[str, Any]], policy: Policy) -> Declaration:
-    kind = workload.get("kind")
-    if kind in ("StatefulSet", "Job", "DaemonSet", "CronJob", "Pod", "ReplicaSet"):
-        raise RequestError(
-            "INVALID_ARGUMENT", f"kind: {kind!r}: expected Deployment: a {kind} cannot be split over clusters yet"
-        )
-    if kind != "Deployment":
-        raise invalid("kind", kind, "Deployment, ConfigMap, Service or PlacementPolicy")
-    if workload.get("apiVersion") != "apps/v1":
-        raise invalid("Deployment.apiVersion", workload.get("apiVersion"), "apps/v1")
-    namespace, name = _names(workload, "Deployment", NAME)
+    kind = KINDS.get(str(workload.get("kind")))
+    if kind is None:
+        raise invalid("kind", workload.get("kind"), f"{KIND_NAMES}, ConfigMap, Service or PlacementPolicy")
+    if workload.get("apiVersion") != kind.api_version:
+        raise invalid(f"{kind.name}.apiVersion", workload.get("apiVersion"), kind.api_version)
+    namespace, name = _names(workload, kind.name, NAME)
     spec = workload.get("spec")
     if not isinstance(spec, dict):
-        raise invalid("Deployment.spec", spec, "an object")
-    _known(spec, DEPLOYMENT_SPEC, "Deployment.spec")
-    replicas = check_replicas(spec["replicas"], "Deployment.spec.replicas") if "replicas" in spec else None
-    template = _template(spec)
-    _check_strategy(spec)
-    declared_unavailable(workload)
-    shape = shape_of(template, namespace, "Deployment.spec.template")
-    if spec.get("paused"):
-        shape = replace(shape, unmodelled=(*shape.unmodelled, "paused: no pods are made until it is resumed"))
+        raise invalid(f"{kind.name}.spec", spec, "an object")
+    if kind.name == JOB:
+        _check_job(spec)
+    _known(spec, kind.fields, f"{kind.name}.spec")
+    replicas = _replicas(workload)
+    template = _template(spec, kind.name)
+    if kind.name == STATEFULSET:
+        _check_statefulset(spec)
+    elif kind.name != JOB:
+        _check_strategy(spec)
+        declared_unavailable(workload)
+    shape = shape_of(template, namespace, f"{kind.name}.spec.template")
     return Declaration(
-        kind="Deployment",
+        kind=kind.name,
         namespace=namespace,
         name=name,
         manifest=_canonical(_without_status(workload, namespace)),
-        template=_canonical(template),
+        template=_canonical(rolls_with(workload)),
         replicas=replicas,
         surge=declared_surge(workload),
-        shape=shape,
+        shape=replace(shape, unmodelled=(*shape.unmodelled, *_unmodelled(spec))),
         policy=policy,
         dependencies=tuple(_dependency(entry, namespace) for entry in dependencies),
     )
+
+
+def _replicas(workload: Mapping[str, Any]) -> int | None:
+    """A Job has as many pods at a time as its parallelism says, and never more than its completions."""
+    kind, spec = KINDS[workload["kind"]], workload["spec"]
+    given = spec.get(kind.replicas, 1 if kind.name == JOB else None)
+    if given is None:
+        return None
+    replicas = check_replicas(given, f"{kind.name}.spec.{kind.replicas}")
+    completions = completions_of(workload)
+    return replicas if completions is None else min(replicas, completions)
+
+
+def _unmodelled(spec: Mapping[str, Any]) -> Iterable[str]:
+    if spec.get("paused"):
+        yield "paused: no pods are made until it is resumed"
+    if spec.get("suspend"):
+        yield "suspend: no pods are made until it is resumed"
+    if spec.get("volumeClaimTemplates"):
+        yield "volumeClaimTemplates: on which nodes its volumes can be"
+
+
+def _check_statefulset(spec: Mapping[str, Any]) -> None:
+    where = f"{STATEFULSET}.spec"
+    policy = spec.get("podManagementPolicy", "OrderedReady")
+    if policy not in ("OrderedReady", "Parallel"):
+        raise invalid(f"{where}.podManagementPolicy", policy, "OrderedReady or Parallel")
+    strategy = spec.get("updateStrategy", {})
+    if not isinstance(strategy, dict):
+        raise invalid(f"{where}.updateStrategy", strategy, "an object")
+    _known(strategy, STRATEGY, f"{where}.updateStrategy")
+    if strategy.get("type", "RollingUpdate") not in ("RollingUpdate", "OnDelete"):
+        raise invalid(f"{where}.updateStrategy.type", strategy["type"], "RollingUpdate or OnDelete")
+    if isinstance(strategy.get("rollingUpdate"), dict):
+        _known(strategy["rollingUpdate"], STATEFUL_UPDATE, f"{where}.updateStrategy.rollingUpdate")
+
+
+def _check_job(spec: Mapping[str, Any]) -> None:
+    for field, why in NOT_OURS_TO_SAY.items():
+        if field in spec:
+            raise invalid(f"{JOB}.spec.{field}", spec[field], f"nothing: {why}")
+    if "completions" in spec:
+        check_replicas(spec["completions"], f"{JOB}.spec.completions")
+    template = spec.get("template")
+    pod = template.get("spec") if isinstance(template, dict) else None
+    restarts = pod.get("restartPolicy", "Always") if isinstance(pod, dict) else "Never"
+    if restarts not in ("Never", "OnFailure"):
+        raise invalid(f"{JOB}.spec.template.spec.restartPolicy", restarts, "Never or OnFailure")
 
 
 def check_replicas(replicas: object, where: str) -> int:
@@ -241,16 +290,16 @@ def check_replicas(replicas: object, where: str) -> int:
     return replicas
 
 
-def _template(spec: Mapping[str, Any]) -> dict[str, Any]:
-    where = "Deployment.spec.template"
+def _template(spec: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    where = f"{kind}.spec.template"
     template = spec.get("template")
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         raise invalid(where, template, "a pod template with a spec")
     _known(template, frozenset(("metadata", "spec")), where)
     _known(template["spec"], POD_SPEC, f"{where}.spec")
-    for kind in ("containers", "initContainers"):
-        for index, container in enumerate(_list(template["spec"], kind, where)):
-            path = f"{where}.spec.{kind}[{index}]"
+    for field_name in ("containers", "initContainers"):
+        for index, container in enumerate(_list(template["spec"], field_name, where)):
+            path = f"{where}.spec.{field_name}[{index}]"
             if not isinstance(container, dict):
                 raise invalid(path, container, "an object")
             _known(container, CONTAINER, path)
@@ -259,7 +308,8 @@ def _template(spec: Mapping[str, Any]) -> dict[str, Any]:
                     raise invalid(f"{path}.{field}", container.get(field), "a text")
             if isinstance(container.get("resources"), dict):
                 _known(container["resources"], RESOURCES, f"{path}.resources")
-    _check_selector(spec, template)
+    if kind != JOB:  # The cluster makes a Job's.
+        _check_selector(spec, template, kind)
     return template
 
 
@@ -279,12 +329,12 @@ def _list(spec: Mapping[str, Any], field: str, where: str) -> list[Any]:
     return value
 
 
-def _check_selector(spec: Mapping[str, Any], template: Mapping[str, Any]) -> None:
-    where = "Deployment.spec.selector"
+def _check_selector(spec: Mapping[str, Any], template: Mapping[str, Any], kind: str) -> None:
+    where = f"{kind}.spec.selector"
     metadata = template.get("metadata", {})
     if not isinstance(metadata, dict):
-        raise invalid("Deployment.spec.template.metadata", metadata, "an object")
-    labels = convert(metadata.get("labels", {}), dict[str, str], "Deployment.spec.template.metadata.labels")
+        raise invalid(f"{kind}.spec.template.metadata", metadata, "an object")
+    labels = convert(metadata.get("labels", {}), dict[str, str], f"{kind}.spec.template.metadata.labels")
     selector = selector_of(convert(spec.get("selector", {}), LabelSelector, where), where)
     if not selector.requirements:
         raise invalid(where, spec.get("selector"), "at least one label")

@@ -34,18 +34,24 @@ def carried_out(part: Part, facts: WorkloadFacts | None, surge: int) -> bool:
 
 
 def reserve(
-    part: Part, facts: WorkloadFacts | None, shape: Shape, rolling_from: Sequence[Shape], surge: int
+    part: Part,
+    facts: WorkloadFacts | None,
+    shape: Shape,
+    rolling_from: Sequence[Shape],
+    surge: int,
+    completions: int | None = None,
 ) -> Reservation:
     """max(0, hold − counted) of one workload in one cluster, both from one capacity record.
 
     While two templates may live, a replica not bound yet may become a pod of either: it is held once in each shape,
     since what does not fit of one may fit of the other. The surge is held too, and is of the new template alone; each
-    counted pod also reserves what the new template asks for beyond the old one.
+    counted pod also reserves what the new template asks for beyond the old one. completions: of a Job, how many pods
+    must succeed in all.
     """
     rolling = is_rolling(part, facts, rolling_from)
     extra = surge if rolling else 0
     if carried_out(part, facts, surge):
-        hold = part.replicas
+        hold = _still_to_run(part.replicas, facts, completions)
     else:
         hold = max(part.ceiling, facts.spec_replicas if facts is not None else 0)
     counted = sum(count for _, count in facts.counted) if facts is not None else 0
@@ -62,6 +68,13 @@ def reserve(
     return Reservation(
         free, new, counted, tuple(entries), tuple((one, new) for one in (shape, *earlier)) if new else ()
     )
+
+
+def _still_to_run(replicas: int, facts: WorkloadFacts | None, completions: int | None) -> int:
+    """Of a part that is carried out: nothing more of a Job that has ended, no more than what must still succeed."""
+    if facts is not None and facts.ended:
+        return 0
+    return replicas if completions is None or facts is None else min(replicas, max(0, completions - facts.succeeded))
 
 
 def is_rolling(part: Part, facts: WorkloadFacts | None, rolling_from: Sequence[Shape]) -> bool:

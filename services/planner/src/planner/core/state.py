@@ -448,6 +448,7 @@ class PlannerState:
         workload.looked_at = None
         self._refresh(key)
         # What it takes itself is room that may be back by the next look, and no gain then: it looks once more before.
+        # And what goes whole to one cluster may have waited for the cluster that this placement lists no more.
         self.waiting.retry(key)
 
     def _observe(self, event: WorkloadObserved) -> None:
@@ -480,7 +481,7 @@ class PlannerState:
         facts = view.facts.get(workload.key) if view is not None else None
         borne = workload.template_of(part)
         surge = borne.surge_of(part.replicas)
-        reservation = reserve(part, facts, borne.shape, workload.declared.rolling_from, surge)
+        reservation = reserve(part, facts, borne.shape, workload.declared.rolling_from, surge, borne.completions)
         self._set_reserved(cluster, workload.key, reservation)
 
     def _set_reserved(self, cluster: str, key: WorkloadKey, reservation: Reservation) -> None:

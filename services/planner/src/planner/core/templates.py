@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from planner.core.kinds import completions_of
 from planner.core.request import declared_surge, declared_unavailable, unavailable_of
 from planner.core.request import surge_of as pods_of_surge
 from planner.core.shape import shape_of
@@ -15,13 +16,17 @@ from spillway.model import Part, Shape
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """shape: without its notes, which are unmodelled. surge, unavailable: pods, or a percentage of the replicas."""
+    """shape: without its notes, which are unmodelled. surge, unavailable: pods, or a percentage of the replicas.
+
+    completions: of a Job, how many pods must succeed, None when they share a queue of work.
+    """
 
     shape: Shape
     unmodelled: tuple[str, ...]
     surge: int | str
     unavailable: int | str
     labels: Mapping[str, str]
+    completions: int | None = None
 
     def surge_of(self, replicas: int) -> int:
         """Pods above the replicas while it rolls."""
@@ -41,9 +46,16 @@ def read_template(manifest: bytes, namespace: str) -> Template:
     try:
         parsed = json.loads(manifest)
         pod = parsed["spec"]["template"]
-        shape = shape_of(pod, namespace, "Deployment.spec.template")
+        shape = shape_of(pod, namespace, f"{parsed['kind']}.spec.template")
         labels = (pod.get("metadata") or {}).get("labels") or {}
-        return Template(bare(shape), shape.unmodelled, declared_surge(parsed), declared_unavailable(parsed), labels)
+        return Template(
+            shape=bare(shape),
+            unmodelled=shape.unmodelled,
+            surge=declared_surge(parsed),
+            unavailable=declared_unavailable(parsed),
+            labels=labels,
+            completions=completions_of(parsed),
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RequestError) as error:
         raise BadDeclaration(f"manifest: {error!r}") from error
 

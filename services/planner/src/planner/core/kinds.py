@@ -1,0 +1,99 @@
+"""The kinds of workloads: what the spec of each may say, where its replicas are, and what of it can be changed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+DEPLOYMENT, STATEFULSET, JOB = "Deployment", "StatefulSet", "Job"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadKind:
+    """replicas: the field of the spec that says how many pods. whole: all its replicas are in one cluster.
+
+    changeable: the fields of the spec that a member lets change; None where all that matters may.
+    """
+
+    name: str
+    api_version: str
+    replicas: str
+    fields: frozenset[str]
+    whole: bool = False
+    changeable: frozenset[str] | None = None
+
+
+KINDS: Mapping[str, WorkloadKind] = {
+    DEPLOYMENT: WorkloadKind(
+        DEPLOYMENT,
+        "apps/v1",
+        "replicas",
+        frozenset(
+            ("minReadySeconds", "paused", "progressDeadlineSeconds", "replicas", "revisionHistoryLimit", "selector",
+             "strategy", "template")
+        ),
+    ),
+    STATEFULSET: WorkloadKind(
+        STATEFULSET,
+        "apps/v1",
+        "replicas",
+        frozenset(
+            ("minReadySeconds", "ordinals", "persistentVolumeClaimRetentionPolicy", "podManagementPolicy", "replicas",
+             "revisionHistoryLimit", "selector", "serviceName", "template", "updateStrategy", "volumeClaimTemplates")
+        ),
+        whole=True,
+        changeable=frozenset(
+            ("minReadySeconds", "ordinals", "persistentVolumeClaimRetentionPolicy", "replicas", "revisionHistoryLimit",
+             "template", "updateStrategy")
+        ),
+    ),
+    JOB: WorkloadKind(
+        JOB,
+        "batch/v1",
+        "parallelism",
+        frozenset(
+            ("activeDeadlineSeconds", "backoffLimit", "backoffLimitPerIndex", "completionMode", "completions",
+             "maxFailedIndexes", "parallelism", "podFailurePolicy", "podReplacementPolicy", "successPolicy", "suspend",
+             "template")
+        ),
+        whole=True,
+        changeable=frozenset(("activeDeadlineSeconds", "backoffLimit", "parallelism", "suspend")),
+    ),
+}  # fmt: skip
+KIND_NAMES = ", ".join(KINDS)
+
+NOT_OURS_TO_SAY = {
+    "manualSelector": "the cluster makes the selector",
+    "selector": "the cluster makes it",
+    "ttlSecondsAfterFinished": "the cluster would delete the finished Job, and it would be made and run again",
+}
+"""Fields of a Job that are refused, and why."""
+
+WHOLE = frozenset(name for name, kind in KINDS.items() if kind.whole)
+"""Kinds whose identity, or whose work, would be doubled by a second cluster."""
+
+
+def rolls_with(manifest: Mapping[str, Any]) -> Any:
+    """What of a manifest is a new template when it changes: of what is in one cluster, all but its replicas."""
+    kind, spec = KINDS[manifest["kind"]], manifest["spec"]
+    if not kind.whole:
+        return spec["template"]
+    return {field: value for field, value in spec.items() if field != kind.replicas}
+
+
+def first_unchangeable(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """The first field, by name, in which two manifests of a kind differ and a member lets nothing change."""
+    changeable = KINDS[after["kind"]].changeable
+    if changeable is None:
+        return ""
+    one, other = before["spec"], after["spec"]
+    fields = sorted((one.keys() | other.keys()) - changeable)
+    return next((field for field in fields if one.get(field) != other.get(field)), "")
+
+
+def completions_of(manifest: Mapping[str, Any]) -> int | None:
+    """How many pods of a Job must succeed; None for other kinds, and where the pods share a queue of work."""
+    if manifest["kind"] != JOB:
+        return None
+    spec = manifest["spec"]
+    found: int | None = spec.get("completions", None if "parallelism" in spec else 1)
+    return found

@@ -1,0 +1,449 @@
+"""StatefulSets and Jobs: what is refused of them, where they go, and that they are never in two clusters."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.core import aftermath, decisions, moves, placing
+from planner.core.placement import Division, Held, Situation
+from planner.core.policy import policy_of
+from planner.core.request import read_manifests
+from planner.core.reservation import reserve
+from planner.core.room import Room
+from planner.core.whole import divide_whole
+from spillway.api import ApplyRequest, DeleteRequest, PlacementReply, RequestError, ScaleRequest
+from spillway.events import Event, Tombstone
+from spillway.model import NO_GENERATION, Generation, Part, WorkloadFacts
+
+from .builders import Fleet, cluster, deployment, facts, job, node, policy, room, shape, statefulset, template, texts
+from .member import observed
+
+DB = ("default", "db")
+NAMES = ("own-1", "own-2", "cloud-1")
+V = Generation(9, 1)
+ONE_POD = shape()
+
+
+# ── What is read ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "apiVersion": (statefulset() | {"apiVersion": "v1"}, "StatefulSet.apiVersion: 'v1': expected apps/v1"),
+    "Job apiVersion": (job() | {"apiVersion": "apps/v1"}, "Job.apiVersion: 'apps/v1': expected batch/v1"),
+    "unknown field": (statefulset(serviceNam="x"), "StatefulSet.spec.serviceNam: unknown field; did you mean service"),
+    "a Deployment's field": (statefulset(strategy={}), "StatefulSet.spec.strategy: unknown field"),
+    "unknown Job field": (job(replicas=3), "Job.spec.replicas: unknown field"),
+    "replicas": (statefulset(-1), "StatefulSet.spec.replicas: -1: expected an integer"),
+    "parallelism": (job("4"), "Job.spec.parallelism: '4': expected an integer"),
+    "completions": (job(1, completions=-2), "Job.spec.completions: -2: expected an integer"),
+    "pod management": (statefulset(podManagementPolicy="Fast"), "podManagementPolicy: 'Fast': expected OrderedReady"),
+    "update": (statefulset(updateStrategy={"type": "Recreate"}), "updateStrategy.type: 'Recreate': expected Rolling"),
+    "update field": (
+        statefulset(updateStrategy={"rollingUpdate": {"maxSurge": 1}}),
+        "StatefulSet.spec.updateStrategy.rollingUpdate.maxSurge: unknown field",
+    ),
+    "selector": (statefulset(selector={"matchLabels": {"app": "x"}}), "StatefulSet.spec.selector: {'matchLabels'"),
+    "restartPolicy": (job(pod=template()), "Job.spec.template.spec.restartPolicy: 'Always': expected Never or OnF"),
+    "Job selector": (job(selector={"matchLabels": {"a": "b"}}), "Job.spec.selector: {'matchLabels': {'a': 'b'}}: exp"),
+    "ttl": (job(ttlSecondsAfterFinished=0), "Job.spec.ttlSecondsAfterFinished: 0: expected nothing: the cluster wo"),
+    "no containers' image": (
+        job(pod={"spec": {"containers": [{"name": "a"}]}}),
+        "Job.spec.template.spec.restartPolicy: 'Always'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifest", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_refused(manifest: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_manifests(texts(manifest))
+    assert caught.value.code == "INVALID_ARGUMENT"
+    assert message in caught.value.text
+
+
+@pytest.mark.parametrize(
+    ("manifest", "replicas"),
+    [
+        (statefulset(3), 3),
+        (job(3), 3),
+        (job(3, completions=10), 3),
+        (job(10, completions=3), 3),
+        ({**job(), "spec": {"template": template(restartPolicy="OnFailure")}}, 1),
+        ({**job(), "spec": {"completions": 5, "template": template(restartPolicy="Never")}}, 1),
+    ],
+)
+def test_replicas_are_the_pods_that_run_at_a_time(manifest: dict[str, Any], replicas: int) -> None:
+    declaration = read_manifests(texts(manifest))
+    assert (declaration.kind, declaration.replicas, declaration.surge) == (manifest["kind"], replicas, 0)
+
+
+def test_what_is_not_computed_is_said() -> None:
+    volumes = read_manifests(texts(statefulset(volumeClaimTemplates=[{"metadata": {"name": "data"}}])))
+    assert "volumeClaimTemplates" in volumes.shape.unmodelled[0]
+    assert "suspend" in read_manifests(texts(job(suspend=True))).shape.unmodelled[0]
+
+
+# ── The division ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+OWN_FIRST = [{"name": "own", "clusters": {"tiers": ["own"]}}, {"name": "cloud", "clusters": {"tiers": ["cloud"]}}]
+"""own-1 and own-2, then cloud-1."""
+
+
+def divided(
+    replicas: int, rooms: dict[str, Room], held: dict[str, int] | None = None, limits: Any = (), **more: Any
+) -> Division:
+    kept = {name: Held(count, 0, 0) for name, count in (held or {}).items()}
+    return divide_whole(
+        Situation(
+            replicas=replicas,
+            policy=policy_of(policy(tiers=OWN_FIRST, limits=list(limits))),
+            clusters=[cluster(name, name.partition("-")[0]) for name in NAMES],
+            held=kept,
+            room=lambda name, node_groups: rooms.get(name, room(0)) if not node_groups else room(0),
+            settled=more.pop("settled", True),
+            age_ms={},
+            whole="StatefulSet",
+            listed=frozenset(more.pop("listed", kept)),
+            **more,
+        )
+    )
+
+
+DIVISIONS: dict[str, tuple[Division, dict[str, int], int]] = {
+    "the most room": (divided(3, {"own-1": room(4), "own-2": room(5)}), {"own-2": 3}, 0),
+    "a tie goes by name": (divided(3, {"own-1": room(5), "own-2": room(5)}), {"own-1": 3}, 0),
+    "the first tier that takes all": (divided(5, {"own-1": room(4), "cloud-1": room(9)}), {"cloud-1": 5}, 0),
+    "nowhere whole": (divided(5, {name: room(4) for name in NAMES}), {}, 5),
+    "a maximum": (
+        divided(3, {"own-1": room(9), "own-2": room(4)}, limits=[{"cluster": "own-1", "max": 2}]),
+        {"own-2": 3},
+        0,
+    ),
+    "the cluster of the minimum, or none": (
+        divided(3, {"own-1": room(9), "own-2": room(2)}, limits=[{"cluster": "own-2", "min": 1}]),
+        {},
+        3,
+    ),
+    "growing where it is": (divided(5, {"own-1": room(2), "own-2": room(9)}, {"own-1": 3}), {"own-1": 5}, 0),
+    "what does not fit there waits": (divided(7, {"own-1": room(2), "own-2": room(9)}, {"own-1": 3}), {"own-1": 5}, 2),
+    "fewer": (divided(2, {}, {"own-1": 3}), {"own-1": 2}, 0),
+    "a cluster that may still have it": (divided(3, {"own-2": room(9)}, listed=["own-1"]), {}, 3),
+    "and takes it again": (divided(3, {"own-1": room(3)}, listed=["own-1"]), {"own-1": 3}, 0),
+    "not in part": (divided(3, {"own-1": room(2)}, listed=["own-1"]), {}, 3),
+    "what is to go elsewhere does not grow": (
+        divided(4, {"own-1": room(9), "own-2": room(9)}, {"own-1": 3}, reasons={"own-1": "Lost"}),
+        {"own-1": 3},
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("division", "replicas", "unplaced"), DIVISIONS.values(), ids=DIVISIONS)
+def test_all_or_none(division: Division, replicas: dict[str, int], unplaced: int) -> None:
+    assert ({name: count for name, count in division.replicas.items() if count}, division.unplaced) == (
+        replicas,
+        unplaced,
+    )
+
+
+def test_what_is_only_possible_waits_for_binds_and_then_is_not_there() -> None:
+    rooms = {"own-1": room(2, 6), "cloud-1": room(9)}
+    waits = divided(5, rooms, settled=False)
+    assert (waits.unplaced, waits.uncertain) == (5, 5)
+    assert divided(5, rooms).replicas == {"cloud-1": 5}
+
+
+def test_what_it_waits_for_is_said() -> None:
+    nowhere = divided(5, {"own-1": room(4)})
+    assert nowhere.waiting_for().startswith("a StatefulSet goes whole to one cluster (own-1: cpu; own-2: cpu")
+    at_home = divided(5, {"own-2": room(9)}, {"own-1": 3})
+    assert at_home.waiting_for().startswith("a StatefulSet goes whole to one cluster and is in own-1 (")
+
+
+# ── Requests ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def fleet_of() -> Fleet:
+    """own-1 takes 4, own-2 takes 3, cloud-1 takes 8."""
+    return Fleet(own_1=[node("a")], own_2=[node("b", 3000)], cloud_1=[node("c", 8000)])
+
+
+def keep(fleet: Fleet, events: tuple[Event | Tombstone, ...]) -> None:
+    for event in events:
+        assert not isinstance(event, Tombstone)
+        fleet.state.apply(event, fleet.now)
+
+
+def apply(fleet: Fleet, *manifests: dict[str, Any]) -> PlacementReply:
+    decided = decisions.apply(fleet.state, ApplyRequest(texts(*manifests), ""), fleet.moment())
+    keep(fleet, decided.events)
+    return decided.reply
+
+
+def scale(fleet: Fleet, replicas: int, name: str = "db") -> PlacementReply:
+    decided = decisions.scale(fleet.state, ScaleRequest("", name, replicas, ""), fleet.moment())
+    keep(fleet, decided.events)
+    return decided.reply
+
+
+def parts(fleet: Fleet, name: str = "db") -> dict[str, Part]:
+    return fleet.state.workloads["default", name].parts
+
+
+def placed(reply: PlacementReply) -> dict[str, int]:
+    return {part.cluster: part.replicas for part in reply.parts}
+
+
+def limits(**bounds: dict[str, int]) -> dict[str, Any]:
+    return policy(tiers=OWN_FIRST, limits=[{"cluster": name.replace("_", "-")} | of for name, of in bounds.items()])
+
+
+CONTRADICTIONS = {
+    "two minima": (limits(own_1={"min": 1}, own_2={"min": 1}), "minima in own-1 and own-2"),
+    "a maximum everywhere": (limits(own_1={"max": 2}, own_2={"max": 2}, cloud_1={"max": 1}), "may have all 3"),
+    "a minimum where the maximum is too low": (limits(own_1={"min": 1, "max": 2}), "may have all 3"),
+}
+
+
+@pytest.mark.parametrize(("rules", "message"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+@pytest.mark.parametrize("manifest", [statefulset(3), job(3)], ids=["StatefulSet", "Job"])
+def test_a_policy_that_would_split_it_is_refused(manifest: dict[str, Any], rules: Any, message: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        apply(fleet_of(), manifest, rules)
+    assert caught.value.code == "INVALID_ARGUMENT"
+    assert message in caught.value.text
+    assert f"a {manifest['kind']} goes whole to one cluster" in caught.value.text
+
+
+def test_placed_whole_and_refused_when_the_policy_says_so() -> None:
+    assert placed(apply(fleet_of(), statefulset(4), policy(tiers=OWN_FIRST))) == {"own-1": 4}
+    assert placed(apply(fleet_of(), statefulset(6), policy(tiers=OWN_FIRST))) == {"cloud-1": 6}
+    fleet = fleet_of()
+    waits = apply(fleet, statefulset(9), policy(tiers=OWN_FIRST))
+    assert (placed(waits), waits.unplaced) == ({}, 9)
+    with pytest.raises(RequestError) as caught:
+        apply(fleet_of(), statefulset(9), policy(tiers=OWN_FIRST, unplaceable="Refuse"))
+    assert caught.value.code == "RESOURCE_EXHAUSTED"
+
+
+REFUSED: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...], str]] = {
+    "another kind": (deployment(2, "db"), (statefulset(2),), "it is a Deployment: expected the same kind"),
+    "a fixed field": (statefulset(2), (statefulset(2) | {"spec": statefulset(2)["spec"] | {"serviceName": "x"}},),
+                      "StatefulSet.spec.serviceName cannot be changed"),
+    "a Job's template": (job(2, "db"), (job(2, "db", template(restartPolicy="OnFailure")),),
+                         "Job.spec.template cannot be changed"),
+    "a policy without its cluster": (statefulset(2), (statefulset(2), policy(tiers=OWN_FIRST[1:])),
+                                     "rules out own-1, where the StatefulSet is"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_change_must_be_deleted_first(before: Any, after: Any, message: str) -> None:
+    fleet = Fleet(own_1=[node("a")], cloud_1=[node("c")])
+    apply(fleet, before)
+    with pytest.raises(RequestError) as caught:
+        apply(fleet, *after)
+    assert caught.value.code == "FAILED_PRECONDITION"
+    assert message in caught.value.text
+
+
+def test_a_job_is_not_scaled_but_applied() -> None:
+    fleet = fleet_of()
+    apply(fleet, job(2))
+    with pytest.raises(RequestError) as caught:
+        scale(fleet, 3, "sum")
+    assert (caught.value.code, "a Job is not scaled" in caught.value.text) == ("FAILED_PRECONDITION", True)
+    assert placed(apply(fleet, job(3))) == {"own-1": 3}
+
+
+def test_scale_out_stays_and_waits() -> None:
+    fleet = fleet_of()
+    apply(fleet, statefulset(2), policy(tiers=OWN_FIRST))
+    reply = scale(fleet, 7)
+    assert (placed(reply), reply.unplaced) == ({"own-1": 4}, 3)
+    assert "is in own-1" in reply.waiting_for
+
+
+# ── After the placement ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def after(fleet: Fleet, seconds: float) -> None:
+    fleet.now += seconds
+    fleet.beat()
+    aftermath.watch(fleet.state, fleet.now)
+
+
+def take_back(fleet: Fleet) -> bool:
+    """Whether anything was due."""
+    due = list(aftermath.take_backs(fleet.state, fleet.moment()))
+    for workload, counts in due:
+        aftermath.hold(fleet.state, workload, counts, fleet.now)
+        keep(fleet, placing.take_back(fleet.state, workload, counts, fleet.moment()).events)
+    return bool(due)
+
+
+def retry(fleet: Fleet) -> None:
+    for workload in aftermath.next_waiting(fleet.state, fleet.now):
+        keep(fleet, aftermath.try_again(fleet.state, workload, fleet.moment()).events)
+
+
+def test_with_pods_bound_nothing_is_taken_back() -> None:
+    fleet = fleet_of()
+    apply(fleet, statefulset(3), policy(tiers=OWN_FIRST))
+    shown = facts(parts(fleet)["own-1"].version, 1, name="db", status=3, spec=3)
+    fleet.change("own-1", shown=[shown])
+    after(fleet, 0)
+    after(fleet, 60)
+    assert not take_back(fleet)
+    assert {name: part.replicas for name, part in parts(fleet).items()} == {"own-1": 3}
+
+
+def test_with_none_bound_it_goes_elsewhere_once_its_cluster_says_absent() -> None:
+    fleet = fleet_of()
+    apply(fleet, statefulset(3), policy(tiers=OWN_FIRST))
+    shown = facts(parts(fleet)["own-1"].version, name="db", status=3, spec=3)
+    fleet.change("own-1", shown=[shown])
+    after(fleet, 0)
+    after(fleet, 60)
+    assert take_back(fleet)
+    retry(fleet)
+    assert {name: (part.replicas, part.removing) for name, part in parts(fleet).items()} == {"own-1": (0, True)}
+    assert "own-1 may still hold it" in fleet.state.workloads[DB].placement.waiting_for  # type: ignore[union-attr]
+    fleet.change("own-1", facts_removed=[DB])
+    fleet.state.apply(observed("own-1", DB, parts(fleet)["own-1"].version, "Absent"), fleet.now)
+    keep(fleet, aftermath.settle(fleet.state, DB, fleet.moment()).events)
+    retry(fleet)
+    assert {name: part.replicas for name, part in parts(fleet).items()} == {"own-2": 3}
+
+
+@pytest.mark.parametrize(
+    ("shown", "completions", "free"),
+    [
+        (None, 9, 4),
+        (facts(NO_GENERATION, 1, spec=4), 9, 3),
+        (facts(V, 2), 9, 2),
+        (facts(V, 2, succeeded=6), 9, 1),
+        (facts(V, 2, succeeded=8), 9, 0),
+        (facts(V, 2, succeeded=8), None, 2),
+        (facts(V, 1, succeeded=3, ended="Failed"), 9, 0),
+        (facts(V, ended="Suspended"), 9, 0),
+        (facts(V, succeeded=9, ended="Complete"), 9, 0),
+        (facts(Generation(9, 0), succeeded=9, ended="Complete"), 9, 4),
+    ],
+)
+def test_what_is_reserved_for_a_job(shown: WorkloadFacts | None, completions: int | None, free: int) -> None:
+    part = Part("own-1", V, 4, 0, 4, False)
+    assert reserve(part, shown, ONE_POD, (), 0, completions).free == free
+
+
+def test_a_job_that_began_is_not_taken_back() -> None:
+    fleet = fleet_of()
+    apply(fleet, job(3, completions=9), policy(tiers=OWN_FIRST))
+    version = parts(fleet, "sum")["own-1"].version
+    fleet.change("own-1", shown=[facts(version, name="sum", status=3, spec=3, succeeded=1)])
+    after(fleet, 0)
+    after(fleet, 60)
+    assert not take_back(fleet)
+
+
+# ── Always ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("scale"), st.integers(0, 9)),
+    st.tuples(st.just("apply"), st.integers(0, 9)),
+    st.tuples(st.just("lost"), st.sampled_from(NAMES)),
+    st.tuples(st.just("back"), st.sampled_from(NAMES)),
+    st.tuples(st.just("bound"), st.integers(0, 9)),
+    st.tuples(st.just("absent"), st.sampled_from(NAMES)),
+    st.tuples(st.just("wait"), st.integers(1, 400)),
+    st.tuples(st.just("delete"), st.just(0)),
+)
+
+
+class Played:
+    """A StatefulSet in a fleet, and what each member may have of it: what it was told last, until it says absent."""
+
+    def __init__(self) -> None:
+        self.fleet = fleet_of()
+        self.silent: set[str] = set()
+        self.may_have: dict[str, int] = {}
+        self.said = 0
+
+    def step(self, what: str, value: Any) -> None:
+        fleet = self.fleet
+        try:
+            match what:
+                case "scale":
+                    scale(fleet, value)
+                case "apply":
+                    apply(fleet, statefulset(value), policy(tiers=OWN_FIRST, onClusterLoss={"after": "30s"}))
+                case "delete":
+                    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "db", ""), fleet.moment()).events)
+        except RequestError:
+            return
+        if what == "lost":
+            self.silent.add(value)
+        elif what == "back":
+            self.silent.discard(value)
+        elif what in ("bound", "absent"):
+            self.member(what, value)
+        elif what == "wait":
+            fleet.now += value
+        self.look_after()
+
+    def member(self, what: str, value: Any) -> None:
+        fleet = self.fleet
+        for name, part in self.parts().items():
+            if name in self.silent:
+                continue
+            if what == "bound" and not part.removing:
+                count = min(value, part.replicas)
+                shown = facts(part.version, *([count] if count else ()), name="db", status=part.replicas)
+                fleet.change(name, shown=[shown])
+            elif what == "absent" and part.removing and name == value:
+                fleet.change(name, facts_removed=[DB])
+                self.said += 1
+                fleet.state.apply(observed(name, DB, part.version, "Absent"), fleet.now)
+                self.may_have.pop(name, None)
+
+    def look_after(self) -> None:
+        fleet, state = self.fleet, self.fleet.state
+        for name in NAMES:
+            fleet.change(name, age_ms=0, trouble="timeout: no answer" if name in self.silent else "")
+        aftermath.watch(state, fleet.now)
+        for workload in moves.due(state, fleet.now, state.brakes):
+            keep(fleet, moves.next_step(state, workload, fleet.moment(), state.brakes).events)
+        take_back(fleet)
+        retry(fleet)
+        for key in list(state.rollouts.due(9)):
+            keep(fleet, aftermath.roll_on(state, state.workloads[key], fleet.moment()).events)
+        for key in list(state.leaving):
+            step = aftermath.settle(state, key, fleet.moment())
+            if not any(isinstance(event, Tombstone) for event in step.events):
+                keep(fleet, step.events)
+        for name, part in self.parts().items():
+            if part.replicas:
+                self.may_have[name] = part.replicas
+
+    def parts(self) -> dict[str, Part]:
+        known = self.fleet.state.workloads.get(DB)
+        return known.parts if known is not None else {}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, max_size=40))
+def test_never_are_two_clusters_told_to_hold_one_statefulset(steps: list[tuple[str, Any]]) -> None:
+    """Whatever is lost, returns, does not bind or is deleted: who was told stays the only one until it says absent."""
+    played = Played()
+    played.step("apply", 3)
+    for what, value in steps:
+        played.step(what, value)
+        assert len(played.may_have) <= 1, played.parts()
+        known = played.fleet.state.workloads[DB]
+        kept = sum(part.replicas_kept for part in known.parts.values())
+        assert kept <= known.declared.replicas
+        assert kept + known.unplaced == known.declared.replicas or known.declared.deleting
