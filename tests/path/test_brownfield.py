@@ -215,7 +215,7 @@ async def test_what_cannot_be_adopted_is_refused_with_the_reason() -> None:
         assert "between own-1 and own-2, first in spec.template.spec.containers[0].image" in text
 
         code, text = await refused(platform, "own-1", kind="statefulset")
-        assert (code, "cannot be split" in text) == ("INVALID_ARGUMENT", True)
+        assert (code, "cannot be adopted" in text) == ("INVALID_ARGUMENT", True)
         code, text = await refused(platform, "own-1", name="nothing")
         assert (code, text) == ("NOT_FOUND", "deployment shop/nothing in cluster own-1: no Deployment of this name")
         code, text = await refused(platform, "mars")

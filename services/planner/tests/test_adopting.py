@@ -147,7 +147,7 @@ def test_what_is_found_may_not_be_adopted(answers: dict[str, WorkloadFound], exp
 
 
 BAD = {
-    "a StatefulSet": (replace(REQUEST, kind="StatefulSet"), "INVALID_ARGUMENT", "cannot be split"),
+    "a StatefulSet": (replace(REQUEST, kind="StatefulSet"), "INVALID_ARGUMENT", "cannot be adopted"),
     "no kind": (replace(REQUEST, kind="thing"), "INVALID_ARGUMENT", "expected deployment"),
     "no cluster": (replace(REQUEST, clusters=()), "INVALID_ARGUMENT", "clusters"),
     "one twice": (replace(REQUEST, clusters=("own-1", "own-1")), "INVALID_ARGUMENT", "each once"),

@@ -61,7 +61,7 @@ def workload_of(documents: Sequence[Document]) -> tuple[str, str]:
     found = [(document, json.loads(document.text)) for document in documents]
     workloads = [(document, value) for document, value in found if value["kind"] not in others]
     if not workloads:
-        raise bad_input(f"{documents[0].where}: no workload: expected a Deployment")
+        raise bad_input(f"{documents[0].where}: no workload: expected a Deployment, StatefulSet or Job")
     if len(workloads) > 1:
         names = " and ".join(f"{value['kind']} {_name(value)} ({document.where})" for document, value in workloads)
         raise bad_input(f"two workloads: {names}: expected one; apply them one by one")

@@ -174,7 +174,7 @@ def _followed(state: PlannerState, workload: Workload, part: Part, moment: Momen
 
 def _checked_key(request: AdoptRequest) -> WorkloadKey:
     if request.kind.lower() in NOT_SPLIT:
-        text = f"kind: {request.kind!r}: expected deployment: a {request.kind} cannot be split over clusters yet"
+        text = f"kind: {request.kind!r}: expected deployment: a {request.kind} cannot be adopted yet"
         raise RequestError("INVALID_ARGUMENT", text)
     if request.kind not in KINDS:
         raise invalid("kind", request.kind, "deployment")

@@ -1,0 +1,176 @@
+"""StatefulSets and Jobs, in one process and virtual time: whole in one cluster, waiting, staying, run to their end."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.manifests import job, statefulset
+from spillway.api import ApplyRequest, DeleteRequest, GetRequest, PlacementReply, RequestError, ScaleRequest
+from spillway.kubernetes import PODS, STATEFULSETS
+from spillway_local import member_nodes
+from spillway_local.fleet_plan import GIB, MemberPlan, deployment
+from spillway_local.in_process import InProcess, in_process
+
+sys.path.insert(0, str(Path(__file__).parent))
+from platform_steps import NAMESPACE, bound, join, until
+
+pytestmark = pytest.mark.looptime
+
+FLEET = (
+    MemberPlan("own-1", "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("own-2", "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("cloud-1", "cloud", (member_nodes.NodeSpec(6, "n", 4_000, 16 * GIB),), room=48),
+)
+LOSS_AFTER_30S = json.dumps(
+    {"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"onClusterLoss": {"after": "30s"}}}
+)
+
+
+def asked(manifest: dict[str, Any], *others: str) -> ApplyRequest:
+    metadata = manifest["metadata"] | {"namespace": NAMESPACE}
+    return ApplyRequest((json.dumps(manifest | {"metadata": metadata}), *others))
+
+
+def database(replicas: int, **more: Any) -> dict[str, Any]:
+    return statefulset("db", replicas, cpu="500m", podManagementPolicy="Parallel", **more)
+
+
+def placed(reply: PlacementReply) -> dict[str, int]:
+    return {part.cluster: part.replicas for part in reply.parts}
+
+
+async def running(platform: InProcess, name: str) -> dict[str, int]:
+    return {cluster: count for cluster, count in (await bound(platform, name)).items() if count}
+
+
+async def runs(platform: InProcess, name: str, expected: dict[str, int]) -> None:
+    async def reached() -> bool:
+        return await running(platform, name) == expected
+
+    await until(reached, f"{name} runs as {expected}", 120)
+
+
+async def test_a_statefulset_goes_whole_to_one_cluster() -> None:
+    """Two own clusters would take 40 between them, but none alone: all 40 are in the cloud. Deleted, all go."""
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        planner = platform.planner()
+        assert placed(await planner.apply(asked(database(40)))) == {"cloud-1": 40}
+        await runs(platform, "db", {"cloud-1": 40})
+        await planner.delete(DeleteRequest(NAMESPACE, "db"))
+        await runs(platform, "db", {})
+
+        async def gone() -> bool:
+            return await platform.api("cloud-1").get(STATEFULSETS, NAMESPACE, "db") is None
+
+        await until(gone, "the object is gone")
+
+
+async def test_nowhere_whole_it_waits_until_one_cluster_takes_all() -> None:
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        planner = platform.planner()
+        await planner.apply(ApplyRequest((deployment("web", NAMESPACE, 100, cpu="500m"),)))
+        await until(lambda: _is_bound(platform, "web", 100), "the others run", 120)
+        waits = await planner.apply(asked(database(20)))
+        assert (placed(waits), waits.unplaced) == ({}, 20)
+
+        async def is_said() -> bool:
+            reply = (await planner.get(GetRequest(NAMESPACE, "db"))).placement
+            return reply.waiting_for.startswith("a StatefulSet goes whole to one cluster (")
+
+        await until(is_said, "it says what it waits for, once binds are over")
+        await planner.scale(ScaleRequest(NAMESPACE, "web", 64))
+        await runs(platform, "db", {"cloud-1": 20})
+
+
+async def _is_bound(platform: InProcess, name: str, count: int) -> bool:
+    return sum((await running(platform, name)).values()) == count
+
+
+async def test_scale_out_beyond_its_cluster_waits_there() -> None:
+    """While own-2 and the cloud have room for many: pods of one StatefulSet are not in two clusters."""
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        planner = platform.planner()
+        reply = await planner.apply(asked(database(20)))
+        (home,) = placed(reply)
+        await runs(platform, "db", {home: 20})
+        more = await planner.scale(ScaleRequest(NAMESPACE, "db", 40))
+        assert (placed(more), more.unplaced) == ({home: 32}, 8)
+        await runs(platform, "db", {home: 32})
+        waiting = (await planner.get(GetRequest(NAMESPACE, "db"))).placement.waiting_for
+        assert f"is in {home}" in waiting
+        await planner.scale(ScaleRequest(NAMESPACE, "db", 5))
+        await runs(platform, "db", {home: 5})
+
+
+async def test_a_lost_cluster_keeps_its_statefulset() -> None:
+    """Ten minutes of silence, where Deployments are replaced after 30 s; on the return the same pods are there."""
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        planner = platform.planner()
+        (home,) = placed(await planner.apply(asked(database(6), LOSS_AFTER_30S)))
+        await runs(platform, "db", {home: 6})
+        before = {pod["metadata"]["uid"] for pod in await platform.api(home).list(PODS, NAMESPACE)}
+        await platform.silence(home)
+        others = [name for name in platform.members if name != home]
+        for _ in range(60):
+            await asyncio.sleep(10)
+            for name in others:
+                assert await platform.api(name).get(STATEFULSETS, NAMESPACE, "db") is None
+        assert placed((await planner.get(GetRequest(NAMESPACE, "db"))).placement) == {home: 6}
+        await platform.wake(home)
+        await runs(platform, "db", {home: 6})
+        assert {pod["metadata"]["uid"] for pod in await platform.api(home).list(PODS, NAMESPACE)} == before
+
+
+async def test_a_new_template_reaches_the_statefulset_where_it_is() -> None:
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        planner = platform.planner()
+        (home,) = placed(await planner.apply(asked(database(4))))
+        await runs(platform, "db", {home: 4})
+        changed = database(4)
+        changed["spec"]["template"]["spec"]["containers"][0]["image"] = "app:2"
+        await planner.apply(asked(changed))
+
+        async def rolled() -> bool:
+            pods = await platform.api(home).list(PODS, NAMESPACE)
+            return [pod["spec"]["containers"][0]["image"] for pod in pods] == ["app:2"] * 4
+
+        await until(rolled, "every pod is of the new template", 120)
+        with pytest.raises(RequestError) as caught:
+            await planner.apply(asked(changed | {"spec": changed["spec"] | {"serviceName": "other"}}))
+        assert "serviceName cannot be changed in a cluster; delete it first" in caught.value.text
+
+
+async def test_a_job_runs_to_its_end_and_its_room_is_free_again() -> None:
+    """32 pods at a time fill an own cluster; when the Job is complete another StatefulSet fits there whole."""
+    async with in_process(FLEET[:1]) as platform:
+        await join(platform)
+        planner = platform.planner()
+        work = job("sum", 32, 64, run_seconds=30, cpu="500m")
+        assert placed(await planner.apply(asked(work))) == {"own-1": 32}
+        await runs(platform, "sum", {"own-1": 32})
+        await until(lambda: not planner.state.unbound_places(), "all of them are counted")
+        waits = await planner.apply(asked(database(30)))
+        assert waits.unplaced == 30
+
+        async def complete() -> bool:
+            (status,) = (await planner.get(GetRequest(NAMESPACE, "sum"))).statuses
+            return status.message == "Complete: 64 succeeded"
+
+        await until(complete, "the Job is complete", 300)
+        assert planner.state.reservation((NAMESPACE, "sum"), "own-1").free == 0
+        await until(lambda: _is_running(platform, "db", 30), "the room of the Job is used", 120)
+        assert placed((await planner.get(GetRequest(NAMESPACE, "sum"))).placement) == {"own-1": 32}
+
+
+async def _is_running(platform: InProcess, name: str, count: int) -> bool:
+    pods = await platform.api("own-1").list(PODS, NAMESPACE, label_selector=f"app={name}")
+    return sum(1 for pod in pods if (pod.get("status") or {}).get("phase") == "Running") == count
