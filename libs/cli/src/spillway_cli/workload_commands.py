@@ -62,7 +62,8 @@ def apply(  # noqa: PLR0913 - the options of a command are its parameters
 ) -> None:
     """Declare a workload: from manifests (-f), or in the short form (NAME --image --replicas).
 
-    The files hold one Deployment, StatefulSet or Job, the ConfigMaps and Services that go with it, and at most one PlacementPolicy.
+    The files hold one Deployment, StatefulSet or Job, the ConfigMaps and Services that go with it, and at most one
+    PlacementPolicy.
     """
     short = (name, image, cpu, memory, replicas, own_first)
 
