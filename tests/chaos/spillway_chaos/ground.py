@@ -120,7 +120,8 @@ class Ground:
         self.ledger.forget()
         self.audit.forget()
         self.log = LogAudit()
-        self.load = Load(self.load.client, self.ledger, self.load.seed, f"story{number}", asks=self.load.asks)
+        load, story = self.load, f"story{number}"
+        self.load = Load(load.client, self.ledger, load.seed, story, asks=load.asks, answered=load.answered)
         self._loading = asyncio.create_task(self.load.run())
 
     async def end_story(self) -> None:
