@@ -177,9 +177,12 @@ class World:
 
     def step(self, events: tuple[Event, ...]) -> int:
         before = {workload.key: self.available(workload) for workload in self.workloads()}
+        kept_before = {workload.key: _kept(workload) for workload in self.workloads()}
         self.keep(events)
         for workload in self.workloads():
-            kept = sum(part.replicas_kept for part in workload.parts.values())
+            kept = _kept(workload)
+            leaving = sum(part.replicas_leaving for part in workload.parts.values())
+            assert kept >= kept_before[workload.key] or not leaving, "what leaves has lost its replacement"
             assert kept + workload.unplaced == workload.declared.replicas
             for part in workload.parts.values():
                 assert min(part.replicas_kept, part.replicas_lost, part.replicas_leaving) >= 0
@@ -303,3 +306,7 @@ def test_whatever_happens_nothing_is_doubled_lost_or_left_hanging(steps: list[tu
             assert part.replicas_leaving == 0 or workload.unplaced, phases
         ready = world.available(workload)
         assert ready == workload.declared.replicas - workload.unplaced
+
+
+def _kept(workload: Workload) -> int:
+    return sum(part.replicas_kept for part in workload.parts.values())

@@ -165,6 +165,7 @@ def take_back(state: PlannerState, workload: Workload, counts: dict[str, int], m
         held[cluster] = without(held[cluster], count)
     subject = subject_of(workload)
     division = _divide(state, subject, held, moment, How(settled=True))
+    division = _stay_after_all(workload, held, division)
     return _decide(state, subject, held, division, moment, Why("TakeBack"))
 
 
@@ -220,9 +221,26 @@ def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
         kept = before.replicas - counts[cluster]
         held[cluster] = Held(kept, min(before.new, kept), min(before.unbound, kept))
     subject = subject_of(workload)
-    division = _divide(state, subject, held, moment, How())
+    division = _stay_after_all(workload, held, _divide(state, subject, held, moment, How()))
     given_up = frozenset(cluster for cluster in counts if cluster not in held or not held[cluster].replicas)
     return _decide(state, subject, held, division, moment, Why(CAUSE_LOST, given_up))
+
+
+def _stay_after_all(workload: Workload, held: Mapping[str, Held], division: Division) -> Division:
+    """What leaves is kept where it is when those that were to replace it have lost their place and have no other:
+    it would go otherwise, though nobody asked for fewer.
+    """
+    left = max(0, division.unplaced - workload.unplaced)
+    replicas, kept_again = dict(division.replicas), dict(division.kept_again)
+    for cluster in sorted(held):
+        count = min(left, held[cluster].leaving - kept_again.get(cluster, 0))
+        if count > 0:
+            replicas[cluster] = replicas.get(cluster, 0) + count
+            kept_again[cluster] = kept_again.get(cluster, 0) + count
+            left -= count
+    unplaced = division.unplaced - (sum(replicas.values()) - sum(division.replicas.values()))
+    uncertain = min(division.uncertain, unplaced)
+    return replace(division, replicas=replicas, kept_again=kept_again, unplaced=unplaced, uncertain=uncertain)
 
 
 def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> PlacementDecided:

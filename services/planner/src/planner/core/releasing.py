@@ -31,6 +31,8 @@ def release(state: PlannerState, request: ReleaseRequest, moment: Moment) -> Dec
     if declared.deleting:
         text = f"workload {'/'.join(known.key)}: Deleting: it is not released any more"
         raise RequestError("FAILED_PRECONDITION", text)
+    if not declared.releasing:
+        _refuse_moving(known)
     parts = tuple(_releasing(part, moment) for part in known.parts.values())
     placed = Placed(_placement(known, parts, moment), Division({}, {}, 0), ())
     if not declared.releasing:
@@ -40,6 +42,17 @@ def release(state: PlannerState, request: ReleaseRequest, moment: Moment) -> Dec
         placed = replace(placed, placement=placement, events=events)
     decided = Unanswered(declared, (), placed, known.unmodelled)
     return answer_with(state, decided, request.idempotency_key, digest, moment)
+
+
+def _refuse_moving(known: Workload) -> None:
+    """Half way through a move more runs than was asked for, and nobody would take it away once our marks are gone."""
+    moving = [f"{part.replicas_leaving} leave {part.cluster}" for part in known.parts.values() if part.replicas_leaving]
+    moving += [
+        f"{part.replicas_lost} are lost in {part.cluster}" for part in known.parts.values() if part.replicas_lost
+    ]
+    if moving:
+        text = f"workload {'/'.join(known.key)}: Moving: {', '.join(sorted(moving))}: release it when that is over"
+        raise RequestError("FAILED_PRECONDITION", text)
 
 
 def _releasing(part: Part, moment: Moment) -> Part:

@@ -1,7 +1,7 @@
 """Rollouts as they stand: whose turn it is by the newest statuses, and whether that cluster has the room to begin."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from planner.core.reasons import is_lost
@@ -44,7 +44,7 @@ def outlook(
     found = _standings(state, workload, newest.declared, workload.parts.values() if parts is None else parts, now)
     if all(entry.newest for entry in found if entry.counts):
         return NOTHING_ROLLS
-    turn = next_turn(found)
+    turn = next_turn(_without_silent(state, found, now))
     if not turn.cluster:
         why = f"waits for {turn.blocked_by}" if turn.blocked_by else "the others are lost"
         return Outlook("", turn.blocked_by, turn.text(why))
@@ -58,6 +58,15 @@ def outlook(
     if needed:
         return Outlook("", turn.cluster, turn.text(f"waits for room for {needed} surge pods in {turn.cluster}"))
     return Outlook(turn.cluster, "", "")
+
+
+def _without_silent(state: PlannerState, found: list[Standing], now: float) -> list[Standing]:
+    """A cluster that says nothing keeps no other one waiting, when it was settled as it was heard last."""
+    silent = [
+        entry for entry in found if not entry.newest and entry.in_full and not state.is_fresh(entry.part.cluster, now)
+    ]
+    others = [entry for entry in found if entry.counts and not entry.newest and not entry.lost and entry not in silent]
+    return [replace(entry, lost=True) if entry in silent else entry for entry in found] if others else found
 
 
 def _standings(

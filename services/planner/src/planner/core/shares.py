@@ -70,13 +70,14 @@ def part_of(
     template: int,
 ) -> Part:
     """A part of a new version, whatever it was before. template: the number of the one that it bears."""
+    stays_empty = before is not None and not before.replicas and not before.removing
     return Part(
         cluster=cluster,
         version=version,
         replicas=share.replicas,
         replicas_new=share.new,
         ceiling=next_ceiling(before, facts_of(state, key, cluster), share.replicas),
-        removing=share.replicas == 0,
+        removing=share.replicas == 0 and not stays_empty,
         template_generation=template,
         replicas_lost=share.lost,
         replicas_leaving=share.leaving,
@@ -110,10 +111,13 @@ def without(held: Held, count: int) -> Held:
 
 
 def kept_part(before: Part | None, share: Share, template: int) -> Part | None:
-    """The part as it is when nothing that a member sees changes; None when it needs a new version."""
+    """The part as it is when nothing that a member sees changes; None when it needs a new version.
+
+    An object that was adopted with 0 replicas stays: nobody asked that it goes.
+    """
     if before is None:
         return None
-    if before.removing and not share.replicas:
+    if not before.replicas and not share.replicas:
         return before
     if (before.replicas, before.removing) != (share.replicas, share.replicas == 0):
         return None
