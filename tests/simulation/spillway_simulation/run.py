@@ -211,11 +211,17 @@ def _many(seeds: Sequence[int], jobs: int, out: Path) -> int:
             print(f"  replay: make simulate REPLAY={outcome.seed}", flush=True)
         if len(outcomes) % 200 == 0:
             print(f"{len(outcomes)} of {len(seeds)} seeds, {time.monotonic() - started:.0f} s", flush=True)
-    seconds = time.monotonic() - started
-    failed = sorted(outcome.seed for outcome in outcomes if outcome.failures)
-    summary = {
+            _write(out, _summary(outcomes, jobs, time.monotonic() - started))
+    summary = _summary(outcomes, jobs, time.monotonic() - started)
+    _write(out, summary)
+    print(json.dumps({name: value for name, value in summary.items() if name != "failures"}))
+    return 1 if summary["failed"] else 0
+
+
+def _summary(outcomes: Sequence[Outcome], jobs: int, seconds: float) -> dict[str, Any]:
+    return {
         "seeds": len(outcomes),
-        "failed": failed,
+        "failed": sorted(outcome.seed for outcome in outcomes if outcome.failures),
         "seconds": round(seconds, 1),
         "jobs": jobs,
         "virtual_hours": round(sum(outcome.virtual_seconds for outcome in outcomes) / 3600, 1),
@@ -224,11 +230,11 @@ def _many(seeds: Sequence[int], jobs: int, out: Path) -> int:
         "converged_seconds_max": max(outcome.converged_after for outcome in outcomes),
         "failures": [asdict(outcome) for outcome in outcomes if outcome.failures],
     }
+
+
+def _write(out: Path, summary: dict[str, Any]) -> None:
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps(summary, indent=2) + "\n")
-    shown = {name: value for name, value in summary.items() if name != "failures"}
-    print(json.dumps(shown))
-    return 1 if failed else 0
 
 
 def _arguments() -> argparse.Namespace:

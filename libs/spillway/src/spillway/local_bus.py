@@ -112,7 +112,9 @@ class LocalBroker:
         self._groups: dict[str, list[_Member]] = {}
         self._fences: dict[str, int] = {}
         self._failures: list[bool] = []
-        self._feeds: dict[asyncio.Event, None] = {}  # Told in the order of their coming, so that a run repeats.
+        self._feeds: dict[
+            asyncio.Event, frozenset[str]
+        ] = {}  # Told in the order of their coming, so that a run repeats.
         self._serial = 0
         self.changes = 0
         """How often anything was written; a feed that read all of it need not look again."""
@@ -159,7 +161,7 @@ class LocalBroker:
     def append_raw(self, topic: Topic, partition: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
         """Writes any bytes, also such that no reader can read."""
         offset = self._logs[topic.name][partition].append(key, value, headers)
-        self.wake()
+        self.wake(frozenset({topic.name}))
         return offset
 
     def reform(self, fleet: str) -> None:
@@ -169,6 +171,7 @@ class LocalBroker:
             for log in logs:
                 log.records, log.end = [], 0
         self.append([outgoing(FleetFormed(fleet))], fleet, "topics")
+        self.wake(frozenset(self._logs))
         self.reformed.set()
 
     # ── What LocalBus asks ──
@@ -192,16 +195,18 @@ class LocalBroker:
         if marked:
             for topic, partition in {(position.topic, position.partition) for position in positions}:
                 self._logs[topic][partition].end += 1
-        self.wake()
+        self.wake(frozenset(position.topic for position in positions))
         return positions
 
-    def wake(self) -> None:
+    def wake(self, topics: frozenset[str]) -> None:
+        """Tells the feeds of these topics that there is something new."""
         self.changes += 1
-        for feed in self._feeds:
-            feed.set()
+        for feed, followed in self._feeds.items():
+            if not topics.isdisjoint(followed):
+                feed.set()
 
-    def watch(self, feed: asyncio.Event) -> None:
-        self._feeds[feed] = None
+    def watch(self, feed: asyncio.Event, topics: Iterable[Topic]) -> None:
+        self._feeds[feed] = frozenset(topic.name for topic in topics)
 
     def unwatch(self, feed: asyncio.Event) -> None:
         self._feeds.pop(feed, None)
@@ -388,7 +393,7 @@ class _LocalFeed:
         self._places = list(positions)
         self._read_all_of = -1
         self._reading = Reading(bus.fleet, bus.source, settings.dead_letters_per_minute_max)
-        bus.broker.watch(self.changed)
+        bus.broker.watch(self.changed, topics)
 
     def __aiter__(self) -> AsyncIterator[Batch]:
         return self._batches()
