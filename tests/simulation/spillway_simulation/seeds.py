@@ -1,4 +1,11 @@
-"""Seeds that failed once, kept, with what each one taught. docs/simulation.md tells the longer stories."""
+"""Seeds that failed once, kept, with what each one taught. docs/simulation.md tells of the others, too.
 
-KEPT: dict[int, str] = {}
-"""By seed: what was wrong, in a sentence. The seed may draw another script since the simulation has grown."""
+A seed stands for the same script only as long as script.py draws the same: each lesson has a unit test of its own.
+"""
+
+KEPT: dict[int, str] = {
+    2034: "what a waiting workload took itself was back by the next look, showed no gain, and it waited for ever",
+    5020: "a roll to a smaller template waited for room for a surge of the larger one",
+    40: "replicas that came on top of a roll took the room of its surge: new pods waited for an old one, for ever",
+    474: "the same, and what was held for that roll kept others from free nodes",
+}
