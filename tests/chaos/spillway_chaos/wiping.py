@@ -18,13 +18,14 @@ from .ground import SERVICES, Ground, NotSo, until
 from .ledger import Finding
 
 STOPPED_SECONDS, RECOVERED_SECONDS, SETTLED_SECONDS = 60.0, 60.0, 60.0
-QUIET_SECONDS = 5.0
+QUIET_SECONDS, ASKED_SECONDS = 5.0, 1.0
 _SAID = '"event": "cannot run"'
 
 
 async def wipe_log(ground: Ground, random: Random) -> str:
     """Kafka dies, its data with it; it comes back empty; after a while its topics are there again, another fleet's."""
     await ground.end_story()
+    ground.load.asks.clear()
     fleet_before = ground.log.fleet
     said_before = {name: await _times_said(ground, name) for name in SERVICES}
     empty_seconds = random.choice((0.0, random.uniform(1.0, 8.0)))
@@ -45,6 +46,8 @@ async def wipe_log(ground: Ground, random: Random) -> str:
     ground.extra += untouched(before, ground.audit.objects())
     ground.extra += ground.ledger.deletions(ground.audit.stopped())
     recovered = await _recover(ground, fleet_before)
+    ground.load.asks.set()
+    await asyncio.sleep(ASKED_SECONDS)
     told = f"the log wiped with {len(before)} objects in the members, without topics for {empty_seconds:.1f} s"
     return f"{told}; {recovered} workloads recovered"
 
