@@ -8,10 +8,19 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
+from aiokafka import TopicPartition
 
-from spillway.events import CLUSTERS, TURNS_PLANNER, Topic
+from spillway.bus import partition_of, reached
+from spillway.dead_letters import outgoing
+from spillway.events import CLUSTERS, TURNS_PLANNER, ClusterLeft, Topic
+from spillway.kafka import KafkaBus
+from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
+from spillway_local.ports import session_port
+from spillway_local.programs import start_child
 from tests.contract.bus_harness import DEADLINE_SECONDS, KafkaHarness
 
 pytestmark = pytest.mark.kafka
@@ -130,3 +139,43 @@ async def test_who_froze_and_wakes_takes_nothing_from_its_successor(
 async def _until(holds: Callable[[], bool]) -> None:
     while not holds():
         await asyncio.sleep(0.02)
+
+
+class Lenient(KafkaServer):
+    """A broker that takes records of a transaction which its coordinator does not know, as after losing its marks."""
+
+    def settings(self) -> dict[str, str | int]:
+        return super().settings() | {"transaction.partition.verification.enable": "false"}
+
+
+async def test_what_was_committed_and_bears_no_mark_is_seen_by_the_next_writer(tmp_path: Path) -> None:
+    """A broker that is killed right after a commit may never write its marks; the one who takes the turn does."""
+    server = Lenient(tmp_path, session_port(count=PORTS_PER_NODE))
+    child = await asyncio.to_thread(start_child, server.program(), tmp_path / "kafka.log")
+    try:
+        await asyncio.to_thread(child.wait_ready, server.is_ready, 60)
+        async with formed(server.bootstrap, SHORT_SESSION_SECONDS) as kafka:
+            first, second = await kafka.bus("a"), await kafka.bus("b")
+            async with first.standby_turn("planner", "a") as turn:
+                writer = await turn.wait()
+                await writer.write([ClusterLeft("before")])
+                await _write_without_marks(first, writer, ClusterLeft("unmarked"))
+            async with second.standby_turn("planner", "b") as turn, second.follow([CLUSTERS]) as feed:
+                await turn.wait()
+                ends, seen = await feed.ends(), []
+                async for batch in feed:
+                    seen += [record.key for record in batch.records]
+                    if reached(batch.positions, ends):
+                        break
+            assert sorted(seen) == ["before", "unmarked"]
+    finally:
+        child.kill()
+
+
+async def _write_without_marks(bus: KafkaBus, writer: Any, event: ClusterLeft) -> None:
+    """The record is in the log, and for the coordinator no transaction is open."""
+    producer = writer._producer
+    place = TopicPartition(bus.topic_name(CLUSTERS), partition_of(event.cluster, bus.partition_count(CLUSTERS)))
+    await producer.begin_transaction()
+    producer._txn_manager._txn_partitions.add(place)
+    await bus.send(producer, [outgoing(event)])

@@ -36,9 +36,9 @@ from spillway.bus import (
     partition_of,
 )
 from spillway.dead_letters import RECORD_BYTES_MAX, Outgoing, Reading, Stored, headers_for, outgoing
-from spillway.events import CLAIM_TOPIC_BY_SERVICE, CLUSTERS, Event, Tombstone, Topic, TurnTaken
+from spillway.events import CLAIM_TOPIC_BY_SERVICE, CLUSTERS, TOPICS, Event, Tombstone, Topic, TurnTaken
 from spillway.settings import setting
-from spillway.topics import LogReader, LogState, log_changed, quieten_aiokafka
+from spillway.topics import LogReader, LogState, log_changed, quieten_aiokafka, unmarked
 
 T = TypeVar("T")
 
@@ -213,6 +213,13 @@ class KafkaBus:
             request_timeout_ms=int(self.settings.request_seconds * 1000),
         )
         return await self._started(consumer)
+
+    async def unmarked(self, topics: Sequence[Topic]) -> list[TopicPartition]:
+        """Partitions of a fenced writer's topics that end in records without a mark."""
+        names = ((self.topic_name(topic), self.partition_count(topic)) for topic in topics)
+        places = [TopicPartition(name, partition) for name, count in names for partition in range(count)]
+        async with self._reader("read_committed") as committed, self._reader("read_uncommitted") as written:
+            return await unmarked(committed, written, places, self.settings.marks_seconds)
 
     # ── Turns ──
 
@@ -452,14 +459,17 @@ class KafkaWriter:
         self._over = ""
         self.epoch = -1
 
-    async def take(self, turn: TurnTaken) -> None:
-        self.epoch = (await self._write([outgoing(turn)]))[0].offset
+    async def take(self, turn: TurnTaken, unmarked: Sequence[TopicPartition]) -> None:
+        """unmarked: partitions whose open end this transaction's marks close."""
+        self.epoch = (await self._write([outgoing(turn)], unmarked))[0].offset
 
     async def write(self, events: Sequence[Event | Tombstone]) -> None:
         """ValueError for an event that is too large: that one is ours, nothing was sent and the writer goes on."""
         await self._write([outgoing(event) for event in events])
 
-    async def _write(self, records: Sequence[Outgoing]) -> tuple[Position, ...]:
+    async def _write(
+        self, records: Sequence[Outgoing], unmarked: Sequence[TopicPartition] = ()
+    ) -> tuple[Position, ...]:
         async with self._one_at_a_time:
             if self._over:
                 raise OutcomeUnknown(f"this writer is over: {self._over}")
@@ -467,6 +477,8 @@ class KafkaWriter:
             try:
                 async with asyncio.timeout(self._bus.settings.write_seconds):
                     await self._producer.begin_transaction()
+                    for place in unmarked:
+                        self._producer._txn_manager.maybe_add_partition_to_txn(place)  # noqa: SLF001
                     positions = await self._bus.send(self._producer, records)
                     await self._producer.commit_transaction()
             except Exception as error:
@@ -508,7 +520,9 @@ class KafkaStandbyTurn:
                 transaction_timeout_ms=int(self._bus.settings.transaction_seconds * 1000),
             )
         self._writer = KafkaWriter(self._bus, producer)
-        await self._writer.take(TurnTaken(self._service, "", self._instance))
+        # Before anything is read: what was committed and bears no mark is seen from now on, not at some later commit.
+        unmarked = await self._bus.unmarked([topic for topic in TOPICS if topic.emitter == self._service])
+        await self._writer.take(TurnTaken(self._service, "", self._instance), unmarked)
         return self._writer
 
     def close_writer(self, reason: str) -> None:
