@@ -115,9 +115,19 @@ async def _recover(ground: Ground, fleet_before: str) -> int:
     ground.extra += await ground.unsettled_after(SETTLED_SECONDS)
     for name in running.keys() - {ground.pulse.name}:
         ground.ledger.asking_delete(name)
-        await ground.client.delete(DeleteRequest(NAMESPACE, name))
+        await _delete(ground, name)
         ground.ledger.acknowledged_delete(name)
     return len(running)
+
+
+async def _delete(ground: Ground, name: str) -> None:
+    """Asked again while it is still being taken over."""
+
+    async def deleted() -> bool:
+        await ground.client.delete(DeleteRequest(NAMESPACE, name))
+        return True
+
+    await until(f"{name} may be deleted", deleted)
 
 
 def _apart_from_versions(objects: Mapping[tuple[str, str], Kept]) -> dict[tuple[str, str], Kept]:
