@@ -35,6 +35,12 @@ class Standing:
         return self.observed is not None and self.observed.version == self.part.version
 
     @property
+    def of_one_template(self) -> bool:
+        """Whether it bears an earlier template and was seen to have no pods of another one."""
+        seen = self.observed
+        return not self.newest and seen is not None and self.carried_out and seen.updated == seen.replicas
+
+    @property
     def in_full(self) -> bool:
         """Whether all its replicas are of the template that it is to have, and available."""
         seen = self.observed
