@@ -61,7 +61,7 @@ def outlook(
 
 
 def _without_silent(state: PlannerState, found: list[Standing], now: float) -> list[Standing]:
-    """A cluster that says nothing keeps no other one waiting, when it was last heard with pods of one template alone."""
+    """A cluster that says nothing keeps no other one waiting, if it was last heard with one template alone."""
     silent = [entry for entry in found if entry.of_one_template and not state.is_fresh(entry.part.cluster, now)]
     others = [entry for entry in found if entry.counts and not entry.newest and not entry.lost and entry not in silent]
     return [replace(entry, lost=True) if entry in silent else entry for entry in found] if others else found
