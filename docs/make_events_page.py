@@ -1,14 +1,14 @@
-"""Prints docs/events.md from events.py, so that the page cannot say anything else."""
+"""Prints docs/events.md from events.py and addresses.py, so that the page cannot say anything else."""
 
 import dataclasses
 import inspect
 import typing
 
-from spillway.events import EVENTS_BY_TOPIC, TOPICS, Topic
+from spillway.addresses import EVENTS_BY_TOPIC, TOPICS, Topic
 
 HEADER = """# Events
 
-Generated from `libs/spillway/src/spillway/events.py` by `make docs`; CI compares.
+Generated from `events.py` and `addresses.py` in `libs/spillway/src/spillway` by `make docs`; CI compares.
 Each record bears CloudEvents headers (`ce_id`, `ce_type`, `ce_source`, `ce_time`), the fleet id and, when tracing is
 on, `traceparent`. The value is the protobuf message of the event's name in `proto/spillway/v1/events.proto`.
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from spillway.events import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS
+from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS
 
 ROOT = Path(__file__).parent.parent
 SERVICES = ("snapshot", "planner", "propagator")
 FUNCTION_LINES_MAX = 60
-MODULE_LINES_MAX = 560
+MODULE_LINES_MAX = 552
 # Put together here, so that this file does not name them either.
 REGISTRY_HOSTS = tuple(
     ".".join(parts)
@@ -39,7 +39,7 @@ def sources() -> Iterator[Path]:
 
 @pytest.mark.parametrize("path", sorted(sources()), ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_are_small_and_say_what_they_are(path: Path) -> None:
-    """Each module has a docstring, at most 520 lines, and no function over 60."""
+    """Each module has a docstring, at most MODULE_LINES_MAX lines, and no function over 60."""
     text = path.read_text()
     tree = ast.parse(text)
     assert ast.get_docstring(tree), "a module says in its first line what it decides or touches"

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from spillway.addresses import PLACEMENTS, workload_key
 from spillway.bus import Record
-from spillway.events import PLACEMENTS, PlacementDecided, workload_key
+from spillway.events import PlacementDecided
 from spillway.model import Generation, Part
 
 from .spillway_chaos.audit import Door, MemberAudit

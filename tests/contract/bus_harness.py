@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
+from spillway.addresses import CLUSTERS, EVENTS_BY_TOPIC, TOPICS, Topic
 from spillway.bus import (
     Batch,
     Bus,
@@ -19,16 +20,7 @@ from spillway.bus import (
     reached,
 )
 from spillway.dead_letters import Headers
-from spillway.events import (
-    CLUSTERS,
-    EVENTS_BY_TOPIC,
-    TOPICS,
-    CapacityChanged,
-    ClusterLeft,
-    Event,
-    Topic,
-    TurnTaken,
-)
+from spillway.events import CapacityChanged, ClusterLeft, Event, TurnTaken
 from spillway.kafka import KafkaBus, KafkaSettings
 from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
 from spillway.topics import TopicSettings, ensure_topics

@@ -10,6 +10,21 @@ from typing import Any
 
 import pytest
 
+from spillway.addresses import (
+    CAPACITY,
+    CAPACITY_CHANGES,
+    CLUSTERS,
+    DEAD_LETTERS,
+    EVENTS_BY_TOPIC,
+    FLEET,
+    TOPICS,
+    TURNS_PLANNER,
+    WORKLOAD_STATUS,
+    Address,
+    Tombstone,
+    Topic,
+    address_of,
+)
 from spillway.bus import (
     Assignment,
     Batch,
@@ -24,27 +39,7 @@ from spillway.bus import (
     reached,
 )
 from spillway.dead_letters import Headers
-from spillway.events import (
-    CAPACITY,
-    CAPACITY_CHANGES,
-    CLUSTERS,
-    DEAD_LETTERS,
-    EVENTS_BY_TOPIC,
-    FLEET,
-    TOPICS,
-    TURNS_PLANNER,
-    WORKLOAD_STATUS,
-    Address,
-    CapacityChanged,
-    CapacityReported,
-    ClusterLeft,
-    DeadLettered,
-    FleetFormed,
-    Tombstone,
-    Topic,
-    TurnTaken,
-    address_of,
-)
+from spillway.events import CapacityChanged, CapacityReported, ClusterLeft, DeadLettered, FleetFormed, TurnTaken
 from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
 from spillway.topics import ensure_topics
 from spillway.wire import TYPE_PREFIX, encode

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from aiokafka import TopicPartition
 
+from spillway.addresses import CLUSTERS, TURNS_PLANNER, Topic
 from spillway.bus import partition_of, reached
 from spillway.dead_letters import outgoing
-from spillway.events import CLUSTERS, TURNS_PLANNER, ClusterLeft, Topic
+from spillway.events import ClusterLeft
 from spillway.kafka import KafkaBus
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
 from spillway_local.ports import session_port
@@ -29,7 +30,7 @@ LONG_SESSION_SECONDS, SHORT_SESSION_SECONDS = 20.0, 3.0
 # Joins a group and prints each assignment as a line, until it is killed.
 _MEMBER = """
 import asyncio, json, sys
-from spillway.events import TOPIC_BY_NAME
+from spillway.addresses import (TOPIC_BY_NAME)
 from spillway.kafka import KafkaBus, KafkaSettings
 
 async def main(instance, topic, settings):

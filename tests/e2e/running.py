@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, Topic
 from spillway.api import (
     ClusterReply,
     DeleteRequest,
@@ -24,7 +25,7 @@ from spillway.api import (
 )
 from spillway.bus import Record, reached
 from spillway.cluster_api import ClusterUnreachable
-from spillway.events import CLAIM_TOPIC_BY_SERVICE, Topic, TurnTaken
+from spillway.events import TurnTaken
 from spillway.kafka import KafkaBus, KafkaSettings
 from spillway.kubernetes import PODS
 from spillway.rpc import PlannerClient

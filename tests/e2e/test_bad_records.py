@@ -3,8 +3,9 @@
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from spillway.addresses import DEAD_LETTERS, EVENTS_BY_TOPIC, FLEET, TOPICS
 from spillway.api import ApplyRequest
-from spillway.events import DEAD_LETTERS, EVENTS_BY_TOPIC, FLEET, TOPICS, DeadLettered
+from spillway.events import DeadLettered
 from spillway.wire import TYPE_PREFIX
 from spillway_local.fleet_plan import deployment
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from spillway.addresses import PLACEMENTS
 from spillway.api import ApplyRequest, RequestError, ScaleRequest
-from spillway.events import PLACEMENTS, PlacementDecided
+from spillway.events import PlacementDecided
 from spillway.rpc import PlannerClient
 from spillway_local.fleet_plan import deployment
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from propagator.settings import Settings as PropagatorSettings
+from spillway.addresses import PLACEMENTS, WORKLOADS, Tombstone, workload_address
 from spillway.api import (
     AdoptRequest,
     ApplyRequest,
@@ -30,7 +31,6 @@ from spillway.cluster_api import (
     SERVICES,
     Conflict,
 )
-from spillway.events import PLACEMENTS, WORKLOADS, Tombstone, workload_address
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import FLEET_ID, InProcess, in_process

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from planner.settings import PlannerSettings
+from spillway.addresses import CAPACITY, PENDING
 from spillway.api import (
     ApplyRequest,
     GetRequest,
@@ -20,7 +21,7 @@ from spillway.api import (
     ScaleRequest,
     SetClusterPhaseRequest,
 )
-from spillway.events import CAPACITY, PENDING, PHASE_DRAINING
+from spillway.events import PHASE_DRAINING
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import InProcess, in_process

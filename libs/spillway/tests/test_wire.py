@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
 from spillway.columns import columns_of, rows_of
-from spillway.events import EVENT_TYPES, EVENTS_BY_TOPIC, ClusterLeft, Event
+from spillway.events import ClusterLeft, Event
 from spillway.model import HOSTNAME_LABEL, Generation, HostPort, NodeColumns, NodeRow, Taint
 from spillway.v1 import events_pb2
 from spillway.wire import TYPE_PREFIX, Unreadable, decode, encode, event_type, pack_columns, unpack_columns

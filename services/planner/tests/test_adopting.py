@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from planner.core import adopting, aftermath, decisions, moves, releasing
 from planner.core.allowance import Everything
 from planner.core.answers import is_gone, list_orphans
+from spillway.addresses import WORKLOAD_STATUS, Tombstone
 from spillway.api import (
     AdoptRequest,
     ApplyRequest,
@@ -33,10 +34,8 @@ from spillway.events import (
     STATE_PRESENT,
     STATE_REFUSED,
     STATE_RELEASED,
-    WORKLOAD_STATUS,
     AdoptionAsked,
     PlacementDecided,
-    Tombstone,
     WorkloadFound,
     WorkloadObserved,
 )

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from planner.core import aftermath, decisions, placing
+from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, ScaleRequest
-from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_PRESENT, PodsUnschedulable, Tombstone
+from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_PRESENT, PodsUnschedulable
 from spillway.model import Generation
 
 from .builders import Fleet, cluster, container, deployment, facts, group, node, template, texts

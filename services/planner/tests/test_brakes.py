@@ -25,15 +25,8 @@ from planner.core.brakes import (
 )
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
-from spillway.events import (
-    BRAKES,
-    BrakeReleased,
-    BrakeSet,
-    ConfirmationAsked,
-    ConfirmationGiven,
-    Tombstone,
-    brake_address,
-)
+from spillway.addresses import BRAKES, Tombstone, brake_address
+from spillway.events import BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
 
 WEB = ("shop", "web")
 ALL_CAUSES = (CAUSE_LOST, CAUSE_FAILOVER, CAUSE_RETURN, CAUSE_DRAIN, CAUSE_POLICY, CAUSE_MIGRATE, CAUSE_TAKE_BACK)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from planner.core import aftermath, answers, decisions, placing
 from planner.core.decisions import Decided
 from planner.core.rules import Rules
+from spillway.addresses import Tombstone
 from spillway.api import (
     ApplyRequest,
     DeleteRequest,
@@ -28,7 +29,6 @@ from spillway.events import (
     DependencyDeclared,
     Event,
     PlacementDecided,
-    Tombstone,
     WorkloadDeclared,
 )
 from spillway.model import NodeRow, Part

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from planner.core import answers, braking, decisions, membership
+from spillway.addresses import Tombstone, brake_address
 from spillway.api import (
     ApplyRequest,
     ClusterMovesReply,
@@ -30,8 +31,6 @@ from spillway.events import (
     ClusterLeft,
     ConfirmationAsked,
     ConfirmationGiven,
-    Tombstone,
-    brake_address,
 )
 
 from .builders import Fleet, deployment, group, node, texts

@@ -9,6 +9,7 @@ import pytest
 from planner.core import aftermath, decisions, moves
 from planner.core.allowance import Everything
 from planner.core.fleet import WorkloadKey
+from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, ScaleRequest
 from spillway.events import (
     PHASE_ACTIVE,
@@ -22,7 +23,6 @@ from spillway.events import (
     BrakeSet,
     DecisionRecorded,
     Event,
-    Tombstone,
     WorkloadObserved,
 )
 from spillway.model import Part

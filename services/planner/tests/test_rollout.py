@@ -13,16 +13,9 @@ from planner.core.allowance import Everything
 from planner.core.rollout import Standing, next_turn
 from planner.core.rollout_list import RolloutList
 from planner.core.templates import template_number
+from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, GetRequest, PlacementReply, RequestError, ScaleRequest
-from spillway.events import (
-    PHASE_LOST,
-    STATE_PRESENT,
-    STATE_REFUSED,
-    BrakeReleased,
-    BrakeSet,
-    Tombstone,
-    WorkloadObserved,
-)
+from spillway.events import PHASE_LOST, STATE_PRESENT, STATE_REFUSED, BrakeReleased, BrakeSet, WorkloadObserved
 from spillway.model import Generation, NodeRow, Part, Shape
 
 from .builders import Fleet, cluster, container, deployment, facts, node, policy, template, texts

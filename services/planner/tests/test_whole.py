@@ -13,8 +13,9 @@ from planner.core.request import read_manifests
 from planner.core.reservation import reserve
 from planner.core.room import Room
 from planner.core.whole import divide_whole
+from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, PlacementReply, RequestError, ScaleRequest
-from spillway.events import Event, Tombstone
+from spillway.events import Event
 from spillway.model import NO_GENERATION, Generation, Part, WorkloadFacts
 
 from .builders import Fleet, cluster, deployment, facts, job, node, policy, room, shape, statefulset, template, texts

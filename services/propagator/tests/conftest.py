@@ -14,20 +14,17 @@ from propagator.settings import Settings
 from sim.cluster import SimCluster
 from sim.rest import SimTransport
 from sim.settings import NodeSpec
+from spillway.addresses import PLACEMENTS, WORKLOAD_STATUS, Tombstone, workload_address
 from spillway.bus import Record
 from spillway.cluster_api import CONFIG_MAPS, DEPLOYMENTS, SECRETS, ClusterApi, ClusterApiSettings, Response
 from spillway.events import (
-    PLACEMENTS,
-    WORKLOAD_STATUS,
     ClusterJoined,
     DependencyDeclared,
     Event,
     PlacementDecided,
-    Tombstone,
     TurnTaken,
     WorkloadDeclared,
     WorkloadObserved,
-    workload_address,
 )
 from spillway.kubernetes import Kind
 from spillway.local_bus import LocalBroker, LocalBus

@@ -7,12 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from propagator.core.desired import UNTOUCHED, Desired, Target, Touched
+from spillway.addresses import CLUSTERS, DEPENDENCIES, PLACEMENTS, WORKLOAD_STATUS, WORKLOADS, address_of
 from spillway.events import (
-    CLUSTERS,
-    DEPENDENCIES,
-    PLACEMENTS,
-    WORKLOAD_STATUS,
-    WORKLOADS,
     ClusterJoined,
     ClusterLeft,
     DependencyDeclared,
@@ -20,7 +16,6 @@ from spillway.events import (
     PlacementDecided,
     WorkloadDeclared,
     WorkloadObserved,
-    address_of,
 )
 from spillway.model import EarlierTemplate, Generation, ObjectReference, Part, Policy
 

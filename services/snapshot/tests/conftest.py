@@ -15,18 +15,11 @@ from sim.rest import SimTransport
 from sim.settings import NodeSpec
 from snapshot.service import Snapshot
 from snapshot.settings import Settings
+from spillway.addresses import CAPACITY, CAPACITY_CHANGES, PENDING
 from spillway.bus import Record
 from spillway.cluster_api import ClusterApi, ClusterApiSettings
 from spillway.columns import rows_of
-from spillway.events import (
-    CAPACITY,
-    CAPACITY_CHANGES,
-    PENDING,
-    CapacityChanged,
-    CapacityReported,
-    ClusterJoined,
-    TurnTaken,
-)
+from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, TurnTaken
 from spillway.kubernetes import DEPLOYMENTS, JOBS, NODES, PODS, REPLICASETS, STATEFULSETS, object_decoder
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import NodeRow, WorkloadFacts

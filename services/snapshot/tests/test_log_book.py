@@ -1,7 +1,8 @@
 """What others wrote behind our back."""
 
 from snapshot.core.log_book import LogBook, block_index, group_name
-from spillway.events import CAPACITY, PENDING, CapacityReported, PodsScheduled
+from spillway.addresses import CAPACITY, PENDING
+from spillway.events import CapacityReported, PodsScheduled
 
 BLOCK = (CAPACITY.name, "own-1/0")
 GROUP = (PENDING.name, "own-1/default/web")

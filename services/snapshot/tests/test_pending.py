@@ -7,7 +7,8 @@ import pytest
 from snapshot.core.cluster_state import Group
 from snapshot.core.pending import Pending
 from snapshot.settings import Settings
-from spillway.events import PodsScheduled, PodsUnschedulable, Tombstone, pending_address
+from spillway.addresses import Tombstone, pending_address
+from spillway.events import PodsScheduled, PodsUnschedulable
 
 WAITING = {"a/b": Group("a/b", 2, "no room")}
 

@@ -10,18 +10,9 @@ from sim.manifests import deployment
 from sim.rest import SimTransport
 from sim.settings import Faults, NodeSpec
 from snapshot.core.collection import Collection
+from spillway.addresses import CAPACITY, CAPACITY_CHANGES, PENDING
 from spillway.cluster_api import DEPLOYMENTS, ClusterApi, ClusterApiSettings
-from spillway.events import (
-    CAPACITY,
-    CAPACITY_CHANGES,
-    PENDING,
-    CapacityChanged,
-    CapacityReported,
-    ClusterLeft,
-    PodsScheduled,
-    PodsUnschedulable,
-    TurnTaken,
-)
+from spillway.events import CapacityChanged, CapacityReported, ClusterLeft, PodsScheduled, PodsUnschedulable, TurnTaken
 from spillway.model import Generation
 
 pytestmark = pytest.mark.looptime

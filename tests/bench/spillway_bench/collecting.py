@@ -11,11 +11,12 @@ import aiohttp
 
 from snapshot.core.cluster_state import KINDS, WORKLOAD_KINDS
 from snapshot.core.workloads import FLEET_LABEL
+from spillway.addresses import CAPACITY, CAPACITY_CHANGES
 from spillway.api import ClusterReply, JoinClusterRequest
 from spillway.bus import Record
 from spillway.cluster_api import ClusterApiSettings
 from spillway.credentials import Endpoint
-from spillway.events import CAPACITY, CAPACITY_CHANGES, CapacityReported, TurnTaken
+from spillway.events import CapacityReported, TurnTaken
 from spillway.kafka import KafkaBus
 
 from .big_member import POD_CPU_MILLIS

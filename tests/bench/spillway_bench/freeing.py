@@ -9,9 +9,10 @@ from typing import Any
 
 import aiohttp
 
+from spillway.addresses import PLACEMENTS
 from spillway.api import ApplyRequest, DeleteRequest, RequestError
 from spillway.bus import Feed
-from spillway.events import PLACEMENTS, PlacementDecided
+from spillway.events import PlacementDecided
 from spillway_local.fleet_plan import deployment
 
 from .asking import round_trips

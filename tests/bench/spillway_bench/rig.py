@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from spillway.addresses import CAPACITY_CHANGES
 from spillway.api import ClusterReply, ListClustersRequest
 from spillway.bus import partition_of, reached
 from spillway.credentials import Endpoint, load_endpoint
-from spillway.events import CAPACITY_CHANGES, TurnTaken
+from spillway.events import TurnTaken
 from spillway.kafka import KafkaBus, KafkaSettings
 from spillway.rpc import PlannerClient
 from spillway.topics import TopicSettings

@@ -4,15 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, PLACEMENTS, WORKLOADS
 from spillway.bus import Record, reached
-from spillway.events import (
-    CLAIM_TOPIC_BY_SERVICE,
-    PLACEMENTS,
-    WORKLOADS,
-    PlacementDecided,
-    TurnTaken,
-    WorkloadDeclared,
-)
+from spillway.events import PlacementDecided, TurnTaken, WorkloadDeclared
 from spillway.kafka import KafkaBus, KafkaSettings
 from spillway.model import Generation, Part
 

@@ -5,9 +5,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from random import Random
 
+from spillway.addresses import TOPICS
 from spillway.bus import BusUnavailable, Position
 from spillway.dead_letters import Outgoing, Stored
-from spillway.events import TOPICS
 from spillway.local_bus import LocalBroker, LocalSettings
 from spillway_simulation.loop import OWNER
 

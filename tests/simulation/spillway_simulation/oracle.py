@@ -10,16 +10,9 @@ from dataclasses import dataclass, field
 from sim.cluster import SimCluster
 from sim.core.kinds import Object
 from sim.core.requests import Answer, Request
+from spillway.addresses import DEAD_LETTERS, PLACEMENTS, TURNS_PLANNER, WORKLOADS
 from spillway.dead_letters import Outgoing
-from spillway.events import (
-    DEAD_LETTERS,
-    PLACEMENTS,
-    TURNS_PLANNER,
-    WORKLOADS,
-    PlacementDecided,
-    TurnTaken,
-    WorkloadDeclared,
-)
+from spillway.events import PlacementDecided, TurnTaken, WorkloadDeclared
 from spillway.model import NO_GENERATION, Generation, Part
 from spillway.wire import decode
 from spillway_simulation import members

@@ -9,17 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from spillway import columns, wire
+from spillway.addresses import TOPIC_BY_NAME, TOPICS, Tombstone, Topic
 from spillway.bus import Bus, BusUnavailable, Position, Record, reached
-from spillway.events import (
-    TOPIC_BY_NAME,
-    TOPICS,
-    CapacityChanged,
-    CapacityReported,
-    DeadLettered,
-    Event,
-    Tombstone,
-    Topic,
-)
+from spillway.events import CapacityChanged, CapacityReported, DeadLettered, Event
 from spillway.settings import from_environment
 from spillway_cli.config import Config
 from spillway_cli.exits import bad_input, finish, say

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 from zlib import crc32
 
-from spillway.events import Event, Tombstone, Topic
+from spillway.addresses import Tombstone, Topic
+from spillway.events import Event
 
 Offsets = Mapping[tuple[str, int], int]
 """(topic name, partition) → the offset of the next record to read."""

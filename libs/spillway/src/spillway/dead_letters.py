@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from spillway import metrics, tracing
+from spillway.addresses import TOPIC_BY_NAME, Address, Tombstone, address_of
 from spillway.bus import Bus, BusUnavailable, Record, TooManyDeadLetters
-from spillway.events import TOPIC_BY_NAME, Address, DeadLettered, Event, Tombstone, address_of
+from spillway.events import DeadLettered, Event
 from spillway.wire import Unreadable, decode, encode, event_type
 
 Headers = tuple[tuple[str, bytes], ...]

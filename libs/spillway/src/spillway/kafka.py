@@ -21,6 +21,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from spillway import metrics
+from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, CLUSTERS, TOPICS, Tombstone, Topic
 from spillway.bus import (
     Assignment,
     Batch,
@@ -36,7 +37,7 @@ from spillway.bus import (
     partition_of,
 )
 from spillway.dead_letters import RECORD_BYTES_MAX, Outgoing, Reading, Stored, headers_for, outgoing
-from spillway.events import CLAIM_TOPIC_BY_SERVICE, CLUSTERS, TOPICS, Event, Tombstone, Topic, TurnTaken
+from spillway.events import Event, TurnTaken
 from spillway.settings import setting
 from spillway.topics import LogReader, LogState, log_changed, quieten_aiokafka, unmarked
 

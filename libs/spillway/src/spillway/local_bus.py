@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from spillway.addresses import CLUSTERS, SCOPE_CLUSTER, SCOPE_WORKLOAD, TOPICS, Tombstone, Topic
 from spillway.bus import (
     Assignment,
     Batch,
@@ -22,17 +23,7 @@ from spillway.bus import (
     partition_of,
 )
 from spillway.dead_letters import Headers, Outgoing, Reading, Stored, headers_for, outgoing
-from spillway.events import (
-    CLUSTERS,
-    SCOPE_CLUSTER,
-    SCOPE_WORKLOAD,
-    TOPICS,
-    Event,
-    FleetFormed,
-    Tombstone,
-    Topic,
-    TurnTaken,
-)
+from spillway.events import Event, FleetFormed, TurnTaken
 from spillway.waiting import is_set_within
 
 RETRY_SECONDS = 0.1

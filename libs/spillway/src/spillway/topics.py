@@ -21,17 +21,10 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from spillway import metrics
+from spillway.addresses import DEAD_LETTERS, FLEET, SCOPE_CLUSTER, SCOPE_WORKLOAD, TOPICS, Topic
 from spillway.bus import NoLog
 from spillway.dead_letters import RECORD_BYTES_MAX, headers_for, outgoing
-from spillway.events import (
-    DEAD_LETTERS,
-    FLEET,
-    SCOPE_CLUSTER,
-    SCOPE_WORKLOAD,
-    TOPICS,
-    FleetFormed,
-    Topic,
-)
+from spillway.events import FleetFormed
 from spillway.settings import setting
 from spillway.wire import Unreadable, decode
 

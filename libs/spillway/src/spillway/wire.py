@@ -12,7 +12,8 @@ import zstandard
 from google.protobuf.message import DecodeError, Message
 
 from spillway import columns as column_values
-from spillway.events import EVENT_TYPES, EVENTS_BY_TOPIC, Event
+from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
+from spillway.events import Event
 from spillway.model import Generation, HostPort, Int64s, LabelSet, NodeColumns, Taint
 from spillway.v1 import events_pb2
 

@@ -9,8 +9,9 @@ from planner.core.placing import Moment
 from planner.core.state import PlannerState
 from planner.questions import Inquiry, Questions
 from spillway import api
+from spillway.addresses import Tombstone
 from spillway.api import RequestError
-from spillway.events import AdoptionAsked, Event, Tombstone
+from spillway.events import AdoptionAsked, Event
 
 Decide = Callable[[PlannerState, Moment], tuple[tuple[Event | Tombstone, ...], Any]]
 

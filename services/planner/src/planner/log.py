@@ -9,8 +9,7 @@ from planner.core.fleet import NEVER
 from planner.core.state import PlannerState
 from planner.core.templates import BadDeclaration
 from spillway import metrics
-from spillway.bus import Batch, Bus, Feed, Offsets, Record, reached
-from spillway.events import (
+from spillway.addresses import (
     BRAKES,
     CAPACITY,
     CAPACITY_CHANGES,
@@ -22,11 +21,9 @@ from spillway.events import (
     TURNS_PLANNER,
     WORKLOAD_STATUS,
     WORKLOADS,
-    CapacityChanged,
-    CapacityReported,
-    DeadLettered,
-    TurnTaken,
 )
+from spillway.bus import Batch, Bus, Feed, Offsets, Record, reached
+from spillway.events import CapacityChanged, CapacityReported, DeadLettered, TurnTaken
 from spillway.wire import Unreadable, unpack_columns
 
 WHOLE = (

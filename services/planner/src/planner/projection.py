@@ -9,8 +9,9 @@ import structlog
 from planner.core.answers import workload_reply
 from planner.core.state import PlannerState
 from planner.log import changed_keys
+from spillway.addresses import DECISIONS
 from spillway.bus import Bus, BusUnavailable, Offsets, Record, reached
-from spillway.events import DECISIONS, CapacityReported, DecisionRecorded
+from spillway.events import CapacityReported, DecisionRecorded
 from spillway.store import MemoryStore, RedisStore, StoreUnavailable
 from spillway.wire import TYPE_PREFIX, decode, encode
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from spillway.addresses import FOUND_WORKLOADS
 from spillway.bus import Bus
-from spillway.events import FOUND, FOUND_WORKLOADS, AdoptionAsked, WorkloadFound
+from spillway.events import FOUND, AdoptionAsked, WorkloadFound
 from spillway.model import Generation
 
 ObjectKey = tuple[str, str, str]

@@ -23,9 +23,10 @@ from planner.questions import Questions
 from planner.settings import PlannerSettings
 from planner.watches import CurrentState, Watches
 from spillway import api, metrics, tracing
+from spillway.addresses import Tombstone
 from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Offsets, OutcomeUnknown, Record, StandbyTurn, Writer
-from spillway.events import Event, Tombstone
+from spillway.events import Event
 from spillway.model import Generation
 from spillway.rpc_security import CALLER
 from spillway.waiting import is_set_within

@@ -10,13 +10,7 @@ from propagator.core.status import Outcome
 from propagator.mirror import Owner
 from propagator.settings import Settings
 from spillway import metrics
-from spillway.events import (
-    STATE_ABSENT,
-    STATE_CONTESTED,
-    STATE_DEPENDENCY_MISSING,
-    STATE_RELEASED,
-    WorkloadObserved,
-)
+from spillway.events import STATE_ABSENT, STATE_CONTESTED, STATE_DEPENDENCY_MISSING, STATE_RELEASED, WorkloadObserved
 
 SETTLED = (STATE_ABSENT, STATE_RELEASED)
 """States of which nothing is left to do: neither held back nor tried again."""

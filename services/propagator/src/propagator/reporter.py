@@ -9,8 +9,9 @@ import structlog
 from propagator.core.desired import Target
 from propagator.core.status import is_news
 from propagator.settings import Settings
+from spillway.addresses import Tombstone, status_address
 from spillway.bus import Bus, BusUnavailable
-from spillway.events import STATE_ORPHANED, STATE_PRESENT, Tombstone, WorkloadObserved, status_address
+from spillway.events import STATE_ORPHANED, STATE_PRESENT, WorkloadObserved
 
 log = structlog.get_logger()
 

@@ -12,22 +12,19 @@ from propagator.core.desired import Desired, Target
 from propagator.log_proof import LogProof
 from propagator.settings import Settings
 from spillway import metrics, tracing
-from spillway.bus import Assignment, Batch, Bus, BusUnavailable, Feed, Offsets, Record, reached
-from spillway.cluster_api import ClusterApi
-from spillway.events import (
+from spillway.addresses import (
     ADOPTIONS,
     CLUSTERS,
     DEPENDENCIES,
     PLACEMENTS,
     WORKLOAD_STATUS,
     WORKLOADS,
-    AdoptionAsked,
-    ClusterJoined,
     Tombstone,
-    TurnTaken,
-    WorkloadObserved,
     status_address,
 )
+from spillway.bus import Assignment, Batch, Bus, BusUnavailable, Feed, Offsets, Record, reached
+from spillway.cluster_api import ClusterApi
+from spillway.events import AdoptionAsked, ClusterJoined, TurnTaken, WorkloadObserved
 
 SERVICE = "propagator"
 FOLLOWED = (CLUSTERS, WORKLOADS, DEPENDENCIES, PLACEMENTS, WORKLOAD_STATUS, ADOPTIONS)

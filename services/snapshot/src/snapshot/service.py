@@ -9,23 +9,25 @@ from snapshot import counters
 from snapshot.collector import SERVICE, Collector, Connect, Surroundings
 from snapshot.core.log_book import LogBook, block_index, group_name
 from snapshot.settings import Settings
-from spillway.bus import Assignment, Bus, BusUnavailable, Offsets, Record, reached
-from spillway.events import (
+from spillway.addresses import (
     CAPACITY,
     CAPACITY_CHANGES,
     CLUSTERS,
     PENDING,
+    Tombstone,
+    Topic,
+    capacity_address,
+    pending_address,
+)
+from spillway.bus import Assignment, Bus, BusUnavailable, Offsets, Record, reached
+from spillway.events import (
     CapacityChanged,
     CapacityReported,
     ClusterJoined,
     ClusterLeft,
     PodsScheduled,
     PodsUnschedulable,
-    Tombstone,
-    Topic,
     TurnTaken,
-    capacity_address,
-    pending_address,
 )
 
 NO_TURN = Assignment(frozenset(), 1)

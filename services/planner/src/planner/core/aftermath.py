@@ -11,21 +11,23 @@ from planner.core.placing import Moment
 from planner.core.rolling import outlook
 from planner.core.state import Hold, PlannerState, Timer, Workload
 from planner.core.whole import may_be_taken_back
-from spillway.events import (
+from spillway.addresses import (
     PLACEMENTS,
-    STATE_CONTESTED,
-    STATE_DEPENDENCY_MISSING,
-    STATE_NOT_OWNED,
-    STATE_ORPHANED,
-    STATE_REFUSED,
     WORKLOADS,
-    CapacityNeeded,
-    Event,
     Tombstone,
     dependency_address,
     needed_address,
     status_address,
     workload_address,
+)
+from spillway.events import (
+    STATE_CONTESTED,
+    STATE_DEPENDENCY_MISSING,
+    STATE_NOT_OWNED,
+    STATE_ORPHANED,
+    STATE_REFUSED,
+    CapacityNeeded,
+    Event,
 )
 from spillway.model import Part, Shape
 

@@ -12,14 +12,8 @@ from typing import Final
 from planner.core.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_RETURN
 from planner.core.fleet import WorkloadKey
 from planner.core.rules import Rules
-from spillway.events import (
-    BrakeReleased,
-    BrakeSet,
-    ConfirmationAsked,
-    ConfirmationGiven,
-    Tombstone,
-    brake_address,
-)
+from spillway.addresses import Tombstone, brake_address
+from spillway.events import BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
 from spillway.scopes import FLEET_SCOPE, cluster_scope, workload_scope
 
 CAUSES_CONFIRMED: Final = frozenset((CAUSE_FAILOVER, CAUSE_RETURN, CAUSE_DRAIN))

@@ -9,6 +9,7 @@ from planner.core.fleet import ClusterView
 from planner.core.placing import Moment
 from planner.core.request import LABEL_NAME, check_name
 from planner.core.state import PlannerState
+from spillway.addresses import Tombstone, brake_address
 from spillway.api import (
     ClusterMovesReply,
     JoinClusterRequest,
@@ -17,16 +18,7 @@ from spillway.api import (
     SetClusterPhaseRequest,
     invalid,
 )
-from spillway.events import (
-    PHASE_ACTIVE,
-    PHASE_CORDONED,
-    PHASE_DRAINING,
-    PHASE_LEAVING,
-    PHASE_LOST,
-    ClusterJoined,
-    Tombstone,
-    brake_address,
-)
+from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST, ClusterJoined
 from spillway.model import NodeGroup
 
 PHASES_TO_SET = (PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING)

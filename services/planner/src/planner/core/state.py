@@ -14,14 +14,11 @@ from planner.core.room import Room, nested, room_in_groups, room_on_nodes, with_
 from planner.core.rules import Rules
 from planner.core.templates import Template, is_newest, read_earlier, read_template, template_number, wider
 from planner.core.waiting import Rooms, WaitingList
+from spillway.addresses import BRAKES, CLUSTERS, WORKLOAD_STATUS, WORKLOADS
 from spillway.events import (
-    BRAKES,
-    CLUSTERS,
     PHASE_ACTIVE,
     PHASE_LOST,
     STATE_ORPHANED,
-    WORKLOAD_STATUS,
-    WORKLOADS,
     BrakeReleased,
     BrakeSet,
     CapacityChanged,

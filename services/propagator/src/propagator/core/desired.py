@@ -8,13 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from propagator.core.manifests import bears_earlier, earlier_manifest
+from spillway.addresses import CLUSTERS, DEPENDENCIES, PLACEMENTS, WORKLOAD_STATUS, WORKLOADS, workload_key
 from spillway.events import (
-    CLUSTERS,
-    DEPENDENCIES,
-    PLACEMENTS,
     STATE_ORPHANED,
-    WORKLOAD_STATUS,
-    WORKLOADS,
     ClusterJoined,
     ClusterLeft,
     DependencyDeclared,
@@ -22,7 +18,6 @@ from spillway.events import (
     PlacementDecided,
     WorkloadDeclared,
     WorkloadObserved,
-    workload_key,
 )
 from spillway.model import Part
 

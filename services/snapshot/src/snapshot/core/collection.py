@@ -9,16 +9,8 @@ from snapshot.core.log_book import Key, LogBook, block_index, group_name
 from snapshot.core.pending import Pending
 from snapshot.core.stream import Pack, Sign, Stream
 from snapshot.settings import Settings
-from spillway.events import (
-    CAPACITY_CHANGES,
-    CapacityChanged,
-    CapacityReported,
-    PodsScheduled,
-    PodsUnschedulable,
-    Tombstone,
-    address_of,
-    capacity_address,
-)
+from spillway.addresses import CAPACITY_CHANGES, Tombstone, address_of, capacity_address
+from spillway.events import CapacityChanged, CapacityReported, PodsScheduled, PodsUnschedulable
 from spillway.kubernetes import NODES, PODS, Kind
 
 Record = CapacityChanged | CapacityReported | PodsUnschedulable | PodsScheduled | Tombstone

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from spillway.events import CAPACITY, CapacityReported, PodsScheduled, PodsUnschedulable
+from spillway.addresses import CAPACITY
+from spillway.events import CapacityReported, PodsScheduled, PodsUnschedulable
 
 Key = tuple[str, str]
 """Topic and key."""

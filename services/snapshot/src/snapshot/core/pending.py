@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from snapshot.core.cluster_state import Group
 from snapshot.settings import Settings
-from spillway.events import PodsScheduled, PodsUnschedulable, Tombstone, pending_address
+from spillway.addresses import Tombstone, pending_address
+from spillway.events import PodsScheduled, PodsUnschedulable
 
 PendingEvent = PodsUnschedulable | PodsScheduled | Tombstone
 

@@ -1,0 +1,213 @@
+"""Where each event goes: topics, keys and partitioning names. One emitter a topic, keys in one place."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from spillway.events import (
+    AdoptionAsked,
+    BrakeReleased,
+    BrakeSet,
+    CapacityChanged,
+    CapacityNeeded,
+    CapacityReported,
+    ClusterJoined,
+    ClusterLeft,
+    ConfirmationAsked,
+    ConfirmationGiven,
+    DeadLettered,
+    DecisionRecorded,
+    DependencyDeclared,
+    Event,
+    FleetFormed,
+    PlacementDecided,
+    PodsScheduled,
+    PodsUnschedulable,
+    TurnTaken,
+    WorkloadDeclared,
+    WorkloadFound,
+    WorkloadObserved,
+)
+
+SCOPE_CLUSTER: Final = "cluster"
+SCOPE_WORKLOAD: Final = "workload"
+SCOPE_ONE: Final = "one"
+
+DAY_MS: Final = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic: its scope decides the number of partitions and by whose name a record is partitioned.
+
+    retention_ms 0 keeps the last record per key (compacted). lag_ms: how long a record stays readable after a newer
+    one of its key (min.compaction.lag). committed: only the planner's fenced transactions write it.
+    """
+
+    name: str
+    scope: str
+    retention_ms: int
+    lag_ms: int
+    committed: bool
+    emitter: str
+    readers: tuple[str, ...]
+
+    @property
+    def compacted(self) -> bool:
+        return self.retention_ms == 0
+
+
+def _topic(short: str, scope: str, kept: int, emitter: str, readers: str, committed: bool = False) -> Topic:
+    lag_ms = 0 if kept else (DAY_MS if "planner" in readers.split() else 600_000)
+    return Topic(f"spillway.{short}.v1", scope, kept, lag_ms, committed, emitter, tuple(readers.split()))
+
+
+FLEET = _topic("fleet", SCOPE_ONE, 0, "topics", "snapshot planner propagator")
+TURNS_PLANNER = _topic("turns.planner", SCOPE_ONE, 0, "planner", "planner", committed=True)
+CLUSTERS = _topic("clusters", SCOPE_CLUSTER, 0, "planner", "snapshot planner propagator", committed=True)
+CAPACITY = _topic("capacity", SCOPE_CLUSTER, 0, "snapshot", "planner snapshot")
+CAPACITY_CHANGES = _topic("capacity-changes", SCOPE_CLUSTER, DAY_MS, "snapshot", "planner snapshot")
+PENDING = _topic("pending", SCOPE_CLUSTER, 0, "snapshot", "planner snapshot")
+WORKLOADS = _topic("workloads", SCOPE_WORKLOAD, 0, "planner", "planner propagator", committed=True)
+DEPENDENCIES = _topic("dependencies", SCOPE_WORKLOAD, 0, "planner", "planner propagator", committed=True)
+PLACEMENTS = _topic("placements", SCOPE_WORKLOAD, 0, "planner", "planner propagator", committed=True)
+CAPACITY_NEEDED = _topic("capacity-needed", SCOPE_WORKLOAD, 0, "planner", "planner", committed=True)
+DECISIONS = _topic("decisions", SCOPE_WORKLOAD, 7 * DAY_MS, "planner", "store", committed=True)
+WORKLOAD_STATUS = _topic("workload-status", SCOPE_WORKLOAD, 0, "propagator", "planner propagator")
+BRAKES = _topic("brakes", SCOPE_ONE, 0, "planner", "planner", committed=True)
+ADOPTIONS = _topic("adoptions", SCOPE_WORKLOAD, DAY_MS, "planner", "propagator", committed=True)
+FOUND_WORKLOADS = _topic("found-workloads", SCOPE_WORKLOAD, DAY_MS, "propagator", "planner")
+DEAD_LETTERS = _topic("dead-letters", SCOPE_ONE, 7 * DAY_MS, "every reader", "operators")
+
+TOPICS: Final = (
+    FLEET,
+    TURNS_PLANNER,
+    CLUSTERS,
+    CAPACITY,
+    CAPACITY_CHANGES,
+    PENDING,
+    WORKLOADS,
+    DEPENDENCIES,
+    PLACEMENTS,
+    CAPACITY_NEEDED,
+    DECISIONS,
+    WORKLOAD_STATUS,
+    BRAKES,
+    ADOPTIONS,
+    FOUND_WORKLOADS,
+    DEAD_LETTERS,
+)
+
+TOPIC_BY_NAME: Final = {topic.name: topic for topic in TOPICS}
+
+# A claim goes into its owner's own stream, in the partition of the cluster's name: a reader of that stream meets the
+# claim before the first record of the new epoch, and the offset orders all claims of one cluster.
+CLAIM_TOPIC_BY_SERVICE: Final = {"snapshot": CAPACITY_CHANGES, "propagator": WORKLOAD_STATUS, "planner": TURNS_PLANNER}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a record goes: its key, and the name whose hash chooses the partition."""
+
+    topic: Topic
+    key: str
+    partition_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """Says of a compacted topic's key that nothing is known any more; never by itself a reason to delete anything."""
+
+    address: Address
+
+
+def workload_key(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}"
+
+
+def capacity_address(cluster: str, index: int) -> Address:
+    return Address(CAPACITY, f"{cluster}/{index}", cluster)
+
+
+def pending_address(cluster: str, group: str) -> Address:
+    return Address(PENDING, f"{cluster}/{group}", cluster)
+
+
+def status_address(namespace: str, name: str, cluster: str) -> Address:
+    return Address(WORKLOAD_STATUS, f"{namespace}/{name}/{cluster}", workload_key(namespace, name))
+
+
+def dependency_address(workload: str, kind: str, namespace: str, name: str) -> Address:
+    return Address(DEPENDENCIES, f"{kind}/{namespace}/{name}", workload)
+
+
+def needed_address(namespace: str, name: str, cluster: str) -> Address:
+    return Address(CAPACITY_NEEDED, f"{namespace}/{name}/{cluster}", workload_key(namespace, name))
+
+
+def brake_address(scope: str) -> Address:
+    return Address(BRAKES, scope, scope)
+
+
+def workload_address(topic: Topic, namespace: str, name: str) -> Address:
+    key = workload_key(namespace, name)
+    return Address(topic, key, key)
+
+
+def _turn_address(event: TurnTaken) -> Address:
+    key = event.cluster or event.service
+    return Address(CLAIM_TOPIC_BY_SERVICE[event.service], key, key)
+
+
+_ADDRESS: Final[dict[type, Callable[..., Address]]] = {
+    FleetFormed: lambda e: Address(FLEET, "fleet", "fleet"),
+    TurnTaken: _turn_address,
+    ClusterJoined: lambda e: Address(CLUSTERS, e.cluster, e.cluster),
+    ClusterLeft: lambda e: Address(CLUSTERS, e.cluster, e.cluster),
+    CapacityReported: lambda e: capacity_address(e.cluster, e.index),
+    CapacityChanged: lambda e: Address(CAPACITY_CHANGES, e.cluster, e.cluster),
+    PodsUnschedulable: lambda e: pending_address(e.cluster, e.group),
+    PodsScheduled: lambda e: pending_address(e.cluster, e.group),
+    WorkloadDeclared: lambda e: workload_address(WORKLOADS, e.namespace, e.name),
+    DependencyDeclared: lambda e: dependency_address(e.workload, e.kind, e.namespace, e.name),
+    PlacementDecided: lambda e: workload_address(PLACEMENTS, e.namespace, e.name),
+    CapacityNeeded: lambda e: needed_address(e.namespace, e.name, e.cluster),
+    DecisionRecorded: lambda e: workload_address(DECISIONS, e.namespace, e.name),
+    WorkloadObserved: lambda e: status_address(e.namespace, e.name, e.cluster),
+    BrakeSet: lambda e: brake_address(e.scope),
+    BrakeReleased: lambda e: brake_address(e.scope),
+    ConfirmationAsked: lambda e: brake_address(e.scope),
+    ConfirmationGiven: lambda e: brake_address(e.scope),
+    AdoptionAsked: lambda e: workload_address(ADOPTIONS, e.namespace, e.name),
+    WorkloadFound: lambda e: Address(
+        FOUND_WORKLOADS, f"{e.namespace}/{e.name}/{e.cluster}", workload_key(e.namespace, e.name)
+    ),
+    DeadLettered: lambda e: Address(DEAD_LETTERS, f"{e.topic}/{e.partition}/{e.offset}/{e.reader}", e.topic),
+}
+
+EVENT_TYPES: Final = tuple(_ADDRESS)
+
+
+def address_of(event: Event) -> Address:
+    """The topic, key and partitioning name of an event."""
+    return _ADDRESS[type(event)](event)
+
+
+EVENTS_BY_TOPIC: Final = {
+    FLEET.name: (FleetFormed,),
+    TURNS_PLANNER.name: (TurnTaken,),
+    CLUSTERS.name: (ClusterJoined, ClusterLeft),
+    CAPACITY.name: (CapacityReported,),
+    CAPACITY_CHANGES.name: (CapacityChanged, TurnTaken),
+    PENDING.name: (PodsUnschedulable, PodsScheduled),
+    WORKLOADS.name: (WorkloadDeclared,),
+    DEPENDENCIES.name: (DependencyDeclared,),
+    PLACEMENTS.name: (PlacementDecided,),
+    CAPACITY_NEEDED.name: (CapacityNeeded,),
+    DECISIONS.name: (DecisionRecorded,),
+    WORKLOAD_STATUS.name: (WorkloadObserved, TurnTaken),
+    BRAKES.name: (BrakeSet, BrakeReleased, ConfirmationAsked, ConfirmationGiven),
+    ADOPTIONS.name: (AdoptionAsked,),
+    FOUND_WORKLOADS.name: (WorkloadFound,),
+    DEAD_LETTERS.name: (DeadLettered,),
+}
