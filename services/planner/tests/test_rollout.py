@@ -256,6 +256,40 @@ def test_a_part_in_a_new_cluster_is_made_from_the_newest(fleet: Fleet) -> None:
     assert waiting_for(fleet).startswith("rollout 2 of 4 clusters: waits for cloud-1: not carried out yet")
 
 
+def test_a_template_that_is_taken_back_is_there_at_once_where_it_never_left(fleet: Fleet) -> None:
+    """Seed 5363: nothing restarts there, so nothing has to wait for its turn."""
+    ask(fleet, web("app:2"))
+    before = parts(fleet)
+    ask(fleet, web("app:1"))
+    assert numbers(fleet) == {"own-1": 3, "own-2": 3, "own-3": 3}
+    assert [name for name, part in parts(fleet).items() if part.version > before[name].version] == ["own-1"]
+    assert fleet.state.workloads[WEB].declared.earlier_templates == ()
+    assert len(fleet.state.rollouts) == 0
+
+
+def test_one_that_is_taken_back_with_another_strategy_is_written_there(fleet: Fleet) -> None:
+    """The strategy restarts no pod either, and belongs to the object."""
+    ask(fleet, web("app:2"))
+    before = parts(fleet)
+    ask(fleet, web("app:1", strategy={"type": "Recreate"}))
+    assert numbers(fleet) == {"own-1": 3, "own-2": 3, "own-3": 3}
+    assert all(part.version > before[name].version for name, part in parts(fleet).items())
+
+
+def test_while_another_cluster_is_to_roll_one_that_never_left_says_what_that_came_from(fleet: Fleet) -> None:
+    """So the cluster in the middle of a roll comes first still, whether or not all is well in the others."""
+    ask(fleet, web("app:2"))
+    show(fleet, "own-1")
+    tick(fleet)
+    show(fleet, "own-2", updated=1, available=1)
+    show(fleet, "own-3", available=2)
+    ask(fleet, web("app:1"))
+    assert numbers(fleet) == {"own-1": 2, "own-2": 3, "own-3": 1}
+    show(fleet, "own-2")
+    tick(fleet)
+    assert numbers(fleet) == {"own-1": 3, "own-2": 3, "own-3": 3}
+
+
 def test_a_template_that_is_applied_again_changes_nothing_in_the_middle(fleet: Fleet) -> None:
     ask(fleet, web("app:2"))
     before = parts(fleet)
@@ -366,6 +400,14 @@ def test_a_surge_without_room_waits_when_none_may_be_unavailable() -> None:
     assert numbers(fleet) == {"own-1": 2}
 
 
+def test_a_template_without_room_that_is_taken_back_waits_for_nothing() -> None:
+    fleet = full(**rolling_update(1, 0))
+    ask(fleet, web("app:2", 4, **rolling_update(1, 0)))
+    ask(fleet, web("app:1", 4, **rolling_update(1, 0)))
+    assert numbers(fleet) == {"own-1": 3}
+    assert waiting_for(fleet) == ""
+
+
 def test_a_surge_of_a_smaller_template_needs_its_own_room_alone() -> None:
     """Seed 5020: half a core is free, and half a core is what a new pod asks for."""
     fleet = full(cpu=4500, **rolling_update(1, 0))
@@ -474,15 +516,15 @@ def test_a_rollout_is_looked_at_for_a_reason_only() -> None:
 
 @dataclass
 class Member:
-    """One cluster's object: the part that it carries out, and its pods by template."""
+    """One cluster's object: the part that it carries out, and its pods by template, told apart by its image."""
 
     part: Part
     template: int
     pods: dict[int, int] = field(default_factory=dict)
     working: bool = True
 
-    def carry_out(self, part: Part, number: int) -> None:
-        self.part, self.template = part, number
+    def carry_out(self, part: Part, image: int) -> None:
+        self.part, self.template = part, image
 
     def step(self) -> None:
         """One pod more of what is wanted, or one fewer of what is not, never below the replicas."""
@@ -514,21 +556,25 @@ class World:
         self.fleet = Fleet(**{f"own_{n}": [node("a", 20_000)] for n in range(clusters)})
         ask(self.fleet, web("app:1", clusters * 2))
         self.members = {name: Member(part, 1, {1: part.replicas}) for name, part in parts(self.fleet).items()}
-        self.image = 1
+        self.images = {1: 1}
+        """By template generation."""
 
     def carry_out(self, name: str) -> None:
         declared = self.fleet.state.workloads[WEB].declared
         part = parts(self.fleet)[name]
-        member = self.members.setdefault(name, Member(part, template_number(part, declared)))
-        member.carry_out(part, template_number(part, declared))
+        image = self.images[template_number(part, declared)]
+        member = self.members.setdefault(name, Member(part, image))
+        member.carry_out(part, image)
 
     def report(self, name: str) -> None:
         self.fleet.sequence += 1
         self.fleet.state.apply(self.members[name].says(self.fleet.sequence), self.fleet.now)
 
-    def apply(self) -> None:
-        self.image += 1
-        self._keeping_running(lambda: ask(self.fleet, web(f"app:{self.image}", self._replicas())))
+    def apply(self, image: int = 0) -> None:
+        """image: one that was applied before; a new one by default."""
+        image = image or max(self.images.values()) + 1
+        self._keeping_running(lambda: ask(self.fleet, web(f"app:{image}", self._replicas())))
+        self.images[self.fleet.state.workloads[WEB].declared.template_generation] = image
 
     def tick(self) -> None:
         self._keeping_running(lambda: tick(self.fleet))
@@ -561,7 +607,9 @@ class World:
 
 
 STEPS = st.lists(
-    st.sampled_from(("apply", "scale", "tick", "carry", "step", "report", "break", "mend") + ("advance",) * 8),
+    st.sampled_from(
+        ("apply", "revert", "scale", "tick", "carry", "step", "report", "break", "mend", *("advance",) * 8)
+    ),
     max_size=80,
 )
 
@@ -578,6 +626,8 @@ def test_whatever_happens_one_cluster_rolls_at_a_time_and_in_the_end_all_have(
         match verb:
             case "apply":
                 world.apply()
+            case "revert":
+                world.apply(random.choice(list(world.images.values())))
             case "scale":
                 scale(world.fleet, random.randint(clusters, clusters * 2))
             case "tick":

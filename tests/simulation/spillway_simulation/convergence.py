@@ -71,7 +71,7 @@ def _takes(world: World, planner: Planner, known: Known) -> list[str]:
 
 
 def _of_part(cluster: SimCluster, user: User, known: Known, part: Part, rollout_stands: bool) -> Iterator[str]:
-    """rollout_stands: it may have an earlier template, since the next cluster has no room to roll."""
+    """rollout_stands: it may have an earlier template with what goes along, since the next has no room to roll."""
     where = f"{user.name} in {part.cluster}"
     if part.replicas_lost:
         yield f"{where}: {part.replicas_lost} are still lost"
@@ -88,12 +88,13 @@ def _of_part(cluster: SimCluster, user: User, known: Known, part: Part, rollout_
         yield f"{where}: at version {members.version_of(found)}, not {part.version}"
     if found["spec"]["replicas"] != part.replicas:
         yield f"{where}: {found['spec']['replicas']} replicas, {part.replicas} decided"
-    if members.cpu_of(found) != known.cpu and not rollout_stands:
+    is_earlier = members.cpu_of(found) != known.cpu
+    if is_earlier and not rollout_stands:
         yield f"{where}: {members.cpu_of(found)}m a replica, {known.cpu}m declared"
     bound = sum(members.is_bound(pod) for pod in members.pods_of(cluster, NAMESPACE, user.name))
     if bound != part.replicas:
         yield f"{where}: {bound} pods are bound, {part.replicas} decided"
-    if user.expected.configured:
+    if user.expected.configured and not is_earlier:
         config = cluster.get("configmaps", f"{user.name}-config", NAMESPACE)
         if config is None or config["data"] != {"said": user.expected.configured}:
             yield f"{where}: its ConfigMap is {json.dumps(config and config['data'])}"

@@ -35,6 +35,8 @@ class Known:
     placement: PlacementDecided | None = None
     generation: Generation = NO_GENERATION
     parts: dict[str, dict[Generation, Part]] = field(default_factory=dict)
+    objects: dict[int, str] = field(default_factory=dict)
+    """By template generation, what it makes of an object, its replicas apart."""
     cpu: int = 0
     cpus: list[tuple[float, int]] = field(default_factory=list)
     """Until when it was the newest template's, and what that asked for."""
@@ -100,6 +102,7 @@ class Oracle:
             case WorkloadDeclared() as declared:
                 known = self.workloads.setdefault((namespace, name), Known())
                 known.declared = declared
+                known.objects[declared.template_generation] = _object_of(declared)
                 cpu = members.cpu_of(json.loads(declared.manifest))
                 if known.cpu not in (0, cpu):
                     known.cpus.append((asyncio.get_running_loop().time(), known.cpu))
@@ -141,12 +144,8 @@ class Oracle:
         if part.version < newest:
             self.violated(f"{name} in {part.cluster}: version {part.version} after {newest} in the log")
         if before is not None and part.version == before.version:
-            same = (part.removing, part.replicas, part.template_generation) == (
-                before.removing,
-                before.replicas,
-                before.template_generation,
-            )
-            if not same:
+            says = [(one.removing, one.replicas, known.objects[one.template_generation]) for one in (before, part)]
+            if says[0] != says[1]:
                 self.violated(f"{name} in {part.cluster}: version {part.version} means two things: {before}, {part}")
         versions[part.version] = part
 
@@ -231,6 +230,12 @@ class Oracle:
             self.violated(f"{name}: version {written} written over {members.version_of(before)}")
         if before is not None and not members.is_ours(before) and not part.adopting:
             self.violated(f"{name}: written over, and it is not ours")
+
+
+def _object_of(declared: WorkloadDeclared) -> str:
+    manifest = json.loads(declared.manifest)
+    manifest["spec"].pop("replicas", None)
+    return json.dumps(manifest, sort_keys=True)
 
 
 def _told(placement: PlacementDecided, known: Known) -> str:

@@ -7,5 +7,6 @@ KEPT: dict[int, str] = {
     2034: "what a waiting workload took itself was back by the next look, showed no gain, and it waited for ever",
     5020: "a roll to a smaller template waited for room for a surge of the larger one",
     40: "replicas that came on top of a roll took the room of its surge: new pods waited for an old one, for ever",
+    5363: "a template that was taken back while it waited for room waited for that room itself",
     474: "the same, and what was held for that roll kept others from free nodes",
 }

@@ -18,11 +18,11 @@ from planner.core.fleet import NEVER, WorkloadKey
 from planner.core.placement import Division, Held, Situation, divide_workload
 from planner.core.reasons import reasons
 from planner.core.reservation import next_ceiling
-from planner.core.rolling import keeps, outlook
+from planner.core.rolling import keeps, outlook, that_have_it
 from planner.core.room import Room
 from planner.core.shares import Share, cut, facts_of, held_by_cluster, kept_part, part_of, share_of, without
 from planner.core.state import PlannerState, Workload
-from planner.core.templates import Template, same_object, template_number
+from planner.core.templates import Template, manifests_borne, same_object, template_number
 from planner.core.whole import divide_whole, is_whole
 from spillway.events import (
     STATE_ABSENT,
@@ -113,7 +113,8 @@ def place(
 def roll(state: PlannerState, subject: Subject, moment: Moment, cause: str, *, settled: bool = False) -> Placed:
     """As place; and the cluster whose turn it is gets the newest template, or all do when the policy says so.
 
-    What does not fit there as often as before goes elsewhere, or waits.
+    So do those that have it under an earlier number, once nobody else is left. What does not fit there as often as
+    before goes elsewhere, or waits.
     """
     known = subject.known
     rolled: frozenset[str] = frozenset()
@@ -123,6 +124,7 @@ def roll(state: PlannerState, subject: Subject, moment: Moment, cause: str, *, s
         else:
             begins = outlook(state, known, subject, moment.now).begins
             rolled = frozenset((begins,)) if begins else rolled
+            rolled |= that_have_it(state, known, subject, moment.now, begins)
     return place(state, subject, moment, cause, settled=settled, rolled=rolled)
 
 
@@ -430,13 +432,13 @@ def _template_for(subject: Subject, before: Part | None, rolled: bool) -> tuple[
     """
     declared, known = subject.declared, subject.known
     newest = declared.template_generation
-    if before is None or known is None:
+    if before is None or known is None or before.removing:
         return newest, False
     bears = template_number(before, known.declared)
-    number = newest if rolled or before.removing else bears
-    is_newest = bears == known.declared.template_generation == newest
-    edited = is_newest and not same_object(declared.manifest, known.declared.manifest)
-    return number, (number != bears or edited) and not before.removing
+    if not rolled and bears != newest:
+        return bears, False
+    manifest = manifests_borne(known.declared, (bears,)).get(bears)
+    return newest, manifest is None or not same_object(declared.manifest, manifest)
 
 
 def _template_of(subject: Subject, part: Part) -> Template:

@@ -7,7 +7,7 @@ from typing import Protocol
 from planner.core.reasons import is_lost
 from planner.core.rollout import Standing, next_turn
 from planner.core.state import PlannerState, Workload
-from planner.core.templates import Template, template_number, wider
+from planner.core.templates import Template, copies_of_newest, template_number, wider
 from spillway.events import PHASE_LOST, WorkloadDeclared
 from spillway.model import Part
 
@@ -42,7 +42,7 @@ def outlook(
 ) -> Outlook:
     """What a rollout does next. newest: may be newer than what the workload has. parts: as they are to be."""
     found = _standings(state, workload, newest.declared, workload.parts.values() if parts is None else parts, now)
-    if all(entry.newest for entry in found if entry.counts):
+    if all(entry.newest or entry.alike for entry in found if entry.counts):
         return NOTHING_ROLLS
     turn = next_turn(_without_silent(state, found, now))
     if not turn.cluster:
@@ -60,10 +60,23 @@ def outlook(
     return Outlook(turn.cluster, "", "")
 
 
+def that_have_it(
+    state: PlannerState, workload: Workload, newest: Newest, now: float, begins: str = ""
+) -> frozenset[str]:
+    """Clusters whose earlier template the newest is a copy of, once no other one than begins is left to roll.
+
+    No pod of theirs restarts for it. Until then they say which template the others came from.
+    """
+    found = _standings(state, workload, newest.declared, workload.parts.values(), now)
+    if any(entry.is_to_roll and entry.part.cluster != begins for entry in found):
+        return frozenset()
+    return frozenset(entry.part.cluster for entry in found if entry.alike)
+
+
 def _without_silent(state: PlannerState, found: list[Standing], now: float) -> list[Standing]:
     """A cluster that says nothing keeps no other one waiting, if it was last heard with one template alone."""
     silent = [entry for entry in found if entry.of_one_template and not state.is_fresh(entry.part.cluster, now)]
-    others = [entry for entry in found if entry.counts and not entry.newest and not entry.lost and entry not in silent]
+    others = [entry for entry in found if entry.is_to_roll and entry not in silent]
     return [replace(entry, lost=True) if entry in silent else entry for entry in found] if others else found
 
 
@@ -71,10 +84,12 @@ def _standings(
     state: PlannerState, workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part], now: float
 ) -> list[Standing]:
     found = []
+    numbers = copies_of_newest(workload.declared, declared)
     for part in parts:
         number = template_number(part, workload.declared)
         newest, lost = number == declared.template_generation, _is_lost(state, workload, part, now)
-        found.append(Standing(part, number, newest, lost, workload.statuses.get(part.cluster)))
+        observed = workload.statuses.get(part.cluster)
+        found.append(Standing(part, number, newest, lost, observed, not newest and number in numbers))
     return found
 
 

@@ -14,8 +14,9 @@ ROLLOUT = "rollout "
 class Standing:
     """One cluster's part in a rollout.
 
-    number: the template generation that the part bears; newest: whether that is the one to be rolled out.
-    lost: the cluster is lost for this workload. observed: what was last said of the object, at any version.
+    number: the template generation that the part bears; newest: whether that is the one to be rolled out; alike: it is
+    an earlier one, of which the newest is a copy, so that nothing is to roll. lost: the cluster is lost for this
+    workload. observed: what was last said of the object, at any version.
     """
 
     part: Part
@@ -23,11 +24,16 @@ class Standing:
     newest: bool
     lost: bool
     observed: WorkloadObserved | None
+    alike: bool = False
 
     @property
     def counts(self) -> bool:
         """Whether it takes part: what is to go, or was replaced elsewhere, rolls nowhere and blocks nobody."""
         return self.part.replicas_kept > 0 and not self.part.removing
+
+    @property
+    def is_to_roll(self) -> bool:
+        return self.counts and not self.newest and not self.alike and not self.lost
 
     @property
     def carried_out(self) -> bool:
@@ -77,7 +83,7 @@ def next_turn(standings: Sequence[Standing]) -> Turn:
     """
     taking_part = [entry for entry in standings if entry.counts]
     done = [entry for entry in taking_part if entry.newest]
-    waiting = [entry for entry in taking_part if not entry.newest and not entry.lost]
+    waiting = [entry for entry in taking_part if entry.is_to_roll]
     oldest = min((entry.number for entry in taking_part), default=0)
     rolling = [entry for entry in waiting if _is_rolling(entry, oldest)]
     unknown = [entry for entry in waiting if not entry.carried_out]

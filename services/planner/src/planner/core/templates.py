@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.core.kinds import completions_of
+from planner.core.kinds import completions_of, rolls_with
 from planner.core.request import declared_surge, declared_unavailable, unavailable_of
 from planner.core.request import surge_of as pods_of_surge
 from planner.core.shape import shape_of
@@ -82,6 +82,17 @@ def manifests_borne(declared: WorkloadDeclared, numbers: Iterable[int]) -> dict[
     known = {entry.template_generation: entry.manifest for entry in declared.earlier_templates}
     known[declared.template_generation] = declared.manifest
     return {number: known[number] for number in sorted(set(numbers)) if number in known}
+
+
+def copies_of_newest(before: WorkloadDeclared, declared: WorkloadDeclared) -> frozenset[int]:
+    """Template generations of a declaration of which that of a newer one, or its own newest, is a copy."""
+    earlier = {entry.template_generation for entry in before.earlier_templates} | {before.template_generation}
+    rolls = rolls_with(json.loads(declared.manifest))
+    return frozenset(
+        number
+        for number, manifest in manifests_borne(before, earlier - {declared.template_generation}).items()
+        if rolls_with(json.loads(manifest)) == rolls
+    )
 
 
 def same_object(one: bytes, other: bytes) -> bool:
