@@ -30,7 +30,7 @@ lint: setup ## ruff: rules and format
 	@$(RUN) ruff check . && $(RUN) ruff format --check .
 
 types: setup ## mypy --strict
-	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos
+	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/vectors/federation.py
 
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache
@@ -42,7 +42,7 @@ docs-check: setup ## docs/events.md says what events.py says
 	@$(RUN) python docs/make_events_page.py | diff -u docs/events.md - || (echo "docs/events.md is old: make docs" && false)
 
 unit: setup ## Unit and property tests of every package
-	@$(PYTEST) libs services local tests/chaos tests/test_tidy.py
+	@$(PYTEST) libs services local tests/chaos tests/vectors tests/test_tidy.py
 
 contract: setup ## One suite for each adapter and its fake: Kafka, Redis, members
 	@$(PYTEST) tests/contract

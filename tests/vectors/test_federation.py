@@ -1,0 +1,34 @@
+"""Karmada's and KubeAdmiral's own cases, answered by our compatible strategies. The counts are in docs/strategies.md.
+
+The vectors lie beside the repository (../shared/vectors/federation) and are no part of it; without them: skipped.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from federation import ANSWERS, FOLDER, ROOT, cases, failures
+
+pytestmark = pytest.mark.skipif(FOLDER is None, reason="no ../shared/vectors/federation beside the repository")
+
+PAGE = (ROOT / "docs" / "strategies.md").read_text()
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_every_case_of_a_file_is_answered_alike(name: str) -> None:
+    """None fails, and the page says how many there are."""
+    found, count = cases(name)
+    assert len(found) == count
+    assert list(failures(name)) == []
+    row = re.search(rf"^\| {re.escape(name)} \| ([\d,]+) \| ([\d,]+) \|", PAGE, re.MULTILINE)
+    assert row is not None, "every file has a row in docs/strategies.md"
+    assert [int(figure.replace(",", "")) for figure in row.groups()] == [count, count]
+
+
+def test_no_file_is_left_out() -> None:
+    assert FOLDER is not None
+    assert {path.name for path in FOLDER.glob("*.json*")} == set(ANSWERS)
