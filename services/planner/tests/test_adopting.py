@@ -371,9 +371,14 @@ def test_a_cluster_that_will_not_return_holds_nothing_open() -> None:
     assert lost is not None
     own.state.apply(replace(lost, phase=PHASE_LOST), own.now)
     settle(own)
+    assert set(parts(own)) == {"own-1", "own-2"}, "it is there after all"
+    own.now += 40
+    own.beat("own-1")
+    settle(own)
     assert parts(own) == {"own-1": (3, True)}
     take(own, releasing.release(own.state, ReleaseRequest("", "web"), own.moment()).events)
     own.state.apply(replace(own.state.clusters["own-1"].joined, phase=PHASE_LOST), own.now)  # type: ignore[type-var]
+    own.now += 40
     settle(own)
     assert is_gone(own.state.workloads[KEY])
 

@@ -554,15 +554,100 @@ def test_what_a_cluster_that_will_not_return_had_is_given_up_at_once() -> None:
     members.apply(5)
     members.settle()
     members.silent.add("own-1")
+    members.pass_time(40)
     members.brakes.allowed["Lost", "own-1"] = 2
     members.phase("own-1", PHASE_LOST)
     members.tick()
-    assert members.parts() == {"own-1": (3, 0, 0), "cloud-1": (2, 0, 0)}
+    assert members.parts() == {"own-1": (3, 2, 0), "cloud-1": (2, 0, 0)}
     members.brakes.allowed["Lost", "own-1"] = 9
     members.settle()
     assert members.parts() == {"cloud-1": (3, 0, 0)}
     assert members.state.workloads[WEB].unplaced == 2
     assert [event.cluster for event in moves.left(members.state)] == ["own-1"]
+
+
+@pytest.fixture
+def half_given_up(members: Members) -> Members:
+    """Of own-1 was said that it will not return; the budget let two of its six be replaced. It is back after all."""
+    members.silent.add("own-1")
+    members.pass_time(40)
+    members.brakes.allowed["Lost", "own-1"] = 2
+    members.phase("own-1", PHASE_LOST)
+    members.tick()
+    assert members.parts() == {"own-1": (4, 2, 0), "own-2": (2, 0, 0)}
+    members.silent.clear()
+    members.brakes.allowed.clear()
+    return members
+
+
+def test_what_was_not_given_up_yet_stays_when_the_cluster_is_back_after_all(half_given_up: Members) -> None:
+    members, version = half_given_up, half_given_up.version("own-1")
+    members.ready["own-2"] = 0
+    members.settle()
+    assert members.parts() == {"own-1": (4, 0, 2), "own-2": (2, 0, 0)}
+    assert members.version("own-1") == version, "its pods run on until those that replace them are available"
+    members.ready.clear()
+    members.settle()
+    assert members.parts() == {"own-1": (4, 0, 0), "own-2": (2, 0, 0)}
+    assert moves.left(members.state) == ()
+    members.scale(7)
+    members.settle()
+    assert members.parts() == {"own-1": (4, 0, 0), "own-2": (3, 0, 0)}
+
+
+def test_what_had_no_other_place_runs_on_in_the_cluster_that_is_back() -> None:
+    members = Members(own_1=5, cloud_1=1)
+    members.apply(5)
+    members.settle()
+    members.silent.add("own-1")
+    members.pass_time(40)
+    members.brakes.allowed["Lost", "own-1"] = 3
+    members.phase("own-1", PHASE_LOST)
+    members.tick()
+    assert (members.parts(), members.state.workloads[WEB].unplaced) == ({"own-1": (2, 3, 0), "cloud-1": (1, 0, 0)}, 2)
+    members.silent.clear()
+    members.settle()
+    assert members.parts() == {"own-1": (4, 0, 0), "cloud-1": (1, 0, 0)}
+    assert (members.waiting_for, members.state.workloads[WEB].unplaced) == ("", 0)
+
+
+def test_what_is_silent_again_is_given_up_again(half_given_up: Members) -> None:
+    members = half_given_up
+    members.settle()
+    members.silent.add("own-1")
+    members.pass_time(40)
+    assert members.parts() == {"own-2": (6, 0, 0)}
+    assert [event.cluster for event in moves.left(members.state)] == ["own-1"]
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "Job"])
+def test_what_is_whole_and_half_given_up_is_whole_again_when_its_cluster_is_back(members: Members, kind: str) -> None:
+    workload = members.state.workloads[WEB]
+    workload.declared = replace(workload.declared, kind=kind)
+    members.silent.add("own-1")
+    members.pass_time(40)
+    members.brakes.allowed["Lost", "own-1"] = 2
+    members.phase("own-1", PHASE_LOST)
+    members.tick()
+    assert (members.parts(), workload.unplaced) == ({"own-1": (4, 2, 0)}, 2)
+    members.silent.clear()
+    members.settle()
+    assert (members.parts(), workload.unplaced) == ({"own-1": (6, 0, 0)}, 0)
+
+
+def test_a_failover_under_way_ends_when_its_cluster_is_back(members: Members) -> None:
+    """What the budget held back stays where it is; only what was replaced returns."""
+    members.brakes.allowed["Failover", "own-1"] = 2
+    members.silent.add("own-1")
+    members.pass_time(AFTER + 10)
+    assert members.parts() == {"own-1": (4, 2, 0), "own-2": (2, 0, 0)}
+    members.silent.clear()
+    members.brakes.allowed["Failover", "own-1"] = 9
+    members.settle()
+    kept = {cluster: count for cluster, (count, _, _) in members.parts().items()}
+    assert sum(kept.values()) == 6
+    assert kept["own-1"] >= 4
+    assert members.waiting_for == ""
 
 
 def test_what_was_lost_in_a_cluster_that_will_not_return_is_gone(failed_over: Members) -> None:
@@ -578,6 +663,7 @@ def test_a_deleted_workload_does_not_wait_for_a_cluster_that_will_not_return(fai
     members.silent.add("own-1")
     members.keep(decisions.delete(members.state, DeleteRequest("", "web"), members.fleet.moment()).events)
     members.phase("own-1", PHASE_LOST)
+    members.pass_time(40)
     members.settle()
     assert members.state.workloads[WEB].parts == {}
 

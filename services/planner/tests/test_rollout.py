@@ -309,6 +309,8 @@ def test_a_cluster_that_will_not_return_does_not_block(fleet: Fleet) -> None:
     joined = fleet.state.clusters["own-1"].joined
     assert joined is not None
     fleet.state.apply(replace(joined, phase=PHASE_LOST), fleet.now)
+    fleet.now += 40
+    fleet.beat("own-2", "own-3")
     fleet.state.rollouts.retry_all()
     tick(fleet)
     assert numbers(fleet)["own-2"] == 2

@@ -159,7 +159,7 @@ def texts_of(found: WorkloadFound) -> tuple[str, ...]:
 
 def _followed(state: PlannerState, workload: Workload, part: Part, moment: Moment) -> Part | None:
     observed = workload.statuses.get(part.cluster)
-    if part.adopting and state.is_lost_for_good(part.cluster):
+    if part.adopting and state.is_lost_for_good(part.cluster, moment.now):
         return None
     if not part.adopting or observed is None or observed.version != part.version:
         return part

@@ -32,7 +32,7 @@ def due(state: PlannerState, now: float, brakes: Allowance) -> list[Workload]:
 
 def next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Step:
     """The next step of one workload; no events when there is none."""
-    lost = _given_up(state, workload, brakes)
+    lost = _given_up(state, workload, moment.now, brakes)
     if lost:
         placed = placing.give_up(state, workload, lost, moment)
         _spend(brakes, CAUSE_LOST, workload.key, lost)
@@ -96,7 +96,11 @@ def _to_leave(state: PlannerState, now: float) -> list[str]:
     """Clusters that replicas may have to leave now."""
     age_max = state.rules.capacity_age_max
     return [
-        view.name for view in state.clusters.values() if view.hands_over or view.lost_seconds(now, age_max) is not None
+        view.name
+        for view in state.clusters.values()
+        if (view.hands_over and view.phase != PHASE_LOST)
+        or state.is_lost_for_good(view.name, now)
+        or view.lost_seconds(now, age_max) is not None
     ]
 
 
@@ -111,8 +115,8 @@ def _may_move(state: PlannerState, workload: Workload, now: float, brakes: Allow
     """Whether there is a reason to divide again: one that was not looked at yet, and that no brake stops."""
     if is_in_transfer(workload):
         return False
-    if any(_is_given_up(state, part) for part in workload.parts.values()):
-        return bool(_given_up(state, workload, brakes))
+    if any(state.is_lost_for_good(cluster, now) for cluster in workload.parts):
+        return bool(_given_up(state, workload, now, brakes))
     why = reasons(state, workload, now)
     if workload.looked_at == why or workload.declared.deleting:
         return False
@@ -129,7 +133,7 @@ def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: All
     if any(_returned(state, workload, now, brakes).values()) or _may_go(state, workload, now, brakes):
         return True
     held_up = any(
-        (part.replicas_lost and _is_known(state, part.cluster, now)) or brakes.frozen(part.cluster, workload.key)
+        (part.replicas_lost and state.is_fresh(part.cluster, now)) or brakes.frozen(part.cluster, workload.key)
         for part in workload.parts.values()
     )
     if not held_up:
@@ -140,16 +144,11 @@ def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: All
 # ── Out of clusters that will not return ────────────────────────────────────────────────────────────────────────
 
 
-def _is_given_up(state: PlannerState, part: Part) -> bool:
-    view = state.clusters.get(part.cluster)
-    return view is not None and view.phase == PHASE_LOST
-
-
-def _given_up(state: PlannerState, workload: Workload, brakes: Allowance) -> dict[str, int]:
+def _given_up(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
     """By cluster, how many kept replicas are given up now; 0 where none is kept and the part itself goes."""
     found = {}
     for part in workload.parts.values():
-        if _is_given_up(state, part) and not brakes.frozen(part.cluster, workload.key):
+        if state.is_lost_for_good(part.cluster, now) and not brakes.frozen(part.cluster, workload.key):
             count = brakes.allow(CAUSE_LOST, part.cluster, workload.key, part.replicas_kept)
             if count or not part.replicas_kept:
                 found[part.cluster] = count
@@ -168,12 +167,8 @@ def _returned(state: PlannerState, workload: Workload, now: float, brakes: Allow
     }
 
 
-def _is_known(state: PlannerState, cluster: str, now: float) -> bool:
-    return state.is_fresh(cluster, now) and state.clusters[cluster].phase != PHASE_LOST
-
-
 def _is_back(state: PlannerState, cluster: str, now: float) -> bool:
-    return _is_known(state, cluster, now) and not state.clusters[cluster].trouble
+    return state.is_fresh(cluster, now) and not state.clusters[cluster].trouble
 
 
 # ── Out once the others are available ───────────────────────────────────────────────────────────────────────────

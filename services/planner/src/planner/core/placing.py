@@ -25,6 +25,7 @@ from planner.core.state import PlannerState, Workload
 from planner.core.templates import Template, manifests_borne, same_object, template_number
 from planner.core.whole import divide_whole, is_whole
 from spillway.events import (
+    PHASE_LOST,
     STATE_ABSENT,
     STATE_RELEASED,
     CapacityNeeded,
@@ -199,31 +200,44 @@ def migrate(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
 def bring_back(state: PlannerState, workload: Workload, back: Mapping[str, int], moment: Moment) -> Placed:
     """The placement with so many lost replicas kept again, by cluster: when they are too many now, a scale-in.
 
-    What that takes away leaves once as many are available as are kept.
+    What that takes away leaves once as many are available as are kept. A cluster of which was said that it will not
+    return leaves first.
     """
     held = held_by_cluster(state, workload, moment.now)
+    surplus = sum(entry.replicas for entry in held.values()) + sum(back.values()) - workload.declared.replicas
     for cluster, count in back.items():
         before, part = held[cluster], workload.parts[cluster]
-        kept = before.replicas + count
+        leaves = min(count, max(0, surplus)) if state.clusters[cluster].phase == PHASE_LOST else 0
+        surplus -= leaves
+        kept = before.replicas + count - leaves
         unbound = min(state.unbound(workload, part), kept)
-        held[cluster] = replace(before, replicas=kept, lost=before.lost - count, unbound=unbound)
+        leaving = before.leaving + leaves
+        held[cluster] = replace(before, replicas=kept, lost=before.lost - count, unbound=unbound, leaving=leaving)
     subject = subject_of(workload)
     division = _divide(state, subject, held, moment, How(settled=True, gently=True))
     return _decide(state, subject, held, division, moment, Why(CAUSE_RETURN))
 
 
 def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> Placed:
-    """The placement without so many kept replicas, by cluster, of clusters that will not return.
+    """The placement with so many kept replicas lost, by cluster, of clusters that will not return.
 
-    A part of which none is kept is listed no more: nobody will ever say that it is absent.
+    A part of which none is kept is listed no more: nobody will ever say that it is absent. Until then all that were
+    there are listed, so that a cluster which is back after all is told to stop none of them.
     """
     held = held_by_cluster(state, workload, moment.now)
     for cluster in counts.keys() & held.keys():
         before = held[cluster]
         kept = before.replicas - counts[cluster]
-        held[cluster] = Held(kept, min(before.new, kept), min(before.unbound, kept))
+        held[cluster] = replace(
+            before,
+            replicas=kept,
+            new=min(before.new, kept),
+            unbound=min(before.unbound, kept),
+            lost=before.lost + counts[cluster],
+        )
     subject = subject_of(workload)
-    division = _stay_after_all(workload, held, _divide(state, subject, held, moment, How()))
+    others = {cluster: entry for cluster, entry in held.items() if cluster not in counts}
+    division = _stay_after_all(workload, others, _divide(state, subject, held, moment, How()))
     given_up = frozenset(cluster for cluster in counts if cluster not in held or not held[cluster].replicas)
     return _decide(state, subject, held, division, moment, Why(CAUSE_LOST, given_up))
 
@@ -263,18 +277,18 @@ def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int]
 def settle_removed(state: PlannerState, workload: Workload, moment: Moment) -> PlacementDecided | None:
     """The placement without the parts that their clusters say are absent, or released; None when there is none such."""
     assert workload.placement is not None
-    kept = tuple(part for part in workload.placement.parts if not _is_absent(state, workload, part))
+    kept = tuple(part for part in workload.placement.parts if not _is_absent(state, workload, part, moment.now))
     if len(kept) == len(workload.placement.parts):
         return None
     return replace(workload.placement, parts=kept, generation=moment.generation)
 
 
-def _is_absent(state: PlannerState, workload: Workload, part: Part) -> bool:
+def _is_absent(state: PlannerState, workload: Workload, part: Part, now: float) -> bool:
     """Whether its cluster says so of this version: that the object is gone, or that it is not ours any more.
 
     A cluster that will not return says nothing: what is found there later is an orphan.
     """
-    if part.releasing and state.is_lost_for_good(part.cluster):
+    if part.releasing and state.is_lost_for_good(part.cluster, now):
         return True
     observed = workload.statuses.get(part.cluster)
     if observed is None or observed.version != part.version:

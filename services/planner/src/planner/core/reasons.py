@@ -36,7 +36,7 @@ def is_lost(state: PlannerState, workload: Workload, view: ClusterView, now: flo
 
 def _cause(state: PlannerState, workload: Workload, view: ClusterView, now: float) -> str:
     if view.phase == PHASE_LOST:
-        return CAUSE_LOST
+        return CAUSE_LOST if state.is_lost_for_good(view.name, now) else ""
     if not moves_by_itself(workload):
         return ""
     if is_lost(state, workload, view, now):

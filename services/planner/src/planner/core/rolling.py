@@ -8,7 +8,7 @@ from planner.core.reasons import is_lost
 from planner.core.rollout import Standing, next_turn
 from planner.core.state import PlannerState, Workload
 from planner.core.templates import Template, copies_of_newest, template_number, wider
-from spillway.events import PHASE_LOST, WorkloadDeclared
+from spillway.events import WorkloadDeclared
 from spillway.model import Part
 
 
@@ -96,7 +96,7 @@ def _standings(
 def _is_lost(state: PlannerState, workload: Workload, part: Part, now: float) -> bool:
     """Whether a cluster is lost for the workload: it will not return, or not soon, or was replaced elsewhere."""
     view = state.clusters.get(part.cluster)
-    if view is None or view.phase == PHASE_LOST or part.replicas_lost:
+    if view is None or state.is_lost_for_good(view.name, now) or part.replicas_lost:
         return True
     return is_lost(state, workload, view, now)
 

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from planner.core.allowance import CAUSE_FAILOVER
 from planner.core.fleet import WorkloadKey
-from planner.core.placement import Division, Held
+from planner.core.placement import LOST, Division, Held
 from planner.core.reservation import is_rolling, next_ceiling
 from planner.core.state import PlannerState, Workload
 from spillway.model import Generation, Part, WorkloadFacts
@@ -55,7 +54,7 @@ def share_of(held: Held | None, division: Division, cluster: str) -> Share:
     if held is None:
         return Share(kept, new, 0, 0)
     moved, leaving = division.moved.get(cluster, 0), held.leaving - division.kept_again.get(cluster, 0)
-    if division.reasons.get(cluster) == CAUSE_FAILOVER:
+    if division.reasons.get(cluster) in LOST:
         return Share(kept, new, held.lost + moved, leaving)
     return Share(kept, new, held.lost, leaving + moved)
 

@@ -269,10 +269,10 @@ class PlannerState:
         view = self.clusters.get(cluster)
         return view is not None and not view.not_fresh(now, self.rules.capacity_age_max)
 
-    def is_lost_for_good(self, cluster: str) -> bool:
-        """Whether it was said by name that this cluster will not return."""
+    def is_lost_for_good(self, cluster: str, now: float) -> bool:
+        """Whether it was said by name that this cluster will not return, and it is not there after all."""
         view = self.clusters.get(cluster)
-        return view is not None and view.phase == PHASE_LOST
+        return view is not None and view.phase == PHASE_LOST and not self.is_fresh(cluster, now)
 
     def unbound_places(self) -> set[tuple[WorkloadKey, str]]:
         """Where replicas are not bound, by the newest records."""
