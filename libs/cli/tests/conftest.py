@@ -48,6 +48,18 @@ class FakePlanner:
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
         return self._declare(request, keep=True)
 
+    async def plan_batch(self, request: api.PlanBatchRequest) -> api.PlanBatchReply:
+        """Refuses what is named bad-…"""
+        self._note(request)
+        return api.PlanBatchReply(tuple(self._answer(item) for item in request.items))
+
+    def _answer(self, item: api.BatchItem) -> api.BatchAnswer:
+        assert item.apply is not None
+        reply = self._declare(item.apply, keep=True)
+        if reply.name.startswith("bad-"):
+            return api.BatchAnswer("FAILED_PRECONDITION", "manifests[0]: no room", None)
+        return api.BatchAnswer("OK", "", reply)
+
     async def plan(self, request: api.ApplyRequest) -> api.PlacementReply:
         return self._declare(request, keep=False)
 

@@ -98,6 +98,17 @@ ROUND_TRIPS: dict[str, tuple[Any, Any]] = {
     "get": (api.GetRequest("default", "web", 3), WORKLOAD),
     "list": (api.ListRequest("default", 10, "t"), api.ListReply((WORKLOAD,), "next", False)),
     "plan": (api.ApplyRequest(("{}",)), PLACEMENT),
+    "plan_batch": (
+        api.PlanBatchRequest(
+            (
+                api.BatchItem(apply=api.ApplyRequest(("{}",), "a")),
+                api.BatchItem(scale=api.ScaleRequest("shop", "web", 2, "b")),
+            )
+        ),
+        api.PlanBatchReply(
+            (api.BatchAnswer("OK", "", PLACEMENT), api.BatchAnswer("NOT_FOUND", "workload shop/web", None))
+        ),
+    ),
     "capacity": (api.CapacityRequest(("{}",)), api.CapacityReply((INPUT,), ("x",), True)),
     "join_cluster": (JOIN, CLUSTER),
     "set_cluster_phase": (api.SetClusterPhaseRequest("own-1", "Draining"), MOVES),
@@ -161,6 +172,9 @@ class FakePlanner:
 
     async def plan(self, request: api.ApplyRequest) -> Any:
         return await self._answer("plan", request)
+
+    async def plan_batch(self, request: api.PlanBatchRequest) -> Any:
+        return await self._answer("plan_batch", request)
 
     async def capacity(self, request: api.CapacityRequest) -> Any:
         return await self._answer("capacity", request)
@@ -323,6 +337,7 @@ def callers(tmp_path: Path) -> str:
           {{ name = "root", token_sha256 = "{token_hash("r")}" }},
           {{ name = "team", token_sha256 = "{token_hash("t")}", verbs = ["apply", "get", "list"], namespaces = ["a"] }},
           {{ name = "shop", token_sha256 = "{token_hash("p")}", namespaces = ["a"] }},
+          {{ name = "batch", token_sha256 = "{token_hash("b")}", verbs = ["plan_batch", "apply"] }},
           {{ name = "slow", token_sha256 = "{token_hash("s")}", requests_per_second = 0.001, request_bytes_max = 100 }},
         ]"""
     )
@@ -332,6 +347,14 @@ def callers(tmp_path: Path) -> str:
 def manifest(namespace: str | None) -> str:
     metadata = {"name": "web"} | ({"namespace": namespace} if namespace is not None else {})
     return json.dumps({"kind": "Deployment", "metadata": metadata})
+
+
+def batch_in(namespace: str) -> api.PlanBatchRequest:
+    items = (
+        api.BatchItem(apply=api.ApplyRequest((manifest("a"),))),
+        api.BatchItem(scale=api.ScaleRequest(namespace, "web", 1)),
+    )
+    return api.PlanBatchRequest(items)
 
 
 AUTH_TABLE = [
@@ -378,6 +401,9 @@ AUTH_TABLE = [
             ("list_brakes", api.ListBrakesRequest(), "all namespaces"),
         )
     ),
+    pytest.param("p", "plan_batch", batch_in("a"), "", [], id="a batch"),
+    pytest.param("p", "plan_batch", batch_in("z"), "PERMISSION_DENIED", ["scale", "'z'"], id="a batch elsewhere"),
+    pytest.param("b", "plan_batch", batch_in("a"), "PERMISSION_DENIED", ["scale"], id="a batch with another verb"),
     pytest.param("p", "freeze", api.FreezeRequest("workload/a", ""), "INVALID_ARGUMENT", ["scope"], id="no scope"),
     pytest.param("s", "apply", api.ApplyRequest(("x" * 200,)), "INVALID_ARGUMENT", ["at most 100"], id="size"),
 ]

@@ -3,10 +3,10 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from spillway.api import ApplyRequest
+from spillway.api import ApplyRequest, BatchItem, PlanBatchRequest
 from spillway_local.fleet_plan import deployment
 
 from .calls import Call, EmptyCalls, all_at_once, at_rate
@@ -17,6 +17,8 @@ REPLICAS = 2
 EMPTY_SECONDS = 10.0
 SLICES = 10
 PROGRAMS_SHOWN = 6
+BATCH_ITEMS = 100
+BATCH_CALLERS = 4
 _COUNTED = (
     "transaction_seconds_count",
     "transaction_seconds_sum",
@@ -50,6 +52,32 @@ async def measure_burst(rig: Rig) -> Mapping[str, Measured]:
     async with _transactions_told(rig):
         per_second = await all_at_once(rig.sizes.burst, _apply(rig, "burst"))
     return {"apply_burst_per_s": Measured(per_second, base)}
+
+
+async def measure_batches(rig: Rig) -> Mapping[str, Measured]:
+    """Callers that each send their next batch once the last one is in the log."""
+    sizes = rig.sizes
+    per_caller = sizes.batched // (BATCH_CALLERS * BATCH_ITEMS)
+    rig.say(f"{sizes.batched} workloads in PlanBatches of {BATCH_ITEMS}, from {BATCH_CALLERS} callers")
+    async with EmptyCalls(await rig.leader()) as empty:
+        base = await all_at_once(sizes.batched, empty)
+
+    async def caller(number: int) -> None:
+        for batch in range(per_caller):
+            first = (number * per_caller + batch) * BATCH_ITEMS
+            await _plan_batch(rig, [f"batched-{first + offset:05}" for offset in range(BATCH_ITEMS)])
+
+    async with _transactions_told(rig):
+        batches = await all_at_once(BATCH_CALLERS, caller)
+    return {"durable_plans_per_second": Measured(batches * per_caller * BATCH_ITEMS, base)}
+
+
+async def _plan_batch(rig: Rig, names: Sequence[str]) -> None:
+    items = (BatchItem(ApplyRequest((deployment(name, "bench", REPLICAS),), name)) for name in names)
+    reply = await rig.client.plan_batch(PlanBatchRequest(tuple(items)))
+    for name, answer in zip(names, reply.answers, strict=True):
+        if answer.placement is None or answer.placement.placed != REPLICAS:
+            raise Unmeasured(f"{name}: {answer.error or answer.placement}")
 
 
 def _apply(rig: Rig, prefix: str) -> Call:

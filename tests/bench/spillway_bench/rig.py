@@ -44,12 +44,15 @@ class Sizes:
     applies_per_second: float = 20.0
     apply_seconds: float = 30.0
     burst: int = 500
+    batched: int = 4_000
     freed: int = 200
     hopeless: int = 300
 
 
 FULL = Sizes()
-QUICK = Sizes(50, 500, node_changes=10, round_trips=30, calls=30, apply_seconds=3.0, burst=50, freed=10, hopeless=10)
+QUICK = Sizes(
+    50, 500, node_changes=10, round_trips=30, calls=30, apply_seconds=3.0, burst=50, batched=400, freed=10, hopeless=10
+)
 
 
 def empty_name() -> str:

@@ -17,7 +17,7 @@ from rich.table import Table
 from spillway.rpc import PlannerClient
 from spillway_local.stack import Stack
 
-from .applying import measure_applies, measure_burst
+from .applying import measure_applies, measure_batches, measure_burst
 from .asking import measure_capacity_calls, measure_node_changes
 from .collecting import measure_big_cluster
 from .figures import KIND_BY_NAME, KINDS, Figure, Measured
@@ -65,6 +65,7 @@ MEASUREMENTS = (
     ),
     Measurement(measure_applies, ("apply_p50_ms", "apply_p99_ms"), 80),
     Measurement(measure_burst, ("apply_burst_per_s",), 60),
+    Measurement(measure_batches, ("durable_plans_per_second",), 60),
     Measurement(measure_freed, ("freed_to_placed_p50_ms", "freed_to_placed_p99_ms"), 120),
     Measurement(measure_planner_takeover, ("planner_takeover_s",), 120),
     Measurement(measure_collector_takeover, ("collector_takeover_s",), 150),
@@ -163,7 +164,7 @@ def _show(console: Console, known: Mapping[str, str], figures: Sequence[Figure])
         kind, entry = figure.kind, figure.as_json()
         shown = {"met": "[green]met[/]", "missed": "[red]missed[/]", "failed": "[bold red]failed[/]"}
         verdict = shown.get(figure.verdict, figure.verdict)
-        goal = "" if kind.goal is None else f"≤ {kind.goal:g}"
+        goal = "" if kind.goal is None else f"{'≥' if kind.at_least else '≤'} {kind.goal:g}"
         numbers = ["–" if entry[name] is None else f"{entry[name]:g}" for name in ("value", "baseline", "ratio")]
         table.add_row(kind.name, numbers[0], kind.unit, goal, verdict, *numbers[1:], figure.trouble or kind.baseline)
     console.print(table)

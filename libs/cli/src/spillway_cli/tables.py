@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spillway.api import (
+    BatchAnswer,
     Brake,
     CapacityReply,
     ClusterMovesReply,
@@ -185,6 +186,21 @@ def recovered(reply: RecoverFleetReply) -> RenderableType:
     ]
     columns = ("DEPLOYMENT", "REPLICAS", "CLUSTERS", "STATE", "")
     return Group(table(columns, rows, right=("REPLICAS",)), *(Text(note, style="yellow") for note in reply.notes))
+
+
+def batch(names: Sequence[str], answers: Sequence[BatchAnswer]) -> RenderableType:
+    """One line for each workload of a batch, and what was refused with its reason."""
+    rows = [_batch_row(name, answer) for name, answer in zip(names, answers, strict=True)]
+    columns = ("WORKLOAD", "REPLICAS", "PLACED", "WAITING", "CLUSTERS", "")
+    return table(columns, rows, right=("REPLICAS", "PLACED", "WAITING"))
+
+
+def _batch_row(name: str, answer: BatchAnswer) -> tuple[object, ...]:
+    reply = answer.placement
+    if reply is None:
+        return name, "", "", "", "", f"refused, {answer.code}: {answer.error}"
+    where = ", ".join(f"{part.cluster} {part.replicas}" for part in reply.parts if part.replicas)
+    return name, reply.replicas, reply.placed, reply.unplaced or "", where, reply.waiting_for
 
 
 def capacity(reply: CapacityReply) -> RenderableType:

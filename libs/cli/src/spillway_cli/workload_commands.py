@@ -9,9 +9,10 @@ from rich.live import Live
 
 from spillway import api
 from spillway.rpc import PlannerClient
-from spillway_cli import tables
+from spillway_cli import many, tables
 from spillway_cli.config import Config
 from spillway_cli.exits import Code, bad_input, say, say_changes
+from spillway_cli.grouping import grouped
 from spillway_cli.manifests import (
     Document,
     ShortForm,
@@ -62,8 +63,8 @@ def apply(  # noqa: PLR0913 - the options of a command are its parameters
 ) -> None:
     """Declare a workload: from manifests (-f), or in the short form (NAME --image --replicas).
 
-    The files hold one Deployment, StatefulSet or Job, the ConfigMaps and Services that go with it, and at most one
-    PlacementPolicy.
+    The files hold Deployments, StatefulSets or Jobs, the ConfigMaps and Services that go with them, and at most one
+    PlacementPolicy for all, or one for each with its name. Many workloads go to the planner in batches.
     """
     short = (name, image, cpu, memory, replicas, own_first)
 
@@ -73,7 +74,9 @@ def apply(  # noqa: PLR0913 - the options of a command are its parameters
         space = namespace or config.namespace
         if files:
             documents = with_namespace(read_documents(files), space)
-            workload_of(documents)
+            groups = grouped(documents)
+            if len(groups) > 1:
+                return await many.apply_all(client, groups, output, timeout if wait else 0.0)
         else:
             if not name or not image or replicas is None:
                 raise bad_input("apply: expected -f FILE, or NAME --image IMAGE --replicas N")

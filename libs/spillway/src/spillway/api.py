@@ -42,6 +42,19 @@ class ScaleRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchItem:
+    """One of a batch: exactly one of the two."""
+
+    apply: ApplyRequest | None = None
+    scale: ScaleRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBatchRequest:
+    items: tuple[BatchItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteRequest:
     namespace: str
     name: str
@@ -208,6 +221,22 @@ class PlacementReply:
     deleting: bool
     stale: bool
     releasing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAnswer:
+    """code: the name of a gRPC status. OK with a placement; else error is the text of a RequestError."""
+
+    code: str
+    error: str
+    placement: PlacementReply | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBatchReply:
+    """answers: in the order of the items."""
+
+    answers: tuple[BatchAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,7 @@ VERBS: Final = (
     "list",
     "watch",
     "plan",
+    "plan_batch",
     "capacity",
     "adopt",
     "release",

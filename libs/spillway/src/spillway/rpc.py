@@ -28,6 +28,7 @@ from spillway.rpc_security import (
     MEBIBYTE,
     Gate,
     RpcSettings,
+    check_items,
     check_namespaces,
     is_loopback,
     read_file,
@@ -226,6 +227,7 @@ class RpcServer:
                 request = call.read_request(data)
             except DecodeError as error:
                 raise RequestError("INVALID_ARGUMENT", f"request: not a {call.request.__name__}: {error}") from error
+            check_items(caller, request)
             if caller.is_restricted:
                 await asyncio.to_thread(check_namespaces, caller, call.verb, request)
         except RequestError as error:
@@ -383,8 +385,8 @@ class PlannerClient(Verbs):
 
     async def _ask(self, verb: str, request: Any, seconds: float | None) -> Any:
         call = _CALL_BY_VERB[verb]
-        if getattr(request, "idempotency_key", None) == "" and verb != "plan":
-            request = replace(request, idempotency_key=uuid.uuid4().hex)
+        if verb != "plan":
+            request = _with_keys(request)
         data = _bytes(request, call.request_message())
         deadline = time.monotonic() + (self._timeout_seconds if seconds is None else seconds)
         route = self._route(min(self._retry_seconds, deadline - time.monotonic()))
@@ -430,6 +432,19 @@ class PlannerClient(Verbs):
         if leader or self._leader == endpoint:
             self._leader = leader
         return leader
+
+
+def _with_keys(request: Any) -> Any:
+    """The request, or each of its items, with an idempotency key where it takes one and has none."""
+    if isinstance(request, api.PlanBatchRequest):
+        items = (
+            api.BatchItem(item.apply and _with_keys(item.apply), item.scale and _with_keys(item.scale))
+            for item in request.items
+        )
+        return api.PlanBatchRequest(tuple(items))
+    if getattr(request, "idempotency_key", None) == "":
+        return replace(request, idempotency_key=uuid.uuid4().hex)
+    return request
 
 
 _CLIENT_OPTIONS = (

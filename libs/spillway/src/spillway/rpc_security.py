@@ -14,7 +14,7 @@ import msgspec
 import yaml
 from msgspec import Meta
 
-from spillway.api import FreezeRequest, RequestError, UnfreezeRequest
+from spillway.api import FreezeRequest, PlanBatchRequest, RequestError, UnfreezeRequest
 from spillway.metrics import VERBS
 from spillway.scopes import read_scope
 from spillway.settings import OperatorError, setting
@@ -234,12 +234,24 @@ def check_namespaces(caller: Caller, verb: str, request: object) -> None:
     """
     if not caller.is_restricted or verb in CLUSTER_WIDE_VERBS:
         return
+    if isinstance(request, PlanBatchRequest):
+        for item in request.items:
+            for inner, asked in (("apply", item.apply), ("scale", item.scale)):
+                if asked is not None:
+                    check_namespaces(caller, inner, asked)
+        return
     manifests: tuple[str, ...] | None = getattr(request, "manifests", None)
     if manifests is None:
         caller.require(verb, _namespace_asked(request))
         return
     for index, manifest in enumerate(manifests):
         caller.require(verb, _namespace_of(manifest, f"manifests[{index}]"))
+
+
+def check_items(caller: Caller, request: object) -> None:
+    """Raises PERMISSION_DENIED when a batch has an item that the caller may not ask for alone."""
+    for item in request.items if isinstance(request, PlanBatchRequest) else ():
+        caller.require_verb("apply" if item.apply is not None else "scale")
 
 
 def _namespace_asked(request: object) -> str:

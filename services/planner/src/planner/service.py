@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 import structlog
 
+from planner import batches
 from planner.adoptions import Adoptions
 from planner.core import aftermath, answers, braking, decisions, membership, moves, placing, releasing
-from planner.core.decisions import Decided, Undecided
+from planner.core.decisions import Undecided
 from planner.core.fleet import NEVER
 from planner.core.placing import Moment
 from planner.core.rules import Rules
@@ -32,6 +33,8 @@ from spillway.rpc_security import CALLER
 from spillway.waiting import is_set_within
 
 Written = Event | Tombstone
+Decide = Callable[[PlannerState, Moment], tuple[tuple[Written, ...], Any]]
+"""Raises RequestError; gives events and the answer."""
 T = TypeVar("T")
 log = structlog.get_logger()
 
@@ -50,16 +53,18 @@ class Clocks:
 
 @dataclass(slots=True)
 class Waiting:
-    """A request on its way into the log. decide raises RequestError; it gives events and the answer.
+    """A request on its way into the log.
 
     trace: the context of the call; one transaction belongs to the trace of the first request in it.
+    batch: what is of one batch is decided in one step.
     """
 
-    decide: Callable[[PlannerState, Moment], tuple[tuple[Written, ...], Any]]
+    decide: Decide
     answer: "asyncio.Future[Any]"
     verb: str
     trace: list[tuple[str, bytes]]
     since: float
+    batch: object = None
 
 
 class Planner:
@@ -239,8 +244,7 @@ class Planner:
     def _decide_waiting(self, writer: Writer) -> tuple[list[Written], list[tuple[Waiting, Any]]]:
         events: list[Written] = []
         answered: list[tuple[Waiting, Any]] = []
-        for _ in range(min(len(self._waiting), self._settings.requests_in_group_max)):
-            waiting = self._waiting.popleft()
+        for waiting in self._next_group():
             if waiting.answer.done():  # Its caller went away before anything was decided.
                 continue
             started = self._clocks.steady()
@@ -260,6 +264,16 @@ class Planner:
         if self._waiting:
             self._asked.set()
         return events, answered
+
+    def _next_group(self) -> list[Waiting]:
+        """The requests of the next step: at most requests_in_group_max, and the rest of the last one's batch."""
+        group: list[Waiting] = []
+        while self._waiting and (
+            len(group) < self._settings.requests_in_group_max
+            or (self._waiting[0].batch is not None and self._waiting[0].batch is group[-1].batch)
+        ):
+            group.append(self._waiting.popleft())
+        return group
 
     def _is_patient(self, waiting: Waiting) -> bool:
         """Whether a request may still wait for binds: so long as they come, and its caller has time."""
@@ -325,22 +339,28 @@ class Planner:
     # ── spillway.v1.Planner ─────────────────────────────────────────────────────────────────────────────────────
 
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
-        return await self._ask("apply", lambda state, moment: _both(decisions.apply(state, request, moment)))
+        return await self._ask("apply", lambda state, moment: decisions.apply(state, request, moment).both)
 
     async def scale(self, request: api.ScaleRequest) -> api.PlacementReply:
-        return await self._ask("scale", lambda state, moment: _both(decisions.scale(state, request, moment)))
+        return await self._ask("scale", lambda state, moment: decisions.scale(state, request, moment).both)
+
+    async def plan_batch(self, request: api.PlanBatchRequest) -> api.PlanBatchReply:
+        asked = batches.read_batch(request, self._settings.batch_items_max)
+        self._refuse_unless_able(len(asked))
+        waiting = [self._put(item.verb, item.decide, request) for item in asked]
+        return batches.reply_of(await asyncio.gather(*map(self._answered, waiting), return_exceptions=True))
 
     async def delete(self, request: api.DeleteRequest) -> api.PlacementReply:
-        return await self._ask("delete", lambda state, moment: _both(decisions.delete(state, request, moment)))
+        return await self._ask("delete", lambda state, moment: decisions.delete(state, request, moment).both)
 
     async def migrate(self, request: api.MigrateRequest) -> api.PlacementReply:
-        return await self._ask("migrate", lambda state, moment: _both(decisions.migrate(state, request, moment)))
+        return await self._ask("migrate", lambda state, moment: decisions.migrate(state, request, moment).both)
 
     async def adopt(self, request: api.AdoptRequest) -> api.PlacementReply:
         return await self._adoptions.adopt(request)
 
     async def release(self, request: api.ReleaseRequest) -> api.PlacementReply:
-        return await self._ask("release", lambda state, moment: _both(releasing.release(state, request, moment)))
+        return await self._ask("release", lambda state, moment: releasing.release(state, request, moment).both)
 
     async def list_orphans(self, request: api.ListOrphansRequest) -> api.ListOrphansReply:
         await self._readable()
@@ -426,19 +446,28 @@ class Planner:
         return turn.instance.rpartition("@")[2] if turn is not None else ""
 
     async def _ask(self, verb: str, decide: Callable[[PlannerState, Moment], tuple[tuple[Written, ...], T]]) -> T:
+        self._refuse_unless_able(1)
+        answer: T = await self._answered(self._put(verb, decide))
+        return answer
+
+    def _refuse_unless_able(self, requests: int) -> None:
         if not self.is_active:
             raise RequestError("UNAVAILABLE", f"this planner is a standby; the active one is at {self.leader() or '?'}")
-        if len(self._waiting) >= self._settings.requests_waiting_max:
+        if len(self._waiting) + requests > self._settings.requests_waiting_max:
             raise RequestError("RESOURCE_EXHAUSTED", f"{len(self._waiting)} requests wait already; {RETRY}")
+
+    def _put(self, verb: str, decide: Decide, batch: object = None) -> Waiting:
         waiting = Waiting(
-            decide, asyncio.get_running_loop().create_future(), verb, tracing.inject(), self._clocks.steady()
+            decide, asyncio.get_running_loop().create_future(), verb, tracing.inject(), self._clocks.steady(), batch
         )
         self._waiting.append(waiting)
         self._asked.set()
+        return waiting
+
+    async def _answered(self, waiting: Waiting) -> Any:
         try:
             async with asyncio.timeout(self._settings.request_seconds):
-                answer: T = await waiting.answer
-                return answer
+                return await waiting.answer
         except TimeoutError:
             raise RequestError("UNAVAILABLE", f"no answer from the log in time: {RETRY}") from None
 
@@ -470,10 +499,6 @@ def rules_of(settings: PlannerSettings) -> Rules:
         confirm_over_replicas=settings.confirm_over_replicas,
         confirmation_kept=settings.confirmation_kept_seconds,
     )
-
-
-def _both(decided: Decided) -> tuple[tuple[Written, ...], api.PlacementReply]:
-    return decided.events, decided.reply
 
 
 def _fail(waiting: Waiting, error: RequestError) -> None:

@@ -41,6 +41,10 @@ class Decided:
     events: tuple[Event, ...]
     reply: PlacementReply
 
+    @property
+    def both(self) -> tuple[tuple[Event, ...], PlacementReply]:
+        return self.events, self.reply
+
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:

@@ -1,0 +1,61 @@
+"""Many requests in one call: what each item asks for, and one answer for each, in their order."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from planner.core import decisions
+from planner.core.placing import Moment
+from planner.core.state import PlannerState
+from spillway.api import (
+    ApplyRequest,
+    BatchAnswer,
+    PlacementReply,
+    PlanBatchReply,
+    PlanBatchRequest,
+    RequestError,
+    ScaleRequest,
+    invalid,
+)
+from spillway.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedRequest:
+    """One item: the verb that it would be alone, and how it is decided."""
+
+    verb: str
+    decide: Callable[[PlannerState, Moment], tuple[tuple[Event, ...], PlacementReply]]
+
+
+def read_batch(request: PlanBatchRequest, items_max: int) -> list[BatchedRequest]:
+    """What the items ask for. INVALID_ARGUMENT for too many, for none, and for an item that is not exactly one."""
+    if not 1 <= len(request.items) <= items_max:
+        raise invalid("items", len(request.items), f"1 to {items_max}")
+    found = []
+    for index, item in enumerate(request.items):
+        if (item.apply is None) == (item.scale is None):
+            raise invalid(f"items[{index}]", "both" if item.apply else "none", "an Apply or a Scale")
+        found.append(_applied(item.apply) if item.apply is not None else _scaled(item.scale))
+    return found
+
+
+def _applied(request: ApplyRequest) -> BatchedRequest:
+    return BatchedRequest("apply", lambda state, moment: decisions.apply(state, request, moment).both)
+
+
+def _scaled(request: ScaleRequest | None) -> BatchedRequest:
+    assert request is not None
+    return BatchedRequest("scale", lambda state, moment: decisions.scale(state, request, moment).both)
+
+
+def reply_of(found: Sequence[PlacementReply | BaseException]) -> PlanBatchReply:
+    """An answer for each item. UNAVAILABLE of one is the call's: all are asked again, with their keys."""
+    answers = []
+    for entry in found:
+        if isinstance(entry, PlacementReply):
+            answers.append(BatchAnswer("OK", "", entry))
+        elif isinstance(entry, RequestError) and entry.code != "UNAVAILABLE":
+            answers.append(BatchAnswer(entry.code, entry.text, None))
+        else:
+            raise entry
+    return PlanBatchReply(tuple(answers))

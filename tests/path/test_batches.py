@@ -1,0 +1,96 @@
+"""PlanBatch: many requests in one step and one transaction, each with its own key and answer."""
+
+import asyncio
+
+import looptime  # noqa: F401 - the plugin makes an hour of waiting take milliseconds
+import pytest
+
+from planner.settings import PlannerSettings
+from spillway import metrics
+from spillway.api import (
+    ApplyRequest,
+    BatchItem,
+    GetRequest,
+    ListRequest,
+    PlanBatchRequest,
+    RequestError,
+    ScaleRequest,
+)
+from spillway_local.fleet_plan import deployment
+from spillway_local.in_process import InProcess, in_process
+
+from .platform_steps import NAMESPACE, join
+
+pytestmark = pytest.mark.looptime
+
+
+def applied(number: int, replicas: int = 1, key: str = "") -> BatchItem:
+    return BatchItem(apply=ApplyRequest((deployment(f"web-{number}", NAMESPACE, replicas),), key))
+
+
+def scaled(name: str, replicas: int, key: str = "") -> BatchItem:
+    return BatchItem(scale=ScaleRequest(NAMESPACE, name, replicas, key))
+
+
+def transactions() -> tuple[float, float]:
+    """(transactions, requests in them) so far, of this process."""
+    samples = {
+        sample.name: sample.value for family in metrics.TRANSACTION_REQUESTS.collect() for sample in family.samples
+    }
+    return samples["spillway_transaction_requests_count"], samples["spillway_transaction_requests_sum"]
+
+
+async def with_requests(platform: InProcess, request: PlanBatchRequest) -> tuple[float, list[str]]:
+    """How many transactions had the requests of a batch, and its answers' codes."""
+    before = transactions()
+    reply = await platform.planner().plan_batch(request)
+    count, requests = (now - then for now, then in zip(transactions(), before, strict=True))
+    assert requests == sum(answer.code == "OK" for answer in reply.answers)
+    return count, [answer.code for answer in reply.answers]
+
+
+async def test_a_batch_is_one_transaction_however_small_the_groups_are() -> None:
+    async with in_process(planner_settings=PlannerSettings(requests_in_group_max=3)) as platform:
+        await join(platform)
+        request = PlanBatchRequest(tuple(applied(number) for number in range(20)))
+        assert await with_requests(platform, request) == (1, ["OK"] * 20)
+        found = await platform.planner().list(ListRequest(NAMESPACE))
+        assert sum(reply.placement.placed for reply in found.workloads) == 20
+
+
+async def test_what_one_is_refused_for_does_not_touch_the_others() -> None:
+    """In their order: what is declared first can be scaled by the next."""
+    async with in_process() as platform:
+        await join(platform)
+        items = (applied(0), scaled("web-0", 7), scaled("nobody", 3), applied(1, replicas=-1), applied(2))
+        _, codes = await with_requests(platform, PlanBatchRequest(items))
+        assert codes == ["OK", "OK", "NOT_FOUND", "INVALID_ARGUMENT", "OK"]
+        reply = await platform.planner().get(GetRequest(NAMESPACE, "web-0"))
+        assert reply.placement.replicas == 7
+
+
+async def test_a_batch_asked_again_with_its_keys_has_the_same_answers() -> None:
+    async with in_process() as platform:
+        await join(platform)
+        request = PlanBatchRequest((applied(0, 2, "a"), scaled("web-0", 5, "b"), applied(1, 2, "c")))
+        first = await platform.planner().plan_batch(request)
+        await asyncio.sleep(1)
+        assert await platform.planner().plan_batch(request) == first
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        pytest.param((), "items: 0: expected 1 to 5", id="none"),
+        pytest.param(tuple(applied(number) for number in range(6)), "items: 6: expected 1 to 5", id="too many"),
+        pytest.param((applied(0), BatchItem()), "items[1]: 'none'", id="nothing asked"),
+    ],
+)
+async def test_a_batch_that_cannot_be_read_changes_nothing(items: tuple[BatchItem, ...], words: str) -> None:
+    async with in_process(planner_settings=PlannerSettings(batch_items_max=5)) as platform:
+        await join(platform)
+        with pytest.raises(RequestError) as refused:
+            await platform.planner().plan_batch(PlanBatchRequest(items))
+        assert refused.value.code == "INVALID_ARGUMENT"
+        assert words in refused.value.text
+        assert not (await platform.planner().list(ListRequest())).workloads
