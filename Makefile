@@ -1,13 +1,14 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube kube bench chaos up down status clean
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube kube oracle differential bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
 SEEDS ?= 0:1000
 JOBS ?= 2
 ROUNDS ?= 20
+CASES ?= 2000
 SEED ?= 1
 export UV_PYTHON_DOWNLOADS := never
 UV = $$(./tools/ensure-uv)
@@ -15,7 +16,7 @@ RUN = $(UV) run --quiet
 PYTEST = $(RUN) pytest
 
 help: ## This list
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 setup: ## Install uv where missing, and every Python package
 	@uv="$$(./tools/ensure-uv)" && "$$uv" sync --quiet
@@ -30,7 +31,7 @@ lint: setup ## ruff: rules and format
 	@$(RUN) ruff check . && $(RUN) ruff format --check .
 
 types: setup ## mypy --strict
-	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/vectors/federation.py
+	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/oracle tests/vectors/federation.py
 
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache
@@ -42,7 +43,7 @@ docs-check: setup ## docs/events.md says what events.py says
 	@$(RUN) python docs/make_events_page.py | diff -u docs/events.md - || (echo "docs/events.md is old: make docs" && false)
 
 unit: setup ## Unit and property tests of every package
-	@$(PYTEST) libs services local tests/chaos tests/vectors tests/test_tidy.py
+	@$(PYTEST) libs services local tests/chaos tests/oracle tests/vectors tests/test_tidy.py
 
 contract: setup ## One suite for each adapter and its fake: Kafka, Redis, members
 	@$(PYTEST) tests/contract
@@ -64,6 +65,12 @@ test-kube: kube ## What needs real Kubernetes control planes
 
 kube: setup ## Build the member binary (Go; about 6 minutes once, cached outside the checkout)
 	@$(RUN) python -m spillway_local.kube_binary
+
+oracle: setup ## Build the differential tests' oracle (Go; seconds after make kube, else minutes; cached outside the checkout)
+	@PYTHONPATH=tests/oracle $(RUN) python -m spillway_oracle.binary
+
+differential: oracle ## The planner against the Kubernetes scheduler's own plugins (CASES=20000 SEED=1 JOBS=2)
+	@nice -n 5 $(RUN) python tests/oracle/differential.py --cases $(CASES) --seed $(SEED) --jobs $(JOBS)
 
 bench: setup ## Measure; prints a table, writes build/bench.json
 	@$(RUN) python tests/bench/bench.py

@@ -1,0 +1,23 @@
+"""Both answers to one case, in full, for people."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from .cases import read_case
+from .oracle import Oracle
+from .verdicts import planner_on, question, truth_of, verdict
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="ask", description=__doc__)
+    parser.add_argument("file", type=Path, help="a case, or a record that has one under `case`")
+    found = json.loads(parser.parse_args().file.read_text())
+    case = read_case(found.get("case", found))
+    with Oracle() as oracle:
+        placed = oracle.ask(question(case)).placed
+    result = verdict(truth_of(case, placed), planner_on(case))
+    refused = {node: {"plugin": why.plugin, "reasons": why.reasons} for node, why in placed[-1].refused.items()}
+    print(json.dumps(asdict(result) | {"refused": refused}, indent=1))
+    return int(result.disagrees)

@@ -1,0 +1,45 @@
+"""Builds the oracle, a Go program over the Kubernetes scheduler's packages, into the cache by its content."""
+
+import time
+from pathlib import Path
+
+from spillway_local.kube_binary import find_go
+from spillway_local.tools import cache_folder, exclusive, files_digest, run_tool, say
+
+MODULE_FOLDER = Path(__file__).resolve().parents[1] / "scheduler"
+
+
+def oracle_path() -> Path:
+    """Where the program for this checkout's sources is or will be."""
+    files = sorted(path for path in MODULE_FOLDER.iterdir() if path.suffix in (".go", ".mod", ".sum"))
+    return cache_folder() / "oracle" / files_digest(files) / "oracle"
+
+
+def is_oracle_built() -> bool:
+    return oracle_path().is_file()
+
+
+def ensure_oracle() -> Path:
+    """The program, built first if need be; of several processes one builds and the others wait."""
+    program = oracle_path()
+    if program.is_file():
+        return program
+    with exclusive(program.with_suffix(".lock")):
+        if not program.is_file():
+            _build(program)
+    return program
+
+
+def _build(program: Path) -> None:
+    started = time.monotonic()
+    say(f"building {program} (the scheduler of Kubernetes): seconds after `make kube`, 3 to 8 minutes without")
+    unfinished = program.with_suffix(".unfinished")
+    build = ("build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", str(unfinished), ".")
+    run_tool(("nice", "-n", "10", str(find_go()), *build), MODULE_FOLDER, {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local"})
+    unfinished.replace(program)
+    size_mebibytes = program.stat().st_size / 2**20
+    say(f"built {program} ({size_mebibytes:.0f} MiB) in {time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    print(ensure_oracle())

@@ -1,0 +1,71 @@
+"""A case: a small cluster and a pod template. Made from any Chance; the same choices make the same case."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from spillway.kubernetes import Manifest, Manifests
+
+from .chance import Chance, Drawn, Seeded
+from .clusters import namespace_list, node_list, pod_list, volume_objects
+from .pods import USUAL_NAMESPACES
+from .templates import APART, FEATURES, MIXED, RESOURCES, SPREAD, SYMMETRY, TOGETHER, VOLUMES, template
+
+ORDER_MATTERS = frozenset((SPREAD, APART, TOGETHER))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """world: lists of Kubernetes objects by name, as the oracle loads them. features: what the template is about."""
+
+    world: Mapping[str, Any]
+    namespace: str
+    template: Manifest
+    features: tuple[str, ...] = ()
+    name: str = field(default="", compare=False)
+
+    @property
+    def nodes(self) -> Manifests:
+        nodes: Manifests = self.world["nodes"]
+        return nodes
+
+    @property
+    def about(self) -> str:
+        return self.features[0] if len(self.features) == 1 else MIXED
+
+
+def make_case(chance: Chance, name: str = "") -> Case:
+    about = chance.pick(FEATURES)
+    features = frozenset((about,))
+    if about == MIXED:
+        features = frozenset(feature for feature in FEATURES[:-1] if chance.yes(35))
+    between_pods = bool(features & (ORDER_MATTERS | {SYMMETRY}))
+    if features & ORDER_MATTERS:
+        nodes = node_list(chance, 5, roomy=RESOURCES in features)
+    else:
+        nodes = node_list(chance, 7, roomy=True)
+    world: dict[str, Manifests] = {
+        "nodes": nodes,
+        "pods": pod_list(chance, nodes, 10 if between_pods else 6, affinity=bool(features & {SYMMETRY, APART})),
+        "namespaces": namespace_list(chance) if between_pods else [],
+    }
+    if VOLUMES in features:
+        world |= volume_objects(chance)
+    names = [node["metadata"]["name"] for node in nodes]
+    return Case(world, chance.pick(USUAL_NAMESPACES), template(chance, features, names), tuple(sorted(features)), name)
+
+
+def seeded_case(seed: int) -> Case:
+    return make_case(Seeded(seed), f"seed-{seed}")
+
+
+@st.composite
+def any_case(draw: Any) -> Case:
+    return make_case(Drawn(draw))
+
+
+def read_case(found: Mapping[str, Any]) -> Case:
+    """world, namespace, template and perhaps features, as files have them."""
+    return Case(found["world"], found["namespace"], found["template"], tuple(found.get("features", ())))

@@ -1,0 +1,165 @@
+"""Makes the objects of a small cluster: nodes, namespaces, bound and other pods, volumes. Every choice is Chance's."""
+
+from typing import Any
+
+from spillway.kubernetes import Manifest, Manifests
+
+from .chance import Chance, some
+from .pods import APPS, NAMESPACES, USUAL_NAMESPACES, amounts, container, pod_affinity, port_list
+
+ZONE, RACK, HOSTNAME = "topology.kubernetes.io/zone", "example.com/rack", "kubernetes.io/hostname"
+ZONES = ("z1", "z2", "z3")
+RACKS = ("r1", "r2")
+GENERATIONS = ("3", "7", "12", "07", "1_0", "seven", "", "99999999999999999999")
+GPU = "nvidia.com/gpu"
+UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+TAINTS: tuple[dict[str, str], ...] = (
+    {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},
+    {"key": "dedicated", "value": "db", "effect": "NoSchedule"},
+    {"key": "dedicated", "effect": "NoSchedule"},
+    {"key": "soft", "value": "x", "effect": "PreferNoSchedule"},
+    {"key": "leaving", "value": "5", "effect": "NoExecute"},
+    {"key": "node.kubernetes.io/memory-pressure", "effect": "NoSchedule"},
+)
+
+
+def node_list(chance: Chance, most: int, roomy: bool) -> Manifests:
+    """roomy: up to 10 pods a node, and more than one resource may bind; otherwise few pods of one kind."""
+    return [_node(chance, index, roomy) for index in range(chance.integer(1, most))]
+
+
+def _node(chance: Chance, index: int, roomy: bool) -> Manifest:
+    name = f"n{index}"
+    spec: Manifest = {}
+    taints = some(chance, TAINTS, 2) if chance.yes(25) else []
+    if chance.yes(8):
+        spec["unschedulable"] = True
+        taints += [UNSCHEDULABLE] if chance.yes(60) else []
+    if taints:
+        spec["taints"] = taints
+    return {
+        "metadata": {"name": name, "uid": f"node-{name}", "labels": _labels(chance, name)},
+        "spec": spec,
+        "status": {"allocatable": _allocatable(chance, roomy)},
+    }
+
+
+def _labels(chance: Chance, name: str) -> dict[str, str]:
+    labels = {HOSTNAME: name, ZONE: chance.pick(ZONES)}
+    if chance.yes(50):
+        labels[RACK] = chance.pick(RACKS)
+    if chance.yes(50):
+        labels["disk"] = chance.pick(("ssd", "hdd", ""))
+    if chance.yes(30):
+        labels["gen"] = chance.pick(GENERATIONS)
+    if chance.yes(6):
+        del labels[ZONE]
+    if chance.yes(5):
+        labels[HOSTNAME] = f"{name}.example.com"
+    elif chance.yes(3):
+        del labels[HOSTNAME]
+    return labels
+
+
+def _allocatable(chance: Chance, roomy: bool) -> dict[str, Any]:
+    if not roomy:
+        return {"cpu": "8", "memory": "32Gi", "pods": str(chance.integer(1, 5))}
+    allocatable = {
+        "cpu": chance.pick(("2", "500m", "1", "4", "7500m", "1.999")),
+        "memory": chance.pick(("4Gi", "512Mi", "1Gi", "4000M", "1.5Gi", "8e9", "0")),
+        "pods": str(chance.integer(1, 10)),
+    }
+    if chance.yes(40):
+        allocatable["ephemeral-storage"] = chance.pick(("10Gi", "1Gi", "0"))
+    if chance.yes(35):
+        allocatable[GPU] = chance.pick(("2", "1", "8", "0"))
+    if chance.yes(20):
+        allocatable["hugepages-2Mi"] = chance.pick(("64Mi", "2Mi"))
+    if chance.yes(2):
+        del allocatable[chance.pick(("cpu", "memory", "pods"))]
+    return allocatable
+
+
+def namespace_list(chance: Chance) -> Manifests:
+    return [
+        {
+            "metadata": {
+                "name": name,
+                "uid": f"namespace-{name}",
+                "labels": {"kubernetes.io/metadata.name": name, "team": chance.pick(("red", "blue"))},
+            }
+        }
+        for name in NAMESPACES
+    ]
+
+
+def pod_list(chance: Chance, nodes: Manifests, most: int, affinity: bool) -> Manifests:
+    names = [node["metadata"]["name"] for node in nodes]
+    return [_bound_pod(chance, index, names, affinity) for index in range(chance.integer(0, most))]
+
+
+def _bound_pod(chance: Chance, index: int, names: list[str], affinity: bool) -> Manifest:
+    """Nearly always bound and running; a few have ended, are leaving, wait, or are on a node that is gone."""
+    name = f"p{index}"
+    spec: Manifest = {
+        "nodeName": chance.pick(names),
+        "containers": [container("c0", {"requests": amounts(chance, small=True)})],
+    }
+    if chance.yes(15):
+        spec["containers"][0]["ports"] = port_list(chance, 1)
+    if affinity and chance.yes(60):
+        spec["affinity"] = pod_affinity(chance, of_template=False)
+    metadata: Manifest = {
+        "name": name,
+        "namespace": chance.pick(USUAL_NAMESPACES),
+        "uid": f"pod-{name}",
+        "labels": {"app": chance.pick(APPS), "version": chance.pick(("1", "2"))},
+    }
+    status: Manifest = {"phase": "Running"}
+    fate = chance.integer(0, 29)
+    if fate == 29:
+        status["phase"] = chance.pick(("Succeeded", "Failed"))
+    elif fate in (27, 28):
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    elif fate == 26:
+        del spec["nodeName"]
+        status["phase"] = "Pending"
+    elif fate == 25:
+        spec["nodeName"] = "gone"
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def volume_objects(chance: Chance) -> dict[str, Manifests]:
+    """A claim `data` in each namespace and its volume, bound; the volume is held by node affinity, by label, or not."""
+    volumes: Manifests = []
+    claims: Manifests = []
+    for namespace in NAMESPACES:
+        name = f"pv-{namespace}"
+        zones = [chance.pick(ZONES)]
+        spec: Manifest = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "claimRef": {"namespace": namespace, "name": "data", "uid": f"claim-{namespace}"},
+            "nfs": {"server": "nfs", "path": "/"},
+        }
+        labels = {}
+        held = chance.integer(0, 2)
+        if held == 1:
+            expressions = [{"key": ZONE, "operator": "In", "values": zones}]
+            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
+        elif held == 2:
+            labels = {ZONE: "__".join(zones)}
+        volumes.append({"metadata": {"name": name, "uid": name, "labels": labels}, "spec": spec})
+        claims.append(
+            {
+                "metadata": {
+                    "name": "data",
+                    "namespace": namespace,
+                    "uid": f"claim-{namespace}",
+                    "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+                },
+                "spec": {"volumeName": name, "accessModes": ["ReadWriteMany"], "storageClassName": ""},
+                "status": {"phase": "Bound"},
+            }
+        )
+    return {"volumes": volumes, "claims": claims}

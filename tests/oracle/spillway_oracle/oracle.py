@@ -1,0 +1,177 @@
+"""The oracle as a process that is asked: JSON lines through its pipes. Its state stays until the next load."""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from spillway.kubernetes import Manifest
+
+from .binary import ensure_oracle
+
+FIRST, LAST, RANDOM, SCORE, EXTREMES = "first", "last", "random", "score", "extremes"
+
+
+class OracleFailed(RuntimeError):
+    """The oracle ended, or could not do what it was asked; the message is its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Replicas of one pod template, placed one after the other until one finds no node.
+
+    mode: which of the fitting nodes a replica takes: FIRST or LAST by name, RANDOM by the seed, SCORE as the scheduler
+    scores them (of equals one by the seed); EXTREMES tries every sequence of choices and keeps nothing.
+    keep: they stay for what follows. name: their pods are called name-0, name-1, ….
+    sequence: the node of each in order is wanted. pod: the pod as the API server would store it is wanted.
+    """
+
+    namespace: str
+    template: Manifest
+    replicas: int
+    mode: str = FIRST
+    seed: int = 0
+    name: str = ""
+    keep: bool = False
+    sequence: bool = False
+    pod: bool = False
+    states_max: int = 0
+
+    def written(self) -> Manifest:
+        return {
+            "namespace": self.namespace,
+            "template": self.template,
+            "replicas": self.replicas,
+            "mode": self.mode,
+            "seed": self.seed,
+            "name": self.name,
+            "keep": self.keep,
+            "sequence": self.sequence,
+            "pod": self.pod,
+            "statesMax": self.states_max,
+        }
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    plugin: str
+    reasons: tuple[str, ...] | None = ()
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """nodes: replicas by node. refused: by node, why the first replica that found none did not fit; empty if all did.
+
+    least, most: of EXTREMES, the fewest and the most replicas that any sequence of choices ends with.
+    error: why nothing could be placed: above all, what the API server says against the pod.
+    """
+
+    count: int = 0
+    nodes: Mapping[str, int] = {}
+    refused: Mapping[str, Refusal] = {}
+    sequence: tuple[str, ...] = ()
+    pod: dict[str, Any] | None = None
+    least: int | None = None
+    most: int | None = None
+    error: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    placed: tuple[Placed, ...] = ()
+    admitted: tuple[dict[str, Any], ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Done in this order. load: lists of objects by name (nodes, pods, namespaces, volumes, claims, storageClasses).
+
+    assume: pods to bind to the nodes that they name, fitting or not. remove: namespace/name of pods that are gone.
+    admit: pods of which the stored form is wanted.
+    """
+
+    load: Mapping[str, Any] | None = None
+    assume: Sequence[Manifest] = ()
+    remove: Sequence[str] = ()
+    place: Sequence[Place] = ()
+    admit: Sequence[Manifest] = ()
+
+    def written(self) -> Manifest:
+        return {
+            "load": self.load,
+            "assume": self.assume,
+            "remove": self.remove,
+            "place": [entry.written() for entry in self.place],
+            "admit": self.admit,
+        }
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Answer)
+
+
+@dataclass(slots=True)
+class Oracle:
+    """A context manager; the program is built first where it is missing."""
+
+    program: Path = field(default_factory=ensure_oracle)
+    _process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen((str(self.program),), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.communicate()
+
+    def ask(self, request: Request) -> Answer:
+        """Raises OracleFailed when the request as a whole could not be done."""
+        self._write(request)
+        return self._read()
+
+    def ask_all(self, requests: Sequence[Request], ahead: int = 8) -> Iterator[Answer]:
+        """Answers in order, with some requests under way while earlier answers are used.
+
+        ahead is small, so that neither side waits for the other with a full pipe.
+        """
+        for index in range(len(requests) + ahead):
+            if index < len(requests):
+                self._write(requests[index])
+            if index >= ahead:
+                yield self._read()
+
+    def _write(self, request: Request) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(_ENCODER.encode(request.written()) + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise OracleFailed(f"{self.program} has ended") from None
+
+    def _read(self) -> Answer:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise OracleFailed(f"{self.program} ended with {self._process.wait()}")
+        answer = _DECODER.decode(line)
+        if answer.error:
+            raise OracleFailed(answer.error)
+        return answer
+
+
+def main() -> None:
+    """Asks the oracle what stands on standard input, one request a line, as the program itself takes it."""
+    subprocess.run((str(ensure_oracle()),), stdin=sys.stdin, check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Holds the planner's answer for a case against the oracle's, and says precisely what they may differ in.
+
+Where the order of choices cannot matter, the planner's certain and possible and its replicas per node are the oracle's.
+Where it can (spread, affinity between pods), whatever the scheduler chooses must end with at least `certain` and at
+most `possible` replicas: certain ≤ least ≤ most ≤ possible.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spillway.kubernetes import Manifest
+
+from .cases import Case
+from .oracle import EXTREMES, FIRST, LAST, RANDOM, SCORE, Place, Placed, Request
+from .planner import PlannerAnswer, planner_answer
+
+REPLICAS_MAX = 300
+STATES_MAX = 1500
+SAMPLES = ((FIRST, 0), (LAST, 0), (SCORE, 1), (RANDOM, 1), (RANDOM, 2), (RANDOM, 3))
+REFUSED_BY_SERVER = "the API server refuses it"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+AGREES = "agrees"
+UNMODELLED = "not modelled"
+INVALID = "no server would take it"
+TOO_MUCH = "promises too much"
+TOO_LITTLE = "promises too little"
+REFUSES = "refuses what fits"
+MORE_POSSIBLE = "calls more possible than fits"
+OTHER_NODES = "other nodes"
+NOT_TAKEN = "does not take the template"
+DISAGREEMENTS = (TOO_MUCH, TOO_LITTLE, REFUSES, MORE_POSSIBLE, OTHER_NODES, NOT_TAKEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """least, most: replicas that the scheduler can end with; equal where the order cannot matter.
+
+    nodes: replicas by node, where the order cannot matter. every: whether all sequences of choices were tried.
+    refused: what an API server says against the pod. reasons: by node, the plugin that refused one more replica.
+    """
+
+    least: int = 0
+    most: int = 0
+    ordered: bool = False
+    every: bool = True
+    nodes: tuple[tuple[str, int], ...] = ()
+    refused: str = ""
+    reasons: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    kind: str
+    detail: str
+    truth: Truth
+    answer: PlannerAnswer
+
+    @property
+    def disagrees(self) -> bool:
+        return self.kind in DISAGREEMENTS
+
+
+def order_matters(template: Manifest) -> bool:
+    spec = template["spec"]
+    affinity = spec.get("affinity") or {}
+    between_pods = (affinity.get(kind) or {} for kind in ("podAffinity", "podAntiAffinity"))
+    spread = spec.get("topologySpreadConstraints") or ()
+    return any(kind.get(REQUIRED) for kind in between_pods) or any(
+        constraint["whenUnsatisfiable"] == "DoNotSchedule" for constraint in spread
+    )
+
+
+def question(case: Case) -> Request:
+    def place(mode: str, seed: int = 0) -> Place:
+        return Place(case.namespace, case.template, REPLICAS_MAX, mode, seed, states_max=STATES_MAX)
+
+    if not order_matters(case.template):
+        return Request(load=case.world, place=(place(FIRST),))
+    return Request(load=case.world, place=(place(EXTREMES), *(place(mode, seed) for mode, seed in SAMPLES)))
+
+
+def truth_of(case: Case, placed: Sequence[Placed]) -> Truth:
+    """placed: the oracle's answers to question(case)."""
+    errors = [entry.error for entry in placed if entry.error]
+    if errors and errors[0].startswith(REFUSED_BY_SERVER):
+        return Truth(refused=errors[0])
+    if not order_matters(case.template):
+        _no_errors(errors)
+        first = placed[0]
+        reasons = tuple(sorted((node, refusal.plugin) for node, refusal in first.refused.items()))
+        return Truth(first.count, first.count, nodes=tuple(sorted(first.nodes.items())), reasons=reasons)
+    extremes, *samples = placed
+    _no_errors([entry.error for entry in samples if entry.error])
+    counts = [entry.count for entry in samples]
+    reasons = tuple(sorted((node, refusal.plugin) for node, refusal in samples[0].refused.items()))
+    if extremes.least is None or extremes.most is None:
+        if "states" not in extremes.error:
+            raise AssertionError(extremes.error)
+        return Truth(min(counts), max(counts), ordered=True, every=False, reasons=reasons)
+    if not all(extremes.least <= count <= extremes.most for count in counts):
+        raise AssertionError(f"the oracle contradicts itself: {counts} outside {extremes.least} to {extremes.most}")
+    return Truth(extremes.least, extremes.most, ordered=True, reasons=reasons)
+
+
+def _no_errors(errors: Sequence[str]) -> None:
+    if errors:
+        raise AssertionError(f"the oracle failed: {errors[0]}")
+
+
+def planner_on(case: Case) -> PlannerAnswer:
+    world = case.world
+    return planner_answer(world["nodes"], world["pods"], world["namespaces"], case.template, case.namespace)
+
+
+def verdict(truth: Truth, answer: PlannerAnswer) -> Verdict:
+    kind, detail = _compared(truth, answer)
+    return Verdict(kind, detail, truth, answer)
+
+
+def _compared(truth: Truth, answer: PlannerAnswer) -> tuple[str, str]:
+    if truth.refused:
+        return INVALID, truth.refused
+    if answer.refused:
+        return NOT_TAKEN, answer.refused
+    if answer.unmodelled:
+        return UNMODELLED, "; ".join(answer.unmodelled)
+    least, most, certain, possible = truth.least, truth.most, answer.certain, answer.possible
+    said = f"planner {certain} to {possible}, scheduler {least} to {most}"
+    if certain > least:
+        return TOO_MUCH, said
+    if possible < most:
+        return REFUSES, said
+    if truth.ordered:
+        return AGREES, said
+    if certain < least:
+        return TOO_LITTLE, said
+    if possible > most:
+        return MORE_POSSIBLE, said
+    nodes = dict(truth.nodes)
+    if nodes != dict(answer.by_node):
+        return OTHER_NODES, f"planner {dict(answer.by_node)}, scheduler {nodes}"
+    return AGREES, said
