@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from planner.core.nodes import ClusterNodes
-from planner.core.placing import Moment
 from planner.core.room import Room
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
+from planner.core.subject import Moment
 from spillway.columns import NO_NODES, columns_of
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined
 from spillway.model import Generation, NodeGroup, NodeRow, Shape, WorkloadFacts

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.core import aftermath, decisions, moves, placing
+from planner.core.replaying import replay
 from planner.core.state import Workload
 from spillway.api import ApplyRequest, ScaleRequest
 from spillway.events import (
@@ -16,6 +17,7 @@ from spillway.events import (
     PHASE_LOST,
     STATE_ABSENT,
     STATE_PRESENT,
+    DecisionRecorded,
     Event,
     WorkloadObserved,
 )
@@ -85,6 +87,8 @@ class World:
 
     def keep(self, events: tuple[Event, ...]) -> None:
         for event in events:
+            if isinstance(event, DecisionRecorded):
+                assert replay(event).differences == (), "a recorded division comes out again"
             self.fleet.state.apply(event, self.fleet.now)
 
     def workloads(self) -> list[Workload]:

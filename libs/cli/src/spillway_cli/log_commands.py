@@ -11,7 +11,8 @@ import typer
 from spillway import columns, wire
 from spillway.addresses import TOPIC_BY_NAME, TOPICS, Tombstone, Topic
 from spillway.bus import Bus, BusUnavailable, Position, Record, reached
-from spillway.events import CapacityChanged, CapacityReported, DeadLettered, Event
+from spillway.events import CapacityChanged, CapacityReported, DeadLettered, DecisionRecorded, Event
+from spillway.packed import NotPacked, unpack
 from spillway.settings import from_environment
 from spillway_cli.config import Config
 from spillway_cli.exits import bad_input, finish, say
@@ -167,8 +168,17 @@ def _content(event: Event | None) -> dict[str, Any]:
         rest: dict[str, Any] = plain_of(dataclasses.replace(event, columns=b""))
         del rest["columns"]
         return rest | {"nodes": plain_of(nodes)}
+    if isinstance(event, DecisionRecorded):
+        event = dataclasses.replace(event, division=_unpacked(event.division))
     content: dict[str, Any] = plain_of(event)
     return content
+
+
+def _unpacked(data: bytes) -> bytes:
+    try:
+        return unpack(data)
+    except NotPacked:
+        return data
 
 
 def _short(value: Any) -> str:

@@ -200,7 +200,12 @@ class CapacityNeeded:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecorded:
-    """What a placement was decided on. positions: (topic/partition, offset), the inputs read when deciding."""
+    """What a placement was decided on.
+
+    positions: (topic/cluster, offset), the last change of each cluster's capacity that was read when deciding.
+    division: JSON, compressed (packed.py): the situation that was divided, every room that was asked for in it, and
+    what came out; the planner's replaying.py divides it again. Empty when nothing was divided.
+    """
 
     namespace: str
     name: str
@@ -213,6 +218,7 @@ class DecisionRecorded:
     positions: tuple[tuple[str, int], ...]
     settings: str
     code_version: str
+    division: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

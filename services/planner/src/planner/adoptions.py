@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from planner.core import adopting, recovering
-from planner.core.placing import Moment
 from planner.core.state import PlannerState
+from planner.core.subject import Moment
 from planner.questions import Inquiry, Questions
 from spillway import api
 from spillway.addresses import Tombstone

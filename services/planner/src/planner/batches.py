@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.core import decisions
-from planner.core.placing import Moment
 from planner.core.state import PlannerState
+from planner.core.subject import Moment
 from spillway.api import (
     ApplyRequest,
     BatchAnswer,

@@ -14,9 +14,9 @@ from planner.adoptions import Adoptions
 from planner.core import aftermath, answers, braking, decisions, membership, moves, placing, releasing
 from planner.core.decisions import Undecided
 from planner.core.fleet import NEVER
-from planner.core.placing import Moment
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
+from planner.core.subject import Moment
 from planner.gauges import show_brakes
 from planner.log import Follower
 from planner.projection import Projection, Store

@@ -9,9 +9,10 @@ from planner.core.answers import age_ms, is_gone
 from planner.core.decisions import Decided, Unanswered, answer_with, digest_of, remembered_answer
 from planner.core.fleet import NEVER, WorkloadKey
 from planner.core.placement import Division
-from planner.core.placing import CODE_VERSION, Moment, Placed
+from planner.core.placing import CODE_VERSION, Placed
 from planner.core.request import LABEL_NAME, check_name, read_manifests
 from planner.core.state import PlannerState, Workload
+from planner.core.subject import Moment
 from spillway.api import AdoptRequest, PlacementReply, RequestError, invalid
 from spillway.events import (
     FOUND,

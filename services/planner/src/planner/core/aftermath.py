@@ -7,9 +7,9 @@ from planner.core import adopting, declaring, placing
 from planner.core.allowance import Allowance, Everything
 from planner.core.answers import is_gone
 from planner.core.fleet import WorkloadKey
-from planner.core.placing import Moment
 from planner.core.rolling import outlook
 from planner.core.state import Hold, PlannerState, Timer, Workload
+from planner.core.subject import Moment, subject_of
 from planner.core.whole import may_be_taken_back
 from spillway.addresses import (
     PLACEMENTS,
@@ -184,7 +184,7 @@ def try_again(state: PlannerState, workload: Workload, moment: Moment, brakes: A
 
 def roll_on(state: PlannerState, workload: Workload, moment: Moment) -> Step:
     """The next cluster's turn at the newest template, or why there is none; no events when nothing changed."""
-    placed = placing.roll(state, placing.subject_of(workload), moment, "Rollout", settled=workload.settled)
+    placed = placing.roll(state, subject_of(workload), moment, "Rollout", settled=workload.settled)
     waits = outlook(state, workload, workload, moment.now)
     state.rollouts.wait_for(workload.key, waits.waits_on)
     if not placed.events:

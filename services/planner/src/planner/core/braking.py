@@ -2,9 +2,9 @@
 
 from planner.core.answers import is_gone
 from planner.core.fleet import WorkloadKey
-from planner.core.placing import Moment
 from planner.core.reasons import reasons
 from planner.core.state import PlannerState
+from planner.core.subject import Moment
 from spillway.api import (
     Brake,
     Confirmation,

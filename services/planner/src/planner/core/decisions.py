@@ -10,9 +10,10 @@ from planner.core.allowance import CAUSE_MIGRATE
 from planner.core.answers import is_gone, placement_reply
 from planner.core.kinds import JOB
 from planner.core.placement import Division
-from planner.core.placing import Moment, Placed, Subject
+from planner.core.placing import Placed
 from planner.core.request import check_replicas, read_manifests
 from planner.core.state import PlannerState, Workload
+from planner.core.subject import Moment, Subject
 from planner.core.templates import read_template
 from planner.core.whole import check_whole
 from spillway.api import (

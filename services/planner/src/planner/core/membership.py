@@ -6,9 +6,9 @@ from planner.core import answers
 from planner.core.allowance import CAUSE_DRAIN
 from planner.core.brakes import confirmation_scope
 from planner.core.fleet import ClusterView
-from planner.core.placing import Moment
 from planner.core.request import LABEL_NAME, check_name
 from planner.core.state import PlannerState
+from planner.core.subject import Moment
 from spillway.addresses import Tombstone, brake_address
 from spillway.api import (
     ClusterMovesReply,

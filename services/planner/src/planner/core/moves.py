@@ -6,9 +6,9 @@ from planner.core import placing
 from planner.core.aftermath import Step
 from planner.core.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_RETURN, Allowance
 from planner.core.fleet import ClusterView, WorkloadKey
-from planner.core.placing import Moment
 from planner.core.reasons import reasons
 from planner.core.state import PlannerState, Workload
+from planner.core.subject import Moment
 from planner.core.transfer import is_in_transfer
 from spillway.events import PHASE_LEAVING, PHASE_LOST, ClusterLeft, WorkloadObserved
 from spillway.model import Part

@@ -63,7 +63,7 @@ class Division:
     uncertain of unplaced wait for binds. moved: by cluster, what others took from it, which is not cut before they run.
     kept_again: by cluster, of what was leaving there. to_leave: what the policy rules out and nobody took; stays: the
     same of what is to go for another reason; lacking: what a minimum lacks. held_back: what might move and may not yet.
-    whole: why replicas may not go just anywhere, for people.
+    whole: why replicas may not go just anywhere, for people. basis: of the division that was made last, for the record.
     """
 
     replicas: Mapping[str, int]
@@ -80,6 +80,7 @@ class Division:
     lacking: Mapping[str, int] = field(default_factory=dict)
     held_back: int = 0
     whole: str = ""
+    basis: "Basis | None" = None
 
     def waiting_for(self) -> str:
         """What unplaced or misplaced replicas wait for, for people."""
@@ -101,6 +102,14 @@ class Division:
 
     def _limits(self) -> str:
         return "; ".join(f"{entry.cluster}: {entry.limited_by}" for entry in self.inputs[:8]) or "no cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """A situation, and the division of it before anything was said of what stays all the same."""
+
+    situation: Situation
+    division: Division
 
 
 @dataclass(slots=True)

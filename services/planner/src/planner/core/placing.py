@@ -1,7 +1,7 @@
 """From a workload to its placement: parts with versions and ceilings, and the record of what was decided on."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from planner.core.allowance import (
     CAUSE_DRAIN,
@@ -13,17 +13,16 @@ from planner.core.allowance import (
     CAUSE_WAITING,
     Allowance,
 )
-from planner.core.answers import age_ms
+from planner.core.dividing import How, divide
 from planner.core.fleet import NEVER, WorkloadKey
-from planner.core.placement import Division, Held, Situation, divide_workload
-from planner.core.reasons import reasons
+from planner.core.placement import Division, Held
+from planner.core.replaying import pack_division
 from planner.core.reservation import next_ceiling
 from planner.core.rolling import keeps, outlook, that_have_it
-from planner.core.room import Room
 from planner.core.shares import Share, cut, facts_of, held_by_cluster, kept_part, part_of, share_of, without
 from planner.core.state import PlannerState, Workload
-from planner.core.templates import Template, manifests_borne, same_object, template_number
-from planner.core.whole import divide_whole, is_whole
+from planner.core.subject import Moment, Subject, subject_of
+from planner.core.templates import manifests_borne, same_object, template_number
 from spillway.events import (
     PHASE_LOST,
     STATE_ABSENT,
@@ -34,39 +33,9 @@ from spillway.events import (
     PlacementDecided,
     WorkloadDeclared,
 )
-from spillway.model import Generation, Part, Shape
+from spillway.model import Part
 
 CODE_VERSION = "0.1.0"
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """When a decision is made, and under which turn: now in seconds of any steady clock, wall_ms for the record.
-
-    patient: the request may still wait for binds, so what is only possible need not be refused yet.
-    """
-
-    now: float
-    wall_ms: int
-    generation: Generation
-    patient: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """A workload as it is to be placed: its declaration and newest template, and what is known of it so far."""
-
-    declared: WorkloadDeclared
-    template: Template
-    known: Workload | None
-
-    @property
-    def shape(self) -> Shape:
-        return self.template.shape
-
-    @property
-    def key(self) -> WorkloadKey:
-        return (self.declared.namespace, self.declared.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +71,7 @@ def place(
     for cluster, (count, _) in stays.items():
         held[cluster] = cut(held[cluster], held[cluster].replicas - count)
     most = {cluster: fits for cluster, (_, fits) in stays.items() if fits is not None}
-    division = _divide(state, subject, held, moment, How(settled, most=most, brakes=brakes))
+    division = divide(state, subject, held, moment, How(settled, most=most, brakes=brakes))
     nobody_took = division.unplaced
     for cluster, leaving in before.items():  # What has no other place does not run there either, and waits.
         gone = min(nobody_took, held[cluster].leaving - leaving)
@@ -143,11 +112,6 @@ def _kept_by_new_shape(
     }
 
 
-def subject_of(workload: Workload) -> Subject:
-    """A workload as it is declared."""
-    return Subject(workload.declared, workload.template, workload)
-
-
 def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Placed:
     """The placement on what the fleet is now, and what may move of what is to: nobody asked again."""
     placed = place(state, subject_of(workload), moment, CAUSE_WAITING, settled=workload.settled, brakes=brakes)
@@ -167,7 +131,7 @@ def take_back(state: PlannerState, workload: Workload, counts: dict[str, int], m
     for cluster, count in counts.items():
         held[cluster] = without(held[cluster], count)
     subject = subject_of(workload)
-    division = _divide(state, subject, held, moment, How(settled=True))
+    division = divide(state, subject, held, moment, How(settled=True))
     division = _stay_after_all(workload, held, division)
     return _decide(state, subject, held, division, moment, Why("TakeBack"))
 
@@ -192,7 +156,7 @@ def migrate(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
     )
     subject = subject_of(workload)
     room = state.growth_room(to, workload.shapes_in(to), False, moment.now, workload.key).certain - (wanted - stay)
-    division = _divide(state, subject, held, moment, How(workload.settled, most={to: held[to].replicas + room}))
+    division = divide(state, subject, held, moment, How(workload.settled, most={to: held[to].replicas + room}))
     inputs = tuple(replace(entry, before=kept.get(entry.cluster, 0)) for entry in division.inputs)
     return _decide(state, subject, held, replace(division, inputs=inputs), moment, Why(CAUSE_MIGRATE))
 
@@ -214,7 +178,7 @@ def bring_back(state: PlannerState, workload: Workload, back: Mapping[str, int],
         leaving = before.leaving + leaves
         held[cluster] = replace(before, replicas=kept, lost=before.lost - count, unbound=unbound, leaving=leaving)
     subject = subject_of(workload)
-    division = _divide(state, subject, held, moment, How(settled=True, gently=True))
+    division = divide(state, subject, held, moment, How(settled=True, gently=True))
     return _decide(state, subject, held, division, moment, Why(CAUSE_RETURN))
 
 
@@ -237,7 +201,7 @@ def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
         )
     subject = subject_of(workload)
     others = {cluster: entry for cluster, entry in held.items() if cluster not in counts}
-    division = _stay_after_all(workload, others, _divide(state, subject, held, moment, How()))
+    division = _stay_after_all(workload, others, divide(state, subject, held, moment, How()))
     given_up = frozenset(cluster for cluster in counts if cluster not in held or not held[cluster].replicas)
     return _decide(state, subject, held, division, moment, Why(CAUSE_LOST, given_up))
 
@@ -307,79 +271,6 @@ def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:
         return Placed(last, division, ())
     record = _record(state, subject.declared, placement, division, moment, "Delete")
     return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment), record))
-
-
-@dataclass(frozen=True, slots=True)
-class How:
-    """What a division is told beside the fleet: settled and gently as in Situation.
-
-    most: by cluster, what it takes in all; its room is what is left of that. brakes: None lets nothing move.
-    """
-
-    settled: bool = False
-    gently: bool = False
-    most: Mapping[str, int] = field(default_factory=dict)
-    brakes: Allowance | None = None
-
-
-def _divide(
-    state: PlannerState,
-    subject: Subject,
-    held: Mapping[str, Held],
-    moment: Moment,
-    how: How,
-) -> Division:
-    """What is to go from lost and draining clusters is divided twice: once to know how much has a place elsewhere, and
-    once more when the brakes let less of it move.
-    """
-    why = reasons(state, subject.known, moment.now) if subject.known is not None else {}
-    to_go = {cluster: held[cluster].replicas for cluster in why if held[cluster].replicas}
-
-    parts = subject.known.parts if subject.known is not None else {}
-
-    def room(cluster: str, node_groups: bool) -> Room:
-        part = parts.get(cluster)
-        borne = subject.shape if part is None or part.removing else _template_of(subject, part).shape
-        found = state.growth_room(cluster, (subject.shape, borne), node_groups, moment.now, subject.key)
-        if node_groups or cluster not in how.most:
-            return found
-        left = max(0, how.most[cluster] - held[cluster].replicas)
-        return replace(found, certain=min(found.certain, left), possible=min(found.possible, left))
-
-    situation = Situation(
-        replicas=subject.declared.replicas,
-        policy=subject.declared.policy,
-        clusters=state.joined(),
-        held=held,
-        room=room,
-        settled=how.settled,
-        age_ms={name: age_ms(view, moment.now) for name, view in state.clusters.items()},
-        reasons=why,
-        moving=to_go,
-        fixed=_fixed(how.brakes or state.brakes, subject.key, state.clusters),
-        gently=how.gently,
-        whole=subject.declared.kind if is_whole(subject.declared.kind) else "",
-        listed=frozenset(parts),
-    )
-    if situation.whole:
-        return divide_whole(situation)
-    division = divide_workload(situation)
-    wanted = {cluster: division.moved.get(cluster, 0) for cluster in to_go}
-    allowed = {
-        cluster: min(count, how.brakes.allow(why[cluster], cluster, subject.key, count))
-        if how.brakes is not None
-        else 0
-        for cluster, count in wanted.items()
-    }
-    if allowed != wanted and not how.gently:
-        held_back = sum(wanted.values()) - sum(allowed.values())
-        fewer = divide_workload(replace(situation, moving=allowed))
-        division = replace(fewer, stays=division.stays, held_back=held_back)
-    return division
-
-
-def _fixed(brakes: Allowance, key: WorkloadKey, clusters: Iterable[str]) -> frozenset[str]:
-    return frozenset(cluster for cluster in clusters if brakes.frozen(cluster, key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,11 +346,6 @@ def _template_for(subject: Subject, before: Part | None, rolled: bool) -> tuple[
     return newest, manifest is None or not same_object(declared.manifest, manifest)
 
 
-def _template_of(subject: Subject, part: Part) -> Template:
-    """The template that a part of a known workload bears."""
-    return subject.template if subject.known is None else subject.known.template_of(part)
-
-
 def _rollout_waits_for(state: PlannerState, subject: Subject, parts: Sequence[Part], moment: Moment) -> str:
     """Why a rollout under way does not go on with these parts; empty when there is none."""
     known = subject.known
@@ -525,4 +411,5 @@ def _record(
         positions=tuple((f"capacity-changes/{name}", offset) for name, offset in offsets.items() if offset != NEVER),
         settings=state.rules.text(),
         code_version=CODE_VERSION,
+        division=pack_division(division.basis) if division.basis is not None else b"",
     )

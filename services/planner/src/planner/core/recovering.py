@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from planner.core.adopting import Running, declared_as_found, refuse_different, texts_of
 from planner.core.answers import is_gone
 from planner.core.fleet import WorkloadKey
-from planner.core.placing import Moment
 from planner.core.state import PlannerState
+from planner.core.subject import Moment
 from spillway.api import RecoveredWorkload, RecoverFleetReply, RecoverFleetRequest, RequestError, invalid
 from spillway.events import FOUND, AdoptionAsked, Event, WorkloadFound
 

@@ -12,8 +12,9 @@ from planner.core.decisions import (
     remembered_answer,
 )
 from planner.core.placement import Division
-from planner.core.placing import Moment, Placed, needed_events
+from planner.core.placing import Placed, needed_events
 from planner.core.state import PlannerState, Workload
+from planner.core.subject import Moment
 from spillway.api import ReleaseRequest, RequestError
 from spillway.events import Event, PlacementDecided
 from spillway.model import Part

@@ -1,0 +1,101 @@
+"""From a workload and the fleet to the situation that is divided, and its division."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from planner.core.allowance import Allowance
+from planner.core.answers import age_ms
+from planner.core.fleet import WorkloadKey
+from planner.core.placement import Basis, Division, Held, Situation, divide_workload
+from planner.core.reasons import reasons
+from planner.core.room import Room
+from planner.core.state import PlannerState
+from planner.core.subject import Moment, Subject
+from planner.core.whole import divide_whole, is_whole
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What a division is told beside the fleet: settled and gently as in Situation.
+
+    most: by cluster, what it takes in all; its room is what is left of that. brakes: None lets nothing move.
+    """
+
+    settled: bool = False
+    gently: bool = False
+    most: Mapping[str, int] = field(default_factory=dict)
+    brakes: Allowance | None = None
+
+
+def divide(
+    state: PlannerState,
+    subject: Subject,
+    held: Mapping[str, Held],
+    moment: Moment,
+    how: How,
+) -> Division:
+    """The division of a workload on what the fleet is now.
+
+    What is to go from lost and draining clusters is divided twice: once to know how much has a place elsewhere, and
+    once more when the brakes let less of it move.
+    """
+    why = reasons(state, subject.known, moment.now) if subject.known is not None else {}
+    to_go = {cluster: held[cluster].replicas for cluster in why if held[cluster].replicas}
+    parts = subject.known.parts if subject.known is not None else {}
+    situation = Situation(
+        replicas=subject.declared.replicas,
+        policy=subject.declared.policy,
+        clusters=state.joined(),
+        held=dict(held),
+        room=_rooms(state, subject, held, moment, how),
+        settled=how.settled,
+        age_ms={name: age_ms(view, moment.now) for name, view in state.clusters.items()},
+        reasons=why,
+        moving=to_go,
+        fixed=_fixed(how.brakes or state.brakes, subject.key, state.clusters),
+        gently=how.gently,
+        whole=subject.declared.kind if is_whole(subject.declared.kind) else "",
+        listed=frozenset(parts),
+    )
+    if situation.whole:
+        whole = divide_whole(situation)
+        return replace(whole, basis=Basis(situation, whole))
+    division = divide_workload(situation)
+    basis = Basis(situation, division)
+    wanted = {cluster: division.moved.get(cluster, 0) for cluster in to_go}
+    allowed = {
+        cluster: min(count, how.brakes.allow(why[cluster], cluster, subject.key, count))
+        if how.brakes is not None
+        else 0
+        for cluster, count in wanted.items()
+    }
+    if allowed != wanted and not how.gently:
+        held_back = sum(wanted.values()) - sum(allowed.values())
+        situation = replace(situation, moving=allowed)
+        fewer = divide_workload(situation)
+        division, basis = replace(fewer, stays=division.stays, held_back=held_back), Basis(situation, fewer)
+    return replace(division, basis=basis)
+
+
+def _rooms(
+    state: PlannerState, subject: Subject, held: Mapping[str, Held], moment: Moment, how: How
+) -> Callable[[str, bool], Room]:
+    """The rooms of one division: each is computed once, so that the record has what was divided by."""
+    parts = subject.known.parts if subject.known is not None else {}
+
+    @cache
+    def room(cluster: str, node_groups: bool) -> Room:
+        part = parts.get(cluster)
+        borne = subject.shape if part is None or part.removing else subject.template_of(part).shape
+        found = state.growth_room(cluster, (subject.shape, borne), node_groups, moment.now, subject.key)
+        if node_groups or cluster not in how.most:
+            return found
+        left = max(0, how.most[cluster] - held[cluster].replicas)
+        return replace(found, certain=min(found.certain, left), possible=min(found.possible, left))
+
+    return room
+
+
+def _fixed(brakes: Allowance, key: WorkloadKey, clusters: Iterable[str]) -> frozenset[str]:
+    return frozenset(cluster for cluster in clusters if brakes.frozen(cluster, key))

@@ -1,0 +1,48 @@
+"""What a decision is about and when it is made: a workload as it is to be placed, and the moment."""
+
+from dataclasses import dataclass
+
+from planner.core.fleet import WorkloadKey
+from planner.core.state import Workload
+from planner.core.templates import Template
+from spillway.events import WorkloadDeclared
+from spillway.model import Generation, Part, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a decision is made, and under which turn: now in seconds of any steady clock, wall_ms for the record.
+
+    patient: the request may still wait for binds, so what is only possible need not be refused yet.
+    """
+
+    now: float
+    wall_ms: int
+    generation: Generation
+    patient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A workload as it is to be placed: its declaration and newest template, and what is known of it so far."""
+
+    declared: WorkloadDeclared
+    template: Template
+    known: Workload | None
+
+    @property
+    def shape(self) -> Shape:
+        return self.template.shape
+
+    @property
+    def key(self) -> WorkloadKey:
+        return (self.declared.namespace, self.declared.name)
+
+    def template_of(self, part: Part) -> Template:
+        """The template that a part of a known workload bears."""
+        return self.template if self.known is None else self.known.template_of(part)
+
+
+def subject_of(workload: Workload) -> Subject:
+    """A workload as it is declared."""
+    return Subject(workload.declared, workload.template, workload)

@@ -1,0 +1,103 @@
+"""A recorded division comes out of its record again, to the last byte; and when it does not, that is said.
+
+That it does for every decision of a random story is checked there: test_moves_always.py.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from planner.core import decisions, placing
+from planner.core.replaying import NotReplayable, replay
+from spillway.api import ApplyRequest, DeleteRequest, MigrateRequest, ScaleRequest
+from spillway.events import DecisionRecorded, Event
+from spillway.packed import pack, unpack
+
+from .builders import Fleet, cluster, deployment, group, node, policy, statefulset, texts
+
+
+def kept(fleet: Fleet, events: tuple[Event, ...]) -> DecisionRecorded:
+    """Applies events; their record, as it is after the wire: bytes and nothing of this process."""
+    for event in events:
+        fleet.state.apply(event, fleet.now)
+    return next(event for event in events if isinstance(event, DecisionRecorded))
+
+
+def applied(fleet: Fleet, *manifests: dict[str, Any]) -> DecisionRecorded:
+    return kept(fleet, decisions.apply(fleet.state, ApplyRequest(texts(*manifests)), fleet.moment()).events)
+
+
+def fleet_of_three() -> Fleet:
+    fleet = Fleet(own_1=[node("a", 4000)], own_2=[node("b", 6000)])
+    fleet.join(cluster("cloud-1", "cloud", [group()]), [node("c", 3000)])
+    return fleet
+
+
+MANIFESTS = (
+    pytest.param((deployment(3),), id="own clusters"),
+    pytest.param((deployment(30),), id="all tiers, some wait"),
+    pytest.param((deployment(6), policy(limits=[{"cluster": "own-2", "min": 1, "max": 2}])), id="bounds"),
+    pytest.param((statefulset(3),), id="whole"),
+    pytest.param((deployment(2), policy(unplaceable="Refuse")), id="refuse"),
+)
+
+
+@pytest.mark.parametrize("manifests", MANIFESTS)
+def test_an_apply_is_divided_again_alike(manifests: tuple[dict[str, Any], ...]) -> None:
+    record = applied(fleet_of_three(), *manifests)
+    found = replay(record)
+    assert (found.same, found.differences, found.aside) == (True, (), ())
+    placed = {entry.cluster: entry.after for entry in record.inputs}
+    assert {name: count for name, count in found.division.replicas.items() if count} == {
+        name: count for name, count in placed.items() if count
+    }
+
+
+def test_scale_migrate_and_take_back_are_divided_again_alike() -> None:
+    fleet = fleet_of_three()
+    applied(fleet, deployment(8))
+    scaled = decisions.scale(fleet.state, ScaleRequest("default", "web", 5), fleet.moment())
+    migrated = decisions.migrate
+    assert replay(kept(fleet, scaled.events)).same
+    moved = migrated(fleet.state, MigrateRequest("default", "web", "cloud-1", "own-1", 1), fleet.moment())
+    assert replay(kept(fleet, moved.events)).same
+    workload = fleet.state.workloads["default", "web"]
+    taken = placing.take_back(fleet.state, workload, {"own-2": 1}, fleet.moment())
+    assert replay(kept(fleet, taken.events)).same
+
+
+def test_a_delete_divides_nothing() -> None:
+    fleet = fleet_of_three()
+    applied(fleet, deployment(1))
+    deleted = decisions.delete(fleet.state, DeleteRequest("default", "web"), fleet.moment())
+    with pytest.raises(NotReplayable, match="no division was made"):
+        replay(kept(fleet, deleted.events))
+
+
+def test_another_outcome_than_the_recorded_one_is_named_by_its_field() -> None:
+    record = applied(fleet_of_three(), deployment(3))
+    text = unpack(record.division)
+    assert b'"unplaced":0' in text
+    found = replay(replace(record, division=pack(text.replace(b'"unplaced":0', b'"unplaced":2'))))
+    assert not found.same
+    assert found.differences == ("unplaced: recorded 2, recomputed 0",)
+
+
+def test_another_situation_gives_another_division() -> None:
+    """The outcome is computed, not read: with one replica more asked for it is another."""
+    record = applied(fleet_of_three(), deployment(3))
+    text = unpack(record.division)
+    found = replay(replace(record, division=pack(text.replace(b'"replicas":3', b'"replicas":4', 1))))
+    assert not found.same
+
+
+@pytest.mark.parametrize(
+    "division",
+    [b"not compressed", pack(b"not JSON"), pack(b"{}"), pack(b'{"situation":{},"rooms":[],"division":{}}')],
+    ids=["bytes", "text", "nothing", "fields"],
+)
+def test_what_cannot_be_read_is_said(division: bytes) -> None:
+    record = applied(fleet_of_three(), deployment(3))
+    with pytest.raises(NotReplayable, match="cannot be read by this version"):
+        replay(replace(record, division=division))
