@@ -21,6 +21,7 @@ from spillway.kubernetes import (
     Node,
     Pod,
     PodSpec,
+    PodStatus,
     Quantity,
     ResourceQuota,
     host_ports,
@@ -211,6 +212,63 @@ POD_REQUESTS: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
         {"nvidia.com/gpu": 2, "ephemeral-storage": 10**9},
     ),
 }
+
+
+def reported(actual: dict[str, Quantity], promised: dict[str, Quantity] | None = None) -> dict[str, Any]:
+    return {"name": "c", "resources": {"requests": actual}, "allocatedResources": promised or {}}
+
+
+INFEASIBLE = {"conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]}
+DEFERRED = {"conditions": [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}]}
+RESIZED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, int]]] = {
+    "becoming larger counts as asked": (
+        {"containers": [container(cpu=2)]},
+        {"containerStatuses": [reported({"cpu": 1}, {"cpu": 1})]} | DEFERRED,
+        {"cpu": 2000},
+    ),
+    "becoming smaller counts as it runs": (
+        {"containers": [container(cpu=1)]},
+        {"containerStatuses": [reported({"cpu": 2, "memory": 5})]},
+        {"cpu": 2000, "memory": 5},
+    ),
+    "what is promised counts": (
+        {"containers": [container(cpu=1)]},
+        {"containerStatuses": [reported({"cpu": 1}, {"cpu": 3})]},
+        {"cpu": 3000},
+    ),
+    "what the node will never do does not": (
+        {"containers": [container(cpu=9)]},
+        {"containerStatuses": [reported({"cpu": 1}, {"cpu": 1})]} | INFEASIBLE,
+        {"cpu": 1000},
+    ),
+    "a status without resources says nothing": (
+        {"containers": [container(cpu=1)]},
+        {"containerStatuses": [{"name": "c", "allocatedResources": {"cpu": 3}}]} | INFEASIBLE,
+        {"cpu": 1000},
+    ),
+    "sidecars too, but not init containers": (
+        {"containers": [], "initContainers": [sidecar(cpu=1), container(cpu=1) | {"name": "i"}]},
+        {"initContainerStatuses": [reported({"cpu": 2}), reported({"cpu": 7}) | {"name": "i"}]},
+        {"cpu": 3000},
+    ),
+    "the pod as a whole": (
+        {"containers": [container(cpu=1)], "resources": {"requests": {"cpu": 2}}},
+        {"resources": {"requests": {"cpu": 3}}, "allocatedResources": {"cpu": 4}},
+        {"cpu": 4000},
+    ),
+    "the pod as a whole, asked in vain": (
+        {"containers": [container(cpu=1)], "resources": {"requests": {"cpu": 9}}},
+        {"resources": {"requests": {"cpu": 3}}} | INFEASIBLE,
+        {"cpu": 3000},
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "status", "expected"), RESIZED.values(), ids=RESIZED)
+def test_what_a_pod_that_is_resized_in_place_holds(
+    spec: dict[str, Any], status: dict[str, Any], expected: dict[str, int]
+) -> None:
+    assert pod_requests(msgspec.convert(spec, PodSpec), msgspec.convert(status, PodStatus)) == expected
 
 
 @pytest.mark.parametrize(("spec", "expected"), POD_REQUESTS.values(), ids=POD_REQUESTS)

@@ -34,6 +34,8 @@ type oracle struct {
 	framework   framework.Framework
 	tolerations *defaulttolerationseconds.Plugin
 	placed      int
+	// nextStart is where mode sampled begins to try nodes.
+	nextStart int
 }
 
 func newOracle() (*oracle, error) {

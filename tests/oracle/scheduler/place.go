@@ -22,6 +22,7 @@ const (
 	modeLast     = "last"     // the last by name
 	modeRandom   = "random"   // any, by the seed
 	modeScore    = "score"    // the best by the scoring plugins; of equals one by the seed
+	modeSampled  = "sampled"  // the best of as many fitting nodes as the scheduler looks for, from where it left off
 	modeExtremes = "extremes" // every sequence of choices is tried: the least and the most replicas that any one ends with
 )
 
@@ -66,7 +67,7 @@ type placed struct {
 	Error    string             `json:"error,omitempty"`
 }
 
-// run is one placement under way. closed: nodes that take no more of this pod.
+// run is one placement under way. closed: nodes that take no more of this pod; nil where replicas are taken back.
 type run struct {
 	*oracle
 	asked  *placement
@@ -75,6 +76,34 @@ type run struct {
 	chance *rand.Rand
 	closed map[string]refusal
 	added  []*v1.Pod
+}
+
+// Of clusters above this size the scheduler looks for fewer fitting nodes than there are.
+const sampleFromNodes = 100
+
+func enough(nodes int) int {
+	percent := max(5, 50-nodes/125)
+	return max(sampleFromNodes, nodes*percent/100)
+}
+
+// candidates: the nodes in the order in which they are tried, and how many that fit are enough.
+func (r *run) candidates() ([]fwk.NodeInfo, int) {
+	nodes := r.view.now.nodes
+	switch r.asked.Mode {
+	case modeFirst, "":
+		return nodes, 1
+	case modeLast:
+		backwards := slices.Clone(nodes)
+		slices.Reverse(backwards)
+		return backwards, 1
+	case modeSampled:
+		if len(nodes) < sampleFromNodes {
+			return nodes, len(nodes)
+		}
+		start := r.nextStart % len(nodes)
+		return slices.Concat(nodes[start:], nodes[:start]), enough(len(nodes))
+	}
+	return nodes, len(nodes)
 }
 
 func (o *oracle) place(asked *placement) (placed, error) {
@@ -112,7 +141,7 @@ func (r *run) all() (placed, error) {
 	for result.Count < r.asked.Replicas {
 		state := framework.NewCycleState()
 		pod := r.next()
-		fitting, refused, err := r.fitting(state, pod, r.closed)
+		fitting, refused, err := r.fitting(state, pod)
 		if err != nil {
 			return result, err
 		}
@@ -164,14 +193,13 @@ func (r *run) takeBack(count int) {
 	}
 }
 
-// fitting: the nodes by name that pass all filters, and why each of the others does not. closed is read and added to;
-// nil where nodes may open again.
-func (r *run) fitting(
-	state fwk.CycleState, pod *v1.Pod, closed map[string]refusal,
-) ([]fwk.NodeInfo, map[string]refusal, error) {
+// fitting: the candidates that pass all filters, until there are enough, and why each that was tried and is not among
+// them does not.
+func (r *run) fitting(state fwk.CycleState, pod *v1.Pod) ([]fwk.NodeInfo, map[string]refusal, error) {
 	ctx := context.Background()
 	refused := map[string]refusal{}
-	all := r.view.now.nodes
+	all, enough := r.candidates()
+	defer func() { r.nextStart += len(refused) }()
 	allowed, status, _ := r.framework.RunPreFilterPlugins(ctx, state, pod)
 	if !status.IsSuccess() {
 		if !status.IsRejected() {
@@ -184,8 +212,11 @@ func (r *run) fitting(
 	}
 	var fitting []fwk.NodeInfo
 	for _, node := range all {
+		if len(fitting) == enough {
+			break
+		}
 		name := node.Node().Name
-		if why, shut := closed[name]; shut {
+		if why, shut := r.closed[name]; shut {
 			refused[name] = why
 			continue
 		}
@@ -196,14 +227,15 @@ func (r *run) fitting(
 		status := r.framework.RunFilterPlugins(ctx, state, pod, node)
 		if status.IsSuccess() {
 			fitting = append(fitting, node)
+			r.nextStart++
 			continue
 		}
 		if !status.IsRejected() {
 			return nil, nil, status.AsError()
 		}
 		refused[name] = refusal{status.Plugin(), status.Reasons()}
-		if closed != nil && lasting.Has(status.Plugin()) {
-			closed[name] = refused[name]
+		if r.closed != nil && lasting.Has(status.Plugin()) {
+			r.closed[name] = refused[name]
 		}
 	}
 	return fitting, refused, nil
@@ -211,16 +243,14 @@ func (r *run) fitting(
 
 func (r *run) choose(state fwk.CycleState, pod *v1.Pod, fitting []fwk.NodeInfo) (string, error) {
 	switch r.asked.Mode {
-	case modeFirst, "":
+	case modeFirst, modeLast, "":
 		return fitting[0].Node().Name, nil
-	case modeLast:
-		return fitting[len(fitting)-1].Node().Name, nil
 	case modeRandom:
 		return fitting[r.chance.Intn(len(fitting))].Node().Name, nil
-	case modeScore:
+	case modeScore, modeSampled:
 		return r.best(state, pod, fitting)
 	}
-	return "", fmt.Errorf("mode %q: expected first, last, random, score or extremes", r.asked.Mode)
+	return "", fmt.Errorf("mode %q: expected first, last, random, score, sampled or extremes", r.asked.Mode)
 }
 
 func (r *run) best(state fwk.CycleState, pod *v1.Pod, fitting []fwk.NodeInfo) (string, error) {
@@ -243,6 +273,7 @@ func (r *run) best(state fwk.CycleState, pod *v1.Pod, fitting []fwk.NodeInfo) (s
 // extremes visits every state that any sequence of choices reaches, each once: replicas are alike, so a state is their
 // number on each node.
 func (r *run) extremes() (placed, error) {
+	r.closed = nil
 	statesMax := r.asked.StatesMax
 	if statesMax == 0 {
 		statesMax = 2000
@@ -264,7 +295,7 @@ func (r *run) extremes() (placed, error) {
 		var fitting []fwk.NodeInfo
 		if count < r.asked.Replicas {
 			var err error
-			if fitting, _, err = r.fitting(framework.NewCycleState(), r.next(), nil); err != nil {
+			if fitting, _, err = r.fitting(framework.NewCycleState(), r.next()); err != nil {
 				return err
 			}
 		}

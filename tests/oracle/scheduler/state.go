@@ -128,6 +128,7 @@ func (noPodGroups) Get(namespace, name string) (fwk.PodGroupState, error) {
 
 func (o *oracle) load(w *world) error {
 	o.view.now = newCluster(w.Nodes)
+	o.nextStart = 0
 	if err := o.objects.replace(w); err != nil {
 		return err
 	}

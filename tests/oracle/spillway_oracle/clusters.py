@@ -105,6 +105,8 @@ def _bound_pod(chance: Chance, index: int, names: list[str], affinity: bool) -> 
         "nodeName": chance.pick(names),
         "containers": [container("c0", {"requests": amounts(chance, small=True)})],
     }
+    if chance.yes(20):
+        _more_amounts(chance, spec)
     if chance.yes(15):
         spec["containers"][0]["ports"] = port_list(chance, 1)
     if affinity and chance.yes(60):
@@ -116,6 +118,8 @@ def _bound_pod(chance: Chance, index: int, names: list[str], affinity: bool) -> 
         "labels": {"app": chance.pick(APPS), "version": chance.pick(("1", "2"))},
     }
     status: Manifest = {"phase": "Running"}
+    if chance.yes(5):
+        status |= _resizing(chance)
     fate = chance.integer(0, 29)
     if fate == 29:
         status["phase"] = chance.pick(("Succeeded", "Failed"))
@@ -127,6 +131,35 @@ def _bound_pod(chance: Chance, index: int, names: list[str], affinity: bool) -> 
     elif fate == 25:
         spec["nodeName"] = "gone"
     return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def _more_amounts(chance: Chance, spec: Manifest) -> None:
+    """Requests only: what the API server makes of limits stands in a stored pod's requests already."""
+    spec["containers"].append(container("c1", {"requests": amounts(chance)}))
+    if chance.yes(40):
+        init = container("i0", {"requests": amounts(chance)})
+        spec["initContainers"] = [init | ({"restartPolicy": "Always"} if chance.yes(50) else {})]
+        spec["initContainers"].append(container("i1", {"requests": amounts(chance)}))
+    if chance.yes(20):
+        spec["overhead"] = {"cpu": "250m", "memory": "64Mi"}
+    if chance.yes(20):
+        spec["resources"] = {"requests": {"cpu": chance.pick(("4", "3500m"))}}
+
+
+def _resizing(chance: Chance) -> Manifest:
+    """The pod's container was asked to become smaller or larger in place, and is not there yet."""
+    actual = {"cpu": chance.pick(("600m", "2", "50m")), "memory": chance.pick(("256Mi", "1Gi"))}
+    of_container: Manifest = {"name": chance.pick(("c0", "i0")), "resources": {"requests": actual}}
+    if chance.yes(50):
+        of_container["allocatedResources"] = {"cpu": chance.pick(("700m", "3"))}
+    kind = "containerStatuses" if of_container["name"] == "c0" else "initContainerStatuses"
+    status: Manifest = {kind: [of_container]}
+    if chance.yes(20):
+        status |= {"resources": {"requests": actual}, "allocatedResources": {"cpu": "4500m"}}
+    if chance.yes(40):
+        reason = chance.pick(("Deferred", "Infeasible"))
+        status["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
+    return status
 
 
 def volume_objects(chance: Chance) -> dict[str, Manifests]:

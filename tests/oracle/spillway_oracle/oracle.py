@@ -14,7 +14,7 @@ from spillway.kubernetes import Manifest
 
 from .binary import ensure_oracle
 
-FIRST, LAST, RANDOM, SCORE, EXTREMES = "first", "last", "random", "score", "extremes"
+FIRST, LAST, RANDOM, SCORE, SAMPLED, EXTREMES = "first", "last", "random", "score", "sampled", "extremes"
 
 
 class OracleFailed(RuntimeError):
@@ -25,8 +25,9 @@ class OracleFailed(RuntimeError):
 class Place:
     """Replicas of one pod template, placed one after the other until one finds no node.
 
-    mode: which of the fitting nodes a replica takes: FIRST or LAST by name, RANDOM by the seed, SCORE as the scheduler
-    scores them (of equals one by the seed); EXTREMES tries every sequence of choices and keeps nothing.
+    mode: which of the fitting nodes a replica takes: FIRST or LAST by name, RANDOM by the seed, SCORE the best as the
+    scheduler scores them (of equals one by the seed), SAMPLED the best of as many as the scheduler itself looks for;
+    EXTREMES tries every sequence of choices and keeps nothing.
     keep: they stay for what follows. name: their pods are called name-0, name-1, ….
     sequence: the node of each in order is wanted. pod: the pod as the API server would store it is wanted.
     """

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 from urllib.parse import quote
 
 from msgspec import DecodeError, Raw, Struct, field, json
@@ -118,10 +118,22 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     resources: Resources | None = None
 
 
+class ContainerStatus(Struct, frozen=True, gc=False, rename="camel"):
+    """resources: what the container runs with now; allocated_resources: what its node has promised it."""
+
+    name: str = ""
+    resources: Resources | None = None
+    allocated_resources: dict[str, Quantity] = {}
+
+
 class PodStatus(Struct, frozen=True, gc=False, rename="camel"):
     phase: str = "Pending"
     start_time: str | None = None
     conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resources: Resources | None = None
+    allocated_resources: dict[str, Quantity] = {}
 
 
 class Pod(Struct, frozen=True, gc=False, rename="camel"):
@@ -419,6 +431,8 @@ DECIMAL_EXPONENTS: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "
 BINARY_EXPONENTS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 ANY_HOST_IP: Final = "0.0.0.0"
 
+RESIZE_PENDING: Final = "PodResizePending"
+
 HostPort = tuple[str, str, int]
 
 
@@ -431,28 +445,31 @@ def parse_quantity(text: Quantity, *, milli: bool = False) -> int:
     return _in_units(_nanos(text), milli=milli, source=text)
 
 
-def pod_requests(spec: PodSpec) -> dict[str, int]:
+def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, int]:
     """What kube-scheduler subtracts from a node for this pod: cpu in thousandths, all else in units.
 
     The sum is exact and rounded once, as the scheduler does. The pod's own place (`pods`: 1) is not in it.
+    status: of a pod on a node. While it is resized in place, the most of what is asked, run with and promised counts.
     """
-    nanos = _total(container.resources.requests for container in spec.containers)
+    running = _running(spec, status) if status is not None else None
+    nanos: dict[str, int] = {}
+    for container in spec.containers:
+        _add(nanos, _effective(container, running))
     sidecars: dict[str, int] = {}
     highest: dict[str, int] = {}
     for container in spec.init_containers:
-        own = _total((container.resources.requests,))
         if container.restart_policy == "Always":
+            own = _effective(container, running)
             _add(nanos, own)
             _add(sidecars, own)
             _raise_to(highest, sidecars)
         else:
+            own = _total((container.resources.requests,))
             _add(own, sidecars)
             _raise_to(highest, own)
     _raise_to(nanos, highest)
     if spec.resources is not None:
-        for name, amount in spec.resources.requests.items():
-            if name in ("cpu", "memory") or name.startswith("hugepages-"):
-                nanos[name] = _nanos(amount)
+        _replace_with_own_of_pod(nanos, spec.resources, running)
     _add(nanos, _total((spec.overhead,)))
     return {name: _in_units(amount, milli=name == "cpu", source=name) for name, amount in nanos.items()}
 
@@ -466,6 +483,55 @@ def host_ports(spec: PodSpec) -> frozenset[HostPort]:
         for port in container.ports
         # In the host's network the API server fills in hostPort; a template that it has not seen yet has none.
         if (taken := port.host_port or (port.container_port if spec.host_network else 0)) > 0
+    )
+
+
+class _Running(NamedTuple):
+    """A pod on a node. infeasible: its node will never do what was asked, so that what is asked does not count."""
+
+    containers: Mapping[str, ContainerStatus]
+    status: PodStatus
+    infeasible: bool
+
+
+def _running(spec: PodSpec, status: PodStatus) -> _Running | None:
+    """None where nothing can differ from what is asked."""
+    reported = (*status.container_statuses, *status.init_container_statuses)
+    if spec.resources is None and not any(entry.resources for entry in reported):
+        return None
+    pending = next((condition for condition in status.conditions if condition.type == RESIZE_PENDING), None)
+    infeasible = pending is not None and pending.reason == "Infeasible"
+    return _Running({entry.name: entry for entry in reported}, status, infeasible)
+
+
+def _effective(container: Container, running: _Running | None) -> dict[str, int]:
+    asked = container.resources.requests
+    entry = running and running.containers.get(container.name)
+    if not running or not entry or entry.resources is None:
+        return _total((asked,))
+    if entry.resources.requests == asked and entry.allocated_resources in (asked, {}):  # Nearly always, and quicker.
+        return _total((asked,))
+    return _most(running, asked, entry.resources.requests, entry.allocated_resources)
+
+
+def _most(
+    running: _Running, asked: Mapping[str, Quantity], actual: Mapping[str, Quantity], promised: Mapping[str, Quantity]
+) -> dict[str, int]:
+    most: dict[str, int] = {}
+    for amounts in (actual, promised) if running.infeasible else (asked, actual, promised):
+        _raise_to(most, _total((amounts,)))
+    return most
+
+
+def _replace_with_own_of_pod(nanos: dict[str, int], own: Resources, running: _Running | None) -> None:
+    """What the pod as a whole asks for counts instead of what its containers do."""
+    amounts = _total((own.requests,))
+    status = running and running.status
+    if running and status and status.resources is not None:
+        most = _most(running, own.requests, status.resources.requests, status.allocated_resources)
+        amounts = {name: most.get(name, 0) for name in amounts}
+    nanos.update(
+        (name, amount) for name, amount in amounts.items() if name in ("cpu", "memory") or name.startswith("hugepages-")
     )
 
 

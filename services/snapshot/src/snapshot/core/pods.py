@@ -147,7 +147,7 @@ class PodTable:
         finished = pod.status.phase in ("Succeeded", "Failed")
         terminating = metadata.deletion_timestamp is not None
         holds = node != "" and not finished
-        unreadable, requests = requests_of(pod.spec) if holds else (False, ())
+        unreadable, requests = requests_of(pod) if holds else (False, ())
         return PodFacts(
             node=node,
             table=(
@@ -171,10 +171,10 @@ class PodTable:
         return ""
 
 
-def requests_of(spec: kubernetes.PodSpec) -> tuple[bool, Amounts]:
+def requests_of(pod: kubernetes.Pod) -> tuple[bool, Amounts]:
     """Whether they could not be read, and what the pod holds of its node, its own place included."""
     try:
-        amounts = kubernetes.pod_requests(spec)
+        amounts = kubernetes.pod_requests(pod.spec, pod.status)
     except ValueError:
         return True, (("pods", 1),)
     return False, tuple(sorted((name, amount) for name, amount in {**amounts, "pods": 1}.items() if amount > 0))
