@@ -15,7 +15,17 @@ from planner.core.rollout_list import RolloutList
 from planner.core.templates import template_number
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, GetRequest, PlacementReply, RequestError, ScaleRequest
-from spillway.events import PHASE_LOST, STATE_PRESENT, STATE_REFUSED, BrakeReleased, BrakeSet, WorkloadObserved
+from spillway.events import (
+    PHASE_CORDONED,
+    PHASE_DRAINING,
+    PHASE_LEAVING,
+    PHASE_LOST,
+    STATE_PRESENT,
+    STATE_REFUSED,
+    BrakeReleased,
+    BrakeSet,
+    WorkloadObserved,
+)
 from spillway.model import Generation, NodeRow, Part, Shape
 
 from .builders import Fleet, cluster, container, deployment, facts, node, policy, template, texts
@@ -70,18 +80,38 @@ TURNS: dict[str, tuple[list[Standing], tuple[str, str, int, int]]] = {
         [stands("a", 5, 1, (5, 5)), stands("b", 2, 3, (2, 2), state=STATE_REFUSED)],
         ("", "b", 1, 2),
     ),
-    "a lost cluster does not block": (
-        [stands("a", 5, 1, (5, 5)), stands("b", 2, 3, (0, 0), lost=True)],
+    "a lost cluster does not block once another one has it available": (
+        [stands("a", 5, 1, (5, 5)), stands("b", 2, 3, (0, 0), lost=True), stands("c", 2, 3, (2, 2))],
+        ("a", "", 2, 3),
+    ),
+    "or was last heard of so itself": (
+        [stands("a", 5, 1, (5, 5)), stands("b", 2, 3, (2, 2), lost=True)],
         ("a", "", 1, 2),
+    ),
+    "until then it is waited for": (
+        [stands("a", 5, 1, (5, 5)), stands("b", 2, 3, (0, 0), lost=True)],
+        ("", "b", 1, 2),
     ),
     "nor is it a lost cluster's turn": ([stands("a", 5, 1, lost=True), stands("b", 2, 3, (2, 2))], ("", "", 1, 2)),
     "what is removed neither blocks nor rolls": (
         [stands("a", 0, 1, removing=True), stands("b", 0, 3, removing=True), stands("c", 2, 1, (2, 2))],
         ("c", "", 0, 1),
     ),
-    "nor does what was replaced elsewhere": (
+    "what was replaced elsewhere is waited for, if nobody else has it": (
         [stands("a", 4, 3, (0, 0), part={"replicas_lost": 4}), stands("c", 5, 1, (5, 5))],
+        ("", "a", 0, 1),
+    ),
+    "and so is what leaves a drained cluster": (
+        [stands("a", 4, 3, (4, 3), part={"replicas_leaving": 4}), stands("c", 5, 1, (5, 5))],
+        ("", "a", 0, 1),
+    ),
+    "until it was available there": (
+        [stands("a", 4, 3, (4, 4), part={"replicas_leaving": 4}), stands("c", 5, 1, (5, 5))],
         ("c", "", 0, 1),
+    ),
+    "what leaves is not waited for where another one has it available": (
+        [stands("a", 4, 3, (0, 0), part={"replicas_leaving": 4}), stands("b", 2, 3, (2, 2)), stands("c", 5, 1, (5, 5))],
+        ("c", "", 1, 2),
     ),
     "what rolls already comes first": (
         [stands("a", 2, 1, (2, 2)), stands("b", 9, 2, (3, 9), pods=11)],
@@ -304,16 +334,71 @@ def test_deleting_in_the_middle_removes_all_parts(fleet: Fleet) -> None:
     assert len(fleet.state.rollouts) == 0
 
 
-def test_a_cluster_that_will_not_return_does_not_block(fleet: Fleet) -> None:
-    ask(fleet, web("app:2"))
-    joined = fleet.state.clusters["own-1"].joined
+def set_phase(fleet: Fleet, name: str, phase: str) -> None:
+    joined = fleet.state.clusters[name].joined
     assert joined is not None
-    fleet.state.apply(replace(joined, phase=PHASE_LOST), fleet.now)
-    fleet.now += 40
-    fleet.beat("own-2", "own-3")
-    fleet.state.rollouts.retry_all()
-    tick(fleet)
-    assert numbers(fleet)["own-2"] == 2
+    fleet.state.apply(replace(joined, phase=phase), fleet.now)
+
+
+def move(fleet: Fleet) -> None:
+    """What the planner does of itself about moves and rollouts, each cluster carrying it out, own-1 never ready."""
+    for _ in range(5):
+        for workload in moves.due(fleet.state, fleet.now, Everything()):
+            keep(fleet, moves.next_step(fleet.state, workload, fleet.moment(), Everything()).events)
+        for name in parts(fleet):
+            if name != "own-1":
+                show(fleet, name, updated=None if numbers(fleet).get(name) == 2 else 0)
+                fleet.change(name, shown=(facts(parts(fleet)[name].version, parts(fleet)[name].replicas),))
+        fleet.state.rollouts.retry_all()
+        tick(fleet)
+
+
+@pytest.mark.parametrize("phase", [PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST])
+def test_a_template_that_was_never_available_goes_no_further_when_its_cluster_is_out_of_use(
+    fleet: Fleet, phase: str
+) -> None:
+    ask(fleet, web("app:2"))
+    show(fleet, "own-1", available=0)
+    set_phase(fleet, "own-1", phase)
+    if phase == PHASE_LOST:
+        fleet.now += 40
+        fleet.beat("own-2", "own-3")
+    move(fleet)
+    assert {name: number for name, number in numbers(fleet).items() if name != "own-1"} == {"own-2": 1, "own-3": 1}
+    if phase == PHASE_CORDONED:
+        assert waiting_for(fleet) == "rollout 1 of 3 clusters: waits for own-1: 1 of 1 updated, 0 available"
+        return
+    assert sum(part.replicas_kept for name, part in parts(fleet).items() if name != "own-1") == 6
+    stopped = "rollout 0 of 2 clusters: stopped: it left own-1 before it was available there; apply it again to go on"
+    assert waiting_for(fleet) == stopped
+    scale(fleet, 7)
+    move(fleet)
+    assert waiting_for(fleet) == stopped
+    ask(fleet, web("app:2", 7))
+    assert sorted(number for name, number in numbers(fleet).items() if name != "own-1") == [1, 2]
+    assert fleet.state.workloads[WEB].declared.rollout_stopped_in == ""
+
+
+def test_a_template_that_was_available_goes_on_when_its_cluster_is_drained(fleet: Fleet) -> None:
+    keep(fleet, (BrakeSet("cluster/own-2", "a feast", "ann", 1),))
+    ask(fleet, web("app:2"))
+    show(fleet, "own-1")
+    set_phase(fleet, "own-1", PHASE_DRAINING)
+    move(fleet)
+    assert numbers(fleet) == {"own-2": 1, "own-3": 1}
+    keep(fleet, (BrakeReleased("cluster/own-2", "ann", 2),))
+    move(fleet)
+    assert 2 in numbers(fleet).values()
+
+
+def test_a_rollout_that_stopped_is_over_with_the_next_template(fleet: Fleet) -> None:
+    ask(fleet, web("app:2"))
+    show(fleet, "own-1", available=0)
+    set_phase(fleet, "own-1", PHASE_DRAINING)
+    move(fleet)
+    ask(fleet, web("app:3"))
+    assert sorted(numbers(fleet).values()) == [1, 3]
+    assert fleet.state.workloads[WEB].declared.rollout_stopped_in == ""
 
 
 @pytest.mark.parametrize("scope", ["fleet", "cluster/own-2", "workload/default/web"])

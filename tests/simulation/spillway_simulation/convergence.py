@@ -50,7 +50,8 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
     surge = SURGE.search(placement.waiting_for)
     stands = surge is not None and members.room_for(world.clusters[surge[2]], known.cpu) < int(surge[1])
     for part in placement.parts:
-        yield from _of_part(world.clusters[part.cluster], user, known, part, stands)
+        rolls_on = not stands and not declared.rollout_stopped_in
+        yield from _of_part(world.clusters[part.cluster], user, known, part, not rolls_on)
     if placement.unplaced and not stands:  # Else parts take more of their earlier template alone.
         room = {name: members.room_for(world.clusters[name], known.cpu) for name in _takes(world, planner, known)}
         if any(room.values()):

@@ -139,6 +139,8 @@ class WorkloadDeclared:
     rolling_from: the shapes of templates that may still have pods. answered: the last idempotency keys.
     earlier_templates: what clusters still hold whose turn at the new template has not come.
     deleting: the objects are to go. releasing: our marks on them are to go, the objects stay.
+    rollout_stopped_in: the cluster that the new template has left without having been available there, while no other
+    one has it: it goes to no other one until it is applied again.
     """
 
     namespace: str
@@ -155,6 +157,7 @@ class WorkloadDeclared:
     deleting: bool
     earlier_templates: tuple[EarlierTemplate, ...] = ()
     releasing: bool = False
+    rollout_stopped_in: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,7 @@ def roll_on(state: PlannerState, workload: Workload, moment: Moment) -> Step:
     state.rollouts.wait_for(workload.key, waits.waits_on)
     if not placed.events:
         return Step(workload.key, (), "Rollout")
-    declared = declaring.with_templates(workload.declared, workload.declared, placed.placement.parts)
+    declared = declaring.with_templates(workload.declared, workload, placed.placement.parts)
     changed = (declared,) if declared != workload.declared else ()
     return Step(workload.key, (*changed, *placed.events), "Rollout")
 

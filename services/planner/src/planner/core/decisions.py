@@ -77,7 +77,7 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     subject = Subject(declared, read_template(declared.manifest, declared.namespace), known)
     placed = placing.roll(state, subject, moment, "Apply")
     _refuse_what_cannot_be(declared, placed.division, moment)
-    declared = declaring.with_templates(declared, known.declared if known else None, placed.placement.parts)
+    declared = declaring.with_templates(declared, known, placed.placement.parts)
     dependencies = declaring.dependencies(declaration, declared)
     decided = Unanswered(declared, dependencies, placed, declaration.shape.unmodelled)
     return answer_with(state, decided, request.idempotency_key, digest, moment)
@@ -103,7 +103,7 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     declared = replace(known.declared, replicas=replicas, generation=generation)
     placed = placing.place(state, Subject(declared, known.template, known), moment, "Scale")
     _refuse_part(declared, placed.division, moment)
-    declared = declaring.with_templates(declared, known.declared, placed.placement.parts)
+    declared = declaring.with_templates(declared, known, placed.placement.parts)
     decided = Unanswered(declared, (), placed, known.unmodelled)
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 

@@ -1,7 +1,7 @@
 """From manifests to a declaration: its generations, the templates that still roll, and what a policy may name."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.core.answers import is_gone
@@ -9,6 +9,7 @@ from planner.core.kinds import first_unchangeable, rolls_with
 from planner.core.policy import selects
 from planner.core.request import MANIFEST_BYTES_MAX, Declaration
 from planner.core.reservation import is_rolling
+from planner.core.rolling import stopped_in
 from planner.core.state import PlannerState, Workload
 from planner.core.templates import manifests_borne, template_number
 from spillway.api import RequestError, invalid
@@ -65,17 +66,16 @@ def declared(state: PlannerState, declaration: Declaration, known: Workload | No
     )
 
 
-def with_templates(
-    declared: WorkloadDeclared, before: WorkloadDeclared | None, parts: Iterable[Part]
-) -> WorkloadDeclared:
+def with_templates(declared: WorkloadDeclared, known: Workload | None, parts: Sequence[Part]) -> WorkloadDeclared:
     """The declaration with the manifests of those earlier templates that these parts bear, and of no others.
 
+    And with the cluster in which its rollout stopped, if it did.
     FAILED_PRECONDITION when they are too many, or too large for one record.
     """
-    if before is None:
+    if known is None:
         return declared
     numbers = {template_number(part, declared) for part in parts if not part.removing}
-    borne = manifests_borne(before, numbers - {declared.template_generation})
+    borne = manifests_borne(known.declared, numbers - {declared.template_generation})
     name = f"workload {declared.namespace}/{declared.name}"
     if len(borne) >= TEMPLATES_MAX:
         raise RequestError(
@@ -90,7 +90,11 @@ def with_templates(
             f"{name}: its manifest and those that clusters still have are {size} bytes: expected at most "
             f"{MANIFEST_BYTES_MAX}; wait for its rollout, or apply with rollout: all",
         )
-    return replace(declared, earlier_templates=tuple(EarlierTemplate(*entry) for entry in borne.items()))
+    return replace(
+        declared,
+        earlier_templates=tuple(EarlierTemplate(*entry) for entry in borne.items()),
+        rollout_stopped_in=stopped_in(known, declared, parts),
+    )
 
 
 def _template_of(declared: WorkloadDeclared) -> bytes:

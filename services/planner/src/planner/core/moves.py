@@ -1,16 +1,18 @@
 """Moves what runs (README, "Moving what runs"): away from lost and draining clusters, back, and out at the end."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from planner.core import placing
 from planner.core.aftermath import Step
 from planner.core.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_RETURN, Allowance
 from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.reasons import reasons
+from planner.core.rolling import stopped_in
 from planner.core.state import PlannerState, Workload
 from planner.core.subject import Moment
 from planner.core.transfer import is_in_transfer
-from spillway.events import PHASE_LEAVING, PHASE_LOST, ClusterLeft, WorkloadObserved
+from spillway.events import PHASE_LEAVING, PHASE_LOST, ClusterLeft, PlacementDecided, WorkloadObserved
 from spillway.model import Part
 
 CAUSE_SETTLED = "Settled"
@@ -32,6 +34,17 @@ def due(state: PlannerState, now: float, brakes: Allowance) -> list[Workload]:
 
 def next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Step:
     """The next step of one workload; no events when there is none."""
+    step = _next_step(state, workload, moment, brakes)
+    placement = next((event for event in step.events if isinstance(event, PlacementDecided)), None)
+    if placement is None:
+        return step
+    stopped = stopped_in(workload, workload.declared, placement.parts)
+    if stopped == workload.declared.rollout_stopped_in:
+        return step
+    return replace(step, events=(replace(workload.declared, rollout_stopped_in=stopped), *step.events))
+
+
+def _next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Step:
     lost = _given_up(state, workload, moment.now, brakes)
     if lost:
         placed = placing.give_up(state, workload, lost, moment)

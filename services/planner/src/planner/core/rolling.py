@@ -7,7 +7,7 @@ from typing import Protocol
 from planner.core.reasons import is_lost
 from planner.core.rollout import Standing, next_turn
 from planner.core.state import PlannerState, Workload
-from planner.core.templates import Template, copies_of_newest, template_number, wider
+from planner.core.templates import Template, copies_of_newest, is_newest, template_number, wider
 from spillway.events import WorkloadDeclared
 from spillway.model import Part
 
@@ -48,6 +48,10 @@ def outlook(
     if not turn.cluster:
         why = f"waits for {turn.blocked_by}" if turn.blocked_by else "the others are lost"
         return Outlook("", turn.blocked_by, turn.text(why))
+    stopped = newest.declared.rollout_stopped_in
+    if stopped and not any(entry.has_newest for entry in found):
+        text = f"stopped: it left {stopped} before it was available there; apply it again to go on"
+        return Outlook("", "", turn.text(text))
     frozen = state.brakes.why_frozen(turn.cluster, workload.key)
     if frozen:
         return Outlook("", "", turn.text(frozen))
@@ -58,6 +62,21 @@ def outlook(
     if needed:
         return Outlook("", turn.cluster, turn.text(f"waits for room for {needed} surge pods in {turn.cluster}"))
     return Outlook(turn.cluster, "", "")
+
+
+def stopped_in(workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]) -> str:
+    """WorkloadDeclared.rollout_stopped_in, once these are the parts. declared: as it is to be."""
+    if declared.template_generation != workload.declared.template_generation:
+        return ""
+    if any(part.replicas and not part.removing and is_newest(part, declared) for part in parts):
+        return ""
+    had = [
+        Standing(part, declared.template_generation, True, False, workload.statuses.get(part.cluster))
+        for part in workload.parts.values()
+        if is_newest(part, declared)
+    ]
+    left = [entry.part.cluster for entry in had if entry.has_newest and not entry.in_full]
+    return min(left, default=declared.rollout_stopped_in)
 
 
 def that_have_it(

@@ -32,6 +32,11 @@ class Standing:
         return self.part.replicas_kept > 0 and not self.part.removing
 
     @property
+    def has_newest(self) -> bool:
+        """Whether the newest template may run there, be it only until it leaves, or is heard of again."""
+        return self.newest and self.part.replicas > 0 and not self.part.removing
+
+    @property
     def is_to_roll(self) -> bool:
         return self.counts and not self.newest and not self.alike and not self.lost
 
@@ -78,6 +83,7 @@ class Turn:
 def next_turn(standings: Sequence[Standing]) -> Turn:
     """One cluster after the other: the next when all that have the newest template are available in full.
 
+    Lost ones, and those that it leaves, are waited for as long as it is not known to be available in any cluster.
     A cluster that is rolling already comes first, so that a template that never gets ready is replaced where it is, and
     no second cluster is touched meanwhile; then the one with the fewest replicas.
     """
@@ -87,7 +93,11 @@ def next_turn(standings: Sequence[Standing]) -> Turn:
     oldest = min((entry.number for entry in taking_part), default=0)
     rolling = [entry for entry in waiting if _is_rolling(entry, oldest)]
     unknown = [entry for entry in waiting if not entry.carried_out]
-    blocking = [entry for entry in done if not entry.lost and not entry.in_full]
+    having = [entry for entry in standings if entry.has_newest]
+    available_once = any(entry.in_full for entry in having)
+    blocking = [
+        entry for entry in having if not entry.in_full and not (available_once and (entry.lost or not entry.counts))
+    ]
     if not blocking and not rolling and len(unknown) > 1:  # One of them may be about to roll.
         blocking = unknown
     candidates = sorted(rolling or unknown or waiting, key=lambda entry: (entry.part.replicas, entry.part.cluster))
