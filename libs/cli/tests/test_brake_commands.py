@@ -111,7 +111,8 @@ def joined(spillway: Spillway) -> Spillway:
         (
             ("leave", "own-1", "--lost"),
             api.LeaveClusterRequest("own-1", True),
-            "own-1 is Lost: 30 replicas are given up",
+            "own-1 is Lost: 30 replicas are given up; nothing is heard of it, which may be its collector's silence: "
+            "see that it does not run on",
         ),
     ],
     ids=["cordon", "uncordon", "drain", "leave", "lost"],

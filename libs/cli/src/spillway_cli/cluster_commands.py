@@ -94,7 +94,7 @@ def leave(
     name: Name,
     *,
     lost: Annotated[
-        bool, typer.Option("--lost", help="It will not return: give up what is listed there. Refused while it answers.")
+        bool, typer.Option("--lost", help="It will not return: give up all that is listed. Refused while heard of.")
     ] = False,
     wait: Wait = False,
     timeout: Timeout = 300.0,

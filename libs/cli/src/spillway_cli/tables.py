@@ -129,7 +129,16 @@ def cluster_moves(reply: ClusterMovesReply) -> Text:
         text.append(f"; they wait for `spillway confirm {reply.confirm}`", style="yellow")
     if reply.frozen:
         text.append(f"; nothing moves: {reply.frozen}", style="yellow")
+    if phase == PHASE_LOST:
+        text.append(f"; {_why_lost(reply.cluster)}", style="yellow")
     return text
+
+
+def _why_lost(cluster: ClusterReply) -> str:
+    """What is known of a cluster that a person says is lost."""
+    if cluster.trouble:
+        return f"its collector says: {cluster.trouble}"
+    return "nothing is heard of it, which may be its collector's silence: see that it does not run on"
 
 
 def brakes(reply: ListBrakesReply) -> RenderableType:

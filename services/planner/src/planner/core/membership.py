@@ -89,13 +89,18 @@ def set_phase(state: PlannerState, request: SetClusterPhaseRequest, moment: Mome
 
 
 def leave(state: PlannerState, request: LeaveClusterRequest, moment: Moment) -> PhaseSet:
-    """Leaving, or Lost. FAILED_PRECONDITION when one said to be lost answers: what runs there would be doubled."""
+    """Leaving, or Lost. FAILED_PRECONDITION when one said to be lost is fresh: what runs there would be doubled.
+
+    Of one that is not fresh nobody knows here whether it runs on: its collector may be what is silent.
+    """
     view = _listed(state, request.name)
-    if request.lost and not view.not_fresh(moment.now, state.rules.capacity_age_max):
+    age_max = state.rules.capacity_age_max
+    if request.lost and not view.not_fresh(moment.now, age_max):
         raise RequestError(
             "FAILED_PRECONDITION",
-            f"lost: cluster {request.name!r} answers: its replicas would run on beside those that replace them; "
-            "leave without lost hands them over",
+            f"lost: cluster {request.name!r} answered {view.age_seconds(moment.now):.0f} s ago: expected no answer for "
+            f"over {age_max:g} s; its replicas would run on beside those that replace them; leave without lost hands "
+            "them over",
         )
     return _set(state, view, PHASE_LOST if request.lost else PHASE_LEAVING, moment)
 
