@@ -88,6 +88,9 @@ def test_confirm_says_who_and_how_much_and_refuses_what_was_not_asked(spillway: 
 # ── Phases ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+NOT_HEARD_OF = "nothing is heard of it, which may be its collector's silence: see that it does not run on"
+
+
 @pytest.fixture
 def joined(spillway: Spillway) -> Spillway:
     """own-1 with 30 replicas."""
@@ -111,8 +114,7 @@ def joined(spillway: Spillway) -> Spillway:
         (
             ("leave", "own-1", "--lost"),
             api.LeaveClusterRequest("own-1", True),
-            "own-1 is Lost: 30 replicas are given up; nothing is heard of it, which may be its collector's silence: "
-            "see that it does not run on",
+            f"own-1 is Lost: 30 replicas are given up; {NOT_HEARD_OF}",
         ),
     ],
     ids=["cordon", "uncordon", "drain", "leave", "lost"],

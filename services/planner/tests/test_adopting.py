@@ -278,6 +278,27 @@ def test_an_old_version_releases_nothing() -> None:
     assert set(own.state.workloads[KEY].parts) == {"own-1", "own-2"}
 
 
+def test_what_is_released_or_deleted_is_not_adopted_before_that_is_over() -> None:
+    own = fleet()
+    adopt(own)
+    for cluster, count in (("own-1", 3), ("own-2", 2)):
+        say(own, cluster, STATE_PRESENT, count)
+    settle(own)
+    take(own, releasing.release(own.state, ReleaseRequest("", "web"), own.moment()).events)
+    actual, words = code(lambda: adopting.ask(own.state, replace(REQUEST, idempotency_key=""), own.moment()))
+    assert actual == "FAILED_PRECONDITION"
+    assert "Releasing: our marks are still on it in own-1, own-2" in words
+    deleted = fleet()
+    adopt(deleted)
+    for cluster, count in (("own-1", 3), ("own-2", 2)):
+        say(deleted, cluster, STATE_PRESENT, count)
+    settle(deleted)
+    take(deleted, decisions.delete(deleted.state, DeleteRequest("", "web"), deleted.moment()).events)
+    actual, words = code(lambda: adopting.ask(deleted.state, replace(REQUEST, idempotency_key=""), deleted.moment()))
+    assert actual == "FAILED_PRECONDITION"
+    assert "Deleting: still in own-1, own-2: try again" in words
+
+
 def test_deleting_is_not_released_and_releasing_is_not_deleted() -> None:
     own = fleet()
     placed(own)

@@ -21,6 +21,7 @@ from spillway.events import (
     STATE_PRESENT,
     BrakeReleased,
     BrakeSet,
+    ConfirmationGiven,
     DecisionRecorded,
     Event,
     WorkloadObserved,
@@ -122,14 +123,17 @@ class Members:
             self.fleet.now += seconds / steps
             self.tick()
 
-    def tick(self) -> int:
-        """One look of the planner. Returns the number of its events."""
+    def tick_heartbeats(self) -> None:
         for cluster in self.cores:
             if cluster in self.silent:
                 age = self.state.clusters[cluster].age_seconds(self.fleet.now) or 0
                 self.fleet.change(cluster, age_ms=int(age * 1000), trouble=TROUBLE)
             else:
                 self.fleet.change(cluster)
+
+    def tick(self) -> int:
+        """One look of the planner. Returns the number of its events."""
+        self.tick_heartbeats()
         count = 0
         aftermath.watch(self.state, self.fleet.now)
         for workload in moves.due(self.state, self.fleet.now, self.brakes):
@@ -144,6 +148,30 @@ class Members:
             settled = aftermath.settle(self.state, key, self.fleet.moment())
             self.keep(settled.events)
             count += len(settled.events)
+        return count
+
+    def brake(self, scope: str, reason: str) -> None:
+        self.state.apply(BrakeSet(scope, reason, "ann", 1), self.fleet.now)
+
+    def lose(self, cluster: str) -> None:
+        """Its time by the policy passes, with nobody moving anything."""
+        self.brakes.frozen_clusters.update(self.cores)
+        self.silent.add(cluster)
+        self.pass_time(AFTER + 10)
+        self.brakes.frozen_clusters.clear()
+
+    def step_brakes(self) -> int:
+        """One look of the planner with the brakes of its own state. Returns the number of its events."""
+        self.tick_heartbeats()
+        now, brakes = self.fleet.now, self.state.brakes
+        aftermath.watch(self.state, now)
+        for event in brakes.step(moves.wanted(self.state, now), self.state.fleet_replicas(), now, 1):
+            self.state.apply(event, now)
+        count = 0
+        for workload in moves.due(self.state, now, brakes):
+            step = moves.next_step(self.state, workload, self.fleet.moment(), brakes)
+            self.keep(step.events)
+            count += len(step.events)
         return count
 
     def settle(self) -> None:
@@ -283,6 +311,72 @@ def test_no_more_move_than_the_brakes_let() -> None:
     assert members.parts() == {"own-1": (0, 6, 0), "cloud-1": (6, 0, 0)}
     assert members.brakes.allowed["Failover", "own-1"] == 2
     assert moves.wanted(members.state, members.fleet.now) == {("Failover", "own-1"): 0}
+
+
+HELD_BY: dict[str, tuple[Callable[[Members], None], str]] = {
+    "a confirmation": (
+        lambda members: members.phase("own-1", PHASE_DRAINING),
+        "held: 12 replicas kept in own-1 wait for the confirmation of Drain/own-1",
+    ),
+    "a brake of the fleet": (
+        lambda members: (members.brake("fleet", "audit"), members.phase("own-1", PHASE_DRAINING))[-1],
+        "held: 12 replicas kept in own-1 wait for the brake of fleet: audit",
+    ),
+    "a brake of the workload, with no reason": (
+        lambda members: (members.brake("workload/default/web", ""), members.phase("own-1", PHASE_LEAVING))[-1],
+        "held: 12 replicas kept in own-1 wait for the brake of workload/default/web: no reason given",
+    ),
+    "the confirmation of a failover": (
+        lambda members: members.lose("own-1"),
+        "held: 12 replicas kept in own-1 wait for the confirmation of Failover/own-1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("happens", "text"), HELD_BY.values(), ids=HELD_BY)
+def test_what_moves_wait_for_beside_room_is_named_once(happens: Callable[[Members], None], text: str) -> None:
+    members = Members(own_1=12, cloud_1=20)
+    members.apply(12)
+    members.settle()
+    happens(members)
+    members.step_brakes()
+    assert (members.waiting_for, members.parts()) == (text, {"own-1": (12, 0, 0)})
+    assert members.step_brakes() == 0, "it is said once"
+    members.phase("own-1", PHASE_ACTIVE)
+    members.silent.clear()
+    members.step_brakes()
+    members.step_brakes()
+    assert (members.waiting_for, members.parts()) == ("", {"own-1": (12, 0, 0)})
+
+
+def test_a_return_that_waits_for_its_confirmation_is_named() -> None:
+    members = Members(own_1=12, cloud_1=20)
+    members.apply(12)
+    members.settle()
+    members.silent.add("own-1")
+    members.pass_time(AFTER + 10)
+    assert members.parts() == {"own-1": (0, 12, 0), "cloud-1": (12, 0, 0)}
+    members.silent.clear()
+    members.step_brakes()
+    assert members.waiting_for == "held: 12 replicas lost in own-1 wait for the confirmation of Return/own-1"
+    members.state.apply(ConfirmationGiven("Return/own-1", "ann", 1), members.fleet.now)
+    members.fleet.now += 60
+    members.step_brakes()
+    assert members.waiting_for == ""
+
+
+def test_one_replica_that_waits_is_one() -> None:
+    members = Members(own_1=1)
+    members.apply(1)
+    members.settle()
+    members.phase("own-1", PHASE_DRAINING)
+    members.settle()
+    assert members.waiting_for.startswith("1 replica of draining cluster own-1 waits for room elsewhere (own-1: ")
+
+
+def test_a_tier_without_a_cluster_is_named(members: Members) -> None:
+    members.apply(30)
+    assert "; tier cloud: no cluster of the fleet is in this tier" in members.waiting_for
 
 
 def test_a_frozen_cluster_keeps_what_it_has(members: Members) -> None:

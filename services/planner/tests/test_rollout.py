@@ -479,7 +479,7 @@ def test_a_surge_without_room_waits_when_none_may_be_unavailable() -> None:
     fleet = full(**rolling_update(1, 0))
     ask(fleet, web("app:2", 4, **rolling_update(1, 0)))
     assert numbers(fleet) == {"own-1": 1}
-    assert waiting_for(fleet) == "rollout 0 of 1 clusters: waits for room for 1 surge pods in own-1"
+    assert waiting_for(fleet) == "rollout 0 of 1 cluster: waits for room for 1 surge pod in own-1"
     tick(fleet)
     assert fleet.state.rollouts.due(9) == []
     run(fleet, 4, 5000)

@@ -57,7 +57,7 @@ def test_a_reserved_shape_that_is_half_as_large_again_costs_two() -> None:
 def test_a_replica_that_could_break_a_promise_is_only_possible() -> None:
     room = on([node("a", 4000), node("b", 4000)], shape(1000), (shape(4000), 1))
     assert (room.certain, room.possible) == (1, 8)
-    assert room.limited_by == "1 promised replicas of another workload are not bound yet"
+    assert room.limited_by == "1 promised replica of another workload not bound yet"
 
 
 def test_a_promise_that_cannot_be_kept_any_more_binds_nobody() -> None:

@@ -13,7 +13,7 @@ from spillway_simulation.oracle import Known
 from spillway_simulation.users import NAMESPACE, User
 from spillway_simulation.world import World
 
-SURGE = re.compile(r"waits for room for (\d+) surge pods in (\S+)")
+SURGE = re.compile(r"waits for room for (\d+) surge pods? in (\S+)")
 
 
 def missing(world: World, users: list[User]) -> Iterator[str]:

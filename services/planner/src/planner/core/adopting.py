@@ -13,6 +13,7 @@ from planner.core.placing import CODE_VERSION, Placed
 from planner.core.request import LABEL_NAME, check_name, read_manifests
 from planner.core.state import PlannerState, Workload
 from planner.core.subject import Moment
+from planner.core.transfer import refuse_in_transfer
 from spillway.api import AdoptRequest, PlacementReply, RequestError, invalid
 from spillway.events import (
     FOUND,
@@ -199,9 +200,15 @@ def _checked_clusters(state: PlannerState, names: Sequence[str], moment: Moment)
 
 
 def _refuse_known(known: Workload | None) -> None:
-    if known is not None and not is_gone(known):
-        name = "/".join(known.key)
-        raise RequestError("ALREADY_EXISTS", f"workload {name}: declared already; release it, or take another name")
+    if known is None or is_gone(known):
+        return
+    name = "/".join(known.key)
+    if known.declared.releasing:
+        refuse_in_transfer(known)
+    if known.declared.deleting:
+        text = f"workload {name}: Deleting: still in {', '.join(sorted(known.parts))}: try again"
+        raise RequestError("FAILED_PRECONDITION", text)
+    raise RequestError("ALREADY_EXISTS", f"workload {name}: declared already; release it, or take another name")
 
 
 def _refuse_found(key: WorkloadKey, found: WorkloadFound) -> None:

@@ -127,6 +127,14 @@ class Brakes:
         brake = self.brakes[scope]
         return f"{scope} is frozen by {brake.by}: {brake.reason or 'no reason given'}"
 
+    def why_held(self, cause: str, cluster: str, key: WorkloadKey) -> str:
+        """The brake or the confirmation for which a cause waits in a cluster, for people; empty when for neither."""
+        scope = self._brake_on(cluster, key)
+        if scope:
+            return f"the brake of {scope}: {self.brakes[scope].reason or 'no reason given'}"
+        scope = confirmation_scope(cause, cluster)
+        return f"the confirmation of {scope}" if scope in self.asked and cause in CAUSES_CONFIRMED else ""
+
     def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
         """How many of so many replicas of a workload may move away from a cluster in this step.
 

@@ -5,6 +5,7 @@ from planner.core.policy import selects
 from planner.core.reasons import moves_by_itself
 from planner.core.request import check_replicas
 from planner.core.state import PlannerState, Workload
+from planner.core.texts import counted
 from spillway.api import MigrateRequest, RequestError, invalid
 from spillway.events import PHASE_ACTIVE
 
@@ -78,7 +79,7 @@ def _check_policy(state: PlannerState, workload: Workload, target: ClusterView, 
         too_many = 0 <= limit.replicas_max < count
         if count < limit.replicas_min or too_many:
             bound = f"at most {limit.replicas_max}" if too_many else f"at least {limit.replicas_min}"
-            raise _refused(workload.key, f"{limit.cluster} would have {count} replicas: its policy says {bound}")
+            raise _refused(workload.key, f"{limit.cluster} would have {counted(count)}: its policy says {bound}")
 
 
 def _check_room(state: PlannerState, workload: Workload, cluster: str, wanted: int, now: float) -> None:

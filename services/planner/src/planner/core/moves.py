@@ -7,7 +7,7 @@ from planner.core import placing
 from planner.core.aftermath import Step
 from planner.core.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_RETURN, Allowance
 from planner.core.fleet import ClusterView, WorkloadKey
-from planner.core.reasons import reasons
+from planner.core.reasons import held_by, is_back, reasons
 from planner.core.rolling import stopped_in
 from planner.core.state import PlannerState, Workload
 from planner.core.subject import Moment
@@ -24,11 +24,15 @@ def due(state: PlannerState, now: float, brakes: Allowance) -> list[Workload]:
     moved = [state.workloads[key] for key in state.to_look_at]
     found = {workload.key: None for workload in moved if _may_settle(state, workload, now, brakes)}
     divisions = 0
+    to_tell = []
     for key in _perhaps_misplaced(state, now):
         workload = state.workloads[key]
         if divisions < state.rules.replans_max and _may_move(state, workload, now, brakes):
             found[key] = None
             divisions += 1
+        elif _is_held_otherwise(state, workload, now):
+            to_tell.append(key)
+    found.update((key, None) for key in to_tell[: max(0, state.rules.replans_max - divisions)])
     return [state.workloads[key] for key in found]
 
 
@@ -81,7 +85,7 @@ def wanted(state: PlannerState, now: float) -> Mapping[tuple[str, str], int]:
                 found[cause, cluster] = found.get((cause, cluster), 0) + kept
     for key in state.moved:
         for part in state.workloads[key].parts.values():
-            if part.replicas_lost and _is_back(state, part.cluster, now):
+            if part.replicas_lost and is_back(state, part.cluster, now):
                 place = (CAUSE_RETURN, part.cluster)
                 found[place] = found.get(place, 0) + part.replicas_lost
     return found
@@ -139,11 +143,20 @@ def _may_move(state: PlannerState, workload: Workload, now: float, brakes: Allow
     return any(brakes.allow(why[name], name, key, parts[name].replicas_kept) for name in why)
 
 
+def _is_held_otherwise(state: PlannerState, workload: Workload, now: float) -> bool:
+    """Whether what moves wait for is another brake or confirmation than was said last."""
+    if is_in_transfer(workload) or workload.declared.deleting:
+        return False
+    return workload.held_by != held_by(state, workload, reasons(state, workload, now), now)
+
+
 def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> bool:
     """Whether something that moved before may return or go. Looked at again when a status or the freshness changes."""
     if is_in_transfer(workload):
         return False
     if any(_returned(state, workload, now, brakes).values()) or _may_go(state, workload, now, brakes):
+        return True
+    if _is_held_otherwise(state, workload, now):
         return True
     held_up = any(
         (part.replicas_lost and state.is_fresh(part.cluster, now)) or brakes.frozen(part.cluster, workload.key)
@@ -176,12 +189,8 @@ def _returned(state: PlannerState, workload: Workload, now: float, brakes: Allow
     return {
         part.cluster: brakes.allow(CAUSE_RETURN, part.cluster, workload.key, part.replicas_lost)
         for part in workload.parts.values()
-        if part.replicas_lost and _is_back(state, part.cluster, now)
+        if part.replicas_lost and is_back(state, part.cluster, now)
     }
-
-
-def _is_back(state: PlannerState, cluster: str, now: float) -> bool:
-    return state.is_fresh(cluster, now) and not state.clusters[cluster].trouble
 
 
 # ── Out once the others are available ───────────────────────────────────────────────────────────────────────────

@@ -7,6 +7,7 @@ from planner.core.allowance import CAUSE_FAILOVER, CAUSE_LOST
 from planner.core.division import divide, shrink
 from planner.core.policy import selects
 from planner.core.room import Room
+from planner.core.texts import counted, waiting
 from spillway.events import ClusterJoined
 from spillway.model import ClusterInput, ClusterLimit, Policy, Tier
 
@@ -91,17 +92,19 @@ class Division:
         if rest:
             texts.append(f"{f'{rest} for ' if self.uncertain else ''}{self.whole or 'room'} ({self._limits()})")
         if self.to_leave:
-            texts.append(f"room elsewhere for {self.to_leave} replicas in clusters that the policy rules out")
+            texts.append(f"room elsewhere for {counted(self.to_leave)} in clusters that the policy rules out")
         for cluster, count in ((cluster, count) for cluster, count in sorted(self.stays.items()) if count):
             what = "lost" if self.reasons[cluster] in LOST else "draining"
-            texts.append(f"{count} replicas of {what} cluster {cluster} wait for room elsewhere ({self._limits()})")
+            whose = f"of {what} cluster {cluster}"
+            texts.append(f"{waiting(count, whose)} for room elsewhere ({self._limits()})")
         for cluster, count in self.lacking.items():
             limit = next((entry.limited_by for entry in self.inputs if entry.cluster == cluster), "no tier has it")
-            texts.append(f"room for {count} replicas that the minimum of {cluster} lacks ({limit})")
+            texts.append(f"room for {counted(count)} that the minimum of {cluster} lacks ({limit})")
         return "; ".join(texts)
 
     def _limits(self) -> str:
-        return "; ".join(f"{entry.cluster}: {entry.limited_by}" for entry in self.inputs[:8]) or "no cluster"
+        named = ((entry.cluster or f"tier {entry.tier}", entry.limited_by) for entry in self.inputs[:8])
+        return "; ".join(f"{name}: {limit}" for name, limit in named) or "no cluster"
 
 
 @dataclass(frozen=True, slots=True)

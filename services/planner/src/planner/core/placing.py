@@ -16,6 +16,7 @@ from planner.core.allowance import (
 from planner.core.dividing import How, divide
 from planner.core.fleet import NEVER, WorkloadKey
 from planner.core.placement import Division, Held
+from planner.core.reasons import held_by, held_text
 from planner.core.replaying import pack_division
 from planner.core.reservation import next_ceiling
 from planner.core.rolling import keeps, outlook, that_have_it
@@ -120,7 +121,10 @@ def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes:
         brakes.spend(why[cluster], cluster, workload.key, placed.division.moved.get(cluster, 0))
     frozen = any(brakes.frozen(cluster, workload.key) for cluster in workload.parts)
     workload.looked_at = None if frozen or placed.division.held_back else dict(why)
-    if not placed.events and not placed.placement.waiting_for:
+    workload.held_by = held_by(state, workload, why, moment.now)
+    if workload.held_by:
+        state.misplaced[workload.key] = None
+    elif not placed.events and not placed.placement.waiting_for:
         state.misplaced.pop(workload.key, None)
     return placed
 
@@ -311,7 +315,14 @@ def _decide(
         parts=tuple(sorted(parts, key=lambda part: part.cluster)),
         unplaced=division.unplaced,
         waiting_for="; ".join(
-            filter(None, (division.waiting_for(), _rollout_waits_for(state, subject, parts, moment)))
+            filter(
+                None,
+                (
+                    division.waiting_for(),
+                    held_text(state, known, parts, moment.now),
+                    _rollout_waits_for(state, subject, parts, moment),
+                ),
+            )
         ),
     )
     last = known.placement if known is not None else None

@@ -1,11 +1,16 @@
 """Why replicas that run are to go elsewhere with nobody having asked for it by name: lost and draining clusters."""
 
-from planner.core.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST
+from collections.abc import Iterable, Mapping
+
+from planner.core.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_RETURN
 from planner.core.fleet import ClusterView
 from planner.core.kinds import WHOLE
+from planner.core.rollout import HELD
 from planner.core.state import PlannerState, Workload
+from planner.core.texts import waiting
 from planner.core.transfer import is_in_transfer
 from spillway.events import PHASE_LOST
+from spillway.model import Part
 
 
 def moves_by_itself(workload: Workload) -> bool:
@@ -25,6 +30,46 @@ def reasons(state: PlannerState, workload: Workload, now: float) -> dict[str, st
             if cause:
                 found[part.cluster] = cause
     return found
+
+
+def is_back(state: PlannerState, cluster: str, now: float) -> bool:
+    """Whether a cluster that was lost is known again, and well."""
+    return state.is_fresh(cluster, now) and not state.clusters[cluster].trouble
+
+
+def held_by(state: PlannerState, workload: Workload, why: Mapping[str, str], now: float) -> dict[tuple[str, str], str]:
+    """By cause and cluster, the brake or the confirmation for which what is to move, return or leave waits.
+
+    why: reasons().
+    """
+    causes = list(why.items())
+    for part in workload.placement.parts if workload.placement is not None else ():
+        if part.replicas_lost and is_back(state, part.cluster, now):
+            causes.append((part.cluster, CAUSE_RETURN))
+        if part.replicas_leaving:
+            causes.append((part.cluster, ""))
+    held = {(cause, cluster): state.brakes.why_held(cause, cluster, workload.key) for cluster, cause in causes}
+    return {place: text for place, text in held.items() if text}
+
+
+def held_text(state: PlannerState, workload: Workload | None, parts: Iterable[Part], now: float) -> str:
+    """What moves wait for beside room, once these are the parts; empty when for no brake and no confirmation."""
+    if workload is None:
+        return ""
+    there = {part.cluster: part for part in parts}
+    texts = []
+    for (cause, cluster), what in sorted(held_by(state, workload, reasons(state, workload, now), now).items()):
+        if cluster not in there:
+            continue
+        part = there[cluster]
+        count, whose = part.replicas_kept, f"kept in {cluster}"
+        if cause == CAUSE_RETURN:
+            count, whose = part.replicas_lost, f"lost in {cluster}"
+        elif not cause:
+            count, whose = part.replicas_leaving, f"leaving {cluster}"
+        if count:
+            texts.append(f"{waiting(count, whose)} for {what}")
+    return HELD + ", ".join(texts) if texts else ""
 
 
 def is_lost(state: PlannerState, workload: Workload, view: ClusterView, now: float) -> bool:

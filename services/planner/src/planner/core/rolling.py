@@ -8,6 +8,7 @@ from planner.core.reasons import is_lost
 from planner.core.rollout import Standing, next_turn
 from planner.core.state import PlannerState, Workload
 from planner.core.templates import Template, copies_of_newest, is_newest, template_number, wider
+from planner.core.texts import counted
 from spillway.events import WorkloadDeclared
 from spillway.model import Part
 
@@ -60,7 +61,9 @@ def outlook(
         return Outlook("", turn.cluster, turn.text(f"waits for {turn.cluster} to be fresh"))
     needed = _room_needed(state, workload, workload.parts[turn.cluster], newest.template, now)
     if needed:
-        return Outlook("", turn.cluster, turn.text(f"waits for room for {needed} surge pods in {turn.cluster}"))
+        return Outlook(
+            "", turn.cluster, turn.text(f"waits for room for {counted(needed, 'surge pod')} in {turn.cluster}")
+        )
     return Outlook(turn.cluster, "", "")
 
 

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.core.texts import counted
 from spillway.events import STATE_PRESENT, WorkloadObserved
 from spillway.model import Part
 
+HELD = "held: "
+"""What waits for a brake or a confirmation stands in a placement's waiting_for behind what waits for room, and so."""
 ROLLOUT = "rollout "
 """What a rollout waits for stands last in a placement's waiting_for and begins so."""
 
@@ -77,7 +80,7 @@ class Turn:
 
     def text(self, waits_for: str) -> str:
         """For people."""
-        return f"{ROLLOUT}{self.done} of {self.total} clusters: {waits_for}"
+        return f"{ROLLOUT}{self.done} of {counted(self.total, 'cluster')}: {waits_for}"
 
 
 def next_turn(standings: Sequence[Standing]) -> Turn:
@@ -124,5 +127,5 @@ def figures(part: Part, observed: WorkloadObserved | None) -> str:
 
 
 def waits_for_room(waiting_for: str) -> bool:
-    """Whether a placement waits for something beside its rollout."""
-    return waiting_for.partition(ROLLOUT)[0] != ""
+    """Whether a placement waits for something beside brakes, confirmations and its rollout."""
+    return waiting_for.partition(HELD)[0].partition(ROLLOUT)[0] != ""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.core.feasibility import Bools, Fit, fit_of_group
+from planner.core.texts import counted
 from spillway.model import Int64s, NodeGroup, Shape
 
 
@@ -58,7 +59,7 @@ def room_on_nodes(shape: Shape, fit: Fit, reserved: Sequence[tuple[Shape, int, F
     possible = max(0, fit.total - same)
     certain = min(possible, max(0, fit.total - used))
     limit = (
-        fit.limited_by() if certain == possible else f"{fit.limited_by()}; {int(counts.sum())} replicas not bound yet"
+        fit.limited_by() if certain == possible else f"{fit.limited_by()}; {counted(int(counts.sum()))} not bound yet"
     )
 
     slack = _slack(reserved, counts, requests, takes)
@@ -67,7 +68,8 @@ def room_on_nodes(shape: Shape, fit: Fit, reserved: Sequence[tuple[Shape, int, F
     for index in np.flatnonzero((slack >= 0) & (costs_others > 0)).tolist():
         allowed = int(slack[index] // costs_others[index])
         if allowed < certain:
-            certain, limit = allowed, f"{int(counts[index])} promised replicas of another workload are not bound yet"
+            promised = counted(int(counts[index]), "promised replica")
+            certain, limit = allowed, f"{promised} of another workload not bound yet"
     return Room(certain, possible, limit, fit.when_empty)
 
 

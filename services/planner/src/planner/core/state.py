@@ -1,7 +1,7 @@
 """What the planner knows: a function of the events it applied, plus timers that a restart may forget."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.core.brakes import Brakes
@@ -48,8 +48,8 @@ class Workload:
     """One workload. template is read from the declaration's manifest, earlier from those that some parts still bear.
 
     waiting_since, settled: since when replicas wait for binds, and whether that wait is over. gone_at: since when
-    nothing of a deleted workload is left. looked_at: the reasons to move for which all was done that room allowed. All
-    are forgotten by a restart.
+    nothing of a deleted workload is left. looked_at: the reasons to move for which all was done that room allowed.
+    held_by: by cause and cluster, what moves were said to wait for beside room. All are forgotten by a restart.
     """
 
     declared: WorkloadDeclared
@@ -61,6 +61,7 @@ class Workload:
     settled: bool = False
     gone_at: float | None = None
     looked_at: object = None
+    held_by: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def key(self) -> WorkloadKey:
