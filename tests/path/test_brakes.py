@@ -259,7 +259,7 @@ async def test_a_cluster_leaves_when_nothing_is_left_and_is_unknown_then() -> No
         planner = platform.planner()
         await planner.apply(request("web", 20))
         await until(lambda: all_bound(platform, 20), "20 replicas run")
-        with pytest.raises(RequestError, match="cluster 'own-1' answers"):
+        with pytest.raises(RequestError, match="cluster 'own-1' answered"):
             await planner.leave_cluster(LeaveClusterRequest("own-1", lost=True))
         assert (await planner.leave_cluster(LeaveClusterRequest("own-1"))).changed
 
