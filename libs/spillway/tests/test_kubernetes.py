@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from spillway.kubernetes import (
     DEPLOYMENTS,
-    INT64_MAX,
     NODES,
     SECRETS,
     Bookmark,
@@ -22,14 +21,13 @@ from spillway.kubernetes import (
     Pod,
     PodSpec,
     PodStatus,
-    Quantity,
     ResourceQuota,
     host_ports,
     page_decoder,
-    parse_quantity,
     pod_requests,
     read_status,
 )
+from spillway.quantities import INT64_MAX, Quantity, parse_quantity
 
 QUANTITIES = {
     "zero": ("0", 0, 0),

@@ -1,10 +1,9 @@
-"""The few fields of Kubernetes' objects that we read, and Kubernetes' own arithmetic over them.
+"""The few fields of Kubernetes' objects that we read, and Kubernetes' sums over them.
 
 Pure: no IO, no clock. Unknown fields are skipped by the decoder. `gc=False` because these values hold no cycles, and
 the cyclic collector is most of the cost of decoding many of them.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +12,11 @@ from urllib.parse import quote
 
 from msgspec import DecodeError, Raw, Struct, field, json
 
-Quantity = str | int | float
+from spillway import quantities
+from spillway.quantities import in_units, nanos_of
+
+Quantity = quantities.Quantity
+parse_quantity = quantities.parse_quantity
 Manifest = dict[str, Any]
 Manifests = list[Manifest]
 JSON: Final = "application/json"
@@ -414,35 +417,11 @@ class Lines:
             self._begun.append(piece)
 
 
-INT64_MAX: Final = 2**63 - 1
-NANOS_PER_UNIT: Final = 10**9
-NANOS_PER_MILLI: Final = 10**6
-QUANTITY_EXPECTED: Final = (
-    "a number with an optional suffix n u m k M G T P E Ki Mi Gi Ti Pi Ei, or an exponent as in 1e3"
-)
-MAX_QUANTITY_LENGTH: Final = 128
-MAX_EXPONENT: Final = 200  # Beyond it, and with that many digits at most, a value is out of range or under a nano.
-QUANTITY: Final = re.compile(
-    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?"
-    r"(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]+))?",
-    re.ASCII,
-)
-DECIMAL_EXPONENTS: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-BINARY_EXPONENTS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 ANY_HOST_IP: Final = "0.0.0.0"
 
 RESIZE_PENDING: Final = "PodResizePending"
 
 HostPort = tuple[str, str, int]
-
-
-@lru_cache(maxsize=65536, typed=True)
-def parse_quantity(text: Quantity, *, milli: bool = False) -> int:
-    """The quantity in whole units, or thousandths, rounded away from zero as Quantity.Value and MilliValue do.
-
-    Kubernetes wraps round silently outside int64; here that is a ValueError.
-    """
-    return _in_units(_nanos(text), milli=milli, source=text)
 
 
 def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, int]:
@@ -471,7 +450,7 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, in
     if spec.resources is not None:
         _replace_with_own_of_pod(nanos, spec.resources, running)
     _add(nanos, _total((spec.overhead,)))
-    return {name: _in_units(amount, milli=name == "cpu", source=name) for name, amount in nanos.items()}
+    return {name: in_units(amount, milli=name == "cpu", source=name) for name, amount in nanos.items()}
 
 
 def host_ports(spec: PodSpec) -> frozenset[HostPort]:
@@ -539,7 +518,7 @@ def _total(lists: Iterable[Mapping[str, Quantity]]) -> dict[str, int]:
     nanos: dict[str, int] = {}
     for requests in lists:
         for name, amount in requests.items():
-            nanos[name] = nanos.get(name, 0) + _nanos(amount)
+            nanos[name] = nanos.get(name, 0) + nanos_of(amount)
     return nanos
 
 
@@ -552,37 +531,3 @@ def _raise_to(into: dict[str, int], floor: Mapping[str, int]) -> None:
     for name, amount in floor.items():
         if name not in into or into[name] < amount:
             into[name] = amount
-
-
-def _in_units(nanos: int, *, milli: bool, source: Quantity) -> int:
-    units = _rounded_up(nanos, NANOS_PER_MILLI if milli else NANOS_PER_UNIT)
-    if not -INT64_MAX - 1 <= units <= INT64_MAX:
-        raise ValueError(f"quantity {source!r} in {'thousandths' if milli else 'units'}: expected a 64-bit integer")
-    return units
-
-
-def _rounded_up(numerator: int, denominator: int) -> int:
-    magnitude = -(-abs(numerator) // denominator)
-    return magnitude if numerator >= 0 else -magnitude
-
-
-@lru_cache(maxsize=65536, typed=True)
-def _nanos(text: Quantity) -> int:
-    """The quantity in the finest unit that Kubernetes keeps; anything finer is rounded up to it."""
-    if isinstance(text, bool) or not isinstance(text, str | int | float):
-        raise ValueError(f"quantity {text!r}: expected {QUANTITY_EXPECTED}")
-    written = text if isinstance(text, str) else str(text)
-    match = QUANTITY.fullmatch(written) if len(written) <= MAX_QUANTITY_LENGTH else None
-    if match is None or not (match["whole"] or match["part"]):
-        raise ValueError(f"quantity {written[:MAX_QUANTITY_LENGTH]!r}: expected {QUANTITY_EXPECTED}")
-    part = match["part"] or ""
-    digits = int(match["whole"] + part)
-    suffix, exponent = match["suffix"], match["exponent"]
-    if suffix in BINARY_EXPONENTS:
-        nanos = _rounded_up((digits << BINARY_EXPONENTS[suffix]) * NANOS_PER_UNIT, 10 ** len(part))
-        nanos = min(nanos, INT64_MAX * NANOS_PER_UNIT)  # Kubernetes caps these, and only these.
-    else:
-        scale = DECIMAL_EXPONENTS.get(suffix, 0) if exponent is None else int(exponent)
-        scale = max(-MAX_EXPONENT, min(scale, MAX_EXPONENT)) - len(part) + 9
-        nanos = digits * 10**scale if scale >= 0 else _rounded_up(digits, 10**-scale)
-    return -nanos if match["sign"] == "-" else nanos
