@@ -10,12 +10,20 @@ from dataclasses import dataclass, field
 from sim.cluster import SimCluster
 from sim.core.kinds import Object
 from sim.core.requests import Answer, Request
-from spillway.addresses import DEAD_LETTERS, PLACEMENTS, TURNS_PLANNER, WORKLOADS
+from spillway.addresses import CLUSTERS, DEAD_LETTERS, DECISIONS, PLACEMENTS, TURNS_PLANNER, WORKLOADS
 from spillway.dead_letters import Outgoing
-from spillway.events import PlacementDecided, TurnTaken, WorkloadDeclared
+from spillway.events import (
+    PHASE_LOST,
+    ClusterJoined,
+    DecisionRecorded,
+    PlacementDecided,
+    TurnTaken,
+    WorkloadDeclared,
+)
 from spillway.model import NO_GENERATION, Generation, Part
 from spillway.wire import decode
 from spillway_simulation import members
+from spillway_simulation.removals import Removals, available_of
 
 DEPLOYMENT_PATH = re.compile(r"^/apis/apps/v1/namespaces/([^/]+)/deployments/([^/]+)$")
 ROOM_WINDOW_SECONDS = 120.0
@@ -54,6 +62,9 @@ class Oracle:
         self._hash = hashlib.sha256()
         self._room: dict[str, list[tuple[float, int]]] = {}
         self._disturbed: dict[str, float] = {}
+        self.removals = Removals(
+            clusters, self.violated, lambda since: max(self._disturbed.values(), default=-1) > since
+        )
         self.workloads: dict[Key, Known] = {}
         self.epoch = -1
         self.violations: list[str] = []
@@ -87,7 +98,7 @@ class Oracle:
             self.note(f"log {topic.name} {record.address.key} {source} {hashlib.sha256(body).hexdigest()[:12]}")
             if topic is DEAD_LETTERS:
                 self.violated(f"a dead letter from {source}: {record.address.key}")
-            if topic in (TURNS_PLANNER, WORKLOADS, PLACEMENTS):
+            if topic in (CLUSTERS, TURNS_PLANNER, WORKLOADS, PLACEMENTS, DECISIONS):
                 self._on_own(record, placements)
         for placement in placements:
             self._on_placement(placement)
@@ -109,6 +120,10 @@ class Oracle:
                 known.cpu = cpu
             case PlacementDecided() as placement:
                 placements.append(placement)
+            case DecisionRecorded() as decision:
+                self.removals.decided(decision)
+            case ClusterJoined(cluster=cluster, phase=phase):
+                (self.removals.lost.add if phase == PHASE_LOST else self.removals.lost.discard)(cluster)
 
     def _on_placement(self, placement: PlacementDecided) -> None:
         key = (placement.namespace, placement.name)
@@ -132,6 +147,7 @@ class Oracle:
         before = {part.cluster: part for part in known.placement.parts} if known.placement else {}
         for part in placement.parts:
             self._on_part(name, known, part, before.get(part.cluster))
+        self.removals.placed(known.placement, placement, known.declared)
         known.placement, known.generation = placement, placement.generation
         for part in placement.parts:
             was = before.get(part.cluster)
@@ -144,7 +160,9 @@ class Oracle:
         if part.version < newest:
             self.violated(f"{name} in {part.cluster}: version {part.version} after {newest} in the log")
         if before is not None and part.version == before.version:
-            says = [(one.removing, one.replicas, known.objects[one.template_generation]) for one in (before, part)]
+            says = [
+                (one.removing, one.replicas, known.objects.get(one.template_generation, "")) for one in (before, part)
+            ]
             if says[0] != says[1]:
                 self.violated(f"{name} in {part.cluster}: version {part.version} means two things: {before}, {part}")
         versions[part.version] = part
@@ -188,19 +206,20 @@ class Oracle:
             place = DEPLOYMENT_PATH.match(request.path)
             key = (place[1], place[2]) if place else ("", "")
             before = cluster.get("deployments", key[1], key[0]) if place else None
+            available = available_of(cluster, key) if before is not None else 0
             status, body = answer(request)
             self.writes += 1
             self.note(f"write {cluster.name} {request.method} {request.path} {status}")
             if place is not None and 200 <= status < 300:
                 if request.method == "DELETE":
-                    self._on_delete(cluster.name, key, before)
+                    self._on_delete(cluster.name, key, before, available)
                 else:
-                    self._on_write(cluster.name, key, json.loads(request.body or b"{}"), before)
+                    self._on_write(cluster.name, key, json.loads(request.body or b"{}"), before, available)
             return status, body
 
         cluster.api.answer = judged  # type: ignore[method-assign]
 
-    def _on_delete(self, cluster: str, key: Key, before: Object | None) -> None:
+    def _on_delete(self, cluster: str, key: Key, before: Object | None, available: int) -> None:
         """Only what a placement said is to go, and only at that part's version or an older one."""
         name = f"{'/'.join(key)} in {cluster}"
         if before is None:
@@ -212,8 +231,10 @@ class Oracle:
             self.violated(f"{name}: deleted, and it is not ours")
         elif not any(part.removing and version >= seen for version, part in versions.items()):
             self.violated(f"{name}: deleted at version {seen}, and no placement says that it is to go")
+        else:
+            self.removals.written(cluster, key, before, available, max(versions), 0)
 
-    def _on_write(self, cluster: str, key: Key, body: Object, before: Object | None) -> None:
+    def _on_write(self, cluster: str, key: Key, body: Object, before: Object | None, available: int) -> None:
         name = f"{'/'.join(key)} in {cluster}"
         known = self.workloads.get(key)
         versions = known.parts.get(cluster, {}) if known else {}
@@ -230,6 +251,8 @@ class Oracle:
             self.violated(f"{name}: version {written} written over {members.version_of(before)}")
         if before is not None and not members.is_ours(before) and not part.adopting:
             self.violated(f"{name}: written over, and it is not ours")
+        if before is not None:
+            self.removals.written(cluster, key, before, available, written, part.replicas)
 
 
 def _object_of(declared: WorkloadDeclared) -> str:

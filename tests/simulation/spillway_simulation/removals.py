@@ -1,0 +1,143 @@
+"""Running replicas are removed for a reason, never because a view of the fleet changed (P8), at every step.
+
+In the log: a part's replicas fall only by a decision that may lower them, and by no more than what it is about. At a
+member: what leaves, or is taken back, goes when as many are available as are kept, by what the members truly run.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sim.cluster import SimCluster
+from sim.core.kinds import Object
+from sim.core.pods import is_ready
+from spillway.events import DecisionRecorded, PlacementDecided, WorkloadDeclared
+from spillway.model import Generation, Part
+from spillway_simulation import members
+
+SETTLED = "Settled"
+"""A placement without a decision: what left, or is gone, is listed no more."""
+AVAILABLE = frozenset({SETTLED, "TakeBack"})
+"""Causes by which nothing available goes that is kept. What others lower was asked for by name."""
+HEARD_SECONDS = 15.0
+"""So old may be what a decision was made on: the age at which a cluster is not fresh, and what a status takes."""
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """A part's replicas fell. kept: of the whole workload from then on; declared: when that last changed."""
+
+    version: Generation
+    cause: str
+    at: float
+    kept: int
+    declared: WorkloadDeclared
+
+
+@dataclass(slots=True)
+class Trail:
+    """Of one workload: why each placement was made, what was declared with the last one, where parts fell."""
+
+    causes: dict[Generation, str] = field(default_factory=dict)
+    declared: WorkloadDeclared | None = None
+    falls: dict[str, list[Fall]] = field(default_factory=dict)
+
+
+class Removals:
+    """disturbed_since(time): whether hands or nodes changed what runs anywhere since then. lost: declared Lost now."""
+
+    def __init__(
+        self,
+        clusters: Mapping[str, SimCluster],
+        violated: Callable[[str], None],
+        disturbed_since: Callable[[float], bool],
+    ) -> None:
+        self._clusters = clusters
+        self._violated = violated
+        self._disturbed_since = disturbed_since
+        self._trails: dict[Key, Trail] = {}
+        self.lost: set[str] = set()
+
+    def decided(self, decision: DecisionRecorded) -> None:
+        trail = self._trails.setdefault((decision.namespace, decision.name), Trail())
+        trail.causes[decision.generation] = decision.cause
+
+    def placed(self, before: PlacementDecided | None, placement: PlacementDecided, declared: WorkloadDeclared) -> None:
+        """To be told of each placement in the order of the log."""
+        key = (placement.namespace, placement.name)
+        trail = self._trails.setdefault(key, Trail())
+        cause = trail.causes.get(placement.generation, SETTLED)
+        parts = {part.cluster: part for part in placement.parts}
+        kept = sum(part.replicas_kept for part in placement.parts if not part.removing)
+        for was in before.parts if before else ():
+            part = parts.get(was.cluster)
+            why_not = self._may_fall(cause, trail, declared, was, part)
+            if why_not:
+                name = f"{'/'.join(key)} in {was.cluster}"
+                self._violated(f"{name}: {was.replicas} replicas, then {part and part.replicas}, by {cause}: {why_not}")
+            if part is not None and part.replicas < was.replicas:
+                now = asyncio.get_running_loop().time()
+                trail.falls.setdefault(was.cluster, []).append(Fall(part.version, cause, now, kept, declared))
+        trail.declared = declared
+
+    def _may_fall(self, cause: str, trail: Trail, declared: WorkloadDeclared, was: Part, part: Part | None) -> str:
+        """Why a part may not become the next one; empty when it may, or does not fall."""
+        if was.replicas <= (part.replicas if part else 0):
+            return ""
+        if part is None:
+            return "" if was.cluster in self.lost else "it is listed no more"
+        before = trail.declared
+        assert before is not None
+        match cause:
+            case "Delete":
+                return "" if declared.deleting else "nobody deletes it"
+            case "Scale":
+                fewer = declared.replicas < before.replicas or was.replicas_lost > part.replicas_lost
+                return "" if fewer else "no fewer were asked for"
+            case "Apply" | "Rollout":
+                fewer = declared.replicas < before.replicas or was.replicas_lost > part.replicas_lost
+                rolls = was.template_generation != part.template_generation
+                return "" if fewer or rolls else "no fewer were asked for, and no new template"
+            case "TakeBack":
+                return ""
+            case "Lost":
+                return "" if was.cluster in self.lost else "its cluster was not given up"
+            case "Settled":
+                left = was.replicas_leaving - part.replicas_leaving
+                return "" if left == was.replicas - part.replicas else f"{left} have left"
+        return "that may not lower it"
+
+    def written(
+        self, cluster: str, key: Key, found: Object, available: int, written: Generation, replicas: int
+    ) -> None:
+        """A write to found, which had so many available pods, and is to have so many replicas at that version."""
+        trail = self._trails.get(key)
+        since = members.version_of(found)
+        falls = [fall for fall in trail.falls.get(cluster, ()) if since < fall.version <= written] if trail else []
+        if not falls or available <= replicas or any(fall.cause not in AVAILABLE for fall in falls):
+            return
+        first, last = falls[0], falls[-1]
+        changed = trail is not None and trail.declared != first.declared
+        if changed or self._disturbed_since(first.at - HEARD_SECONDS) or self._rolls(key):
+            return
+        others = sum(available_of(other, key) for name, other in self._clusters.items() if name != cluster)
+        if others + replicas < min(others + available, last.kept):
+            self._violated(
+                f"{'/'.join(key)} in {cluster}: {last.cause} leaves {replicas} of {available} available there and "
+                f"{others} elsewhere, {last.kept} are kept"
+            )
+
+    def _rolls(self, key: Key) -> bool:
+        """Whether pods of two templates live somewhere: while they roll, some may be unavailable."""
+        asked = {
+            pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+            for cluster in self._clusters.values()
+            for pod in members.pods_of(cluster, *key)
+        }
+        return len(asked) > 1
+
+
+def available_of(cluster: SimCluster, key: Key) -> int:
+    return sum(is_ready(pod) for pod in members.pods_of(cluster, *key))
