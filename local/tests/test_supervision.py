@@ -2,11 +2,13 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from spillway_local.programs import Program, Stage
@@ -41,6 +43,41 @@ def status_of(supervision: Supervision, name: str) -> ProgramStatus:
 
 def eventually(condition: Callable[[], bool]) -> None:
     wait_until(condition, 10.0, "the condition")
+
+
+STARTER = """
+import os, sys
+from pathlib import Path
+from spillway_local.programs import Program, Stage
+from spillway_local.supervision import Supervision
+program = Program("one", (sys.executable, "-c", sys.argv[3]), Path(sys.argv[1]))
+Supervision(Path(sys.argv[1]) / "run", outlives=sys.argv[2] == "outlives").start([Stage("all", (program,))])
+print("up", flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("outlives", [True, False])
+def test_programs_outlive_a_killed_command_only_where_that_is_wanted(
+    supervision: Supervision, tmp_path: Path, outlives: bool
+) -> None:
+    arguments = (str(tmp_path), "outlives" if outlives else "ends", TALKER)
+    started = subprocess.run((sys.executable, "-c", STARTER, *arguments), capture_output=True, text=True, check=False)
+    assert started.stdout == "up\n", started.stderr
+    if outlives:
+        assert status_of(supervision, "one").state == "RUNNING"
+        return
+    mine = f"unix://{supervision.socket}"
+    eventually(lambda: not supervision.is_running())
+    eventually(lambda: not any(mine == environment_of(process) for process in psutil.process_iter()))
+
+
+def environment_of(process: psutil.Process) -> str:
+    """The address of the daemon that started a process; empty when none did, or it is gone."""
+    try:
+        return process.environ().get("SUPERVISOR_SERVER_URL", "")
+    except psutil.Error:
+        return ""
 
 
 def test_programs_start_by_stage_and_are_restarted_after_a_kill(supervision: Supervision, tmp_path: Path) -> None:

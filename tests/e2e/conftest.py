@@ -16,7 +16,7 @@ from spillway_local.tools import MissingTool
 
 from .running import SERVICES, Platform, opened
 
-# Those that add clusters to the fleet come last: a cluster cannot leave, and the story knows three.
+# Those that add clusters to the fleet come last: what joins stays until it has left, and the story knows three.
 _LAST = ("test_join", "test_bad_clusters")
 
 
@@ -33,8 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Kafka, Redis, three simulated members and two instances of each service."""
-    running = Stack(StackOptions(_folder(tmp_path_factory, "sim"), "sim", environment=STORY_ENVIRONMENT), print)
-    yield from _up(running)
+    options = StackOptions(_folder(tmp_path_factory, "sim"), "sim", environment=STORY_ENVIRONMENT, outlives=False)
+    yield from _up(Stack(options, print))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def kube_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The same with three real control planes; only with SPILLWAY_KUBE=1."""
     if os.environ.get("SPILLWAY_KUBE") != "1":
         pytest.skip("real control planes: set SPILLWAY_KUBE=1")
-    yield from _up(Stack(StackOptions(_folder(tmp_path_factory, "kube"), "kube"), print))
+    yield from _up(Stack(StackOptions(_folder(tmp_path_factory, "kube"), "kube", outlives=False), print))
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def demo(bus: Literal["kafka", "memory"], members: Literal["sim", "kube"], folde
     if bus == "memory":
         say("BUS=memory: services, log and simulated members in this one process; no Java, Maven or Redis")
         return asyncio.run(_tell_in_memory(say))
-    stack = Stack(StackOptions(folder, members, environment=STORY_ENVIRONMENT), say)
+    stack = Stack(StackOptions(folder, members, environment=STORY_ENVIRONMENT, outlives=False), say)
     stack.wipe()  # A story begins with an empty log; downloads and ports are kept.
     try:
         addresses = stack.up()

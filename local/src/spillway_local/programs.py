@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 from spillway_local.tools import NotReady, wait_until
 
 _LOG_TAIL_CHARACTERS = 3000
+# The kernel's signal comes at the end of the thread that started the child: so it is one that ends with the process.
+_STARTER = ThreadPoolExecutor(1, "start-child")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class ChildProcess:
-    """A program started by this process; it is told to end when this process dies."""
+    """A program started by this process; it ends when this process dies."""
 
     program: Program
     process: subprocess.Popen[bytes]
@@ -75,11 +78,19 @@ class ChildProcess:
         self.process.wait()
 
 
-def start_child(program: Program, log: Path) -> ChildProcess:
+def start_child(program: Program, log: Path, at_our_death: str = "KILL") -> ChildProcess:
+    """Starts a program that does not outlive this process, however this process ends (on Linux).
+
+    at_our_death: the signal that it gets then. One that is told to end may take for ever: an API server waits for its
+    etcd, which was told the same.
+    """
+    return _STARTER.submit(_start_child, program, log, at_our_death).result()
+
+
+def _start_child(program: Program, log: Path, at_our_death: str) -> ChildProcess:
     program.folder.mkdir(parents=True, exist_ok=True)
-    # Without this a killed test session leaves its brokers behind.
     setpriv = shutil.which("setpriv")
-    command = (setpriv, "--pdeathsig", "TERM", *program.command) if setpriv else program.command
+    command = (setpriv, "--pdeathsig", at_our_death, *program.command) if setpriv else program.command
     with log.open("ab") as output:
         process = subprocess.Popen(
             command,

@@ -36,7 +36,8 @@ FLEET_NAME = "local"
 class StackOptions:
     """folder: of data, logs and credentials. instances: of each service; two show take-over. brokers: 1 or 3.
 
-    environment: of every service; environment_of: of one by its name, as `planner-1`.
+    environment: of every service; environment_of: of one by its name, as `planner-1`. outlives: it runs on when the
+    process that started it ends.
     """
 
     folder: Path = Path("run")
@@ -46,6 +47,7 @@ class StackOptions:
     environment: tuple[tuple[str, str], ...] = ()
     environment_of: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     brokers: int = 1
+    outlives: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Stack:
         self.options = options
         self.folder = options.folder.resolve()
         self.credentials = self.folder / "credentials"
-        self.supervision = Supervision(self.folder)
+        self.supervision = Supervision(self.folder, options.outlives)
         self._say = say
         self._ports = PortBook(self.folder / "ports.json")
 

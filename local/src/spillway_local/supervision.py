@@ -1,4 +1,4 @@
-"""Runs programs under supervisord, one daemon per run folder, so that they outlive the command that starts them.
+"""Runs programs under supervisord, one daemon per run folder, so that they may outlive the command that starts them.
 
 Each program gets a shell script `programs/<name>.sh` that can also be run by hand, and one rotated log
 `logs/<name>.log` for its output and errors together.
@@ -13,14 +13,14 @@ import time
 import xmlrpc.client
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import psutil
 from supervisor.xmlrpc import SupervisorTransport
 
-from spillway_local.programs import Program, Stage, log_tail
+from spillway_local.programs import ChildProcess, Program, Stage, log_tail, start_child
 from spillway_local.tools import NotReady, exclusive, run_tool, wait_until, write_if_changed
 
 START_RETRIES = 8
@@ -63,9 +63,16 @@ class ProgramStatus:
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
-    """The programs of one run folder. Every method may be called from any process."""
+    """The programs of one run folder. Every method may be called from any process.
+
+    outlives: the programs run on when the process that started the daemon ends; else they are stopped then, however
+    it ends.
+    """
 
     folder: Path
+    outlives: bool = True
+    _daemons: list[ChildProcess] = field(default_factory=list, repr=False, compare=False)
+    """Those that this process started and that do not outlive it."""
 
     def start(self, stages: Sequence[Stage]) -> None:
         """Start the stages, each when the one before is ready; what already runs unchanged is left alone."""
@@ -117,6 +124,8 @@ class Supervision:
         pid = int(self._call("getPID"))
         self._call("shutdown")
         wait_until(lambda: not _is_alive(pid), _DAEMON_READY_SECONDS, "supervisord's end")
+        for daemon in self._daemons:
+            daemon.stop()
 
     def status(self) -> list[ProgramStatus]:
         """Every known program by name; empty when no daemon runs."""
@@ -156,7 +165,13 @@ class Supervision:
             old.unlink()
         config = self.folder / "supervisord.conf"
         config.write_text(daemon_config(self.folder, self.socket))
-        run_tool((sys.executable, "-m", "supervisor.supervisord", "-c", str(config)), self.folder)
+        command = (sys.executable, "-m", "supervisor.supervisord", "-c", str(config))
+        if self.outlives:
+            run_tool(command, self.folder)
+        else:
+            daemon = Program("supervisord", (*command, "--nodaemon"), self.folder)
+            log = self.folder / "logs" / "supervisord.out"
+            self._daemons.append(start_child(daemon, log, at_our_death="TERM"))
         wait_until(self.is_running, _DAEMON_READY_SECONDS, f"supervisord of {self.folder}")
 
     def _end_orphans(self) -> None:

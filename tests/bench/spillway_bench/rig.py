@@ -68,7 +68,7 @@ EMPTY = empty_name()
 def new_stack(folder: Path, say: Say) -> Stack:
     """One node, since a cluster without any might be taken for one that is not there."""
     empty = MemberPlan(EMPTY, "own", (NodeSpec(1, "only", 4_000, 16 * GIB),), room=8)
-    return Stack(StackOptions(folder, fleet=(empty,)), say)
+    return Stack(StackOptions(folder, fleet=(empty,), outlives=False), say)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ async def ground_of(kind: str, folder: Path, seed: str, say: Say) -> AsyncIterat
     """A new platform of this kind; it is down when the block is left, however it is left."""
     options = _options(kind, (folder / kind).absolute())
     chosen_ports(options)
-    stack = Stack(options, say)
+    stack = Stack(replace(options, outlives=False), say)
     await asyncio.to_thread(stack.wipe)
     async with AsyncExitStack() as exits:
         if kind == "disk":
