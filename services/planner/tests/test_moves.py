@@ -628,6 +628,21 @@ def test_a_drain_that_is_called_off_is_named_no_more() -> None:
     assert (members.waiting_for, members.parts()) == ("", {"own-1": (6, 0, 0)})
 
 
+def test_uncordon_keeps_what_was_not_moved_and_calls_nothing_back(members: Members) -> None:
+    """What has its replacement goes once that is available; it would move twice otherwise."""
+    members.ready["own-2"] = 0
+    members.brakes.allowed["Drain", "own-1"] = 2
+    members.phase("own-1", PHASE_DRAINING)
+    members.settle()
+    assert members.parts() == {"own-1": (4, 0, 2), "own-2": (2, 0, 0)}
+    members.phase("own-1", PHASE_ACTIVE)
+    members.settle()
+    assert members.parts() == {"own-1": (4, 0, 2), "own-2": (2, 0, 0)}
+    members.ready.clear()
+    members.settle()
+    assert members.parts() == {"own-1": (4, 0, 0), "own-2": (2, 0, 0)}
+
+
 def test_a_leaving_cluster_has_left_once_no_placement_lists_it(members: Members) -> None:
     members.phase("own-1", PHASE_LEAVING)
     assert moves.left(members.state) == ()
