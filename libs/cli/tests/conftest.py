@@ -60,6 +60,35 @@ class FakePlanner:
             return api.BatchAnswer("FAILED_PRECONDITION", "manifests[0]: no room", None)
         return api.BatchAnswer("OK", "", reply)
 
+    async def explain(self, request: api.ExplainRequest) -> api.ExplainReply:
+        self._note(request)
+        reasons = (
+            api.NodeReason(612, "NodeResourcesFit", "cpu short by 300m", "cpu", 300, 300, "n7"),
+            api.NodeReason(40, "TaintToleration", "taint gpu=only:NoSchedule", example="g1"),
+        )
+        own = api.ExplainedCluster(
+            "own-1", "own", False, 20, 22, 0, 20, "Room", "cpu", 652, reasons, 9, (("shop/api", 6),), 1200
+        )
+        change = api.ExplainedChange("Request", "", "cpu", 1000, 700, 20, 40, "a request of 700m cpu would place all")
+        node = api.ExplainedNode("own-1", "n7", 0, (api.NodeFilter("NodeName", True, ""),)) if request.node else None
+        return api.ExplainReply(
+            namespace=request.namespace or "default",
+            name=request.name or "web",
+            decision=request.decision,
+            at_ms=0,
+            cause="",
+            replicas=40,
+            placed=20,
+            unplaced=20,
+            verdict="20 of 40 replicas have no place",
+            clusters=(own,),
+            changes=(change,),
+            node=node,
+            unmodelled=("hostPID",),
+            notes=(),
+            stale=False,
+        )
+
     async def plan(self, request: api.ApplyRequest) -> api.PlacementReply:
         return self._declare(request, keep=False)
 

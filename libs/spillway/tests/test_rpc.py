@@ -109,6 +109,43 @@ ROUND_TRIPS: dict[str, tuple[Any, Any]] = {
             (api.BatchAnswer("OK", "", PLACEMENT), api.BatchAnswer("NOT_FOUND", "workload shop/web", None))
         ),
     ),
+    "explain": (
+        api.ExplainRequest("shop", "web", ("{}",), 3, "1.2", "own-1", "n1"),
+        api.ExplainReply(
+            namespace="shop",
+            name="web",
+            decision="1.2",
+            at_ms=5,
+            cause="Apply",
+            replicas=4,
+            placed=3,
+            unplaced=1,
+            verdict="1 waits",
+            clusters=(
+                api.ExplainedCluster(
+                    cluster="own-1",
+                    tier="own",
+                    node_groups=True,
+                    certain=3,
+                    possible=4,
+                    before=1,
+                    after=3,
+                    bound="Room",
+                    why="cpu",
+                    nodes=9,
+                    reasons=(api.NodeReason(6, "NodeResourcesFit", "cpu", "cpu", 300, 900, "n1"),),
+                    reserved_replicas=5,
+                    reserved=(("shop/api", 5),),
+                    age_ms=12,
+                ),
+            ),
+            changes=(api.ExplainedChange("Request", "", "cpu", 1000, 700, 3, 4, "cpu 700m"),),
+            node=api.ExplainedNode("own-1", "n1", 0, (api.NodeFilter("NodePorts", False, "host port in use"),)),
+            unmodelled=("x",),
+            notes=("y",),
+            stale=True,
+        ),
+    ),
     "capacity": (api.CapacityRequest(("{}",)), api.CapacityReply((INPUT,), ("x",), True)),
     "join_cluster": (JOIN, CLUSTER),
     "set_cluster_phase": (api.SetClusterPhaseRequest("own-1", "Draining"), MOVES),
@@ -175,6 +212,9 @@ class FakePlanner:
 
     async def plan_batch(self, request: api.PlanBatchRequest) -> Any:
         return await self._answer("plan_batch", request)
+
+    async def explain(self, request: api.ExplainRequest) -> Any:
+        return await self._answer("explain", request)
 
     async def capacity(self, request: api.CapacityRequest) -> Any:
         return await self._answer("capacity", request)

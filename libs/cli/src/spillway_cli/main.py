@@ -13,6 +13,7 @@ from spillway_cli import (
     brownfield_commands,
     cluster_commands,
     exits,
+    explain_commands,
     fleet_commands,
     local_commands,
     log_commands,
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 TOP = (
     workload_commands.app,
+    explain_commands.app,
     brownfield_commands.app,
     cluster_commands.top,
     brake_commands.app,

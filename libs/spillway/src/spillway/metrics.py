@@ -126,6 +126,7 @@ VERBS: Final = (
     "watch",
     "plan",
     "plan_batch",
+    "explain",
     "capacity",
     "adopt",
     "release",

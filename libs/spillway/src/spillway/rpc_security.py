@@ -14,7 +14,7 @@ import msgspec
 import yaml
 from msgspec import Meta
 
-from spillway.api import FreezeRequest, PlanBatchRequest, RequestError, UnfreezeRequest
+from spillway.api import ExplainRequest, FreezeRequest, PlanBatchRequest, RequestError, UnfreezeRequest
 from spillway.metrics import VERBS
 from spillway.scopes import read_scope
 from spillway.settings import OperatorError, setting
@@ -241,6 +241,8 @@ def check_namespaces(caller: Caller, verb: str, request: object) -> None:
                     check_namespaces(caller, inner, asked)
         return
     manifests: tuple[str, ...] | None = getattr(request, "manifests", None)
+    if isinstance(request, ExplainRequest) and (request.name or not request.manifests):
+        caller.require(verb, request.namespace or DEFAULT_NAMESPACE)
     if manifests is None:
         caller.require(verb, _namespace_asked(request))
         return

@@ -17,6 +17,7 @@ from planner.core.fleet import NEVER
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
+from planner.explanations import Explanations
 from planner.gauges import show_brakes
 from planner.log import Follower
 from planner.projection import Projection, Store
@@ -94,6 +95,7 @@ class Planner:
         self._looked_at = 0.0
         self._loaded = False
         self._projection = Projection(bus, store, lambda: self.state, settings.history_kept_max)
+        self._explanations = Explanations(self._projection.history, settings.history_kept_max)
         self.ready: Callable[[bool, str], None] = lambda ready, reason: None
 
     @property
@@ -411,6 +413,13 @@ class Planner:
         await self._readable()
         moment = Moment(self._clocks.steady(), self._clocks.wall_ms(), Generation(0, 0))
         reply = decisions.apply(self.state, replace(request, idempotency_key=""), moment).reply
+        return replace(reply, stale=not self.is_active)
+
+    async def explain(self, request: api.ExplainRequest) -> api.ExplainReply:
+        await self._readable()
+        record = await self._explanations.recorded(request) if request.decision else None
+        moment = Moment(self._clocks.steady(), self._clocks.wall_ms(), Generation(0, 0))
+        reply = await self._explanations.explain(self.state, request, moment, record)
         return replace(reply, stale=not self.is_active)
 
     async def get(self, request: api.GetRequest) -> api.WorkloadReply:

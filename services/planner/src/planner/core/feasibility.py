@@ -60,7 +60,7 @@ class Fit:
         return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
 
 
-class _Verdict:
+class Verdict:
     """Nodes in question, and why others are out: each node is out for the first reason that met it."""
 
     def __init__(self, live: Bools) -> None:
@@ -77,11 +77,11 @@ class _Verdict:
 def fit(shape: Shape, nodes: ClusterNodes) -> Fit:
     """The replicas of a shape that the nodes take as they are."""
     live = nodes.live
-    verdict = _Verdict(live)
-    _filter_by_state(shape, nodes, verdict)
-    _filter_by_labels(shape, nodes, verdict)
-    _filter_by_taints(shape, nodes, verdict)
-    _filter_by_pods(shape, nodes, verdict)
+    verdict = Verdict(live)
+    filter_by_state(shape, nodes, verdict)
+    filter_by_labels(shape, nodes, verdict)
+    filter_by_taints(shape, nodes, verdict)
+    filter_by_pods(shape, nodes, verdict)
     per_node, binding = _by_resource(shape, nodes.resources, nodes.allocatable - nodes.requested)
     per_node = np.where(verdict.open, per_node, 0)
     if shape.host_ports or any(term.limits_itself for term in shape.apart):
@@ -96,8 +96,8 @@ def fit(shape: Shape, nodes: ClusterNodes) -> Fit:
 
 def _fits_when_empty(shape: Shape, nodes: ClusterNodes) -> bool:
     """Whether a node would take one if nothing ran there and it were well: cordons and troubles pass."""
-    verdict = _Verdict(nodes.live)
-    _filter_by_labels(shape, nodes, verdict)
+    verdict = Verdict(nodes.live)
+    filter_by_labels(shape, nodes, verdict)
     for index, taints in enumerate(nodes.taint_sets):
         lasting = [taint for taint in taints if not taint.key.startswith(TRANSIENT_TAINTS)]
         if untolerated(lasting, shape.tolerations) is not None:
@@ -138,7 +138,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator == "Exists" or (bool(toleration.key) and toleration.value == taint.value)
 
 
-def _filter_by_state(shape: Shape, nodes: ClusterNodes, verdict: _Verdict) -> None:
+def filter_by_state(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
     verdict.out(nodes.state != NODE_OWNED, "lent or recalled")
     if untolerated((UNSCHEDULABLE,), shape.tolerations):
         verdict.out(nodes.unschedulable != 0, "cordoned")
@@ -148,7 +148,7 @@ def _selector_requirements(shape: Shape) -> tuple[Requirement, ...]:
     return tuple(Requirement(key, "In", (value,)) for key, value in shape.node_selector)
 
 
-def _filter_by_labels(shape: Shape, nodes: ClusterNodes, verdict: _Verdict) -> None:
+def filter_by_labels(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
     if shape.node_selector:
         matched = _nodes_matching((NodeTerm(_selector_requirements(shape), ()),), nodes)
         wanted = ", ".join(f"{key}={value}" for key, value in shape.node_selector)
@@ -181,14 +181,14 @@ def _term_holds(term: NodeTerm, labels: Mapping[str, str], name: str) -> bool:
     return matches_labels(term.labels, labels) and matches_labels(term.fields, {"metadata.name": name})
 
 
-def _filter_by_taints(shape: Shape, nodes: ClusterNodes, verdict: _Verdict) -> None:
+def filter_by_taints(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
     for index, taints in enumerate(nodes.taint_sets):
         taint = untolerated(taints, shape.tolerations)
         if taint is not None:
             verdict.out(nodes.taint_set == index, f"taint {taint}")
 
 
-def _filter_by_pods(shape: Shape, nodes: ClusterNodes, verdict: _Verdict) -> None:
+def filter_by_pods(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
     if shape.host_ports:
         taken = [row for row, ports in nodes.ports.items() if _clash(shape.host_ports, ports)]
         verdict.out(_rows(taken, nodes), "host port in use")
@@ -231,7 +231,7 @@ def _by_resource(shape: Shape, resources: Mapping[str, int], free: Int64s) -> tu
     return np.maximum(quotients.min(axis=0), 0), quotients.argmin(axis=0)
 
 
-def _count_binding(shape: Shape, verdict: _Verdict, binding: Int64s) -> None:
+def _count_binding(shape: Shape, verdict: Verdict, binding: Int64s) -> None:
     counts = np.bincount(binding[verdict.open], minlength=len(shape.requests))
     for (name, _), count in zip(shape.requests, counts.tolist(), strict=True):
         if count:
@@ -244,12 +244,12 @@ def _spread_total(selector: PodSelector, max_skew: int, shape: Shape, nodes: Clu
     A node that counts but takes none holds all others down; which nodes count follows nodeAffinityPolicy and
     nodeTaintsPolicy. The emptiest node can rise to what it has and takes, and the others to max_skew above that.
     """
-    counts = _Verdict(nodes.live)
+    counts = Verdict(nodes.live)
     spread = next(entry for entry in shape.spread if entry.selector == selector and entry.max_skew == max_skew)
     if spread.honor_affinity:
-        _filter_by_labels(shape, nodes, counts)
+        filter_by_labels(shape, nodes, counts)
     if spread.honor_taints:
-        _filter_by_taints(shape, nodes, counts)
+        filter_by_taints(shape, nodes, counts)
     if not counts.open.any():
         return 0
     present = _pods_matching(selector, shape, nodes)

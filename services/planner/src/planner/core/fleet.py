@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass, field
 
 from planner.core.feasibility import Fit, fit
@@ -114,6 +115,12 @@ class ClusterView:
         while len(self._fits) > FITS_KEPT_MAX:
             self._fits.popitem(last=False)
         return result
+
+    def with_nodes(self, nodes: ClusterNodes) -> "ClusterView":
+        """The same cluster with other nodes, for questions about what is not so; it follows no stream."""
+        other = copy(self)
+        other.nodes, other._fits = nodes, OrderedDict()  # noqa: SLF001 - its own class
+        return other
 
     def node_groups(self) -> list[tuple[NodeGroup, int]]:
         """Node groups, and how many of their nodes exist."""

@@ -1,13 +1,13 @@
 """The nodes of one cluster as arrays that follow its capacity stream."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from spillway.model import HostPort, Int64s, LabelSet, NodeColumns, Taint
+from spillway.model import HOSTNAME_LABEL, HostPort, Int64s, LabelSet, NodeColumns, NodeRow, Taint
 
 ROOM_TO_GROW = 64
 NO_BLOCK = -1
@@ -105,6 +105,29 @@ class ClusterNodes:
                 if space != namespace or not wanted <= set(found)
             )
         return rest
+
+    def classes(self) -> Iterator[tuple[int, int]]:
+        """One row of each class of nodes, equal in labels, taints and allocatable, and how many nodes it has."""
+        rows = np.flatnonzero(self.live)
+        keys = np.vstack((self.label_set[rows], self.taint_set[rows], self.allocatable[:, rows]))
+        _, first, counts = np.unique(keys, axis=1, return_index=True, return_counts=True)
+        yield from zip(rows[first].tolist(), counts.tolist(), strict=True)
+
+    def empty_like(self, row: int, name: str) -> NodeRow:
+        """A node of the same class on which nothing runs."""
+        labels = dict(self.label_sets[int(self.label_set[row])])
+        if labels.setdefault(HOSTNAME_LABEL, name) == "":  # Marked: its nodes bear none.
+            del labels[HOSTNAME_LABEL]
+        return NodeRow(
+            name=name,
+            allocatable={resource: int(self.allocatable[index, row]) for resource, index in self.resources.items()},
+            requested={},
+            labels=tuple(sorted(labels.items())),
+            taints=self.taint_sets[int(self.taint_set[row])],
+        )
+
+    def row_of(self, name: str) -> int | None:
+        return self._row_by_name.get(name)
 
     def totals(self) -> tuple[dict[str, int], dict[str, int]]:
         """Allocatable and requested by resource, over all nodes."""

@@ -1,0 +1,56 @@
+"""explain: what is asked of the planner, and how the answer reads."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .test_commands import DEPLOYMENT, POLICY
+
+Write = Callable[[str, str], str]
+
+
+def test_an_explanation_reads_from_the_verdict_to_what_would_change_it(spillway: Any) -> None:
+    result = spillway("explain", "shop/web")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [
+        "shop/web",
+        "20 of 40 replicas have no place",
+        "",
+        "own-1  tier own  replicas 0 → 20  room 20 to 22  heard 1.2s ago",
+        "  why not more: cpu",
+        "    612 nodes: cpu short by 300m (e.g. n7) [NodeResourcesFit]",
+        "    40 nodes: taint gpu=only:NoSchedule (e.g. g1) [TaintToleration]",
+        "    9 replicas promised, not bound yet: shop/api 6 and others",
+        "",
+        "What would change it, each planned:",
+        "  a request of 700m cpu would place all",
+        "",
+        "not computed: hostPID",
+    ]
+
+
+def test_a_manifest_is_sent_with_its_policy_and_replicas(spillway: Any, write: Write) -> None:
+    files = write("web.yaml", DEPLOYMENT), write("policy.yaml", POLICY)
+    assert spillway("explain", "-f", files[0], "--policy", files[1], "--replicas", "7", "-o", "json").exit_code == 0
+    (request,) = spillway.planner.asked
+    assert [json.loads(text)["kind"] for text in request.manifests] == ["Deployment", "PlacementPolicy"]
+    assert (request.name, request.namespace, request.replicas) == ("", "", 7)
+
+
+def test_a_node_is_shown_filter_by_filter(spillway: Any) -> None:
+    result = spillway("explain", "web", "--cluster", "own-1", "--node", "n7")
+    assert "own-1 n7: takes none" in result.stdout
+    assert "NodeName" in result.stdout
+    request = spillway.planner.asked[0]
+    assert (request.namespace, request.name, request.replicas) == ("default", "web", -1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("web", "--node", "n"), ("web", "--cluster", "c"), ("a/b/c",), ("/b",), ("web", "-f", "x.yaml")],
+)
+def test_what_is_not_clear_is_not_asked(spillway: Any, arguments: tuple[str, ...]) -> None:
+    assert spillway("explain", *arguments).exit_code == 2
+    assert spillway.planner.asked == []

@@ -1,0 +1,70 @@
+"""Explains in steps, so that nobody waits for an explanation but the one who asked; finds past decisions."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from planner.core import explaining
+from planner.core.replaying import NotReplayable
+from planner.core.state import PlannerState
+from planner.core.subject import Moment
+from spillway.api import ExplainReply, ExplainRequest, RequestError, invalid
+from spillway.events import DecisionRecorded
+from spillway.rpc_security import CALLER, Caller
+
+OTHERS = "another namespace"
+"""In place of workloads that the caller may not see."""
+
+History = Callable[[str, str, int], Awaitable[tuple[DecisionRecorded, ...]]]
+
+
+class Explanations:
+    """history: the last decisions on a workload, newest first."""
+
+    def __init__(self, history: History, history_max: int) -> None:
+        self._history = history
+        self._history_max = history_max
+
+    async def recorded(self, request: ExplainRequest) -> DecisionRecorded:
+        """The decision that a request names. RequestError when it is not kept any more, or cannot be looked up."""
+        if request.manifests or request.node or request.replicas >= 0:
+            raise invalid("decision", request.decision, "no manifests, replicas or node beside a past decision")
+        namespace = request.namespace or "default"
+        records = await self._history(namespace, request.name, self._history_max)
+        for record in records:
+            if str(record.generation) == request.decision:
+                return record
+        known = ", ".join(str(record.generation) for record in records[:5]) or "none"
+        raise RequestError(
+            "NOT_FOUND", f"decision {request.decision!r} of {namespace}/{request.name}: the last ones are {known}"
+        )
+
+    async def explain(
+        self, state: PlannerState, request: ExplainRequest, moment: Moment, record: DecisionRecorded | None
+    ) -> ExplainReply:
+        steps = explaining.explain(state, request, moment, record)
+        try:
+            while True:
+                next(steps)
+                await asyncio.sleep(0)
+        except StopIteration as done:
+            return _seen_by(CALLER.get(), done.value)
+        except NotReplayable as why:
+            raise RequestError("FAILED_PRECONDITION", f"decision {request.decision}: {why}") from None
+
+
+def _seen_by(caller: Caller, reply: ExplainReply) -> ExplainReply:
+    """Without the names of workloads in namespaces that the caller may not ask about."""
+    if not caller.is_restricted:
+        return reply
+    clusters = tuple(
+        replace(
+            entry,
+            reserved=tuple(
+                (name if name.partition("/")[0] in caller.namespaces else OTHERS, count)
+                for name, count in entry.reserved
+            ),
+        )
+        for entry in reply.clusters
+    )
+    return replace(reply, clusters=clusters)

@@ -1,0 +1,341 @@
+"""Explanations: what binds in each cluster, node by node; and that each change that is offered does what it says."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.core import decisions, explaining
+from planner.core.explaining import AGE, BINDS, ENOUGH, HELD, LEAVING, MAXIMUM, PHASE, POLICY, ROOM
+from planner.core.feasibility import fit
+from planner.core.state import Hold
+from planner.core.witness import node_reasons
+from spillway.api import ApplyRequest, ExplainedChange, ExplainReply, ExplainRequest, RequestError
+from spillway.events import PHASE_CORDONED, PHASE_DRAINING, DecisionRecorded
+from spillway.model import NodeRow, Taint
+
+from .builders import (
+    Fleet,
+    cluster,
+    container,
+    deployment,
+    facts,
+    group,
+    node,
+    nodes_of,
+    policy,
+    shape,
+    template,
+    texts,
+)
+
+GPU = Taint("gpu", "only", "NoSchedule")
+
+
+def explained(fleet: Fleet, request: ExplainRequest, record: DecisionRecorded | None = None) -> ExplainReply:
+    steps = explaining.explain(fleet.state, request, fleet.moment(), record)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            reply: ExplainReply = done.value
+            return reply
+
+
+def supposed(*manifests: dict[str, Any], **more: Any) -> ExplainRequest:
+    return ExplainRequest(manifests=texts(*manifests), **more)
+
+
+def applied(fleet: Fleet, *manifests: dict[str, Any]) -> DecisionRecorded:
+    decided = decisions.apply(fleet.state, ApplyRequest(texts(*manifests)), fleet.moment())
+    for event in decided.events:
+        fleet.state.apply(event, fleet.now)
+    return next(event for event in decided.events if isinstance(event, DecisionRecorded))
+
+
+def pod(cpu: str = "1", **more: Any) -> dict[str, Any]:
+    return template(container(cpu=cpu), **more)
+
+
+# ── Nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+NODES = (
+    pytest.param(
+        [node("a", 4000, used=3300), node("b", 4000, used=3300)],
+        [(2, "NodeResourcesFit", "cpu short by 300m", 300)],
+        id="equal amounts are one group",
+    ),
+    pytest.param(
+        [node(f"n{number}", 4000, used=3100 + 100 * number) for number in range(6)],
+        [(6, "NodeResourcesFit", "cpu short by 100m to 600m", 100)],
+        id="many amounts are a range",
+    ),
+    pytest.param([node("a", 4000)], [(1, "NodeResourcesFit", "cpu short by 1", 1000)], id="one more than it takes"),
+    pytest.param(
+        [node("a", 500, pods=0)],
+        [(1, "NodeResourcesFit", "cpu short by 500m, and pods too", 500)],
+        id="two resources",
+    ),
+    pytest.param(
+        [node("a", taints=(GPU,)), node("b", taints=(GPU,)), node("c", unschedulable=True)],
+        [
+            (2, "TaintToleration", "taint gpu=only:NoSchedule", 0),
+            (1, "NodeUnschedulable", "cordoned", 0),
+        ],
+        id="what bars a node is asked before its size",
+    ),
+)
+
+
+@pytest.mark.parametrize(("rows", "expected"), NODES)
+def test_nodes_are_counted_by_what_binds_them(rows: list[NodeRow], expected: list[tuple[int, str, str, int]]) -> None:
+    found = node_reasons(shape(1000), nodes_of(*rows))
+    assert [(entry.nodes, entry.filter, entry.reason, entry.lacks) for entry in found] == expected
+    assert all(entry.example in {row.name for row in rows} for entry in found)
+
+
+@st.composite
+def node_rows(draw: st.DrawFn, name: str = "n") -> list[NodeRow]:
+    def one(number: int) -> NodeRow:
+        cpu = draw(st.sampled_from((2000, 4000, 8000)))
+        return node(
+            f"{name}{number}",
+            cpu,
+            used=draw(st.integers(0, cpu // 100)) * 100,
+            pods=draw(st.sampled_from((1, 110))),
+            taints=draw(st.sampled_from(((), (), (GPU,)))),
+            unschedulable=draw(st.sampled_from((False, False, False, True))),
+        )
+
+    return [one(number) for number in range(draw(st.integers(0, 5)))]
+
+
+@given(node_rows(), st.sampled_from((100, 700, 1000, 3000)))
+def test_every_node_has_one_reason_and_it_is_the_one_that_feasibility_counts(rows: list[NodeRow], cpu: int) -> None:
+    """The groups' sum is all nodes; what bars nodes is counted alike."""
+    wanted, nodes = shape(cpu), nodes_of(*rows)
+    found = node_reasons(wanted, nodes)
+    assert sum(entry.nodes for entry in found) == len(rows)
+    counted = dict(fit(wanted, nodes).reasons)
+    assert {entry.reason: entry.nodes for entry in found if not entry.resource} == {
+        reason: count for reason, count in counted.items() if reason not in dict(wanted.requests)
+    }
+
+
+def test_a_node_is_explained_filter_by_filter() -> None:
+    fleet = Fleet(own_1=[node("a", 4000, used=3500, taints=(GPU,), unschedulable=True), node("b")])
+    found = explained(fleet, supposed(deployment(1), cluster="own-1", node="a")).node
+    assert found is not None
+    barred = {entry.filter: entry.reason for entry in found.filters if not entry.passes}
+    assert barred == {
+        "NodeUnschedulable": "cordoned",
+        "TaintToleration": "taint gpu=only:NoSchedule",
+        "NodeResourcesFit": "cpu short by 500m",
+    }
+    assert found.takes == 0
+    free = explained(fleet, supposed(deployment(1), cluster="own-1", node="b")).node
+    assert free is not None
+    assert (free.takes, all(entry.passes for entry in free.filters)) == (4, True)
+
+
+# ── Clusters ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def three() -> Fleet:
+    fleet = Fleet(own_1=[node("a", 4000)], own_2=[node("b", 6000)])
+    fleet.join(cluster("cloud-1", "cloud", [group()]), [node("c", 3000)])
+    return fleet
+
+
+def bounds(reply: ExplainReply) -> dict[str, str]:
+    return {f"{entry.cluster}{'+' if entry.node_groups else ''}": entry.bound for entry in reply.clusters}
+
+
+def test_each_tier_says_what_it_got_and_why_not_more() -> None:
+    reply = explained(three(), supposed(deployment(23), policy(limits=[{"cluster": "own-2", "max": 2}])))
+    assert {(entry.cluster, entry.node_groups): entry.after for entry in reply.clusters} == {
+        ("own-1", False): 4,
+        ("own-2", False): 2,
+        ("cloud-1", False): 3,
+        ("cloud-1", True): 8,
+    }
+    assert bounds(reply) == {"own-1": ROOM, "own-2": MAXIMUM, "cloud-1": ROOM, "cloud-1+": ROOM}
+    assert (reply.replicas, reply.placed, reply.unplaced) == (23, 17, 6)
+    assert reply.verdict.startswith("6 of 23 replicas have no place (own-1: cpu short by 1 on 1 of 1 nodes;")
+
+
+def test_what_has_a_place_says_how_much_more_would() -> None:
+    reply = explained(three(), supposed(deployment(5)))
+    assert reply.verdict == "all 5 replicas have a place: own-1 2, own-2 3"
+    assert set(bounds(reply).values()) == {ENOUGH}
+    assert reply.clusters[0].why == "all have a place; it takes 2 more"
+    assert reply.changes == ()
+
+
+def test_a_cluster_that_no_tier_selects_says_so() -> None:
+    only = policy(tiers=[{"name": "one", "clusters": {"names": ["own-1"]}}])
+    reply = explained(three(), supposed(deployment(5), only))
+    assert bounds(reply) == {"own-1": ROOM, "own-2": POLICY, "cloud-1": POLICY}
+
+
+def set_phase(fleet: Fleet, name: str, phase: str) -> None:
+    joined = fleet.state.clusters[name].joined
+    assert joined is not None
+    fleet.state.apply(replace(joined, phase=phase), fleet.now)
+
+
+def test_holds_phases_age_and_drains_are_told_from_want_of_room() -> None:
+    fleet = three()
+    applied(fleet, deployment(13))
+    set_phase(fleet, "own-1", PHASE_DRAINING)
+    set_phase(fleet, "cloud-1", PHASE_CORDONED)
+    key = ("default", "web")
+    fleet.state.holds["own-2", key] = Hold(fleet.now + 12, 15)
+    reply = explained(fleet, ExplainRequest(*key, replicas=40))
+    assert bounds(reply) == {"own-1": LEAVING, "own-2": HELD, "cloud-1": PHASE, "cloud-1+": PHASE}
+    assert "held for 12 s more" in reply.verdict
+    fleet.now += 60
+    assert bounds(explained(fleet, ExplainRequest(*key, replicas=40)))["own-2"] == AGE
+
+
+def test_what_is_promised_is_shown_by_whom_and_waits_for_binds() -> None:
+    """A replica of 1 core promised and not bound may cost a place of 3 cores on any node."""
+    fleet = Fleet(own_1=[node("a", 3000), node("b", 3000)])
+    applied(fleet, deployment(1, "small"))
+    reply = explained(fleet, supposed(deployment(2, "large", pod("3"))))
+    (own,) = reply.clusters
+    assert (own.reserved_replicas, own.reserved) == (1, (("default/small", 1),))
+    assert (own.certain, own.possible, own.bound) == (1, 2, BINDS)
+
+
+def test_a_past_decision_is_explained_from_its_record() -> None:
+    """With what was known then: the room that came up since is not in it."""
+    fleet = three()
+    record = applied(fleet, deployment(30))
+    fleet.report("own-1", [node("a", 40_000)])
+    reply = explained(fleet, ExplainRequest("default", "web", decision=str(record.generation)), record)
+    assert (reply.decision, reply.cause, reply.unplaced) == (str(record.generation), "Apply", 9)
+    assert {entry.cluster: entry.certain for entry in reply.clusters if not entry.node_groups} == {
+        "own-1": 4,
+        "own-2": 6,
+        "cloud-1": 3,
+    }
+
+
+def test_another_policy_can_be_supposed_for_what_is_declared() -> None:
+    fleet = three()
+    applied(fleet, deployment(4))
+    limits = policy(limits=[{"cluster": "own-2", "max": 0}])
+    reply = explained(fleet, ExplainRequest("default", "web", texts(limits)))
+    assert {entry.cluster: entry.after for entry in reply.clusters if entry.after} == {"own-1": 4}
+    assert fleet.state.workloads["default", "web"].declared.policy.limits == ()
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        pytest.param(ExplainRequest("default", "nobody"), "NOT_FOUND", id="not declared"),
+        pytest.param(supposed(deployment(1), cluster="own-9", node="a"), "NOT_FOUND", id="no such cluster"),
+        pytest.param(supposed(deployment(1), cluster="own-1", node="x"), "NOT_FOUND", id="no such node"),
+        pytest.param(supposed(deployment(1), deployment(1, "api")), "INVALID_ARGUMENT", id="two workloads"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(request_: ExplainRequest, code: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        explained(three(), request_)
+    assert refused.value.code == code
+
+
+# ── Changes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_runs_already_is_thought_away_before_a_change_is_tried() -> None:
+    """Its own three pods count towards the five that a lower request lets in."""
+    fleet = Fleet(own_1=[node("a", 4000)])
+    record = applied(fleet, deployment(3, pod=pod("1")))
+    part = fleet.state.workloads["default", "web"].parts["own-1"]
+    pods = {"rest": {"pods": (((("default", (("app", "web"),)), 3)),)}}
+    shown = [facts(part.version, 3)]
+    fleet.report("own-1", [node("a", 4000, used=3000, requested={"pods": 3, "memory": 3 * 2**30}, **pods)], shown)
+    assert record.unplaced == 0
+    reply = explained(fleet, ExplainRequest("default", "web", replicas=5))
+    (change,) = [entry for entry in reply.changes if entry.kind == "Request"]
+    assert (change.before, change.after, change.placed_before, change.placed_after) == (1000, 800, 4, 5)
+
+
+def copied(rows: Iterable[NodeRow], like: str, count: int) -> list[NodeRow]:
+    original = next(row for row in rows if row.name == like)
+    cpu, pods = original.allocatable["cpu"], original.allocatable["pods"]
+    return [node(f"more-{number}", cpu, pods=pods, taints=original.taints) for number in range(count)]
+
+
+@dataclass
+class World:
+    """A fleet with the nodes that it began with, and what is to be applied."""
+
+    fleet: Fleet
+    rows: dict[str, list[NodeRow]]
+    manifest: dict[str, Any]
+    rule: dict[str, Any]
+
+    def placed(self) -> int:
+        """What Apply places; 0 when it is refused, as what fits nowhere is."""
+        request = ApplyRequest(texts(self.manifest, self.rule))
+        try:
+            return decisions.apply(self.fleet.state, request, self.fleet.moment()).reply.placed
+        except RequestError:
+            return 0
+
+
+def placed_with(world: World, change: ExplainedChange, after: int) -> int:
+    """What is placed with a change made for good, to this amount: in the fleet, or in what is applied."""
+    fleet, manifest, rule = world.fleet, world.manifest, world.rule
+    spec = manifest["spec"]["template"]["spec"]
+    match change.kind:
+        case "Request":
+            amount = f"{after}m" if change.subject == "cpu" else str(after)
+            spec["containers"][0]["resources"]["requests"][change.subject] = amount
+        case "Toleration":
+            if after:
+                spec["tolerations"] = [{"key": "gpu", "operator": "Equal", "value": "only", "effect": "NoSchedule"}]
+        case "Maximum":
+            rule["spec"]["limits"][0]["max"] = after
+        case "NodeGroup":
+            joined = fleet.state.clusters[change.cluster].joined
+            assert joined is not None
+            groups = tuple(replace(entry, nodes_max=after) for entry in joined.node_groups)
+            fleet.state.apply(replace(joined, node_groups=groups), fleet.now)
+        case "Nodes":
+            fleet.change(change.cluster, copied(world.rows[change.cluster], change.subject, after))
+    return world.placed()
+
+
+@settings(deadline=None, max_examples=120)
+@given(st.data())
+def test_each_change_does_what_it_says_and_a_little_less_does_not(data: st.DataObject) -> None:
+    """Made for good, and applied: as many are placed as was said. With one step less of it, not as many."""
+    rows = {name: data.draw(node_rows(letter)) for name, letter in (("own-1", "a"), ("own-2", "b"), ("cloud-1", "c"))}
+    nodes_max = data.draw(st.sampled_from((None, 0, 2)))
+    cpu = data.draw(st.sampled_from(("250m", "700m", "1", "1500m", "3")))
+    replicas = data.draw(st.integers(1, 30))
+    limit = data.draw(st.sampled_from((None, 0, 2)))
+
+    def fresh() -> World:
+        fleet = Fleet(own_1=list(rows["own-1"]), own_2=list(rows["own-2"]))
+        groups = [group(nodes_max=nodes_max)] if nodes_max is not None else []
+        fleet.join(cluster("cloud-1", "cloud", groups), list(rows["cloud-1"]))
+        limits = [] if limit is None else [{"cluster": "own-1", "max": limit}]
+        return World(fleet, rows, deployment(replicas, pod=pod(cpu)), policy(limits=limits))
+
+    world = fresh()
+    reply = explained(world.fleet, supposed(world.manifest, world.rule))
+    assert fresh().placed() in (reply.placed, 0)
+    for change in reply.changes:
+        assert placed_with(fresh(), change, change.after) == change.placed_after
+        if change.placed_after == change.placed_before:  # It brings replicas to the first tier.
+            continue
+        step = {"Request": 2**20 if change.subject == "memory" else 1}.get(change.kind, -1)
+        assert placed_with(fresh(), change, change.after + step) < change.placed_after

@@ -1,0 +1,67 @@
+"""Explain through the whole platform in one process: of what is, of what was decided, of what is not declared."""
+
+import looptime  # noqa: F401 - the plugin makes an hour of waiting take milliseconds
+import pytest
+
+from spillway.api import ApplyRequest, ExplainRequest, GetRequest, ListRequest, RequestError, ScaleRequest
+from spillway_local.fleet_plan import deployment
+from spillway_local.in_process import InProcess, in_process
+
+from .platform_steps import NAMESPACE, bound, join, until
+
+pytestmark = pytest.mark.looptime
+
+
+async def full(platform: InProcess) -> None:
+    """A workload of which some replicas have no place, and all others run."""
+    await join(platform)
+    planner = platform.planner()
+    reply = await planner.apply(ApplyRequest((deployment("web", NAMESPACE, 20),)))
+    assert reply.unplaced == 0
+    reply = await planner.scale(ScaleRequest(NAMESPACE, "web", 700))
+    assert reply.unplaced
+
+    async def all_run() -> bool:
+        return sum((await bound(platform)).values()) == 700 - reply.unplaced
+
+    await until(all_run, "all that have a place run")
+
+
+async def test_what_waits_is_explained_and_a_planned_change_lets_it_in() -> None:
+    """By name, while its pods run: they are told apart from others, and thought away."""
+    async with in_process() as platform:
+        await full(platform)
+        planner = platform.planner()
+        before = await planner.list(ListRequest())
+        reply = await planner.explain(ExplainRequest(NAMESPACE, "web"))
+        assert (await planner.list(ListRequest())) == before
+        own = next(entry for entry in reply.clusters if entry.cluster == "own-2")
+        assert sum(reason.nodes for reason in own.reasons) == own.nodes == 8
+        assert {reason.filter for reason in own.reasons} == {"NodeResourcesFit", "TaintToleration"}
+        kinds = {change.kind: change for change in reply.changes}
+        assert kinds["Request"].placed_after == 700
+        assert "gpu=only" in kinds["Toleration"].text
+        lower = deployment("web", NAMESPACE, 700, cpu=f"{kinds['Request'].after}m")
+        supposed = await planner.explain(ExplainRequest(manifests=(lower,)))
+        assert supposed.name == "web"
+
+
+async def test_a_past_decision_is_explained_by_its_generation() -> None:
+    async with in_process() as platform:
+        await full(platform)
+        planner = platform.planner()
+        history: tuple[str, ...] = ()
+
+        async def two() -> bool:
+            nonlocal history
+            found = (await planner.get(GetRequest(NAMESPACE, "web", 10))).history
+            history = tuple(str(record.generation) for record in found if record.cause in ("Apply", "Scale"))
+            return len(history) == 2
+
+        await until(two, "both decisions are in the store")
+        first = await planner.explain(ExplainRequest(NAMESPACE, "web", decision=history[1]))
+        assert (first.cause, first.replicas, first.unplaced) == ("Apply", 20, 0)
+        with pytest.raises(RequestError) as refused:
+            await planner.explain(ExplainRequest(NAMESPACE, "web", decision="1.1"))
+        assert refused.value.code == "NOT_FOUND"
+        assert history[0] in refused.value.text
