@@ -36,7 +36,7 @@ def _node(chance: Chance, index: int, roomy: bool) -> Manifest:
         spec["unschedulable"] = True
         taints += [UNSCHEDULABLE] if chance.yes(60) else []
     if taints:
-        spec["taints"] = taints
+        spec["taints"] = list({(taint["key"], taint["effect"]): taint for taint in taints}.values())
     return {
         "metadata": {"name": name, "uid": f"node-{name}", "labels": _labels(chance, name)},
         "spec": spec,

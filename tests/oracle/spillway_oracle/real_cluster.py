@@ -1,0 +1,152 @@
+"""A real control plane without controllers, in which cases are played: its scheduler has the last word."""
+
+import json
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from typing import Any
+from urllib.error import HTTPError
+
+from spillway.kubernetes import Manifest
+from spillway_local.member_credentials import MemberAccess
+
+from .cases import Case
+
+SETTLE_SECONDS = 60.0
+PAUSE_SECONDS = 0.2
+MERGE = "application/merge-patch+json"
+
+
+class Refused(RuntimeError):
+    """What the server says against a call."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class NotSettled(RuntimeError):
+    """The scheduler did not come to an end with the pods in time."""
+
+
+def can_be_played(case: Case) -> bool:
+    """Not what a server would not store as the case has it, or what other programs would do something about."""
+    pods = case.world["pods"]
+    spec = case.template["spec"]
+    apart = ("runtimeClassName", "overhead", "nodeName", "schedulerName")
+    return (
+        "volumes" not in case.world
+        and not any(key in spec for key in apart)
+        and not any("deletionTimestamp" in pod["metadata"] or "overhead" in pod["spec"] for pod in pods)
+        and all("nodeName" in pod["spec"] and set(pod["status"]) == {"phase"} for pod in pods)
+    )
+
+
+class RealCluster:
+    """Its scheduler places; nothing else acts on nodes or pods."""
+
+    def __init__(self, access: MemberAccess) -> None:
+        self._access = access
+        self._context = access.ssl_context()
+        self._played = 0
+
+    def play(self, case: Case, replicas: int, enough: Callable[[int], bool]) -> int:
+        """Replicas that are bound once all others are said to be unschedulable and `enough` of the number holds."""
+        self._clear()
+        for namespace in {case.namespace, *(pod["metadata"]["namespace"] for pod in case.world["pods"])}:
+            self._namespace(namespace, case)
+        for node in case.world["nodes"]:
+            self._node(node)
+        for pod in case.world["pods"]:
+            self._pod(pod)
+        self._wait_for_the_scheduler()
+        path = f"/api/v1/namespaces/{case.namespace}/pods"
+        for index in range(replicas):
+            metadata = case.template["metadata"] | {"name": f"replica-{index}"}
+            self._call("POST", path, case.template | {"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
+        return self._settled(path, enough)
+
+    def _wait_for_the_scheduler(self) -> None:
+        """Until it has bound a pod to a node that was made last, so that it knows the others; no replica fits there."""
+        self._played += 1
+        name = f"sentinel-{self._played}"
+        taint = {"key": "sentinel", "effect": "NoSchedule"}
+        status = {"allocatable": {"pods": "1", "cpu": "1"}}
+        self._node({"metadata": {"name": name, "labels": {name: ""}}, "spec": {"taints": [taint]}, "status": status})
+        container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}
+        tolerations = [{"key": "sentinel", "operator": "Exists"}]
+        spec = {"containers": [container], "nodeSelector": {name: ""}, "tolerations": tolerations}
+        path = "/api/v1/namespaces/default/pods"
+        self._call("POST", path, {"metadata": {"name": name}, "spec": spec})
+        until = time.monotonic() + SETTLE_SECONDS
+        while "nodeName" not in self._call("GET", f"{path}/{name}")["spec"]:
+            if time.monotonic() > until:
+                raise NotSettled(f"{name} is not bound")
+            time.sleep(PAUSE_SECONDS)
+
+    def _settled(self, path: str, enough: Callable[[int], bool]) -> int:
+        until = time.monotonic() + SETTLE_SECONDS
+        while time.monotonic() < until:
+            items = self._call("GET", path)["items"]
+            replicas = [pod for pod in items if pod["metadata"]["name"].startswith("replica-")]
+            bound = sum("nodeName" in pod["spec"] for pod in replicas)
+            if bound + sum(_is_unschedulable(pod) for pod in replicas) == len(replicas) and enough(bound):
+                return bound
+            time.sleep(PAUSE_SECONDS)
+        raise NotSettled(f"{bound} of {len(replicas)} bound")
+
+    def _clear(self) -> None:
+        for pod in self._call("GET", "/api/v1/pods")["items"]:
+            metadata = pod["metadata"]
+            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+            self._call("DELETE", path, {"gracePeriodSeconds": 0})
+        self._call("DELETE", "/api/v1/nodes", {})
+
+    def _namespace(self, name: str, case: Case) -> None:
+        known = {entry["metadata"]["name"]: entry["metadata"]["labels"] for entry in case.world["namespaces"]}
+        body = {"metadata": {"name": name, "labels": known.get(name, {})}}
+        try:
+            self._call("POST", "/api/v1/namespaces", body)
+        except Refused as error:
+            if error.code != HTTPStatus.CONFLICT:
+                raise
+            self._call("PATCH", f"/api/v1/namespaces/{name}", body)
+
+    def _node(self, node: Manifest) -> None:
+        """A new node is tainted by the server until somebody finds it ready: here the case says what it has."""
+        name = node["metadata"]["name"]
+        metadata = {"name": name, "labels": node["metadata"].get("labels", {})}
+        self._call("POST", "/api/v1/nodes", {"metadata": metadata, "spec": node["spec"]})
+        allocatable = node["status"]["allocatable"]
+        self._call("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"capacity": allocatable}})
+        self._call("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"allocatable": allocatable}})
+        self._call("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": node["spec"].get("taints", [])}})
+
+    def _pod(self, pod: Manifest) -> None:
+        metadata = {key: pod["metadata"][key] for key in ("name", "labels")}
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+        self._call("POST", path, {"metadata": metadata, "spec": pod["spec"]})
+        self._call("PATCH", f"{path}/{metadata['name']}/status", {"status": pod["status"]})
+
+    def _call(self, verb: str, path: str, body: Manifest | None = None) -> dict[str, Any]:
+        content = MERGE if verb == "PATCH" else "application/json"
+        request = urllib.request.Request(
+            self._access.server + path,
+            method=verb,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={**self._access.headers, "Content-Type": content},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=20.0, context=self._context) as response:
+                found: dict[str, Any] = json.load(response)
+        except HTTPError as error:
+            raise Refused(error.code, f"{verb} {path}: {error.code} {error.read().decode()}") from error
+        return found
+
+
+def _is_unschedulable(pod: Manifest) -> bool:
+    conditions: Iterator[Manifest] = iter(pod["status"].get("conditions", ()))
+    return "nodeName" not in pod["spec"] and any(
+        (entry["type"], entry["status"]) == ("PodScheduled", "False") for entry in conditions
+    )
