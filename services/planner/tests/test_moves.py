@@ -192,7 +192,8 @@ class Members:
         }
 
     def causes(self) -> list[str]:
-        return [record.cause for record in self.decided]
+        """Of the moves; that what left is gone is none."""
+        return [record.cause for record in self.decided if record.cause != "Settled"]
 
     @property
     def waiting_for(self) -> str:
@@ -561,6 +562,15 @@ def test_a_drained_cluster_empties_as_its_replacements_become_available(members:
     members.settle()
     assert members.parts() == {"own-2": (6, 0, 0)}
     assert members.causes() == ["Drain"]
+
+
+def test_that_what_left_is_gone_is_recorded(members: Members) -> None:
+    members.phase("own-1", PHASE_DRAINING)
+    members.settle()
+    settled = [record for record in members.decided if record.cause == "Settled"]
+    (entry,) = settled[-1].inputs
+    assert (entry.cluster, entry.before, entry.after) == ("own-1", 6, 0)
+    assert entry.limited_by == "as many as are kept are available"
 
 
 def test_what_does_not_run_in_a_drained_cluster_leaves_only_with_the_others(members: Members) -> None:

@@ -268,6 +268,20 @@ def test_scale_out_stays_and_waits() -> None:
     assert "is in own-1" in reply.waiting_for
 
 
+def test_a_statefulset_of_none_stays_where_it_was() -> None:
+    """Its object is not deleted, and asked for again it is there again, though another cluster has more room."""
+    fleet = fleet_of()
+    apply(fleet, statefulset(2), policy(tiers=OWN_FIRST))
+    assert placed(scale(fleet, 0)) == {"own-1": 0}
+    part = parts(fleet)["own-1"]
+    assert (part.replicas, part.removing) == (0, False)
+    apply(fleet, statefulset(0), policy(tiers=OWN_FIRST))
+    assert not parts(fleet)["own-1"].removing
+    assert placed(scale(fleet, 2)) == {"own-1": 2}
+    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "db"), fleet.moment()).events)
+    assert parts(fleet)["own-1"].removing
+
+
 # ── After the placement ─────────────────────────────────────────────────────────────────────────────────────────
 
 

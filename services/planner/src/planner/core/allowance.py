@@ -11,6 +11,8 @@ CAUSE_LOST: Final = "Lost"
 CAUSE_POLICY: Final = "Policy"
 CAUSE_MIGRATE: Final = "Migrate"
 CAUSE_TAKE_BACK: Final = "TakeBack"
+CAUSE_SETTLED: Final = "Settled"
+"""Not a cause to move: what left is gone."""
 CAUSE_WAITING: Final = "Waiting"
 """Not a cause to move: what waited was tried again."""
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from planner.core import placing
 from planner.core.aftermath import Step
-from planner.core.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_RETURN, Allowance
+from planner.core.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_RETURN, CAUSE_SETTLED, Allowance
 from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.reasons import held_by, is_back, reasons
 from planner.core.rolling import stopped_in
@@ -14,9 +14,6 @@ from planner.core.subject import Moment
 from planner.core.transfer import is_in_transfer
 from spillway.events import PHASE_LEAVING, PHASE_LOST, ClusterLeft, PlacementDecided, WorkloadObserved
 from spillway.model import Part
-
-CAUSE_SETTLED = "Settled"
-"""Not a move: what left is gone."""
 
 
 def due(state: PlannerState, now: float, brakes: Allowance) -> list[Workload]:
@@ -61,9 +58,8 @@ def _next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: 
         return Step(workload.key, placed.events, CAUSE_RETURN)
     gone = _may_go(state, workload, moment.now, brakes)
     if gone:
-        placement = placing.let_leave(state, workload, gone, moment)
-        needed = placing.needed_events(state, workload.key, placement, moment)
-        return Step(workload.key, (placement, *needed), CAUSE_SETTLED)
+        placed = placing.let_leave(state, workload, gone, moment)
+        return Step(workload.key, placed.events, CAUSE_SETTLED)
     if workload.declared.deleting:
         return Step(workload.key, (), "")
     return Step(workload.key, placing.place_again(state, workload, moment, brakes).events, "")

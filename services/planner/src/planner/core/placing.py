@@ -10,11 +10,14 @@ from planner.core.allowance import (
     CAUSE_MIGRATE,
     CAUSE_POLICY,
     CAUSE_RETURN,
+    CAUSE_SETTLED,
     CAUSE_WAITING,
     Allowance,
 )
+from planner.core.answers import age_ms
 from planner.core.dividing import How, divide
 from planner.core.fleet import NEVER, WorkloadKey
+from planner.core.kinds import STATEFULSET
 from planner.core.placement import Division, Held
 from planner.core.reasons import held_by, held_text
 from planner.core.replaying import pack_division
@@ -34,7 +37,7 @@ from spillway.events import (
     PlacementDecided,
     WorkloadDeclared,
 )
-from spillway.model import Part
+from spillway.model import ClusterInput, Part
 
 CODE_VERSION = "0.1.0"
 
@@ -227,19 +230,31 @@ def _stay_after_all(workload: Workload, held: Mapping[str, Held], division: Divi
     return replace(division, replicas=replicas, kept_again=kept_again, unplaced=unplaced, uncertain=uncertain)
 
 
-def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> PlacementDecided:
-    """The placement without so many of those that leave, by cluster."""
+def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int], moment: Moment) -> Placed:
+    """The placement without so many of those that leave, by cluster. Nothing is divided."""
     assert workload.placement is not None
-    parts = []
+    parts, inputs = [], []
     for part in workload.placement.parts:
         count = counts.get(part.cluster, 0)
         if count:
             share = Share(part.replicas_kept, part.replicas_new, part.replicas_lost, part.replicas_leaving - count)
             number = template_number(part, workload.declared)
             parts.append(part_of(state, workload.key, part.cluster, part, share, moment.generation, number))
+            inputs.append(_input_of(state, part, share.replicas, moment.now))
         else:
             parts.append(part)
-    return replace(workload.placement, parts=tuple(parts), generation=moment.generation)
+    placement = replace(workload.placement, parts=tuple(parts), generation=moment.generation)
+    division = Division({}, {}, placement.unplaced, inputs=tuple(inputs))
+    record = _record(state, workload.declared, placement, division, moment, CAUSE_SETTLED)
+    return Placed(placement, division, (placement, *needed_events(state, workload.key, placement, moment), record))
+
+
+def _input_of(state: PlannerState, part: Part, after: int, now: float) -> ClusterInput:
+    """For the record of what was not divided: what left a cluster for others were available."""
+    view = state.clusters[part.cluster]
+    tier = view.joined.tier if view.joined is not None else ""
+    why = "as many as are kept are available"
+    return ClusterInput(part.cluster, tier, 0, 0, 0, part.replicas, after, why, age_ms(view, now))
 
 
 def settle_removed(state: PlannerState, workload: Workload, moment: Moment) -> PlacementDecided | None:
@@ -305,6 +320,8 @@ def _decide(
         part = None if changes else kept_part(before.get(cluster), share, number)
         if part is None and (share.kept or cluster in before):
             part = part_of(state, subject.key, cluster, before.get(cluster), share, moment.generation, number)
+        if part is not None and part.removing and _stays_at_nothing(subject, before.get(cluster)):
+            part = replace(part, removing=False)
         if part is not None:
             parts.append(part)
     placement = PlacementDecided(
@@ -330,6 +347,12 @@ def _decide(
         return Placed(last, division, ())
     record = _record(state, declared, placement, division, moment, _cause(division, why.cause))
     return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment), record))
+
+
+def _stays_at_nothing(subject: Subject, before: Part | None) -> bool:
+    """A StatefulSet of which none is asked for stays where it was: with its object its volumes might go."""
+    none_asked = subject.declared.kind == STATEFULSET and not subject.declared.replicas
+    return none_asked and before is not None and not before.removing
 
 
 def _cause(division: Division, cause: str) -> str:
