@@ -15,7 +15,7 @@ from planner.core.room import Room
 from planner.core.whole import divide_whole
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, PlacementReply, RequestError, ScaleRequest
-from spillway.events import Event
+from spillway.events import STATE_ENDED, STATE_PRESENT, Event
 from spillway.model import NO_GENERATION, Generation, Part, WorkloadFacts
 
 from .builders import Fleet, cluster, deployment, facts, job, node, policy, room, shape, statefulset, template, texts
@@ -352,6 +352,17 @@ def test_with_none_bound_it_goes_elsewhere_once_its_cluster_says_absent() -> Non
 def test_what_is_reserved_for_a_job(shown: WorkloadFacts | None, completions: int | None, free: int) -> None:
     part = Part("own-1", V, 4, 0, 4, False)
     assert reserve(part, shown, ONE_POD, (), 0, completions).free == free
+
+
+def test_nothing_is_held_for_a_job_that_ended_and_is_gone() -> None:
+    fleet = fleet_of()
+    apply(fleet, job(3))
+    key, version = ("default", "sum"), parts(fleet, "sum")["own-1"].version
+    assert fleet.state.reservation(key, "own-1").free == 3
+    fleet.state.apply(observed("own-1", key, version, STATE_ENDED), fleet.now)
+    assert fleet.state.reservation(key, "own-1").free == 0
+    fleet.state.apply(observed("own-1", key, version, STATE_PRESENT, 2), fleet.now)
+    assert fleet.state.reservation(key, "own-1").free == 3
 
 
 def test_a_job_that_began_is_not_taken_back() -> None:

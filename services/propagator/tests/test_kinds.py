@@ -149,6 +149,30 @@ async def test_a_job_runs_to_its_end_and_its_template_stays(fleet: Any) -> None:
 
 
 @pytest.mark.looptime
+@pytest.mark.parametrize(("seconds", "runs_again"), [(3, True), (40, False)], ids=["under way", "over"])
+async def test_a_job_that_somebody_deletes_is_made_again_only_while_it_is_not_over(
+    fleet: Any, seconds: float, runs_again: bool
+) -> None:
+    async with fleet:
+        await fleet.declare(name="sum", manifest=job("sum", 9, 4, run_seconds=5))
+        await fleet.place(1, {"own-1": 2}, name="sum")
+        await fleet.start()
+        await asyncio.sleep(seconds)
+        api = await api_of(fleet)
+        found = await api.get(JOBS, "default", "sum")
+        assert found is not None
+        seen = found["metadata"]
+        await api.delete(JOBS, "default", "sum", uid=seen["uid"], resource_version=seen["resourceVersion"])
+        await asyncio.sleep(60)
+        assert (await api.get(JOBS, "default", "sum") is not None) == runs_again
+        if runs_again:
+            return
+        state, version, message = fleet.state("own-1", "sum")
+        assert (state, version) == ("Ended", "1.1")
+        assert message.startswith("Complete: 4 succeeded; somebody deleted the Job, and it is not run again")
+
+
+@pytest.mark.looptime
 @pytest.mark.parametrize("manifest", [statefulset("db", 2), job("db", 2)], ids=["StatefulSet", "Job"])
 async def test_what_no_placement_lists_is_an_orphan(fleet: Any, manifest: dict[str, Any]) -> None:
     marks = {"spillway.io/fleet": "f1", "spillway.io/workload": "db"}

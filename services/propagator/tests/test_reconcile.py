@@ -389,3 +389,18 @@ def test_highest_counts_only_our_own_object() -> None:
     foreign = Live(workload(NOT_OURS, NEWER))
     assert after(History(), PLAIN, foreign, NOTHING, 0.0, RULES).highest == NO_GENERATION
     assert after(History(), PLAIN, Live(workload(version=NEWER)), NOTHING, 0.0, RULES).highest == NEWER
+
+
+def test_a_new_owner_knows_from_the_log_that_a_job_was_over() -> None:
+    """From how the object was, and from what was said once it was gone; the next Job of the name begins anew."""
+    said = WorkloadObserved("shop", "web", "own-1", 1, 1, V, "Present", "Complete: 4 succeeded", 2, 0, 0, 0, 0)
+    wanted, rules = PLAIN, RULES
+    first = next_action(wanted, Live(), seeded(said), 0.0, rules)
+    assert isinstance(first, Report)
+    again = next_action(wanted, Live(), seeded(replace(said, state=first.state, message=first.message)), 0.0, rules)
+    assert again == first
+    assert first.state == "Ended"
+    suspended = seeded(replace(said, message="Suspended: 0 succeeded"))
+    assert not isinstance(next_action(wanted, Live(), suspended, 0.0, rules), Report)
+    removed = after(seeded(said), REMOVING, Live(), Report("Absent", ""), 0.0, rules)
+    assert not isinstance(next_action(wanted, Live(), removed, 0.0, rules), Report)

@@ -317,6 +317,8 @@ STATE_DEPENDENCY_MISSING: Final = "DependencyMissing"
 STATE_REFUSED: Final = "Refused"
 STATE_CONTESTED: Final = "ReplicasContested"
 STATE_RELEASED: Final = "Released"
+STATE_ENDED: Final = "Ended"
+"""A Job that ended, and whose object is gone since: it is not run again."""
 STATE_ORPHANED: Final = "Orphaned"
 """Our label, but no placement lists it: said for people, never acted on."""
 

@@ -10,9 +10,16 @@ from propagator.core.status import Outcome
 from propagator.mirror import Owner
 from propagator.settings import Settings
 from spillway import metrics
-from spillway.events import STATE_ABSENT, STATE_CONTESTED, STATE_DEPENDENCY_MISSING, STATE_RELEASED, WorkloadObserved
+from spillway.events import (
+    STATE_ABSENT,
+    STATE_CONTESTED,
+    STATE_DEPENDENCY_MISSING,
+    STATE_ENDED,
+    STATE_RELEASED,
+    WorkloadObserved,
+)
 
-SETTLED = (STATE_ABSENT, STATE_RELEASED)
+SETTLED = (STATE_ABSENT, STATE_RELEASED, STATE_ENDED)
 """States of which nothing is left to do: neither held back nor tried again."""
 NOT_TRIED_AGAIN = (*SETTLED, STATE_CONTESTED)
 

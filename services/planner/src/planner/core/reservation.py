@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spillway.events import STATE_ENDED, WorkloadObserved
 from spillway.model import NO_GENERATION, Part, Shape, WorkloadFacts
 
 
@@ -75,6 +76,11 @@ def _still_to_run(replicas: int, facts: WorkloadFacts | None, completions: int |
     if facts is not None and facts.ended:
         return 0
     return replicas if completions is None or facts is None else min(replicas, max(0, completions - facts.succeeded))
+
+
+def is_over(part: Part, said: WorkloadObserved | None) -> bool:
+    """Whether nothing is held for a part: its Job ended, and its object is gone since."""
+    return said is not None and (said.state, said.version) == (STATE_ENDED, part.version)
 
 
 def is_rolling(part: Part, facts: WorkloadFacts | None, rolling_from: Sequence[Shape]) -> bool:

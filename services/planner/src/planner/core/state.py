@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from planner.core.brakes import Brakes
 from planner.core.feasibility import fit
 from planner.core.fleet import ClusterView, WorkloadKey
-from planner.core.reservation import NOTHING_RESERVED, Reservation, reserve
+from planner.core.reservation import NOTHING_RESERVED, Reservation, is_over, reserve
 from planner.core.rollout import waits_for_room
 from planner.core.rollout_list import RolloutList
 from planner.core.room import Room, nested, room_in_groups, room_on_nodes, with_groups
@@ -156,8 +156,7 @@ class PlannerState:
                 self.room_changed(event.cluster)
             case CapacityReported():
                 assert columns is not None
-                view = self.view(event.cluster)
-                self._facts_changed(event.cluster, view.apply_reported(event, columns))
+                self._facts_changed(event.cluster, self.view(event.cluster).apply_reported(event, columns))
                 self.room_changed(event.cluster)
             case CapacityChanged():
                 assert columns is not None
@@ -458,6 +457,7 @@ class PlannerState:
             return
         known[event.cluster] = event
         if workload is not None:
+            self._refresh_part(workload, event.cluster)
             self._index(workload)
 
     def _facts_changed(self, cluster: str, keys: Iterable[WorkloadKey]) -> None:
@@ -474,6 +474,9 @@ class PlannerState:
     def _refresh_part(self, workload: Workload, cluster: str) -> None:
         part = workload.parts.get(cluster)
         if part is None:
+            return
+        if is_over(part, workload.statuses.get(cluster)):
+            self._set_reserved(cluster, workload.key, NOTHING_RESERVED)
             return
         view = self.clusters.get(cluster)
         facts = view.facts.get(workload.key) if view is not None else None

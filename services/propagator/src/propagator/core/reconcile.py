@@ -42,12 +42,16 @@ from spillway.events import (
     STATE_ABSENT,
     STATE_CONTESTED,
     STATE_DEPENDENCY_MISSING,
+    STATE_ENDED,
     STATE_NOT_OWNED,
+    STATE_PRESENT,
     STATE_REFUSED,
     DependencyDeclared,
     WorkloadObserved,
 )
 from spillway.model import NO_GENERATION, Generation
+
+NOT_RUN_AGAIN = "; somebody deleted the Job, and it is not run again: delete and apply it to run it anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,8 @@ class History:
     """What was done at one version of a part, in seconds of one monotonic clock.
 
     written: the object was seen or made right at this version. contested: it is left until a newer version.
-    highest: the highest version known of the object from anywhere, whatever the version that the rest is about.
+    highest, ended: the highest version known of the object from anywhere, and how its Job ended, empty when it did not,
+    whatever the version that the rest is about.
     """
 
     version: Generation = NO_GENERATION
@@ -64,6 +69,7 @@ class History:
     corrections: tuple[float, ...] = ()
     creations: tuple[float, ...] = ()
     highest: Generation = NO_GENERATION
+    ended: str = ""
 
 
 def next_action(wanted: Wanted, live: Live, history: History, now: float, rules: Rules) -> Action:
@@ -93,11 +99,13 @@ def after(history: History, wanted: Wanted, live: Live, action: Action, now: flo
     """The history once an action was chosen (Report, Nothing) or carried out (all others)."""
     version = wanted.part.version
     found, highest = live.workload, history.highest
+    ended = "" if wanted.part.removing else history.ended
     if found is not None and is_ours(found.marks, wanted.target, rules.fleet):
         highest = max(highest, found.version)
+        ended = found.note if _has_ended(found.note) else ""
     if history.version != version:
         history = History(version)
-    history = replace(history, highest=highest)
+    history = replace(history, highest=highest, ended=ended)
     match action:
         case Apply(corrects=True):
             return replace(history, written=True, corrections=(*_recent(history.corrections, now, rules), now))
@@ -116,7 +124,14 @@ def seeded(status: WorkloadObserved | None) -> History:
     if status is None:
         return History()
     contested = status.state == STATE_CONTESTED
-    return History(status.version, written=contested, contested=contested, highest=status.version)
+    note = status.message.partition(NOT_RUN_AGAIN)[0] if status.state in (STATE_PRESENT, STATE_ENDED) else ""
+    ended = note if _has_ended(note) else ""
+    return History(status.version, written=contested, contested=contested, highest=status.version, ended=ended)
+
+
+def _has_ended(note: str) -> bool:
+    """Whether a Job's note says that its work is over; a suspended one goes on."""
+    return note.startswith(("Complete", "Failed"))
 
 
 def _remove(wanted: Wanted, live: Live, rules: Rules) -> Action:
@@ -154,7 +169,7 @@ def _refrain(wanted: Wanted, live: Live, history: History, rules: Rules) -> Acti
     if found is None:
         if history.highest > version:
             return Hold(f"version {history.highest} was seen, above {version}")
-        return None
+        return Report(STATE_ENDED, f"{history.ended}{NOT_RUN_AGAIN}") if history.ended else None
     if not is_ours(found.marks, wanted.target, rules.fleet):
         return Report(STATE_NOT_OWNED, f"{found.kind} {wanted.target.name} exists and {owner_of(found.marks, rules)}")
     if found.version > version:
