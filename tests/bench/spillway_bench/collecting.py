@@ -100,7 +100,7 @@ async def measure_big_cluster(rig: Rig) -> Mapping[str, Measured]:
         "collector_list_s": Measured(tap.whole_at - joined_at, base),
         "collector_list_from_claim_s": Measured(tap.whole_at - tap.claimed_at, base),
         **_memory("collector", collector_before, memory_of(rig.pid(collector))),
-        "planner_memory_mb": Measured(memory_of(rig.pid(planner)).resident_mb, planner_before.resident_mb),
+        "planner_process_memory_mb": Measured(memory_of(rig.pid(planner)).resident_mb, planner_before.resident_mb),
     }
 
 

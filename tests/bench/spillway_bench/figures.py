@@ -22,8 +22,11 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
+    """floor: what the machine's memory alone would allow, in the same unit; None where that means nothing."""
+
     value: float
     baseline: float
+    floor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Figure:
 
     def as_json(self) -> dict[str, str | float | None]:
         value, baseline = (self.measured.value, self.measured.baseline) if self.measured else (None, None)
+        floor = self.measured.floor if self.measured else None
         ratio = value / baseline if value is not None and baseline else None
         entry: dict[str, str | float | None] = {
             "name": self.kind.name,
@@ -54,19 +58,23 @@ class Figure:
             "baseline": _rounded(baseline),
             "ratio": _rounded(ratio),
         }
+        if value is not None and floor:
+            entry |= {"floor": _rounded(floor), "floor_ratio": _rounded(value / floor)}
         return entry | {"error": self.trouble} if self.trouble else entry
 
 
 _DOWNLOAD = "the same pages by bare HTTP, and json.loads"
 _EMPTY_CALL = "an empty gRPC call (health check) on the same server"
 _ROUND_TRIP = "a bare Kafka round trip on the same broker"
+_PLAIN_FLEET = "plain NumPy over all clusters"
+_PLAIN_CLUSTER = "plain NumPy over the cluster, shape by shape"
 
 KINDS: tuple[Kind, ...] = (
     Kind("collector_list_s", "s", 3, _DOWNLOAD),
     Kind("collector_list_from_claim_s", "s", None, _DOWNLOAD),
     Kind("collector_memory_mb", "MB", 200, "the same process with an empty cluster"),
     Kind("collector_memory_peak_mb", "MB", None, "the same process with an empty cluster"),
-    Kind("planner_memory_mb", "MB", None, "the same process with an empty cluster"),
+    Kind("planner_process_memory_mb", "MB", None, "the same process with an empty cluster"),
     Kind("capacity_call_p50_ms", "ms", None, _EMPTY_CALL),
     Kind("capacity_call_p99_ms", "ms", None, _EMPTY_CALL),
     Kind("node_change_visible_p50_ms", "ms", None, _ROUND_TRIP),
@@ -78,9 +86,22 @@ KINDS: tuple[Kind, ...] = (
     Kind("durable_plans_per_second", "1/s", 500, f"{_EMPTY_CALL}, as many at once", at_least=True),
     Kind("freed_to_placed_p50_ms", "ms", None, _ROUND_TRIP),
     Kind("freed_to_placed_p99_ms", "ms", 1000, _ROUND_TRIP),
+    Kind("plan_known_shape_p50_ms", "ms", None, _PLAIN_FLEET),
+    Kind("plan_known_shape_p99_ms", "ms", 1, _PLAIN_FLEET),
+    Kind("plan_new_shape_p50_ms", "ms", None, _PLAIN_FLEET),
+    Kind("plan_new_shape_p99_ms", "ms", 10, _PLAIN_FLEET),
+    Kind("plan_new_spread_shape_p99_ms", "ms", None, f"{_PLAIN_FLEET}, without spread and affinity"),
+    Kind("plans_per_second", "1/s", 5000, _PLAIN_FLEET, at_least=True),
+    Kind("node_change_1000_shapes_ms", "ms", 10, _PLAIN_CLUSTER),
+    Kind("node_change_1000_shapes_p99_ms", "ms", None, _PLAIN_CLUSTER),
+    Kind("node_change_100_spread_shapes_ms", "ms", None, f"{_PLAIN_CLUSTER}, without spread and affinity"),
+    Kind("planner_memory_mb", "MB", 1000, "allocatable and requested of all nodes"),
+    Kind("fleet_refresh_cpu_s", "s", 2, "the same records decompressed, parsed, written to one matrix"),
     Kind("planner_takeover_s", "s", None, "the same after a clean stop (SIGTERM)"),
     Kind("collector_takeover_s", "s", None, "the same after a clean stop (SIGTERM)"),
 )
+LARGE_GOALS: Mapping[str, float] = {"collector_list_s": 10, "collector_memory_mb": 400}
+"""The goals of those figures where the big cluster is as big as --large makes it."""
 KIND_BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}
 
 

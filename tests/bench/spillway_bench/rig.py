@@ -47,11 +47,23 @@ class Sizes:
     batched: int = 4_000
     freed: int = 200
     hopeless: int = 300
+    in_process_small: bool = False
 
 
 FULL = Sizes()
+LARGE = Sizes(nodes=5_000, pods=100_000)
 QUICK = Sizes(
-    50, 500, node_changes=10, round_trips=30, calls=30, apply_seconds=3.0, burst=50, batched=400, freed=10, hopeless=10
+    50,
+    500,
+    node_changes=10,
+    round_trips=30,
+    calls=30,
+    apply_seconds=3.0,
+    burst=50,
+    batched=400,
+    freed=10,
+    hopeless=10,
+    in_process_small=True,
 )
 
 

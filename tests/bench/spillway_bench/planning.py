@@ -1,0 +1,266 @@
+"""The planner's core on a big fleet, without log and gRPC: a process that measures and prints its figures as JSON.
+
+Each figure comes with that of a plain NumPy computation and that of the memory alone, measured in the same run. Times
+are CPU times of this one thread, which waits for nothing: so what else runs on the machine disturbs them little.
+"""
+
+import argparse
+import gc
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from planner.core import declaring, placing
+from planner.core.request import read_manifests
+from planner.core.rules import Rules
+from planner.core.state import PlannerState
+from planner.core.subject import Moment, Subject
+from planner.core.templates import read_template
+from spillway.columns import NO_NODES
+from spillway.events import CapacityChanged, CapacityReported, PlacementDecided
+from spillway.model import Generation, NodeColumns, Part, Shape, WorkloadFacts
+from spillway.wire import unpack_columns
+
+from .big_fleet import (
+    APART_KINDS,
+    EPOCH,
+    FULL_FLEET,
+    KINDS,
+    NAMESPACE,
+    QUICK_FLEET,
+    FleetSize,
+    cluster_name,
+    columns,
+    joined,
+    manifests,
+    reported,
+)
+from .machine import MEGABYTE, memory_of
+from .plain import Plain, bytes_per_second
+
+NOW = 1_000.0
+UNBOUND_OF = 20
+"""Of so many workloads that are there at the start one is not bound yet."""
+LOOP_SECONDS = 20.0
+"""After so long a loop of samples ends, whatever their number."""
+SAMPLES_MIN = 3
+PLAIN_SAMPLES = 30
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    known: int = 300
+    new: int = 60
+    burst: int = 1_000
+    changes: int = 40
+
+
+@dataclass(slots=True)
+class Bench:
+    """A planner's state with the fleet in it, and what is needed to go on feeding it."""
+
+    size: FleetSize
+    state: PlannerState = field(default_factory=lambda: PlannerState(Rules(capacity_age_max=1e9)))
+    shapes: dict[str, Shape] = field(default_factory=dict)
+    sequences: dict[str, int] = field(default_factory=dict)
+    decided: int = 0
+
+    def moment(self) -> Moment:
+        self.decided += 1
+        return Moment(NOW, int(NOW * 1000), Generation(9, self.decided))
+
+    def changed(self, cluster: str, rows: NodeColumns = NO_NODES, facts: Sequence[WorkloadFacts] = ()) -> None:
+        self.sequences[cluster] = self.sequences.get(cluster, 0) + 1
+        event = CapacityChanged(cluster, EPOCH, 0, self.sequences[cluster], 0, b"", (), tuple(facts), (), "")
+        self.state.apply(event, NOW, self.sequences[cluster], rows)
+
+    def plan(self, manifest: str) -> tuple[float, PlacementDecided]:
+        """Seconds of the division and of the reservation of what it gave."""
+        declaration = read_manifests((manifest,))
+        declared = declaring.declared(self.state, declaration, None)
+        subject = Subject(declared, read_template(declared.manifest, declared.namespace), None)
+        moment = self.moment()
+        started = time.thread_time()
+        placed = placing.place(self.state, subject, moment, "Apply")
+        seconds = time.thread_time() - started
+        self.state.apply(declared, NOW)
+        started = time.thread_time()
+        self.state.apply(placed.placement, NOW)
+        return seconds + time.thread_time() - started, placed.placement
+
+    def bind(self, placement: PlacementDecided) -> None:
+        """The clusters show all replicas of it as bound."""
+        for part in placement.parts:
+            self.changed(part.cluster, facts=(facts_of(placement.name, part),))
+
+
+def facts_of(name: str, part: Part) -> WorkloadFacts:
+    count = part.replicas
+    return WorkloadFacts(NAMESPACE, name, part.version, name, count, True, count, count, count, (("hash", count),))
+
+
+def percentile_ms(seconds: Sequence[float], percent: float) -> float:
+    return float(np.percentile(np.array(seconds) * 1000, percent, method="higher"))
+
+
+def within_time(entries: Iterable[T]) -> Iterator[T]:
+    """As many as there is time for, and some at least."""
+    started = time.monotonic()
+    for number, entry in enumerate(entries):
+        if number >= SAMPLES_MIN and time.monotonic() - started > LOOP_SECONDS:
+            return
+        yield entry
+
+
+Found = Iterator[tuple[str, float, float, float]]
+"""(name, value, of plain NumPy, of the memory alone)."""
+
+
+def measure(size: FleetSize, counts: Counts) -> Found:
+    bench = Bench(size)
+    blocks = [reported(index, size.nodes) for index in range(size.clusters)]
+    refresh_seconds = _refresh(bench, blocks)
+    _settle(bench)
+    memory_mb = memory_of(os.getpid()).resident_mb - sum(len(block.columns) for block in blocks) / MEGABYTE
+    plain, bandwidth = Plain([columns(index, size.nodes) for index in range(size.clusters)]), bytes_per_second()
+    started = time.thread_time()
+    plain.parse([block.columns for block in blocks])
+    yield "fleet_refresh_cpu_s", refresh_seconds, time.thread_time() - started, plain.amount_bytes / bandwidth
+    yield "planner_memory_mb", memory_mb, plain.amount_bytes / MEGABYTE, plain.amount_bytes / MEGABYTE
+    del blocks
+    yield from _node_changes(bench, plain, bandwidth, counts)
+    yield from _plans(bench, plain, bandwidth, counts)
+    yield from _plans_apart(bench, plain, bandwidth, counts)
+
+
+def _refresh(bench: Bench, blocks: Sequence[CapacityReported]) -> float:
+    """CPU seconds from packed records of whole blocks to arrays, where there are such of the blocks before."""
+    for index in range(bench.size.clusters):
+        bench.state.apply(joined(index), NOW)
+    for block in blocks:
+        bench.state.apply(block, NOW, columns=unpack_columns(block.columns))
+    started = time.thread_time()
+    for block in blocks:
+        bench.state.apply(block, NOW, columns=unpack_columns(block.columns))
+    return time.thread_time() - started
+
+
+def _settle(bench: Bench) -> None:
+    """All shapes are alive: each has a workload, most of which are bound."""
+    for index in range(bench.size.clusters):
+        bench.changed(cluster_name(index))
+    for number, manifest in enumerate(manifests(bench.size.shapes, KINDS, "known")):
+        _, placement = bench.plan(manifest)
+        bench.shapes[manifest] = bench.state.workloads[NAMESPACE, placement.name].shape
+        if number % UNBOUND_OF:
+            bench.bind(placement)
+    gc.collect()
+
+
+def _node_changes(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:
+    """One pod more on one node, until the room of every shape in its cluster is known again."""
+    random = np.random.default_rng(1)
+    seconds, plainly = [], []
+    shapes = list(bench.shapes.values())
+    for _ in within_time(range(counts.changes)):
+        index = int(random.integers(bench.size.clusters))
+        rows = plain.one_more_pod(index, int(random.integers(bench.size.nodes)))
+        seconds.append(_node_change(bench, index, rows, shapes))
+        plainly.append(_plain_change(plain, index, shapes))
+    floor_ms = 1000 * plain.amount_bytes / bench.size.clusters / 2 / bandwidth
+    for name, percent in (("node_change_1000_shapes_ms", 50), ("node_change_1000_shapes_p99_ms", 99)):
+        yield name, percentile_ms(seconds, percent), percentile_ms(plainly, percent), floor_ms
+
+
+def _node_change(bench: Bench, index: int, rows: NodeColumns, shapes: Sequence[Shape]) -> float:
+    name = cluster_name(index)
+    for shape in shapes:  # Whatever else has changed there is not this change's doing.
+        bench.state.room(name, shape, False, NOW)
+    started = time.thread_time()
+    bench.changed(name, rows)
+    for shape in shapes:
+        bench.state.room(name, shape, False, NOW)
+    return time.thread_time() - started
+
+
+def _plain_change(plain: Plain, index: int, shapes: Sequence[Shape]) -> float:
+    started = time.thread_time()
+    for shape in shapes:
+        plain.total(index, shape)
+    return time.thread_time() - started
+
+
+def _plans(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:
+    random = np.random.default_rng(2)
+    known = list(bench.shapes)
+    floor_ms = 1000 * plain.pass_bytes / bandwidth
+    plainly = [_plain_seconds(plain, bench.shapes[known[number % len(known)]]) for number in range(PLAIN_SAMPLES)]
+    chosen = (known[int(random.integers(len(known)))] for _ in range(counts.known))
+    again = [_renamed(manifest, f"again-{number:05}") for number, manifest in enumerate(chosen)]
+    for kind, asked in (("known", again), ("new", list(manifests(counts.new, KINDS, "new")))):
+        seconds = []
+        for manifest in within_time(asked):
+            taken, placement = bench.plan(manifest)
+            seconds.append(taken)
+            bench.bind(placement)
+        for percent in (50, 99):
+            name = f"plan_{kind}_shape_p{percent}_ms"
+            yield name, percentile_ms(seconds, percent), percentile_ms(plainly, percent), floor_ms
+    chosen = (known[int(random.integers(len(known)))] for _ in range(counts.burst))
+    burst = [_renamed(manifest, f"burst-{number:05}") for number, manifest in enumerate(chosen)]
+    seconds = [bench.plan(manifest)[0] for manifest in within_time(burst)]
+    per_second = len(seconds) / sum(seconds)
+    yield "plans_per_second", per_second, len(plainly) / sum(plainly), bandwidth / plain.pass_bytes
+
+
+def _plans_apart(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:
+    """Shapes that look at other pods: topology spread and anti-affinity over hostnames."""
+    seconds, shapes = [], []
+    for manifest in within_time(manifests(bench.size.shapes_apart, APART_KINDS, "apart")):
+        taken, placement = bench.plan(manifest)
+        seconds.append(taken)
+        shapes.append(bench.state.workloads[NAMESPACE, placement.name].shape)
+        bench.bind(placement)
+    plainly = [_plain_seconds(plain, shape) for shape in shapes[:PLAIN_SAMPLES]]
+    floor_ms = 1000 * plain.pass_bytes / bandwidth
+    yield "plan_new_spread_shape_p99_ms", percentile_ms(seconds, 99), percentile_ms(plainly, 99), floor_ms
+    random = np.random.default_rng(3)
+    seconds = []
+    for _ in within_time(range(max(1, counts.changes // 4))):
+        index = int(random.integers(bench.size.clusters))
+        seconds.append(_node_change(bench, index, plain.one_more_pod(index, 7), shapes))
+    plain_ms = 1000 * _plain_change(plain, 0, shapes)
+    name, cluster_bytes = "node_change_100_spread_shapes_ms", plain.amount_bytes / bench.size.clusters / 2
+    yield name, percentile_ms(seconds, 50), plain_ms, 1000 * cluster_bytes / bandwidth
+
+
+def _plain_seconds(plain: Plain, shape: Shape) -> float:
+    started = time.thread_time()
+    plain.totals(shape)
+    return time.thread_time() - started
+
+
+def _renamed(manifest: str, name: str) -> str:
+    """The same pods under another name."""
+    parsed = json.loads(manifest)
+    parsed["metadata"]["name"] = name
+    return json.dumps(parsed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    size, counts = (QUICK_FLEET, Counts(20, 10, 50, 5)) if quick else (FULL_FLEET, Counts())
+    for name, value, plainly, floor in measure(size, counts):
+        print(json.dumps({"name": name, "value": value, "baseline": plainly, "floor": floor}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
