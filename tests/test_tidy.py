@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -72,6 +73,16 @@ def test_the_events_page_is_what_events_py_says() -> None:
         [sys.executable, ROOT / "docs" / "make_events_page.py"], capture_output=True, text=True, check=True
     )
     assert (ROOT / "docs" / "events.md").read_text() == page.stdout
+
+
+def test_every_metric_is_set_somewhere() -> None:
+    """A metric that nobody sets says 0 for ever, which is a lie."""
+    metrics = ROOT / "libs" / "spillway" / "src" / "spillway" / "metrics.py"
+    declared = re.findall(r"^([A-Z][A-Z_]+): Final = ", metrics.read_text(), re.MULTILINE)
+    used = set(re.findall(r"metrics\.([A-Z_]+)", "".join(path.read_text() for path in sources())))
+    children = dict(re.findall(r"^([A-Z_]+): Final = .*?\b([A-Z_]+)\.labels", metrics.read_text(), re.MULTILINE))
+    used |= {parent for child, parent in children.items() if child in used}
+    assert [name for name in declared if name not in used | {"VERBS"}] == []
 
 
 def test_no_file_names_a_registry() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
+from prometheus_client import REGISTRY
 
 from spillway.cluster_api import (
     CONFIG_MAPS,
@@ -291,6 +292,19 @@ async def test_following(story: Story) -> None:
     assert said(await told(api_of(transport, max_line_bytes=200), len(story.told))) == story.told
     assert transport.watched_from() == story.watched_from
     assert transport.lists() == story.lists
+
+
+@pytest.mark.looptime
+async def test_lists_and_watches_that_begin_anew_are_counted() -> None:
+    def shown(name: str, **labels: str) -> float:
+        return REGISTRY.get_sample_value(name, {"resource": "pods", **labels}) or 0.0
+
+    def counts() -> tuple[float, float]:
+        return shown("spillway_list_seconds_count"), shown("spillway_watch_restarts_total", reason="expired")
+
+    lists, restarts = counts()
+    await test_following(STORIES["410 as a status lists again"])
+    assert counts() == (lists + 2, restarts + 1)
 
 
 @pytest.mark.looptime

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Protocol
 import aiohttp
 import msgspec
 
-from spillway import kubernetes
+from spillway import kubernetes, metrics
 from spillway.credentials import BadCredentials, Endpoint, Session
 from spillway.kubernetes import JSON, Manifests, Page, T
 
@@ -391,9 +391,11 @@ class _Reflector:
                         yield batch
                 self._setbacks = 0 if self._heard else self._setbacks_now()
             except _Expired:
+                metrics.WATCH_RESTARTS.labels(self._kind.plural, "expired").inc()
                 self._version = ""
                 self._setbacks = self._setbacks_now()
             except ClusterUnreachable as error:
+                metrics.WATCH_RESTARTS.labels(self._kind.plural, error.reason).inc()
                 self._version = "" if error.reason == "garbage" else self._version
                 self._setbacks = self._setbacks_now()
                 if not self._failing:
@@ -408,7 +410,8 @@ class _Reflector:
         return 1 if fresh else self._setbacks + 1
 
     async def _listed(self) -> Listed:
-        objects, version = await self._api.pages(self._kind, self._params, kubernetes.page_decoder(self._kind))
+        with metrics.LIST_SECONDS.labels(self._kind.plural).time():
+            objects, version = await self._api.pages(self._kind, self._params, kubernetes.page_decoder(self._kind))
         if not version:
             raise ClusterUnreachable(self._api.name, "garbage", f"a list of {self._kind.plural} without a version")
         self._version = version

@@ -1,6 +1,6 @@
 """Every metric of the platform, in one place, with its meaning. Labels are bounded: clusters, verbs, codes, topics.
 
-In hot paths observe through a pre-bound child (0.7 µs): CAPACITY_ROWS_CHANGED.inc(); .labels(…) costs 2 µs more.
+In hot paths observe through a pre-bound child (0.7 µs): CAPACITY_RECORDS_CHANGED.inc(); .labels(…) costs 2 µs more.
 Seconds are seconds, sizes are bytes or counts as named; prometheus_client adds `_total` to counters.
 """
 
@@ -32,13 +32,6 @@ TURNS_HELD: Final = Gauge("spillway_turns_held", "Turns that this instance holds
 BUS_CONNECTED: Final = Gauge("spillway_bus_connected", "1 while the log answers, 0 while it does not")
 EVENTS_PUBLISHED: Final = Counter("spillway_events_published", "Records acknowledged by the log", ["topic"])
 EVENTS_APPLIED: Final = Counter("spillway_events_applied", "Records read and applied to a core", ["topic"])
-EVENTS_DROPPED: Final = Counter(
-    "spillway_events_dropped", "Records read that were older than what was known already", ["topic"]
-)
-EVENTS_LATENESS_SECONDS: Final = Histogram(
-    "spillway_events_lateness_seconds", "From a record's ce_time to its being applied", buckets=_FAST
-)
-FEED_BEHIND: Final = Gauge("spillway_feed_behind", "Records between where a feed stands and the end", ["topic"])
 DEAD_LETTERS: Final = Counter(
     "spillway_dead_letters", "Records that could not be read, by the topic they were on", ["topic"]
 )
@@ -52,9 +45,6 @@ CAPACITY_RECORDS: Final = Counter("spillway_capacity_records", "Capacity records
 CAPACITY_RECORDS_REPORTED: Final = CAPACITY_RECORDS.labels("reported")
 CAPACITY_RECORDS_CHANGED: Final = CAPACITY_RECORDS.labels("changed")
 CAPACITY_RECORDS_HEARTBEAT: Final = CAPACITY_RECORDS.labels("heartbeat")
-CAPACITY_ROWS: Final = Counter("spillway_capacity_rows", "Node rows in the capacity records published", ["kind"])
-CAPACITY_ROWS_REPORTED: Final = CAPACITY_ROWS.labels("reported")
-CAPACITY_ROWS_CHANGED: Final = CAPACITY_ROWS.labels("changed")
 CAPACITY_BYTES: Final = Histogram(
     "spillway_capacity_bytes", "Size of a capacity record's columns", buckets=[4.0**power for power in range(4, 12)]
 )
@@ -91,11 +81,8 @@ TRANSACTION_REQUESTS: Final = Histogram(
 TRANSACTIONS_UNKNOWN: Final = Counter(
     "spillway_transactions_unknown", "Transactions whose outcome is not known; each one ends the turn"
 )
-WORKLOADS: Final = Gauge("spillway_workloads", "Workloads known to the planner")
-CLUSTERS: Final = Gauge("spillway_clusters", "Clusters known to the planner, by state", ["state"])
-RESERVATIONS: Final = Gauge(
-    "spillway_reservations", "Replicas decided for a cluster that it does not count yet", ["cluster"]
-)
+WORKLOADS: Final = Gauge("spillway_workloads", "Workloads known to the active planner")
+CLUSTERS: Final = Gauge("spillway_clusters", "Clusters of the fleet, by state (fresh, stale)", ["state"])
 REPLICAS_UNPLACED: Final = Gauge("spillway_replicas_unplaced", "Replicas, of all workloads, that wait for room")
 ROLLOUTS_WAITING: Final = Gauge(
     "spillway_rollouts_waiting", "Workloads of which some clusters still wait for their turn at the newest template"
@@ -108,9 +95,6 @@ CONFIRMATIONS_WAITING: Final = Gauge("spillway_confirmations_waiting", "Causes o
 REPLICAS_MOVED: Final = Counter("spillway_replicas_moved", "Replicas moved from one cluster to others", ["cause"])
 REPLICAS_HELD_BACK: Final = Gauge(
     "spillway_replicas_held_back", "Replicas that would move, by what holds them (brake, confirmation, budget)", ["by"]
-)
-CAPACITY_AGE_SECONDS: Final = Gauge(
-    "spillway_capacity_age_seconds", "Age of the capacity that the planner decides on", ["cluster"]
 )
 PLANNER_ACTIVE: Final = Gauge("spillway_planner_active", "1 while this instance is the active planner")
 
@@ -181,4 +165,3 @@ STORE_SECONDS: Final = Histogram(
     "spillway_store_seconds", "One call to the store of projections", ["call"], buckets=_FAST
 )
 STORE_FAILURES: Final = Counter("spillway_store_failures", "Calls to the store that failed or came too late", ["call"])
-STORE_REBUILDS: Final = Counter("spillway_store_rebuilds", "Times that everything was projected again (marker gone)")

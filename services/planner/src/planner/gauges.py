@@ -1,8 +1,20 @@
 """What metrics show of the state after each step."""
 
 from planner.core.brakes import Brakes
+from planner.core.state import PlannerState
 from spillway import metrics
 from spillway.scopes import SCOPE_KINDS
+
+
+def show_state(state: PlannerState) -> None:
+    """How much the planner has to do with, and what of it waits. Only those that wait are walked."""
+    metrics.WORKLOADS.set(len(state.workloads))
+    clusters = [view.name for view in state.clusters.values() if view.joined is not None]
+    fresh = sum(name in state.fresh for name in clusters)
+    metrics.CLUSTERS.labels("fresh").set(fresh)
+    metrics.CLUSTERS.labels("stale").set(len(clusters) - fresh)
+    metrics.REPLICAS_UNPLACED.set(sum(state.workloads[key].unplaced for key in state.waiting))
+    metrics.ROLLOUTS_WAITING.set(len(state.rollouts))
 
 
 def show_brakes(brakes: Brakes) -> None:

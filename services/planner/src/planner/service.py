@@ -18,7 +18,7 @@ from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from planner.explanations import Explanations
-from planner.gauges import show_brakes
+from planner.gauges import show_brakes, show_state
 from planner.log import Follower
 from planner.projection import Projection, Store
 from planner.questions import Questions
@@ -304,11 +304,11 @@ class Planner:
             events.extend(self._apply(aftermath.try_again(state, workload, self._moment(writer), state.brakes).events))
         for key in state.rollouts.due(state.rules.replans_max):
             events.extend(self._apply(aftermath.roll_on(state, state.workloads[key], self._moment(writer)).events))
-        metrics.ROLLOUTS_WAITING.set(len(state.rollouts))
         events.extend(self._apply(aftermath.needs_met(state, self._moment(writer))))
         for key in list(state.leaving):
             events.extend(self._apply(aftermath.settle(state, key, self._moment(writer)).events))
         events.extend(self._apply(moves.left(state)))
+        show_state(state)
         show_brakes(state.brakes)
         return events
 

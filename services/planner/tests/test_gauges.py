@@ -1,0 +1,30 @@
+"""What metrics show of the planner's state."""
+
+from prometheus_client import REGISTRY
+
+from planner.core import aftermath, decisions
+from planner.gauges import show_state
+from spillway.api import ApplyRequest
+
+from .builders import Fleet, deployment, node, texts
+
+
+def test_what_is_known_and_what_waits_is_shown() -> None:
+    fleet = Fleet(own_1=[node("a", 4000)], own_2=[node("b", 3000)])
+    for name, replicas in (("web", 5), ("api", 9)):
+        decided = decisions.apply(fleet.state, ApplyRequest(texts(deployment(replicas, name))), fleet.moment())
+        for event in decided.events:
+            fleet.state.apply(event, fleet.now)
+    fleet.now += 100
+    fleet.beat("own-1")
+    aftermath.watch(fleet.state, fleet.now)
+    show_state(fleet.state)
+    shown = {
+        "spillway_workloads": {},
+        "spillway_replicas_unplaced": {},
+        "spillway_clusters": {"state": "fresh"},
+        "spillway_rollouts_waiting": {},
+    }
+    values = [REGISTRY.get_sample_value(name, labels) for name, labels in shown.items()]
+    assert values == [2, 7, 1, 0]
+    assert REGISTRY.get_sample_value("spillway_clusters", {"state": "stale"}) == 1
