@@ -1,5 +1,6 @@
 """What ran before us, in one process and virtual time: taken over, scaled, given back, left alone, found again."""
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from propagator.settings import Settings as PropagatorSettings
+from sim.manifests import job, statefulset
 from spillway.addresses import PLACEMENTS, WORKLOADS, Tombstone, workload_address
 from spillway.api import (
     AdoptRequest,
@@ -31,6 +33,7 @@ from spillway.cluster_api import (
     SERVICES,
     Conflict,
 )
+from spillway.kubernetes import JOBS, STATEFULSETS
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import FLEET_ID, InProcess, in_process
@@ -356,6 +359,47 @@ async def _is_right_or_contested(platform: InProcess) -> bool:
     reply = await platform.planner().get(GetRequest(NAMESPACE, "web"))
     found = await live(platform, "own-1")
     return found["spec"]["replicas"] == 3 or reply.statuses[0].state == "ReplicasContested"
+
+
+async def test_what_is_whole_is_recovered_as_it_runs() -> None:
+    """A StatefulSet in one cluster and a Job in another; a StatefulSet in two is left, with the reason."""
+    async with in_process(FLEET) as platform:
+        await join(platform)
+
+        def former(made: dict[str, Any], name: str) -> dict[str, Any]:
+            labels = {"spillway.io/fleet": "former-1", "spillway.io/workload": name}
+            marks = {"labels": labels, "annotations": {"spillway.io/placement": "900.7"}}
+            return made | {"metadata": {"name": name, "namespace": NAMESPACE, **marks}}
+
+        doors = {name: platform.api(name) for name in ("own-1", "own-2")}
+        await run_before_us(platform, "own-1", manifest("there"))
+        await run_before_us(platform, "own-2", manifest("there"))
+        await doors["own-1"].create(STATEFULSETS, former(statefulset("db", 2), "db"))
+        await doors["own-2"].create(JOBS, former(job("sum", 2, 4, run_seconds=3600), "sum"))
+        for door in doors.values():
+            await door.create(STATEFULSETS, former(statefulset("both", 1), "both"))
+        await asyncio.sleep(5)
+
+        async def both() -> list[dict[str, Any] | None]:
+            db, summed = (STATEFULSETS, NAMESPACE, "db"), (JOBS, NAMESPACE, "sum")
+            return [await doors["own-1"].get(*db), await doors["own-2"].get(*summed)]
+
+        before = await both()
+        shown = await platform.planner().recover_fleet(RecoverFleetRequest("former-1", confirmed=True))
+        assert {one.name: (one.state, one.message) for one in shown.workloads} == {
+            "both": ("Refused", "a StatefulSet goes whole to one cluster, and is in own-1 and own-2"),
+            "db": ("Recovering", ""),
+            "sum": ("Recovering", ""),
+        }
+        await until(lambda: _settled(platform, "db"), "the StatefulSet is taken over")
+        await until(lambda: _settled(platform, "sum"), "the Job is taken over")
+        after = await both()
+        for was, now in zip(before, after, strict=True):
+            assert was is not None
+            assert now is not None
+            assert now["metadata"]["labels"]["spillway.io/fleet"] == FLEET_ID
+            assert (now["metadata"]["uid"], now["spec"]) == (was["metadata"]["uid"], was["spec"])
+        await platform.planner().scale(ScaleRequest(NAMESPACE, "db", 3))
 
 
 async def test_a_fleet_whose_log_was_lost_is_recovered_as_it_runs() -> None:

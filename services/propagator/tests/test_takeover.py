@@ -135,7 +135,7 @@ def kind_of(action: Action) -> Any:
             return word if isinstance(action, PatchMarks) else f"{word} dependency"
         case Hold():
             return HOLD
-        case ReadAfresh():
+        case ReadAfresh(_):
             return READ
         case _:
             return action

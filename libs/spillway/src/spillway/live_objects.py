@@ -13,22 +13,29 @@ SERVER_METADATA = frozenset(
 SERVER_ANNOTATIONS = frozenset(
     ("deployment.kubernetes.io/revision", "kubectl.kubernetes.io/last-applied-configuration")
 )
+JOB_LABELS = frozenset(
+    ("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name")
+)
+"""Those that a cluster gives a Job's pods, and its selector asks for."""
 SERVICE_SPEC_OF_ONE_CLUSTER = frozenset(
     ("clusterIP", "clusterIPs", "healthCheckNodePort", "ipFamilies", "ipFamilyPolicy")
 )
 
 
 def declared_form(live: Mapping[str, Any], kind: str, api_version: str) -> Manifest:
-    """What to declare so that applying it changes nothing. Replicas of a Deployment are left out.
+    """What to declare so that applying it changes nothing. Replicas of a Deployment or a StatefulSet are left out.
 
+    Of a Job goes the selector that the cluster made, and its labels; of volumeClaimTemplates their status.
     Of a Service goes what the cluster allocated: addresses, address families, node ports; "None" (headless) stays.
     """
     kept: Manifest = {key: value for key, value in live.items() if key != "status"}
     kept = without_nulls(kept) | {"apiVersion": api_version, "kind": kind}
     kept["metadata"] = _metadata(kept["metadata"])
     spec = kept.get("spec")
-    if isinstance(spec, dict) and kind == "Deployment":
-        kept["spec"] = without_replicas(spec)
+    if isinstance(spec, dict) and kind in ("Deployment", "StatefulSet"):
+        kept["spec"] = _without_claim_status(without_replicas(spec))
+    if isinstance(spec, dict) and kind == "Job":
+        kept["spec"] = _job_spec(spec)
     if isinstance(spec, dict) and kind == "Service":
         kept["spec"] = _service_spec(spec)
     return kept
@@ -102,6 +109,24 @@ def _metadata(metadata: Mapping[str, Any]) -> Manifest:
         if left:
             kept[field] = left
     return kept
+
+
+def _without_claim_status(spec: Manifest) -> Manifest:
+    claims = spec.get("volumeClaimTemplates")
+    if not isinstance(claims, list):
+        return spec
+    stripped = [{key: value for key, value in claim.items() if key != "status"} for claim in claims]
+    return {**spec, "volumeClaimTemplates": stripped}
+
+
+def _job_spec(spec: Mapping[str, Any]) -> Manifest:
+    kept = {key: value for key, value in spec.items() if key != "selector"}
+    template = dict(kept.get("template") or {})
+    metadata = dict(template.get("metadata") or {})
+    labels = {key: value for key, value in (metadata.pop("labels", None) or {}).items() if key not in JOB_LABELS}
+    metadata |= {"labels": labels} if labels else {}
+    template.pop("metadata", None)
+    return {**kept, "template": template | ({"metadata": metadata} if metadata else {})}
 
 
 def _service_spec(spec: Mapping[str, Any]) -> Manifest:

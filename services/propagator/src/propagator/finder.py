@@ -8,6 +8,7 @@ import structlog
 
 from propagator.core.desired import Desired, Target
 from propagator.core.finding import answer, found_one
+from propagator.core.kinds import KINDS
 from propagator.core.live import LABEL_FLEET, ownership_of
 from propagator.settings import Settings
 from spillway.bus import Bus, BusUnavailable
@@ -73,17 +74,25 @@ class Finder:
 
     async def _of_fleet(self, asked: AdoptionAsked) -> list[WorkloadFound]:
         selector = f"{LABEL_FLEET}={asked.fleet_before}"
-        deployments = await self._api.list(DEPLOYMENTS, label_selector=selector)
+        by_name: dict[tuple[str, str], list[Manifest]] = {}
+        for name, of in KINDS.items():
+            for one in await self._api.list(of.served, label_selector=selector):
+                place = (one["metadata"]["namespace"], one["metadata"]["name"])
+                by_name.setdefault(place, []).append({**one, "kind": name, "apiVersion": of.api_version})
         by_namespace: dict[str, list[tuple[str, Manifest]]] = {}
         for kind, one in await self._labelled(asked.fleet_before):
             by_namespace.setdefault(one["metadata"]["namespace"], []).append((kind, one))
         found = []
-        for one in deployments:
-            target = Target(self._cluster, one["metadata"]["namespace"], one["metadata"]["name"])
+        for place, (one, *others) in by_name.items():
+            target = Target(self._cluster, *place)
+            if others:
+                text = f"a {one['kind']} and a {others[0]['kind']} have this name: a name is one workload of one kind"
+                found.append(answer(asked, target, FOUND_REFUSED, text, found=one))
+                continue
             along = by_namespace.get(target.namespace, ())
             found.append(found_one(asked, target, self._fleet, one, along, (), self._desired.lists(target)))
         alone = sum(map(len, by_namespace.values())) - sum(len(one.dependencies) for one in found)
-        note = f"{alone} ConfigMaps or Services with the label go with no Deployment that was found" if alone else ""
+        note = f"{alone} ConfigMaps or Services with the label go with no workload that was found" if alone else ""
         return [*found, answer(asked, Target(self._cluster, "", ""), FOUND, note, objects=len(found))]
 
     async def _labelled(self, fleet: str, namespace: str = "") -> list[tuple[str, Manifest]]:

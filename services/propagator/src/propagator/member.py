@@ -92,9 +92,8 @@ class Member:
                 return live.with_looked(await self._look(target, references))
             case LookForRivals():
                 return replace(live, rivals=await self._rivals(target, live))
-            case ReadAfresh():
-                known = live.workload
-                return await self.read(target, live.dependencies, known.kind if known is not None else DEPLOYMENT)
+            case ReadAfresh(of_kind):
+                return await self.read(target, live.dependencies, of_kind)
             case PatchMarks(change, resource_version):
                 made = await self._patch(there, target, target.name, change, resource_version)
                 return _with_workload(live, made)
@@ -218,11 +217,12 @@ class Member:
 def _with_workload(live: Live, manifest: Manifest | None) -> Live:
     if manifest is None:
         return replace(live, workload=None, template_refers_to=frozenset(), spec=None, managed=(), replicas_managers=())
+    kind = str(manifest.get("kind", DEPLOYMENT))
     return replace(
         live,
         workload=workload_from_manifest(manifest),
         template_refers_to=template_references(manifest),
-        spec=declared_form(manifest, DEPLOYMENT, "apps/v1")["spec"],
+        spec=declared_form(manifest, kind, KINDS[kind].api_version)["spec"],
         managed=tuple(manifest["metadata"].get("managedFields") or ()),
         replicas_managers=replicas_managers(manifest),
     )

@@ -1,5 +1,6 @@
 """Recovering a fleet whose log was lost: what bears the former fleet's label becomes this fleet's, as it runs."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from planner.core.adopting import Running, declared_as_found, refuse_different, texts_of
 from planner.core.answers import is_gone
 from planner.core.fleet import WorkloadKey
+from planner.core.kinds import WHOLE
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from spillway.api import RecoveredWorkload, RecoverFleetReply, RecoverFleetRequest, RequestError, invalid
@@ -98,6 +100,9 @@ def _considered(
         {cluster: one.uid for cluster, one in found.items()},
         request.fleet_before,
     )
+    kind = json.loads(found[min(found)].manifest)["kind"]
+    if kind in WHOLE and len(found) > 1:
+        return REFUSED, f"a {kind} goes whole to one cluster, and is in {' and '.join(sorted(found))}", ()
     try:
         refuse_different(key, found)
         decided = declared_as_found(state, key, texts_of(found[min(found)]), running, moment, "Recover")

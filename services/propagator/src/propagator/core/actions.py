@@ -104,7 +104,9 @@ class PatchDependencyMarks:
 
 @dataclass(frozen=True, slots=True)
 class ReadAfresh:
-    """What is known came from a watch of labelled objects, and that is not enough."""
+    """What is known came from a watch of labelled objects, and that is not enough. kind: of the object to be read."""
+
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from propagator.core.actions import is_ours
 from propagator.core.desired import Target
-from propagator.core.kinds import DEPLOYMENT
+from propagator.core.kinds import DEPLOYMENT, KINDS
 from propagator.core.live import (
     LABEL_FLEET,
     LABEL_WORKLOAD,
@@ -42,7 +42,7 @@ def answer(
         state=state,
         message=message,
         uid=live.marks.uid if live else "",
-        manifest=_canonical(declared_form(found, DEPLOYMENT, "apps/v1")) if found and state == FOUND else b"",
+        manifest=_declared(found) if found and state == FOUND else b"",
         replicas=live.spec_replicas if live else 0,
         version=live.version if live else NO_GENERATION,
         dependencies=dependencies,
@@ -78,6 +78,15 @@ def found_one(
     return said
 
 
+def _declared(found: Manifest) -> bytes:
+    kind = KINDS[kind_of(found)]
+    return _canonical(declared_form(found, kind_of(found), kind.api_version))
+
+
+def kind_of(found: Manifest) -> str:
+    return str(found.get("kind", DEPLOYMENT))
+
+
 def scales(autoscaler: Manifest, name: str, kind: str = DEPLOYMENT) -> bool:
     """Whether this HorizontalPodAutoscaler scales the object of that kind and name."""
     reference = (autoscaler.get("spec") or {}).get("scaleTargetRef") or {}
@@ -90,7 +99,7 @@ def _refusal(
     metadata = found["metadata"]
     marks = workload_from_manifest(found).marks
     owner = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
-    scaler = next((one["metadata"]["name"] for one in autoscalers if scales(one, target.name)), "")
+    scaler = next((one["metadata"]["name"] for one in autoscalers if scales(one, target.name, kind_of(found))), "")
     foreign = marks.fleet not in ("", fleet, asked.fleet_before)
     if marks.deleting:
         return "it is being deleted"

@@ -18,6 +18,10 @@ class WorkloadKind:
     served: Kind
     replicas: str
 
+    @property
+    def api_version(self) -> str:
+        return f"{self.served.group}/{self.served.version}"
+
 
 KINDS: Final[Mapping[str, WorkloadKind]] = {
     DEPLOYMENT: WorkloadKind(DEPLOYMENTS, "replicas"),

@@ -15,7 +15,7 @@ from propagator.core.actions import (
     owner_of,
 )
 from propagator.core.desired import Wanted
-from propagator.core.kinds import DEPLOYMENT
+from propagator.core.kinds import KINDS
 from propagator.core.live import (
     ANNOTATION_DECLARATION,
     ANNOTATION_PLACEMENT,
@@ -28,7 +28,7 @@ from propagator.core.live import (
 )
 from propagator.core.manifests import Manifest, dependency_declaration, workload_label
 from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_RELEASED
-from spillway.live_objects import first_difference, with_spec_taken_over, without_nulls, without_replicas
+from spillway.live_objects import first_difference, with_spec_taken_over, without_nulls
 
 FIELD_MANAGER = "spillway"
 """As whom we apply (ClusterApiSettings.field_manager)."""
@@ -37,21 +37,23 @@ FIELD_MANAGER = "spillway"
 def adopt(wanted: Wanted, live: Live, rules: Rules) -> Action:
     """The first row of the state table of an adopting part that fits."""
     found, part = live.workload, wanted.part
+    assert wanted.declaration is not None, f"{wanted.target}: acted on without its declaration"
+    kind = wanted.declaration.kind
     if found is None and not live.read:
-        return ReadAfresh()
+        return ReadAfresh(kind)
     if found is None or found.marks.deleting:
         return Report(STATE_ABSENT, "the object that was to be adopted is gone, or is being deleted")
     ours = is_ours(found.marks, wanted.target, rules.fleet)
     if found.marks.uid != part.found_uid:
-        return Report(STATE_NOT_OWNED, f"{DEPLOYMENT} {wanted.target.name} is another object than the one found")
+        return Report(STATE_NOT_OWNED, f"{kind} {wanted.target.name} is another object than the one found")
     if not ours and found.marks.fleet != part.found_fleet:
-        return Report(STATE_NOT_OWNED, f"{DEPLOYMENT} {wanted.target.name} {owner_of(found.marks, rules)} by now")
+        return Report(STATE_NOT_OWNED, f"{kind} {wanted.target.name} {owner_of(found.marks, rules)} by now")
     if ours and found.version > part.version:
         return Hold(f"the object is at {found.version}, above {part.version}")
     if ours and found.version == part.version:
         return NOTHING
     if not live.read:
-        return ReadAfresh()
+        return ReadAfresh(kind)
     changed = _changed_since(wanted, live)
     if changed:
         return Report(STATE_NOT_OWNED, f"changed since it was found, in {changed}: adopt it again")
@@ -78,13 +80,15 @@ def release(wanted: Wanted, live: Live, rules: Rules) -> Action:
 def _changed_since(wanted: Wanted, live: Live) -> str:
     """The first field of the spec, replicas apart, that is not as it was when it was found; empty when none is."""
     assert wanted.declaration is not None, f"{wanted.target}: acted on without its declaration"
-    declared = without_replicas(json.loads(wanted.declaration.manifest).get("spec") or {})
-    return first_difference(without_nulls(declared), dict(live.spec or {}), "spec")
+    counted = KINDS[wanted.declaration.kind].replicas
+    declared = without_nulls(json.loads(wanted.declaration.manifest).get("spec") or {})
+    one, other = ({key: value for key, value in spec.items() if key != counted} for spec in (declared, live.spec or {}))
+    return first_difference(one, other, "spec")
 
 
 def _mark(wanted: Wanted, live: Live, found: LiveWorkload, rules: Rules) -> PatchMarks:
     change = _marked(wanted, rules, ANNOTATION_PLACEMENT, str(wanted.part.version))
-    managed = with_spec_taken_over(live.managed, FIELD_MANAGER, "apps/v1")
+    managed = with_spec_taken_over(live.managed, FIELD_MANAGER, KINDS[found.kind].api_version)
     if managed is not None:
         change["metadata"]["managedFields"] = managed
     return PatchMarks(change, found.marks.resource_version)
