@@ -322,3 +322,21 @@ def test_the_spec_s_fields_are_taken_over_and_nothing_else_s() -> None:
     assert taken[3]["fieldsV1"] == {"f:spec": {"f:paused": {}, "f:template": {"f:a": {}, "f:b": {}}}}
     assert with_spec_taken_over(taken, "spillway", "apps/v1") is None
     assert with_spec_taken_over([], "spillway", "apps/v1") is None
+
+
+def test_what_a_cluster_made_of_a_job_and_of_claims_is_not_declared() -> None:
+    made = {"controller-uid": "u", "batch.kubernetes.io/job-name": "sum"}
+    spec = {
+        "parallelism": 2,
+        "selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}},
+        "template": {"metadata": {"labels": {**made, "app": "sum"}}, "spec": {}},
+    }
+    assert declared_form({"metadata": {"name": "sum"}, "spec": spec}, "Job", "batch/v1")["spec"] == {
+        "parallelism": 2,
+        "template": {"metadata": {"labels": {"app": "sum"}}, "spec": {}},
+    }
+    claim = {"metadata": {"name": "data"}, "spec": {}, "status": {"phase": "Pending"}}
+    db = {"metadata": {"name": "db"}, "spec": {"replicas": 2, "volumeClaimTemplates": [claim]}}
+    assert declared_form(db, "StatefulSet", "apps/v1")["spec"] == {
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]
+    }
