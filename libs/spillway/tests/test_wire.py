@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
 from spillway.columns import columns_of, rows_of
 from spillway.events import ClusterLeft, Event
-from spillway.model import HOSTNAME_LABEL, Generation, HostPort, NodeColumns, NodeRow, Taint
+from spillway.model import HOSTNAME_LABEL, Generation, HostPort, NodeColumns, NodeRow, PodTable, PodTerm, Taint
 from spillway.v1 import events_pb2
 from spillway.wire import TYPE_PREFIX, Unreadable, decode, encode, event_type, pack_columns, unpack_columns
 
@@ -62,7 +62,8 @@ LABELS = st.dictionaries(st.sampled_from(["a", "b", "zone", HOSTNAME_LABEL]), WO
 AMOUNTS = st.dictionaries(
     st.sampled_from(["cpu", "memory", "pods", "nvidia.com/gpu"]), st.integers(0, 2**50), max_size=4
 )
-TABLES = st.tuples(WORDS, LABELS)
+TERMS = st.deferred(lambda: st.lists(values(PodTerm), max_size=2).map(tuple))
+TABLES = st.builds(PodTable, WORDS, LABELS, TERMS, st.booleans())
 
 
 @st.composite

@@ -31,7 +31,7 @@ from spillway.events import (
     PlacementDecided,
     WorkloadDeclared,
 )
-from spillway.model import NodeRow, Part
+from spillway.model import NodeRow, Part, PodTable
 
 from .builders import Fleet, cluster, container, deployment, facts, group, node, policy, template, texts
 from .member import MemberCluster, observed
@@ -574,7 +574,7 @@ def test_a_node_that_is_only_cordoned_refuses_nobody_for_good() -> None:
 def _with_pods(name: str, cpu: int, pods: int, used: int) -> NodeRow:
     """A node on which so many pods of web run."""
     labels = (("app", "web"),)
-    return replace(node(name, cpu, used=used), pods=((("default", labels), pods),) if pods else ())
+    return replace(node(name, cpu, used=used), pods=((PodTable("default", labels), pods),) if pods else ())
 
 
 def test_a_larger_template_keeps_only_what_fits_of_it() -> None:

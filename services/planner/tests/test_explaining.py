@@ -15,7 +15,7 @@ from planner.core.state import Hold
 from planner.core.witness import node_reasons
 from spillway.api import ApplyRequest, ExplainedChange, ExplainReply, ExplainRequest, RequestError
 from spillway.events import PHASE_CORDONED, PHASE_DRAINING, DecisionRecorded
-from spillway.model import NodeRow, Taint
+from spillway.model import NodeRow, PodTable, Taint
 
 from .builders import (
     Fleet,
@@ -257,7 +257,7 @@ def test_what_runs_already_is_thought_away_before_a_change_is_tried() -> None:
     fleet = Fleet(own_1=[node("a", 4000)])
     record = applied(fleet, deployment(3, pod=pod("1")))
     part = fleet.state.workloads["default", "web"].parts["own-1"]
-    pods = {"rest": {"pods": (((("default", (("app", "web"),)), 3)),)}}
+    pods = {"rest": {"pods": ((PodTable("default", (("app", "web"),)), 3),)}}
     shown = [facts(part.version, 3)]
     fleet.report("own-1", [node("a", 4000, used=3000, requested={"pods": 3, "memory": 3 * 2**30}, **pods)], shown)
     assert record.unplaced == 0

@@ -11,14 +11,15 @@ from spillway.columns import columns_of
 from spillway.model import (
     NODE_LENT,
     NODE_RECALLED,
-    HostnameApart,
-    HostnameSpread,
     HostPort,
     NodeRow,
     NodeTerm,
     PodSelector,
+    PodTable,
+    PodTerm,
     Requirement,
     Shape,
+    Spread,
     Taint,
     Toleration,
 )
@@ -34,10 +35,8 @@ ANY = Toleration("", "Exists", "", "")
 PORT = HostPort("0.0.0.0", "TCP", 80)
 
 
-def pods(
-    app: str, count: int = 1, namespace: str = "default"
-) -> tuple[tuple[tuple[str, tuple[tuple[str, str], ...]], int], ...]:
-    return (((namespace, (("app", app),)), count),)
+def pods(app: str, count: int = 1, namespace: str = "default") -> tuple[tuple[PodTable, int], ...]:
+    return ((PodTable(namespace, (("app", app),)), count),)
 
 
 def in_zone(*zones: str) -> tuple[NodeTerm, ...]:
@@ -125,19 +124,19 @@ TABLE: dict[str, tuple[Shape, list[NodeRow], list[int], str]] = {
         "cpu (1 node)",
     ),
     "apart from its own": (
-        shape(apart=(HostnameApart(WEB, limits_itself=True),)),
+        shape(apart=(PodTerm(WEB, own=True),)),
         [node("a"), node("b", rest={"pods": pods("web")})],
         [1, 0],
         "anti-affinity (1 node), cpu (1 node)",
     ),
     "apart from others": (
-        shape(apart=(HostnameApart(DB, limits_itself=False),)),
+        shape(apart=(PodTerm(DB),)),
         [node("a", rest={"pods": pods("db")}), node("b", rest={"pods": pods("web")})],
         [0, 4],
         "anti-affinity (1 node), cpu (1 node)",
     ),
     "apart, but in another namespace": (
-        shape(apart=(HostnameApart(DB, limits_itself=False),)),
+        shape(apart=(PodTerm(DB),)),
         [node("a", rest={"pods": pods("db", namespace="other")})],
         [4],
         "cpu (1 node)",
@@ -264,7 +263,7 @@ def shapes(draw: st.DrawFn) -> Shape:
             )
         ),
         host_ports=draw(PORTS),
-        apart=draw(st.sampled_from(((), (HostnameApart(WEB, True),), (HostnameApart(DB, False),)))),
+        apart=draw(st.sampled_from(((), (PodTerm(WEB, True),), (PodTerm(DB),)))),
     )
 
 
@@ -311,13 +310,14 @@ def takes(wanted: Shape, row: NodeRow) -> int:
             if same_address and (port.protocol, port.port) == (used.protocol, used.port):
                 return 0
     for apart in wanted.apart:
-        for (namespace, pod_labels), _ in row.pods:
-            if namespace == "default" and all(holds(entry, dict(pod_labels)) for entry in apart.selector.requirements):
+        for table, _ in row.pods:
+            own = table.namespace == "default"
+            if own and all(holds(entry, dict(table.labels)) for entry in apart.selector.requirements):
                 return 0
     most = 10**9
     for name, amount in wanted.requests:
         most = min(most, max(0, row.allocatable.get(name, 0) - row.requested.get(name, 0)) // amount)
-    return min(most, 1) if wanted.host_ports or any(entry.limits_itself for entry in wanted.apart) else most
+    return min(most, 1) if wanted.host_ports or any(entry.own for entry in wanted.apart) else most
 
 
 @given(shapes(), node_rows())
@@ -347,7 +347,7 @@ def greedy(wanted: Shape, rows: list[NodeRow], random: Random) -> int:
         and (not constraint.honor_taints or wanted.tolerations or GPU not in row.taints)
     ]
     present = {
-        row.name: sum(n for (ns, labels), n in row.pods if ns == "default" and ("app", "web") in labels)
+        row.name: sum(n for table, n in row.pods if table.namespace == "default" and ("app", "web") in table.labels)
         for row in counting
     }
     free = {row.name: takes(plain, row) for row in counting}
@@ -393,7 +393,5 @@ def test_a_spread_s_total_is_what_the_scheduler_reaches(
         )
         for index, (size, web, zoned, tainted) in enumerate(sizes)
     ]
-    wanted = shape(
-        1000, spread=(HostnameSpread(WEB, skew, affinity, taints),), tolerations=tolerations, node_selector=selector
-    )
+    wanted = shape(1000, spread=(Spread(WEB, skew, affinity, taints),), tolerations=tolerations, node_selector=selector)
     assert fit(wanted, nodes_of(*rows)).total == greedy(wanted, rows, random)

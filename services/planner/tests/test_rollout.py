@@ -26,7 +26,7 @@ from spillway.events import (
     BrakeSet,
     WorkloadObserved,
 )
-from spillway.model import Generation, NodeRow, Part, Shape
+from spillway.model import Generation, NodeRow, Part, PodTable, Shape
 
 from .builders import Fleet, cluster, container, deployment, facts, node, policy, template, texts
 
@@ -470,7 +470,9 @@ def full(replicas: int = 4, cpu: int = 4000, **spec: Any) -> Fleet:
 
 
 def run(fleet: Fleet, replicas: int, cpu: int) -> None:
-    pods: NodeRow = replace(node("a", cpu, used=replicas * 1000), pods=((("default", (("app", "web"),)), replicas),))
+    pods: NodeRow = replace(
+        node("a", cpu, used=replicas * 1000), pods=((PodTable("default", (("app", "web"),)), replicas),)
+    )
     fleet.change("own-1", [pods], shown=(facts(parts(fleet)["own-1"].version, replicas),))
     show(fleet, "own-1")
 
@@ -506,7 +508,7 @@ def test_what_comes_on_top_leaves_room_for_the_surge() -> None:
     """Seed 40: two of the new template fit once the old pod is gone, which waits for the second to be available."""
     fleet = Fleet(own_1=[node("a", 2000)], cloud_1=[node("c", 100_000)])
     ask(fleet, web("app:1", 1, cpu="250m"))
-    pods = replace(node("a", 2000, used=250), pods=((("default", (("app", "web"),)), 1),))
+    pods = replace(node("a", 2000, used=250), pods=((PodTable("default", (("app", "web"),)), 1),))
     fleet.change("own-1", [pods], shown=(facts(parts(fleet)["own-1"].version, 1),))
     show(fleet, "own-1")
     ask(fleet, web("app:2", 9))
@@ -538,7 +540,8 @@ def test_a_larger_template_cuts_a_cluster_at_its_turn_and_not_before() -> None:
         part = parts(fleet)[name]
         labels = (("app", "web"),)
         pods = replace(
-            node(row, part.replicas * 1000, used=part.replicas * 1000), pods=((("default", labels), part.replicas),)
+            node(row, part.replicas * 1000, used=part.replicas * 1000),
+            pods=((PodTable("default", labels), part.replicas),),
         )
         fleet.change(name, [pods], shown=(facts(part.version, part.replicas),))
         show(fleet, name)

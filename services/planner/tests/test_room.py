@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from planner.core.feasibility import fit
 from planner.core.room import Room, loss, nested, room_in_groups, room_on_nodes, with_groups
-from spillway.model import HostnameApart, HostPort, NodeRow, PodSelector, Requirement, Shape
+from spillway.model import HostPort, NodeRow, PodSelector, PodTerm, PodTraits, Requirement, Shape, Spread
 
 from .builders import group, node, nodes_of, shape
+from .plain_scheduler import bind, open_nodes
 
 RESOURCES = ("cpu", "memory", "gpu")
 WEB = PodSelector((Requirement("app", "In", ("web",)),))
@@ -73,15 +74,22 @@ def test_shapes_that_meet_on_no_node_cost_each_other_nothing() -> None:
 
 
 def test_a_reserved_replica_that_this_shape_keeps_away_from_costs_a_whole_node() -> None:
-    """Where a shape's anti-affinity may match others, one of theirs takes a node from all of its replicas."""
-    apart = shape(1000, apart=(HostnameApart(WEB, limits_itself=False),))
+    """Where a shape's anti-affinity may mean others, each bars a node to the other: two might leave the other none."""
+    apart = shape(1000, apart=(PodTerm(WEB),))
     room = on([node("a", 4000), node("b", 4000)], apart, (shape(500), 1))
-    assert (room.certain, room.possible) == (4, 8)
+    assert (room.certain, room.possible) == (1, 8)
+
+
+def test_labels_say_whom_anti_affinity_means() -> None:
+    apart = shape(1000, apart=(PodTerm(WEB),))
+    rows = [node("a", 4000), node("b", 4000)]
+    web, db = (shape(500, traits=PodTraits((("app", app),))) for app in ("web", "db"))
+    assert (on(rows, apart, (web, 1)).certain, on(rows, apart, (db, 1)).certain) == (1, 7)
 
 
 def test_a_shape_that_others_keep_away_from_may_cost_them_a_whole_node() -> None:
-    apart = shape(1000, apart=(HostnameApart(WEB, limits_itself=False),))
-    room = on([node("a", 4000), node("b", 4000)], shape(500), (apart, 4))
+    apart = shape(1000, apart=(PodTerm(WEB),))
+    room = on([node("a", 4000), node("b", 4000)], shape(500), (apart, 1))
     assert room.certain == 1
 
 
@@ -182,6 +190,49 @@ def test_all_that_is_certain_binds_whatever_the_scheduler_chooses(
     random.shuffle(waiting)
     member = Member(rows)
     assert all(member.bind(other, random) for other in waiting)
+
+
+KEYS = st.sampled_from(("pool", "kubernetes.io/hostname"))
+
+
+@st.composite
+def lookers(draw: st.DrawFn) -> Shape:
+    """Shapes whose replicas look at each other: by a selector that may mean the others, or only themselves."""
+    app = draw(st.sampled_from(("web", "db")))
+    meant = draw(st.sampled_from(("web", "db")))
+    selector, own = PodSelector((Requirement("app", "In", (meant,)),)), meant == app
+    kind = draw(st.sampled_from(("apart", "spread", "near", "plain")))
+    return shape(
+        draw(st.integers(1, 4)),
+        traits=PodTraits((("app", app),)),
+        apart=(PodTerm(selector, own, draw(KEYS)),) if kind == "apart" else (),
+        near=(PodTerm(selector, own, draw(KEYS)),) if kind == "near" else (),
+        spread=(Spread(selector, draw(st.integers(1, 2)), False, False, draw(KEYS), 0, not own),)
+        if kind == "spread"
+        else (),
+    )
+
+
+@given(worlds(), lookers(), st.lists(lookers(), max_size=3, unique=True), st.data())
+@settings(max_examples=250, deadline=None)
+def test_all_that_is_certain_binds_beside_pods_that_look_at_each_other(
+    world: tuple[list[NodeRow], list[tuple[Shape, int]], Shape],
+    wanted: Shape,
+    others: list[Shape],
+    data: st.DataObject,
+) -> None:
+    rows, reserved = world[0], list[tuple[Shape, int]]()
+    for other in others:
+        count = data.draw(st.integers(0, min(3, on(rows, other, *reserved).certain)))
+        if count:
+            reserved.append((other, count))
+    certain = min(6, on(rows, wanted, *reserved).certain)
+    waiting = data.draw(st.permutations([one for one, count in (*reserved, (wanted, certain)) for _ in range(count)]))
+    while waiting:
+        choices = [(at, nodes) for at, one in enumerate(waiting) if (nodes := open_nodes(one, rows))]
+        assert choices, [dict(one.requests) for one in waiting]
+        at, nodes = data.draw(st.sampled_from(choices))
+        rows = bind(waiting.pop(at), rows, data.draw(st.sampled_from(nodes)))
 
 
 @given(worlds())

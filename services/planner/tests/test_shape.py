@@ -4,15 +4,16 @@ from typing import Any
 
 import pytest
 
-from planner.core.shape import matches_labels, shape_of
+from planner.core.shape import NO_POD, OWN_TEMPLATE, matches_labels, shape_of
 from spillway.model import (
-    HostnameApart,
-    HostnameSpread,
     HostPort,
     NodeTerm,
     PodSelector,
+    PodTerm,
+    PodTraits,
     Requirement,
     Shape,
+    Spread,
     Toleration,
 )
 
@@ -127,10 +128,9 @@ def test_a_term_without_requirements_matches_no_node() -> None:
     assert not matches_labels(term.labels, {"": "", "zone": "a"})
 
 
-def test_a_node_name_holds_beside_every_term() -> None:
-    terms = node_affinity({"matchExpressions": [{"key": "zone", "operator": "Exists"}]}, nodeName="n1")
-    assert terms[0].fields == (Requirement("metadata.name", "In", ("n1",)),)
-    assert read(nodeName="n1").node_terms == (NodeTerm((), terms[0].fields),)
+def test_a_node_name_is_no_part_of_the_affinity_that_a_spread_honours() -> None:
+    given = read(nodeName="n1")
+    assert (given.node_name, given.node_terms) == ("n1", ())
 
 
 def test_preferred_affinity_binds_nothing() -> None:
@@ -155,15 +155,15 @@ def test_in_the_hosts_network_a_container_port_is_a_host_port() -> None:
 
 
 def test_anti_affinity_to_its_own_replicas_limits_itself() -> None:
-    assert read(affinity=anti("web")).apart == (HostnameApart(WEB, limits_itself=True),)
+    assert read(affinity=anti("web")).apart == (PodTerm(WEB, own=True),)
 
 
 def test_anti_affinity_to_others_does_not_limit_itself() -> None:
-    assert read(affinity=anti("db")).apart == (HostnameApart(DB, limits_itself=False),)
+    assert read(affinity=anti("db")).apart == (PodTerm(DB),)
 
 
 def test_a_spread_over_hostnames_is_modelled() -> None:
-    assert read(topologySpreadConstraints=spread()).spread == (HostnameSpread(WEB, 2, True, False),)
+    assert read(topologySpreadConstraints=spread()).spread == (Spread(WEB, 2, True, False),)
 
 
 def test_a_spread_says_which_nodes_count() -> None:
@@ -173,34 +173,29 @@ def test_a_spread_says_which_nodes_count() -> None:
 
 UNMODELLED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "nothing": ({}, ()),
-    "anti-affinity over zones": ({"affinity": anti("web", "zone")}, ("podAntiAffinity over zone",)),
-    "anti-affinity to other namespaces": (
-        {"affinity": anti("web", namespaces=["x"])},
-        (f"podAntiAffinity over {HOSTNAME} and other namespaces",),
-    ),
-    "pod affinity": (
-        {
-            "affinity": {
-                "podAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", "labelSelector": {}}]
-                }
-            }
-        },
-        ("podAffinity",),
-    ),
-    "spread over zones": ({"topologySpreadConstraints": spread(key="zone")}, ("topologySpreadConstraint over zone",)),
-    "spread of others": ({"topologySpreadConstraints": spread("db")}, (f"topologySpreadConstraint over {HOSTNAME}",)),
-    "spread with minDomains": (
-        {"topologySpreadConstraints": spread(minDomains=3)},
-        (f"topologySpreadConstraint over {HOSTNAME}",),
+    "anti-affinity by a label of one pod": (
+        {"affinity": anti("web", matchLabelKeys=["job-name"])},
+        ("podAntiAffinity by label key job-name",),
     ),
     "spread that is only wished": ({"topologySpreadConstraints": spread(whenUnsatisfiable="ScheduleAnyway")}, ()),
     "another scheduler": ({"schedulerName": "volcano"}, ("schedulerName volcano",)),
     "a runtime class": ({"runtimeClassName": "kata"}, ("overhead of runtimeClassName kata",)),
     "resource claims": ({"resourceClaims": [{"name": "gpu"}]}, ("resourceClaims",)),
+    "scheduling gates": (
+        {"schedulingGates": [{"name": "wait"}]},
+        ("schedulingGates: no pod is scheduled until they are removed",),
+    ),
     "a volume claim": (
-        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
-        ("volumes bound to a zone or node",),
+        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]},
+        ("volume claim data: on which nodes its volume can be",),
+    ),
+    "a claim made for each pod": (
+        {"volumes": [{"name": "v", "ephemeral": {}}]},
+        ("volume v: on which nodes a claim made for it can be met",),
+    ),
+    "a volume that is attached": (
+        {"volumes": [{"name": "v", "csi": {"driver": "d"}}]},
+        ("volume v: to which nodes its csi can be attached",),
     ),
     "a config volume": ({"volumes": [{"name": "v", "configMap": {"name": "c"}}]}, ()),
 }
@@ -208,9 +203,83 @@ UNMODELLED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize(("spec", "expected"), UNMODELLED.values(), ids=UNMODELLED)
 def test_what_is_not_computed_is_named(spec: dict[str, Any], expected: tuple[str, ...]) -> None:
-    shape = read(**spec)
-    assert shape.unmodelled == expected
-    assert not (expected and (shape.apart or shape.spread))
+    assert read(**spec).unmodelled == expected
+
+
+def pod_affinity(**term: Any) -> PodTerm:
+    entry = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}} | term
+    (found,) = read(affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [entry]}}).near
+    return found
+
+
+ALL = PodSelector(())
+NONE = {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}
+POD_TERMS: dict[str, tuple[dict[str, Any], PodTerm]] = {
+    "its own": ({}, PodTerm(WEB, own=True, topology_key="zone")),
+    "others": ({"labelSelector": {"matchLabels": {"app": "db"}}}, PodTerm(DB, topology_key="zone")),
+    "all pods": ({"labelSelector": {}}, PodTerm(ALL, own=True, topology_key="zone")),
+    "no pods": ({"labelSelector": None}, PodTerm(NO_POD, topology_key="zone")),
+    "another namespace": ({"namespaces": ["x"]}, PodTerm(WEB, topology_key="zone", namespaces=("x",))),
+    "two namespaces": (
+        {"namespaces": ["x", "default"]},
+        PodTerm(WEB, own=True, topology_key="zone", namespaces=("x", "default")),
+    ),
+    "every namespace": (
+        {"namespaceSelector": {}},
+        PodTerm(WEB, own=True, topology_key="zone", namespace_selector=ALL),
+    ),
+    "the same label": (
+        {"labelSelector": {}, "matchLabelKeys": ["app", "unknown"]},
+        PodTerm(WEB, own=True, topology_key="zone"),
+    ),
+    "another label": (
+        {"labelSelector": {}, "mismatchLabelKeys": ["app"]},
+        PodTerm(PodSelector((Requirement("app", "NotIn", ("web",)),)), topology_key="zone"),
+    ),
+    "the same template": (
+        {"labelSelector": {}, "matchLabelKeys": ["pod-template-hash"]},
+        PodTerm(PodSelector((Requirement("pod-template-hash", "In", OWN_TEMPLATE),)), own=True, topology_key="zone"),
+    ),
+    "another template": (
+        {"labelSelector": {}, "mismatchLabelKeys": ["pod-template-hash"]},
+        PodTerm(PodSelector((Requirement("pod-template-hash", "NotIn", OWN_TEMPLATE),)), topology_key="zone"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("term", "expected"), POD_TERMS.values(), ids=POD_TERMS)
+def test_whom_a_term_of_pod_affinity_means(term: dict[str, Any], expected: PodTerm) -> None:
+    assert pod_affinity(**term) == expected
+
+
+def test_anti_affinity_to_no_pod_is_none() -> None:
+    terms = [{"topologyKey": "zone"}]
+    assert read(affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}).apart == ()
+
+
+SPREADS: dict[str, tuple[dict[str, Any], Spread]] = {
+    "over zones": ({"topologyKey": "zone"}, Spread(WEB, 2, topology_key="zone")),
+    "at least three": ({"minDomains": 3}, Spread(WEB, 2, min_domains=3)),
+    "of others": ({"labelSelector": {"matchLabels": {"app": "db"}}}, Spread(DB, 2, others_only=True)),
+    "of all pods counts none": ({"labelSelector": {}}, Spread(ALL, 2)),
+    "of no pods counts none": ({"labelSelector": None, "matchLabelKeys": ["app"]}, Spread(ALL, 2)),
+    "of all with the same label": ({"labelSelector": {}, "matchLabelKeys": ["app"]}, Spread(WEB, 2)),
+}
+
+
+@pytest.mark.parametrize(("constraint", "expected"), SPREADS.values(), ids=SPREADS)
+def test_what_a_spread_counts(constraint: dict[str, Any], expected: Spread) -> None:
+    given = [{key: value for key, value in (spread()[0] | constraint).items() if value is not None}]
+    assert read(topologySpreadConstraints=given).spread == (expected,)
+
+
+LIMITS = container(resources={"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}})
+
+
+def test_traits_are_what_others_look_at() -> None:
+    given = read(LIMITS, priorityClassName="high", activeDeadlineSeconds=9)
+    assert given.traits == PodTraits((("app", "web"),), (("cpu", 2000), ("memory", GI)), "high", True)
+    assert given == read(LIMITS)
 
 
 LABELS = {"zone": "a", "size": "10", "empty": ""}

@@ -61,7 +61,7 @@ class Objects:
             status["conditions"] = [
                 {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
             ]
-        spec = {"nodeName": node, "containers": [container]} if node else {"containers": [container]}
+        spec = {"containers": [container], **({"nodeName": node} if node else {}), **more.get("spec", {})}
         return _decoded(PODS, {"metadata": metadata, "spec": spec, "status": status})
 
     @staticmethod

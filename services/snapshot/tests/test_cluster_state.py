@@ -10,7 +10,7 @@ from snapshot.core.cluster_state import Changes, ClusterState
 from snapshot.core.workloads import read_version
 from snapshot.settings import Settings
 from spillway.kubernetes import DEPLOYMENTS, JOBS, NODES, PODS, REPLICASETS, STATEFULSETS
-from spillway.model import NO_GENERATION, Generation, HostPort, Taint
+from spillway.model import NO_GENERATION, Generation, HostPort, PodSelector, PodTable, PodTerm, Requirement, Taint
 
 
 @pytest.fixture
@@ -97,10 +97,33 @@ def test_labels_and_ports_of_pods(state: ClusterState, objects: Any) -> None:
     state.upserted(PODS, objects.pod("p3", "n1", namespace="other"))
     row = only_row(state.take_changes())
     assert row.pods == (
-        (("default", (("app", "web"), ("tier", "web"))), 2),
-        (("other", (("app", "web"),)), 1),
+        (PodTable("default", (("app", "web"), ("pod-template-hash", "h1"), ("tier", "web"))), 2),
+        (PodTable("other", (("app", "web"), ("pod-template-hash", "h1"))), 1),
     )
     assert row.ports == (HostPort("0.0.0.0", "TCP", 80),)
+
+
+def test_pods_say_whom_they_keep_away_and_that_they_end(state: ClusterState, objects: Any) -> None:
+    apart = {
+        "topologyKey": "zone",
+        "labelSelector": {"matchLabels": {"app": "db"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]},
+        "namespaces": ["y", "x"],
+        "namespaceSelector": {},
+    }
+    means_no_pod = {"topologyKey": "zone"}
+    terms = {"requiredDuringSchedulingIgnoredDuringExecution": [apart, means_no_pod]}
+    state.upserted(NODES, objects.node("n1"))
+    state.upserted(PODS, objects.pod("p1", "n1", hash="", spec={"affinity": {"podAntiAffinity": terms}}))
+    state.upserted(PODS, objects.pod("p2", "n1", hash="", terminating=True))
+    state.upserted(PODS, objects.pod("p3", "n1", hash="", spec={"affinity": {"nodeAffinity": {}}}))
+    selector = PodSelector((Requirement("a", "Exists", ()), Requirement("app", "In", ("db",))))
+    term = PodTerm(selector, topology_key="zone", namespaces=("x", "y"), namespace_selector=PodSelector(()))
+    web = PodTable("default", (("app", "web"),))
+    assert dict(only_row(state.take_changes()).pods) == {
+        web: 1,
+        web._replace(terminating=True): 1,
+        web._replace(apart=(term,)): 1,
+    }
 
 
 def test_nothing_changed_nothing_said(state: ClusterState, objects: Any) -> None:

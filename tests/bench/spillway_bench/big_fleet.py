@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from spillway.events import CapacityReported, ClusterJoined
-from spillway.model import Int64s, LabelSet, NodeColumns, NodeGroup, Taint
+from spillway.model import Int64s, LabelSet, NodeColumns, NodeGroup, PodTable, Taint
 from spillway.wire import pack_columns
 
 MIB = 2**20
@@ -114,7 +114,7 @@ def columns(index: int, nodes: int) -> NodeColumns:
         state=np.zeros(nodes, np.int64),
         unschedulable=cordoned.astype(np.int64),
         ports=(),
-        pod_tables=tuple((f"team-{kind % 20}", (("app", f"app-{kind}"),)) for kind in range(POD_KINDS)),
+        pod_tables=tuple(PodTable(f"team-{kind % 20}", (("app", f"app-{kind}"),)) for kind in range(POD_KINDS)),
         pod_rows=np.repeat(np.arange(nodes), POD_KINDS_PER_NODE),
         pod_sets=pods.reshape(-1),
         pod_counts=np.full(nodes * POD_KINDS_PER_NODE, PODS_OF_A_KIND, np.int64),

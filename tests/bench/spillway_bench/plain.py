@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import zstandard
 
-from planner.core.feasibility import untolerated
+from planner.core.node_match import untolerated
 from planner.core.shape import matches_labels
 from spillway.columns import NO_NODES
 from spillway.model import Int64s, NodeColumns, Shape

@@ -52,6 +52,7 @@ def planner_answer(
     except RequestError as error:
         return PlannerAnswer(refused=error.text)
     arrays = cluster_nodes(nodes, pods)
+    arrays.namespaces = {entry["metadata"]["name"]: entry["metadata"].get("labels", {}) for entry in namespaces}
     result = fit(shape, arrays)
     room = room_on_nodes(shape, result, ())
     by_node = {name: int(count) for name, count in zip(arrays.names, result.per_node, strict=False) if name and count}

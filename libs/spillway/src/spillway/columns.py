@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from spillway.model import HOSTNAME_LABEL, HostPort, LabelSet, NodeColumns, NodeRow, Taint
+from spillway.model import HOSTNAME_LABEL, HostPort, LabelSet, NodeColumns, NodeRow, PodTable, Taint
 
 _NONE = np.zeros(0, np.int64)
 
@@ -28,13 +28,13 @@ NO_NODES = NodeColumns(
 
 
 def columns_of(rows: Sequence[NodeRow]) -> NodeColumns:
-    """Rows as columns; equal label sets, taint sets and pod label sets are stored once."""
+    """Rows as columns; equal label sets, taint sets and pod tables are stored once."""
     if not rows:
         return NO_NODES
     resources = tuple(sorted({name for row in rows for name in (*row.allocatable, *row.requested)}))
     label_sets: dict[LabelSet, int] = {}
     taint_sets: dict[tuple[Taint, ...], int] = {}
-    pod_tables: dict[tuple[str, LabelSet], int] = {}
+    pod_tables: dict[PodTable, int] = {}
     label_set = [label_sets.setdefault(_without_hostname(row), len(label_sets)) for row in rows]
     taint_set = [taint_sets.setdefault(row.taints, len(taint_sets)) for row in rows]
     pods = [
@@ -67,7 +67,7 @@ def rows_of(columns: NodeColumns) -> list[NodeRow]:
     ports: dict[int, list[HostPort]] = {}
     for row, port in columns.ports:
         ports.setdefault(row, []).append(port)
-    pods: dict[int, list[tuple[tuple[str, LabelSet], int]]] = {}
+    pods: dict[int, list[tuple[PodTable, int]]] = {}
     for row, table, count in zip(
         columns.pod_rows.tolist(), columns.pod_sets.tolist(), columns.pod_counts.tolist(), strict=True
     ):

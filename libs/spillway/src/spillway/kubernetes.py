@@ -13,6 +13,7 @@ from urllib.parse import quote
 from msgspec import DecodeError, Raw, Struct, field, json
 
 from spillway import quantities
+from spillway.pod_terms import Affinity
 from spillway.quantities import in_units, nanos_of
 
 Quantity = quantities.Quantity
@@ -119,6 +120,7 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     host_network: bool = False
     overhead: dict[str, Quantity] = {}
     resources: Resources | None = None
+    affinity: Affinity | None = None
 
 
 class ContainerStatus(Struct, frozen=True, gc=False, rename="camel"):

@@ -1,7 +1,7 @@
 """Shared values: what a replica asks for, what a cluster offers, what a policy says. No behaviour that decides."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -85,30 +85,64 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class PodSelector:
-    """Pods of the shape's own namespace whose labels meet every requirement."""
+    """Pods whose labels meet every requirement."""
 
     requirements: tuple[Requirement, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class HostnameApart:
-    """A required podAntiAffinity over hostnames: no node with a pod that matches.
+class PodTerm:
+    """A required term of pod affinity or anti-affinity: pods that match, in one domain of a topology key.
 
-    limits_itself: the selector matches the replicas themselves, so that a node takes one of them.
+    own: of a shape's terms, whether it matches the replicas themselves, as far as their labels go.
+    topology_key: empty is kubernetes.io/hostname.
+    namespaces, and those whose labels namespace_selector matches; with neither, the namespace of who bears the term.
     """
 
     selector: PodSelector
-    limits_itself: bool
+    own: bool = False
+    topology_key: str = HOSTNAME_LABEL
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: PodSelector | None = None
+
+    @property
+    def key(self) -> str:
+        return self.topology_key or HOSTNAME_LABEL
 
 
 @dataclass(frozen=True, slots=True)
-class HostnameSpread:
-    """A topologySpreadConstraint over hostnames among the workload's own replicas, whenUnsatisfiable DoNotSchedule."""
+class Spread:
+    """A topologySpreadConstraint with whenUnsatisfiable DoNotSchedule, among pods of the shape's namespace.
+
+    A selector without requirements counts no pod, as in the kube-scheduler; what is left is that nodes need the key.
+    honor_affinity, honor_taints: whether nodes that these keep the pod from do not count as domains.
+    others_only: the selector does not match the replicas themselves. topology_key: empty is kubernetes.io/hostname.
+    """
 
     selector: PodSelector
     max_skew: int
-    honor_affinity: bool
-    honor_taints: bool
+    honor_affinity: bool = True
+    honor_taints: bool = False
+    topology_key: str = HOSTNAME_LABEL
+    min_domains: int = 0
+    others_only: bool = False
+
+    @property
+    def key(self) -> str:
+        return self.topology_key or HOSTNAME_LABEL
+
+
+@dataclass(frozen=True, slots=True)
+class PodTraits:
+    """What others look at in a replica: selectors of other pods, and quotas.
+
+    labels: empty where they are not known. limits: as requests of a Shape. terminating: it has a deadline.
+    """
+
+    labels: LabelSet = ()
+    limits: tuple[tuple[str, int], ...] = ()
+    priority_class: str = ""
+    terminating: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +150,9 @@ class Shape:
     """What one replica asks of a node.
 
     requests: (resource, amount) sorted by name; cpu in milli-cores, bytes and counts else; always has ("pods", 1).
+    apart, near: required pod anti-affinity and affinity. node_name: the one node that it may run on.
     unmodelled: what the pod template asks for that feasibility does not compute, in words for people.
+    traits: no part of what it asks for, so that equal demands of different workloads are equal values.
     """
 
     namespace: str
@@ -125,9 +161,21 @@ class Shape:
     node_terms: tuple[NodeTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
-    apart: tuple[HostnameApart, ...] = ()
-    spread: tuple[HostnameSpread, ...] = ()
+    apart: tuple[PodTerm, ...] = ()
+    spread: tuple[Spread, ...] = ()
     unmodelled: tuple[str, ...] = ()
+    near: tuple[PodTerm, ...] = ()
+    node_name: str = ""
+    traits: PodTraits = field(default=PodTraits(), compare=False)
+
+
+class PodTable(NamedTuple):
+    """Pods that no selector tells from each other. apart: their required anti-affinity, which keeps others away."""
+
+    namespace: str
+    labels: LabelSet
+    apart: tuple[PodTerm, ...] = ()
+    terminating: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +353,7 @@ class NodeColumns:
 
     label_set and taint_set: [nodes], indices into the tables. state: [nodes], NODE_OWNED, NODE_LENT or NODE_RECALLED.
     A label kubernetes.io/hostname that equals the node's name is left out of the sets and implied.
-    ports: (row, host port) in use. pod_rows, pod_sets, pod_counts: bound pods per node and (namespace, labels).
+    ports: (row, host port) in use. pod_rows, pod_sets, pod_counts: bound pods per node and table.
     """
 
     names: tuple[str, ...]
@@ -319,7 +367,7 @@ class NodeColumns:
     state: Int64s
     unschedulable: Int64s
     ports: tuple[tuple[int, HostPort], ...]
-    pod_tables: tuple[tuple[str, LabelSet], ...]
+    pod_tables: tuple[PodTable, ...]
     pod_rows: Int64s
     pod_sets: Int64s
     pod_counts: Int64s
@@ -327,7 +375,7 @@ class NodeColumns:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node, the form in which a collector keeps it. pods: ((namespace, labels), count)."""
+    """One node, the form in which a collector keeps it."""
 
     name: str
     allocatable: Mapping[str, int]
@@ -337,4 +385,4 @@ class NodeRow:
     state: int = NODE_OWNED
     unschedulable: bool = False
     ports: tuple[HostPort, ...] = ()
-    pods: tuple[tuple[tuple[str, LabelSet], int], ...] = ()
+    pods: tuple[tuple[PodTable, int], ...] = ()

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from spillway import columns as column_values
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
 from spillway.events import Event
-from spillway.model import Generation, HostPort, Int64s, LabelSet, NodeColumns, Taint
+from spillway.model import Generation, HostPort, Int64s, LabelSet, NodeColumns, PodTable, PodTerm, Taint
 from spillway.v1 import events_pb2
 
 T = TypeVar("T")
@@ -172,10 +172,7 @@ def pack_columns(columns: NodeColumns) -> bytes:
             values=[strings.id(taint.value) for taint in taints],
             effects=[strings.id(taint.effect) for taint in taints],
         )
-    for namespace, labels in columns.pod_tables:
-        table = message.pod_tables.add(namespace=strings.id(namespace))
-        table.labels.SetInParent()
-        _fill_labels(table.labels, labels, strings)
+    _fill_pod_tables(message, columns.pod_tables, strings)
     for name in ("label_set", "taint_set", "state", "unschedulable", "pod_rows", "pod_sets", "pod_counts"):
         getattr(message, name).extend(getattr(columns, name).tolist())
     for row, port in columns.ports:
@@ -224,9 +221,7 @@ def _columns_from(message: events_pb2.NodeColumns) -> NodeColumns:
             (row, HostPort(port.ip, port.protocol, port.port))
             for row, port in zip(message.port_rows, message.ports, strict=True)
         ),
-        pod_tables=tuple(
-            (strings[table.namespace], _labels_from(table.labels, strings)) for table in message.pod_tables
-        ),
+        pod_tables=_pod_tables_from(message, strings),
         pod_rows=_integers(message.pod_rows),
         pod_sets=_integers(message.pod_sets),
         pod_counts=_integers(message.pod_counts),
@@ -247,6 +242,30 @@ def _integers(repeated: Any) -> Int64s:
 def _fill_labels(message: Any, labels: LabelSet, strings: _Strings) -> None:
     message.keys.extend(strings.id(key) for key, _ in labels)
     message.values.extend(strings.id(value) for _, value in labels)
+
+
+def _fill_pod_tables(message: Any, tables: Sequence[PodTable], strings: _Strings) -> None:
+    terms: dict[PodTerm, int] = {}
+    for table in tables:
+        filled = message.pod_tables.add(namespace=strings.id(table.namespace), terminating=table.terminating)
+        filled.labels.SetInParent()
+        _fill_labels(filled.labels, table.labels, strings)
+        filled.apart.extend(terms.setdefault(term, len(terms)) for term in table.apart)
+    for term in terms:
+        fill_message(term, message.pod_terms.add())
+
+
+def _pod_tables_from(message: Any, strings: list[str]) -> tuple[PodTable, ...]:
+    terms = [value_from(term, PodTerm) for term in message.pod_terms]
+    return tuple(
+        PodTable(
+            namespace=strings[table.namespace],
+            labels=_labels_from(table.labels, strings),
+            apart=tuple(terms[index] for index in table.apart),
+            terminating=table.terminating,
+        )
+        for table in message.pod_tables
+    )
 
 
 def _labels_from(message: Any, strings: list[str]) -> LabelSet:

@@ -5,8 +5,6 @@ from dataclasses import dataclass, fields
 from spillway.settings import setting
 
 IGNORED_POD_LABELS = (
-    "pod-template-hash",
-    "controller-revision-hash",
     "statefulset.kubernetes.io/pod-name",
     "apps.kubernetes.io/pod-index",
     "batch.kubernetes.io/job-completion-index",

@@ -8,8 +8,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from planner.core.dividing import How, divide
-from planner.core.feasibility import TRANSIENT_TAINTS, fit, fit_of_group, untolerated
+from planner.core.feasibility import fit, fit_of_group
 from planner.core.fleet import ClusterView
+from planner.core.node_match import TRANSIENT_TAINTS, untolerated
 from planner.core.nodes import ClusterNodes
 from planner.core.placement import Division, clusters_by_tier
 from planner.core.state import PlannerState

@@ -1,53 +1,56 @@
-"""How many replicas of a shape each node of a cluster takes, and what binds it.
+"""How many replicas of a shape the nodes of a cluster take, and what binds it.
 
-Models the kube-scheduler's default filters (v1.36): NodeResourcesFit, NodeAffinity and nodeSelector, TaintToleration,
-NodeUnschedulable, NodePorts, and over hostnames InterPodAffinity (anti) and PodTopologySpread.
+Models the kube-scheduler's default filters (v1.36): NodeResourcesFit and NodePorts here; NodeUnschedulable, NodeName,
+NodeAffinity and TaintToleration in node_match.py; InterPodAffinity and PodTopologySpread in pod_affinity.py and
+topology.py. Preemption is not counted.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from planner.core.nodes import ClusterNodes
-from planner.core.shape import matches_labels
-from spillway.model import (
-    HOSTNAME_LABEL,
-    NODE_OWNED,
-    HostPort,
-    Int64s,
-    NodeGroup,
-    NodeTerm,
-    PodSelector,
-    Requirement,
-    Shape,
-    Taint,
-    Toleration,
+from planner.core.near import NearBound
+from planner.core.node_match import (
+    Bools,
+    Verdict,
+    filter_by_labels,
+    filter_by_lasting_taints,
+    filter_by_name,
+    filter_by_state,
+    filter_by_taints,
+    selector_requirements,
+    untolerated,
 )
+from planner.core.nodes import ClusterNodes
+from planner.core.own_template import candidates
+from planner.core.pod_affinity import filter_by_other_pods, filter_by_spread, limits_a_node, own_ceilings
+from planner.core.shape import matches_labels
+from planner.core.topology import Bound
+from spillway.model import HOSTNAME_LABEL, HostPort, Int64s, NodeGroup, Shape
 
-Bools = npt.NDArray[np.bool_]
-
-UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 ANY_IP = "0.0.0.0"
-TRANSIENT_TAINTS = "node.kubernetes.io/"
-"""Cordoned, not ready, under pressure: the cluster itself puts these on and takes them off."""
 REASONS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """per_node: int64 [rows], replicas that each node takes; total: their sum, or less where a spread bounds it.
+    """per_node: int64 [rows], replicas that each node takes by itself. largest: the most on one node.
 
-    largest: the most on one node. when_empty: whether some node would take one if nothing ran there.
-    reasons: (what binds, nodes that it binds), most nodes first.
+    total: replicas that are placed whatever nodes the member's scheduler picks, in whatever order; possible: at the
+    most. They differ for some shapes whose replicas bar nodes for each other; all such shapes have bounds.
+    when_empty: whether some node would take one if nothing ran there.
+    reasons: (what binds, nodes that it binds), most nodes first. beyond: what binds the sum, not a node.
     """
 
     per_node: Int64s
     total: int
+    possible: int
     largest: int
     when_empty: bool
     reasons: tuple[tuple[str, int], ...]
+    beyond: tuple[str, ...] = ()
+    bounds: tuple[Bound | NearBound, ...] = ()
 
     def limited_by(self) -> str:
         """What binds, for people: "cpu (12 nodes), taint gpu=only:NoSchedule (4 nodes)"."""
@@ -57,59 +60,111 @@ class Fit:
             f"{reason} ({nodes} node{'s' if nodes != 1 else ''})" for reason, nodes in self.reasons[:REASONS_SHOWN]
         ]
         rest = len(self.reasons) - REASONS_SHOWN
-        return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
+        text = ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
+        if not self.beyond:
+            return text
+        sure = f", {self.total} to {self.possible} by what the scheduler picks" if self.total < self.possible else ""
+        return f"{', '.join(self.beyond)}{sure}; {text}"
 
+    def certain_without(self, lost: int) -> int:
+        """As total, once room for so many replicas is lost, wherever that hurts most."""
+        if not self.bounds:
+            return max(0, self.total - lost)
+        return max(0, min(bound.certain(lost) for bound in self.bounds))
 
-class Verdict:
-    """Nodes in question, and why others are out: each node is out for the first reason that met it."""
+    def spare(self, wanted: int) -> int:
+        """The most room that can be lost while so many replicas stay certain; negative: they are not even now."""
+        if not self.bounds:
+            return self.total - wanted
+        if self.total < wanted:
+            return self.total - wanted
+        least, most = 0, self.total
+        while least < most:
+            middle = (least + most + 1) // 2
+            least, most = (middle, most) if self.certain_without(middle) >= wanted else (least, middle - 1)
+        return least
 
-    def __init__(self, live: Bools) -> None:
-        self.open = live.copy()
-        self.reasons: dict[str, int] = {}
-
-    def out(self, mask: Bools, reason: str) -> None:
-        count = int(np.count_nonzero(self.open & mask))
-        if count:
-            self.reasons[reason] = self.reasons.get(reason, 0) + count
-            self.open &= ~mask
+    @property
+    def marks_of_a_pod(self) -> int:
+        """Places that another pod may cost because it counts as one of the shape's own, beside the room it takes."""
+        return max((bound.ceilings_of_a_pod for bound in self.bounds), default=0)
 
 
 def fit(shape: Shape, nodes: ClusterNodes) -> Fit:
-    """The replicas of a shape that the nodes take as they are."""
-    live = nodes.live
-    verdict = Verdict(live)
+    """The replicas of a shape that the nodes take as they are.
+
+    Where its selectors mean the pods of its own template alone, and it cannot be known which those are: at the least
+    and at the most of all that they may be.
+    """
+    fits = [_fit(candidate, nodes) for candidate in candidates(shape, nodes)]
+    if len(fits) == 1:
+        return fits[0]
+    least = min(fits, key=lambda found: found.total)
+    return replace(
+        least,
+        per_node=np.maximum.reduce([found.per_node for found in fits]),
+        possible=max(found.possible for found in fits),
+        largest=max(found.largest for found in fits),
+        beyond=least.beyond or ("which pods are of this template",),
+        bounds=tuple(bound for found in fits for bound in found.bounds),
+    )
+
+
+def _fit(shape: Shape, nodes: ClusterNodes) -> Fit:
+    verdict = Verdict(nodes.live)
     filter_by_state(shape, nodes, verdict)
+    filter_by_name(shape, nodes, verdict)
     filter_by_labels(shape, nodes, verdict)
     filter_by_taints(shape, nodes, verdict)
-    filter_by_pods(shape, nodes, verdict)
+    filter_by_ports(shape, nodes, verdict)
+    groups = filter_by_other_pods(shape, nodes, verdict)
+    ceilings = [*filter_by_spread(shape, nodes, verdict), *own_ceilings(shape, nodes)]
     per_node, binding = _by_resource(shape, nodes.resources, nodes.allocatable - nodes.requested)
     per_node = np.where(verdict.open, per_node, 0)
-    if shape.host_ports or any(term.limits_itself for term in shape.apart):
+    if limits_a_node(shape, nodes):
         per_node = np.minimum(per_node, 1)
     _count_binding(shape, verdict, binding)
-    total = int(per_node.sum())
-    for spread in shape.spread:
-        total = min(total, _spread_total(spread.selector, spread.max_skew, shape, nodes, per_node))
-    reasons = tuple(sorted(verdict.reasons.items(), key=lambda entry: (-entry[1], entry[0])))
-    return Fit(per_node, total, int(per_node.max(initial=0)), _fits_when_empty(shape, nodes), reasons)
+    fits = Fit(
+        per_node=per_node,
+        total=int(per_node.sum()),
+        possible=int(per_node.sum()),
+        largest=int(per_node.max(initial=0)),
+        when_empty=_fits_when_empty(shape, nodes),
+        reasons=tuple(sorted(verdict.reasons.items(), key=lambda entry: (-entry[1], entry[0]))),
+    )
+    if not ceilings and groups is None:
+        return fits
+    bound = Bound(per_node, [ceiling for _, ceiling in ceilings])
+    return _bounded(fits, bound if groups is None else NearBound(bound, groups), [text for text, _ in ceilings])
+
+
+def _bounded(fits: Fit, bound: Bound | NearBound, texts: Sequence[str]) -> Fit:
+    total = bound.certain()
+    named = [*dict.fromkeys(texts), *(["affinity to its own first replica"] if isinstance(bound, NearBound) else [])]
+    beyond = tuple(named) if total < fits.total else ()
+    return replace(fits, total=total, possible=bound.possible, beyond=beyond, bounds=(bound,))
 
 
 def _fits_when_empty(shape: Shape, nodes: ClusterNodes) -> bool:
     """Whether a node would take one if nothing ran there and it were well: cordons and troubles pass."""
     verdict = Verdict(nodes.live)
+    filter_by_name(shape, nodes, verdict)
     filter_by_labels(shape, nodes, verdict)
-    for index, taints in enumerate(nodes.taint_sets):
-        lasting = [taint for taint in taints if not taint.key.startswith(TRANSIENT_TAINTS)]
-        if untolerated(lasting, shape.tolerations) is not None:
-            verdict.open &= nodes.taint_set != index
+    filter_by_lasting_taints(shape, nodes, verdict)
     takes, _ = _by_resource(shape, nodes.resources, nodes.allocatable)
     return bool(np.any(takes[verdict.open] > 0))
 
 
 def fit_of_group(shape: Shape, group: NodeGroup) -> int:
-    """Replicas that one node of a node group would take."""
+    """Replicas that one node of a node group would take.
+
+    0 where it depends on the domain that the node would come up in: nobody knows that before it is there.
+    """
+    wide = [term for term in shape.apart if term.key != HOSTNAME_LABEL]
+    if shape.node_name or shape.near or shape.spread or wide:
+        return 0
     labels = dict(group.labels)
-    if not matches_labels(_selector_requirements(shape), labels):
+    if not matches_labels(selector_requirements(shape), labels):
         return 0
     if shape.node_terms and not any(
         not term.fields and matches_labels(term.labels, labels) for term in shape.node_terms
@@ -119,81 +174,13 @@ def fit_of_group(shape: Shape, group: NodeGroup) -> int:
         return 0
     allocatable = dict(group.allocatable)
     takes = min(allocatable.get(name, 0) // amount for name, amount in shape.requests)
-    return min(takes, 1) if shape.host_ports or any(term.limits_itself for term in shape.apart) else takes
+    return min(takes, 1) if shape.host_ports or any(term.own for term in shape.apart) else takes
 
 
-def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
-    """The first taint that keeps a pod away; PreferNoSchedule never does."""
-    for taint in taints:
-        if taint.effect in ("NoSchedule", "NoExecute") and not any(_tolerates(entry, taint) for entry in tolerations):
-            return taint
-    return None
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    return toleration.operator == "Exists" or (bool(toleration.key) and toleration.value == taint.value)
-
-
-def filter_by_state(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
-    verdict.out(nodes.state != NODE_OWNED, "lent or recalled")
-    if untolerated((UNSCHEDULABLE,), shape.tolerations):
-        verdict.out(nodes.unschedulable != 0, "cordoned")
-
-
-def _selector_requirements(shape: Shape) -> tuple[Requirement, ...]:
-    return tuple(Requirement(key, "In", (value,)) for key, value in shape.node_selector)
-
-
-def filter_by_labels(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
-    if shape.node_selector:
-        matched = _nodes_matching((NodeTerm(_selector_requirements(shape), ()),), nodes)
-        wanted = ", ".join(f"{key}={value}" for key, value in shape.node_selector)
-        verdict.out(~matched, f"node selector {wanted}")
-    if shape.node_terms:
-        verdict.out(~_nodes_matching(shape.node_terms, nodes), "node affinity")
-
-
-def _nodes_matching(terms: tuple[NodeTerm, ...], nodes: ClusterNodes) -> Bools:
-    """[rows]: whether any term holds. Decided once per label set, except where a term asks for one node by name."""
-    by_node = any(term.fields or any(entry.key == HOSTNAME_LABEL for entry in term.labels) for term in terms)
-    if by_node:
-        matched = np.zeros(nodes.block.shape, np.bool_)
-        for row in np.flatnonzero(nodes.live).tolist():
-            matched[row] = any(_term_holds(term, _labels(nodes, row), nodes.names[row]) for term in terms)
-        return matched
-    by_set = [any(matches_labels(term.labels, dict(labels)) for term in terms) for labels in nodes.label_sets]
-    return np.array([*by_set, False], np.bool_)[nodes.label_set]
-
-
-def _labels(nodes: ClusterNodes, row: int) -> Mapping[str, str]:
-    """The labels of one node; a hostname label that is implied is put back, one that is marked absent is left out."""
-    labels = dict(nodes.label_sets[int(nodes.label_set[row])])
-    if labels.setdefault(HOSTNAME_LABEL, nodes.names[row]) == "":
-        del labels[HOSTNAME_LABEL]
-    return labels
-
-
-def _term_holds(term: NodeTerm, labels: Mapping[str, str], name: str) -> bool:
-    return matches_labels(term.labels, labels) and matches_labels(term.fields, {"metadata.name": name})
-
-
-def filter_by_taints(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
-    for index, taints in enumerate(nodes.taint_sets):
-        taint = untolerated(taints, shape.tolerations)
-        if taint is not None:
-            verdict.out(nodes.taint_set == index, f"taint {taint}")
-
-
-def filter_by_pods(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
+def filter_by_ports(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
     if shape.host_ports:
         taken = [row for row, ports in nodes.ports.items() if _clash(shape.host_ports, ports)]
         verdict.out(_rows(taken, nodes), "host port in use")
-    for term in shape.apart:
-        verdict.out(_pods_matching(term.selector, shape, nodes) > 0, "anti-affinity")
 
 
 def _clash(wanted: Sequence[HostPort], taken: Sequence[HostPort]) -> bool:
@@ -212,16 +199,6 @@ def _rows(rows: Sequence[int], nodes: ClusterNodes) -> Bools:
     return mask
 
 
-def _pods_matching(selector: PodSelector, shape: Shape, nodes: ClusterNodes) -> Int64s:
-    """[rows]: bound pods of the shape's namespace that a selector matches."""
-    counts = np.zeros(nodes.block.shape, np.int64)
-    for row, pods in nodes.pods.items():
-        for (namespace, labels), count in pods:
-            if namespace == shape.namespace and matches_labels(selector.requirements, dict(labels)):
-                counts[row] += count
-    return counts
-
-
 def _by_resource(shape: Shape, resources: Mapping[str, int], free: Int64s) -> tuple[Int64s, Int64s]:
     """[rows] replicas by resources alone, and [rows] which of the shape's requests binds."""
     none = np.zeros(free.shape[1], np.int64)
@@ -236,22 +213,3 @@ def _count_binding(shape: Shape, verdict: Verdict, binding: Int64s) -> None:
     for (name, _), count in zip(shape.requests, counts.tolist(), strict=True):
         if count:
             verdict.reasons[name] = verdict.reasons.get(name, 0) + count
-
-
-def _spread_total(selector: PodSelector, max_skew: int, shape: Shape, nodes: ClusterNodes, per_node: Int64s) -> int:
-    """New replicas under a hostname spread: no node ends more than max_skew above the emptiest node that counts.
-
-    A node that counts but takes none holds all others down; which nodes count follows nodeAffinityPolicy and
-    nodeTaintsPolicy. The emptiest node can rise to what it has and takes, and the others to max_skew above that.
-    """
-    counts = Verdict(nodes.live)
-    spread = next(entry for entry in shape.spread if entry.selector == selector and entry.max_skew == max_skew)
-    if spread.honor_affinity:
-        filter_by_labels(shape, nodes, counts)
-    if spread.honor_taints:
-        filter_by_taints(shape, nodes, counts)
-    if not counts.open.any():
-        return 0
-    present = _pods_matching(selector, shape, nodes)
-    ceiling = int((present + per_node)[counts.open].min()) + max_skew
-    return int(np.clip(ceiling - present, 0, per_node)[counts.open].sum())

@@ -16,7 +16,7 @@ from spillway.events import (
     PodsScheduled,
     PodsUnschedulable,
 )
-from spillway.model import NodeColumns, NodeGroup, Shape, WorkloadFacts
+from spillway.model import LabelSet, NodeColumns, NodeGroup, Shape, WorkloadFacts
 
 WorkloadKey = tuple[str, str]
 FITS_KEPT_MAX = 512
@@ -65,7 +65,7 @@ class ClusterView:
         self._blocks: dict[int, Block] = {}
         self._arriving: dict[int, dict[int, tuple[CapacityReported, NodeColumns]]] = {}
         self._early: dict[int, list[tuple[CapacityChanged, NodeColumns]]] = {}
-        self._fits: OrderedDict[Shape, tuple[int, Fit]] = OrderedDict()
+        self._fits: OrderedDict[tuple[Shape, LabelSet], tuple[int, Fit]] = OrderedDict()
 
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 
@@ -105,13 +105,14 @@ class ClusterView:
         return max(now - self.troubled_since, self.age_seconds(now) or 0.0)
 
     def fit(self, shape: Shape) -> Fit:
-        kept = self._fits.get(shape)
+        key = (shape, shape.traits.labels if self.nodes.pods.repels(shape.namespace) else ())
+        kept = self._fits.get(key)
         if kept is not None and kept[0] == self.nodes.revision:
-            self._fits.move_to_end(shape)
+            self._fits.move_to_end(key)
             return kept[1]
         result = fit(shape, self.nodes)
-        self._fits[shape] = (self.nodes.revision, result)
-        self._fits.move_to_end(shape)
+        self._fits[key] = (self.nodes.revision, result)
+        self._fits.move_to_end(key)
         while len(self._fits) > FITS_KEPT_MAX:
             self._fits.popitem(last=False)
         return result

@@ -7,12 +7,13 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from planner.core.pod_index import Entries, PodIndex
 from spillway.model import HOSTNAME_LABEL, HostPort, Int64s, LabelSet, NodeColumns, NodeRow, Taint
 
 ROOM_TO_GROW = 64
 NO_BLOCK = -1
+NO_DOMAIN = -1
 
-PodTable = tuple[str, LabelSet]
 T = TypeVar("T", bound=Hashable)
 
 
@@ -21,10 +22,12 @@ class ClusterNodes:
 
     allocatable, requested: int64 [resources, rows]. block: int64 [rows], NO_BLOCK in a hole.
     revision: raised by every change, so that what was computed from these arrays can be kept until then.
+    labels_revision: the same of the nodes' labels, and of which nodes there are. namespaces: their labels.
     """
 
     def __init__(self) -> None:
         self.revision = 0
+        self.labels_revision = 0
         self.names: list[str] = []
         self.resources: dict[str, int] = {}
         self.label_sets: list[LabelSet] = []
@@ -37,11 +40,15 @@ class ClusterNodes:
         self.unschedulable: Int64s = np.zeros(0, np.int64)
         self.block: Int64s = np.zeros(0, np.int64)
         self.ports: dict[int, tuple[HostPort, ...]] = {}
-        self.pods: dict[int, tuple[tuple[PodTable, int], ...]] = {}
+        self.pods = PodIndex()
+        self.namespaces: dict[str, Mapping[str, str]] = {}
         self._row_by_name: dict[str, int] = {}
         self._holes: list[int] = []
         self._label_set_ids: dict[LabelSet, int] = {}
         self._taint_set_ids: dict[tuple[Taint, ...], int] = {}
+        self._domains: dict[str, tuple[int, Int64s]] = {}
+        self._explicit_hostnames: dict[int, str] = {}
+        self._sets_seen = 0
 
     @property
     def live(self) -> npt.NDArray[np.bool_]:
@@ -68,12 +75,16 @@ class ClusterNodes:
         if absent:
             self.allocatable[np.array(absent)[:, None], rows] = 0
             self.requested[np.array(absent)[:, None], rows] = 0
-        self.label_set[rows] = _interned(columns.label_sets, self._label_set_ids, self.label_sets)[columns.label_set]
+        label_set = _interned(columns.label_sets, self._label_set_ids, self.label_sets)[columns.label_set]
+        if not (self.live[rows].all() and np.array_equal(self.label_set[rows], label_set)):
+            self.labels_revision += 1
+        self.label_set[rows] = label_set
         self.taint_set[rows] = _interned(columns.taint_sets, self._taint_set_ids, self.taint_sets)[columns.taint_set]
         self.state[rows] = columns.state
         self.unschedulable[rows] = columns.unschedulable
         self.block[rows] = block
-        self._replace_ports_and_pods(columns, rows.tolist())
+        self._replace_ports(columns, rows.tolist())
+        self.pods.replace(rows, columns.pod_tables, Entries(columns.pod_rows, columns.pod_sets, columns.pod_counts))
 
     def remove(self, names: Iterable[str]) -> None:
         self.revision += 1
@@ -87,23 +98,15 @@ class ClusterNodes:
         None when so many pods with these labels are not found, or more: they cannot be told from others then.
         """
         wanted = set(labels.items())
-        own = {
-            row: sum(count for (space, found), count in entries if space == namespace and wanted <= set(found))
-            for row, entries in self.pods.items()
-        }
-        if not wanted or sum(own.values()) != pods:
+        own = self.pods.matching((namespace,), lambda table: wanted <= set(table.labels))
+        counts = self.pods.counts(own, len(self.block))
+        if not wanted or int(counts.sum()) != pods:
             return None
         rest = copy(self)
         rest.requested = self.requested.copy()
-        rest.pods = dict(self.pods)
-        for row, count in own.items():
-            for name, amount in requests:
-                rest.requested[self.resources[name], row] -= amount * count
-            rest.pods[row] = tuple(
-                ((space, found), n)
-                for (space, found), n in self.pods[row]
-                if space != namespace or not wanted <= set(found)
-            )
+        rest.pods = self.pods.without(own)
+        for name, amount in requests:
+            rest.requested[self.resources[name]] -= amount * counts
         return rest
 
     def classes(self) -> Iterator[tuple[int, int]]:
@@ -129,6 +132,49 @@ class ClusterNodes:
     def row_of(self, name: str) -> int | None:
         return self._row_by_name.get(name)
 
+    def domains(self, key: str) -> Int64s:
+        """[rows]: an id for each value of a topology key, NO_DOMAIN for a node without it. Ids are below the rows."""
+        kept = self._domains.get(key)
+        if kept is not None and kept[0] == self.labels_revision:
+            return kept[1]
+        domains = np.where(self.live, self._hosts() if key == HOSTNAME_LABEL else self._values(key), NO_DOMAIN)
+        self._domains[key] = (self.labels_revision, domains)
+        return domains
+
+    def _values(self, key: str) -> Int64s:
+        ids: dict[str, int] = {}
+        by_set = [
+            ids.setdefault(value, len(ids)) if value is not None else NO_DOMAIN
+            for value in (dict(labels).get(key) for labels in self.label_sets)
+        ]
+        values = np.array([*by_set, NO_DOMAIN], np.int64)[self.label_set]
+        _, found = np.unique(values, return_inverse=True)
+        return np.where(values != NO_DOMAIN, found, NO_DOMAIN)
+
+    def _hosts(self) -> Int64s:
+        """The row itself, but for nodes whose hostname is not their name: they may share one with another node."""
+        hosts, explicit = np.arange(len(self.block)), self.explicit_hostnames()
+        first: dict[str, int] = {}
+        for row in np.flatnonzero(self.live & np.isin(self.label_set, list(explicit))).tolist():
+            hostname = explicit[int(self.label_set[row])]
+            named = self._row_by_name.get(hostname)
+            if not hostname:
+                hosts[row] = NO_DOMAIN
+            elif named is not None and int(self.label_set[named]) not in explicit:
+                hosts[row] = named
+            else:
+                hosts[row] = first.setdefault(hostname, row)
+        return hosts
+
+    def explicit_hostnames(self) -> Mapping[int, str]:
+        """By label set, a hostname that is not implied by the node's name; "" is none at all."""
+        for index in range(self._sets_seen, len(self.label_sets)):
+            hostname = dict(self.label_sets[index]).get(HOSTNAME_LABEL)
+            if hostname is not None:
+                self._explicit_hostnames[index] = hostname
+        self._sets_seen = len(self.label_sets)
+        return self._explicit_hostnames
+
     def totals(self) -> tuple[dict[str, int], dict[str, int]]:
         """Allocatable and requested by resource, over all nodes."""
         live = self.live
@@ -139,11 +185,12 @@ class ClusterNodes:
 
     def _remove(self, rows: Iterable[int]) -> None:
         for row in list(rows):
+            self.labels_revision += 1
             self.block[row] = NO_BLOCK
             self.allocatable[:, row] = 0
             self.requested[:, row] = 0
             self.ports.pop(row, None)
-            self.pods.pop(row, None)
+            self.pods.drop(row)
             self._row_by_name.pop(self.names[row])
             self.names[row] = ""
             self._holes.append(row)
@@ -187,17 +234,12 @@ class ClusterNodes:
             self.requested = np.pad(self.requested, ((0, missing), (0, 0)))
         return rows
 
-    def _replace_ports_and_pods(self, columns: NodeColumns, rows: list[int]) -> None:
-        for row in rows:
-            self.ports.pop(row, None)
-            self.pods.pop(row, None)
+    def _replace_ports(self, columns: NodeColumns, rows: list[int]) -> None:
+        if self.ports:
+            for row in rows:
+                self.ports.pop(row, None)
         for index, port in columns.ports:
             self.ports[rows[index]] = (*self.ports.get(rows[index], ()), port)
-        for index, table, count in zip(
-            columns.pod_rows.tolist(), columns.pod_sets.tolist(), columns.pod_counts.tolist(), strict=True
-        ):
-            row = rows[index]
-            self.pods[row] = (*self.pods.get(row, ()), (columns.pod_tables[table], count))
 
 
 def _interned(values: Sequence[T], ids: dict[T, int], table: list[T]) -> Int64s:

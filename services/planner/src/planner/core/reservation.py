@@ -105,4 +105,4 @@ def growth(old: Shape, new: Shape) -> Shape | None:
     """What a pod of the new template takes beyond one of the old; None when nothing."""
     before = dict(old.requests)
     beyond = {name: amount - before.get(name, 0) for name, amount in new.requests if amount > before.get(name, 0)}
-    return Shape(new.namespace, tuple(sorted(beyond.items()))) if beyond else None
+    return Shape(new.namespace, tuple(sorted(beyond.items())), traits=new.traits) if beyond else None

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.core.feasibility import Bools, Fit, fit_of_group
+from planner.core.feasibility import Fit, fit_of_group
+from planner.core.interplay import ALL, NODE, Effect, effects_of
+from planner.core.node_match import Bools
 from planner.core.texts import counted
 from spillway.model import Int64s, NodeGroup, Shape
 
@@ -43,43 +45,86 @@ def room_on_nodes(shape: Shape, fit: Fit, reserved: Sequence[tuple[Shape, int, F
     shape itself are among them.
     """
     if not reserved:
-        return Room(fit.total, fit.total, fit.limited_by(), fit.when_empty)
-    counts = np.array([count for _, count, _ in reserved], np.int64)
-    names = sorted({name for other, _, _ in reserved for name, _ in other.requests} | {n for n, _ in shape.requests})
-    requests = np.stack([_vector(other, names) for other, _, _ in reserved])
-    own = _vector(shape, names)
-    largest = np.array([other.largest for _, _, other in reserved], np.int64)
-    takes = np.stack([other.per_node > 0 for _, _, other in reserved])
-    meets_own = (takes & (fit.per_node > 0)).any(axis=1)
-
-    whole = np.array([_keeps_away(shape, other) for other, _, _ in reserved], np.bool_)
-    costs_own = np.where(meets_own, np.where(whole, fit.largest, np.minimum(_losses(requests, own), fit.largest)), 0)
-    used = int((counts * costs_own).sum())
-    same = sum(count for other, count, _ in reserved if other == shape)
-    possible = max(0, fit.total - same)
-    certain = min(possible, max(0, fit.total - used))
-    limit = (
-        fit.limited_by() if certain == possible else f"{fit.limited_by()}; {counted(int(counts.sum()))} not bound yet"
-    )
-
-    slack = _slack(reserved, counts, requests, takes)
-    whole = np.array([_keeps_away(other, shape) for other, _, _ in reserved], np.bool_)
-    costs_others = np.where(meets_own, np.where(whole, largest, np.minimum(_losses_of(own, requests), largest)), 0)
-    for index in np.flatnonzero((slack >= 0) & (costs_others > 0)).tolist():
-        allowed = int(slack[index] // costs_others[index])
-        if allowed < certain:
-            promised = counted(int(counts[index]), "promised replica")
-            certain, limit = allowed, f"{promised} of another workload not bound yet"
-    return Room(certain, possible, limit, fit.when_empty)
+        return Room(fit.total, fit.possible, fit.limited_by(), fit.when_empty)
+    return _Meeting(shape, fit, reserved).room()
 
 
-def _keeps_away(shape: Shape, other: Shape) -> bool:
-    """Whether one replica of other may take a whole node from shape: its anti-affinity may match it.
+class _Meeting:
+    """A shape among those that are reserved, as vectors over the latter."""
 
-    A shape does not bear its pods' labels, so every other shape of the namespace may be meant.
-    """
-    apart = any(not term.limits_itself for term in shape.apart)
-    return apart and shape != other and shape.namespace == other.namespace
+    def __init__(self, shape: Shape, fit: Fit, reserved: Sequence[tuple[Shape, int, Fit]]) -> None:
+        self.shape, self.fit = shape, fit
+        self.shapes = [other for other, _, _ in reserved]
+        self.fits = [other for _, _, other in reserved]
+        self.counts = np.array([count for _, count, _ in reserved], np.int64)
+        names = sorted({name for other in (*self.shapes, shape) for name, _ in other.requests})
+        self.requests = np.stack([_vector(other, names) for other in self.shapes])
+        self.own = _vector(shape, names)
+        self.largest = np.array([other.largest for other in self.fits], np.int64)
+        self.takes = np.stack([other.per_node > 0 for other in self.fits])
+        self.meets = self._meeting(fit)
+        self.effects = effects_of((*self.shapes, shape))
+
+    def room(self) -> Room:
+        fit, counts = self.fit, self.counts
+        same = np.array([other == self.shape for other in self.shapes], np.bool_)
+        costs = np.where(self.meets, np.minimum(_losses(self.requests, self.own), fit.largest), 0)
+        self._add_effects(costs, len(self.shapes), fit, self.meets)
+        possible = max(0, fit.possible - int(counts[same].sum()))
+        left = fit.certain_without(int((counts * costs)[~same].sum())) - int(counts[same].sum())
+        certain = min(possible, max(0, left))
+        unbound = f"; {counted(int(counts.sum()))} not bound yet"
+        limit = fit.limited_by() + ("" if certain == possible else unbound)
+        slack = self._slack()
+        costs_others = self._costs_others()
+        for index in np.flatnonzero((slack >= 0) & (costs_others > 0) & ~same).tolist():
+            allowed = int(slack[index] // costs_others[index])
+            if allowed < certain:
+                promised = counted(int(counts[index]), "promised replica")
+                certain, limit = allowed, f"{promised} of another workload not bound yet"
+        return Room(certain, possible, limit, fit.when_empty)
+
+    def _costs_others(self) -> Int64s:
+        """[k]: what one replica of the shape costs each of the others."""
+        costs = np.where(self.meets, np.minimum(_losses_of(self.own, self.requests), self.largest), 0)
+        for (victim, cause), effect in self.effects.items():
+            if cause == len(self.shapes) != victim:
+                costs[victim] = _cost(effect, int(costs[victim]), self.fits[victim], bool(self.meets[victim]))
+        return costs
+
+    def _slack(self) -> Int64s:
+        """[k]: room that each reserved shape can lose and still bind all of its own; negative: it cannot even now."""
+        slack = np.empty(len(self.shapes), np.int64)
+        for index, fit in enumerate(self.fits):
+            meets = self._meeting(fit)
+            losses = np.minimum(_losses(self.requests, self.requests[index]), fit.largest)
+            costs = np.where(meets, losses, 0)
+            self._add_effects(costs, index, fit, meets)
+            costs[index] = 0
+            slack[index] = fit.spare(int(self.counts[index])) - int((self.counts * costs).sum())
+        return slack
+
+    def _meeting(self, fit: Fit) -> Bools:
+        """[k]: which of the others may come to a node that takes one of these."""
+        meets: Bools = np.logical_or.reduce(self.takes & (fit.per_node > 0), axis=1)
+        return meets
+
+    def _add_effects(self, costs: Int64s, victim: int, fit: Fit, meets: Bools) -> None:
+        """Raises what replicas of each shape cost one of them by what they do beside taking room."""
+        if not self.effects:
+            return
+        for cause in range(len(self.shapes)):
+            effect = self.effects.get((victim, cause))
+            if effect is not None:
+                costs[cause] = _cost(effect, int(costs[cause]), fit, bool(meets[cause]))
+
+
+def _cost(effect: Effect, loss: int, fit: Fit, meets: bool) -> int:
+    """What one replica costs a shape at the most, in replicas. A node can be barred only where both may be."""
+    if effect.bars == ALL:
+        return fit.possible
+    barred = fit.largest if effect.bars == NODE and meets else 0
+    return max(loss, barred) + min(effect.marks, fit.marks_of_a_pod)
 
 
 def _vector(shape: Shape, names: Sequence[str]) -> Int64s:
@@ -101,32 +146,16 @@ def _losses_of(taken: Int64s, shapes: Int64s) -> Int64s:
     return result
 
 
-def _slack(
-    reserved: Sequence[tuple[Shape, int, Fit]],
-    counts: Int64s,
-    requests: Int64s,
-    takes: Bools,
-) -> Int64s:
-    """[k]: replicas that each reserved shape could lose and still bind all of its own; negative: it cannot even now."""
-    slack = np.empty(len(reserved), np.int64)
-    for index, (shape, count, fit) in enumerate(reserved):
-        meets = (takes & takes[index]).any(axis=1)
-        whole = np.array([_keeps_away(shape, other) for other, _, _ in reserved], np.bool_)
-        most = np.where(whole, fit.largest, np.minimum(_losses(requests, requests[index]), fit.largest))
-        costs = np.where(meets, most, 0)
-        costs[index] = 0
-        slack[index] = fit.total - count - int((counts * costs).sum())
-    return slack
-
-
 def with_groups(fit: Fit, shape: Shape, groups: Sequence[tuple[NodeGroup, int]]) -> Fit:
     """The fit on the nodes that exist and all that the groups could still make: one column more for each group."""
     takes = [(fit_of_group(shape, group), max(0, group.nodes_max - existing)) for group, existing in groups]
+    total = sum(per_node * nodes for per_node, nodes in takes)
     more = np.array([per_node if nodes else 0 for per_node, nodes in takes], np.int64)
     return replace(
         fit,
         per_node=np.concatenate((fit.per_node, more)),
-        total=fit.total + sum(per_node * nodes for per_node, nodes in takes),
+        total=fit.total + total,
+        possible=fit.possible + total,
         largest=max(fit.largest, int(more.max(initial=0))),
     )
 

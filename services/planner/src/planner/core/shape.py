@@ -1,10 +1,12 @@
 """Reads from a pod template what one replica asks of a node.
 
 Source: the Kubernetes API (v1.36) and the kube-scheduler's default plugins NodeResourcesFit, NodeAffinity,
-TaintToleration, NodePorts, InterPodAffinity and PodTopologySpread.
+TaintToleration, NodePorts, InterPodAffinity and PodTopologySpread. Selectors get the pod's own labels for their
+matchLabelKeys and mismatchLabelKeys here, as from the API server.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -12,19 +14,30 @@ import msgspec
 from spillway import kubernetes
 from spillway.api import RequestError, invalid
 from spillway.model import (
-    HOSTNAME_LABEL,
-    HostnameApart,
-    HostnameSpread,
     HostPort,
     NodeTerm,
     PodSelector,
+    PodTerm,
+    PodTraits,
     Requirement,
     Shape,
+    Spread,
     Toleration,
 )
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 NODE_OPERATORS = (*OPERATORS, "Gt", "Lt")
+
+TEMPLATE_HASH_LABELS = ("pod-template-hash", "controller-revision-hash")
+OWN_TEMPLATE = ("",)
+"""The value of these labels while nobody knows it: the cluster's controller will give it to the replicas."""
+LABELS_OF_ONE_POD = frozenset(
+    ("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", "batch.kubernetes.io/controller-uid",
+     "batch.kubernetes.io/job-completion-index", "batch.kubernetes.io/job-name", "controller-uid", "job-name")
+)  # fmt: skip
+ATTACHED_VOLUMES = frozenset(("awsElasticBlockStore", "azureDisk", "csi", "gcePersistentDisk", "iscsi", "rbd"))
+INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+NO_POD = PodSelector((Requirement("", "In", ()),))
 
 
 class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,7 +116,10 @@ class SchedulingSpec(msgspec.Struct, frozen=True, rename="camel"):
     scheduler_name: str = "default-scheduler"
     runtime_class_name: str = ""
     resource_claims: tuple[dict[str, Any], ...] = ()
+    scheduling_gates: tuple[dict[str, Any], ...] = ()
     volumes: tuple[dict[str, Any], ...] = ()
+    priority_class_name: str = ""
+    active_deadline_seconds: int | None = None
 
 
 class _Resources(msgspec.Struct, frozen=True):
@@ -130,20 +146,33 @@ def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
     Raises RequestError INVALID_ARGUMENT that names the field, the value and what was expected.
     """
     spec = template.get("spec") or {}
-    labels = (template.get("metadata") or {}).get("labels") or {}
+    labels = _labels(template, where)
     pod = convert(spec, kubernetes.PodSpec, f"{where}.spec")
     scheduling = convert(spec, SchedulingSpec, f"{where}.spec")
     unmodelled: list[str] = []
+    affinity, path, own = scheduling.affinity, f"{where}.spec.affinity", (namespace, labels)
     return Shape(
         namespace=namespace,
         requests=_requests(spec, f"{where}.spec"),
         node_selector=tuple(sorted(scheduling.node_selector.items())),
-        node_terms=_node_terms(scheduling, f"{where}.spec.affinity.nodeAffinity"),
+        node_terms=_node_terms(scheduling, f"{path}.nodeAffinity"),
         tolerations=tuple(_toleration(entry, f"{where}.spec.tolerations") for entry in scheduling.tolerations),
         host_ports=tuple(sorted((HostPort(*port) for port in kubernetes.host_ports(pod)), key=_port_order)),
-        apart=tuple(_apart(scheduling.affinity.pod_anti_affinity.required, labels, where, unmodelled)),
+        apart=tuple(
+            term
+            for term in _pod_terms(affinity.pod_anti_affinity, own, f"{path}.podAntiAffinity", unmodelled)
+            if term.selector != NO_POD
+        ),
         spread=tuple(_spread(scheduling.topology_spread_constraints, labels, where, unmodelled)),
         unmodelled=(*unmodelled, *_other_unmodelled(scheduling)),
+        near=tuple(_pod_terms(affinity.pod_affinity, own, f"{path}.podAffinity", unmodelled)),
+        node_name=scheduling.node_name,
+        traits=PodTraits(
+            labels=tuple(sorted(labels.items())),
+            limits=_limits(spec, f"{where}.spec"),
+            priority_class=scheduling.priority_class_name,
+            terminating=scheduling.active_deadline_seconds is not None,
+        ),
     )
 
 
@@ -173,11 +202,10 @@ def _matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
             return present
         case "DoesNotExist":
             return not present
-    try:
-        number, bound = int(value), int(requirement.values[0])
-    except ValueError:
+    if not present or not INTEGER.fullmatch(value):
         return False
-    return present and (number > bound if requirement.operator == "Gt" else number < bound)
+    number, bound = int(value), int(requirement.values[0])
+    return abs(number) < 2**63 and (number > bound if requirement.operator == "Gt" else number < bound)
 
 
 def _requests(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...]:
@@ -256,15 +284,50 @@ def _requirement(expression: Expression, where: str, operators: tuple[str, ...])
     return Requirement(expression.key, expression.operator, expression.values)
 
 
+def _labels(template: Mapping[str, Any], where: str) -> dict[str, str]:
+    labels: dict[str, str] = convert(
+        (template.get("metadata") or {}).get("labels") or {}, dict[str, str], f"{where}.metadata.labels"
+    )
+    return labels
+
+
+def _limits(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, int], ...]:
+    """What quotas of limits count, by the rules of requests; a pod's overhead counts beside a limit alone."""
+    pod = convert(spec, _Amounts, where)
+    limits = kubernetes.pod_requests(
+        msgspec.structs.replace(
+            convert(spec, kubernetes.PodSpec, where),
+            containers=_limited(spec.get("containers") or (), pod.containers),
+            init_containers=_limited(spec.get("initContainers") or (), pod.init_containers),
+            resources=kubernetes.Resources(pod.resources.limits),
+        )
+    )
+    named = {
+        name
+        for resources in (pod.resources, *(entry.resources for entry in (*pod.containers, *pod.init_containers)))
+        for name in resources.limits
+    }
+    return tuple(sorted((name, amount) for name, amount in limits.items() if name in named and amount > 0))
+
+
+def _limited(containers: Any, amounts: "tuple[_ContainerAmounts, ...]") -> tuple[kubernetes.Container, ...]:
+    """Containers with their limits for requests."""
+    return tuple(
+        msgspec.structs.replace(
+            msgspec.convert(container, kubernetes.Container), resources=kubernetes.Resources(given.resources.limits)
+        )
+        for container, given in zip(containers, amounts, strict=True)
+    )
+
+
 def _is_integer(text: str) -> bool:
-    return text.lstrip("+-").isdigit()
+    return INTEGER.fullmatch(text) is not None and abs(int(text)) < 2**63
 
 
 def _node_terms(spec: SchedulingSpec, where: str) -> tuple[NodeTerm, ...]:
     required = spec.affinity.node_affinity.required
-    named = (Requirement("metadata.name", "In", (spec.node_name,)),) if spec.node_name else ()
     if required is None:
-        return (NodeTerm((), named),) if named else ()
+        return ()
     if not required.node_selector_terms:
         raise invalid(f"{where}.nodeSelectorTerms", [], "at least one term")
     terms = []
@@ -277,7 +340,7 @@ def _node_terms(spec: SchedulingSpec, where: str) -> tuple[NodeTerm, ...]:
         if any(entry.key != "metadata.name" for entry in fields):
             raise invalid(f"{path}.matchFields.key", fields[0].key, "metadata.name")
         if labels or fields:  # A term without requirements matches no node.
-            terms.append(NodeTerm(labels, fields + named))
+            terms.append(NodeTerm(labels, fields))
     return tuple(terms) or (NodeTerm((Requirement("", "In", ()),), ()),)
 
 
@@ -295,64 +358,117 @@ def selector_of(selector: LabelSelector, where: str) -> PodSelector:
     """A label selector as requirements, sorted so that equal selectors are equal values."""
     labels = [Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()]
     expressions = [_requirement(entry, f"{where}.matchExpressions", OPERATORS) for entry in selector.match_expressions]
-    return PodSelector(
-        tuple(sorted((*labels, *expressions), key=lambda entry: (entry.key, entry.operator, entry.values)))
-    )
+    return _sorted((*labels, *expressions))
 
 
-def _apart(
-    terms: tuple[PodAffinityTerm, ...], labels: Mapping[str, str], where: str, unmodelled: list[str]
-) -> Iterable[HostnameApart]:
-    path = f"{where}.spec.affinity.podAntiAffinity"
-    for term in terms:
-        elsewhere = term.namespaces or term.namespace_selector or term.match_label_keys or term.mismatch_label_keys
-        if term.topology_key != HOSTNAME_LABEL or elsewhere or term.label_selector is None:
-            unmodelled.append(f"podAntiAffinity over {term.topology_key}{' and other namespaces' if elsewhere else ''}")
-            continue
-        selector = selector_of(term.label_selector, f"{path}.labelSelector")
-        yield HostnameApart(selector, matches_labels(selector.requirements, labels))
+def _sorted(requirements: Iterable[Requirement]) -> PodSelector:
+    return PodSelector(tuple(sorted(requirements, key=lambda entry: (entry.key, entry.operator, entry.values))))
+
+
+def _pod_terms(
+    affinity: PodAffinity, replica: tuple[str, Mapping[str, str]], path: str, unmodelled: list[str]
+) -> Iterator[PodTerm]:
+    """replica: its namespace and labels."""
+    namespace, labels = replica
+    for term in affinity.required:
+        if not term.topology_key:
+            raise invalid(f"{path}.topologyKey", term.topology_key, "a label key")
+        selector = _pod_selector(term.label_selector, f"{path}.labelSelector")
+        if term.label_selector is not None:
+            keys = _with_own_labels(term.match_label_keys, "In", labels, path, unmodelled)
+            others = _with_own_labels(term.mismatch_label_keys, "NotIn", labels, path, unmodelled)
+            selector = _sorted((*selector.requirements, *keys, *others))
+        everywhere = term.namespace_selector
+        here = not term.namespaces or namespace in term.namespaces or everywhere is not None
+        yield PodTerm(
+            selector=selector,
+            own=here and _means_itself(selector, labels),
+            topology_key=term.topology_key,
+            namespaces=term.namespaces,
+            namespace_selector=None if everywhere is None else selector_of(everywhere, f"{path}.namespaceSelector"),
+        )
+
+
+def _pod_selector(selector: LabelSelector | None, where: str) -> PodSelector:
+    return NO_POD if selector is None else selector_of(selector, where)
+
+
+def _means_itself(selector: PodSelector, labels: Mapping[str, str]) -> bool:
+    """Whether a selector means pods with these labels, and with the hash that they will get."""
+    known = [entry for entry in selector.requirements if entry.values != OWN_TEMPLATE]
+    unknown = [entry for entry in selector.requirements if entry.values == OWN_TEMPLATE]
+    return matches_labels(known, labels) and all(entry.operator == "In" for entry in unknown)
+
+
+def _with_own_labels(
+    keys: Iterable[str], operator: str, labels: Mapping[str, str], path: str, unmodelled: list[str]
+) -> Iterator[Requirement]:
+    """Requirements from matchLabelKeys; a key that the pods will not have says nothing."""
+    for key in keys:
+        if key in labels:
+            yield Requirement(key, operator, (labels[key],))
+        elif key in TEMPLATE_HASH_LABELS:
+            yield Requirement(key, operator, OWN_TEMPLATE)
+        elif key in LABELS_OF_ONE_POD:
+            unmodelled.append(f"{path.rpartition('.')[2]} by label key {key}")
 
 
 def _spread(
     constraints: tuple[SpreadConstraint, ...], labels: Mapping[str, str], where: str, unmodelled: list[str]
-) -> Iterable[HostnameSpread]:
+) -> Iterator[Spread]:
     path = f"{where}.spec.topologySpreadConstraints"
     for constraint in constraints:
-        if constraint.max_skew < 1:
-            raise invalid(f"{path}.maxSkew", constraint.max_skew, "1 or more")
-        if constraint.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
-            raise invalid(f"{path}.whenUnsatisfiable", constraint.when_unsatisfiable, "DoNotSchedule or ScheduleAnyway")
+        _check_spread(constraint, path)
         if constraint.when_unsatisfiable == "ScheduleAnyway":
             continue
-        selector = selector_of(constraint.label_selector or LabelSelector(), f"{path}.labelSelector")
-        own = constraint.label_selector is not None and matches_labels(selector.requirements, labels)
-        if (
-            constraint.topology_key != HOSTNAME_LABEL
-            or constraint.min_domains
-            or constraint.match_label_keys
-            or not own
-        ):
-            unmodelled.append(f"topologySpreadConstraint over {constraint.topology_key}")
-            continue
-        yield HostnameSpread(
-            selector,
-            constraint.max_skew,
-            constraint.node_affinity_policy == "Honor",
-            constraint.node_taints_policy == "Honor",
+        selector = PodSelector(())  # What means no pod, and what means all, the scheduler takes to count none.
+        if constraint.label_selector is not None:
+            keys = _with_own_labels(constraint.match_label_keys, "In", labels, path, unmodelled)
+            selector = selector_of(constraint.label_selector, f"{path}.labelSelector")
+            selector = _sorted((*selector.requirements, *keys))
+        yield Spread(
+            selector=selector,
+            max_skew=constraint.max_skew,
+            honor_affinity=constraint.node_affinity_policy == "Honor",
+            honor_taints=constraint.node_taints_policy == "Honor",
+            topology_key=constraint.topology_key,
+            min_domains=constraint.min_domains or 0,
+            others_only=not _means_itself(selector, labels),
         )
 
 
-def _other_unmodelled(spec: SchedulingSpec) -> Iterable[str]:
-    if spec.affinity.pod_affinity.required:
-        yield "podAffinity"
+def _check_spread(constraint: SpreadConstraint, path: str) -> None:
+    if constraint.max_skew < 1:
+        raise invalid(f"{path}.maxSkew", constraint.max_skew, "1 or more")
+    if constraint.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
+        raise invalid(f"{path}.whenUnsatisfiable", constraint.when_unsatisfiable, "DoNotSchedule or ScheduleAnyway")
+    if not constraint.topology_key:
+        raise invalid(f"{path}.topologyKey", constraint.topology_key, "a label key")
+    if constraint.min_domains is not None and constraint.min_domains < 1:
+        raise invalid(f"{path}.minDomains", constraint.min_domains, "1 or more")
+    for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+        policy = constraint.node_affinity_policy if field == "nodeAffinityPolicy" else constraint.node_taints_policy
+        if policy not in ("Honor", "Ignore"):
+            raise invalid(f"{path}.{field}", policy, "Honor or Ignore")
+
+
+def _other_unmodelled(spec: SchedulingSpec) -> Iterator[str]:
     if spec.scheduler_name != "default-scheduler":
         yield f"schedulerName {spec.scheduler_name}"
     if spec.runtime_class_name:
         yield f"overhead of runtimeClassName {spec.runtime_class_name}"
     if spec.resource_claims:
         yield "resourceClaims"
-    if any("persistentVolumeClaim" in volume or "ephemeral" in volume for volume in spec.volumes):
-        yield "volumes bound to a zone or node"
+    if spec.scheduling_gates:
+        yield "schedulingGates: no pod is scheduled until they are removed"
+    for volume in spec.volumes:
+        if "persistentVolumeClaim" in volume:
+            claim = (volume["persistentVolumeClaim"] or {}).get("claimName", "")
+            yield f"volume claim {claim}: on which nodes its volume can be"
+        elif "ephemeral" in volume:
+            yield f"volume {volume.get('name', '')}: on which nodes a claim made for it can be met"
+        elif kind := next(iter(sorted(ATTACHED_VOLUMES & volume.keys())), ""):
+            yield f"volume {volume.get('name', '')}: to which nodes its {kind} can be attached"
 
 
 def _port_order(port: HostPort) -> tuple[str, str, int]:

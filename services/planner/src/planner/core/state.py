@@ -1,16 +1,15 @@
 """What the planner knows: a function of the events it applied, plus timers that a restart may forget."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.core.brakes import Brakes
-from planner.core.feasibility import fit
 from planner.core.fleet import ClusterView, WorkloadKey
+from planner.core.promises import Promises
 from planner.core.reservation import NOTHING_RESERVED, Reservation, is_over, reserve
 from planner.core.rollout import waits_for_room
 from planner.core.rollout_list import RolloutList
-from planner.core.room import Room, nested, room_in_groups, room_on_nodes, with_groups
+from planner.core.room import Room
 from planner.core.rules import Rules
 from planner.core.templates import Template, is_newest, read_earlier, read_template, template_number, wider
 from planner.core.waiting import Rooms, WaitingList
@@ -138,9 +137,7 @@ class PlannerState:
         self.misplaced: dict[WorkloadKey, None] = {}
         self._keys_in: dict[str, dict[WorkloadKey, None]] = {}
         self.rollouts = RolloutList()
-        self._reserved: dict[str, dict[WorkloadKey, Reservation]] = {}
-        self._reserved_revision: dict[str, int] = {}
-        self._rooms: dict[tuple[str, Shape, bool], tuple[int, int, Room]] = {}
+        self._promises = Promises()
         self._orphan_placements: dict[WorkloadKey, PlacementDecided] = {}
         self._early_statuses: dict[WorkloadKey, dict[str, WorkloadObserved]] = {}
 
@@ -259,7 +256,7 @@ class PlannerState:
     # ── What decisions ask ──────────────────────────────────────────────────────────────────────────────────────
 
     def reservation(self, key: WorkloadKey, cluster: str) -> Reservation:
-        return self._reserved.get(cluster, {}).get(key, NOTHING_RESERVED)
+        return self._promises.of(key, cluster)
 
     def keys_in(self, cluster: str) -> Iterable[WorkloadKey]:
         """The workloads whose placement lists this cluster."""
@@ -276,10 +273,9 @@ class PlannerState:
 
     def unbound_places(self) -> set[tuple[WorkloadKey, str]]:
         """Where replicas are not bound, by the newest records."""
-        places = [(key, cluster) for cluster, entries in self._reserved.items() for key in entries]
         return {
             (key, cluster)
-            for key, cluster in places
+            for key, cluster in self._promises.places()
             if self.unbound(self.workloads[key], self.workloads[key].parts[cluster])
         }
 
@@ -291,7 +287,7 @@ class PlannerState:
     def room(self, cluster: str, shape: Shape, node_groups: bool, now: float, key: WorkloadKey | None = None) -> Room:
         """How many more of a shape a cluster takes, as of now; key: for which workload, when it is for one."""
         view = self.clusters[cluster]
-        room = self._room(view, shape, node_groups)
+        room = self._promises.room(view, shape, node_groups)
         stale = view.not_fresh(now, self.rules.capacity_age_max)
         if stale:
             return Room(0, 0, stale, room.when_empty or view.epoch < 0)
@@ -309,8 +305,10 @@ class PlannerState:
     ) -> Room:
         """Room for replicas that may be of any of these shapes, the first of which says what fits an empty cluster."""
         first = self.room(cluster, shapes[0], node_groups, now, key)
-        wide = {wider(shape, shapes) for shape in shapes} | set(shapes) if len(set(shapes)) > 1 else set()
-        rooms = [first, *(self.room(cluster, shape, node_groups, now, key) for shape in wide)]
+        others = [wider(shape, shapes) for shape in shapes] if len(set(shapes)) > 1 else []
+        different = {(shape, shape.traits): shape for shape in (*others, *shapes)} if others else {}
+        different |= {(shape, shape.traits): shape for shape in shapes if shape.traits != shapes[0].traits}
+        rooms = [first, *(self.room(cluster, shape, node_groups, now, key) for shape in different.values())]
         tightest = min(rooms, key=lambda room: room.certain)
         possible = min(room.possible for room in rooms)
         return Room(tightest.certain, possible, tightest.limited_by, first.when_empty)
@@ -321,15 +319,25 @@ class PlannerState:
         stale = view.not_fresh(now, self.rules.capacity_age_max) if view is not None else "it has left"
         if view is None or stale:
             return Room(0, 0, stale, when_empty=False)
-        return self._room_now(view, shape, False, without=key)
+        return self._promises.room_without(view, shape, False, key)
 
     def rooms(self, cluster: str, shape: Shape, now: float) -> Rooms:
         """What waiting workloads of this shape may hope for in a cluster; empty when it is not there."""
         view = self.clusters.get(cluster)
         if view is None or view.joined is None:
             return ()
-        on_nodes = self.room(cluster, shape, False, now)
-        return (on_nodes, self.room(cluster, shape, True, now)) if view.joined.node_groups else (on_nodes,)
+        on_nodes = self._widest_room(cluster, shape, False, now)
+        return (on_nodes, self._widest_room(cluster, shape, True, now)) if view.joined.node_groups else (on_nodes,)
+
+    def _widest_room(self, cluster: str, shape: Shape, node_groups: bool, now: float) -> Room:
+        """Of all who wait with this shape: what their pods are called may matter to others there."""
+        view, shapes = self.clusters[cluster], [shape]
+        if self._promises.labels_matter(view, shape):
+            waiting = (self.workloads[key].shape for key in self.waiting.with_shape(shape))
+            shapes = list({one.traits: one for one in waiting}.values()) or shapes
+        rooms = [self.room(cluster, one, node_groups, now) for one in shapes]
+        widest = max(rooms, key=lambda room: (room.certain, room.possible))
+        return replace(widest, possible=max(room.possible for room in rooms))
 
     def room_changed(self, cluster: str) -> None:
         """Somebody may have a reason to be planned again."""
@@ -351,40 +359,7 @@ class PlannerState:
         nodes = view.nodes.without(workload.declared.namespace, borne.labels, borne.shape.requests, counted)
         if nodes is None:
             return None
-        others = (entry.entries for key, entry in self._reserved.get(cluster, {}).items() if key != workload.key)
-        reserved = [(other, count, view.fit(other)) for other, count in _summed(others)]
-        return room_on_nodes(shape, fit(shape, nodes), reserved).certain
-
-    def _room(self, view: ClusterView, shape: Shape, node_groups: bool) -> Room:
-        reserved_revision = self._reserved_revision.get(view.name, 0)
-        kept = self._rooms.get((view.name, shape, node_groups))
-        if kept is not None and kept[:2] == (view.revision, reserved_revision):
-            return kept[2]
-        room = self._room_now(view, shape, node_groups)
-        if len(self._rooms) > 8192:
-            self._rooms.clear()
-        self._rooms[view.name, shape, node_groups] = (view.revision, reserved_revision, room)
-        return room
-
-    def _room_now(self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None = None) -> Room:
-        """The nested conditions of P5: what is promised on free nodes fits there, and all of it fits on all nodes."""
-        entries = [entry for key, entry in self._reserved.get(view.name, {}).items() if key != without]
-        free = _summed(entry.entries for entry in entries)
-        new = _summed(entry.new_entries for entry in entries)
-        on_nodes = room_on_nodes(shape, view.fit(shape), [(other, count, view.fit(other)) for other, count in free])
-        if not new and not node_groups:
-            return on_nodes
-        groups = view.node_groups()
-        everything = [
-            (other, count, with_groups(view.fit(other), other, groups))
-            for other, count in _summed((tuple(free), tuple(new)))
-        ]
-        everywhere = room_on_nodes(shape, with_groups(view.fit(shape), shape, groups), everything)
-        if not node_groups:
-            return nested(on_nodes, everywhere)
-        # What the free nodes certainly take is left to them: a part may use both.
-        left = replace(everywhere, certain=max(0, everywhere.certain - on_nodes.certain))
-        return nested(room_in_groups(shape, groups, new), left)
+        return self._promises.room_after(view, shape, nodes, workload.key).certain
 
     # ── Applying ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -486,14 +461,7 @@ class PlannerState:
         self._set_reserved(cluster, workload.key, reservation)
 
     def _set_reserved(self, cluster: str, key: WorkloadKey, reservation: Reservation) -> None:
-        reserved = self._reserved.setdefault(cluster, {})
-        before = reserved.get(key, NOTHING_RESERVED)
-        if reservation == NOTHING_RESERVED:
-            reserved.pop(key, None)
-        else:
-            reserved[key] = reservation
-        if (before.entries, before.new_entries) != (reservation.entries, reservation.new_entries):
-            self._reserved_revision[cluster] = self._reserved_revision.get(cluster, 0) + 1
+        if self._promises.set(cluster, key, reservation):
             self.room_changed(cluster)
 
     def _index(self, workload: Workload) -> None:
@@ -534,15 +502,6 @@ def read_workload(declared: WorkloadDeclared) -> Workload:
 
 def _templates_of(declared: WorkloadDeclared) -> tuple[object, ...]:
     return declared.manifest, declared.earlier_templates
-
-
-def _summed(groups: Iterable[tuple[tuple[Shape, int], ...]]) -> list[tuple[Shape, int]]:
-    """Equal shapes as one entry, in the order in which they were first met."""
-    counts: Counter[Shape] = Counter()
-    for entries in groups:
-        for shape, count in entries:
-            counts[shape] += count
-    return list(counts.items())
 
 
 def _put(keys: dict[WorkloadKey, None], key: WorkloadKey, member: bool) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.nodes import ClusterNodes
-from planner.core.reservation import Reservation
+from planner.core.reservation import NOTHING_RESERVED, Reservation
 from planner.core.shares import facts_of
 from planner.core.state import PlannerState, Workload
 from spillway.columns import columns_of
@@ -27,17 +27,16 @@ class SupposedState(PlannerState):
         self.__dict__.update(state.__dict__)
         self.clusters = dict(state.clusters)
         self.workloads = dict(state.workloads)
-        self._reserved = {cluster: dict(entries) for cluster, entries in self._reserved.items()}
-        self._rooms = {}
+        self._promises = self._promises.copied()
 
     def reserved_in(self, cluster: str) -> Mapping[WorkloadKey, Reservation]:
         """What is promised in a cluster and not counted there yet, by workload."""
-        return self._reserved.get(cluster, {})
+        return self._promises.in_cluster(cluster)
 
     def without(self, workload: Workload) -> "SupposedState":
         """As if a workload had never been placed: its pods are gone, and what is promised to it. Indistinguishable."""
         for cluster, part in workload.parts.items():
-            self._reserved.get(cluster, {}).pop(workload.key, None)
+            self._promises.set(cluster, workload.key, NOTHING_RESERVED)
             facts = facts_of(self, workload.key, cluster)
             counted = sum(count for _, count in facts.counted) if facts is not None else 0
             if not counted:

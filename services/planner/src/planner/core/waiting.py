@@ -38,6 +38,9 @@ class WaitingList:
     def __len__(self) -> int:
         return len(self._shapes)
 
+    def with_shape(self, shape: Shape) -> Iterator[WorkloadKey]:
+        return iter(self._keys_by_shape.get(shape, ()))
+
     def put(self, key: WorkloadKey, shape: Shape) -> None:
         """It waits with this shape. Due when it did not before."""
         if self._shapes.get(key) == shape:

@@ -5,25 +5,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.core.feasibility import (
+from planner.core.feasibility import filter_by_ports, fit
+from planner.core.node_match import (
     Bools,
     Verdict,
     filter_by_labels,
-    filter_by_pods,
+    filter_by_name,
     filter_by_state,
     filter_by_taints,
-    fit,
 )
 from planner.core.nodes import ClusterNodes
+from planner.core.pod_affinity import filter_by_other_pods, filter_by_spread
 from spillway.api import ExplainedNode, NodeFilter, NodeReason, RequestError
 from spillway.model import Int64s, Shape
 
 Filter = Callable[[Shape, ClusterNodes, Verdict], object]
 FILTERS: tuple[tuple[str, Filter], ...] = (
     ("NodeUnschedulable", filter_by_state),
+    ("NodeName", filter_by_name),
     ("NodeAffinity", filter_by_labels),
     ("TaintToleration", filter_by_taints),
-    ("NodePorts, InterPodAffinity", filter_by_pods),
+    ("NodePorts", filter_by_ports),
+    ("InterPodAffinity", filter_by_other_pods),
+    ("PodTopologySpread", filter_by_spread),
 )
 """In the order in which feasibility.py asks them: a node is out for the first that bars it."""
 RESOURCES = "NodeResourcesFit"

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from snapshot.core.nodes import INT64_MAX, NodeTable
-from snapshot.core.pods import Load, Owner, PodTable
+from snapshot.core.pods import Load, Owner, Pods
 from snapshot.core.workloads import WorkloadKey, WorkloadTable
 from snapshot.settings import Settings
 from spillway.kubernetes import DEPLOYMENTS, JOBS, NODES, PODS, REPLICASETS, STATEFULSETS, Kind
-from spillway.model import NodeRow, WorkloadFacts
+from spillway.model import LabelSet, NodeRow, PodTable, WorkloadFacts
 
 WORKLOAD_KINDS = (DEPLOYMENTS, STATEFULSETS, JOBS)
 KINDS = (NODES, PODS, REPLICASETS, *WORKLOAD_KINDS)
@@ -46,7 +46,7 @@ class Group:
 class ClusterState:
     def __init__(self, fleet: str, settings: Settings) -> None:
         self.nodes = NodeTable(settings.shrink_confirm_seconds, settings.shrink_confirm_probes)
-        self.pods = PodTable(settings.ignored_pod_labels, settings.reason_characters_max)
+        self.pods = Pods(settings.ignored_pod_labels, settings.reason_characters_max)
         self.workloads = WorkloadTable(fleet)
         self._groups_changed = False
 
@@ -144,7 +144,7 @@ class ClusterState:
             taints=node.taints,
             unschedulable=node.unschedulable or load.unreadable > 0,
             ports=tuple(sorted(load.ports, key=lambda port: (port.port, port.protocol, port.ip))),
-            pods=tuple(sorted(load.tables.items())),
+            pods=tuple(sorted(load.tables.items(), key=_table_order)),
         )
 
     def take_groups(self) -> dict[str, Group] | None:
@@ -174,6 +174,11 @@ class ClusterState:
             workload = "/".join(key)
             return workload, workload
         return f"{owner.kind}/{owner.namespace}/{owner.name}", ""
+
+
+def _table_order(entry: tuple[PodTable, int]) -> tuple[str, LabelSet, bool, str]:
+    table = entry[0]
+    return table.namespace, table.labels, table.terminating, repr(table.apart) if table.apart else ""
 
 
 def _commonest(messages: dict[str, int]) -> str:

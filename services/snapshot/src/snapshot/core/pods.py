@@ -7,13 +7,11 @@ from typing import NamedTuple
 
 from snapshot.core.interned import Interned
 from spillway import kubernetes
-from spillway.model import HostPort, LabelSet
+from spillway.model import HostPort, PodTable
+from spillway.pod_terms import apart_terms
 
 TEMPLATE_HASH_LABELS = ("pod-template-hash", "controller-revision-hash")
 """Of a ReplicaSet's pods, and of a StatefulSet's; those of a Job have neither."""
-
-Table = tuple[str, LabelSet]
-"""Namespace and labels of a pod, as far as affinity can match them."""
 
 Amounts = tuple[tuple[str, int], ...]
 
@@ -35,7 +33,7 @@ class PodFacts(NamedTuple):
     """
 
     node: str
-    table: Table
+    table: PodTable
     requests: Amounts
     ports: tuple[HostPort, ...]
     owner: Owner
@@ -51,12 +49,12 @@ class Load:
     """What the pods of one node hold together, whether or not that node is known."""
 
     requested: dict[str, int] = field(default_factory=dict)
-    tables: dict[Table, int] = field(default_factory=dict)
+    tables: dict[PodTable, int] = field(default_factory=dict)
     ports: dict[HostPort, int] = field(default_factory=dict)
     unreadable: int = 0
 
 
-class PodTable:
+class Pods:
     """Readers take what they need; only upsert, remove and retain change anything.
 
     dirty_nodes, dirty_owners (uids): changed since the reader cleared them. waiting_changed: the same for waiting.
@@ -72,7 +70,7 @@ class PodTable:
         self._ignored = frozenset(ignored_labels)
         self._reason_characters_max = reason_characters_max
         self._pods: dict[str, PodFacts] = {}
-        self._tables: Interned[Table] = Interned()
+        self._tables: Interned[PodTable] = Interned()
         self._requests: Interned[Amounts] = Interned()
         self._owners: Interned[Owner] = Interned()
 
@@ -150,9 +148,11 @@ class PodTable:
         unreadable, requests = requests_of(pod) if holds else (False, ())
         return PodFacts(
             node=node,
-            table=(
-                sys.intern(metadata.namespace),
-                tuple(sorted(item for item in labels.items() if item[0] not in self._ignored)),
+            table=PodTable(
+                namespace=sys.intern(metadata.namespace),
+                labels=tuple(sorted(item for item in labels.items() if item[0] not in self._ignored)),
+                apart=apart_terms(pod.spec.affinity) if holds else (),
+                terminating=terminating,
             ),
             requests=requests,
             ports=tuple(sorted(_ports(pod.spec), key=_port_order)) if holds else (),
@@ -195,7 +195,7 @@ def _port_order(port: HostPort) -> tuple[int, str, str]:
     return port.port, port.protocol, port.ip
 
 
-def _count(counts: dict[str, int] | dict[HostPort, int] | dict[Table, int], key: object, by: int) -> None:
+def _count(counts: dict[str, int] | dict[HostPort, int] | dict[PodTable, int], key: object, by: int) -> None:
     """Adds; what comes to zero is left out, so that equal states are equal values."""
     amounts: dict[object, int] = counts  # type: ignore[assignment]
     amount = amounts.get(key, 0) + by

@@ -1,0 +1,65 @@
+"""The required anti-affinity of pods that run: the few fields of it that are read, and the terms that they make.
+
+What cannot be read as the API server checks it is as if it were not there: such an object is not stored by any.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct, field
+
+from spillway.model import PodSelector, PodTerm, Requirement
+
+
+class Expression(Struct, frozen=True, gc=False):
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Struct, frozen=True, gc=False, rename="camel"):
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[Expression, ...] = ()
+
+
+class Term(Struct, frozen=True, gc=False, rename="camel"):
+    """matchLabelKeys are in the selector already: the API server puts them there."""
+
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+
+
+class AntiAffinity(Struct, frozen=True, gc=False):
+    required: tuple[Term, ...] = field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class Affinity(Struct, frozen=True, gc=False, rename="camel"):
+    pod_anti_affinity: AntiAffinity | None = None
+
+
+def apart_terms(affinity: Affinity | None) -> tuple[PodTerm, ...]:
+    """Whom a pod keeps away. A term without a selector means no pod."""
+    if affinity is None or affinity.pod_anti_affinity is None:
+        return ()
+    return tuple(
+        PodTerm(
+            selector=_selector(term.label_selector),
+            topology_key=term.topology_key,
+            namespaces=tuple(sorted(term.namespaces)),
+            namespace_selector=None if term.namespace_selector is None else _selector(term.namespace_selector),
+        )
+        for term in affinity.pod_anti_affinity.required
+        if term.label_selector is not None
+    )
+
+
+def _selector(selector: LabelSelector) -> PodSelector:
+    return PodSelector(tuple(sorted(_requirements(selector), key=lambda one: (one.key, one.operator, one.values))))
+
+
+def _requirements(selector: LabelSelector) -> Iterable[Requirement]:
+    for key, value in selector.match_labels.items():
+        yield Requirement(key, "In", (value,))
+    for entry in selector.match_expressions:
+        yield Requirement(entry.key, entry.operator, entry.values)

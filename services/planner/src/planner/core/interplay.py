@@ -1,0 +1,92 @@
+"""What replicas that are not bound yet may do to each other beside taking room: by their labels, wherever they land.
+
+Each is taken at the worst that it can do; which node it gets is not known. Where labels are not known, they may be any.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from planner.core.shape import OWN_TEMPLATE, matches_labels
+from spillway.model import HOSTNAME_LABEL, PodTerm, Requirement, Shape, Spread
+
+NOTHING, NODE, ALL = 0, 1, 2
+"""What one replica may take from all of another shape: no more than its own room, a whole node, or any of it."""
+
+
+@dataclass(slots=True)
+class Effect:
+    """What one replica of one shape costs another one at the most. marks: ceilings under which it counts too."""
+
+    bars: int = NOTHING
+    marks: int = 0
+
+
+def looks_at_pods(shape: Shape) -> bool:
+    return bool(shape.apart or shape.spread or shape.near)
+
+
+def effects_of(shapes: Sequence[Shape]) -> dict[tuple[int, int], Effect]:
+    """(whom it costs, whose replica it is), both as indices, for every pair in which there is any effect."""
+    effects: dict[tuple[int, int], Effect] = {}
+    lookers = [index for index, shape in enumerate(shapes) if looks_at_pods(shape)]
+    if not lookers:
+        return effects
+    others = _ByLabel(shapes)
+    for index in lookers:
+        shape = shapes[index]
+        for term in shape.apart:
+            bars = NODE if term.key == HOSTNAME_LABEL else ALL
+            for other in others.meant_by(term, shape):
+                for pair in ((index, other), (other, index)):
+                    effect = effects.setdefault(pair, Effect())
+                    effect.bars = max(effect.bars, bars)
+        for spread in shape.spread:
+            for other in others.counted_by(spread, shape):
+                effect = effects.setdefault((index, other), Effect())
+                effect.bars = ALL if spread.others_only else effect.bars
+                effect.marks += 0 if spread.others_only else 1
+        if shape.near:
+            for other in set.intersection(*(set(others.meant_by(term, shape)) for term in shape.near)):
+                effects.setdefault((index, other), Effect()).bars = ALL
+    return {pair: effect for pair, effect in effects.items() if shapes[pair[0]] != shapes[pair[1]]}
+
+
+class _ByLabel:
+    """Finds shapes by namespace and label."""
+
+    def __init__(self, shapes: Sequence[Shape]) -> None:
+        self._shapes = shapes
+        self._by_label: dict[tuple[str, str, str], list[int]] = {}
+        self._by_namespace: dict[str, list[int]] = {}
+        self._unknown: dict[str, list[int]] = {}
+        for index, shape in enumerate(shapes):
+            self._by_namespace.setdefault(shape.namespace, []).append(index)
+            if not shape.traits.labels:
+                self._unknown.setdefault(shape.namespace, []).append(index)
+            for key, value in shape.traits.labels:
+                self._by_label.setdefault((shape.namespace, key, value), []).append(index)
+
+    def meant_by(self, term: PodTerm, bearer: Shape) -> Iterator[int]:
+        """A selector of namespaces may mean any of them."""
+        named = term.namespaces or (bearer.namespace,)
+        namespaces: Iterable[str] = self._by_namespace if term.namespace_selector is not None else named
+        for namespace in namespaces:
+            yield from self._matching(term.selector.requirements, namespace)
+
+    def counted_by(self, spread: Spread, bearer: Shape) -> Iterator[int]:
+        if spread.selector.requirements:
+            yield from self._matching(spread.selector.requirements, bearer.namespace)
+
+    def _matching(self, requirements: Sequence[Requirement], namespace: str) -> Iterator[int]:
+        if any(entry.values == OWN_TEMPLATE and entry.operator == "In" for entry in requirements):
+            return  # Pods of its own template, and those of no other shape.
+        named = next((entry for entry in requirements if entry.operator == "In"), None)
+        if named is None:
+            found = self._by_namespace.get(namespace, [])
+        else:
+            found = [index for value in named.values for index in self._by_label.get((namespace, named.key, value), ())]
+        for index in found:
+            labels = self._shapes[index].traits.labels
+            if labels and matches_labels(requirements, dict(labels)):
+                yield index
+        yield from self._unknown.get(namespace, ())

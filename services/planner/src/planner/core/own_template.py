@@ -1,0 +1,53 @@
+"""Selectors that mean the pods of the replicas' own template alone (matchLabelKeys: pod-template-hash).
+
+Only the cluster's controller knows which hash a template gets. So such a requirement stands for whatever hash it will
+be: one of those that the pods have which the selector means otherwise, or one that no pod has yet.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from planner.core.nodes import ClusterNodes
+from planner.core.shape import OWN_TEMPLATE, matches_labels
+from spillway.model import LabelSet, PodSelector, PodTerm, Requirement, Shape, Spread
+
+T = TypeVar("T", Spread, PodTerm)
+
+
+def candidates(shape: Shape, nodes: ClusterNodes) -> list[Shape]:
+    """The shape, with each hash in place of the one that is not known; first as if no pod of its template ran."""
+    selectors = [entry.selector for entry in shape.spread]
+    selectors += [entry.selector for entry in (*shape.apart, *shape.near)]
+    found: dict[tuple[str, str], None] = {}
+    for selector in selectors:
+        keys = {entry.key for entry in selector.requirements if entry.values == OWN_TEMPLATE}
+        others = [entry for entry in selector.requirements if entry.values != OWN_TEMPLATE]
+        for labels in _labels_matching(others, shape.namespace, nodes) if keys else ():
+            found |= dict.fromkeys(label for label in labels if label[0] in keys)
+    return [shape, *(_with_hash(shape, label) for label in sorted(found))]
+
+
+def _labels_matching(requirements: Sequence[Requirement], namespace: str, nodes: ClusterNodes) -> list[LabelSet]:
+    tables = nodes.pods.matching((namespace,), lambda table: matches_labels(requirements, dict(table.labels)))
+    return [nodes.pods.tables[index].labels for index in tables]
+
+
+def _with_hash(shape: Shape, label: tuple[str, str]) -> Shape:
+    labels = tuple(sorted((dict(shape.traits.labels) | dict((label,))).items()))
+    return replace(
+        shape,
+        spread=tuple(_known(entry, label) for entry in shape.spread),
+        apart=tuple(_known(entry, label) for entry in shape.apart),
+        near=tuple(_known(entry, label) for entry in shape.near),
+        traits=replace(shape.traits, labels=labels),
+    )
+
+
+def _known(entry: T, label: tuple[str, str]) -> T:
+    key, value = label
+    requirements = (
+        replace(one, values=(value,)) if one.key == key and one.values == OWN_TEMPLATE else one
+        for one in entry.selector.requirements
+    )
+    return replace(entry, selector=PodSelector(tuple(requirements)))

@@ -1,0 +1,158 @@
+"""The bound pods of one cluster by node and by what selectors see of them."""
+
+from collections.abc import Callable, Iterable
+from copy import copy
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from spillway.model import Int64s, PodTable, PodTerm
+
+CHUNKS_MAX = 64
+TABLES_MIN = 256
+"""Tables below which those that no pod has any more are not worth leaving out."""
+
+ANY_NAMESPACE = ""
+
+_NONE = np.zeros(0, np.int64)
+
+
+class Entries(NamedTuple):
+    """[k] each: so many pods of a table on a row."""
+
+    rows: Int64s
+    tables: Int64s
+    counts: Int64s
+
+
+class PodIndex:
+    """What is written is appended, and put together when somebody asks: most changes come before the next question.
+
+    tables: of each kind of pod.
+    """
+
+    def __init__(self) -> None:
+        self.tables: list[PodTable] = []
+        self._repelling: dict[str, list[tuple[int, PodTerm]]] = {}
+        self._ids: dict[PodTable, int] = {}
+        self._by_namespace: dict[str, list[int]] = {}
+        self._stamp_of_row: Int64s = _NONE
+        self._stamp = 0
+        self._chunks: list[tuple[Entries, int]] = []
+        self._entries: Entries | None = Entries(_NONE, _NONE, _NONE)
+
+    def replace(self, rows: Int64s, tables: Iterable[PodTable], entries: Entries) -> None:
+        """All pods of these rows. entries: rows as indices of rows, tables as indices of tables."""
+        self._stamp += 1
+        self._grow(int(rows.max(initial=-1)) + 1)
+        self._stamp_of_row[rows] = self._stamp
+        self._entries = None
+        if len(entries.rows):
+            ids = np.array([self._id(table) for table in tables], np.int64)
+            found = Entries(rows[entries.rows], ids[entries.tables], entries.counts)
+            self._chunks.append((found, self._stamp))
+        if len(self._chunks) > CHUNKS_MAX:
+            self.entries()
+
+    def drop(self, row: int) -> None:
+        """A row without pods."""
+        self._grow(row + 1)
+        self._stamp += 1
+        self._stamp_of_row[row] = self._stamp
+        self._entries = None
+
+    def entries(self) -> Entries:
+        if self._entries is None:
+            self._entries = self._consolidated()
+        return self._entries
+
+    def matching(self, namespaces: Iterable[str] | None, matches: Callable[[PodTable], bool]) -> list[int]:
+        """The tables of these namespaces, None for all, that a condition holds for. Their ids hold until a change."""
+        self.entries()  # First, since it may number the tables anew.
+        if namespaces is None:
+            ids: Iterable[int] = range(len(self.tables))
+        else:
+            ids = (index for namespace in namespaces for index in self._by_namespace.get(namespace, ()))
+        return [index for index in ids if matches(self.tables[index])]
+
+    @property
+    def namespaces(self) -> Iterable[str]:
+        return self._by_namespace.keys()
+
+    def repels(self, namespace: str) -> bool:
+        """Whether a pod may keep pods of this namespace away."""
+        return namespace in self._repelling or ANY_NAMESPACE in self._repelling
+
+    def terms_about(self, namespace: str) -> list[tuple[int, PodTerm]]:
+        """(table, anti-affinity of its pods) that may mean pods of this namespace."""
+        if not self.repels(namespace):
+            return []
+        self.entries()
+        return [*self._repelling.get(namespace, ()), *self._repelling.get(ANY_NAMESPACE, ())]
+
+    def counts(self, tables: Iterable[int], rows: int) -> Int64s:
+        """[rows]: pods of these tables on each row."""
+        wanted = np.zeros(len(self.tables), np.bool_)
+        wanted[list(tables)] = True
+        if not wanted.any():
+            return np.zeros(rows, np.int64)
+        entries = self.entries()
+        here = wanted[entries.tables]
+        return np.bincount(entries.rows[here], entries.counts[here], minlength=rows).astype(np.int64)[:rows]
+
+    def without(self, tables: Iterable[int]) -> "PodIndex":
+        """The same without the pods of these tables."""
+        gone = np.zeros(len(self.tables), np.bool_)
+        gone[list(tables)] = True
+        entries = self.entries()
+        kept = ~gone[entries.tables]
+        rest = copy(self)
+        rest._entries = Entries(*(column[kept] for column in entries))  # noqa: SLF001
+        rest._chunks = []  # noqa: SLF001
+        return rest
+
+    def _grow(self, rows: int) -> None:
+        missing = rows - len(self._stamp_of_row)
+        if missing > 0:
+            self._stamp_of_row = np.pad(self._stamp_of_row, (0, missing + rows // 4))
+
+    def _id(self, table: PodTable) -> int:
+        known = self._ids.get(table)
+        if known is None:
+            known = self._ids[table] = len(self.tables)
+            self.tables.append(table)
+            self._by_namespace.setdefault(table.namespace, []).append(known)
+            for term in table.apart:
+                for namespace in _named(term, table.namespace):
+                    self._repelling.setdefault(namespace, []).append((known, term))
+        return known
+
+    def _consolidated(self) -> Entries:
+        kept = []
+        for entries, stamp in self._chunks:
+            # A chunk that was put together from several holds, of each row, what was newest then.
+            live = self._stamp_of_row[entries.rows] <= stamp
+            kept.append(Entries(*(column[live] for column in entries)))
+        columns = (np.concatenate(column) if column else _NONE for column in zip(*kept, strict=True))
+        together = Entries(*columns) if kept else Entries(_NONE, _NONE, _NONE)
+        together = self._without_unused_tables(together)
+        self._stamp += 1
+        self._chunks = [(together, self._stamp)] if len(together.rows) else []
+        return together
+
+    def _without_unused_tables(self, entries: Entries) -> Entries:
+        used: npt.NDArray[np.int64] = np.unique(entries.tables)
+        if len(self.tables) < max(TABLES_MIN, 2 * len(used)):
+            return entries
+        kept = [self.tables[index] for index in used.tolist()]
+        self.tables, self._repelling, self._ids, self._by_namespace = [], {}, {}, {}
+        for table in kept:
+            self._id(table)
+        return entries._replace(tables=np.searchsorted(used, entries.tables))
+
+
+def _named(term: PodTerm, bearer: str) -> Iterable[str]:
+    if term.namespace_selector is not None:
+        return (*term.namespaces, ANY_NAMESPACE)
+    return term.namespaces or (bearer,)

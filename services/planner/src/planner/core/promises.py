@@ -1,0 +1,125 @@
+"""What is promised in each cluster and not bound yet, and the room that is left beside it."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from planner.core.feasibility import fit
+from planner.core.fleet import ClusterView, WorkloadKey
+from planner.core.interplay import looks_at_pods
+from planner.core.nodes import ClusterNodes
+from planner.core.reservation import NOTHING_RESERVED, Reservation
+from planner.core.room import Room, nested, room_in_groups, room_on_nodes, with_groups
+from spillway.model import LabelSet, Shape
+
+ROOMS_KEPT_MAX = 8192
+
+
+class Promises:
+    """Reservations by cluster and workload. Rooms are kept as long as neither they nor the cluster change."""
+
+    def __init__(self) -> None:
+        self._reserved: dict[str, dict[WorkloadKey, Reservation]] = {}
+        self._revisions: dict[str, int] = {}
+        self._rooms: dict[tuple[str, Shape, LabelSet, bool], tuple[int, int, Room]] = {}
+        self._looked_at: dict[str, tuple[int, bool]] = {}
+
+    def of(self, key: WorkloadKey, cluster: str) -> Reservation:
+        return self._reserved.get(cluster, {}).get(key, NOTHING_RESERVED)
+
+    def in_cluster(self, cluster: str) -> Mapping[WorkloadKey, Reservation]:
+        return self._reserved.get(cluster, {})
+
+    def copied(self) -> "Promises":
+        """The same, to be changed apart."""
+        other = Promises()
+        other._reserved = {cluster: dict(entries) for cluster, entries in self._reserved.items()}
+        return other
+
+    def places(self) -> Iterator[tuple[WorkloadKey, str]]:
+        """Where anything is reserved."""
+        return ((key, cluster) for cluster, entries in self._reserved.items() for key in entries)
+
+    def set(self, cluster: str, key: WorkloadKey, reservation: Reservation) -> bool:
+        """Whether this changes the room of others."""
+        reserved = self._reserved.setdefault(cluster, {})
+        before = reserved.get(key, NOTHING_RESERVED)
+        if reservation == NOTHING_RESERVED:
+            reserved.pop(key, None)
+        else:
+            reserved[key] = reservation
+        if (before.entries, before.new_entries) == (reservation.entries, reservation.new_entries):
+            return False
+        self._revisions[cluster] = self._revisions.get(cluster, 0) + 1
+        return True
+
+    def room(self, view: ClusterView, shape: Shape, node_groups: bool) -> Room:
+        revision = self._revisions.get(view.name, 0)
+        place = (view.name, shape, shape.traits.labels if self.labels_matter(view, shape) else (), node_groups)
+        kept = self._rooms.get(place)
+        if kept is not None and kept[:2] == (view.revision, revision):
+            return kept[2]
+        room = self.room_without(view, shape, node_groups, None)
+        if len(self._rooms) > ROOMS_KEPT_MAX:
+            self._rooms.clear()
+        self._rooms[place] = (view.revision, revision, room)
+        return room
+
+    def labels_matter(self, view: ClusterView, shape: Shape) -> bool:
+        """Whether pods in a cluster, bound or reserved, may look at what the replicas of a shape are called."""
+        revision = self._revisions.get(view.name, 0)
+        kept = self._looked_at.get(view.name)
+        if kept is None or kept[0] != revision:
+            looks = any(looks_at_pods(one) for entry in self._entries(view.name) for one, _ in _all_of(entry))
+            kept = self._looked_at[view.name] = (revision, looks)
+        return kept[1] or looks_at_pods(shape) or view.nodes.pods.repels(shape.namespace)
+
+    def room_without(self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None) -> Room:
+        """As if nothing were reserved for one workload.
+
+        The nested conditions of P5: what is promised on free nodes fits there, and all of it fits on all nodes.
+        """
+        by_label = self.labels_matter(view, shape)
+        entries = list(self._entries(view.name, without))
+        free = _summed((entry.entries for entry in entries), by_label)
+        new = _summed((entry.new_entries for entry in entries), by_label)
+        on_nodes = room_on_nodes(shape, view.fit(shape), [(other, count, view.fit(other)) for other, count in free])
+        if not new and not node_groups:
+            return on_nodes
+        groups = view.node_groups()
+        everything = [
+            (other, count, with_groups(view.fit(other), other, groups))
+            for other, count in _summed((tuple(free), tuple(new)), by_label)
+        ]
+        everywhere = room_on_nodes(shape, with_groups(view.fit(shape), shape, groups), everything)
+        if not node_groups:
+            return nested(on_nodes, everywhere)
+        # What the free nodes certainly take is left to them: a part may use both.
+        left = replace(everywhere, certain=max(0, everywhere.certain - on_nodes.certain))
+        return nested(room_in_groups(shape, groups, new), left)
+
+    def room_after(self, view: ClusterView, shape: Shape, nodes: ClusterNodes, without: WorkloadKey) -> Room:
+        """On the nodes as they will be, beside what is reserved for all others."""
+        others = (entry.entries for entry in self._entries(view.name, without))
+        reserved = _summed(others, self.labels_matter(view, shape))
+        return room_on_nodes(shape, fit(shape, nodes), [(other, count, view.fit(other)) for other, count in reserved])
+
+    def _entries(self, cluster: str, without: WorkloadKey | None = None) -> Iterator[Reservation]:
+        return (entry for key, entry in self.in_cluster(cluster).items() if key != without)
+
+
+def _all_of(reservation: Reservation) -> Iterator[tuple[Shape, int]]:
+    yield from reservation.entries
+    yield from reservation.new_entries
+
+
+def _summed(groups: Iterable[tuple[tuple[Shape, int], ...]], by_label: bool) -> list[tuple[Shape, int]]:
+    """Equal shapes as one entry, in the order in which they were first met; by_label: with equal labels too."""
+    shapes: dict[tuple[Shape, LabelSet], Shape] = {}
+    counts: Counter[tuple[Shape, LabelSet]] = Counter()
+    for entries in groups:
+        for shape, count in entries:
+            key = (shape, shape.traits.labels if by_label else ())
+            shapes.setdefault(key, shape)
+            counts[key] += count
+    return [(shapes[key], count) for key, count in counts.items()]
