@@ -52,7 +52,7 @@ def test_a_pod_that_cannot_be_read_closes_its_node(state: ClusterState, objects:
     state.upserted(NODES, objects.node("n1"))
     state.upserted(PODS, objects.pod("p1", "n1", cpu="many"))
     row = only_row(state.take_changes())
-    assert (row.unschedulable, row.requested) == (True, {"pods": 1})
+    assert (row.unschedulable, row.requested, row.allocatable) == (True, {"pods": 1}, {})
     state.removed(PODS, objects.pod("p1", "n1"))
     assert not only_row(state.take_changes()).unschedulable
 

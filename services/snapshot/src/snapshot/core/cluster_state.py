@@ -134,11 +134,14 @@ class ClusterState:
         )
 
     def row(self, name: str) -> NodeRow:
-        """A node with a pod whose requests cannot be read is said to be closed: nobody knows what is free on it."""
+        """A node with a pod whose requests cannot be read is closed and offers nothing: nobody knows what is free.
+
+        Closed alone would not do: some pods tolerate that.
+        """
         node, load = self.nodes.nodes[name], self.pods.loads.get(name, NO_LOAD)
         return NodeRow(
             name=name,
-            allocatable=dict(node.allocatable),
+            allocatable={} if load.unreadable else dict(node.allocatable),
             requested={resource: min(amount, INT64_MAX) for resource, amount in sorted(load.requested.items())},
             labels=node.labels,
             taints=node.taints,
