@@ -42,6 +42,8 @@ class FakePlanner:
         self.over_budget = 0
         self.brakes: dict[str, api.Brake] = {}
         self.confirmations: dict[str, api.Confirmation] = {}
+        self.records: tuple[DecisionRecorded, ...] = ()
+        self.exported: list[api.ExportReply] = []
         self.orphans: tuple[api.Orphan, ...] = ()
         self.recoveries = 0
 
@@ -88,6 +90,11 @@ class FakePlanner:
             notes=(),
             stale=False,
         )
+
+    async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
+        self._note(request)
+        for reply in self.exported:
+            yield reply
 
     async def plan(self, request: api.ApplyRequest) -> api.PlacementReply:
         return self._declare(request, keep=False)
@@ -296,7 +303,7 @@ class FakePlanner:
         record = DecisionRecorded(
             namespace, name, Generation(7, 1), 1, "apply", 3, 0, self._inputs(3), (("t/0", 4),), "{}", "1"
         )
-        return api.WorkloadReply(placement, "Deployment", tuple(statuses), (record,) * history)
+        return api.WorkloadReply(placement, "Deployment", tuple(statuses), self.records or (record,) * history)
 
     def _cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply:
         return api.ClusterReply(

@@ -157,6 +157,11 @@ ROUND_TRIPS: dict[str, tuple[Any, Any]] = {
     "list_clusters": (api.ListClustersRequest(), api.ListClustersReply((CLUSTER,), False)),
 }
 
+EXPORT = (
+    api.ExportReply("f1", 12, "0.1", "a=1", (api.HeldBack("own-1", "shop", "web", None, 500, 15.0),)),
+    api.ExportReply(events=(api.ExportedEvent("spillway.v1.ClusterLeft", b"x"),)),
+)
+
 Answer = Callable[[Any], Awaitable[Any]]
 
 
@@ -243,6 +248,11 @@ class FakePlanner:
     async def list_brakes(self, request: api.ListBrakesRequest) -> Any:
         return await self._answer("list_brakes", request)
 
+    async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
+        self.asked.append(request)
+        for reply in EXPORT:
+            yield reply
+
     def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
         self.asked.append(request)
         return self.watched(request)
@@ -284,7 +294,7 @@ def raising(error: Exception) -> Answer:
 # ── Round trips and errors ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "watch"])
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("watch", "export")])
 async def test_every_method_round_trips(verb: str) -> None:
     request, reply = ROUND_TRIPS[verb]
     planner = FakePlanner()
@@ -439,6 +449,7 @@ AUTH_TABLE = [
             ("set_cluster_phase", api.SetClusterPhaseRequest("own-1", "Draining"), "all namespaces"),
             ("leave_cluster", api.LeaveClusterRequest("own-1"), "all namespaces"),
             ("list_brakes", api.ListBrakesRequest(), "all namespaces"),
+            ("explain", api.ExplainRequest("z", "web"), "'z'"),
         )
     ),
     pytest.param("p", "plan_batch", batch_in("a"), "", [], id="a batch"),
@@ -650,6 +661,11 @@ async def test_nobody_there_is_unavailable_within_the_retry_time() -> None:
         code, text = await asyncio.wait_for(refusal(client.get(api.GetRequest("a", "b"))), 3)
     assert code == "UNAVAILABLE"
     assert "127.0.0.1:" in text
+
+
+async def test_an_export_comes_in_parts() -> None:
+    async with serving(FakePlanner()) as (_, client):
+        assert tuple([reply async for reply in client.export(api.ExportRequest())]) == EXPORT
 
 
 async def test_a_retry_has_the_same_idempotency_key() -> None:

@@ -60,7 +60,7 @@ async def measure_batches(rig: Rig) -> Mapping[str, Measured]:
     per_caller = sizes.batched // (BATCH_CALLERS * BATCH_ITEMS)
     rig.say(f"{sizes.batched} workloads in PlanBatches of {BATCH_ITEMS}, from {BATCH_CALLERS} callers")
     async with EmptyCalls(await rig.leader()) as empty:
-        base = await all_at_once(sizes.batched, empty)
+        base = await all_at_once(sizes.burst, empty)
 
     async def caller(number: int) -> None:
         for batch in range(per_caller):

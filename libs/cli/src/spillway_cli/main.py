@@ -18,6 +18,7 @@ from spillway_cli import (
     local_commands,
     log_commands,
     migrate_commands,
+    whatif_commands,
     workload_commands,
 )
 from spillway_cli.output import Format, console, print_machine, table
@@ -34,6 +35,7 @@ app = typer.Typer(
 TOP = (
     workload_commands.app,
     explain_commands.app,
+    whatif_commands.app,
     brownfield_commands.app,
     cluster_commands.top,
     brake_commands.app,

@@ -2,8 +2,35 @@
 
 from dataclasses import dataclass
 
+from spillway.api_questions import (
+    ExplainedChange,
+    ExplainedCluster,
+    ExplainedNode,
+    ExplainReply,
+    ExplainRequest,
+    ExportedEvent,
+    ExportReply,
+    ExportRequest,
+    HeldBack,
+    NodeFilter,
+    NodeReason,
+)
 from spillway.events import PHASE_ACTIVE, DecisionRecorded
 from spillway.model import ClusterInput, NodeGroup
+
+__all__ = [
+    "ExplainReply",
+    "ExplainRequest",
+    "ExplainedChange",
+    "ExplainedCluster",
+    "ExplainedNode",
+    "ExportReply",
+    "ExportRequest",
+    "ExportedEvent",
+    "HeldBack",
+    "NodeFilter",
+    "NodeReason",
+]
 
 
 class RequestError(Exception):
@@ -129,23 +156,6 @@ class WatchRequest:
 @dataclass(frozen=True, slots=True)
 class CapacityRequest:
     manifests: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainRequest:
-    """Of a declared workload by name, of manifests as in ApplyRequest, or of the first with a policy as manifest.
-
-    replicas: instead of those that are asked for; −1 as they are. decision: "epoch.sequence" of a past one; empty: as
-    things are now. cluster and node: why one replica goes there, or does not.
-    """
-
-    namespace: str = ""
-    name: str = ""
-    manifests: tuple[str, ...] = ()
-    replicas: int = -1
-    decision: str = ""
-    cluster: str = ""
-    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,102 +352,6 @@ class WatchReply:
 class CapacityReply:
     clusters: tuple[ClusterInput, ...]
     unmodelled: tuple[str, ...]
-    stale: bool
-
-
-@dataclass(frozen=True, slots=True)
-class NodeReason:
-    """Nodes that take no replica more, alike in why. filter: the kube-scheduler's plugin. example: one of the nodes.
-
-    resource, lacks, lacks_most: what binds, and how much of it lacks for one more at the least and at the most of these
-    nodes; empty and 0 for another reason.
-    """
-
-    nodes: int
-    filter: str
-    reason: str
-    resource: str = ""
-    lacks: int = 0
-    lacks_most: int = 0
-    example: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainedCluster:
-    """bound: Enough, Maximum, Room, Binds, Held, Phase, Age, Leaving, Frozen or Policy; why says it for people.
-
-    reserved: replicas by workload that are promised there and not bound yet, the most first, the first few.
-    """
-
-    cluster: str
-    tier: str
-    node_groups: bool
-    certain: int
-    possible: int
-    before: int
-    after: int
-    bound: str
-    why: str
-    nodes: int
-    reasons: tuple[NodeReason, ...]
-    reserved_replicas: int
-    reserved: tuple[tuple[str, int], ...]
-    age_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainedChange:
-    """A change that alters the answer, while no smaller one of its kind does; it was planned.
-
-    kind: Request, Toleration, Nodes, NodeGroup or Maximum. subject: the resource, the taint, the node that is copied,
-    the node group. before, after: the amounts.
-    """
-
-    kind: str
-    cluster: str
-    subject: str
-    before: int
-    after: int
-    placed_before: int
-    placed_after: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFilter:
-    filter: str
-    passes: bool
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainedNode:
-    """takes: how many replicas more the node takes by itself."""
-
-    cluster: str
-    node: str
-    takes: int
-    filters: tuple[NodeFilter, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainReply:
-    """decision, at_ms, cause: of the past decision that is explained; empty for what holds now."""
-
-    namespace: str
-    name: str
-    decision: str
-    at_ms: int
-    cause: str
-    replicas: int
-    placed: int
-    unplaced: int
-    verdict: str
-    clusters: tuple[ExplainedCluster, ...]
-    changes: tuple[ExplainedChange, ...]
-    node: ExplainedNode | None
-    unmodelled: tuple[str, ...]
-    notes: tuple[str, ...]
     stale: bool
 
 

@@ -111,6 +111,7 @@ VERBS: Final = (
     "plan",
     "plan_batch",
     "explain",
+    "export",
     "capacity",
     "adopt",
     "release",

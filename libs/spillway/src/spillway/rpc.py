@@ -174,7 +174,7 @@ class RpcServer:
             with self._slot(call):
                 request = await self._admit(call, data, context)
                 with tracing.span(f"rpc.{call.verb}", _trace_context(context)):
-                    answer = await (self._watch if call.streams else self._answer)(call, request, context)
+                    answer = await (self._stream if call.streams else self._answer)(call, request, context)
             code = "OK"
         except RequestError as error:
             code, text = error.code, error.text
@@ -248,8 +248,8 @@ class RpcServer:
             raise RequestError("DEADLINE_EXCEEDED", f"{call.verb}: not done within {seconds:.1f} s") from None
         return _bytes(reply, call.reply_message())
 
-    async def _watch(self, call: _Call, request: Any, context: Any) -> None:
-        replies = self._planner.watch(request)
+    async def _stream(self, call: _Call, request: Any, context: Any) -> None:
+        replies = getattr(self._planner, call.verb)(request)
         try:
             async for reply in replies:
                 await context.write(_bytes(reply, call.reply_message()))
@@ -382,6 +382,26 @@ class PlannerClient(Verbs):
             if time.monotonic() - opened > self._retry_seconds:
                 route = self._route(self._retry_seconds)  # It worked for a while: this is another failure.
             route.failed(endpoint, error, self._hear(endpoint, trailer))
+
+    async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
+        """From whichever planner answers; from the beginning at another one when it could not be begun."""
+        call, route = _CALL_BY_VERB["export"], self._route(self._retry_seconds)
+        begun = False
+        while True:
+            endpoint = await route.next()
+            stream = self._stub(endpoint, call)(_bytes(request, call.request_message()), metadata=self._metadata())
+            try:
+                async for answer in stream:
+                    begun = True
+                    yield call.read_reply(answer)
+                return
+            except aio.AioRpcError as failure:
+                error = _request_error(failure)
+                if begun:
+                    raise error from None
+                route.failed(endpoint, error, self._hear(endpoint, failure.trailing_metadata()))
+            finally:
+                stream.cancel()
 
     async def _ask(self, verb: str, request: Any, seconds: float | None) -> Any:
         call = _CALL_BY_VERB[verb]

@@ -22,6 +22,7 @@ from spillway.settings import OperatorError, setting
 MEBIBYTE = 2**20
 EVERYTHING = "*"
 CLUSTER_WIDE_VERBS = frozenset({"join_cluster", "list_clusters"})
+"""Which have no namespace. Export is not among them: it has all namespaces."""
 DEFAULT_NAMESPACE = "default"
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -41,6 +41,10 @@ class PlannerApi(Protocol):
         """Goes on until the caller goes away."""
         ...
 
+    def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
+        """Ends when all is said."""
+        ...
+
     def leader(self) -> str:
         """host:port of the active planner's gRPC; empty when it is not known."""
         ...

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from planner import batches
+from planner import batches, exports
 from planner.adoptions import Adoptions
 from planner.core import aftermath, answers, braking, decisions, membership, moves, placing, releasing
 from planner.core.decisions import Undecided
@@ -421,6 +421,12 @@ class Planner:
         moment = Moment(self._clocks.steady(), self._clocks.wall_ms(), Generation(0, 0))
         reply = await self._explanations.explain(self.state, request, moment, record)
         return replace(reply, stale=not self.is_active)
+
+    async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
+        await self._readable()
+        for reply in exports.export(self.state, self._clocks.steady(), self._clocks.wall_ms(), self._bus.fleet):
+            yield reply
+            await self._readable()
 
     async def get(self, request: api.GetRequest) -> api.WorkloadReply:
         await self._readable()

@@ -83,9 +83,14 @@ class ClusterView:
             return f"no capacity heard yet{why}"
         if age > age_max_seconds:
             return f"capacity is {age:.0f} s old{why}"
-        if any(block.stale for block in self._blocks.values()):
+        if self.is_incomplete:
             return "a change of its capacity is missing"
         return ""
+
+    @property
+    def is_incomplete(self) -> bool:
+        """A change is missing: what is known waits for the next full block."""
+        return any(block.stale for block in self._blocks.values())
 
     @property
     def phase(self) -> str:

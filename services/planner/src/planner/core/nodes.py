@@ -109,6 +109,35 @@ class ClusterNodes:
             rest.requested[self.resources[name]] -= amount * counts
         return rest
 
+    def columns(self) -> NodeColumns:
+        """All nodes, as a collector would report them in one block."""
+        rows = np.flatnonzero(self.live)
+        resources = np.array(list(self.resources.values()), np.int64)
+        tables: dict[PodTable, int] = {}
+        pods = [
+            (index, tables.setdefault(table, len(tables)), count)
+            for index, row in enumerate(rows.tolist())
+            for table, count in self.pods.get(row, ())
+        ]
+        pod_columns = np.array(pods, np.int64).reshape(-1, 3)
+        return NodeColumns(
+            names=tuple(self.names[row] for row in rows.tolist()),
+            resources=tuple(self.resources),
+            allocatable=self.allocatable[np.ix_(resources, rows)],
+            requested=self.requested[np.ix_(resources, rows)],
+            label_sets=tuple(self.label_sets),
+            label_set=self.label_set[rows],
+            taint_sets=tuple(self.taint_sets),
+            taint_set=self.taint_set[rows],
+            state=self.state[rows],
+            unschedulable=self.unschedulable[rows],
+            ports=tuple((index, port) for index, row in enumerate(rows.tolist()) for port in self.ports.get(row, ())),
+            pod_tables=tuple(tables),
+            pod_rows=pod_columns[:, 0],
+            pod_sets=pod_columns[:, 1],
+            pod_counts=pod_columns[:, 2],
+        )
+
     def classes(self) -> Iterator[tuple[int, int]]:
         """One row of each class of nodes, equal in labels, taints and allocatable, and how many nodes it has."""
         rows = np.flatnonzero(self.live)

@@ -31,5 +31,13 @@ class Rules:
     confirm_over_replicas: int = 10
     confirmation_kept: float = 30.0
 
+    @classmethod
+    def of_text(cls, text: str) -> "Rules":
+        """What text() gave. What this version does not know is left out; what is not given is as by default."""
+        kinds = {"int": int, "float": float}
+        known = {entry.name: kinds[str(getattr(entry.type, "__name__", entry.type))] for entry in fields(cls)}
+        given = dict(entry.split("=", 1) for entry in text.split())
+        return cls(**{name: known[name](value) for name, value in given.items() if name in known})
+
     def text(self) -> str:
         return " ".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))

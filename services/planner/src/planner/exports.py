@@ -1,0 +1,91 @@
+"""The state as bytes, and a state again from those: what is exported over gRPC, kept in files, and asked elsewhere."""
+
+import gzip
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from planner.core.exporting import Exported, events_of, held_back, hold_back
+from planner.core.placing import CODE_VERSION
+from planner.core.rules import Rules
+from planner.core.simulating import rules_without_bounds
+from planner.core.state import PlannerState
+from spillway.addresses import EVENTS_BY_TOPIC
+from spillway.api import ExportedEvent, ExportReply
+from spillway.events import CapacityChanged, CapacityReported
+from spillway.wire import TYPE_PREFIX, Unreadable, decode, encode, event_type, pack_columns, unpack_columns
+
+EVENTS_AT_ONCE_MAX = 200
+BYTES_AT_ONCE_MAX = 1024 * 1024
+NOW = 1000.0
+"""The moment of a state that was read, in seconds of a clock of its own."""
+
+_TOPIC_BY_TYPE = {TYPE_PREFIX + event.__name__: topic for topic, events in EVENTS_BY_TOPIC.items() for event in events}
+
+
+class NotAnExport(Exception):
+    """What was read is not one of this version; the text says why."""
+
+
+def export(state: PlannerState, now: float, at_ms: int, fleet: str) -> Iterator[ExportReply]:
+    """In replies of bounded size. The state may change between them (exporting.py says what that means)."""
+    yield ExportReply(fleet, at_ms, CODE_VERSION, state.rules.text(), held_back(state, now))
+    events: list[ExportedEvent] = []
+    size = 0
+    for exported in events_of(state, now):
+        entry = _packed(exported)
+        if events and (len(events) == EVENTS_AT_ONCE_MAX or size + len(entry.value) > BYTES_AT_ONCE_MAX):
+            yield ExportReply(events=tuple(events))
+            events, size = [], 0
+        events.append(entry)
+        size += len(entry.value)
+    yield ExportReply(events=tuple(events))
+
+
+def _packed(exported: Exported) -> ExportedEvent:
+    event, columns = exported
+    if isinstance(event, CapacityReported) and columns is not None:
+        event = replace(event, columns=pack_columns(columns))
+    return ExportedEvent(event_type(event), encode(event))
+
+
+def read_state(replies: Sequence[ExportReply]) -> PlannerState:
+    """The state of an export as of its moment, with bounds on moves lifted; its time is NOW. NotAnExport."""
+    if not replies or not replies[0].settings:
+        raise NotAnExport("it does not say with which settings")
+    try:
+        state = PlannerState(rules_without_bounds(Rules.of_text(replies[0].settings)))
+        for reply in replies:
+            for entry in reply.events:
+                _apply(state, entry)
+    except (Unreadable, KeyError, ValueError, TypeError) as error:
+        raise NotAnExport(f"an event of it cannot be read by this version: {error}") from error
+    for hold in replies[0].held_back:
+        hold_back(state, hold, NOW)
+    return state
+
+
+def _apply(state: PlannerState, entry: ExportedEvent) -> None:
+    event = decode(_TOPIC_BY_TYPE[entry.type], entry.type, entry.value)
+    if isinstance(event, CapacityReported | CapacityChanged):
+        state.apply(event, NOW, 0, unpack_columns(event.columns))
+    else:
+        state.apply(event, NOW)
+
+
+def save(replies: Iterable[ExportReply], path: Path) -> None:
+    """As lines of JSON, gzipped."""
+    with gzip.open(path, "wb") as file:
+        for reply in replies:
+            file.write(msgspec.json.encode(reply) + b"\n")
+
+
+def load(path: Path) -> list[ExportReply]:
+    """What save wrote. NotAnExport."""
+    try:
+        with gzip.open(path, "rb") as file:
+            return [msgspec.json.decode(line, type=ExportReply) for line in file]
+    except (OSError, EOFError, msgspec.MsgspecError) as error:
+        raise NotAnExport(f"{path}: {error}") from error

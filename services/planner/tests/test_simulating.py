@@ -1,0 +1,236 @@
+"""Simulations: an export is the state again, and what is decided on it is what the planner would decide."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner import exports
+from planner.core import decisions
+from planner.core.rules import Rules
+from planner.core.simulating import Simulation, kept
+from planner.core.state import Hold, PlannerState
+from spillway.api import ApplyRequest, ExportReply, RequestError, ScaleRequest
+from spillway.events import BrakeSet
+from spillway.model import Taint
+
+from .builders import Fleet, cluster, container, deployment, group, node, policy, shape, template, texts
+from .test_moves_always import CORES, World
+
+FLEET_ID = "test-1"
+
+
+def exported(fleet: Fleet) -> list[ExportReply]:
+    return list(exports.export(fleet.state, fleet.now, 12, FLEET_ID))
+
+
+def simulation_of(fleet: Fleet) -> Simulation:
+    return Simulation(exports.read_state(exported(fleet)), exports.NOW, 12)
+
+
+def manifest(name: str, replicas: int, cpu: str = "1") -> dict[str, Any]:
+    return deployment(replicas, name, template(container(cpu=cpu)))
+
+
+def applied(fleet: Fleet, *manifests: dict[str, Any]) -> dict[str, int]:
+    decided = decisions.apply(fleet.state, ApplyRequest(texts(*manifests)), fleet.moment())
+    for event in decided.events:
+        fleet.state.apply(event, fleet.now)
+    return {part.cluster: part.replicas for part in decided.reply.parts}
+
+
+def three() -> Fleet:
+    taint = (Taint("gpu", "only", "NoSchedule"),)
+    rest = {"pods": ((("default", (("app", "x"),)), 2),), "ports": ()}
+    fleet = Fleet(own_1=[node("a", 4000, used=500, rest=rest), node("g", taints=taint)], own_2=[node("b", 6000)])
+    fleet.join(cluster("cloud-1", "cloud", [group()]), [node("c", 3000, labels={"zone": "z"}, unschedulable=True)])
+    return fleet
+
+
+# ── The state ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def seen(state: PlannerState, now: float) -> object:
+    """What a placement may depend on."""
+    shapes = (shape(300), shape(1000), shape(1000, tolerations=()), shape(5000))
+    names = [joined.cluster for joined in state.joined()]
+    rooms = [state.room(name, one, groups, now) for name in names for one in shapes for groups in (False, True)]
+    placements = {key: (workload.placement, workload.declared.policy) for key, workload in state.workloads.items()}
+    statuses = {key: workload.statuses for key, workload in state.workloads.items()}
+    return rooms, placements, statuses, state.brakes.brakes, set(state.dependencies)
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("scale"), st.sampled_from(("web", "big")), st.integers(0, 14)),
+        st.tuples(st.just("work"), st.sampled_from(sorted(CORES)), st.just(0)),
+        st.tuples(st.just("pass"), st.just(""), st.integers(1, 90)),
+        st.tuples(st.just("silent"), st.sampled_from(sorted(CORES)), st.just(0)),
+    ),
+    max_size=12,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(steps)
+def test_an_export_is_the_state_again_after_any_story(story: list[tuple[str, str, int]]) -> None:
+    """Every room, placement, status and brake; of the holds those that go on."""
+    world = World()
+    for verb, name, number in story:
+        match verb:
+            case "scale":
+                world.scale(("default", name), number)
+            case "work":
+                world.work(name)
+            case "pass":
+                world.pass_time(number)
+            case "silent":
+                world.members[name].silent = True
+    world.keep((BrakeSet("cluster/own-1", "audit", "ann", 5),))
+    fleet = world.fleet
+    copy = exports.read_state(list(exports.export(fleet.state, fleet.now, 12, FLEET_ID)))
+    assert seen(copy, exports.NOW) == seen(fleet.state, fleet.now)
+
+
+def test_holds_go_on_in_an_export() -> None:
+    fleet = three()
+    fleet.state.holds["own-2", shape(1000)] = Hold(fleet.now + 40, 60)
+    fleet.state.holds["own-1", ("default", "web")] = Hold(fleet.now - 1, 60)
+    copy = exports.read_state(exported(fleet))
+    assert copy.holds == {("own-2", shape(1000)): Hold(exports.NOW + 40, 60)}
+    assert copy.room("own-2", shape(1000), False, exports.NOW).limited_by.startswith("held for 40 s more")
+
+
+def test_an_export_has_no_credential_and_no_content_of_dependencies() -> None:
+    fleet = three()
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"password": "hush"}}
+    fleet.join(cluster("own-3"), [node("d")])
+    applied(fleet, manifest("web", 1), config_map)
+    values = b"".join(entry.value for reply in exported(fleet) for entry in reply.events)
+    assert b"hush" not in values
+    joined = exports.read_state(exported(fleet)).joined()
+    assert {(entry.credential, entry.endpoint) for entry in joined} == {("", "")}
+
+
+def test_a_file_has_what_was_saved(tmp_path: Path) -> None:
+    replies = exported(three())
+    exports.save(replies, tmp_path / "fleet.gz")
+    assert exports.load(tmp_path / "fleet.gz") == replies
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"\x1f\x8b\x08"], ids=["empty", "text", "cut"])
+def test_a_file_that_is_none_is_said(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "fleet.gz"
+    path.write_bytes(content)
+    with pytest.raises(exports.NotAnExport):
+        exports.read_state(exports.load(path))
+
+
+def test_settings_are_read_back_from_a_record() -> None:
+    rules = Rules(capacity_age_max=7.5, keys_kept_max=3)
+    assert Rules.of_text(rules.text() + " unknown_to_us=4") == rules
+
+
+# ── What would be ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+requests = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 12), st.sampled_from(("300m", "1", "2500m", "9"))),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(deadline=None, max_examples=80)
+@given(requests)
+def test_a_simulation_answers_as_apply_then_does(wanted: list[tuple[int, int, str]]) -> None:
+    """One after another, on a fleet where something is promised already; refused where Apply refuses."""
+    fleet = three()
+    applied(fleet, manifest("before", 3))
+    simulation = simulation_of(fleet)
+    for number, replicas, cpu in wanted:
+        asked = manifest(f"web-{number}", replicas, cpu)
+        answer = simulation.apply(f"web-{number}", ApplyRequest(texts(asked)))
+        if answer.placement is None:
+            with pytest.raises(RequestError) as refused:
+                applied(fleet, asked)
+            assert answer.refused == f"{refused.value.code}: {refused.value.text}"
+        else:
+            parts = applied(fleet, asked)
+            assert {part.cluster: part.replicas for part in answer.placement.parts} == parts
+
+
+def test_nothing_of_the_planner_changes() -> None:
+    fleet = three()
+    applied(fleet, manifest("web", 5))
+    before = seen(fleet.state, fleet.now)
+    simulation = simulation_of(fleet)
+    simulation.apply("api", ApplyRequest(texts(manifest("api", 4))))
+    simulation.lose("own-1")
+    simulation.add_nodes("own-2", "b", 3)
+    assert simulation.settle()
+    assert seen(fleet.state, fleet.now) == before
+
+
+def test_what_was_in_a_cluster_that_is_gone_goes_elsewhere_or_waits() -> None:
+    fleet = Fleet(own_1=[node("a", 8000)], own_2=[node("b", 6000)])
+    rule = policy(tiers=[{"name": "all", "clusters": {}, "split": "Spread"}])
+    applied(fleet, manifest("web", 12), rule)
+    simulation = simulation_of(fleet)
+    simulation.lose("own-1")
+    assert simulation.settle()
+    (outcome,) = simulation.outcomes()
+    assert (outcome.before, outcome.after, outcome.unplaced) == ({"own-1": 7, "own-2": 5}, {"own-2": 6}, 6)
+
+
+@pytest.mark.parametrize(
+    ("place", "like", "count", "placed"),
+    [
+        pytest.param("own-1", "a", 2, 8, id="like a node"),
+        pytest.param("cloud-1", "burst", 1, 4, id="of a node group"),
+    ],
+)
+def test_more_nodes_let_in_what_waits(place: str, like: str, count: int, placed: int) -> None:
+    fleet = Fleet(own_1=[node("a", 4000, used=3500)])
+    fleet.join(cluster("cloud-1", "cloud", [group(nodes_max=0)]), [node("c", 500)])
+    applied(fleet, manifest("web", 10))
+    simulation = simulation_of(fleet)
+    simulation.add_nodes(place, like, count)
+    assert simulation.settle()
+    (outcome,) = simulation.outcomes()
+    assert (outcome.before, outcome.after) == ({}, {place: placed})
+
+
+def test_what_is_only_possible_is_not_used_in_the_end() -> None:
+    """A promise of 1 core may cost either node a place of 3 cores: one is certain."""
+    fleet = Fleet(own_1=[node("a", 3000), node("b", 3000)])
+    applied(fleet, manifest("small", 1))
+    simulation = simulation_of(fleet)
+    simulation.apply("large", ApplyRequest(texts(manifest("large", 2, "3"))))
+    assert simulation.settle()
+    workload = simulation.state.workloads["default", "large"]
+    assert (kept(workload), workload.unplaced) == ({"own-1": 1}, 1)
+
+
+@pytest.mark.parametrize(
+    ("place", "like", "count", "words"),
+    [
+        ("own-9", "a", 1, "a cluster of the fleet"),
+        ("own-1", "x", 1, "a node group of own-1"),
+        ("own-1", "a", 0, "1 to 10000"),
+    ],
+    ids=["cluster", "node", "count"],
+)
+def test_what_cannot_be_supposed_is_said(place: str, like: str, count: int, words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        simulation_of(three()).add_nodes(place, like, count)
+
+
+def test_a_scale_after_a_simulation_is_as_before_it() -> None:
+    """The generations of a simulation are beyond all that are known, and stay in it."""
+    fleet = three()
+    applied(fleet, manifest("web", 2))
+    simulation_of(fleet).apply("web", ApplyRequest(texts(manifest("web", 5))))
+    scaled = decisions.scale(fleet.state, ScaleRequest("default", "web", 3), fleet.moment())
+    assert scaled.reply.placed == 3

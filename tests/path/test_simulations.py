@@ -1,0 +1,50 @@
+"""An export of a running platform, and simulations on it against what the platform then does."""
+
+import looptime  # noqa: F401 - the plugin makes an hour of waiting take milliseconds
+import pytest
+
+from planner import exports
+from planner.core.simulating import Simulation
+from spillway.api import ApplyRequest, BatchItem, ExportRequest, PlanBatchRequest
+from spillway_local.fleet_plan import deployment
+from spillway_local.in_process import InProcess, in_process
+
+from .platform_steps import NAMESPACE, bound, join, until
+
+pytestmark = pytest.mark.looptime
+
+
+def release(number: int) -> ApplyRequest:
+    """Small and large ones; the last ones wait, or are refused."""
+    cpu = ("500m", "3", "700m", "40")[number % 4]
+    return ApplyRequest((deployment(f"web-{number}", NAMESPACE, 20 + 7 * number, cpu=cpu),))
+
+
+async def running(platform: InProcess) -> None:
+    await join(platform)
+    await platform.planner().apply(ApplyRequest((deployment("first", NAMESPACE, 60),)))
+
+    async def all_run() -> bool:
+        return sum((await bound(platform)).values()) == 60
+
+    await until(all_run, "the first workload runs")
+
+
+async def test_a_simulation_says_what_a_batch_then_does() -> None:
+    async with in_process() as platform:
+        await running(platform)
+        planner = platform.planner()
+        replies = [reply async for reply in planner.export(ExportRequest())]
+        simulation = Simulation(exports.read_state(replies), exports.NOW, replies[0].at_ms)
+        asked = [release(number) for number in range(12)]
+        for number, request in enumerate(asked):
+            simulation.apply(f"web-{number}", request)
+        done = await planner.plan_batch(PlanBatchRequest(tuple(BatchItem(apply=request) for request in asked)))
+        assert [f"{answer.code}: {answer.error}" if answer.error else "" for answer in done.answers] == [
+            answer.refused for answer in simulation.answers
+        ]
+        assert [answer.placement and answer.placement.parts for answer in done.answers] == [
+            answer.placement and answer.placement.parts for answer in simulation.answers
+        ]
+        assert {answer.code for answer in done.answers} == {"OK", "FAILED_PRECONDITION"}
+        assert any(answer.placement and answer.placement.unplaced for answer in done.answers)
