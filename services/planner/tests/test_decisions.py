@@ -101,6 +101,15 @@ def test_a_workload_goes_to_own_clusters_and_overflows_into_the_cloud(fleet: Fle
     assert placed(scale(fleet, 6)) == {"own-1": 4, "own-2": 2, "cloud-1": 0}
 
 
+def test_a_scale_in_takes_what_the_record_shows_as_not_ready(fleet: Fleet) -> None:
+    apply(fleet, deployment(6))
+    for name, ready in (("own-1", 2), ("own-2", 2)):
+        part = parts(fleet)[name]
+        shown = replace(facts(part.version, part.replicas), ready_replicas=ready)
+        fleet.change(name, shown=(shown,))
+    assert placed(scale(fleet, 4)) == {"own-1": 2, "own-2": 2}
+
+
 def test_the_reply_names_what_bound_each_cluster(fleet: Fleet) -> None:
     reply = apply(fleet, deployment(13))
     assert [(entry.cluster, entry.certain, entry.after) for entry in reply.inputs] == [

@@ -1,14 +1,11 @@
-"""How replicas are split inside one tier."""
+"""Seats by votes."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.division import apportion, divide, shrink
-from spillway.model import SPLIT_PACK, SPLIT_SPREAD
+from planner.core.division import apportion
 
 AMOUNTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 60), max_size=8)
-SPLITS = st.sampled_from((SPLIT_SPREAD, SPLIT_PACK))
 
 
 def webster(seats: int, votes: dict[str, int]) -> dict[str, int]:
@@ -65,50 +62,3 @@ def test_a_hundred_thousand_seats_over_a_thousand_parties_come_to_the_sum() -> N
     given_seats = apportion(100_000, votes)
     assert sum(given_seats.values()) == 100_000
     assert all(given_seats[name] <= count for name, count in votes.items())
-
-
-PACKS = {
-    "the cluster that holds some comes before a larger one": (3, {"a": 9, "b": 5}, {"b": 1}, {"b": 3}),
-    "the largest room first": (7, {"a": 4, "b": 5}, {}, {"b": 5, "a": 2}),
-    "equal rooms by name": (1, {"b": 5, "a": 5}, {}, {"a": 1}),
-    "more than all rooms": (20, {"a": 4, "b": 5}, {}, {"a": 4, "b": 5}),
-    "no room": (3, {"a": 0}, {"a": 2}, {}),
-}
-
-
-@pytest.mark.parametrize(("replicas", "rooms", "held", "expected"), PACKS.values(), ids=PACKS)
-def test_pack_fills_in_the_documented_order(
-    replicas: int, rooms: dict[str, int], held: dict[str, int], expected: dict[str, int]
-) -> None:
-    assert divide(SPLIT_PACK, replicas, rooms, held) == expected
-
-
-def test_spread_shares_in_proportion_to_room() -> None:
-    assert divide(SPLIT_SPREAD, 60, {"a": 80, "b": 40}, {}) == {"a": 40, "b": 20}
-
-
-def test_pack_empties_the_smallest_first() -> None:
-    assert shrink(SPLIT_PACK, 4, {"a": 3, "b": 9, "c": 3}) == {"a": 3, "c": 1}
-
-
-@given(SPLITS, st.integers(0, 600), AMOUNTS, AMOUNTS)
-@settings(max_examples=150)
-def test_what_is_given_is_what_there_is_room_for(
-    split: str, replicas: int, rooms: dict[str, int], held: dict[str, int]
-) -> None:
-    given_replicas = divide(split, replicas, rooms, held)
-    assert sum(given_replicas.values()) == min(replicas, sum(rooms.values()))
-    assert all(0 < count <= rooms[name] for name, count in given_replicas.items())
-
-
-@given(SPLITS, st.integers(0, 600), AMOUNTS)
-@settings(max_examples=150)
-def test_what_is_taken_is_what_is_held(split: str, surplus: int, held: dict[str, int]) -> None:
-    taken = shrink(split, surplus, held)
-    assert sum(taken.values()) == min(surplus, sum(held.values()))
-    assert all(0 < count <= held[name] for name, count in taken.items())
-
-
-def test_an_unknown_split_is_an_error() -> None:
-    with pytest.raises(ValueError, match="split 'Even'"):
-        divide("Even", 1, {"a": 1}, {})

@@ -89,6 +89,13 @@ def test_what_is_not_bound_goes_before_what_runs_in_the_same_tier() -> None:
     assert division.replicas == {"a": 10, "b": 5}
 
 
+def test_then_what_is_not_ready_then_the_rest() -> None:
+    held: dict[str, int | Held] = {"a": Held(10, 0, 1), "b": Held(10, 0, 0, unready=4)}
+    assert decide(18, rooms({}), held).replicas == {"a": 9, "b": 9}
+    assert decide(15, rooms({}), held).replicas == {"a": 9, "b": 6}
+    assert decide(9, rooms({}), held).replicas == {"a": 5, "b": 4}
+
+
 def test_to_nothing_is_nothing_everywhere() -> None:
     assert decide(0, rooms({"a": 9}), {"a": 5, "c": 5}).replicas == {"a": 0, "c": 0}
 

@@ -268,8 +268,60 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
         "PlacementPolicy: Object missing required field",
     ),
     "unknown split": (
-        (deployment(), policy(tiers=[{"name": "a", "split": "Even"}])),
-        "PlacementPolicy.spec.tiers[0].split: 'Even': expected Spread or Pack",
+        (deployment(), policy(tiers=[{"name": "a", "split": "Odd"}])),
+        "PlacementPolicy.spec.tiers[0].split: 'Odd': expected one of Spread, Pack, Even, MostRemaining, Weighted",
+    ),
+    "by weights without any": (
+        (deployment(), policy(tiers=[{"name": "a", "split": "Weighted"}])),
+        "PlacementPolicy.spec.tiers[0].weights: []: expected at least one: the split is Weighted",
+    ),
+    "weights of another split": (
+        (deployment(), policy(tiers=[{"name": "a", "weights": [{"weight": 2}]}])),
+        "PlacementPolicy.spec.tiers[0].weights: [2]: expected none: only of Weighted",
+    ),
+    "weight of nothing": (
+        (deployment(), policy(tiers=[{"name": "a", "split": "Weighted", "weights": [{"weight": 0}]}])),
+        "PlacementPolicy.spec.tiers[0].weights[0].weight: 0: expected 1 to 1000000",
+    ),
+    "a strategy that is none": (
+        (deployment(), policy(strategy={"name": "Karmada"})),
+        "PlacementPolicy.spec.strategy.name: 'Karmada': expected one of Duplicated, KarmadaStaticWeight, Karmada",
+    ),
+    "a strategy has no field like this": (
+        (deployment(), policy(strategy={"name": "Duplicated", "kind": "x"})),
+        "PlacementPolicy.spec.strategy: Object contains unknown field `kind`",
+    ),
+    "weights of a strategy that has none": (
+        (deployment(), policy(strategy={"name": "KarmadaAggregated", "weights": [{"weight": 1}]})),
+        "PlacementPolicy.spec.strategy.weights: '1 entries': expected none: only KarmadaStaticWeight, KubeAdmiral has",
+    ),
+    "tiers of a strategy that has none": (
+        (deployment(), policy(strategy={"name": "KubeAdmiral"}, tiers=[{"name": "a"}, {"name": "b"}])),
+        "PlacementPolicy.spec.tiers: '1 entries': expected none: only KarmadaDynamicWeight, KarmadaAggregated",
+    ),
+    "limits of a strategy that has none": (
+        (deployment(), policy(strategy={"name": "Duplicated"}, limits=[{"cluster": "a", "max": 1}])),
+        "PlacementPolicy.spec.limits: '1 entries': expected none: only KubeAdmiral has any, not Duplicated",
+    ),
+    "a split beside a strategy": (
+        (deployment(), policy(strategy={"name": "Duplicated"}, tiers=[{"name": "a", "split": "Pack"}])),
+        "PlacementPolicy.spec.tiers[0].split: 'Pack': expected none: Duplicated splits the replicas",
+    ),
+    "node groups beside a strategy": (
+        (deployment(), policy(strategy={"name": "Duplicated"}, tiers=[{"name": "a", "nodeGroups": True}])),
+        "PlacementPolicy.spec.tiers[0].nodeGroups: True: expected false: Duplicated counts nodes that exist",
+    ),
+    "spread over zones": (
+        (deployment(), policy(strategy={"name": "Duplicated", "spread": [{"by": "zone"}]})),
+        "PlacementPolicy.spec.strategy.spread[0].by: 'zone': expected cluster or region",
+    ),
+    "spread of fewer than its least": (
+        (deployment(), policy(strategy={"name": "Duplicated", "spread": [{"by": "cluster", "min": 3, "max": 2}]})),
+        "PlacementPolicy.spec.strategy.spread[0].max: 2: expected at least min, 3",
+    ),
+    "tiers used in a way that is none": (
+        (deployment(), policy(strategy={"name": "KarmadaAggregated", "tiers": "Both"})),
+        "PlacementPolicy.spec.strategy.tiers: 'Both': expected Overflow or Alternatives",
     ),
     "tier without a name": (
         (deployment(), policy(tiers=[{"name": ""}])),

@@ -14,6 +14,23 @@ TIER_CLOUD = "cloud"
 
 SPLIT_SPREAD = "Spread"
 SPLIT_PACK = "Pack"
+SPLIT_EVEN = "Even"
+SPLIT_MOST_REMAINING = "MostRemaining"
+SPLIT_WEIGHTED = "Weighted"
+SPLITS = (SPLIT_SPREAD, SPLIT_PACK, SPLIT_EVEN, SPLIT_MOST_REMAINING, SPLIT_WEIGHTED)
+
+STRATEGY_DUPLICATED = "Duplicated"
+STRATEGY_KARMADA_STATIC = "KarmadaStaticWeight"
+STRATEGY_KARMADA_DYNAMIC = "KarmadaDynamicWeight"
+STRATEGY_KARMADA_AGGREGATED = "KarmadaAggregated"
+STRATEGY_KUBEADMIRAL = "KubeAdmiral"
+STRATEGIES = (
+    STRATEGY_DUPLICATED,
+    STRATEGY_KARMADA_STATIC,
+    STRATEGY_KARMADA_DYNAMIC,
+    STRATEGY_KARMADA_AGGREGATED,
+    STRATEGY_KUBEADMIRAL,
+)
 
 UNPLACEABLE_WAIT = "Wait"
 UNPLACEABLE_REFUSE = "Refuse"
@@ -197,13 +214,22 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSelector:
-    """Clusters that match every list that is not empty."""
+    """Clusters that match every list that is not empty, without those excluded by name."""
 
     names: tuple[str, ...] = ()
     tiers: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     zones: tuple[str, ...] = ()
     labels: tuple[Requirement, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWeight:
+    """A weight for the clusters that a selector means; of several the largest counts."""
+
+    clusters: ClusterSelector
+    weight: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +237,14 @@ class Tier:
     """One step of a policy: which clusters, how replicas are split among them, and on what nodes.
 
     node_groups: False places on nodes that exist, True on nodes that the clusters' node groups would make.
+    weights: of SPLIT_WEIGHTED.
     """
 
     name: str
     clusters: ClusterSelector
     split: str
     node_groups: bool
+    weights: tuple[ClusterWeight, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +257,35 @@ class ClusterLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupSpread:
+    """So many groups at least and at most. by: cluster or region; groups_max 0 is no bound."""
+
+    by: str
+    groups_min: int
+    groups_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A way to divide replicas that takes the place of the tiers' splits, one of STRATEGIES.
+
+    alternatives: of the tiers only the first that takes all replicas is used, not one after the other.
+    weights, spread, avoid_disruption: where the strategy knows them.
+    """
+
+    name: str
+    weights: tuple[ClusterWeight, ...] = ()
+    spread: tuple[GroupSpread, ...] = ()
+    alternatives: bool = False
+    avoid_disruption: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """on_cluster_loss_seconds: replicas of a cluster that is lost for so long are replaced elsewhere; 0 is never.
 
     rollout_all: a new template goes to all clusters at once, not to one after the other.
+    strategy: None divides by the tiers and their splits.
     """
 
     tiers: tuple[Tier, ...]
@@ -240,6 +293,7 @@ class Policy:
     unplaceable: str
     on_cluster_loss_seconds: int = 300
     rollout_all: bool = False
+    strategy: Strategy | None = None
 
 
 @dataclass(frozen=True, slots=True)

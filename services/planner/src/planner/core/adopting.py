@@ -29,7 +29,7 @@ from spillway.events import (
     WorkloadFound,
 )
 from spillway.live_objects import first_difference
-from spillway.model import ClusterInput, Part
+from spillway.model import STRATEGY_DUPLICATED, ClusterInput, Part, Policy
 
 KINDS = ("deployment", "deployments", "deploy", "Deployment")
 NOT_SPLIT = ("statefulset", "job", "daemonset", "cronjob", "pod", "replicaset")
@@ -86,6 +86,7 @@ def declared_as_found(
     declaration = read_manifests(texts)
     assert (declaration.namespace, declaration.name) == key, f"{key}: the manifest found is of another object"
     declaring.check_policy(state, declaration.policy)
+    _refuse_copies(declaration.policy)
     declaring.check_dependencies(state, declaration)
     known = state.workloads.get(key)
     declared = declaring.declared(state, declaration, known)
@@ -112,6 +113,12 @@ def declared_as_found(
     dependencies = declaring.dependencies(declaration, declared)
     placed = Placed(placement, Division({}, {}, 0, inputs=record.inputs), (placement, record))
     return Unanswered(declared, dependencies, placed, declaration.shape.unmodelled)
+
+
+def _refuse_copies(policy: Policy) -> None:
+    """What runs adds up to the replicas; with this strategy each cluster would have to have them all."""
+    if policy.strategy is not None and policy.strategy.name == STRATEGY_DUPLICATED:
+        raise invalid("PlacementPolicy.spec.strategy.name", STRATEGY_DUPLICATED, "another: apply it once it is adopted")
 
 
 def follow(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Event, ...]:

@@ -163,8 +163,9 @@ def _refuse_part(declared: WorkloadDeclared, division: Division, moment: Moment)
 
 
 def _no_room(declared: WorkloadDeclared, division: Division) -> str:
+    wanted = sum(division.replicas.values()) + division.unplaced
     return (
-        f"workload {declared.namespace}/{declared.name}: {division.unplaced} of {declared.replicas} replicas have no "
+        f"workload {declared.namespace}/{declared.name}: {division.unplaced} of {wanted} replicas have no "
         f"place, and the policy says Refuse: {division.waiting_for()}"
     )
 

@@ -169,7 +169,11 @@ def check_policy(state: PlannerState, policy: Policy) -> None:
     clusters = state.joined()
     names = {cluster.cluster for cluster in clusters}
     listed = ", ".join(sorted(names)) or "none has joined"
-    asked = [(f"tiers.{tier.name}.clusters.names", name) for tier in policy.tiers for name in tier.clusters.names]
+    selectors = [(f"tiers.{tier.name}.clusters", tier.clusters) for tier in policy.tiers]
+    selectors += [(f"tiers.{tier.name}.weights", entry.clusters) for tier in policy.tiers for entry in tier.weights]
+    if policy.strategy is not None:
+        selectors += [("strategy.weights", entry.clusters) for entry in policy.strategy.weights]
+    asked = [(f"{field}.names", name) for field, selector in selectors for name in selector.names]
     asked += [("limits.cluster", limit.cluster) for limit in policy.limits]
     for field, name in asked:
         if name not in names:

@@ -7,12 +7,13 @@ from functools import cache
 from planner.core.allowance import Allowance
 from planner.core.answers import age_ms
 from planner.core.fleet import WorkloadKey
-from planner.core.placement import Basis, Division, Held, Situation, divide_workload
+from planner.core.placement import Basis, Division, Held, Situation
 from planner.core.reasons import reasons
 from planner.core.room import Room
 from planner.core.state import PlannerState
+from planner.core.strategies.choice import divider
 from planner.core.subject import Moment, Subject
-from planner.core.whole import divide_whole, is_whole
+from planner.core.whole import is_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,14 @@ class How:
     """What a division is told beside the fleet: settled and gently as in Situation.
 
     most: by cluster, what it takes in all; its room is what is left of that. brakes: None lets nothing move.
+    by_name: as in Situation.
     """
 
     settled: bool = False
     gently: bool = False
     most: Mapping[str, int] = field(default_factory=dict)
     brakes: Allowance | None = None
+    by_name: bool = False
 
 
 def divide(
@@ -57,11 +60,13 @@ def divide(
         gently=how.gently,
         whole=subject.declared.kind if is_whole(subject.declared.kind) else "",
         listed=frozenset(parts),
+        identity="/".join(subject.key),
+        by_name=how.by_name,
     )
+    way = divider(situation)
+    division = way(situation)
     if situation.whole:
-        whole = divide_whole(situation)
-        return replace(whole, basis=Basis(situation, whole))
-    division = divide_workload(situation)
+        return replace(division, basis=Basis(situation, division))
     basis = Basis(situation, division)
     wanted = {cluster: division.moved.get(cluster, 0) for cluster in to_go}
     allowed = {
@@ -73,7 +78,7 @@ def divide(
     if allowed != wanted and not how.gently:
         held_back = sum(wanted.values()) - sum(allowed.values())
         situation = replace(situation, moving=allowed)
-        fewer = divide_workload(situation)
+        fewer = way(situation)
         division, basis = replace(fewer, stays=division.stays, held_back=held_back), Basis(situation, fewer)
     return replace(division, basis=basis)
 

@@ -1,42 +1,7 @@
-"""Splits replicas among the clusters of one tier. Pure strategies over (cluster, amount), ties by name."""
+"""Seats by votes, exactly: Webster's method over integers, ties by name."""
 
 import heapq
 from collections.abc import Mapping
-
-from spillway.model import SPLIT_PACK, SPLIT_SPREAD
-
-
-def divide(
-    split: str, replicas: int, room_by_cluster: Mapping[str, int], held_by_cluster: Mapping[str, int]
-) -> dict[str, int]:
-    """More replicas by cluster, never above its room.
-
-    split: SPLIT_SPREAD shares in proportion to room; SPLIT_PACK fills clusters that already hold replicas first, then
-    the largest room. replicas above the sum of rooms are not given out. held_by_cluster: what each holds now.
-    """
-    rooms = {name: room for name, room in room_by_cluster.items() if room > 0}
-    replicas = min(replicas, sum(rooms.values()))
-    if split == SPLIT_SPREAD:
-        return apportion(replicas, rooms)
-    if split != SPLIT_PACK:
-        raise ValueError(f"split {split!r}: expected {SPLIT_SPREAD} or {SPLIT_PACK}")
-    given: dict[str, int] = {}
-    for name in sorted(rooms, key=lambda name: (held_by_cluster.get(name, 0) == 0, -rooms[name], name)):
-        given[name] = min(rooms[name], replicas - sum(given.values()))
-    return {name: count for name, count in given.items() if count}
-
-
-def shrink(split: str, surplus: int, held_by_cluster: Mapping[str, int]) -> dict[str, int]:
-    """Replicas to take away by cluster: the reverse of divide. Never more than a cluster holds."""
-    held = {name: count for name, count in held_by_cluster.items() if count > 0}
-    surplus = min(surplus, sum(held.values()))
-    if split == SPLIT_PACK:
-        taken: dict[str, int] = {}
-        for name in sorted(held, key=lambda name: (held[name], name)):
-            taken[name] = min(held[name], surplus - sum(taken.values()))
-        return {name: count for name, count in taken.items() if count}
-    kept = apportion(sum(held.values()) - surplus, held)
-    return {name: count - kept.get(name, 0) for name, count in held.items() if count > kept.get(name, 0)}
 
 
 def apportion(seats: int, votes: Mapping[str, int]) -> dict[str, int]:

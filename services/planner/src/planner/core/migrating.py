@@ -19,6 +19,9 @@ def sources(state: PlannerState, workload: Workload, request: MigrateRequest, no
     key = workload.key
     if not moves_by_itself(workload):
         raise _refused(key, f"a {workload.declared.kind} is not migrated: two clusters would have it at the same time")
+    strategy = workload.declared.policy.strategy
+    if strategy is not None:
+        raise _refused(key, f"its policy's strategy, {strategy.name}, says what each cluster has: apply another policy")
     target = _listed(state, "to_cluster", request.to_cluster)
     if request.from_cluster:
         _listed(state, "from_cluster", request.from_cluster)

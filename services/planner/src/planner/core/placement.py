@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.core.allowance import CAUSE_FAILOVER, CAUSE_LOST
-from planner.core.division import divide, shrink
-from planner.core.policy import selects
+from planner.core.policy import selects, weight_of, weights_of
 from planner.core.room import Room
+from planner.core.strategies.splits import BY_ROOM, Standing, divide, shrink
 from planner.core.texts import counted, waiting
 from spillway.events import ClusterJoined
 from spillway.model import ClusterInput, ClusterLimit, Policy, Tier
@@ -20,6 +20,7 @@ class Held:
 
     replicas: those kept, which count towards what was asked for; new of them wait for new nodes, unbound are not bound.
     lost, leaving: as in Part. may_keep: of leaving, those that the cluster may keep after all; they need no room.
+    unready: of those that are bound, so many are not ready, as far as is known.
     """
 
     replicas: int
@@ -28,6 +29,7 @@ class Held:
     lost: int = 0
     leaving: int = 0
     may_keep: int = 0
+    unready: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Situation:
     only possible counts as not there. age_ms: by cluster, for the record.
     reasons: why what is kept in a cluster is to go elsewhere, besides the policy; such clusters take nothing.
     whole: the kind, when all replicas go to one cluster (whole.py); listed: the clusters that may hold it.
+    identity: the workload's, by which strategies break ties. by_name: a person asked for this now.
     moving: how many of those may go now. fixed: from and to these clusters nothing moves. gently: of too many, running
     ones leave only once the others are available.
     """
@@ -55,6 +58,8 @@ class Situation:
     gently: bool = False
     whole: str = ""
     listed: frozenset[str] = frozenset()
+    identity: str = ""
+    by_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +120,10 @@ class Basis:
     division: Division
 
 
+Divide = Callable[[Situation], Division]
+"""What every way to divide a workload is: all that it depends on in, where the replicas go out."""
+
+
 @dataclass(slots=True)
 class _Growth:
     """Replicas handed out so far, by cluster: on nodes that exist, and on nodes that do not yet.
@@ -158,7 +167,7 @@ def divide_workload(situation: Situation) -> Division:
         to_go = _to_go(situation, over)
         closed = frozenset(situation.reasons) | (situation.fixed if to_go else frozenset())
         growth = _grow(situation, tiers, limits, missing + sum(to_go.values()), closed)
-        taken = _first_of(to_go, max(0, growth.total() - missing))
+        taken = first_of(to_go, max(0, growth.total() - missing))
         lacking = _fill_minima(situation, tiers, limits, growth, taken)
         moved = taken
     names = dict.fromkeys((*situation.held, *growth.free, *growth.new))
@@ -208,6 +217,7 @@ def clusters_by_tier(situation: Situation) -> TierClusters:
             if (cluster.cluster, tier.node_groups) not in placed
             and selects(tier.clusters, cluster)
             and (not tier.node_groups or cluster.node_groups)
+            and (not tier.weights or weight_of(tier.weights, cluster) > 0)
         ]
         placed.update((name, tier.node_groups) for name in names)
         tiers.append((tier, sorted(names)))
@@ -252,7 +262,8 @@ def _grow(
         rooms = {name: _open(situation, tier, limits, growth, name) for name in names}
         target = growth.new if tier.node_groups else growth.free
         held = {name: _before(situation, name) + growth.of(name) for name in names}
-        for name, more in divide(tier.split, min(wanted, sum(rooms.values())), rooms, held).items():
+        standing = Standing(held, rooms, weights_of(tier, names, situation.clusters))
+        for name, more in divide(tier.split, min(wanted, sum(rooms.values())), standing).items():
             target[name] = target.get(name, 0) + more
             wanted -= more
         if not situation.settled and wanted:
@@ -284,7 +295,8 @@ def _uncertain(
     return max(0, min(room.possible - room.certain, most))
 
 
-def _first_of(amounts: Mapping[str, int], total: int) -> dict[str, int]:
+def first_of(amounts: Mapping[str, int], total: int) -> dict[str, int]:
+    """So many of these amounts, by name."""
     taken = {}
     for name in sorted(amounts):
         taken[name] = min(amounts[name], total)
@@ -300,20 +312,23 @@ def _shrink(
     surplus: int,
 ) -> dict[str, int]:
     """What to take away: ruled-out replicas, then tier by tier from the last, keeping minima while that suffices."""
-    taken = _first_of(over, surplus)
+    taken = first_of(over, surplus)
     least = {name: _least(limits, name) for name in situation.held}
     for keep in (least, dict.fromkeys(least, 0)):
         spare = {name: max(0, held.replicas - taken.get(name, 0) - keep[name]) for name, held in situation.held.items()}
-        _add(taken, _take(situation, tiers, spare, surplus - sum(taken.values())))
+        _add(taken, _take(situation, tiers, spare, taken, surplus - sum(taken.values())))
     return taken
 
 
-def _take(situation: Situation, tiers: TierClusters, spare: Mapping[str, int], surplus: int) -> dict[str, int]:
-    """So many of what clusters can spare, tier by tier from the last."""
+def _take(
+    situation: Situation, tiers: TierClusters, spare: Mapping[str, int], gone: Mapping[str, int], surplus: int
+) -> dict[str, int]:
+    """So many of what clusters can spare, tier by tier from the last. gone: what was taken before, by cluster."""
     left, taken = dict(spare), dict[str, int]()
     for tier, names in reversed(tiers):
         here = {name: left[name] for name in names if name in left}
-        more = _shrink_tier(situation, tier, here, surplus - sum(taken.values()))
+        there = {name: _before(situation, name) - gone.get(name, 0) - taken.get(name, 0) for name in here}
+        more = _shrink_tier(situation, tier, here, there, surplus - sum(taken.values()))
         _add(taken, more)
         left |= {name: left[name] - count for name, count in more.items()}
     return taken
@@ -344,7 +359,7 @@ def _fill_minima(
                 continue
             spare = _spare(situation, limits, taken)
             spare.pop(name, None)
-            more = _take(situation, tiers, spare, min(lacks, _open(situation, tier, limits, growth, name)))
+            more = _take(situation, tiers, spare, taken, min(lacks, _open(situation, tier, limits, growth, name)))
             count = sum(more.values())
             if count:
                 _add(taken, more)
@@ -365,15 +380,25 @@ def _spare(situation: Situation, limits: Mapping[str, ClusterLimit], taken: Mapp
     return {name: count for name, count in left.items() if count > 0}
 
 
-def _shrink_tier(situation: Situation, tier: Tier, spare: Mapping[str, int], surplus: int) -> dict[str, int]:
+def _shrink_tier(
+    situation: Situation, tier: Tier, spare: Mapping[str, int], there: Mapping[str, int], surplus: int
+) -> dict[str, int]:
+    """Of what clusters can spare of what is there: what is not bound first, then what is not ready."""
+    held, taken = situation.held, dict[str, int]()
+    steps = [
+        {name: held[name].unbound for name in spare},
+        {name: held[name].unbound + held[name].unready for name in spare},
+        spare,
+    ]
     if tier.node_groups:  # Only what waits for new nodes belongs to this tier; what is bound is on nodes that exist.
-        waiting = {name: min(count, situation.held[name].new) for name, count in spare.items()}
-        return shrink(tier.split, surplus, waiting)
-    unbound = {name: min(count, situation.held[name].unbound) for name, count in spare.items()}
-    taken = shrink(tier.split, surplus, unbound)
-    bound = {name: count - taken.get(name, 0) for name, count in spare.items()}
-    for name, count in shrink(tier.split, surplus - sum(taken.values()), bound).items():
-        taken[name] = taken.get(name, 0) + count
+        steps = [{name: held[name].new for name in spare}]
+    weights = weights_of(tier, list(spare), situation.clusters)
+    room = {name: situation.room(name, tier.node_groups).certain for name in spare} if tier.split in BY_ROOM else {}
+    for most in steps:
+        left = {name: min(count, most[name]) - taken.get(name, 0) for name, count in spare.items()}
+        now = Standing({name: count - taken.get(name, 0) for name, count in there.items()}, room, weights)
+        if sum(taken.values()) < surplus:
+            _add(taken, shrink(tier.split, surplus - sum(taken.values()), left, now))
     return taken
 
 

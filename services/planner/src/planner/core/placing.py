@@ -41,6 +41,9 @@ from spillway.model import ClusterInput, Part
 
 CODE_VERSION = "0.1.0"
 
+BY_NAME = ("Apply", "Scale")
+"""Causes that are a person's own request for this workload."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -75,7 +78,7 @@ def place(
     for cluster, (count, _) in stays.items():
         held[cluster] = cut(held[cluster], held[cluster].replicas - count)
     most = {cluster: fits for cluster, (_, fits) in stays.items() if fits is not None}
-    division = divide(state, subject, held, moment, How(settled, most=most, brakes=brakes))
+    division = divide(state, subject, held, moment, How(settled, most=most, brakes=brakes, by_name=cause in BY_NAME))
     nobody_took = division.unplaced
     for cluster, leaving in before.items():  # What has no other place does not run there either, and waits.
         gone = min(nobody_took, held[cluster].leaving - leaving)

@@ -1,11 +1,13 @@
 """Reads a PlacementPolicy, and says which clusters a tier means."""
 
 import re
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 
-from planner.core.shape import LabelSelector, matches_labels, selector_of
+from planner.core.shape import matches_labels
+from planner.core.strategy_spec import SelectorSpec, StrategySpec, WeightSpec, check_split, selector, strategy, weights
 from spillway.api import RequestError, invalid
 from spillway.events import ClusterJoined
 from spillway.model import (
@@ -17,6 +19,7 @@ from spillway.model import (
     UNPLACEABLE_WAIT,
     ClusterLimit,
     ClusterSelector,
+    ClusterWeight,
     Policy,
     Tier,
 )
@@ -29,6 +32,8 @@ OWN_FIRST = (
     Tier("cloud", ClusterSelector(tiers=(TIER_CLOUD,)), SPLIT_SPREAD, node_groups=False),
     Tier("node-groups", ClusterSelector(), SPLIT_PACK, node_groups=True),
 )
+ALL_CLUSTERS = (Tier("all", ClusterSelector(), SPLIT_SPREAD, node_groups=False),)
+ANY_ORDER = (*ALL_CLUSTERS, OWN_FIRST[-1])
 DEFAULT_POLICY = Policy(OWN_FIRST, (), UNPLACEABLE_WAIT)
 
 ROLLOUT_ONE = "one"
@@ -44,19 +49,12 @@ DURATION = re.compile(r"(\d{1,6})(s|m|h)")
 SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600}
 
 
-class SelectorSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    names: tuple[str, ...] = ()
-    tiers: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
-    zones: tuple[str, ...] = ()
-    label_selector: LabelSelector = LabelSelector()
-
-
 class TierSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     name: str
     clusters: SelectorSpec = SelectorSpec()
     split: str = SPLIT_SPREAD
     node_groups: bool = False
+    weights: tuple[WeightSpec, ...] = ()
 
 
 class LimitSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,6 +74,7 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     own_first: bool = True
     on_cluster_loss: ClusterLossSpec = ClusterLossSpec()
     rollout: str = ROLLOUT_ONE
+    strategy: StrategySpec | None = None
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -108,13 +107,14 @@ def policy_of(manifest: dict[str, Any]) -> Policy:
     tiers = tuple(_tier(tier, f"{KIND}.spec.tiers[{index}]") for index, tier in enumerate(spec.tiers))
     if len({tier.name for tier in tiers}) != len(tiers):
         raise invalid(f"{KIND}.spec.tiers", [tier.name for tier in tiers], "different names")
-    if not tiers:
-        tiers = OWN_FIRST if spec.own_first else _any_order()
     limits = tuple(_limit(limit, f"{KIND}.spec.limits[{index}]") for index, limit in enumerate(spec.limits))
     if len({limit.cluster for limit in limits}) != len(limits):
         raise invalid(f"{KIND}.spec.limits", [limit.cluster for limit in limits], "one entry a cluster")
+    chosen = strategy(spec.strategy, tiers, limits)
+    if not tiers:
+        tiers = ALL_CLUSTERS if chosen is not None else OWN_FIRST if spec.own_first else ANY_ORDER
     loss_seconds = _loss_seconds(spec.on_cluster_loss.after)
-    return Policy(tiers, limits, spec.unplaceable, loss_seconds, rollout_all=spec.rollout == ROLLOUT_ALL)
+    return Policy(tiers, limits, spec.unplaceable, loss_seconds, spec.rollout == ROLLOUT_ALL, chosen)
 
 
 def _loss_seconds(after: str) -> int:
@@ -129,20 +129,12 @@ def _loss_seconds(after: str) -> int:
     return seconds
 
 
-def _any_order() -> tuple[Tier, ...]:
-    return (Tier("all", ClusterSelector(), SPLIT_SPREAD, node_groups=False), OWN_FIRST[-1])
-
-
 def _tier(spec: TierSpec, where: str) -> Tier:
     if not spec.name:
         raise invalid(f"{where}.name", spec.name, "a name")
-    if spec.split not in (SPLIT_SPREAD, SPLIT_PACK):
-        raise invalid(f"{where}.split", spec.split, f"{SPLIT_SPREAD} or {SPLIT_PACK}")
-    selector = selector_of(spec.clusters.label_selector, f"{where}.clusters.labelSelector")
-    clusters = ClusterSelector(
-        spec.clusters.names, spec.clusters.tiers, spec.clusters.regions, spec.clusters.zones, selector.requirements
-    )
-    return Tier(spec.name, clusters, spec.split, spec.node_groups)
+    tier_weights = weights(spec.weights, f"{where}.weights")
+    check_split(spec.split, tier_weights, where)
+    return Tier(spec.name, selector(spec.clusters, f"{where}.clusters"), spec.split, spec.node_groups, tier_weights)
 
 
 def _limit(spec: LimitSpec, where: str) -> ClusterLimit:
@@ -160,5 +152,18 @@ def selects(selector: ClusterSelector, cluster: ClusterJoined) -> bool:
         and (not selector.tiers or cluster.tier in selector.tiers)
         and (not selector.regions or cluster.region in selector.regions)
         and (not selector.zones or cluster.zone in selector.zones)
+        and cluster.cluster not in selector.excluded
         and matches_labels(selector.labels, dict(cluster.labels))
     )
+
+
+def weight_of(weights: Iterable[ClusterWeight], cluster: ClusterJoined) -> int:
+    """The largest weight that means a cluster; 0 when none does."""
+    return max((entry.weight for entry in weights if selects(entry.clusters, cluster)), default=0)
+
+
+def weights_of(tier: Tier, names: Collection[str], clusters: Iterable[ClusterJoined]) -> dict[str, int]:
+    """By cluster of a tier; empty where the tier has no weights."""
+    if not tier.weights:
+        return {}
+    return {cluster.cluster: weight_of(tier.weights, cluster) for cluster in clusters if cluster.cluster in names}

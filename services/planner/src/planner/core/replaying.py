@@ -11,9 +11,9 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from planner.core.placement import Basis, Division, Situation, clusters_by_tier, divide_workload
+from planner.core.placement import Basis, Division, Situation, clusters_by_tier
 from planner.core.room import Room
-from planner.core.whole import divide_whole
+from planner.core.strategies.choice import divider
 from spillway.events import DecisionRecorded
 from spillway.packed import NotPacked, pack, unpack
 
@@ -81,7 +81,7 @@ def replay(record: DecisionRecorded) -> Replayed:
     """Divides again from what was recorded, and compares. NotReplayable when nothing can be divided."""
     situation, recorded = read_division(record)
     try:
-        division = divide_whole(situation) if situation.whole else divide_workload(situation)
+        division = divider(situation)(situation)
     except KeyError as error:
         raise NotReplayable(f"the division asks for a room that was not recorded: {error}") from error
     recomputed = _division_json(division)

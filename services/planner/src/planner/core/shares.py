@@ -36,7 +36,8 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
         may_keep = view is not None and not view.hands_over and state.is_fresh(part.cluster, now)
         # What leaves while a template rolls may be what the new one has no room for.
         facts = facts_of(state, workload.key, part.cluster)
-        may_keep = may_keep and not is_rolling(part, facts, workload.declared.rolling_from)
+        rolls = is_rolling(part, facts, workload.declared.rolling_from)
+        may_keep = may_keep and not rolls
         held[part.cluster] = Held(
             replicas=kept,
             new=min(reservation.new, unbound),
@@ -44,8 +45,16 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
             lost=part.replicas_lost,
             leaving=part.replicas_leaving,
             may_keep=part.replicas_leaving if may_keep else 0,
+            unready=0 if rolls else min(_unready(part, facts), kept - unbound),
         )
     return held
+
+
+def _unready(part: Part, facts: WorkloadFacts | None) -> int:
+    """Bound replicas that the record shows as not ready, where it shows the part as it was decided."""
+    if facts is None or facts.version != part.version:
+        return 0
+    return max(0, sum(count for _, count in facts.counted) - facts.ready_replicas)
 
 
 def share_of(held: Held | None, division: Division, cluster: str) -> Share:

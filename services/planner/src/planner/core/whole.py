@@ -144,6 +144,8 @@ def check_whole(state: PlannerState, kind: str, replicas: int, policy: Policy, k
     """Refuses a policy that would split what goes whole to one cluster, or that rules out the cluster where it is."""
     if not is_whole(kind):
         return
+    if policy.strategy is not None:
+        raise invalid("PlacementPolicy.spec.strategy", policy.strategy.name, f"none: {_why(kind)}")
     minima = [limit.cluster for limit in policy.limits if limit.replicas_min > 0]
     if len(minima) > 1:
         text = f"minima in {' and '.join(sorted(minima))}"

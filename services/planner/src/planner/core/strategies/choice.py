@@ -1,0 +1,12 @@
+"""Which way a workload is divided: all of them stand behind one interface, placement.Divide."""
+
+from planner.core.placement import Divide, Situation, divide_workload
+from planner.core.strategies.compatible import divide_by_strategy
+from planner.core.whole import divide_whole
+
+
+def divider(situation: Situation) -> Divide:
+    """By its kind, the strategy of its policy, or its policy's tiers."""
+    if situation.whole:
+        return divide_whole
+    return divide_workload if situation.policy.strategy is None else divide_by_strategy

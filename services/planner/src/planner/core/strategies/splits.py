@@ -1,0 +1,214 @@
+"""How replicas are split among the clusters of one tier: our own ways, each a sequence of single replicas.
+
+So with one replica more no cluster has fewer, whatever the order in which clusters are listed; ties go by name.
+"""
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Protocol
+
+from planner.core.division import apportion
+from spillway.model import SPLIT_EVEN, SPLIT_MOST_REMAINING, SPLIT_PACK, SPLIT_SPREAD, SPLIT_WEIGHTED
+
+Counts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The clusters of a tier, by name: what each holds now, how many more it takes, its weight above 0.
+
+    room: where replicas are taken away, only of BY_ROOM. weights: only of SPLIT_WEIGHTED.
+    """
+
+    held: Counts
+    room: Counts
+    weights: Counts = field(default_factory=dict)
+
+
+class Split(Protocol):
+    """One way. Sums are never above what there is."""
+
+    def more(self, replicas: int, standing: Standing) -> dict[str, int]:
+        """More replicas by cluster; at most as many as there is room for."""
+
+    def fewer(self, surplus: int, spare: Counts, standing: Standing) -> dict[str, int]:
+        """Replicas to take away by cluster; never more than what it can spare of what it holds."""
+
+
+def divide(split: str, replicas: int, standing: Standing) -> dict[str, int]:
+    """More replicas by cluster, none of them 0. What is above the sum of rooms is not given out."""
+    room = {name: count for name, count in standing.room.items() if count > 0}
+    found = split_named(split).more(min(replicas, sum(room.values())), Standing(standing.held, room, standing.weights))
+    return {name: count for name, count in found.items() if count}
+
+
+def shrink(split: str, surplus: int, spare: Counts, standing: Standing) -> dict[str, int]:
+    """Replicas to take away by cluster, none of them 0."""
+    spare = {name: count for name, count in spare.items() if count > 0}
+    found = split_named(split).fewer(min(surplus, sum(spare.values())), spare, standing)
+    return {name: count for name, count in found.items() if count}
+
+
+def split_named(name: str) -> Split:
+    if name not in _SPLITS:
+        raise ValueError(f"split {name!r}: expected one of {', '.join(_SPLITS)}")
+    return _SPLITS[name]
+
+
+class _Spread:
+    """In proportion: more by room, fewer by what is there."""
+
+    def more(self, replicas: int, standing: Standing) -> dict[str, int]:
+        return apportion(replicas, standing.room)
+
+    def fewer(self, surplus: int, spare: Counts, standing: Standing) -> dict[str, int]:
+        kept = apportion(sum(spare.values()) - surplus, spare)
+        return {name: count - kept.get(name, 0) for name, count in spare.items()}
+
+
+class _Pack:
+    """One after the other: clusters that hold some first, then the largest room; emptied from the smallest."""
+
+    def more(self, replicas: int, standing: Standing) -> dict[str, int]:
+        room, held = standing.room, standing.held
+        order = sorted(room, key=lambda name: (held.get(name, 0) == 0, -room[name], name))
+        return _in_order(order, room, replicas)
+
+    def fewer(self, surplus: int, spare: Counts, standing: Standing) -> dict[str, int]:
+        return _in_order(sorted(spare, key=lambda name: (spare[name], name)), spare, surplus)
+
+
+def _in_order(names: list[str], most: Counts, replicas: int) -> dict[str, int]:
+    given: dict[str, int] = {}
+    for name in names:
+        given[name] = min(most[name], replicas)
+        replicas -= given[name]
+    return given
+
+
+class Claims(Protocol):
+    """The order in which the clusters of a tier get replicas, each cluster one by one.
+
+    claim: of a cluster's next replica when it holds so many; the smallest is served first, ties by name.
+    held_at: how many a cluster holds once every claim below a level is served; grows with the level.
+    """
+
+    def claim(self, cluster: str, held: int) -> int | Fraction: ...
+
+    def held_at(self, cluster: str, level: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _ByClaim:
+    """Whoever has the smallest claim is next, as far as it has room; taken away in reverse."""
+
+    claims_of: Callable[[Standing], Claims]
+
+    def more(self, replicas: int, standing: Standing) -> dict[str, int]:
+        held = {name: standing.held.get(name, 0) for name in standing.room}
+        most = {name: held[name] + count for name, count in standing.room.items()}
+        after = serve(self.claims_of(standing), held, most, replicas)
+        return {name: after[name] - held[name] for name in held}
+
+    def fewer(self, surplus: int, spare: Counts, standing: Standing) -> dict[str, int]:
+        held = {name: standing.held[name] for name in spare}
+        least = {name: held[name] - count for name, count in spare.items()}
+        after = serve(self.claims_of(standing), least, held, sum(spare.values()) - surplus)
+        return {name: held[name] - after[name] for name in held}
+
+
+@dataclass(frozen=True, slots=True)
+class _Even:
+    """The fewest replicas first."""
+
+    standing: Standing
+
+    def claim(self, cluster: str, held: int) -> int:
+        return held
+
+    def held_at(self, cluster: str, level: int) -> int:
+        return level
+
+
+@dataclass(frozen=True, slots=True)
+class _MostRemaining:
+    """The most room left first: a claim is the room left, below zero so that the largest is the smallest."""
+
+    standing: Standing
+
+    def claim(self, cluster: str, held: int) -> int:
+        return held - self._all(cluster)
+
+    def held_at(self, cluster: str, level: int) -> int:
+        return self._all(cluster) + level
+
+    def _all(self, cluster: str) -> int:
+        return self.standing.held.get(cluster, 0) + self.standing.room.get(cluster, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighted:
+    """In proportion to weights (Webster): a claim is (2·held + 1) / weight, a level so many of the weights' sum."""
+
+    standing: Standing
+
+    def claim(self, cluster: str, held: int) -> Fraction:
+        return Fraction((2 * held + 1) * self._sum(), self.standing.weights[cluster])
+
+    def held_at(self, cluster: str, level: int) -> int:
+        """The number of h ≥ 0 with (2h + 1) · sum < weight · level."""
+        reached = (self.standing.weights[cluster] * level - 1) // self._sum()
+        return max(0, (reached - 1) // 2 + 1)
+
+    def _sum(self) -> int:
+        return sum(self.standing.weights.values())
+
+
+BY_ROOM = (SPLIT_MOST_REMAINING,)
+"""Splits that look at the room that is left when replicas are taken away."""
+
+_SPLITS: dict[str, Split] = {
+    SPLIT_SPREAD: _Spread(),
+    SPLIT_PACK: _Pack(),
+    SPLIT_EVEN: _ByClaim(_Even),
+    SPLIT_MOST_REMAINING: _ByClaim(_MostRemaining),
+    SPLIT_WEIGHTED: _ByClaim(_Weighted),
+}
+
+
+def serve(claims: Claims, least: Counts, most: Counts, replicas: int) -> dict[str, int]:
+    """What each cluster holds after so many replicas more, from least up to most of each.
+
+    Finds the highest level that they suffice for, then serves what is left one by one: fewer than there are clusters,
+    or about so many.
+    """
+    names = sorted(most)
+    wanted = sum(least[name] for name in names) + replicas
+
+    def at(level: int) -> dict[str, int]:
+        return {name: min(max(claims.held_at(name, level), least[name]), most[name]) for name in names}
+
+    low, high = -_beyond(claims, most), _beyond(claims, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if sum(at(middle).values()) <= wanted else (low, middle)
+    held = at(low)
+    queue = [(claims.claim(name, held[name]), name) for name in names if held[name] < most[name]]
+    heapq.heapify(queue)
+    for _ in range(wanted - sum(held.values())):
+        _, name = queue[0]
+        held[name] += 1
+        if held[name] < most[name]:
+            heapq.heapreplace(queue, (claims.claim(name, held[name]), name))
+        else:
+            heapq.heappop(queue)
+    return held
+
+
+def _beyond(claims: Claims, most: Counts) -> int:
+    """A level past every claim there can be."""
+    largest = max((claims.claim(name, count) for name, count in most.items()), default=0)
+    smallest = min((claims.claim(name, 0) for name in most), default=0)
+    return int(max(largest, -smallest)) + 2

@@ -1,0 +1,141 @@
+"""Reads what a PlacementPolicy says of strategies: a tier's split and weights, and a strategy for the whole policy."""
+
+import msgspec
+
+from planner.core.shape import LabelSelector, selector_of
+from spillway.api import invalid
+from spillway.model import (
+    SPLIT_SPREAD,
+    SPLIT_WEIGHTED,
+    SPLITS,
+    STRATEGIES,
+    STRATEGY_DUPLICATED,
+    STRATEGY_KARMADA_AGGREGATED,
+    STRATEGY_KARMADA_DYNAMIC,
+    STRATEGY_KARMADA_STATIC,
+    STRATEGY_KUBEADMIRAL,
+    ClusterLimit,
+    ClusterSelector,
+    ClusterWeight,
+    GroupSpread,
+    Strategy,
+    Tier,
+)
+
+WEIGHT_MAX = 1_000_000
+GROUPS_MAX = 1000
+WEIGHTS_MAX = 1000
+OVERFLOW = "Overflow"
+ALTERNATIVES = "Alternatives"
+BY_CLUSTER, BY_REGION = "cluster", "region"
+
+WITH_WEIGHTS = (STRATEGY_KARMADA_STATIC, STRATEGY_KUBEADMIRAL)
+WITH_SPREAD = (STRATEGY_DUPLICATED, STRATEGY_KARMADA_DYNAMIC, STRATEGY_KARMADA_AGGREGATED)
+WITH_TIERS = (STRATEGY_KARMADA_DYNAMIC, STRATEGY_KARMADA_AGGREGATED)
+WITH_LIMITS = (STRATEGY_KUBEADMIRAL,)
+
+
+class SelectorSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    names: tuple[str, ...] = ()
+    tiers: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()
+    label_selector: LabelSelector = LabelSelector()
+    excluded: tuple[str, ...] = ()
+
+
+class WeightSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    weight: int
+    clusters: SelectorSpec = SelectorSpec()
+
+
+class GroupSpreadSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    by: str
+    min: int = 1
+    max: int | None = None
+
+
+class StrategySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    name: str
+    weights: tuple[WeightSpec, ...] = ()
+    spread: tuple[GroupSpreadSpec, ...] = ()
+    tiers: str = OVERFLOW
+    avoid_disruption: bool | None = None
+
+
+def selector(spec: SelectorSpec, where: str) -> ClusterSelector:
+    labels = selector_of(spec.label_selector, f"{where}.labelSelector").requirements
+    return ClusterSelector(spec.names, spec.tiers, spec.regions, spec.zones, labels, spec.excluded)
+
+
+def weights(specs: tuple[WeightSpec, ...], where: str) -> tuple[ClusterWeight, ...]:
+    if len(specs) > WEIGHTS_MAX:
+        raise invalid(where, len(specs), f"at most {WEIGHTS_MAX}")
+    for index, spec in enumerate(specs):
+        if not 1 <= spec.weight <= WEIGHT_MAX:
+            raise invalid(f"{where}[{index}].weight", spec.weight, f"1 to {WEIGHT_MAX}")
+    return tuple(
+        ClusterWeight(selector(spec.clusters, f"{where}[{index}].clusters"), spec.weight)
+        for index, spec in enumerate(specs)
+    )
+
+
+def check_split(split: str, tier_weights: tuple[ClusterWeight, ...], where: str) -> None:
+    """A known split, with weights where it is by weights and nowhere else."""
+    if split not in SPLITS:
+        raise invalid(f"{where}.split", split, f"one of {', '.join(SPLITS)}")
+    if split == SPLIT_WEIGHTED and not tier_weights:
+        raise invalid(f"{where}.weights", [], f"at least one: the split is {SPLIT_WEIGHTED}")
+    if split != SPLIT_WEIGHTED and tier_weights:
+        raise invalid(f"{where}.weights", [entry.weight for entry in tier_weights], f"none: only of {SPLIT_WEIGHTED}")
+
+
+def strategy(spec: StrategySpec | None, tiers: tuple[Tier, ...], limits: tuple[ClusterLimit, ...]) -> Strategy | None:
+    """The strategy of a policy, with only what it knows. tiers: those that the policy names."""
+    if spec is None:
+        return None
+    where = "PlacementPolicy.spec"
+    if spec.name not in STRATEGIES:
+        raise invalid(f"{where}.strategy.name", spec.name, f"one of {', '.join(STRATEGIES)}")
+    if spec.tiers not in (OVERFLOW, ALTERNATIVES):
+        raise invalid(f"{where}.strategy.tiers", spec.tiers, f"{OVERFLOW} or {ALTERNATIVES}")
+    known = (
+        ("strategy.weights", spec.weights, WITH_WEIGHTS),
+        ("strategy.spread", spec.spread, WITH_SPREAD),
+        ("strategy.tiers", spec.tiers if spec.tiers == ALTERNATIVES else (), WITH_TIERS),
+        ("tiers", tiers[1:], WITH_TIERS),
+        ("limits", limits, WITH_LIMITS),
+        ("strategy.avoidDisruption", () if spec.avoid_disruption is None else (True,), (STRATEGY_KUBEADMIRAL,)),
+    )
+    for field, value, names in known:
+        if value and spec.name not in names:
+            raise invalid(f"{where}.{field}", _shown(value), f"none: only {', '.join(names)} has any, not {spec.name}")
+    for index, tier in enumerate(tiers):
+        if tier.split != SPLIT_SPREAD:
+            raise invalid(f"{where}.tiers[{index}].split", tier.split, f"none: {spec.name} splits the replicas")
+        if tier.node_groups:
+            raise invalid(f"{where}.tiers[{index}].nodeGroups", True, f"false: {spec.name} counts nodes that exist")
+    return Strategy(
+        spec.name,
+        weights(spec.weights, f"{where}.strategy.weights"),
+        _spread(spec.spread, f"{where}.strategy.spread"),
+        spec.tiers == ALTERNATIVES,
+        spec.avoid_disruption is not False,
+    )
+
+
+def _shown(value: object) -> object:
+    return f"{len(value)} entries" if isinstance(value, tuple) else value
+
+
+def _spread(specs: tuple[GroupSpreadSpec, ...], where: str) -> tuple[GroupSpread, ...]:
+    for index, spec in enumerate(specs):
+        if spec.by not in (BY_CLUSTER, BY_REGION):
+            raise invalid(f"{where}[{index}].by", spec.by, f"{BY_CLUSTER} or {BY_REGION}")
+        if not 1 <= spec.min <= GROUPS_MAX:
+            raise invalid(f"{where}[{index}].min", spec.min, f"1 to {GROUPS_MAX}")
+        if spec.max is not None and spec.max < spec.min:
+            raise invalid(f"{where}[{index}].max", spec.max, f"at least min, {spec.min}")
+    if len({spec.by for spec in specs}) != len(specs):
+        raise invalid(where, [spec.by for spec in specs], "one entry a field")
+    return tuple(GroupSpread(spec.by, spec.min, spec.max or 0) for spec in specs)
