@@ -14,7 +14,7 @@ from planner.core.simulating import Simulation, kept
 from planner.core.state import Hold, PlannerState
 from spillway.api import ApplyRequest, ExportReply, RequestError, ScaleRequest
 from spillway.events import BrakeSet
-from spillway.model import Taint
+from spillway.model import PodTable, Taint
 
 from .builders import Fleet, cluster, container, deployment, group, node, policy, shape, template, texts
 from .test_moves_always import CORES, World
@@ -43,7 +43,7 @@ def applied(fleet: Fleet, *manifests: dict[str, Any]) -> dict[str, int]:
 
 def three() -> Fleet:
     taint = (Taint("gpu", "only", "NoSchedule"),)
-    rest = {"pods": ((("default", (("app", "x"),)), 2),), "ports": ()}
+    rest = {"pods": ((PodTable("default", (("app", "x"),)), 2),), "ports": ()}
     fleet = Fleet(own_1=[node("a", 4000, used=500, rest=rest), node("g", taints=taint)], own_2=[node("b", 6000)])
     fleet.join(cluster("cloud-1", "cloud", [group()]), [node("c", 3000, labels={"zone": "z"}, unschedulable=True)])
     return fleet

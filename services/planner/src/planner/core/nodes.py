@@ -113,13 +113,9 @@ class ClusterNodes:
         """All nodes, as a collector would report them in one block."""
         rows = np.flatnonzero(self.live)
         resources = np.array(list(self.resources.values()), np.int64)
-        tables: dict[PodTable, int] = {}
-        pods = [
-            (index, tables.setdefault(table, len(tables)), count)
-            for index, row in enumerate(rows.tolist())
-            for table, count in self.pods.get(row, ())
-        ]
-        pod_columns = np.array(pods, np.int64).reshape(-1, 3)
+        pods = self.pods.entries()
+        index_of_row = np.full(len(self.block), NO_BLOCK, np.int64)
+        index_of_row[rows] = np.arange(len(rows))
         return NodeColumns(
             names=tuple(self.names[row] for row in rows.tolist()),
             resources=tuple(self.resources),
@@ -132,10 +128,10 @@ class ClusterNodes:
             state=self.state[rows],
             unschedulable=self.unschedulable[rows],
             ports=tuple((index, port) for index, row in enumerate(rows.tolist()) for port in self.ports.get(row, ())),
-            pod_tables=tuple(tables),
-            pod_rows=pod_columns[:, 0],
-            pod_sets=pod_columns[:, 1],
-            pod_counts=pod_columns[:, 2],
+            pod_tables=tuple(self.pods.tables),
+            pod_rows=index_of_row[pods.rows],
+            pod_sets=pods.tables,
+            pod_counts=pods.counts,
         )
 
     def classes(self) -> Iterator[tuple[int, int]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from planner.core import aftermath, decisions, moves
 from planner.core.answers import placement_reply
 from planner.core.decisions import Undecided
-from planner.core.fleet import ClusterView
+from planner.core.fleet import NEVER, ClusterView
 from planner.core.rules import Rules
 from planner.core.state import PlannerState, Workload
 from planner.core.subject import Moment
@@ -72,7 +72,8 @@ class Simulation:
         """The cluster is gone and does not return."""
         view = self._view(cluster)
         assert view.joined is not None
-        view.age_ms = view.heard_at = -1
+        view.age_ms = view.heard_at = NEVER
+        view.trouble = "supposed to be gone"
         self.state.apply(replace(view.joined, phase=PHASE_LOST), self._now)
 
     def add_nodes(self, cluster: str, like: str, count: int) -> None:
