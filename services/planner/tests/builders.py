@@ -147,6 +147,8 @@ def changed(name: str, sequence: int, *, epoch: int = EPOCH, index: int = 0, **m
         facts=tuple(more.get("shown", ())),
         facts_removed=tuple(more.get("facts_removed", ())),
         trouble=more.get("trouble", ""),
+        namespaces=tuple(more.get("namespaces", ())),
+        namespaces_removed=tuple(more.get("namespaces_removed", ())),
     )
 
 

@@ -20,7 +20,17 @@ from spillway.bus import Record
 from spillway.cluster_api import ClusterApi, ClusterApiSettings
 from spillway.columns import rows_of
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, TurnTaken
-from spillway.kubernetes import DEPLOYMENTS, JOBS, NODES, PODS, REPLICASETS, STATEFULSETS, object_decoder
+from spillway.kubernetes import (
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICASETS,
+    RESOURCE_QUOTAS,
+    STATEFULSETS,
+    object_decoder,
+)
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import NodeRow, WorkloadFacts
 from spillway.wire import unpack_columns
@@ -63,6 +73,15 @@ class Objects:
             ]
         spec = {"containers": [container], **({"nodeName": node} if node else {}), **more.get("spec", {})}
         return _decoded(PODS, {"metadata": metadata, "spec": spec, "status": status})
+
+    @staticmethod
+    def namespace(name: str, labels: dict[str, str]) -> Any:
+        return _decoded(NAMESPACES, {"metadata": {"name": name, "uid": f"ns-{name}", "labels": labels}})
+
+    @staticmethod
+    def quota(name: str, namespace: str, spec: dict[str, Any], used: dict[str, str]) -> Any:
+        metadata = {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}"}
+        return _decoded(RESOURCE_QUOTAS, {"metadata": metadata, "spec": spec, "status": {"used": used}})
 
     @staticmethod
     def replicaset(uid: str, deployment: str = "d1") -> Any:

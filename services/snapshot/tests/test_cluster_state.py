@@ -9,8 +9,28 @@ from hypothesis import strategies as st
 from snapshot.core.cluster_state import Changes, ClusterState
 from snapshot.core.workloads import read_version
 from snapshot.settings import Settings
-from spillway.kubernetes import DEPLOYMENTS, JOBS, NODES, PODS, REPLICASETS, STATEFULSETS
-from spillway.model import NO_GENERATION, Generation, HostPort, PodSelector, PodTable, PodTerm, Requirement, Taint
+from spillway.kubernetes import (
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICASETS,
+    RESOURCE_QUOTAS,
+    STATEFULSETS,
+)
+from spillway.model import (
+    NO_GENERATION,
+    Generation,
+    HostPort,
+    NamespaceFacts,
+    PodSelector,
+    PodTable,
+    PodTerm,
+    Quota,
+    Requirement,
+    Taint,
+)
 
 
 @pytest.fixture
@@ -337,3 +357,37 @@ def test_a_list_is_worth_its_events(objects: Any, steps: list[tuple[str, str, An
     assert not listed.pods.waiting
     assert not listed.pods._tables
     assert not listed.pods._owners
+
+
+# ── Namespaces ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_namespace_is_said_with_its_labels_and_quotas(state: ClusterState, objects: Any) -> None:
+    state.upserted(NAMESPACES, objects.namespace("team-a", {"env": "prod", "kubernetes.io/metadata.name": "team-a"}))
+    state.upserted(NAMESPACES, objects.namespace("plain", {}))
+    spec = {
+        "hard": {"requests.cpu": "2", "pods": "10", "limits.memory": "wrong"},
+        "scopes": ["NotTerminating"],
+        "scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["low"]}]},
+    }
+    state.upserted(RESOURCE_QUOTAS, objects.quota("q1", "team-a", spec, {"requests.cpu": "1500m", "pods": "?"}))
+    scopes = (Requirement("NotTerminating", "Exists", ()), Requirement("PriorityClass", "In", ("low",)))
+    hard = (("limits.memory", 0), ("pods", 10), ("requests.cpu", 2000))
+    quota = Quota("q1", hard, (("pods", 2**63 - 1), ("requests.cpu", 1500)), scopes)
+    said = state.take_changes()
+    assert said.namespaces == (NamespaceFacts("team-a", (("env", "prod"),), (quota,)),)
+    assert said.namespaces_removed == ("plain",)
+    assert state.whole().namespaces == said.namespaces
+
+
+def test_what_is_gone_of_a_namespace_is_said(state: ClusterState, objects: Any) -> None:
+    team = objects.namespace("team-a", {"env": "prod"})
+    quota = objects.quota("q1", "team-a", {"hard": {"pods": "1"}}, {})
+    state.listed(NAMESPACES, [team], 0.0)
+    state.listed(RESOURCE_QUOTAS, [quota], 0.0)
+    state.take_changes()
+    state.removed(RESOURCE_QUOTAS, quota)
+    assert state.take_changes().namespaces == (NamespaceFacts("team-a", (("env", "prod"),), ()),)
+    state.listed(NAMESPACES, [], 0.0)
+    assert state.take_changes().namespaces_removed == ("team-a",)
+    assert not state.dirty

@@ -12,7 +12,7 @@ from snapshot.core.cluster_state import Changes
 from snapshot.core.stream import Sign, Stream, block_of, blocks_needed
 from snapshot.settings import Settings
 from spillway.events import CapacityChanged, CapacityReported
-from spillway.model import Generation, NodeRow, WorkloadFacts
+from spillway.model import Generation, NamespaceFacts, NodeRow, Quota, WorkloadFacts
 from spillway.wire import pack_columns
 
 SIGN = Sign(5, "")
@@ -82,6 +82,23 @@ def test_rows_before_the_facts_that_are_counted_on_them() -> None:
     assert [record.index for record in records][-1] == 0
     assert [record.facts for record in records[:-1]] == [() for _ in records[:-1]]
     assert records[-1].facts == (facts("web"),)
+
+
+def test_namespaces_are_said_before_all_else_and_are_in_block_0() -> None:
+    """What a quota has left is known before the pods that used it: nobody is promised it twice."""
+    team = NamespaceFacts("team-a", (), (Quota("q", (("pods", 5),), (("pods", 2),)),))
+    less = replace(team, quotas=(Quota("q", (("pods", 5),), (("pods", 3),)),))
+    stream = begun(replace(NOTHING, namespaces=(team,)), blocks=2)
+    assert [full.namespaces for full in fulls(stream)] == [(team,), ()]
+    changes = list(stream.changes(replace(rows("a", "b", "c"), namespaces=(less,), facts=(facts("web"),)), SIGN))
+    assert [(change.namespaces, bool(change.facts)) for change in changes[:: len(changes) - 1]] == [
+        ((less,), False),
+        ((), True),
+    ]
+    assert list(stream.changes(replace(NOTHING, namespaces=(less,)), SIGN)) == []
+    (gone,) = stream.changes(replace(NOTHING, namespaces_removed=("team-a", "unknown")), SIGN)
+    assert gone.namespaces_removed == ("team-a",)
+    assert stream.full(0, 0.0).namespaces == ()  # type: ignore[union-attr]
 
 
 def test_many_facts_go_in_several_records() -> None:

@@ -15,7 +15,7 @@ from snapshot.settings import Settings
 from spillway import wire
 from spillway.api import RequestError
 from spillway.columns import columns_of
-from spillway.kubernetes import NODES, PODS, Kind, Manifest, page_decoder
+from spillway.kubernetes import NAMESPACES, NODES, PODS, Kind, Manifest, page_decoder
 
 _SETTINGS = Settings()
 _ENCODER = msgspec.json.Encoder()
@@ -43,29 +43,29 @@ def planner_answer(
     template: Manifest,
     namespace: str,
 ) -> PlannerAnswer:
-    """Objects → the collector's state → columns packed as on the log → the planner's nodes; template → shape → room.
-
-    namespaces: not read by the collector yet.
-    """
+    """Objects → the collector's state → columns packed as on the log → the planner's nodes; template → shape → room."""
     try:
         shape = shape_of(template, namespace, "template")
     except RequestError as error:
         return PlannerAnswer(refused=error.text)
-    arrays = cluster_nodes(nodes, pods)
-    arrays.namespaces = {entry["metadata"]["name"]: entry["metadata"].get("labels", {}) for entry in namespaces}
+    arrays = cluster_nodes(nodes, pods, namespaces)
     result = fit(shape, arrays)
     room = room_on_nodes(shape, result, ())
     by_node = {name: int(count) for name, count in zip(arrays.names, result.per_node, strict=False) if name and count}
     return PlannerAnswer(room.certain, room.possible, by_node, room.limited_by, shape.unmodelled)
 
 
-def cluster_nodes(nodes: Sequence[Manifest], pods: Sequence[Manifest]) -> ClusterNodes:
+def cluster_nodes(
+    nodes: Sequence[Manifest], pods: Sequence[Manifest], namespaces: Sequence[Manifest] = ()
+) -> ClusterNodes:
     state = ClusterState("oracle", _SETTINGS)
     state.listed(NODES, _decoded(NODES, nodes), 0.0)
     state.listed(PODS, _decoded(PODS, pods), 0.0)
+    state.listed(NAMESPACES, _decoded(NAMESPACES, namespaces), 0.0)
     packed = wire.pack_columns(columns_of(state.whole().rows))
     arrays = ClusterNodes()
     arrays.replace_block(wire.unpack_columns(packed), 0)
+    arrays.namespaces = {entry.name: dict(entry.labels) for entry in state.whole().namespaces}
     return arrays
 
 

@@ -11,6 +11,7 @@ from spillway.model import (
     ClusterInput,
     EarlierTemplate,
     Generation,
+    NamespaceFacts,
     NodeGroup,
     ObjectReference,
     Part,
@@ -75,7 +76,8 @@ class CapacityReported:
 
     index of count blocks; a new epoch takes effect when all its blocks are there.
     sequence: the last change that this block contains; as_of_offset: from where in the cluster's partition of
-    capacity-changes a reader goes on. columns: wire.pack_columns, compressed. facts: of the workloads, in block 0 only.
+    capacity-changes a reader goes on. columns: wire.pack_columns, compressed. In block 0 only: facts of our workloads,
+    and namespaces with labels or quotas.
     """
 
     cluster: str
@@ -86,6 +88,7 @@ class CapacityReported:
     as_of_offset: int
     columns: bytes
     facts: tuple[WorkloadFacts, ...]
+    namespaces: tuple[NamespaceFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,8 @@ class CapacityChanged:
     facts: tuple[WorkloadFacts, ...]
     facts_removed: tuple[tuple[str, str], ...]
     trouble: str
+    namespaces: tuple[NamespaceFacts, ...] = ()
+    namespaces_removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -382,6 +382,25 @@ class WorkloadFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """A ResourceQuota. hard, used: by the names of its spec, cpu in milli-cores. scopes: all must hold for a pod."""
+
+    name: str
+    hard: tuple[tuple[str, int], ...]
+    used: tuple[tuple[str, int], ...]
+    scopes: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceFacts:
+    """What a cluster says of one namespace. labels: without kubernetes.io/metadata.name, which is its name."""
+
+    name: str
+    labels: LabelSet
+    quotas: tuple[Quota, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterInput:
     """One cluster's numbers in a division: how many replicas it could take, what it had, what bound it.
 

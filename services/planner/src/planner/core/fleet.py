@@ -16,7 +16,7 @@ from spillway.events import (
     PodsScheduled,
     PodsUnschedulable,
 )
-from spillway.model import LabelSet, NodeColumns, NodeGroup, Shape, WorkloadFacts
+from spillway.model import LabelSet, NamespaceFacts, NodeColumns, NodeGroup, Quota, Shape, WorkloadFacts
 
 WorkloadKey = tuple[str, str]
 FITS_KEPT_MAX = 512
@@ -53,6 +53,7 @@ class ClusterView:
         self.epoch = -1
         self.nodes = ClusterNodes()
         self.facts: dict[WorkloadKey, WorkloadFacts] = {}
+        self.quotas: dict[str, tuple[Quota, ...]] = {}
         self.pending: dict[str, PodsUnschedulable] = {}
         self.trouble = ""
         self.age_ms = NEVER
@@ -231,6 +232,8 @@ class ClusterView:
             changed = set(self.facts)
             self.facts = {(facts.namespace, facts.name): facts for facts in event.facts}
             changed |= set(self.facts)
+            self.quotas, self.nodes.namespaces = {}, {}
+            self._take_namespaces(event.namespaces)
         held = self._blocks[event.index].held if event.index in self._blocks else []
         self._blocks[event.index] = Block(event.sequence)
         for change, rows in held:
@@ -250,12 +253,26 @@ class ClusterView:
             self.revision += 1
             self.nodes.remove(event.removed)
             self.nodes.upsert(columns, event.index)
+        for name in event.namespaces_removed:
+            self.revision += 1
+            self.quotas.pop(name, None)
+            self.nodes.namespaces.pop(name, None)
+        self._take_namespaces(event.namespaces)
         changed = self._take_facts(event.facts, now)
         for key in event.facts_removed:
             self.revision += 1
             self.facts.pop(key, None)
             changed.add(key)
         return changed
+
+    def _take_namespaces(self, namespaces: Iterable[NamespaceFacts]) -> None:
+        for entry in namespaces:
+            self.revision += 1
+            self.quotas[entry.name] = entry.quotas
+            labels = dict(entry.labels)
+            if self.nodes.namespaces.get(entry.name) != labels:
+                self.nodes.namespaces[entry.name] = labels
+                self.nodes.revision += 1
 
     def _take_facts(self, facts: Iterable[WorkloadFacts], now: float) -> set[WorkloadKey]:
         changed = set()

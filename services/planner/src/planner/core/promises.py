@@ -8,9 +8,10 @@ from planner.core.feasibility import fit
 from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.interplay import looks_at_pods
 from planner.core.nodes import ClusterNodes
+from planner.core.quota import allowed
 from planner.core.reservation import NOTHING_RESERVED, Reservation
 from planner.core.room import Room, nested, room_in_groups, room_on_nodes, with_groups
-from spillway.model import LabelSet, Shape
+from spillway.model import LabelSet, PodTraits, Shape
 
 ROOMS_KEPT_MAX = 8192
 
@@ -21,7 +22,7 @@ class Promises:
     def __init__(self) -> None:
         self._reserved: dict[str, dict[WorkloadKey, Reservation]] = {}
         self._revisions: dict[str, int] = {}
-        self._rooms: dict[tuple[str, Shape, LabelSet, bool], tuple[int, int, Room]] = {}
+        self._rooms: dict[tuple[str, Shape, PodTraits, bool], tuple[int, int, Room]] = {}
         self._looked_at: dict[str, tuple[int, bool]] = {}
 
     def of(self, key: WorkloadKey, cluster: str) -> Reservation:
@@ -55,11 +56,11 @@ class Promises:
 
     def room(self, view: ClusterView, shape: Shape, node_groups: bool) -> Room:
         revision = self._revisions.get(view.name, 0)
-        place = (view.name, shape, shape.traits.labels if self.labels_matter(view, shape) else (), node_groups)
+        place = (view.name, shape, self._traits_that_matter(view, shape), node_groups)
         kept = self._rooms.get(place)
         if kept is not None and kept[:2] == (view.revision, revision):
             return kept[2]
-        room = self.room_without(view, shape, node_groups, None)
+        room = self.room_without(view, shape, node_groups)
         if len(self._rooms) > ROOMS_KEPT_MAX:
             self._rooms.clear()
         self._rooms[place] = (view.revision, revision, room)
@@ -74,11 +75,32 @@ class Promises:
             kept = self._looked_at[view.name] = (revision, looks)
         return kept[1] or looks_at_pods(shape) or view.nodes.pods.repels(shape.namespace)
 
-    def room_without(self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None) -> Room:
-        """As if nothing were reserved for one workload.
+    def traits_matter(self, view: ClusterView, shape: Shape) -> bool:
+        """Whether rooms for equal shapes may differ in this cluster."""
+        return bool(view.quotas.get(shape.namespace)) or self.labels_matter(view, shape)
 
-        The nested conditions of P5: what is promised on free nodes fits there, and all of it fits on all nodes.
-        """
+    def _traits_that_matter(self, view: ClusterView, shape: Shape) -> PodTraits:
+        return shape.traits if self.traits_matter(view, shape) else PodTraits()
+
+    def room_without(
+        self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None = None
+    ) -> Room:
+        """As if nothing were reserved for one workload: what the nodes take, and what quotas let in of that."""
+        room = self._room_of_nodes(view, shape, node_groups, without)
+        quotas = view.quotas.get(shape.namespace, ())
+        if not quotas:
+            return room
+        entries = [entry for reserved in self._entries(view.name, without) for entry in _all_of(reserved)]
+        lets_in = allowed(shape, quotas, entries)
+        if node_groups:  # A part may use both: what the nodes that exist certainly take is left to them.
+            taken = self._room_of_nodes(view, shape, False, without).certain
+            lets_in = replace(lets_in, certain=max(0, lets_in.certain - taken))
+        certain, possible = min(room.certain, lets_in.certain), min(room.possible, lets_in.possible)
+        limited_by = lets_in.limited_by if certain < room.certain or possible < room.possible else room.limited_by
+        return Room(certain, possible, limited_by, room.when_empty)
+
+    def _room_of_nodes(self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None) -> Room:
+        """The nested conditions of P5: what is promised on free nodes fits there, and all of it fits on all nodes."""
         by_label = self.labels_matter(view, shape)
         entries = list(self._entries(view.name, without))
         free = _summed((entry.entries for entry in entries), by_label)

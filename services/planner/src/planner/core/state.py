@@ -330,9 +330,9 @@ class PlannerState:
         return (on_nodes, self._widest_room(cluster, shape, True, now)) if view.joined.node_groups else (on_nodes,)
 
     def _widest_room(self, cluster: str, shape: Shape, node_groups: bool, now: float) -> Room:
-        """Of all who wait with this shape: what their pods are called may matter to others there."""
+        """Of all who wait with this shape: what others see of their pods may matter there."""
         view, shapes = self.clusters[cluster], [shape]
-        if self._promises.labels_matter(view, shape):
+        if self._promises.traits_matter(view, shape):
             waiting = (self.workloads[key].shape for key in self.waiting.with_shape(shape))
             shapes = list({one.traits: one for one in waiting}.values()) or shapes
         rooms = [self.room(cluster, one, node_groups, now) for one in shapes]

@@ -8,15 +8,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from snapshot.core.namespaces import NamespaceTable
 from snapshot.core.nodes import INT64_MAX, NodeTable
 from snapshot.core.pods import Load, Owner, Pods
 from snapshot.core.workloads import WorkloadKey, WorkloadTable
 from snapshot.settings import Settings
-from spillway.kubernetes import DEPLOYMENTS, JOBS, NODES, PODS, REPLICASETS, STATEFULSETS, Kind
-from spillway.model import LabelSet, NodeRow, PodTable, WorkloadFacts
+from spillway.kubernetes import (
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICASETS,
+    RESOURCE_QUOTAS,
+    STATEFULSETS,
+    Kind,
+)
+from spillway.model import LabelSet, NamespaceFacts, NodeRow, PodTable, WorkloadFacts
 
 WORKLOAD_KINDS = (DEPLOYMENTS, STATEFULSETS, JOBS)
-KINDS = (NODES, PODS, REPLICASETS, *WORKLOAD_KINDS)
+KINDS = (NODES, PODS, REPLICASETS, *WORKLOAD_KINDS, NAMESPACES, RESOURCE_QUOTAS)
 
 NO_LOAD = Load()
 
@@ -29,9 +40,12 @@ class Changes:
     removed: tuple[str, ...]
     facts: tuple[WorkloadFacts, ...]
     facts_removed: tuple[WorkloadKey, ...]
+    namespaces: tuple[NamespaceFacts, ...] = ()
+    namespaces_removed: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.rows or self.removed or self.facts or self.facts_removed)
+        found = self.rows or self.removed or self.facts or self.facts_removed
+        return bool(found or self.namespaces or self.namespaces_removed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,7 @@ class ClusterState:
         self.nodes = NodeTable(settings.shrink_confirm_seconds, settings.shrink_confirm_probes)
         self.pods = Pods(settings.ignored_pod_labels, settings.reason_characters_max)
         self.workloads = WorkloadTable(fleet)
+        self.namespaces = NamespaceTable()
         self._groups_changed = False
 
     @property
@@ -55,7 +70,12 @@ class ClusterState:
         """Whether take_changes or the groups may say something new."""
         nodes, pods = self.nodes.dirty, self.pods
         return bool(
-            nodes or pods.dirty_nodes or pods.dirty_owners or self.workloads.dirty or pods.waiting_changed
+            nodes
+            or pods.dirty_nodes
+            or pods.dirty_owners
+            or self.workloads.dirty
+            or pods.waiting_changed
+            or self.namespaces.dirty
         )  # fmt: skip
 
     # ── What the cluster says ───────────────────────────────────────────────────────────────────────────────────
@@ -77,6 +97,10 @@ class ClusterState:
             self.pods.retain(uids)
         elif kind is REPLICASETS:
             self.workloads.retain_replicasets(uids)
+        elif kind is NAMESPACES:
+            self.namespaces.retain(uids)
+        elif kind is RESOURCE_QUOTAS:
+            self.namespaces.retain_quotas(uids)
         else:
             assert kind in WORKLOAD_KINDS, kind
             self.workloads.retain(kind, uids)
@@ -88,6 +112,10 @@ class ClusterState:
             self.nodes.upsert(item)
         elif kind is REPLICASETS:
             self.workloads.upsert_replicaset(item)
+        elif kind is NAMESPACES:
+            self.namespaces.upsert(item)
+        elif kind is RESOURCE_QUOTAS:
+            self.namespaces.upsert_quota(item)
         else:
             assert kind in WORKLOAD_KINDS, kind
             self.workloads.upsert(kind, item)
@@ -99,6 +127,10 @@ class ClusterState:
             self.nodes.remove(item.metadata.name)
         elif kind is REPLICASETS:
             self.workloads.remove_replicaset(item.metadata.uid)
+        elif kind is NAMESPACES:
+            self.namespaces.remove(item.metadata.uid)
+        elif kind is RESOURCE_QUOTAS:
+            self.namespaces.remove_quota(item.metadata.uid)
         else:
             assert kind in WORKLOAD_KINDS, kind
             self.workloads.remove(kind, item.metadata.uid)
@@ -115,22 +147,28 @@ class ClusterState:
             dirty.clear()
         self.pods.waiting_changed = False
         facts = {key: self.workloads.facts(key, self.pods.counted) for key in sorted(keys)}
+        namespaces = {name: self.namespaces.facts(name) for name in sorted(self.namespaces.dirty)}
+        self.namespaces.dirty.clear()
         return Changes(
             rows=tuple(self.row(name) for name in sorted(names) if name in self.nodes.nodes),
             # A pod may be bound to a node that is not known: then there was no row either.
             removed=tuple(sorted(name for name in names if name not in self.nodes.nodes)),
             facts=tuple(entry for entry in facts.values() if entry is not None),
             facts_removed=tuple(key for key, entry in facts.items() if entry is None),
+            namespaces=tuple(entry for entry in namespaces.values() if entry is not None),
+            namespaces_removed=tuple(name for name, entry in namespaces.items() if entry is None),
         )
 
     def whole(self) -> Changes:
         """Everything, as changes from nothing."""
         facts = (self.workloads.facts(key, self.pods.counted) for key in sorted(self.workloads.keys()))
+        namespaces = (self.namespaces.facts(name) for name in sorted(self.namespaces.names()))
         return Changes(
             rows=tuple(self.row(name) for name in sorted(self.nodes.nodes)),
             removed=(),
             facts=tuple(entry for entry in facts if entry is not None),
             facts_removed=(),
+            namespaces=tuple(entry for entry in namespaces if entry is not None),
         )
 
     def row(self, name: str) -> NodeRow:

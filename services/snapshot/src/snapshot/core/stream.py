@@ -1,7 +1,7 @@
 """The records of one epoch of one cluster: blocks, their sequences, and when a whole block is due (P3)."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from snapshot.core.cluster_state import Changes
@@ -9,7 +9,7 @@ from snapshot.core.workloads import WorkloadKey
 from snapshot.settings import Settings
 from spillway.columns import columns_of
 from spillway.events import CapacityChanged, CapacityReported
-from spillway.model import NodeColumns, NodeRow, WorkloadFacts
+from spillway.model import NamespaceFacts, NodeColumns, NodeRow, WorkloadFacts
 
 Pack = Callable[[NodeColumns], bytes]
 
@@ -71,6 +71,7 @@ class Stream:
         self._pack = pack
         self._blocks = [_Block()]
         self._facts: dict[WorkloadKey, WorkloadFacts] = {}
+        self._namespaces: dict[str, NamespaceFacts] = {}
         self._as_of_offset = epoch
         self._blocks_min = blocks_min
         self._too_heavy = False
@@ -100,6 +101,7 @@ class Stream:
         for row in whole.rows:
             self._blocks[block_of(row.name, self.count)].rows[row.name] = row
         self._facts = {_key(facts): facts for facts in whole.facts}
+        self._namespaces = {entry.name: entry for entry in whole.namespaces}
 
     def changes(self, changes: Changes, sign: Sign) -> Iterator[CapacityChanged]:
         """Block 0 last: what is counted of our workloads must not be known before the room that their pods take."""
@@ -117,6 +119,7 @@ class Stream:
         facts = [entry for entry in changes.facts if self._facts.get(_key(entry)) != entry]
         self._facts.update((_key(entry), entry) for entry in facts)
         gone = [key for key in changes.facts_removed if self._facts.pop(key, None) is not None]
+        yield from self._namespace_changes(changes, sign)
         for index in range(1, self.count):
             if rows[index] or removed[index]:
                 yield self._record(index, rows[index], sign, removed[index])
@@ -126,6 +129,19 @@ class Stream:
         yield self._record(FACTS_BLOCK, rows[FACTS_BLOCK], sign, removed[FACTS_BLOCK], facts[:most], gone[:most])
         for start in range(most, max(len(facts), len(gone)), most):
             yield self._record(FACTS_BLOCK, (), sign, (), facts[start : start + most], gone[start : start + most])
+
+    def _namespace_changes(self, changes: Changes, sign: Sign) -> Iterator[CapacityChanged]:
+        """First: what a quota has left must not be more than before the pods that use it are known."""
+        new = [entry for entry in changes.namespaces if self._namespaces.get(entry.name) != entry]
+        self._namespaces.update((entry.name, entry) for entry in new)
+        gone = [name for name in changes.namespaces_removed if self._namespaces.pop(name, None) is not None]
+        most = self._settings.facts_per_record_max
+        for start in range(0, max(len(new), len(gone)), most):
+            here = slice(start, start + most)
+            record = self._record(FACTS_BLOCK, (), sign, ())
+            filled = replace(record, namespaces=tuple(new[here]), namespaces_removed=tuple(gone[here]))
+            self._blocks[FACTS_BLOCK].weight += _weight(filled)
+            yield filled
 
     def heartbeat(self, sign: Sign) -> CapacityChanged:
         return self._record(FACTS_BLOCK, (), sign, ())
@@ -149,12 +165,13 @@ class Stream:
             self._too_heavy = True
             return None
         facts = tuple(self._facts[key] for key in sorted(self._facts)) if index == FACTS_BLOCK else ()
+        spaces = tuple(self._namespaces[name] for name in sorted(self._namespaces)) if index == FACTS_BLOCK else ()
         first = block.full_due_at == float("inf")
         block.full_due_at = now + (self._first_period(index) if first else self._settings.full_seconds)
-        block.weight, block.full_weight = 0, len(columns) + FACTS_WEIGHT * len(facts)
+        block.weight, block.full_weight = 0, len(columns) + FACTS_WEIGHT * (len(facts) + len(spaces))
         block.full_wanted = False
         return CapacityReported(
-            self.cluster, self.epoch, index, self.count, block.sequence, self._as_of_offset, columns, facts
+            self.cluster, self.epoch, index, self.count, block.sequence, self._as_of_offset, columns, facts, spaces
         )
 
     def want_full(self, index: int) -> None:
@@ -199,11 +216,12 @@ class Stream:
 
 
 def is_heartbeat(event: CapacityChanged) -> bool:
-    return not (event.columns or event.removed or event.facts or event.facts_removed)
+    said = event.columns or event.removed or event.facts or event.facts_removed
+    return not (said or event.namespaces or event.namespaces_removed)
 
 
 def _weight(event: CapacityChanged) -> int:
-    entries = len(event.facts) + len(event.facts_removed)
+    entries = len(event.facts) + len(event.facts_removed) + len(event.namespaces) + len(event.namespaces_removed)
     return RECORD_WEIGHT + len(event.columns) + NAME_WEIGHT * len(event.removed) + FACTS_WEIGHT * entries
 
 

@@ -1,0 +1,97 @@
+"""The namespaces of a cluster: their labels, which selectors of namespaces look at, and their quotas."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from spillway import kubernetes
+from spillway.model import LabelSet, NamespaceFacts, Quota, Requirement
+
+NAME_LABEL = "kubernetes.io/metadata.name"
+"""The API server gives it to each namespace; it is implied and not said."""
+INT64_MAX = 2**63 - 1
+
+
+class _Placed(NamedTuple):
+    namespace: str
+    quota: Quota
+
+
+class NamespaceTable:
+    """dirty: namespaces that may have changed since the reader cleared it."""
+
+    def __init__(self) -> None:
+        self.dirty: set[str] = set()
+        self._labels: dict[str, LabelSet] = {}
+        self._name_by_uid: dict[str, str] = {}
+        self._quotas: dict[str, _Placed] = {}
+        self._uids_by_namespace: dict[str, set[str]] = {}
+
+    def upsert(self, item: kubernetes.AnyObject) -> None:
+        labels = tuple(sorted(entry for entry in item.metadata.labels.items() if entry[0] != NAME_LABEL))
+        self._name_by_uid[item.metadata.uid] = item.metadata.name
+        if self._labels.get(item.metadata.name) != labels:
+            self._labels[item.metadata.name] = labels
+            self.dirty.add(item.metadata.name)
+
+    def remove(self, uid: str) -> None:
+        name = self._name_by_uid.pop(uid, None)
+        if name is not None and name not in self._name_by_uid.values():
+            self._labels.pop(name, None)
+            self.dirty.add(name)
+
+    def retain(self, uids: set[str]) -> None:
+        for uid in [uid for uid in self._name_by_uid if uid not in uids]:
+            self.remove(uid)
+
+    def upsert_quota(self, item: kubernetes.ResourceQuota) -> None:
+        placed = _Placed(item.metadata.namespace, read_quota(item))
+        if self._quotas.get(item.metadata.uid) != placed:
+            self._quotas[item.metadata.uid] = placed
+            self._uids_by_namespace.setdefault(placed.namespace, set()).add(item.metadata.uid)
+            self.dirty.add(placed.namespace)
+
+    def remove_quota(self, uid: str) -> None:
+        placed = self._quotas.pop(uid, None)
+        if placed is not None:
+            self._uids_by_namespace[placed.namespace].discard(uid)
+            self.dirty.add(placed.namespace)
+
+    def retain_quotas(self, uids: set[str]) -> None:
+        for uid in [uid for uid in self._quotas if uid not in uids]:
+            self.remove_quota(uid)
+
+    def names(self) -> set[str]:
+        return self._labels.keys() | self._uids_by_namespace.keys()
+
+    def facts(self, name: str) -> NamespaceFacts | None:
+        """None of a namespace of which there is nothing to say."""
+        quotas = (self._quotas[uid].quota for uid in self._uids_by_namespace.get(name, ()))
+        found = NamespaceFacts(name, self._labels.get(name, ()), tuple(sorted(quotas, key=lambda quota: quota.name)))
+        return found if found.labels or found.quotas else None
+
+
+def read_quota(item: kubernetes.ResourceQuota) -> Quota:
+    """What cannot be read is a limit of 0, or used up, so that nobody is promised it."""
+    hard = {name: _amount(name, text, 0) for name, text in item.spec.hard.items()}
+    used = {name: _amount(name, text, INT64_MAX) for name, text in item.status.used.items() if name in hard}
+    selected = item.spec.scope_selector.match_expressions if item.spec.scope_selector is not None else ()
+    return Quota(
+        name=item.metadata.name,
+        hard=_sorted(hard),
+        used=_sorted(used),
+        scopes=(
+            *(Requirement(scope, "Exists", ()) for scope in item.spec.scopes),
+            *(Requirement(entry.scope_name, entry.operator, entry.values) for entry in selected),
+        ),
+    )
+
+
+def _amount(name: str, text: kubernetes.Quantity, unreadable: int) -> int:
+    try:
+        return kubernetes.parse_quantity(text, milli=name.rpartition(".")[2] == "cpu")
+    except ValueError:
+        return unreadable
+
+
+def _sorted(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(amounts.items()))
