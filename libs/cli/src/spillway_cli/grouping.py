@@ -8,9 +8,9 @@ from typing import Any
 from spillway_cli.exits import bad_input
 from spillway_cli.manifests import Document
 
-POLICY = "PlacementPolicy"
+POLICIES = frozenset(("PlacementPolicy", "PropagationPolicy"))
 CONFIG_MAP_FIELDS = frozenset(("configMap", "configMapRef", "configMapKeyRef"))
-BESIDE = frozenset(("ConfigMap", "Service", "Secret", POLICY))
+BESIDE = frozenset(("ConfigMap", "Service", "Secret", *POLICIES))
 
 
 @dataclass(slots=True)
@@ -31,16 +31,16 @@ def grouped(documents: Sequence[Document]) -> list[Group]:
     """The workloads of the documents, in their order; every document names its namespace.
 
     A ConfigMap goes with the workload whose pods name it, a Service with the one whose pods it selects, or which names
-    it; the only PlacementPolicy with all, of several each with the workload of its name. Says what is not so.
+    it; the only policy with all, of several each with the workload of its name. Says what is not so.
     """
     values = [(document, json.loads(document.text)) for document in documents]
     groups = [Group(*_key_of(value), value, [document]) for document, value in values if value["kind"] not in BESIDE]
     if not groups:
         raise bad_input(f"{documents[0].where}: no workload: expected a Deployment, StatefulSet or Job")
     _refuse_twice(groups)
-    policies = [(document, value) for document, value in values if value["kind"] == POLICY]
+    policies = [(document, value) for document, value in values if value["kind"] in POLICIES]
     for document, value in values:
-        if value["kind"] in BESIDE - {POLICY}:
+        if value["kind"] in BESIDE - POLICIES:
             _only(document, value, groups).documents.append(document)
     for document, value in policies:
         for group in groups if len(policies) == 1 else [_named(document, value, groups)]:
@@ -78,7 +78,7 @@ def _named(document: Document, value: Mapping[str, Any], groups: Sequence[Group]
     owners = [group for group in groups if group.name == name and namespace in ("", group.namespace)]
     if len(owners) != 1:
         raise bad_input(
-            f"{document.where}: {POLICY} {name or 'without a name'}: expected the name of one of the workloads, "
+            f"{document.where}: {value['kind']} {name or 'without a name'}: expected the name of one of the workloads, "
             "or one policy for all of them"
         )
     return owners[0]

@@ -57,7 +57,7 @@ def read_documents(files: Sequence[str]) -> tuple[Document, ...]:
 
 def workload_of(documents: Sequence[Document]) -> tuple[str, str]:
     """(namespace, name) of the one workload among the documents; the namespace is empty when it names none."""
-    others = {"ConfigMap", "Service", "PlacementPolicy", "Secret"}
+    others = {"ConfigMap", "Service", "PlacementPolicy", "PropagationPolicy", "Secret"}
     found = [(document, json.loads(document.text)) for document in documents]
     workloads = [(document, value) for document, value in found if value["kind"] not in others]
     if not workloads:

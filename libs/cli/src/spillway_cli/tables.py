@@ -49,7 +49,8 @@ def placement(reply: PlacementReply) -> RenderableType:
     ]
     columns = ("CLUSTER", "TIER", "REPLICAS", "ON NEW NODES", "ROOM BEFORE", "LIMITED BY", "AGE", "")
     shown = table(columns, rows, right=("REPLICAS", "ON NEW NODES", "ROOM BEFORE"))
-    return Group(summary(reply), shown, *_warnings(reply.unmodelled, reply.stale)) if rows else summary(reply)
+    warnings = [*_warnings(reply.unmodelled, reply.stale), *(Text(text, style="yellow") for text in reply.warnings)]
+    return Group(summary(reply), *((shown,) if rows else ()), *warnings)
 
 
 def workload(reply: WorkloadReply) -> RenderableType:

@@ -233,7 +233,10 @@ class PlacedPart:
 
 @dataclass(frozen=True, slots=True)
 class PlacementReply:
-    """inputs: per cluster what it could take and the limit that bound it, empty when no division was made."""
+    """inputs: per cluster what it could take and the limit that bound it, empty when no division was made.
+
+    warnings: what of the request has no effect.
+    """
 
     namespace: str
     name: str
@@ -248,6 +251,7 @@ class PlacementReply:
     deleting: bool
     stale: bool
     releasing: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ class Unanswered:
     dependencies: tuple[DependencyDeclared, ...]
     placed: Placed
     unmodelled: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided:
@@ -79,7 +80,7 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     _refuse_what_cannot_be(declared, placed.division, moment)
     declared = declaring.with_templates(declared, known, placed.placement.parts)
     dependencies = declaring.dependencies(declaration, declared)
-    decided = Unanswered(declared, dependencies, placed, declaration.shape.unmodelled)
+    decided = Unanswered(declared, dependencies, placed, declaration.shape.unmodelled, declaration.warnings)
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 
@@ -220,6 +221,7 @@ def answer_with(state: PlannerState, decided: Unanswered, key: str, digest: str,
     """Adds the answer to the declaration, so that it is in the log with what it answers."""
     declared, placed = decided.declared, decided.placed
     reply = placement_reply(state, declared, placed.placement, placed.division, decided.unmodelled)
+    reply = replace(reply, warnings=decided.warnings)
     rules = state.rules
     fresh = _remembered(state, declared, moment)
     if key:

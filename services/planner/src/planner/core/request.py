@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from planner.core import policy as policies
+from planner.core import propagation
 from planner.core.kinds import JOB, KIND_NAMES, KINDS, NOT_OURS_TO_SAY, STATEFULSET, completions_of, rolls_with
 from planner.core.policy import REPLICAS_MAX
 from planner.core.shape import LabelSelector, convert, matches_labels, selector_of, shape_of
@@ -23,6 +24,7 @@ MANIFESTS_MAX = 64
 DEPTH_MAX = 64
 """Of objects and lists in each other: the API's own kinds need a third of it, and what walks a manifest recurses."""
 
+POLICY_KINDS = (policies.KIND, propagation.KIND)
 DEPENDENCY_KINDS = {"ConfigMap": "v1", "Service": "v1"}
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 LABEL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -68,6 +70,7 @@ class DependencyManifest:
 class Declaration:
     """One workload as it was asked for. template: canonical bytes of what makes pods roll when it changes.
 
+    warnings: what of its policy has no effect, for people.
     replicas None: the manifest leaves them to what they are, 1 for a new workload.
     """
 
@@ -81,24 +84,35 @@ class Declaration:
     shape: Shape
     policy: Policy
     dependencies: tuple[DependencyManifest, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def read_manifests(texts: Sequence[str]) -> Declaration:
     """The declaration in an Apply's manifests. Raises RequestError INVALID_ARGUMENT that names what is wrong."""
     objects = _objects(texts)
-    policy_manifests = [entry for entry in objects if entry.get("kind") == policies.KIND]
+    policy_manifests = [entry for entry in objects if entry.get("kind") in POLICY_KINDS]
     if len(policy_manifests) > 1:
         raise invalid("manifests", f"{len(policy_manifests)} {policies.KIND}", f"at most one {policies.KIND}")
-    for entry in policy_manifests:
-        if entry.get("apiVersion") != policies.API_VERSION:
-            raise invalid(f"{policies.KIND}.apiVersion", entry.get("apiVersion"), policies.API_VERSION)
-    policy = policies.policy_of(_without_nulls(policy_manifests[0])) if policy_manifests else policies.DEFAULT_POLICY
     dependencies = [entry for entry in objects if entry.get("kind") in DEPENDENCY_KINDS]
-    workloads = [entry for entry in objects if entry.get("kind") not in (policies.KIND, *DEPENDENCY_KINDS)]
+    workloads = [entry for entry in objects if entry.get("kind") not in (*POLICY_KINDS, *DEPENDENCY_KINDS)]
     if len(workloads) != 1:
         named = ", ".join(str(entry.get("kind")) for entry in workloads) or "none"
         raise invalid("manifests", named, f"exactly one of {KIND_NAMES}")
-    return _declaration(_without_nulls(workloads[0]), dependencies, policy)
+    workload = _without_nulls(workloads[0])
+    read = _policy(policy_manifests, workload)
+    return replace(_declaration(workload, dependencies, read.policy), warnings=read.warnings)
+
+
+def _policy(manifests: Sequence[dict[str, Any]], workload: dict[str, Any]) -> propagation.Read:
+    """The policy for a workload: one of ours, a PropagationPolicy, or the default one."""
+    if not manifests:
+        return propagation.Read(policies.DEFAULT_POLICY, ())
+    manifest = _without_nulls(manifests[0])
+    if manifest["kind"] == propagation.KIND:
+        return propagation.read(manifest, workload)
+    if manifest.get("apiVersion") != policies.API_VERSION:
+        raise invalid(f"{policies.KIND}.apiVersion", manifest.get("apiVersion"), policies.API_VERSION)
+    return propagation.Read(policies.policy_of(manifest), ())
 
 
 def surge_of(surge: int | str, replicas: int) -> int:

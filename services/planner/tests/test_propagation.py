@@ -1,0 +1,164 @@
+"""Karmada's PropagationPolicy: what of it is done, what is named, what is refused."""
+
+from typing import Any
+
+import pytest
+
+from planner.core.propagation import read
+from planner.core.request import read_manifests
+from spillway.api import RequestError
+from spillway.model import ClusterSelector, ClusterWeight, GroupSpread, Strategy
+
+from .builders import Fleet, deployment, node, texts
+from .test_decisions import apply, placed
+
+WEB = deployment(6)
+SELECTS = [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}]
+
+
+def propagation(placement: Any = None, selectors: Any = SELECTS, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "policy.karmada.io/v1alpha1",
+        "kind": "PropagationPolicy",
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"resourceSelectors": selectors, "placement": placement or {}} | spec,
+    }
+
+
+def divided(preference: str, **weights: Any) -> dict[str, Any]:
+    return {
+        "replicaScheduling": {
+            "replicaSchedulingType": "Divided",
+            "replicaDivisionPreference": preference,
+        }
+        | ({"weightPreference": weights} if weights else {})
+    }
+
+
+NAMED = {"targetCluster": {"clusterNames": ["a"]}, "weight": 2}
+STRATEGIES = {
+    "no scheduling": ({}, Strategy("Duplicated")),
+    "aggregated": (divided("Aggregated"), Strategy("KarmadaAggregated")),
+    "by available replicas": (
+        divided("Weighted", dynamicWeight="AvailableReplicas"),
+        Strategy("KarmadaDynamicWeight"),
+    ),
+    "weighted without weights": (divided("Weighted"), Strategy("KarmadaStaticWeight")),
+    "static weights": (
+        divided("Weighted", staticWeightList=[NAMED]),
+        Strategy("KarmadaStaticWeight", (ClusterWeight(ClusterSelector(names=("a",)), 2),)),
+    ),
+    "spread": (
+        divided("Aggregated")
+        | {"spreadConstraints": [{"spreadByField": "region", "minGroups": 2, "maxGroups": 3}, {"maxGroups": 4}]},
+        Strategy("KarmadaAggregated", spread=(GroupSpread("region", 2, 3), GroupSpread("cluster", 1, 4))),
+    ),
+}
+
+
+@pytest.mark.parametrize(("placement", "expected"), STRATEGIES.values(), ids=STRATEGIES)
+def test_scheduling_is_a_strategy(placement: dict[str, Any], expected: Strategy) -> None:
+    found = read(propagation(placement), WEB)
+    assert (found.policy.strategy, found.warnings) == (expected, ())
+
+
+def test_affinities_are_tiers() -> None:
+    affinity = {
+        "clusterNames": ["a", "b"],
+        "exclude": ["b"],
+        "fieldSelector": {"matchExpressions": [{"key": "region", "operator": "In", "values": ["north"]}]},
+    }
+    (tier,) = read(propagation({"clusterAffinity": affinity}), WEB).policy.tiers
+    assert tier.clusters == ClusterSelector(names=("a", "b"), excluded=("b",), regions=("north",))
+
+
+def test_several_affinities_are_alternatives_and_overflow_is_not() -> None:
+    near, far = {"affinityName": "near", "clusterNames": ["a"]}, {"affinityName": "far", "clusterNames": ["b"]}
+    policy = read(propagation(divided("Aggregated") | {"clusterAffinities": [near, far]}), WEB).policy
+    assert policy.strategy == Strategy("KarmadaAggregated", alternatives=True)
+    overflow = [near | {"overflowAffinities": [far]}]
+    policy = read(propagation(divided("Aggregated") | {"clusterAffinities": overflow}), WEB).policy
+    assert policy.strategy == Strategy("KarmadaAggregated")
+    assert [tier.name for tier in policy.tiers] == ["near", "far"]
+
+
+LOSSES = {
+    "as long as is tolerated": ([300, 90], 90, 0),
+    "never": ([None], 0, 0),
+    "not shorter than can be": ([5], 30, 1),
+}
+
+
+@pytest.mark.parametrize(("given", "expected", "warnings"), LOSSES.values(), ids=LOSSES)
+def test_a_tolerated_loss_is_borne_as_long(given: list[int | None], expected: int, warnings: int) -> None:
+    tolerations = [
+        {"key": "cluster.karmada.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+        | ({} if seconds is None else {"tolerationSeconds": seconds})
+        for seconds in given
+    ]
+    found = read(propagation({"clusterTolerations": tolerations}), WEB)
+    assert (found.policy.on_cluster_loss_seconds, len(found.warnings)) == (expected, warnings)
+
+
+def test_what_has_no_effect_is_named() -> None:
+    placement = {"clusterTolerations": [{"key": "gpu"}], "workloadAffinity": {}}
+    found = read(propagation(placement, priority=3, failover={"application": {}}, other=1), WEB)
+    fields = [text.split(" has no effect: ")[0].removeprefix("PropagationPolicy.spec.") for text in found.warnings]
+    assert fields == [
+        "priority",
+        "failover.application",
+        "other",
+        "placement.workloadAffinity",
+        "placement.clusterTolerations[0]",
+    ]
+
+
+def field_selector(key: str, operator: str) -> dict[str, Any]:
+    return {
+        "clusterAffinity": {"fieldSelector": {"matchExpressions": [{"key": key, "operator": operator, "values": []}]}}
+    }
+
+
+REFUSED = {
+    "another workload's": (
+        propagation(selectors=[SELECTS[0] | {"name": "db"}]),
+        "PropagationPolicy.spec.resourceSelectors: ",
+    ),
+    "no selectors": (propagation(selectors=None), "PropagationPolicy.spec.resourceSelectors: None: expected a list"),
+    "another version": (propagation() | {"apiVersion": "v1"}, "PropagationPolicy.apiVersion: 'v1': expected policy."),
+    "providers": (
+        propagation(field_selector("provider", "In")),
+        "matchExpressions[0].key: 'provider': expected",
+    ),
+    "not in a region": (propagation(field_selector("region", "NotIn")), "matchExpressions[0].operator: 'NotIn'"),
+    "an affinity of a kind not known": (
+        propagation({"clusterAffinity": {"nodes": []}}),
+        "PropagationPolicy.spec.placement.clusterAffinity.nodes: []: expected one of clusterNames",
+    ),
+    "spread over zones": (
+        propagation({"spreadConstraints": [{"spreadByField": "zone"}]}),
+        "PropagationPolicy, read as a PlacementPolicy.spec.strategy.spread[0].by: 'zone': expected cluster or region",
+    ),
+    "spread by label": (propagation({"spreadConstraints": [{"spreadByLabel": "rack"}]}), "spreadByLabel: 'rack'"),
+    "an unknown type": (
+        propagation({"replicaScheduling": {"replicaSchedulingType": "Some"}}),
+        "replicaSchedulingType: 'Some': expected Duplicated or Divided",
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifest", "text"), REFUSED.values(), ids=REFUSED)
+def test_what_would_run_elsewhere_is_refused(manifest: dict[str, Any], text: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_manifests(texts(WEB, manifest))
+    assert caught.value.code == "INVALID_ARGUMENT"
+    assert text in caught.value.text
+
+
+def test_applied_with_a_workload_it_places_it_and_the_answer_names_the_rest() -> None:
+    fleet = Fleet(own_1=[node("a1"), node("a2")], own_2=[node("b1")])
+    reply = apply(fleet, WEB, propagation(divided("Weighted", dynamicWeight="AvailableReplicas"), propagateDeps=True))
+    assert placed(reply) == {"own-1": 4, "own-2": 2}
+    assert reply.warnings == (
+        "PropagationPolicy.spec.propagateDeps has no effect: what goes with a workload is applied with it",
+    )
