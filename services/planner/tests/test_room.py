@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from planner.core.feasibility import fit
 from planner.core.room import Room, loss, nested, room_in_groups, room_on_nodes, with_groups
-from spillway.model import HostPort, NodeRow, PodSelector, PodTerm, PodTraits, Requirement, Shape, Spread
+from spillway.model import HostPort, NodeRow, PodSelector, PodTable, PodTerm, PodTraits, Requirement, Shape, Spread
 
 from .builders import group, node, nodes_of, shape
 from .plain_scheduler import bind, open_nodes
 
 RESOURCES = ("cpu", "memory", "gpu")
+DB = PodSelector((Requirement("app", "In", ("db",)),))
 WEB = PodSelector((Requirement("app", "In", ("web",)),))
 
 LOSSES = {
@@ -91,6 +92,16 @@ def test_a_shape_that_others_keep_away_from_may_cost_them_a_whole_node() -> None
     apart = shape(1000, apart=(PodTerm(WEB),))
     room = on([node("a", 4000), node("b", 4000)], shape(500), (apart, 1))
     assert room.certain == 1
+
+
+def test_equal_shapes_are_not_the_same_where_a_pod_keeps_one_of_them_away() -> None:
+    """The one that has only node a may lose it to the other one."""
+    web, db = (shape(1000, traits=PodTraits((("app", app),))) for app in ("web", "db"))
+    keeps_db_away = ((PodTable("default", (("app", "x"),), (PodTerm(DB),)), 1),)
+    rows = [node("a", 1000), node("b", 1000, rest={"pods": keeps_db_away})]
+    assert (on(rows, web, (db, 1)).certain, on(rows, web, (db, 1)).possible) == (0, 2)
+    assert (on(rows, db, (web, 1)).certain, on(rows, db, (web, 1)).possible) == (0, 1)
+    assert (on(rows[:1], web, (db, 1)).certain, on(rows, web, (web, 1)).certain) == (0, 1)
 
 
 def test_groups_take_what_their_missing_nodes_will_have() -> None:

@@ -48,7 +48,11 @@ def effects_of(shapes: Sequence[Shape]) -> dict[tuple[int, int], Effect]:
         if shape.near:
             for other in set.intersection(*(set(others.meant_by(term, shape)) for term in shape.near)):
                 effects.setdefault((index, other), Effect()).bars = ALL
-    return {pair: effect for pair, effect in effects.items() if shapes[pair[0]] != shapes[pair[1]]}
+    return {pair: effect for pair, effect in effects.items() if not _alike(shapes[pair[0]], shapes[pair[1]])}
+
+
+def _alike(one: Shape, other: Shape) -> bool:
+    return one == other and one.traits.labels == other.traits.labels
 
 
 class _ByLabel:

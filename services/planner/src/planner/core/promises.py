@@ -1,7 +1,7 @@
 """What is promised in each cluster and not bound yet, and the room that is left beside it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from planner.core.feasibility import fit
@@ -75,6 +75,11 @@ class Promises:
             kept = self._looked_at[view.name] = (revision, looks)
         return kept[1] or looks_at_pods(shape) or view.nodes.pods.repels(shape.namespace)
 
+    def _by_label(self, view: ClusterView, shape: Shape) -> Callable[[Shape], bool]:
+        """Which reserved shapes are told apart by their labels beside this one."""
+        looked_at, repels = self.labels_matter(view, shape), view.nodes.pods.repels
+        return lambda other: looked_at or repels(other.namespace)
+
     def traits_matter(self, view: ClusterView, shape: Shape) -> bool:
         """Whether rooms for equal shapes may differ in this cluster."""
         return bool(view.quotas.get(shape.namespace)) or self.labels_matter(view, shape)
@@ -101,7 +106,7 @@ class Promises:
 
     def _room_of_nodes(self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None) -> Room:
         """The nested conditions of P5: what is promised on free nodes fits there, and all of it fits on all nodes."""
-        by_label = self.labels_matter(view, shape)
+        by_label = self._by_label(view, shape)
         entries = list(self._entries(view.name, without))
         free = _summed((entry.entries for entry in entries), by_label)
         new = _summed((entry.new_entries for entry in entries), by_label)
@@ -123,7 +128,7 @@ class Promises:
     def room_after(self, view: ClusterView, shape: Shape, nodes: ClusterNodes, without: WorkloadKey) -> Room:
         """On the nodes as they will be, beside what is reserved for all others."""
         others = (entry.entries for entry in self._entries(view.name, without))
-        reserved = _summed(others, self.labels_matter(view, shape))
+        reserved = _summed(others, self._by_label(view, shape))
         return room_on_nodes(shape, fit(shape, nodes), [(other, count, view.fit(other)) for other, count in reserved])
 
     def _entries(self, cluster: str, without: WorkloadKey | None = None) -> Iterator[Reservation]:
@@ -135,13 +140,15 @@ def _all_of(reservation: Reservation) -> Iterator[tuple[Shape, int]]:
     yield from reservation.new_entries
 
 
-def _summed(groups: Iterable[tuple[tuple[Shape, int], ...]], by_label: bool) -> list[tuple[Shape, int]]:
+def _summed(
+    groups: Iterable[tuple[tuple[Shape, int], ...]], by_label: Callable[[Shape], bool]
+) -> list[tuple[Shape, int]]:
     """Equal shapes as one entry, in the order in which they were first met; by_label: with equal labels too."""
     shapes: dict[tuple[Shape, LabelSet], Shape] = {}
     counts: Counter[tuple[Shape, LabelSet]] = Counter()
     for entries in groups:
         for shape, count in entries:
-            key = (shape, shape.traits.labels if by_label else ())
+            key = (shape, shape.traits.labels if by_label(shape) else ())
             shapes.setdefault(key, shape)
             counts[key] += count
     return [(shapes[key], count) for key, count in counts.items()]

@@ -67,7 +67,7 @@ class _Meeting:
 
     def room(self) -> Room:
         fit, counts = self.fit, self.counts
-        same = np.array([other == self.shape for other in self.shapes], np.bool_)
+        same = np.array([self._is_same(index) for index in range(len(self.shapes))], np.bool_)
         costs = np.where(self.meets, np.minimum(_losses(self.requests, self.own), fit.largest), 0)
         self._add_effects(costs, len(self.shapes), fit, self.meets)
         possible = max(0, fit.possible - int(counts[same].sum()))
@@ -83,6 +83,12 @@ class _Meeting:
                 promised = counted(int(counts[index]), "promised replica")
                 certain, limit = allowed, f"{promised} of another workload not bound yet"
         return Room(certain, possible, limit, fit.when_empty)
+
+    def _is_same(self, index: int) -> bool:
+        """Whether these are as our own replicas: pods that run may keep one of two equal shapes away by its labels."""
+        other = self.shapes[index]
+        labels = other.traits.labels == self.shape.traits.labels
+        return other == self.shape and (labels or np.array_equal(self.fits[index].per_node, self.fit.per_node))
 
     def _costs_others(self) -> Int64s:
         """[k]: what one replica of the shape costs each of the others."""
