@@ -234,6 +234,14 @@ def test_another_policy_can_be_supposed_for_what_is_declared() -> None:
     assert fleet.state.workloads["default", "web"].declared.policy.limits == ()
 
 
+def test_copies_in_every_cluster_are_counted_as_such() -> None:
+    reply = explained(three(), supposed(deployment(5), policy(strategy={"name": "Duplicated"})))
+    assert reply.verdict.startswith("3 of 15 replicas have no place")
+    assert (reply.replicas, reply.placed, reply.unplaced) == (5, 12, 3)
+    kinds = {change.kind: (change.placed_before, change.placed_after) for change in reply.changes}
+    assert kinds["Request"] == (12, 15)
+
+
 @pytest.mark.parametrize(
     ("request_", "code"),
     [

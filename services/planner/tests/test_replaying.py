@@ -40,6 +40,16 @@ MANIFESTS = (
     pytest.param((deployment(6), policy(limits=[{"cluster": "own-2", "min": 1, "max": 2}])), id="bounds"),
     pytest.param((statefulset(3),), id="whole"),
     pytest.param((deployment(2), policy(unplaceable="Refuse")), id="refuse"),
+    *(
+        pytest.param((deployment(9), policy(strategy={"name": name})), id=name)
+        for name in (
+            "Duplicated",
+            "KarmadaStaticWeight",
+            "KarmadaDynamicWeight",
+            "KarmadaAggregated",
+            "KubeAdmiral",
+        )
+    ),
 )
 
 

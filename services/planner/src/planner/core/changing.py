@@ -5,7 +5,7 @@ for that change. Found by halving: with a little less of the change the answer i
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from planner.core.dividing import How, divide
 from planner.core.feasibility import fit, fit_of_group
@@ -34,10 +34,14 @@ Steps = Generator[None, None, None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """unplaced replicas, and those that are placed outside the first tier; fewer is better, the first comes first."""
+    """unplaced replicas, and those that are placed outside the first tier; fewer is better, the first comes first.
+
+    placed: all that have a place; with copies in every cluster they are more than were asked for.
+    """
 
     unplaced: int
     outside: int
+    placed: int = field(default=0, compare=False)
 
     def is_better(self, other: "Outcome") -> bool:
         return (self.unplaced, self.outside) < (other.unplaced, other.outside)
@@ -135,10 +139,9 @@ class Changes:
         return self._change(trial, high, found)
 
     def _change(self, trial: Trial, amount: int, outcome: Outcome) -> ExplainedChange:
-        replicas = self._subject.declared.replicas
-        before, after = replicas - self._base.unplaced, replicas - outcome.unplaced
+        before, after = self._base.placed, outcome.placed
         if self._base.unplaced:
-            effect = f"place all {replicas}" if after == replicas else f"place {after} instead of {before}"
+            effect = f"place all {after}" if outcome.unplaced == 0 else f"place {after} instead of {before}"
         else:
             effect = f"leave {outcome.outside} instead of {self._base.outside} replicas outside the first tier"
         text = f"{trial.text(amount)} would {effect}"
@@ -300,7 +303,8 @@ def outcome_of(division: Division) -> Outcome:
     first = set(tiers[0][1]) if tiers and not tiers[0][0].node_groups else set()
     kept = {name: count - division.new.get(name, 0) for name, count in division.replicas.items()}
     inside = sum(count for name, count in kept.items() if name in first)
-    return Outcome(division.unplaced, sum(division.replicas.values()) - inside)
+    placed = sum(division.replicas.values())
+    return Outcome(division.unplaced, placed - inside, placed)
 
 
 def with_request(shape: Shape, resource: str, amount: int) -> Shape:

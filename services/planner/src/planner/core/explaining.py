@@ -205,7 +205,8 @@ def _bound(case: Case, name: str, tier: Tier | None, room: Room, more: int) -> t
 
 
 def _verdict(case: Case, clusters: Sequence[ExplainedCluster]) -> str:
-    replicas, division = case.subject.declared.replicas, case.division
+    division = case.division
+    replicas = case.placed + division.unplaced  # With copies in every cluster more than were asked for.
     where = ", ".join(
         f"{entry.cluster}{' on new nodes' if entry.node_groups else ''} {entry.after}"
         for entry in clusters
