@@ -1,5 +1,6 @@
 """Simulations: an export is the state again, and what is decided on it is what the planner would decide."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from planner.core.rules import Rules
 from planner.core.simulating import Simulation, kept
 from planner.core.state import Hold, PlannerState
 from spillway.api import ApplyRequest, ExportReply, RequestError, ScaleRequest
+from spillway.columns import NO_NODES
 from spillway.events import BrakeSet
-from spillway.model import PodTable, Taint
+from spillway.model import NamespaceFacts, PodTable, Quota, Taint
 
-from .builders import Fleet, cluster, container, deployment, group, node, policy, shape, template, texts
+from .builders import Fleet, changed, cluster, container, deployment, group, node, policy, shape, template, texts
 from .test_moves_always import CORES, World
 
 FLEET_ID = "test-1"
@@ -101,6 +103,18 @@ def test_holds_go_on_in_an_export() -> None:
     copy = exports.read_state(exported(fleet))
     assert copy.holds == {("own-2", shape(1000)): Hold(exports.NOW + 40, 60)}
     assert copy.room("own-2", shape(1000), False, exports.NOW).limited_by.startswith("held for 40 s more")
+
+
+def test_quotas_and_labels_of_namespaces_are_in_an_export() -> None:
+    fleet = three()
+    quota = Quota("compute", (("requests.cpu", 3000),), (("requests.cpu", 1000),))
+    said = NamespaceFacts("default", (("team", "a"),), (quota,))
+    view = fleet.state.clusters["own-2"]
+    event = replace(changed("own-2", fleet.sequences["own-2"] + 1), namespaces=(said,))
+    fleet.state.apply(event, fleet.now, 9, NO_NODES)
+    copy = exports.read_state(exported(fleet)).clusters["own-2"]
+    assert copy.quotas == view.quotas == {"default": (quota,)}
+    assert copy.nodes.namespaces == view.nodes.namespaces
 
 
 def test_an_export_has_no_credential_and_no_content_of_dependencies() -> None:

@@ -13,7 +13,7 @@ from planner.core.state import Hold, PlannerState
 from spillway.api import HeldBack
 from spillway.columns import NO_NODES
 from spillway.events import CapacityChanged, CapacityReported, Event
-from spillway.model import NodeColumns, Shape
+from spillway.model import NamespaceFacts, NodeColumns, Shape
 
 Exported = tuple[Event, NodeColumns | None]
 """An event, and the columns that belong to it."""
@@ -53,8 +53,14 @@ def _cluster(view: ClusterView, now: float) -> Iterator[Exported]:
     yield replace(view.joined, credential="", endpoint=""), None
     if view.epoch < 0:
         return
-    reported = CapacityReported(view.name, view.epoch, 0, 1, 0, 0, b"", tuple(view.facts.values()))
-    yield reported, view.nodes.columns()
+    namespaces = tuple(
+        NamespaceFacts(name, tuple(labels.items()), view.quotas.get(name, ()))
+        for name, labels in view.nodes.namespaces.items()
+    )
+    yield (
+        CapacityReported(view.name, view.epoch, 0, 1, 0, 0, b"", tuple(view.facts.values()), namespaces),
+        view.nodes.columns(),
+    )
     if not view.is_incomplete:  # Else nothing is placed there: as in a cluster that was never heard.
         beat = CapacityChanged(view.name, view.epoch, 0, 1, age_ms(view, now), b"", (), (), (), view.trouble)
         yield beat, NO_NODES
