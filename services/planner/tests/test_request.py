@@ -267,6 +267,10 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
         (deployment(), without(policy(), "spec")),
         "PlacementPolicy: Object missing required field",
     ),
+    "priority beyond its bounds": (
+        (deployment(), policy(priority=2_000_000_000)),
+        "PlacementPolicy.spec.priority: 2000000000: expected -1000000000 to 1000000000",
+    ),
     "unknown split": (
         (deployment(), policy(tiers=[{"name": "a", "split": "Odd"}])),
         "PlacementPolicy.spec.tiers[0].split: 'Odd': expected one of Spread, Pack, Even, MostRemaining, Weighted",

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from planner.core import aftermath
 from planner.core.allowance import CAUSE_DRAIN, CAUSE_FAILOVER
 from planner.core.placement import Division, Held, Situation
 from planner.core.policy import ALL_CLUSTERS
@@ -336,3 +337,11 @@ def test_a_strategy_of_its_own_tells_replicas_from_copies(fleet: Fleet) -> None:
     assert {name: part.replicas for name, part in parts(fleet).items()} == {"cloud-1": 6}
     reply = apply(fleet, deployment(6), policy())
     assert placed(reply) == {"cloud-1": 6}
+
+
+def test_of_two_that_wait_the_one_of_higher_priority_gets_the_room_that_comes() -> None:
+    fleet = Fleet(own_1=[node("a1", 1000, used=1000)])
+    apply(fleet, deployment(1, "low"), policy())
+    apply(fleet, deployment(1, "high"), policy(priority=7))
+    fleet.report("own-1", [node("a1", 1000)])
+    assert [workload.key[1] for workload in aftermath.next_waiting(fleet.state, fleet.now)] == ["high", "low"]

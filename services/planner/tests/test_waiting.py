@@ -48,6 +48,16 @@ def test_a_gain_that_one_try_sees_first_is_not_hidden_from_the_others() -> None:
     assert waiting.due(9) == [SECOND]
 
 
+def test_a_higher_priority_is_due_first_then_who_has_waited_longest() -> None:
+    waiting = listed(FIRST, SECOND)
+    third = ("shop", "third")
+    waiting.put(third, SHAPE, priority=5)
+    waiting.look(lambda _cluster, _shape: rooms(4))
+    assert waiting.due(9) == [third, FIRST, SECOND]
+    waiting.put(SECOND, SHAPE, priority=9)
+    assert waiting.due(2) == [SECOND, third]
+
+
 @given(st.lists(st.tuples(st.sampled_from(("look", "first", "second")), st.integers(0, 3)), max_size=12))
 def test_who_was_tried_on_less_than_there_is_becomes_due(steps: list[tuple[str, int]]) -> None:
     """Whatever happens in whatever order: after a look, each one was tried on at least this room, or is due."""

@@ -285,7 +285,7 @@ class Policy:
     """on_cluster_loss_seconds: replicas of a cluster that is lost for so long are replaced elsewhere; 0 is never.
 
     rollout_all: a new template goes to all clusters at once, not to one after the other.
-    strategy: None divides by the tiers and their splits.
+    strategy: None divides by the tiers and their splits. priority: of those that wait for room, higher ones go first.
     """
 
     tiers: tuple[Tier, ...]
@@ -294,6 +294,7 @@ class Policy:
     on_cluster_loss_seconds: int = 300
     rollout_all: bool = False
     strategy: Strategy | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

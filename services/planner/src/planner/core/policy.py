@@ -42,6 +42,7 @@ ROLLOUT_ALL = "all"
 TIERS_MAX = 16
 LIMITS_MAX = 1000
 REPLICAS_MAX = 100_000
+PRIORITY_MAX = 1_000_000_000
 LOSS_SECONDS_MIN = 30
 LOSS_SECONDS_MAX = 7 * 24 * 3600
 NEVER = "never"
@@ -75,6 +76,7 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     on_cluster_loss: ClusterLossSpec = ClusterLossSpec()
     rollout: str = ROLLOUT_ONE
     strategy: StrategySpec | None = None
+    priority: int = 0
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -110,11 +112,13 @@ def policy_of(manifest: dict[str, Any]) -> Policy:
     limits = tuple(_limit(limit, f"{KIND}.spec.limits[{index}]") for index, limit in enumerate(spec.limits))
     if len({limit.cluster for limit in limits}) != len(limits):
         raise invalid(f"{KIND}.spec.limits", [limit.cluster for limit in limits], "one entry a cluster")
+    if not -PRIORITY_MAX <= spec.priority <= PRIORITY_MAX:
+        raise invalid(f"{KIND}.spec.priority", spec.priority, f"-{PRIORITY_MAX} to {PRIORITY_MAX}")
     chosen = strategy(spec.strategy, tiers, limits)
     if not tiers:
         tiers = ALL_CLUSTERS if chosen is not None else OWN_FIRST if spec.own_first else ANY_ORDER
     loss_seconds = _loss_seconds(spec.on_cluster_loss.after)
-    return Policy(tiers, limits, spec.unplaceable, loss_seconds, spec.rollout == ROLLOUT_ALL, chosen)
+    return Policy(tiers, limits, spec.unplaceable, loss_seconds, spec.rollout == ROLLOUT_ALL, chosen, spec.priority)
 
 
 def _loss_seconds(after: str) -> int:

@@ -29,7 +29,7 @@ SPEC_WITHOUT_EFFECT = {
     "activationPreference": "a policy is in force once it is applied",
     "suspension": "a brake (freeze) holds replicas where they are",
     "preserveResourcesOnDeletion": "release gives a workload back with its objects",
-    "schedulePriority": "replicas that wait are served longest due first",
+    "schedulePriority": "a PlacementPolicy's priority says who waits shorter; priority classes are not read",
 }
 PLACEMENT = ("clusterAffinity", "clusterAffinities", "clusterTolerations", "spreadConstraints", "replicaScheduling")
 AFFINITY = ("clusterNames", "exclude", "labelSelector", "fieldSelector")

@@ -469,7 +469,7 @@ class PlannerState:
         ending, placement = workload.declared.deleting or workload.declared.releasing, workload.placement
         waits_for = waits_for_room(placement.waiting_for) if placement is not None else False
         if (workload.unplaced > 0 or waits_for) and not ending:
-            self.waiting.put(workload.key, workload.shape)
+            self.waiting.put(workload.key, workload.shape, workload.declared.policy.priority)
         else:
             self.waiting.drop(workload.key)
             workload.waiting_since, workload.settled = None, False

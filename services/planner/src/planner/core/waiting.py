@@ -15,7 +15,7 @@ Rooms = tuple[Room, ...]
 
 
 class WaitingList:
-    """Who waits, longest first.
+    """Who waits, by priority and then longest first.
 
     unsettled: those that still wait for binds, so that what is only possible is not used yet.
     """
@@ -23,6 +23,7 @@ class WaitingList:
     def __init__(self) -> None:
         self.unsettled: dict[WorkloadKey, None] = {}
         self._shapes: dict[WorkloadKey, Shape] = {}
+        self._priorities: dict[WorkloadKey, int] = {}
         self._keys_by_shape: dict[Shape, dict[WorkloadKey, None]] = {}
         self._due: dict[WorkloadKey, None] = {}
         self._anyway: set[WorkloadKey] = set()
@@ -41,11 +42,13 @@ class WaitingList:
     def with_shape(self, shape: Shape) -> Iterator[WorkloadKey]:
         return iter(self._keys_by_shape.get(shape, ()))
 
-    def put(self, key: WorkloadKey, shape: Shape) -> None:
+    def put(self, key: WorkloadKey, shape: Shape, priority: int = 0) -> None:
         """It waits with this shape. Due when it did not before."""
+        self._priorities[key] = priority
         if self._shapes.get(key) == shape:
             return
         self.drop(key)
+        self._priorities[key] = priority
         self._shapes[key] = shape
         if shape not in self._keys_by_shape:
             self._keys_by_shape[shape] = {}
@@ -57,6 +60,7 @@ class WaitingList:
         """It does not wait any more."""
         self.done(key)
         self.unsettled.pop(key, None)
+        self._priorities.pop(key, None)
         shape = self._shapes.pop(key, None)
         if shape is None:
             return
@@ -115,10 +119,13 @@ class WaitingList:
             self._due.update((key, None) for key in keys if key in self.unsettled)
 
     def due(self, most: int) -> list[WorkloadKey]:
-        """At most so many, longest due first. Those of a shape that has no room anywhere are due no more."""
+        """At most so many, the highest priority and then the longest due first.
+
+        Those of a shape that has no room anywhere are due no more.
+        """
         hopeless = {shape for shape in self._keys_by_shape if not self._has_room(shape)}
         found: list[WorkloadKey] = []
-        for key in list(self._due):
+        for key in sorted(self._due, key=lambda key: -self._priorities[key]):
             if len(found) == most:
                 break
             if key in self._anyway or self._shapes[key] not in hopeless:
