@@ -42,13 +42,17 @@ def make_case(chance: Chance, name: str = "") -> Case:
     if about == MIXED:
         features = frozenset(feature for feature in FEATURES[:-1] if chance.yes(35))
     between_pods = bool(features & (ORDER_MATTERS | {SYMMETRY}))
+    many = chance.yes(4)
     if features & ORDER_MATTERS:
-        nodes = node_list(chance, 5, roomy=RESOURCES in features)
+        nodes = node_list(chance, 25 if many else 5, roomy=RESOURCES in features)
     else:
-        nodes = node_list(chance, 7, roomy=True)
+        nodes = node_list(chance, 40 if many else 7, roomy=True)
+    pods_most = 40 if many else 10 if between_pods else 6
+    if chance.yes(40):
+        pods_most = 2
     world: dict[str, Manifests] = {
         "nodes": nodes,
-        "pods": pod_list(chance, nodes, 10 if between_pods else 6, affinity=bool(features & {SYMMETRY, APART})),
+        "pods": pod_list(chance, nodes, pods_most, affinity=bool(features & {SYMMETRY, APART})),
         "namespaces": namespace_list(chance) if between_pods else [],
     }
     if VOLUMES in features:

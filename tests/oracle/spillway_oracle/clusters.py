@@ -5,12 +5,14 @@ from typing import Any
 from spillway.kubernetes import Manifest, Manifests
 
 from .chance import Chance, some
-from .pods import APPS, NAMESPACES, USUAL_NAMESPACES, amounts, container, pod_affinity, port_list
+from .pods import APPS, HASH, NAMESPACES, USUAL_NAMESPACES, amounts, container, pod_affinity, port_list
 
 ZONE, RACK, HOSTNAME = "topology.kubernetes.io/zone", "example.com/rack", "kubernetes.io/hostname"
 ZONES = ("z1", "z2", "z3")
 RACKS = ("r1", "r2")
 GENERATIONS = ("3", "7", "12", "07", "1_0", "seven", "", "99999999999999999999")
+NEW_HASH = "new"
+"""The template's own, which the cluster's controller gives to the replicas."""
 GPU = "nvidia.com/gpu"
 UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 TAINTS: tuple[dict[str, str], ...] = (
@@ -117,6 +119,8 @@ def _bound_pod(chance: Chance, index: int, names: list[str], affinity: bool) -> 
         "uid": f"pod-{name}",
         "labels": {"app": chance.pick(APPS), "version": chance.pick(("1", "2"))},
     }
+    if chance.yes(40):
+        metadata["labels"][HASH] = chance.pick(("old", NEW_HASH))
     status: Manifest = {"phase": "Running"}
     if chance.yes(5):
         status |= _resizing(chance)

@@ -17,10 +17,15 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from .binary import ensure_oracle
 from .cases import Case, any_case, read_case, seeded_case
 from .oracle import Oracle, OracleFailed
+from .promises import check_promises
 from .pruning import pruned
 from .verdicts import AGREES, UNMODELLED, Verdict, planner_on, question, truth_of, verdict
 
 SEEDS_PER_JOB = 1_000_000
+PROMISES_PERCENT = 10
+"""Cases with several templates, in addition, of the cases with one."""
+
+BROKEN = "a promise broken"
 
 
 @dataclass(slots=True)
@@ -34,6 +39,7 @@ class Tally:
     unmodelled: Counter[str] = field(default_factory=Counter)
     features: Counter[str] = field(default_factory=Counter)
     ordered: Counter[str] = field(default_factory=Counter)
+    promises: Counter[str] = field(default_factory=Counter)
     smallest: dict[str, dict[str, Any]] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
 
@@ -61,6 +67,7 @@ class Tally:
     def _ordered(self, found: Verdict) -> None:
         truth, answer = found.truth, found.answer
         self.ordered["compared"] += 1
+        self.ordered["the least is below the most"] += truth.least < truth.most
         self.ordered["every choice tried"] += truth.every
         self.ordered["certain is the least"] += answer.certain == truth.least
         self.ordered["possible is the most"] += answer.possible == truth.most
@@ -72,7 +79,7 @@ class Tally:
     def join(self, other: "Tally") -> None:
         self.cases += other.cases
         self.seen |= other.seen
-        for name in ("kinds", "unmodelled", "features", "ordered"):
+        for name in ("kinds", "unmodelled", "features", "ordered", "promises"):
             getattr(self, name).update(getattr(other, name))
         for kind, record in other.smallest.items():
             if kind not in self.smallest or record["size"] < self.smallest[kind]["size"]:
@@ -115,9 +122,21 @@ def explore(cases: int, number: int, shrink: bool) -> Tally:
         seeded = [seeded_case(number * SEEDS_PER_JOB + index) for index in range(cases - cases // 4)]
         for case, answer in zip(seeded, oracle.ask_all([question(case) for case in seeded]), strict=True):
             tally.add(case, verdict(truth_of(case, answer.placed), planner_on(case)))
-        if tally.smallest and shrink:
+        _count_promises(tally, cases * PROMISES_PERCENT // 100, number, oracle)
+        if any("case" in record for record in tally.smallest.values()) and shrink:
             _make_small(tally, cases // 4, number, oracle)
     return tally
+
+
+def _count_promises(tally: Tally, cases: int, number: int, oracle: Oracle) -> None:
+    figures, broken = check_promises(cases, number, oracle)
+    tally.promises.update(figures)
+    for found in broken:
+        record = {"kind": BROKEN, "detail": f"{found.unplaced} replicas without a node", "promises": asdict(found)}
+        size = len(json.dumps(record))
+        name = f"{BROKEN}, {found.kind}"
+        if name not in tally.smallest or size < tally.smallest[name]["size"]:
+            tally.smallest[name] = record | {"size": size}
 
 
 def _make_small(tally: Tally, cases: int, number: int, oracle: Oracle) -> None:
@@ -130,7 +149,7 @@ def _make_small(tally: Tally, cases: int, number: int, oracle: Oracle) -> None:
 
     with contextlib.suppress(AssertionError, BaseExceptionGroup):
         _by_hypothesis(fail, cases, number, (Phase.generate, Phase.shrink))
-    for record in list(tally.smallest.values()):
+    for record in [record for record in tally.smallest.values() if "case" in record]:
         kind, about = record["kind"], record["case"]["about"]
 
         def still(case: Case, kind: str = kind, about: str = about) -> bool:
@@ -193,6 +212,8 @@ def _report(tally: Tally, seconds: float) -> str:
         ("agreeing cases in which order matters", tally.ordered),
     ):
         lines += [f"{title}:", *(f"  {count:7d}  {name}" for name, count in counts.most_common())]
+    lines += ["several templates, promised beside each other:"]
+    lines += [f"  {count:7d}  {name}" for name, count in sorted(tally.promises.items())]
     return "\n".join(lines)
 
 

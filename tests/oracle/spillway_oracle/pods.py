@@ -10,8 +10,9 @@ NAMESPACES = ("default", "team-a", "team-b")
 USUAL_NAMESPACES = ("default", "default", "default", "team-a", "team-b")
 APPS = ("web", "db", "cache")
 TOPOLOGIES = ("kubernetes.io/hostname", "topology.kubernetes.io/zone", "example.com/rack")
+HASH = "pod-template-hash"
 CPU = ("500m", "100m", "1", "250m", "0.3", "1.5", "1", "1001m", "333333u")
-MEMORY = ("256Mi", "1Gi", "128974848", "129e6", "129M", "0.1Gi", "1500m", "300Mi")
+MEMORY = ("256Mi", "1Gi", "128974848", "129e6", "129M", "0.1Gi", "1500m", "300Mi", "2Ei")
 
 
 def container(name: str, resources: Manifest) -> Manifest:
@@ -75,7 +76,9 @@ def pod_affinity(chance: Chance, of_template: bool, kinds: tuple[str, ...] = ("a
 
 def _term(chance: Chance, of_template: bool) -> Manifest:
     term: Manifest = {"topologyKey": chance.pick(TOPOLOGIES)}
-    if not chance.yes(4):
+    if of_template and chance.yes(50):
+        term["labelSelector"] = {"matchLabels": {"app": "web"}}
+    elif not chance.yes(4):
         term["labelSelector"] = selector(chance)
     if chance.yes(15):
         term["namespaces"] = some_of(chance, NAMESPACES, 2)
@@ -85,7 +88,7 @@ def _term(chance: Chance, of_template: bool) -> Manifest:
         )
     # A key that the selector names too is refused.
     if of_template and "labelSelector" in term and "track" not in str(term["labelSelector"]) and chance.yes(12):
-        term[chance.pick(("matchLabelKeys", "mismatchLabelKeys"))] = some_of(chance, ("track", "absent"), 2)
+        term[chance.pick(("matchLabelKeys", "mismatchLabelKeys"))] = some_of(chance, (HASH, "track", "absent"), 2)
     return term
 
 
@@ -113,6 +116,6 @@ def _constraint(chance: Chance, key: str) -> Manifest:
         constraint["nodeTaintsPolicy"] = chance.pick(("Honor", "Ignore"))
     if chance.yes(12):
         named = str(constraint.get("labelSelector"))
-        keys = [key for key in ("version", "track", "absent") if key not in named]
+        keys = [key for key in (HASH, "version", "track", "absent") if key not in named]
         constraint["matchLabelKeys"] = some(chance, keys, 2)
     return constraint

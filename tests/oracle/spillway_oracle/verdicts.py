@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from spillway.kubernetes import Manifest
 
 from .cases import Case
+from .clusters import NEW_HASH
 from .oracle import EXTREMES, FIRST, LAST, RANDOM, SCORE, Place, Placed, Request
 from .planner import PlannerAnswer, planner_answer
+from .pods import HASH
 
 REPLICAS_MAX = 300
 STATES_MAX = 1500
@@ -72,8 +74,13 @@ def order_matters(template: Manifest) -> bool:
 
 
 def question(case: Case) -> Request:
+    """The replicas bear their template's hash, as a ReplicaSet makes them; the planner does not know it."""
+    metadata = case.template["metadata"]
+    labels = {**metadata.get("labels", {}), HASH: NEW_HASH}
+    template = case.template | {"metadata": metadata | {"labels": labels}}
+
     def place(mode: str, seed: int = 0) -> Place:
-        return Place(case.namespace, case.template, REPLICAS_MAX, mode, seed, states_max=STATES_MAX)
+        return Place(case.namespace, template, REPLICAS_MAX, mode, seed, states_max=STATES_MAX)
 
     if not order_matters(case.template):
         return Request(load=case.world, place=(place(FIRST),))

@@ -1,0 +1,149 @@
+"""Several templates on one cluster: what was promised of each, beside what was promised before, finds its nodes.
+
+The planner promises replicas of the first template, of the second beside those, and so on, none bound yet. Then the
+scheduler gets them all, in several orders and with several ways to choose: each must find a node.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.core.fleet import ClusterView
+from planner.core.promises import Promises as PlannersPromises
+from planner.core.reservation import Reservation
+from planner.core.shape import shape_of
+from spillway.api import RequestError
+from spillway.kubernetes import Manifest
+
+from .cases import Case, make_case
+from .chance import Chance, Seeded
+from .clusters import NEW_HASH
+from .oracle import FIRST, LAST, RANDOM, SCORE, Oracle, Place, Request
+from .planner import cluster_nodes
+from .pods import APPS, HASH, USUAL_NAMESPACES
+from .templates import FEATURES, MIXED, VOLUMES, template
+from .verdicts import order_matters
+
+CLUSTER = "cluster"
+MORE_MAX = 40
+ORDERS: tuple[tuple[str, str], ...] = (
+    ("as promised", SCORE),
+    ("last first", SCORE),
+    ("as promised", FIRST),
+    ("last first", LAST),
+    ("mixed", SCORE),
+    ("mixed", RANDOM),
+    ("mixed", RANDOM),
+    ("last first", RANDOM),
+)
+PLAIN, BETWEEN_PODS = "without spread or affinity between pods", "with spread or affinity between pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """replicas: promised. The last part's are the newest promise."""
+
+    namespace: str
+    template: Manifest
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """In the worst order, unplaced: replicas that found no node; more: of the last part that fitted beside all."""
+
+    world: Mapping[str, Any]
+    parts: tuple[Part, ...]
+    unplaced: int = 0
+    more: int = 0
+
+    @property
+    def kind(self) -> str:
+        return BETWEEN_PODS if any(order_matters(part.template) for part in self.parts) else PLAIN
+
+
+def check_promises(cases: int, number: int, oracle: Oracle) -> tuple[Counter[str], list[Promises]]:
+    """Figures by kind, and the cases in which a promise was broken. number: of the first seed, in millions."""
+    tally: Counter[str] = Counter()
+    broken: list[Promises] = []
+    for index in range(cases):
+        seed = number * 1_000_000 + index
+        promised = _promise(Seeded(seed))
+        if promised is None:
+            tally["not modelled"] += 1
+            continue
+        played = play(promised, oracle, seed)
+        if played is None:
+            tally["no server would take it"] += 1
+            continue
+        kind = played.kind
+        tally[f"{kind}: cases"] += 1
+        tally[f"{kind}: replicas promised"] += sum(part.replicas for part in played.parts)
+        tally[f"{kind}: of the last promise"] += played.parts[-1].replicas
+        tally[f"{kind}: of the last template, that would have fitted"] += played.parts[-1].replicas + played.more
+        tally[f"{kind}: replicas without a node"] += played.unplaced
+        if played.unplaced:
+            tally[f"{kind}: cases with a broken promise"] += 1
+            broken.append(played)
+    return tally, broken
+
+
+def play(promised: Promises, oracle: Oracle, seed: int) -> Promises | None:
+    """None when an API server would refuse one of the templates."""
+    unplaced, more = 0, MORE_MAX
+    chance = random.Random(seed)
+    for number, (order, mode) in enumerate(ORDERS):
+        places = list(_places(promised.parts, order, mode, chance, number))
+        last = promised.parts[-1]
+        another = Place(last.namespace, last.template, MORE_MAX, mode, number)
+        *placed, rest = oracle.ask(Request(load=promised.world, place=[*places, another])).placed
+        if any(entry.error for entry in placed):
+            return None
+        missing = sum(place.replicas for place in places) - sum(entry.count for entry in placed)
+        unplaced, more = max(unplaced, missing), min(more, rest.count)
+    return Promises(promised.world, promised.parts, unplaced, more)
+
+
+def _places(parts: Sequence[Part], order: str, mode: str, chance: random.Random, seed: int) -> Iterator[Place]:
+    if order == "mixed":
+        each = [part for part in parts for _ in range(part.replicas)]
+        chance.shuffle(each)
+        for index, part in enumerate(each):
+            yield Place(part.namespace, part.template, 1, mode, seed + index, keep=True)
+        return
+    for part in parts if order == "as promised" else reversed(parts):
+        yield Place(part.namespace, part.template, part.replicas, mode, seed, keep=True)
+
+
+def _promise(chance: Chance) -> Promises | None:
+    """None when a shape is not modelled or not taken."""
+    case = make_case(chance)
+    view, promised = ClusterView(CLUSTER), PlannersPromises()
+    view.nodes = cluster_nodes(case.world["nodes"], case.world["pods"], case.world["namespaces"])
+    parts = []
+    for index, (namespace, asked) in enumerate(_templates(chance, case)):
+        try:
+            shape = shape_of(asked, namespace, "template")
+        except RequestError:
+            return None
+        if shape.unmodelled:
+            return None
+        certain = promised.room(view, shape, node_groups=False).certain
+        replicas = certain if chance.yes(60) else chance.integer(0, certain)
+        reservation = Reservation(replicas, 0, 0, ((shape, replicas),) if replicas else (), ())
+        promised.set(CLUSTER, (namespace, f"workload-{index}"), reservation)
+        labels = asked["metadata"]["labels"] | {HASH: f"{NEW_HASH}-{index}"}
+        parts.append(Part(namespace, asked | {"metadata": {"labels": labels}}, replicas))
+    return Promises(case.world, tuple(parts))
+
+
+def _templates(chance: Chance, case: Case) -> Iterator[tuple[str, Manifest]]:
+    names = [node["metadata"]["name"] for node in case.nodes]
+    yield case.namespace, case.template
+    for _ in range(chance.integer(1, 2)):
+        about = chance.pick([feature for feature in FEATURES if feature not in (MIXED, VOLUMES)])
+        asked = template(chance, frozenset((about,)), names)
+        asked["metadata"]["labels"]["app"] = chance.pick(APPS)
+        yield chance.pick(USUAL_NAMESPACES), asked
