@@ -88,9 +88,12 @@ def _rooms(
 ) -> Callable[[str, bool], Room]:
     """The rooms of one division: each is computed once, so that the record has what was divided by."""
     parts = subject.known.parts if subject.known is not None else {}
+    everywhere = state.rooms_on_nodes(subject.shape, moment.now, subject.key)
 
     @cache
     def room(cluster: str, node_groups: bool) -> Room:
+        if not node_groups and cluster not in parts and cluster not in how.most:
+            return everywhere[cluster]
         part = parts.get(cluster)
         borne = subject.shape if part is None or part.removing else subject.template_of(part).shape
         found = state.growth_room(cluster, (subject.shape, borne), node_groups, moment.now, subject.key)

@@ -54,14 +54,8 @@ class Fit:
 
     def limited_by(self) -> str:
         """What binds, for people: "cpu (12 nodes), taint gpu=only:NoSchedule (4 nodes)"."""
-        if not self.reasons:
-            return "no nodes"
-        shown = [
-            f"{reason} ({nodes} node{'s' if nodes != 1 else ''})" for reason, nodes in self.reasons[:REASONS_SHOWN]
-        ]
-        rest = len(self.reasons) - REASONS_SHOWN
-        text = ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
-        if not self.beyond:
+        text = in_words(self.reasons)
+        if not self.beyond or not self.reasons:
             return text
         sure = f", {self.total} to {self.possible} by what the scheduler picks" if self.total < self.possible else ""
         return f"{', '.join(self.beyond)}{sure}; {text}"
@@ -88,6 +82,15 @@ class Fit:
     def marks_of_a_pod(self) -> int:
         """Places that another pod may cost because it counts as one of the shape's own, beside the room it takes."""
         return max((bound.ceilings_of_a_pod for bound in self.bounds), default=0)
+
+
+def in_words(reasons: Sequence[tuple[str, int]]) -> str:
+    """(what binds, nodes that it binds), most nodes first: "cpu (12 nodes), taint gpu=only:NoSchedule (4 nodes)"."""
+    if not reasons:
+        return "no nodes"
+    shown = [f"{reason} ({nodes} node{'s' if nodes != 1 else ''})" for reason, nodes in reasons[:REASONS_SHOWN]]
+    rest = len(reasons) - REASONS_SHOWN
+    return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
 
 
 def fit(shape: Shape, nodes: ClusterNodes) -> Fit:
@@ -129,7 +132,7 @@ def _fit(shape: Shape, nodes: ClusterNodes) -> Fit:
         total=int(per_node.sum()),
         possible=int(per_node.sum()),
         largest=int(per_node.max(initial=0)),
-        when_empty=_fits_when_empty(shape, nodes),
+        when_empty=fits_when_empty(shape, nodes),
         reasons=tuple(sorted(verdict.reasons.items(), key=lambda entry: (-entry[1], entry[0]))),
     )
     if not ceilings and groups is None:
@@ -145,7 +148,7 @@ def _bounded(fits: Fit, bound: Bound | NearBound, texts: Sequence[str]) -> Fit:
     return replace(fits, total=total, possible=bound.possible, beyond=beyond, bounds=(bound,))
 
 
-def _fits_when_empty(shape: Shape, nodes: ClusterNodes) -> bool:
+def fits_when_empty(shape: Shape, nodes: ClusterNodes) -> bool:
     """Whether a node would take one if nothing ran there and it were well: cordons and troubles pass."""
     verdict = Verdict(nodes.live)
     filter_by_name(shape, nodes, verdict)

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from planner.core.feasibility import Fit, fit
 from planner.core.nodes import ClusterNodes
 from spillway.events import (
@@ -19,7 +21,7 @@ from spillway.events import (
 from spillway.model import LabelSet, NamespaceFacts, NodeColumns, NodeGroup, Quota, Shape, WorkloadFacts
 
 WorkloadKey = tuple[str, str]
-FITS_KEPT_MAX = 512
+FITS_KEPT_MAX = 32
 CHANGES_HELD_MAX = 1024
 NEVER = -1
 OURS_TO_MEND = frozenset(("unauthorized", "forbidden", "credential"))
@@ -66,6 +68,7 @@ class ClusterView:
         self._blocks: dict[int, Block] = {}
         self._arriving: dict[int, dict[int, tuple[CapacityReported, NodeColumns]]] = {}
         self._early: dict[int, list[tuple[CapacityChanged, NodeColumns]]] = {}
+        self._group_nodes: dict[NodeGroup, tuple[ClusterNodes, int, int]] = {}
         self._fits: OrderedDict[tuple[Shape, LabelSet], tuple[int, Fit]] = OrderedDict()
 
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
@@ -137,9 +140,13 @@ class ClusterView:
 
     def _nodes_of(self, group: NodeGroup) -> int:
         wanted = set(group.selector)
-        sets = {index for index, labels in enumerate(self.nodes.label_sets) if wanted <= set(labels)}
-        live = self.nodes.label_set[self.nodes.live].tolist()
-        return sum(1 for index in live if index in sets)
+        kept = self._group_nodes.get(group)
+        if kept is not None and kept[0] is self.nodes and kept[1] == self.nodes.revision:
+            return kept[2]
+        by_set = [wanted <= set(labels) for labels in self.nodes.label_sets]
+        count = int(np.count_nonzero(np.array([*by_set, False], np.bool_)[self.nodes.label_set] & self.nodes.live))
+        self._group_nodes[group] = (self.nodes, self.nodes.revision, count)
+        return count
 
     # ── What the streams say ────────────────────────────────────────────────────────────────────────────────────
 

@@ -80,6 +80,11 @@ class PodIndex:
     def namespaces(self) -> Iterable[str]:
         return self._by_namespace.keys()
 
+    @property
+    def repelling(self) -> bool:
+        """Whether a pod may keep any others away."""
+        return bool(self._repelling)
+
     def repels(self, namespace: str) -> bool:
         """Whether a pod may keep pods of this namespace away."""
         return namespace in self._repelling or ANY_NAMESPACE in self._repelling

@@ -157,7 +157,7 @@ def selects(selector: ClusterSelector, cluster: ClusterJoined) -> bool:
         and (not selector.regions or cluster.region in selector.regions)
         and (not selector.zones or cluster.zone in selector.zones)
         and cluster.cluster not in selector.excluded
-        and matches_labels(selector.labels, dict(cluster.labels))
+        and (not selector.labels or matches_labels(selector.labels, dict(cluster.labels)))
     )
 
 

@@ -6,7 +6,7 @@ came out, as JSON; computed again from that alone the result must be the same to
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, get_type_hints
 
 import msgspec
@@ -14,8 +14,10 @@ import msgspec
 from planner.core.placement import Basis, Division, Situation, clusters_by_tier
 from planner.core.room import Room
 from planner.core.strategies.choice import divider
-from spillway.events import DecisionRecorded
+from spillway.events import ClusterJoined, DecisionRecorded
 from spillway.packed import NotPacked, pack, unpack
+
+CLUSTERS_KEPT_MAX = 1024
 
 RoomEntry = tuple[str, bool, int, int, str, bool]
 """Cluster, on node groups; certain, possible, limited_by, when_empty of its Room."""
@@ -47,13 +49,19 @@ class Replayed:
 def pack_division(basis: Basis) -> bytes:
     """For DecisionRecorded.division."""
     situation = {name: _plain(getattr(basis.situation, name)) for name in _situation_types()}
-    situation["clusters"] = [replace(cluster, credential="", endpoint="") for cluster in basis.situation.clusters]
+    situation["clusters"] = [_bare(cluster) for cluster in basis.situation.clusters]
     entries = dict.fromkeys(
         (name, tier.node_groups) for tier, names in clusters_by_tier(basis.situation) for name in names
     )
     rooms = [(*place, *_fields_of(basis.situation.room(*place))) for place in entries]
     division = msgspec.Raw(_division_json(basis.division))
     return pack(msgspec.json.encode({"situation": situation, "rooms": rooms, "division": division}))
+
+
+@lru_cache(maxsize=CLUSTERS_KEPT_MAX)
+def _bare(cluster: ClusterJoined) -> msgspec.Raw:
+    """A cluster as JSON, without how it is reached."""
+    return msgspec.Raw(msgspec.json.encode(replace(cluster, credential="", endpoint="")))
 
 
 def read_division(record: DecisionRecorded) -> tuple[Situation, bytes]:

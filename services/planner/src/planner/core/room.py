@@ -15,6 +15,9 @@ from planner.core.node_match import Bools
 from planner.core.texts import counted
 from spillway.model import Int64s, NodeGroup, Shape
 
+NOT_ALL_BOUND = "; {} not bound yet"
+PROMISED = "{} of another workload not bound yet"
+
 
 @dataclass(frozen=True, slots=True)
 class Room:
@@ -73,7 +76,7 @@ class _Meeting:
         possible = max(0, fit.possible - int(counts[same].sum()))
         left = fit.certain_without(int((counts * costs)[~same].sum())) - int(counts[same].sum())
         certain = min(possible, max(0, left))
-        unbound = f"; {counted(int(counts.sum()))} not bound yet"
+        unbound = NOT_ALL_BOUND.format(counted(int(counts.sum())))
         limit = fit.limited_by() + ("" if certain == possible else unbound)
         slack = self._slack()
         costs_others = self._costs_others()
@@ -81,7 +84,7 @@ class _Meeting:
             allowed = int(slack[index] // costs_others[index])
             if allowed < certain:
                 promised = counted(int(counts[index]), "promised replica")
-                certain, limit = allowed, f"{promised} of another workload not bound yet"
+                certain, limit = allowed, PROMISED.format(promised)
         return Room(certain, possible, limit, fit.when_empty)
 
     def _is_same(self, index: int) -> bool:

@@ -300,6 +300,15 @@ class PlannerState:
                 return Room(0, 0, text, room.when_empty)
         return room
 
+    def rooms_on_nodes(self, shape: Shape, now: float, key: WorkloadKey) -> dict[str, Room]:
+        """By cluster, what room says of the nodes that exist there."""
+        rooms = self._promises.rooms(self.clusters.values(), shape)
+        oldest = self.rules.capacity_age_max
+        for name, view in self.clusters.items():
+            if self.holds or view.phase != PHASE_ACTIVE or view.not_fresh(now, oldest):
+                rooms[name] = self.room(name, shape, False, now, key)
+        return rooms
+
     def growth_room(
         self, cluster: str, shapes: Sequence[Shape], node_groups: bool, now: float, key: WorkloadKey
     ) -> Room:

@@ -1,0 +1,341 @@
+"""What fits in one cluster, kept for many shapes at once: a node that changes changes only its own share of each.
+
+Everything is what feasibility.fit says, whose filters decide here too; only sums are carried over. A shape is counted
+in full when it is first asked about, and again when more than a few nodes have changed.
+"""
+
+from copy import copy
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.core.feasibility import fits_when_empty, in_words
+from planner.core.kept_shapes import ABSENT, OPEN, KeptShapes
+from planner.core.node_match import Bools, Verdict, filter_by_labels, filter_by_state, filter_by_taints
+from planner.core.nodes import ClusterNodes
+from spillway.model import Int64s, Shape
+
+CHANGED_MAX = 256
+"""Nodes that may change at once before all that is kept is counted anew."""
+_NOTHING_ASKED = 2**62
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class _Codes(Verdict):
+    """[rows]: OPEN, ABSENT, or the reason for which the filters leave a node out."""
+
+    def __init__(self, live: Bools, shapes: KeptShapes) -> None:
+        super().__init__(live)
+        self.codes: Int64s = np.where(live, OPEN, ABSENT).astype(np.int64)
+        self._shapes = shapes
+
+    def out(self, mask: Bools, reason: str) -> None:
+        hit = self.open & mask
+        if hit.any():
+            self.codes[hit] = self._shapes.reason(reason)
+            self.open &= ~mask
+
+
+def _codes(shape: Shape, nodes: ClusterNodes, shapes: KeptShapes) -> Int64s:
+    verdict = _Codes(nodes.live, shapes)
+    filter_by_state(shape, nodes, verdict)
+    filter_by_labels(shape, nodes, verdict)
+    filter_by_taints(shape, nodes, verdict)
+    return verdict.codes
+
+
+class _Demand:
+    """Of one set of selectors and tolerations. closed: (reasons, nodes that each leaves out)."""
+
+    def __init__(self, codes: Int64s) -> None:
+        self.codes = codes
+        self.open: Bools = codes == OPEN
+        self.count = int(np.count_nonzero(self.open))
+        counts = np.bincount(codes[codes >= 0])
+        reasons = np.flatnonzero(counts)
+        self.closed: tuple[Int64s, Int64s] = (reasons, counts[reasons])
+
+
+class KeptFits:
+    """By the number of a shape: total, largest as in Fit; bits, packed over rows: whether the node takes one.
+
+    at_largest: nodes that take as many as the largest. counts: [shapes, reasons], nodes. kept: what is known.
+    revision: of the nodes that all this is about. changes: how often any of it became another.
+    """
+
+    def __init__(self, shapes: KeptShapes) -> None:
+        self._shapes = shapes
+        self._nodes: ClusterNodes | None = None
+        self.revision = -1
+        self.changes = 0
+        self._forgotten = shapes.forgotten
+        self._clear()
+
+    def _clear(self) -> None:
+        rows = 0 if self._nodes is None else len(self._nodes.block)
+        self.total: Int64s = np.zeros(0, np.int64)
+        self.largest: Int64s = np.zeros(0, np.int64)
+        self.at_largest: Int64s = np.zeros(0, np.int64)
+        self.kept: Bools = np.zeros(0, np.bool_)
+        self.bits: Bytes = np.zeros((0, 8 * max(1, -(-rows // 64))), np.uint8)
+        self.counts: npt.NDArray[np.int32] = np.zeros((0, 32), np.int32)
+        self._texts: dict[int, str] = {}
+        self._when_empty: dict[int, bool] = {}
+        self._demands: dict[int, _Demand] = {}
+        self._meets: Bools = np.zeros((0, 0), np.bool_)
+
+    # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def keep(self, number: int, nodes: ClusterNodes) -> None:
+        """Brings all that is kept up to these nodes, and this shape too."""
+        self.follow(nodes)
+        if number >= len(self.kept) or not self.kept[number]:
+            self._count(number)
+
+    def when_empty(self, number: int) -> bool:
+        """As in Fit: a node that takes one now would when nothing ran there."""
+        if self.total[number] > 0 and self._sane:
+            return True
+        known = self._when_empty.get(number)
+        if known is None:
+            assert self._nodes is not None
+            known = self._when_empty[number] = fits_when_empty(self._shapes.shapes[number], self._nodes)
+        return known
+
+    def limited_by(self, number: int) -> str:
+        """As Fit says it."""
+        text = self._texts.get(number)
+        if text is None:
+            text = self._texts[number] = in_words(self.reasons(number))
+        return text
+
+    def reasons(self, number: int) -> tuple[tuple[str, int], ...]:
+        """As in Fit."""
+        counts = self.counts[number]
+        found = [(self._shapes.reasons[index], int(counts[index])) for index in np.flatnonzero(counts).tolist()]
+        return tuple(sorted(found, key=lambda entry: (-entry[1], entry[0])))
+
+    def meeting(self, ones: Int64s, others: Int64s) -> Bools:
+        """[ones, others], by numbers that are kept: whether some node takes either."""
+        sample, takes = self._sample, self.total > 0
+        shared = sample[ones][:, None] & sample[others]
+        meets: Bools = shared != 0
+        unsure = ~meets & takes[ones][:, None] & takes[others]
+        if unsure.any():
+            demands = self._shapes.demand
+            unsure &= self._meeting_demands()[demands[ones][:, None], demands[others]]
+            first, second = np.nonzero(unsure)
+            words = self.bits.view(np.uint64)
+            meets[first, second] = (words[ones[first]] & words[others[second]]).any(axis=1)
+        return meets
+
+    def _meeting_demands(self) -> Bools:
+        """[demands, demands]: whether some node is open to either."""
+        count = len(self._shapes.demands)
+        if len(self._meets) < count:
+            is_open = np.stack([self._demand(index).open for index in range(count)]).astype(np.float32)
+            common: npt.NDArray[np.float32] = is_open @ is_open.T
+            self._meets = common > 0
+        return self._meets
+
+    @property
+    def _sample(self) -> npt.NDArray[np.uint64]:
+        """[shapes]: the bits of 64 nodes."""
+        words = self.bits.view(np.uint64)
+        sample: npt.NDArray[np.uint64] = words[:, words.shape[1] // 2]
+        return sample
+
+    # ── Following the nodes ─────────────────────────────────────────────────────────────────────────────────────
+
+    def is_of(self, nodes: ClusterNodes) -> bool:
+        """Whether all that is kept is of these nodes as they are."""
+        same = nodes is self._nodes and nodes.revision == self.revision
+        return same and self._forgotten == self._shapes.forgotten
+
+    def follow(self, nodes: ClusterNodes) -> None:
+        """Takes in what has changed of the nodes since the last time."""
+        if self.is_of(nodes):
+            return
+        changed = None
+        if nodes is self._nodes and self._forgotten == self._shapes.forgotten:
+            changed = self._changed(nodes)
+        if changed is None or len(changed) > CHANGED_MAX:
+            self._nodes, self._forgotten = nodes, self._shapes.forgotten
+            self.changes += 1
+            self._clear()
+            self._copy(nodes)
+        elif len(changed):
+            self.changes += 1
+            self._take(nodes, changed)
+        self.revision = nodes.revision
+
+    def _copy(self, nodes: ClusterNodes) -> None:
+        self._allocatable, self._free = nodes.allocatable.copy(), nodes.allocatable - nodes.requested
+        self._live, self._label_set, self._taint_set = nodes.live, nodes.label_set.copy(), nodes.taint_set.copy()
+        self._state, self._unschedulable = nodes.state.copy(), nodes.unschedulable.copy()
+        self._sane = bool((nodes.requested >= 0).all())
+
+    def _changed(self, nodes: ClusterNodes) -> Int64s | None:
+        """The rows that are not what they were; None when the arrays have another form."""
+        if self._allocatable.shape != nodes.allocatable.shape:
+            return None
+        differs = (self._free != nodes.allocatable - nodes.requested).any(axis=0)
+        differs |= (self._allocatable != nodes.allocatable).any(axis=0)
+        differs |= self._filtered(nodes)
+        return np.flatnonzero(differs)
+
+    def _filtered(self, nodes: ClusterNodes) -> Bools:
+        """[rows]: whether the filters may say otherwise of a node than they did."""
+        differs: Bools = (
+            (self._live != nodes.live)
+            | (self._label_set != nodes.label_set)
+            | (self._taint_set != nodes.taint_set)
+            | (self._state != nodes.state)
+            | (self._unschedulable != nodes.unschedulable)
+        )
+        return differs
+
+    def _take(self, nodes: ClusterNodes, rows: Int64s) -> None:
+        numbers = np.flatnonzero(self.kept)
+        before = self._shares(numbers, rows)
+        if (self._allocatable[:, rows] != nodes.allocatable[:, rows]).any() or self._filtered(nodes)[rows].any():
+            self._when_empty.clear()
+            self._filter_again(nodes, rows)
+        self._allocatable[:, rows] = nodes.allocatable[:, rows]
+        self._free[:, rows] = nodes.allocatable[:, rows] - nodes.requested[:, rows]
+        self._sane = self._sane and bool((nodes.requested[:, rows] >= 0).all())
+        for name in ("label_set", "taint_set", "state", "unschedulable"):
+            getattr(self, f"_{name}")[rows] = getattr(nodes, name)[rows]
+        self._live[rows] = nodes.live[rows]
+        after = self._shares(numbers, rows)
+        self._add(numbers, rows, before, after)
+
+    def _filter_again(self, nodes: ClusterNodes, rows: Int64s) -> None:
+        part, self._meets = _only(nodes, rows), np.zeros((0, 0), np.bool_)
+        for index, demand in self._demands.items():
+            demand.codes[rows] = _codes(self._shapes.demands[index], part, self._shapes)
+            self._demands[index] = _Demand(demand.codes)
+
+    def _shares(self, numbers: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
+        """[shapes, rows]: replicas that each node takes, and what binds it: a reason, or ABSENT."""
+        asked, free = self._shapes.requests[numbers], self._free[:, rows]
+        assert self._nodes is not None
+        least = np.full((len(numbers), len(rows)), _NOTHING_ASKED, np.int64)
+        binds = np.zeros(least.shape, np.int64)
+        for name, column in sorted(self._shapes.resources.items()):
+            amounts = asked[:, column]
+            wanted = amounts > 0
+            if not wanted.any():
+                continue
+            row = self._nodes.resources.get(name)
+            here = free[row] if row is not None else np.zeros(len(rows), np.int64)
+            takes = np.where(wanted[:, None], here // np.where(wanted, amounts, 1)[:, None], _NOTHING_ASKED)
+            binds = np.where(takes < least, self._shapes.resource_reason[column], binds)
+            least = np.minimum(least, takes)
+        codes = self._codes_of(numbers, rows)
+        is_open = codes == OPEN
+        return np.where(is_open, np.maximum(least, 0), 0), np.where(is_open, binds, codes)
+
+    def _codes_of(self, numbers: Int64s, rows: Int64s) -> Int64s:
+        demands, which = np.unique(self._shapes.demand[numbers], return_inverse=True)
+        if not len(demands):
+            return np.zeros((0, len(rows)), np.int64)
+        codes: Int64s = np.stack([self._demand(index).codes[rows] for index in demands.tolist()])[which]
+        return codes
+
+    def _add(self, numbers: Int64s, rows: Int64s, before: tuple[Int64s, Int64s], after: tuple[Int64s, Int64s]) -> None:
+        (old, bound_by), (new, binds) = before, after
+        self.total[numbers] += new.sum(axis=1) - old.sum(axis=1)
+        largest, most = self.largest[numbers], new.max(axis=1)
+        left = self.at_largest[numbers] - np.count_nonzero(old == largest[:, None], axis=1)
+        left = np.where(most > largest, 0, left) + np.count_nonzero(new == np.maximum(most, largest)[:, None], axis=1)
+        takes = self.total[numbers] > 0
+        self.largest[numbers], self.at_largest[numbers] = np.where(takes, np.maximum(most, largest), 0), left
+        self.kept[numbers[takes & (left <= 0)]] = False  # Which is the largest now is not known.
+        for index, row in enumerate(rows.tolist()):
+            byte, bit = row >> 3, np.uint8(128 >> (row & 7))
+            held = self.bits[numbers, byte]
+            self.bits[numbers, byte] = np.where(new[:, index] > 0, held | bit, held & ~bit)
+        other = bound_by != binds
+        for sign, reasons in ((-1, bound_by), (1, binds)):
+            counted = other & (reasons >= 0)
+            self._widen()
+            np.add.at(self.counts, (numbers[np.nonzero(counted)[0]], reasons[counted]), sign)
+        for number in numbers[other.any(axis=1)].tolist():
+            self._texts.pop(number, None)
+
+    # ── Counting in full ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _demand(self, index: int) -> _Demand:
+        known = self._demands.get(index)
+        if known is None:
+            assert self._nodes is not None
+            known = self._demands[index] = _Demand(_codes(self._shapes.demands[index], self._nodes, self._shapes))
+        return known
+
+    def _count(self, number: int) -> None:
+        assert self._nodes is not None
+        demand = self._demand(int(self._shapes.demand[number]))
+        resources, least, smaller = self._nodes.resources, None, []
+        for name, amount in self._shapes.shapes[number].requests:
+            row = resources.get(name)
+            free = self._free[row] if row is not None else np.zeros(len(demand.codes), np.int64)
+            takes = free if amount == 1 else free // amount
+            if least is None:
+                least = takes
+            else:
+                smaller.append(takes < least)
+                least = np.minimum(least, takes)
+        assert least is not None
+        takes = np.maximum(least, 0) * demand.open
+        self._grow()
+        self.total[number], largest = takes.sum(), takes.max(initial=0)
+        self.largest[number], self.at_largest[number] = largest, np.count_nonzero(takes == largest)
+        packed = np.packbits(takes > 0)
+        self.bits[number, : len(packed)] = packed
+        self.counts[number] = 0
+        self._count_reasons(number, demand, smaller)
+        self._texts.pop(number, None)
+        self._when_empty.pop(number, None)
+        self.kept[number] = True
+
+    def _count_reasons(self, number: int, demand: _Demand, smaller: list[Bools]) -> None:
+        """smaller: for each request but the first, where it allows fewer than all before it."""
+        reasons, nodes = demand.closed
+        self.counts[number, reasons] = nodes
+        names = [name for name, _ in self._shapes.shapes[number].requests]
+        rest = demand.open
+        for name, hits in zip(reversed(names[1:]), reversed(smaller), strict=True):
+            bound = rest & hits
+            count = int(np.count_nonzero(bound))
+            if count:
+                self.counts[number, self._shapes.reason(name)] = count
+                rest = rest & ~hits
+        self.counts[number, self._shapes.reason(names[0])] = np.count_nonzero(rest)
+
+    def _grow(self) -> None:
+        """Room for all numbers and reasons that there are."""
+        missing = len(self._shapes.shapes) - len(self.kept)
+        if missing > 0:
+            more = max(missing, len(self.kept), 64)
+            for name in ("total", "largest", "at_largest", "kept"):
+                setattr(self, name, np.pad(getattr(self, name), (0, more)))
+            self.bits = np.pad(self.bits, ((0, more), (0, 0)))
+            self.counts = np.pad(self.counts, ((0, more), (0, 0)))
+        self._widen()
+
+    def _widen(self) -> None:
+        missing = len(self._shapes.reasons) - self.counts.shape[1]
+        if missing > 0:
+            self.counts = np.pad(self.counts, ((0, 0), (0, max(missing, self.counts.shape[1]))))
+
+
+def _only(nodes: ClusterNodes, rows: Int64s) -> ClusterNodes:
+    """Some rows as the filters of a kept shape see them, with the label sets that are among them."""
+    part = copy(nodes)
+    used, part.label_set = np.unique(nodes.label_set[rows], return_inverse=True)
+    part.label_sets = [nodes.label_sets[index] for index in used.tolist()] if nodes.label_sets else []
+    part.block, part.taint_set = nodes.block[rows], nodes.taint_set[rows]
+    part.state, part.unschedulable = nodes.state[rows], nodes.unschedulable[rows]
+    return part

@@ -1,0 +1,108 @@
+"""Numbers for the shapes that are asked about, for all clusters alike, so that arrays can be kept over them.
+
+Only shapes whose fit on a node depends on that node alone are numbered: what looks at other pods is worked out anew.
+"""
+
+import numpy as np
+
+from spillway.model import HOSTNAME_LABEL, Int64s, Shape
+
+SHAPES_MAX = 2048
+"""Of more, all are forgotten, and those that are asked about come back."""
+OPEN = -1
+ABSENT = -2
+"""Codes of a row beside reasons: it is open to the shape, as far as labels, taints and states go; there is no node."""
+
+
+class KeptShapes:
+    """shapes: by number. requests: int64 [numbers, resources], 0 where nothing is asked for.
+
+    losses: int64 [numbers, numbers], the most replicas of the second that room for one of the first is taken from.
+    demands: what the filters look at, by number; demand: [numbers], that of each shape. reasons: texts by number.
+    forgotten: how often all numbers became void.
+    """
+
+    def __init__(self) -> None:
+        self.forgotten = 0
+        self.reasons: list[str] = []
+        self.resources: dict[str, int] = {}
+        self.resource_reason: Int64s = np.zeros(0, np.int64)
+        self._reason_ids: dict[str, int] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        self.shapes: list[Shape] = []
+        self.demands: list[Shape] = []
+        self.requests: Int64s = np.zeros((64, 8), np.int64)
+        self.demand: Int64s = np.zeros(64, np.int64)
+        self.losses: Int64s = np.zeros((64, 64), np.int64)
+        self._ids: dict[Shape, int | None] = {}
+        self._demand_ids: dict[object, int] = {}
+
+    def number(self, shape: Shape) -> int | None:
+        """None for a shape that is not kept. May make all earlier numbers void; forgotten tells."""
+        if shape in self._ids:
+            return self._ids[shape]
+        if len(self._ids) >= SHAPES_MAX:
+            self._begin()
+            self.forgotten += 1
+        number = self._ids[shape] = self._add(shape) if is_local(shape) else None
+        return number
+
+    def reason(self, text: str) -> int:
+        known = self._reason_ids.get(text)
+        if known is None:
+            known = self._reason_ids[text] = len(self.reasons)
+            self.reasons.append(text)
+        return known
+
+    def _add(self, shape: Shape) -> int:
+        number = len(self.shapes)
+        self.shapes.append(shape)
+        for name, _ in shape.requests:
+            if name not in self.resources:
+                self.resources[name] = len(self.resources)
+                self.resource_reason = np.append(self.resource_reason, self.reason(name))
+        wide = max(self.requests.shape[1], len(self.resources))
+        long = len(self.demand) * (2 if number >= len(self.demand) else 1)
+        self.requests = _grown(self.requests, (long, wide))
+        self.demand, self.losses = _grown(self.demand, (long,)), _grown(self.losses, (long, long))
+        for name, amount in shape.requests:
+            self.requests[number, self.resources[name]] = amount
+        self.demand[number] = self._demand(shape)
+        others = self.requests[: number + 1]
+        self.losses[: number + 1, number] = _losses(others, others[number])
+        self.losses[number, : number + 1] = _losses(others[number], others)
+        return number
+
+    def _demand(self, shape: Shape) -> int:
+        key = (shape.node_selector, shape.node_terms, shape.tolerations)
+        known = self._demand_ids.get(key)
+        if known is None:
+            known = self._demand_ids[key] = len(self.demands)
+            self.demands.append(shape)
+        return known
+
+
+def is_local(shape: Shape) -> bool:
+    """Whether its fit on a node depends on that node's amounts, labels, taints and state alone."""
+    named = any(
+        term.fields or any(entry.key == HOSTNAME_LABEL for entry in term.labels) for term in shape.node_terms
+    ) or any(key == HOSTNAME_LABEL for key, _ in shape.node_selector)
+    in_order = [name for name, _ in shape.requests] == sorted({name for name, _ in shape.requests})
+    asks = bool(shape.requests) and all(amount > 0 for _, amount in shape.requests)
+    looks = shape.apart or shape.near or shape.spread or shape.host_ports or shape.node_name
+    return in_order and asks and not (named or looks)
+
+
+def _losses(taken: Int64s, asked: Int64s) -> Int64s:
+    """⌈taken/asked⌉ where something is asked for, at the most over the resources, which are the last axis."""
+    rounded_up = -(-taken // np.maximum(asked, 1))
+    most: Int64s = np.where(asked > 0, rounded_up, 0).max(axis=-1)
+    return most
+
+
+def _grown(array: Int64s, size: tuple[int, ...]) -> Int64s:
+    """The array with zeros behind it, at least of that size."""
+    more = [(0, max(0, new - old)) for new, old in zip(size, array.shape, strict=True)]
+    return np.pad(array, more) if any(after for _, after in more) else array
