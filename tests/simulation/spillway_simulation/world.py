@@ -34,7 +34,11 @@ STOP_SECONDS = 15.0
 
 # The same rules as in production on a shorter scale, so that one seed sees several rounds of each.
 PLANNER = PlannerSettings(
-    tick_seconds=0.5, hold_max_seconds=60.0, capacity_age_max_seconds=12.0, confirmation_kept_seconds=10.0
+    tick_seconds=0.5,
+    hold_max_seconds=60.0,
+    capacity_age_max_seconds=12.0,
+    confirmation_kept_seconds=10.0,
+    home_after_seconds=15.0,
 )
 SNAPSHOT = snapshot.settings.Settings(
     shrink_confirm_seconds=20.0, probe_seconds=4.0, heartbeat_seconds=3.0, reclaim_seconds=8.0

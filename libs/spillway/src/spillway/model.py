@@ -286,6 +286,7 @@ class Policy:
 
     rollout_all: a new template goes to all clusters at once, not to one after the other.
     strategy: None divides by the tiers and their splits. priority: of those that wait for room, higher ones go first.
+    overflow_stays: what overflowed to a later tier does not go home.
     """
 
     tiers: tuple[Tier, ...]
@@ -295,6 +296,7 @@ class Policy:
     rollout_all: bool = False
     strategy: Strategy | None = None
     priority: int = 0
+    overflow_stays: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +338,7 @@ class Part:
     adopting: an object that is not ours is to be taken over as it runs: the one with found_uid, as long as it bears no
     other fleet's label than found_fleet (empty: none). releasing: our marks are to go, the object stays; the part is
     listed until the cluster says so.
+    replicas_by_name: of those kept, so many are here because a person named this cluster: they are no overflow.
     """
 
     cluster: str
@@ -351,6 +354,7 @@ class Part:
     releasing: bool = False
     found_uid: str = ""
     found_fleet: str = ""
+    replicas_by_name: int = 0
 
     @property
     def replicas_kept(self) -> int:

@@ -12,8 +12,10 @@ import structlog
 from planner import batches, exports
 from planner.adoptions import Adoptions
 from planner.core import aftermath, answers, braking, decisions, membership, moves, placing, releasing
+from planner.core.aftermath import Step
 from planner.core.decisions import Undecided
 from planner.core.fleet import NEVER
+from planner.core.homing import Homing
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
@@ -93,6 +95,7 @@ class Planner:
         self._ending = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._looked_at = 0.0
+        self._homing = Homing()
         self._loaded = False
         self._projection = Projection(bus, store, lambda: self.state, settings.history_kept_max)
         self._explanations = Explanations(self._projection.history, settings.history_kept_max)
@@ -174,6 +177,7 @@ class Planner:
         await self._hear_clusters()
         follower.writing = True
         self._writer, self._sequence = writer, 0
+        self._homing = Homing()
         metrics.PLANNER_ACTIVE.set(1)
         log.info("turn taken", epoch=writer.epoch, workloads=len(self.state.workloads))
         lost = asyncio.create_task(turn.lost())
@@ -304,6 +308,8 @@ class Planner:
             events.extend(self._apply(aftermath.try_again(state, workload, self._moment(writer), state.brakes).events))
         for key in state.rollouts.due(state.rules.replans_max):
             events.extend(self._apply(aftermath.roll_on(state, state.workloads[key], self._moment(writer)).events))
+        for workload in self._homing.due(state, self._clocks.steady()):
+            events.extend(self._moved(self._homing.next_step(state, workload, self._moment(writer), state.brakes)))
         events.extend(self._apply(aftermath.needs_met(state, self._moment(writer))))
         for key in list(state.leaving):
             events.extend(self._apply(aftermath.settle(state, key, self._moment(writer)).events))
@@ -315,15 +321,18 @@ class Planner:
     def _move(self, writer: Writer) -> list[Written]:
         """What is to move that nobody asked to move by name, as far as the brakes let it."""
         state, moment = self.state, self._moment(writer)
-        wanted = moves.wanted(state, moment.now)
+        wanted = {**moves.wanted(state, moment.now), **self._homing.wanted}
         asked = state.brakes.step(wanted, state.fleet_replicas() if wanted else 0, moment.now, moment.wall_ms)
         events = list(self._apply(asked))
         for workload in moves.due(state, moment.now, state.brakes):
             step = moves.next_step(state, workload, self._moment(writer), state.brakes)
-            if step.events:
-                log.info("replicas moved", workload="/".join(step.key), cause=step.cause)
-            events.extend(self._apply(step.events))
+            events.extend(self._moved(step))
         return events
+
+    def _moved(self, step: Step) -> tuple[Written, ...]:
+        if step.events:
+            log.info("replicas moved", workload="/".join(step.key), cause=step.cause)
+        return self._apply(step.events)
 
     def _apply(self, events: tuple[Written, ...]) -> tuple[Written, ...]:
         for event in events:
@@ -513,6 +522,9 @@ def rules_of(settings: PlannerSettings) -> Rules:
         confirm_over_fraction=settings.confirm_over_fraction,
         confirm_over_replicas=settings.confirm_over_replicas,
         confirmation_kept=settings.confirmation_kept_seconds,
+        home_after=settings.home_after_seconds,
+        home_margin=settings.home_margin_fraction,
+        home_moves_per_minute=settings.home_moves_per_minute,
     )
 
 

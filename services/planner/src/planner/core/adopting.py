@@ -105,6 +105,7 @@ def declared_as_found(
             adopting=True,
             found_uid=running.uids[cluster],
             found_fleet=running.fleet,
+            replicas_by_name=count,
         )
         for cluster, count in sorted(running.replicas.items())
     )
@@ -178,7 +179,12 @@ def _followed(state: PlannerState, workload: Workload, part: Part, moment: Momen
         return part
     if observed.spec_replicas == part.replicas:
         return replace(part, ceiling=part.replicas, adopting=False, found_uid="", found_fleet="")
-    return replace(part, version=moment.generation, replicas=observed.spec_replicas)
+    return replace(
+        part,
+        version=moment.generation,
+        replicas=observed.spec_replicas,
+        replicas_by_name=observed.spec_replicas,
+    )
 
 
 def _checked_key(request: AdoptRequest) -> WorkloadKey:

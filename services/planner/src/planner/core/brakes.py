@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from math import floor
 from typing import Final
 
-from planner.core.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_RETURN
+from planner.core.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_HOME, CAUSE_LOST, CAUSE_RETURN
 from planner.core.fleet import WorkloadKey
 from planner.core.rules import Rules
 from spillway.addresses import Tombstone, brake_address
 from spillway.events import BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
 from spillway.scopes import FLEET_SCOPE, cluster_scope, workload_scope
 
-CAUSES_CONFIRMED: Final = frozenset((CAUSE_FAILOVER, CAUSE_RETURN, CAUSE_DRAIN))
+CAUSES_CONFIRMED: Final = frozenset((CAUSE_FAILOVER, CAUSE_RETURN, CAUSE_DRAIN, CAUSE_HOME))
 """Above a bound they wait for a confirmation. Lost was said by a person, of this cluster."""
 CAUSES_IN_BUDGET: Final = CAUSES_CONFIRMED | {CAUSE_LOST}
 """All others were asked for by name, or only put back what never ran."""
+
+MINUTE: Final = 60.0
 
 ASKED_AGAIN_GROWTH: Final = 1.5
 """How many times as many replicas as were asked for are asked for anew."""
@@ -46,7 +48,7 @@ class Budget:
 
     def fill(self, now: float) -> None:
         if self.filled_at is not None:
-            more = max(0.0, now - self.filled_at) * self.per_minute / 60
+            more = max(0.0, now - self.filled_at) * self.per_minute / MINUTE
             self.left = min(self.per_minute, self.left + more)
         self.filled_at = now if self.filled_at is None else max(now, self.filled_at)
 
@@ -54,6 +56,30 @@ class Budget:
     def whole(self) -> int:
         """Whole replicas that may move."""
         return max(0, floor(self.left + 1e-9))
+
+
+@dataclass(slots=True)
+class Recent:
+    """At most so many in any 60 s, those before the first moment that it is told of unknown and taken for the most.
+
+    now: as in Budget.
+    """
+
+    per_minute: float
+    entries: list[tuple[float, int]] | None = None
+
+    def pass_time(self, now: float) -> None:
+        if self.entries is None:
+            self.entries = [(now, floor(self.per_minute))]
+        self.entries = [(at, count) for at, count in self.entries if now - at < MINUTE]
+
+    def spend(self, count: int, now: float) -> None:
+        self.entries = [*(self.entries or ()), (now, count)]
+
+    @property
+    def whole(self) -> int:
+        """Whole replicas that may move."""
+        return 0 if self.entries is None else max(0, floor(self.per_minute) - sum(count for _, count in self.entries))
 
 
 class Brakes:
@@ -71,6 +97,8 @@ class Brakes:
         self.moved: Counter[str] = Counter()
         self._rules = rules
         self._budget = Budget(rules.moves_per_minute)
+        self._home = Recent(rules.home_moves_per_minute)
+        self._now = 0.0
         self._fleet_replicas = 0
         self._totals: dict[str, int] = {}
         self._moved_of_cause: Counter[str] = Counter()
@@ -149,7 +177,10 @@ class Brakes:
         if key != self._promised_to:
             self._promised_to, self._promised = key, {}
         others = sum(count for place, count in self._promised.items() if place != (cause, cluster))
-        allowed = max(0, min(replicas, self._budget.whole - others))
+        left = self._budget.whole - others
+        if cause == CAUSE_HOME:  # One cluster of a workload at a time: nothing else of this is promised.
+            left = min(left, self._home.whole)
+        allowed = max(0, min(replicas, left))
         self._promised[cause, cluster] = allowed
         self._over_budget[cause, cluster, key] = replicas - allowed
         return allowed
@@ -160,6 +191,8 @@ class Brakes:
         if cause in CAUSES_IN_BUDGET:
             self._budget.left -= replicas
             self._promised.pop((cause, cluster), None)
+        if cause == CAUSE_HOME:
+            self._home.spend(replicas, self._now)
         if cause in CAUSES_CONFIRMED:
             self._moved_of_cause[confirmation_scope(cause, cluster)] += replicas
 
@@ -195,6 +228,8 @@ class Brakes:
         fleet_replicas: what all workloads ask for. To be called in every step, before anything is moved.
         """
         self._budget.fill(now)
+        self._home.pass_time(now)
+        self._now = now
         self._fleet_replicas = fleet_replicas
         self._over_budget.clear()
         self._promised.clear()

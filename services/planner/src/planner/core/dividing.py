@@ -99,7 +99,7 @@ def _rooms(
         found = state.growth_room(cluster, (subject.shape, borne), node_groups, moment.now, subject.key)
         if node_groups or cluster not in how.most:
             return found
-        left = max(0, how.most[cluster] - held[cluster].replicas)
+        left = max(0, how.most[cluster] - (held[cluster].replicas if cluster in held else 0))
         return replace(found, certain=min(found.certain, left), possible=min(found.possible, left))
 
     return room

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.core.allowance import CAUSE_FAILOVER, CAUSE_LOST
-from planner.core.policy import selects, weight_of, weights_of
+from planner.core.policy import in_tier, weights_of
 from planner.core.room import Room
 from planner.core.strategies.splits import BY_ROOM, Standing, divide, shrink
 from planner.core.texts import counted, waiting
@@ -215,9 +215,8 @@ def clusters_by_tier(situation: Situation) -> TierClusters:
             cluster.cluster
             for cluster in situation.clusters
             if (cluster.cluster, tier.node_groups) not in placed
-            and selects(tier.clusters, cluster)
+            and in_tier(tier, cluster)
             and (not tier.node_groups or cluster.node_groups)
-            and (not tier.weights or weight_of(tier.weights, cluster) > 0)
         ]
         placed.update((name, tier.node_groups) for name in names)
         tiers.append((tier, sorted(names)))

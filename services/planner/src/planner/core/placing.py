@@ -1,11 +1,12 @@
 """From a workload to its placement: parts with versions and ceilings, and the record of what was decided on."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from planner.core.allowance import (
     CAUSE_DRAIN,
     CAUSE_FAILOVER,
+    CAUSE_HOME,
     CAUSE_LOST,
     CAUSE_MIGRATE,
     CAUSE_POLICY,
@@ -168,7 +169,31 @@ def migrate(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
     room = state.growth_room(to, workload.shapes_in(to), False, moment.now, workload.key).certain - (wanted - stay)
     division = divide(state, subject, held, moment, How(workload.settled, most={to: held[to].replicas + room}))
     inputs = tuple(replace(entry, before=kept.get(entry.cluster, 0)) for entry in division.inputs)
-    return _decide(state, subject, held, replace(division, inputs=inputs), moment, Why(CAUSE_MIGRATE))
+    why = Why(CAUSE_MIGRATE, sent={to: wanted})
+    return _decide(state, subject, held, replace(division, inputs=inputs), moment, why)
+
+
+def send_home(
+    state: PlannerState, workload: Workload, cluster: str, count: int, rooms: Mapping[str, int], moment: Moment
+) -> Placed | None:
+    """The placement with so many of a cluster's replicas kept at their homes instead, each of which takes its room.
+
+    They leave once those that replace them are available. None when they do not all fit at home, or none are to go.
+    """
+    held = held_by_cluster(state, workload, moment.now)
+    kept = {name: entry.replicas for name, entry in held.items()}
+    held = {name: replace(entry, may_keep=0) for name, entry in held.items()}
+    if count <= 0 or count > kept.get(cluster, 0):
+        return None
+    held[cluster] = cut(held[cluster], count)
+    before = {name: held[name].replicas if name in held else 0 for name in state.clusters}
+    most = {name: there + rooms.get(name, 0) for name, there in before.items()}
+    division = divide(state, subject_of(workload), held, moment, How(settled=True, most=most))
+    stray = any(division.replicas.get(name, 0) != there for name, there in before.items() if name not in rooms)
+    if stray or division.unplaced or any(division.new.get(name, 0) > held[name].new for name in held):
+        return None
+    inputs = tuple(replace(entry, before=kept.get(entry.cluster, 0)) for entry in division.inputs)
+    return _decide(state, subject_of(workload), held, replace(division, inputs=inputs), moment, Why(CAUSE_HOME))
 
 
 def bring_back(state: PlannerState, workload: Workload, back: Mapping[str, int], moment: Moment) -> Placed:
@@ -297,11 +322,15 @@ def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The cause, for the record. given_up: clusters that are listed no more. rolled: that get the newest template."""
+    """The cause, for the record. given_up: clusters that are listed no more. rolled: that get the newest template.
+
+    sent: by cluster, how many a person sent there by name.
+    """
 
     cause: str
     given_up: frozenset[str] = frozenset()
     rolled: frozenset[str] = frozenset()
+    sent: Mapping[str, int] = field(default_factory=dict)
 
 
 def _decide(
@@ -326,7 +355,8 @@ def _decide(
         if part is not None and part.removing and _stays_at_nothing(subject, before.get(cluster)):
             part = replace(part, removing=False)
         if part is not None:
-            parts.append(part)
+            by_name = _by_name(subject, before.get(cluster)) + why.sent.get(cluster, 0)
+            parts.append(replace(part, replicas_by_name=min(by_name, part.replicas_kept)))
     placement = PlacementDecided(
         namespace=declared.namespace,
         name=declared.name,
@@ -356,6 +386,14 @@ def _stays_at_nothing(subject: Subject, before: Part | None) -> bool:
     """A StatefulSet of which none is asked for stays where it was: with its object its volumes might go."""
     none_asked = subject.declared.kind == STATEFULSET and not subject.declared.replicas
     return none_asked and before is not None and not before.removing
+
+
+def _by_name(subject: Subject, before: Part | None) -> int:
+    """How many of a part are where they are because a person said so: another policy that is applied says more."""
+    known = subject.known
+    if before is None or known is None or known.declared.policy != subject.declared.policy:
+        return 0
+    return before.replicas_by_name
 
 
 def _cause(division: Division, cause: str) -> str:

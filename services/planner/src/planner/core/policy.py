@@ -38,6 +38,8 @@ DEFAULT_POLICY = Policy(OWN_FIRST, (), UNPLACEABLE_WAIT)
 
 ROLLOUT_ONE = "one"
 ROLLOUT_ALL = "all"
+OVERFLOW_GOES_HOME = "GoHome"
+OVERFLOW_STAYS = "Stay"
 
 TIERS_MAX = 16
 LIMITS_MAX = 1000
@@ -77,6 +79,7 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     rollout: str = ROLLOUT_ONE
     strategy: StrategySpec | None = None
     priority: int = 0
+    overflow: str = OVERFLOW_GOES_HOME
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -106,6 +109,8 @@ def policy_of(manifest: dict[str, Any]) -> Policy:
         raise invalid(f"{KIND}.spec.unplaceable", spec.unplaceable, f"{UNPLACEABLE_WAIT} or {UNPLACEABLE_REFUSE}")
     if spec.rollout not in (ROLLOUT_ONE, ROLLOUT_ALL):
         raise invalid(f"{KIND}.spec.rollout", spec.rollout, f"{ROLLOUT_ONE} or {ROLLOUT_ALL}")
+    if spec.overflow not in (OVERFLOW_GOES_HOME, OVERFLOW_STAYS):
+        raise invalid(f"{KIND}.spec.overflow", spec.overflow, f"{OVERFLOW_GOES_HOME} or {OVERFLOW_STAYS}")
     tiers = tuple(_tier(tier, f"{KIND}.spec.tiers[{index}]") for index, tier in enumerate(spec.tiers))
     if len({tier.name for tier in tiers}) != len(tiers):
         raise invalid(f"{KIND}.spec.tiers", [tier.name for tier in tiers], "different names")
@@ -118,7 +123,8 @@ def policy_of(manifest: dict[str, Any]) -> Policy:
     if not tiers:
         tiers = ALL_CLUSTERS if chosen is not None else OWN_FIRST if spec.own_first else ANY_ORDER
     loss_seconds = _loss_seconds(spec.on_cluster_loss.after)
-    return Policy(tiers, limits, spec.unplaceable, loss_seconds, spec.rollout == ROLLOUT_ALL, chosen, spec.priority)
+    rollout_all, overflow_stays = spec.rollout == ROLLOUT_ALL, spec.overflow == OVERFLOW_STAYS
+    return Policy(tiers, limits, spec.unplaceable, loss_seconds, rollout_all, chosen, spec.priority, overflow_stays)
 
 
 def _loss_seconds(after: str) -> int:
@@ -159,6 +165,11 @@ def selects(selector: ClusterSelector, cluster: ClusterJoined) -> bool:
         and cluster.cluster not in selector.excluded
         and (not selector.labels or matches_labels(selector.labels, dict(cluster.labels)))
     )
+
+
+def in_tier(tier: Tier, cluster: ClusterJoined) -> bool:
+    """Whether a tier may place in a cluster at all; one of its weights must mean it where it has any."""
+    return selects(tier.clusters, cluster) and (not tier.weights or weight_of(tier.weights, cluster) > 0)
 
 
 def weight_of(weights: Iterable[ClusterWeight], cluster: ClusterJoined) -> int:

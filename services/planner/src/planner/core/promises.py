@@ -68,6 +68,10 @@ class Promises:
         self._revisions[cluster] = self._revisions.get(cluster, 0) + 1
         return True
 
+    def revision(self, cluster: str) -> int:
+        """Another one after each change that set() called one."""
+        return self._revisions.get(cluster, 0)
+
     def rooms(self, views: Iterable[ClusterView], shape: Shape) -> dict[str, Room]:
         """By cluster, its room on the nodes that exist."""
         number = self._shapes.number(shape)

@@ -13,7 +13,8 @@ class Rules:
     what was deleted. key_kept, keys_kept_max: idempotency keys. replans_max: waiting workloads tried in one step.
     moves_per_minute: replicas that move though nobody asked for it by name. confirm_over_fraction of the fleet's
     replicas, confirm_over_replicas in number: above both, such moves need a confirmation. confirmation_kept: it is
-    forgotten so long after its cause is over.
+    forgotten so long after its cause is over. home_after: overflow goes home once there has been room for so long, for
+    home_margin of the workload's replicas more than go; home_moves_per_minute: the most that do in any minute.
     """
 
     capacity_age_max: float = 30.0
@@ -30,6 +31,9 @@ class Rules:
     confirm_over_fraction: float = 0.1
     confirm_over_replicas: int = 10
     confirmation_kept: float = 30.0
+    home_after: float = 60.0
+    home_margin: float = 0.1
+    home_moves_per_minute: float = 60.0
 
     @classmethod
     def of_text(cls, text: str) -> "Rules":

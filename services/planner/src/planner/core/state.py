@@ -354,6 +354,10 @@ class PlannerState:
         self.waiting.touch(cluster)
         self.rollouts.touch(cluster)
 
+    def room_revision(self, cluster: str) -> tuple[int, int]:
+        """Another one wherever a room may be another one, but for time, phases and holds."""
+        return self.clusters[cluster].revision, self._promises.revision(cluster)
+
     def refit(self, workload: Workload, part: Part, shape: Shape) -> int | None:
         """How many replicas of a new shape a cluster certainly takes once all pods of the old one are gone.
 

@@ -134,6 +134,14 @@ class WaitingList:
                 del self._due[key]
         return found
 
+    def hopeful_in(self, cluster: str) -> Iterator[WorkloadKey]:
+        """Who may possibly be placed on nodes that exist in a cluster, by the last look; and who was not looked at."""
+        known = self._rooms.get(cluster, {})
+        for shape, keys in self._keys_by_shape.items():
+            rooms = known.get(shape)
+            if rooms is None or (rooms and rooms[0].possible):
+                yield from keys
+
     def _has_room(self, shape: Shape) -> bool:
         return any(room.possible for rooms in self._rooms.values() for room in rooms.get(shape, ()))
 

@@ -1,0 +1,30 @@
+"""How much room there has been all the time for a while: what hysteresis asks."""
+
+LEVELS_MAX = 64
+"""Rooms of which it is remembered since when there has been so much; a rise beyond them counts from later."""
+
+
+class SteadyRoom:
+    """Since when a room has been at least so large, for each size that it had.
+
+    Sizes and the times since when they held both rise, strictly: a smaller room has held for longer.
+    """
+
+    def __init__(self) -> None:
+        self._levels: list[tuple[int, float]] = []
+
+    def note(self, room: int, now: float) -> None:
+        """So much room there is now. now: seconds of a clock that only grows."""
+        since = now
+        while self._levels and self._levels[-1][0] >= room:
+            since = self._levels.pop()[1]
+        if room > 0 and len(self._levels) < LEVELS_MAX:
+            self._levels.append((room, since))
+
+    def held(self, seconds: float, now: float) -> int:
+        """The most room that there has been at every moment of the last seconds."""
+        long_enough = [index for index, (_, since) in enumerate(self._levels) if now - since >= seconds]
+        if not long_enough:
+            return 0
+        del self._levels[: long_enough[-1]]  # Smaller ones have held as well, and are not asked for any more.
+        return self._levels[0][0]

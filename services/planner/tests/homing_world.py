@@ -1,0 +1,145 @@
+"""A fleet whose clusters do at once what they are told, and a planner that sends overflow home, second by second."""
+
+from dataclasses import replace
+from typing import Any
+
+from planner.core import aftermath, decisions, moves, placing
+from planner.core.brakes import Brakes
+from planner.core.homing import Homing
+from planner.core.replaying import replay
+from planner.core.rules import Rules
+from planner.core.state import Workload
+from spillway.addresses import Tombstone
+from spillway.api import ApplyRequest, ScaleRequest
+from spillway.events import STATE_ABSENT, STATE_PRESENT, DecisionRecorded, Event, WorkloadObserved
+from spillway.model import Part, WorkloadFacts
+
+from .builders import Fleet, deployment, node, policy, texts
+
+Key = tuple[str, str]
+WEB: Key = ("default", "web")
+BIG: Key = ("default", "big")
+
+
+class HomingWorld:
+    """unready, unbound: clusters where what comes anew does not become ready, or finds no node.
+
+    fewest: of web, the fewest that were ready at once since all were.
+    """
+
+    def __init__(self, clusters: dict[str, int], rules: Rules) -> None:
+        self._cores = clusters
+        self.fleet = Fleet(**{name.replace("-", "_"): [node("a", cores * 1000)] for name, cores in clusters.items()})
+        self.fleet.state.rules = rules
+        self.fleet.state.brakes = Brakes(rules)
+        self.homing = Homing()
+        self.unready: set[str] = set()
+        self.unbound: set[str] = set()
+        self.ready: dict[tuple[str, Key], int] = {}
+        self.bound: dict[tuple[str, Key], int] = {}
+        self.decided: list[DecisionRecorded] = []
+        self.fewest = 10_000
+        self.sequence = 0
+
+    # ── What is asked and happens ───────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, replicas: int, name: str = "web", pod: dict[str, Any] | None = None, **spec: Any) -> None:
+        request = ApplyRequest(texts(deployment(replicas, name, pod), policy(**spec)))
+        self.keep(decisions.apply(self.fleet.state, request, self.fleet.moment()).events)
+
+    def scale(self, replicas: int, key: Key = WEB) -> None:
+        self.keep(decisions.scale(self.fleet.state, ScaleRequest(*key, replicas), self.fleet.moment()).events)
+        self.fewest = min(self.fewest, replicas)
+
+    def cores(self, cluster: str, cores: int) -> None:
+        self._cores[cluster] = cores
+
+    def set_phase(self, cluster: str, phase: str) -> None:
+        joined = self.fleet.state.clusters[cluster].joined
+        assert joined is not None
+        self.keep((replace(joined, phase=phase),))
+
+    def run(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.fleet.now += 1
+            for cluster in self._cores:
+                self._work(cluster)
+            self._step()
+            ready = sum(count for (_, key), count in self.ready.items() if key == WEB)
+            if self.fewest < 10_000 or ready == self.workload(WEB).declared.replicas:
+                self.fewest = min(self.fewest, ready)
+
+    # ── What there is ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def workload(self, key: Key) -> Workload:
+        return self.fleet.state.workloads[key]
+
+    def kept(self, key: Key = WEB) -> dict[str, int]:
+        parts = self.workload(key).parts.values()
+        return {part.cluster: part.replicas_kept for part in parts if part.replicas_kept}
+
+    def part(self, cluster: str) -> Part:
+        return self.workload(WEB).parts[cluster]
+
+    # ── The planner's step, and what clusters do ────────────────────────────────────────────────────────────────
+
+    def keep(self, events: tuple[Event | Tombstone, ...]) -> None:
+        for event in events:
+            if isinstance(event, Tombstone):
+                self.fleet.state.apply_tombstone(event.address.topic.name, event.address.key)
+                continue
+            if isinstance(event, DecisionRecorded):
+                self.decided.append(event)
+                if event.division:
+                    assert replay(event).differences == (), "a recorded division comes out again"
+            self.fleet.state.apply(event, self.fleet.now)
+
+    def _step(self) -> None:
+        state, now = self.fleet.state, self.fleet.now
+        aftermath.watch(state, now)
+        wanted = {**moves.wanted(state, now), **self.homing.wanted}
+        self.keep(state.brakes.step(wanted, state.fleet_replicas(), now, int(now * 1000)))
+        for workload in moves.due(state, now, state.brakes):
+            self.keep(moves.next_step(state, workload, self.fleet.moment(), state.brakes).events)
+        for workload, counts in list(aftermath.take_backs(state, self.fleet.moment(), state.brakes)):
+            aftermath.hold(state, workload, counts, now)
+            self.keep(placing.take_back(state, workload, counts, self.fleet.moment()).events)
+        for workload in aftermath.next_waiting(state, now):
+            self.keep(aftermath.try_again(state, workload, self.fleet.moment(), state.brakes).events)
+        for workload in self.homing.due(state, now):
+            self.keep(self.homing.next_step(state, workload, self.fleet.moment(), state.brakes).events)
+        for key in list(state.leaving):
+            self.keep(aftermath.settle(state, key, self.fleet.moment()).events)
+
+    def _work(self, cluster: str) -> None:
+        """Objects become what is placed, their pods bind and get ready, and one record of this instant says so."""
+        shown, gone, used = [], [], 0
+        for key, workload in self.fleet.state.workloads.items():
+            part = workload.parts.get(cluster)
+            if part is None:
+                continue
+            place = (cluster, key)
+            self.bound[place] = min(
+                part.replicas, self.bound.get(place, 0) if cluster in self.unbound else part.replicas
+            )
+            ready = self.ready.get(place, 0) if cluster in self.unready else self.bound[place]
+            self.ready[place] = min(self.bound[place], ready)
+            used += self.bound[place] * dict(workload.shape.requests)["cpu"]
+            self._observe(key, part, self.ready[place])
+            if part.removing:
+                gone.append(key)
+            else:
+                shown.append(_facts(key, part, self.bound[place], self.ready[place]))
+        rows = [node("a", self._cores[cluster] * 1000, used=used)]
+        self.fleet.change(cluster, rows, shown=shown, facts_removed=gone)
+
+    def _observe(self, key: Key, part: Part, ready: int) -> None:
+        self.sequence += 1
+        state = STATE_ABSENT if part.removing else STATE_PRESENT
+        numbers = (part.replicas, part.replicas, part.replicas, ready, ready)
+        self.keep((WorkloadObserved(*key, part.cluster, 1, self.sequence, part.version, state, "", *numbers),))
+
+
+def _facts(key: Key, part: Part, bound: int, ready: int) -> WorkloadFacts:
+    counted = (("h", bound),) if bound else ()
+    return WorkloadFacts(*key, part.version, "u", part.replicas, True, part.replicas, part.replicas, ready, counted)

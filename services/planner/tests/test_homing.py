@@ -1,0 +1,324 @@
+"""Overflow goes home: when, how many, what holds it, and what stays because a person said so."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.core import aftermath, decisions
+from planner.core.allowance import CAUSE_HOME, CAUSE_TAKE_BACK
+from planner.core.brakes import Recent
+from planner.core.overflow import Overflow, overflow_of
+from planner.core.policy import policy_of
+from planner.core.rules import Rules
+from planner.core.steady import SteadyRoom
+from spillway.api import ApplyRequest, MigrateRequest
+from spillway.events import (
+    PHASE_ACTIVE,
+    PHASE_CORDONED,
+    PHASE_DRAINING,
+    BrakeSet,
+    ConfirmationGiven,
+    PlacementDecided,
+)
+from spillway.model import NO_GENERATION, Part
+
+from .builders import cluster, container, deployment, policy, statefulset, template, texts
+from .homing_world import BIG, WEB, HomingWorld
+
+AFTER = 60
+
+
+def peak(**rules: Any) -> HomingWorld:
+    """web has 8 replicas in own-1 and 4 in cloud-1; then 8 more cores of own-1 are there."""
+    world = HomingWorld({"own-1": 8, "cloud-1": 20}, Rules(**rules))
+    world.apply(12)
+    world.run(5)
+    assert world.kept() == {"own-1": 8, "cloud-1": 4}
+    world.cores("own-1", 16)
+    return world
+
+
+def test_it_goes_home_once_there_has_been_room_for_so_long_and_not_before() -> None:
+    world = peak()
+    world.run(AFTER)
+    assert world.kept() == {"own-1": 8, "cloud-1": 4}
+    world.run(5)
+    assert world.kept() == {"own-1": 12}
+    assert [record.cause for record in world.decided if record.cause != "Settled"] == ["Apply", CAUSE_HOME]
+    assert world.fewest == 12, "all of them were available all the time"
+
+
+def test_it_leaves_once_those_at_home_are_available_and_not_before() -> None:
+    world = peak()
+    world.unready.add("own-1")
+    world.run(AFTER + 30)
+    part = world.part("cloud-1")
+    assert (part.replicas, part.replicas_leaving, world.kept()) == (4, 4, {"own-1": 12})
+    world.unready.clear()
+    world.run(5)
+    assert world.kept() == {"own-1": 12}
+
+
+@pytest.mark.parametrize(
+    ("cores", "home"),
+    [
+        pytest.param(9, 0, id="room for one: it is the margin"),
+        pytest.param(10, 0, id="room for two: a tenth of twelve, rounded up"),
+        pytest.param(11, 1, id="room for three"),
+        pytest.param(13, 3, id="room for five"),
+        pytest.param(16, 4, id="room for more than all"),
+    ],
+)
+def test_the_margin_stays_free(cores: int, home: int) -> None:
+    world = peak()
+    world.cores("own-1", cores)
+    world.run(2 * AFTER)
+    assert world.kept() == {"own-1": 8 + home} | ({"cloud-1": 4 - home} if home < 4 else {})
+
+
+def test_room_that_was_gone_for_a_moment_counts_from_then() -> None:
+    world = peak()
+    world.run(AFTER - 10)
+    world.cores("own-1", 8)
+    world.run(2)
+    world.cores("own-1", 16)
+    world.run(AFTER - 5)
+    assert world.kept()["cloud-1"] == 4
+    world.run(10)
+    assert world.kept() == {"own-1": 12}
+
+
+def test_of_room_that_shrinks_what_is_left_has_held() -> None:
+    world = peak()
+    world.run(AFTER - 10)
+    world.cores("own-1", 12)
+    world.run(15)
+    assert world.kept() == {"own-1": 10, "cloud-1": 2}
+
+
+def test_no_more_go_in_a_minute_than_its_budget() -> None:
+    world = peak(home_moves_per_minute=2, home_after=10)
+    world.run(15)
+    assert world.kept()["cloud-1"] == 4, "the first minute of a turn has none"
+    world.run(AFTER - 10)
+    assert world.kept() == {"own-1": 10, "cloud-1": 2}
+    world.run(AFTER - 10)
+    assert world.kept() == {"own-1": 10, "cloud-1": 2}
+    world.run(15)
+    assert world.kept() == {"own-1": 12}
+
+
+@pytest.mark.parametrize("scope", ["fleet", "cluster/own-1", "cluster/cloud-1", "workload/default/web"])
+def test_a_brake_stops_it(scope: str) -> None:
+    world = peak()
+    world.keep((BrakeSet(scope, "audit", "ann", 1),))
+    world.run(3 * AFTER)
+    assert world.kept() == {"own-1": 8, "cloud-1": 4}
+
+
+@pytest.mark.parametrize("phase", [PHASE_CORDONED, PHASE_DRAINING])
+def test_a_home_that_takes_nothing_gets_none_and_counts_from_when_it_does(phase: str) -> None:
+    world = peak(confirm_over_replicas=100)
+    world.set_phase("own-1", PHASE_CORDONED)
+    world.run(3 * AFTER)
+    assert world.kept() == {"own-1": 8, "cloud-1": 4}
+    if phase == PHASE_DRAINING:
+        world.set_phase("own-1", phase)
+        world.run(3 * AFTER)
+        assert world.kept() == {"cloud-1": 12}
+    world.set_phase("own-1", PHASE_ACTIVE)
+    world.run(AFTER - 5)
+    assert world.kept()["cloud-1"] >= 4
+    world.run(20)
+    assert world.kept() == {"own-1": 12}
+
+
+def test_what_would_move_much_of_the_fleet_waits_for_a_confirmation() -> None:
+    world = peak(confirm_over_replicas=2)
+    world.run(2 * AFTER)
+    assert world.kept()["cloud-1"] == 4
+    asked = world.fleet.state.brakes.asked["Home/cloud-1"]
+    assert (asked.replicas, asked.fleet_replicas) == (4, 12)
+    world.keep((ConfirmationGiven("Home/cloud-1", "ann", 1),))
+    world.run(5)
+    assert world.kept() == {"own-1": 12}
+
+
+def test_what_is_asked_for_is_what_has_room_and_not_all_that_overflows() -> None:
+    """Two workloads hope for the same room: it is counted once."""
+    world = HomingWorld({"own-1": 8, "cloud-1": 40}, Rules(confirm_over_replicas=1))
+    world.apply(8)
+    world.apply(20, name="api")
+    world.run(5)
+    world.apply(13)
+    world.run(5)
+    world.cores("own-1", 16)
+    world.run(AFTER + 5)
+    assert world.fleet.state.brakes.asked["Home/cloud-1"].replicas <= 8
+
+
+def test_what_waits_goes_before_what_goes_home() -> None:
+    """The cloud is full and somebody waits: the room at home is theirs, also while it holds only part of them."""
+    world = HomingWorld({"own-1": 8, "cloud-1": 4}, Rules())
+    world.apply(12)
+    world.apply(6, name="big", pod=template(container(cpu="2")), limits=[{"cluster": "own-1", "max": 2}])
+    world.run(5)
+    assert world.workload(BIG).unplaced == 6
+    world.cores("own-1", 16)
+    world.run(AFTER - 10)
+    assert (world.kept(BIG), world.workload(BIG).unplaced) == ({"own-1": 2}, 4)
+    world.run(AFTER)
+    assert world.kept() == {"own-1": 10, "cloud-1": 2}, "four waited at a bound of their own, not for this room"
+
+
+def test_while_somebody_waits_who_may_get_the_room_nobody_goes_home() -> None:
+    world = peak()
+    world.run(AFTER - 1)
+    request = ApplyRequest(texts(deployment(2, "api")))
+    declared, placement = decisions.apply(world.fleet.state, request, world.fleet.moment()).events[:2]
+    assert isinstance(placement, PlacementDecided)
+    world.keep((declared, replace(placement, parts=(), unplaced=2)))
+    state, now = world.fleet.state, world.fleet.now + 3
+    assert [workload.key for workload in aftermath.next_waiting(state, now)] == [("default", "api")]
+    assert world.homing.due(state, now) == []
+    world.fleet.now = now
+    world.run(3)
+    assert (world.kept(("default", "api")), world.kept()) == ({"own-1": 2}, {"own-1": 12})
+
+
+def test_a_policy_may_say_that_it_stays() -> None:
+    world = peak()
+    world.apply(12, overflow="Stay")
+    world.run(3 * AFTER)
+    assert world.kept() == {"own-1": 8, "cloud-1": 4}
+    world.apply(12)
+    world.run(3 * AFTER)
+    assert world.kept() == {"own-1": 12}
+
+
+def test_what_a_person_sent_away_by_name_stays_until_another_policy_is_applied() -> None:
+    world = HomingWorld({"own-1": 16, "cloud-1": 16}, Rules())
+    world.apply(8)
+    world.run(5)
+    request = MigrateRequest("", "web", "cloud-1", "own-1", 3)
+    world.keep(decisions.migrate(world.fleet.state, request, world.fleet.moment()).events)
+    world.run(3 * AFTER)
+    assert world.kept() == {"own-1": 5, "cloud-1": 3}
+    world.scale(6)
+    world.run(3 * AFTER)
+    assert world.kept() == {"own-1": 5, "cloud-1": 1}
+    world.apply(6, overflow="GoHome", limits=[{"cluster": "own-1", "max": 50}])
+    world.run(3 * AFTER)
+    assert world.kept() == {"own-1": 6}
+
+
+def test_what_did_not_bind_at_home_is_kept_where_it_was() -> None:
+    world = peak()
+    world.unbound.add("own-1")
+    world.run(AFTER + 40)
+    assert world.kept() == {"own-1": 8, "cloud-1": 4}
+    assert [record.cause for record in world.decided[-2:]] == [CAUSE_HOME, CAUSE_TAKE_BACK]
+    assert world.part("cloud-1").replicas_leaving == 0
+    assert world.fewest == 12
+
+
+def test_a_replay_of_its_record_gives_the_same_division() -> None:
+    """keep() replays each record; here that it has the figures of before and after."""
+    world = peak()
+    world.run(AFTER + 5)
+    record = next(record for record in world.decided if record.cause == CAUSE_HOME)
+    assert {entry.cluster: (entry.before, entry.after) for entry in record.inputs} == {
+        "own-1": (8, 12),
+        "cloud-1": (4, 0),
+    }
+
+
+def test_a_statefulset_never_goes() -> None:
+    world = HomingWorld({"own-1": 1, "cloud-1": 20}, Rules())
+    request = ApplyRequest(texts(statefulset(4, "web")))
+    world.keep(decisions.apply(world.fleet.state, request, world.fleet.moment()).events)
+    world.run(5)
+    world.cores("own-1", 16)
+    world.run(3 * AFTER)
+    assert world.kept() == {"cloud-1": 4}
+
+
+# ── What overflow is ────────────────────────────────────────────────────────────────────────────────────────────
+
+THREE = (cluster("own-1"), cluster("own-2"), cluster("cloud-1", "cloud"))
+NAMED = [{"name": name, "clusters": {"names": [name]}} for name in ("cloud-1", "own-2", "own-1")]
+NODES_FIRST = [{"name": "new", "nodeGroups": True}, *NAMED]
+
+
+@pytest.mark.parametrize(
+    ("spec", "kept", "by_name", "expected"),
+    [
+        pytest.param({}, {"own-1": 3, "cloud-1": 2}, 0, [("cloud-1", 2, ("own-1", "own-2"))], id="own first"),
+        pytest.param({}, {"own-1": 3}, 0, [], id="none in a later tier"),
+        pytest.param({"ownFirst": False}, {"own-1": 3, "cloud-1": 2}, 0, [], id="all clusters alike"),
+        pytest.param({"overflow": "Stay"}, {"cloud-1": 2}, 0, [], id="it stays"),
+        pytest.param({"strategy": {"name": "Duplicated"}}, {"cloud-1": 2}, 0, [], id="a strategy without tiers"),
+        pytest.param({}, {"cloud-1": 5}, 2, [("cloud-1", 3, ("own-1", "own-2"))], id="some were sent there by name"),
+        pytest.param({}, {"cloud-1": 5}, 7, [], id="all were"),
+        pytest.param(
+            {"limits": [{"cluster": "cloud-1", "min": 3}]},
+            {"cloud-1": 5},
+            2,
+            [("cloud-1", 2, ("own-1", "own-2"))],
+            id="a minimum",
+        ),
+        pytest.param(
+            {"tiers": NAMED},
+            {"own-1": 1, "own-2": 1, "cloud-1": 1},
+            0,
+            [("own-1", 1, ("cloud-1", "own-2")), ("own-2", 1, ("cloud-1",))],
+            id="the last tier first, each to all before it",
+        ),
+        pytest.param({"tiers": NAMED[:1]}, {"own-1": 1}, 0, [], id="what no tier has is ruled out, no overflow"),
+        pytest.param({"tiers": NODES_FIRST}, {"own-1": 1}, 0, [], id="nobody goes home past nodes still to be made"),
+    ],
+)
+def test_overflow(spec: dict[str, Any], kept: dict[str, int], by_name: int, expected: list[Any]) -> None:
+    world = HomingWorld({"own-1": 1, "cloud-1": 1}, Rules())
+    world.apply(1)
+    workload = world.workload(WEB)
+    workload.declared = replace(workload.declared, policy=policy_of(policy(**spec)))
+    parts = tuple(
+        Part(name, NO_GENERATION, count, 0, count, removing=False, replicas_by_name=by_name)
+        for name, count in kept.items()
+    )
+    assert workload.placement is not None
+    workload.placement = replace(workload.placement, parts=parts)
+    assert overflow_of(workload, THREE) == tuple(Overflow(*entry) for entry in expected)
+
+
+# ── How long, how many ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30)), min_size=1, max_size=40), st.integers(1, 90))
+def test_steady_room_is_the_least_of_the_last_seconds(rooms: list[tuple[int, int]], seconds: int) -> None:
+    steady, now, seen = SteadyRoom(), 0, list[tuple[int, int]]()
+    for room, then in rooms:
+        steady.note(room, now)
+        seen.append((now, room))
+        now += then
+        start = max((at for at, _ in seen if at <= now - seconds), default=None)
+        least = min(size for at, size in seen if start is not None and at >= start) if start is not None else 0
+        assert steady.held(seconds, now) == least
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 50), st.integers(0, 9)), max_size=60), st.integers(0, 12))
+def test_in_any_minute_at_most_the_budget_and_in_the_first_none(steps: list[tuple[float, int]], budget: int) -> None:
+    recent, now, moved = Recent(budget), 0.0, list[tuple[float, int]]()
+    recent.pass_time(now)
+    for then, wanted in steps:
+        now += then
+        recent.pass_time(now)
+        count = min(wanted, recent.whole)
+        recent.spend(count, now)
+        moved.append((now, count))
+        assert sum(done for at, done in moved if now - at < 60) <= budget
+        assert now >= 60 or count == 0

@@ -1,0 +1,200 @@
+"""What holds of overflow that goes home whatever happens: losses, drains, brakes, loads that come and go, late news."""
+
+from collections.abc import Mapping
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.core import aftermath, moves, placing
+from planner.core.allowance import CAUSE_HOME
+from planner.core.brakes import Brakes
+from planner.core.homing import Homing
+from planner.core.overflow import first_tier
+from planner.core.rules import Rules
+from planner.core.state import Workload
+from spillway.addresses import Tombstone
+from spillway.events import PHASE_ACTIVE, BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
+from spillway.model import Part
+
+from .test_moves_always import CORES, STEPS, Key, World, happen
+
+RULES = Rules(home_after=40, home_moves_per_minute=3, confirm_over_replicas=2)
+SCOPES = ("fleet", "workload/default/web", *(f"cluster/{name}" for name in CORES))
+
+
+class HomingAlways(World):
+    """Every decision to go home is checked as it is made, against rooms and moves that are written down here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        state = self.fleet.state
+        state.rules, state.brakes = RULES, Brakes(RULES)
+        self.homing = Homing()
+        self.rooms: dict[tuple[str, Key], list[tuple[float, int]]] = {}
+        self.went: list[tuple[float, int]] = []
+        self.began = self.fleet.now
+        self.confirmed = True
+
+    def tick(self) -> int:
+        state, now, count = self.fleet.state, self.fleet.now, 0
+        for cluster in CORES:
+            self.beat(cluster)
+        aftermath.watch(state, now)
+        wanted = {**moves.wanted(state, now), **self.homing.wanted}
+        for event in state.brakes.step(wanted, state.fleet_replicas(), now, int(now * 1000)):
+            if isinstance(event, Tombstone):
+                state.apply_tombstone(event.address.topic.name, event.address.key)
+            else:
+                self.keep((event,))
+            if isinstance(event, ConfirmationAsked) and (self.confirmed or event.cause != CAUSE_HOME):
+                self.keep((ConfirmationGiven(event.scope, "ann", 1),))
+        for workload in moves.due(state, now, state.brakes):
+            count += self.step(moves.next_step(state, workload, self.fleet.moment(), state.brakes).events)
+        for workload, counts in list(aftermath.take_backs(state, self.fleet.moment(), state.brakes)):
+            aftermath.hold(state, workload, counts, now)
+            count += self.step(placing.take_back(state, workload, counts, self.fleet.moment()).events)
+        for workload in aftermath.next_waiting(state, now):
+            count += self.step(aftermath.try_again(state, workload, self.fleet.moment(), state.brakes).events)
+        self.write_down_rooms()
+        for workload in self.homing.due(state, now):
+            before = workload.parts
+            events = self.homing.next_step(state, workload, self.fleet.moment(), state.brakes).events
+            if events:
+                self.check_before(workload)
+            count += self.step(events)
+            if events:
+                self.check_after(workload, before)
+        for key in list(state.leaving):
+            count += self.step(aftermath.settle(state, key, self.fleet.moment()).events)  # type: ignore[arg-type]
+        return count
+
+    def write_down_rooms(self) -> None:
+        state, now = self.fleet.state, self.fleet.now
+        for workload in self.workloads():
+            for cluster in CORES:
+                room = state.room(cluster, workload.shape, False, now, workload.key).certain
+                self.rooms.setdefault((cluster, workload.key), []).append((now, room))
+
+    def held(self, cluster: str, key: Key) -> int:
+        """The least room of the last home_after seconds; 0 when it is not known for so long."""
+        seen, start = self.rooms[cluster, key], self.fleet.now - RULES.home_after
+        first = max((at for at, _ in seen if at <= start), default=None)
+        return 0 if first is None else min(room for at, room in seen if at >= first)
+
+    def check_before(self, workload: Workload) -> None:
+        assert not workload.unplaced
+        for other in self.workloads():
+            for cluster in CORES if other.unplaced else ():
+                free = self.fleet.state.room(cluster, other.shape, False, self.fleet.now, other.key).certain
+                limit = {entry.cluster: entry.replicas_max for entry in other.declared.policy.limits}.get(cluster, -1)
+                full = 0 <= limit <= (other.parts[cluster].replicas_kept if cluster in other.parts else 0)
+                assert not free or full, "who waits is placed before anybody goes home"
+
+    def check_after(self, workload: Workload, before: Mapping[str, Part]) -> None:
+        state, key, policy = self.fleet.state, workload.key, workload.declared.policy
+        kept = {name: part.replicas_kept for name, part in workload.parts.items()}
+        was = {name: part.replicas_kept for name, part in before.items()}
+        more = {name: count - was.get(name, 0) for name, count in kept.items() if count > was.get(name, 0)}
+        fewer = {name: count - kept.get(name, 0) for name, count in was.items() if count > kept.get(name, 0)}
+        (source, count), *others = fewer.items()
+        assert not others
+        assert sum(more.values()) == count
+        assert workload.parts[source].replicas == before[source].replicas, "none leaves before it is replaced"
+        tiers = {cluster.cluster: first_tier(policy, cluster) for cluster in state.joined()}
+        margin = max(1, -(-workload.declared.replicas // 10))
+        assert sum(self.held(name, key) for name in tiers if tiers[name] < tiers[source]) >= count + margin
+        for name, arrived in more.items():
+            assert tiers[name] < tiers[source]
+            assert state.clusters[name].phase == PHASE_ACTIVE
+            assert self.held(name, key) >= arrived
+        assert not any(state.brakes.frozen(name, key) for name in (*more, source))
+        self.went.append((self.fleet.now, count))
+        recent = sum(gone for at, gone in self.went if self.fleet.now - at < 60)
+        assert recent <= RULES.home_moves_per_minute
+        assert self.fleet.now >= self.began + 60
+
+    def release(self) -> None:
+        self.confirmed = True
+        self.keep(tuple(BrakeReleased(scope, "ann", 1) for scope in SCOPES))
+        for scope, asked in list(self.fleet.state.brakes.asked.items()):
+            self.keep((ConfirmationGiven(scope, "ann", asked.at_ms),))
+
+    def overflow(self) -> int:
+        """How many kept replicas there are in the cloud, beyond minima."""
+        return sum(
+            max(0, part.replicas_kept - least)
+            for workload in self.workloads()
+            for part in workload.parts.values()
+            for least in (1 if workload.key[1] == "big" else 0,)
+            if part.cluster == "cloud-1"
+        )
+
+    def homes_free(self) -> list[int]:
+        """Of each workload, how many more would fit at home beside the margin, were it to overflow."""
+        found = []
+        for workload in self.workloads():
+            limits = {entry.cluster: entry.replicas_max for entry in workload.declared.policy.limits}
+            free = 0
+            for name in ("own-1", "own-2"):
+                kept = workload.parts[name].replicas_kept if name in workload.parts else 0
+                room = self.fleet.state.room(name, workload.shape, False, self.fleet.now, workload.key).certain
+                free += min(room, max(0, limits.get(name, 99) - kept)) if limits.get(name, -1) >= 0 else room
+            margin = max(1, -(-workload.declared.replicas // 10))
+            least = 1 if workload.key[1] == "big" else 0
+            cloud = workload.parts["cloud-1"].replicas_kept - least if "cloud-1" in workload.parts else 0
+            found.append(min(max(0, cloud), max(0, free - margin)))
+        return found
+
+
+MORE_STEPS = st.one_of(
+    STEPS.filter(lambda step: step[0] != "freeze"),
+    st.tuples(st.just("time"), st.integers(30, 120)),
+    st.tuples(st.just("work"), st.sampled_from(tuple(CORES))),
+    st.tuples(st.just("load"), st.sampled_from((2, 14, 16, 6)), st.sampled_from((0, 1, 4))),
+    st.tuples(st.just("brake"), st.sampled_from(SCOPES), st.booleans()),
+    st.tuples(st.just("confirm"), st.booleans()),
+)
+
+
+def come(world: HomingAlways, step: tuple[object, ...]) -> None:
+    match step:
+        case ("load", int(web), int(big)):
+            world.scale(("default", "web"), web)
+            world.scale(("default", "big"), big)
+            for cluster in CORES:
+                world.work(cluster)
+        case ("brake", str(scope), on):
+            world.keep((BrakeSet(scope, "", "ann", 1) if on else BrakeReleased(scope, "ann", 1),))
+        case ("confirm", on):
+            world.confirmed = bool(on)
+        case _:
+            happen(world, step)
+
+
+@given(st.lists(MORE_STEPS, min_size=10, max_size=30))
+@settings(max_examples=12, deadline=None)
+def test_whatever_happens_going_home_is_safe_and_ends(steps: list[tuple[object, ...]]) -> None:
+    """Each decision is checked as it is made. Then, with the same load and room, at most as many more as there are
+    overflowed replicas, and when none comes any more none could."""
+    world = HomingAlways()
+    for step in steps:
+        come(world, step)
+        world.tick()
+    world.release()
+    world.run_out()
+    for name in CORES:
+        world.set_phase(name, PHASE_ACTIVE)
+    world.run_out()
+    assert not any(
+        free
+        for free, workload in zip(world.homes_free(), world.workloads(), strict=True)
+        if not workload.unplaced and workload.key not in world.fleet.state.misplaced
+    )
+    before, steady = world.overflow(), len(world.went)
+    events = 0
+    for _ in range(30):
+        for cluster in CORES:
+            world.work(cluster)
+        world.fleet.now += 10
+        events += world.tick()
+    assert (events, len(world.went), world.overflow()) == (0, steady, before)
