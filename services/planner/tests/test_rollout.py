@@ -121,6 +121,10 @@ TURNS: dict[str, tuple[list[Standing], tuple[str, str, int, int]]] = {
         [stands("a", 2, 1, (2, 2)), stands("b", 9, 2, (9, 0))],
         ("b", "", 0, 2),
     ),
+    "behind one that has pods of two templates": (
+        [stands("a", 2, 2, (2, 0)), stands("b", 9, 1, (3, 9), pods=11)],
+        ("b", "", 0, 2),
+    ),
     "what lacks a pod for its own reasons does not": (
         [stands("a", 2, 1, (2, 2)), stands("b", 9, 1, (9, 8))],
         ("a", "", 0, 2),

@@ -55,6 +55,12 @@ class Standing:
         return not self.newest and seen is not None and self.carried_out and seen.updated == seen.replicas
 
     @property
+    def may_be_mixed(self) -> bool:
+        """Whether it was seen to have pods of two templates, or may have them by now."""
+        seen = self.observed
+        return not self.carried_out or (seen is not None and seen.updated < seen.replicas)
+
+    @property
     def in_full(self) -> bool:
         """Whether all its replicas are of the template that it is to have, and available."""
         seen = self.observed
@@ -88,7 +94,8 @@ def next_turn(standings: Sequence[Standing]) -> Turn:
 
     Lost ones, and those that it leaves, are waited for as long as it is not known to be available in any cluster.
     A cluster that is rolling already comes first, so that a template that never gets ready is replaced where it is, and
-    no second cluster is touched meanwhile; then the one with the fewest replicas.
+    no second cluster is touched meanwhile: one that may have pods of two templates, then one whose pods are merely
+    unavailable. Else it is the one with the fewest replicas.
     """
     taking_part = [entry for entry in standings if entry.counts]
     done = [entry for entry in taking_part if entry.newest]
@@ -103,7 +110,10 @@ def next_turn(standings: Sequence[Standing]) -> Turn:
     ]
     if not blocking and not rolling and len(unknown) > 1:  # One of them may be about to roll.
         blocking = unknown
-    candidates = sorted(rolling or unknown or waiting, key=lambda entry: (entry.part.replicas, entry.part.cluster))
+    candidates = sorted(
+        rolling or unknown or waiting,
+        key=lambda entry: (not entry.may_be_mixed, entry.part.replicas, entry.part.cluster),
+    )
     blocked_by = min((entry.part.cluster for entry in blocking), default="")
     next_one = candidates[0].part.cluster if candidates and not blocking else ""
     return Turn(next_one, blocked_by, len(done), len(taking_part))
