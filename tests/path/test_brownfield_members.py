@@ -167,6 +167,15 @@ async def _running(api: ClusterApi, namespace: str, count: int) -> bool:
     return [one.get("status", {}).get("phase") for one in pods] == ["Running"] * count
 
 
+async def _rolled(api: ClusterApi, namespace: str, count: int) -> bool:
+    """Whether the newest template runs so many times and no other one does: its controller has no more to do."""
+    found = await _live(api, namespace)
+    status = found.get("status", {})
+    done = (status.get("updatedReplicas"), status.get("replicas"), status.get("availableReplicas")) == (count,) * 3
+    seen = status.get("observedGeneration") == found["metadata"]["generation"]
+    return done and seen and await _running(api, namespace, count)
+
+
 async def _live(api: ClusterApi, namespace: str) -> dict[str, Any]:
     found = await api.get(DEPLOYMENTS, namespace, "web")
     assert found is not None
@@ -229,7 +238,7 @@ async def test_a_running_deployment_is_adopted_scaled_and_released(kube_members:
         declared["spec"]["template"]["spec"]["containers"][0]["env"].pop()
         await planner.apply(ApplyRequest((json.dumps(declared),)))
         await until(lambda: _env_is(api, namespace, ["POD"]), "what the manifest leaves out is gone")
-        await until(lambda: _running(api, namespace, 5), "five run again")
+        await until(lambda: _rolled(api, namespace, 5), "five of the new template run, and no other")
         scaled, spec = await _uids(api, namespace), (await _live(api, namespace))["spec"]
 
         await planner.release(ReleaseRequest(namespace, "web"))

@@ -126,7 +126,8 @@ async def test_a_silent_cluster_is_replaced_and_on_its_return_nothing_dips() -> 
         assert parts(platform) == settled
         assert sum((await bound(platform, "web")).values()) == 6
         history = (await platform.planner().get(GetRequest(*KEY, history=20))).history
-        assert [record.cause for record in reversed(history)][-2:] == ["Failover", "Return"]
+        causes = [record.cause for record in reversed(history)]
+        assert causes[-3:] == ["Failover", "Return", "Settled"]
 
 
 async def test_a_cluster_that_comes_back_empty_and_full_of_others_gets_nothing() -> None:
