@@ -16,7 +16,7 @@ from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS
 ROOT = Path(__file__).parent.parent
 SERVICES = ("snapshot", "planner", "propagator")
 FUNCTION_LINES_MAX = 60
-MODULE_LINES_MAX = 552
+MODULE_LINES_MAX = 536
 # Put together here, so that this file does not name them either.
 REGISTRY_HOSTS = tuple(
     ".".join(parts)
