@@ -6,7 +6,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from spillway.api import ExplainedCluster, ExplainedNode, ExplainReply, NodeReason
-from spillway_cli.output import counted, duration, table, when
+from spillway.texts import counted
+from spillway_cli.output import duration, table, when
 
 REASONS_SHOWN = 5
 

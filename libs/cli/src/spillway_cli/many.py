@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from spillway import api
 from spillway.rpc import PlannerClient
+from spillway.texts import counted
 from spillway_cli import tables
 from spillway_cli.exits import Code, say, say_changes
 from spillway_cli.grouping import Group
 from spillway_cli.manifests import place_names
-from spillway_cli.output import Format, console, counted, print_machine
+from spillway_cli.output import Format, console, print_machine
 from spillway_cli.waiting import until_ready
 
 BATCH_ITEMS_MAX = 200

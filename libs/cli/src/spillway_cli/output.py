@@ -100,10 +100,6 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Itera
     return made
 
 
-def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
-
-
 def when(at_ms: int) -> str:
     """A wall time for people, of this machine's zone."""
     return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("on %Y-%m-%d at %H:%M:%S")

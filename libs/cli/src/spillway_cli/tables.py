@@ -24,7 +24,8 @@ from spillway.api import (
 )
 from spillway.events import PHASE_ACTIVE, PHASE_LOST, DecisionRecorded
 from spillway.model import ClusterInput
-from spillway_cli.output import amount, counted, duration, table, when
+from spillway.texts import counted
+from spillway_cli.output import amount, duration, table, when
 
 _STALE = "answered by a planner that cannot prove that it is the active one: this may be old"
 

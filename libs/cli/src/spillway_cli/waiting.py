@@ -16,8 +16,8 @@ from spillway.api import (
 from spillway.events import PHASE_DRAINING, STATE_PRESENT
 from spillway.rpc import PlannerClient
 from spillway.scopes import FLEET_SCOPE, cluster_scope
+from spillway.texts import counted
 from spillway_cli.exits import Code, CommandFailed
-from spillway_cli.output import counted
 
 POLL_SECONDS = 0.5
 

@@ -10,7 +10,8 @@ from planner.core.replaying import Replayed
 from planner.core.simulating import Simulation
 from spillway.api import ExportReply
 from spillway.events import DecisionRecorded
-from spillway_cli.output import counted, table, when
+from spillway.texts import counted
+from spillway_cli.output import table, when
 
 COMPARED = "the division: from the situation in the record (held, policy, every room), computed again"
 

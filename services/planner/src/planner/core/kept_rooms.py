@@ -7,8 +7,8 @@ import numpy as np
 from planner.core.kept_fits import KeptFits
 from planner.core.kept_shapes import KeptShapes
 from planner.core.room import NOT_ALL_BOUND, PROMISED, Room
-from planner.core.texts import counted
 from spillway.model import Int64s
+from spillway.texts import counted
 
 ONE_BY_ONE = 2
 """Shapes that are worked out when they are asked for; after so many, all that are kept are, in one go."""

@@ -5,9 +5,9 @@ from planner.core.policy import selects
 from planner.core.reasons import moves_by_itself
 from planner.core.request import check_replicas
 from planner.core.state import PlannerState, Workload
-from planner.core.texts import counted
 from spillway.api import MigrateRequest, RequestError, invalid
 from spillway.events import PHASE_ACTIVE
+from spillway.texts import counted
 
 
 def sources(state: PlannerState, workload: Workload, request: MigrateRequest, now: float) -> dict[str, int]:

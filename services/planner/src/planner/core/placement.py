@@ -7,9 +7,9 @@ from planner.core.allowance import CAUSE_FAILOVER, CAUSE_LOST
 from planner.core.policy import in_tier, weights_of
 from planner.core.room import Room
 from planner.core.strategies.splits import BY_ROOM, Standing, divide, shrink
-from planner.core.texts import counted, waiting
 from spillway.events import ClusterJoined
 from spillway.model import ClusterInput, ClusterLimit, Policy, Tier
+from spillway.texts import counted, waiting
 
 LOST = (CAUSE_FAILOVER, CAUSE_LOST)
 

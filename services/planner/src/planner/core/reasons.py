@@ -7,10 +7,10 @@ from planner.core.fleet import ClusterView
 from planner.core.kinds import WHOLE
 from planner.core.rollout import HELD
 from planner.core.state import PlannerState, Workload
-from planner.core.texts import waiting
 from planner.core.transfer import is_in_transfer
 from spillway.events import PHASE_LOST
 from spillway.model import Part
+from spillway.texts import waiting
 
 
 def moves_by_itself(workload: Workload) -> bool:

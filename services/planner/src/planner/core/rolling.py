@@ -8,9 +8,9 @@ from planner.core.reasons import is_lost
 from planner.core.rollout import Standing, next_turn
 from planner.core.state import PlannerState, Workload
 from planner.core.templates import Template, copies_of_newest, is_newest, template_number, wider
-from planner.core.texts import counted
 from spillway.events import WorkloadDeclared
 from spillway.model import Part
+from spillway.texts import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.core.texts import counted
 from spillway.events import STATE_PRESENT, WorkloadObserved
 from spillway.model import Part
+from spillway.texts import counted
 
 HELD = "held: "
 """What waits for a brake or a confirmation stands in a placement's waiting_for behind what waits for room, and so."""

@@ -12,8 +12,8 @@ import numpy as np
 from planner.core.feasibility import Fit, fit_of_group
 from planner.core.interplay import ALL, NODE, Effect, effects_of
 from planner.core.node_match import Bools
-from planner.core.texts import counted
 from spillway.model import Int64s, NodeGroup, Shape
+from spillway.texts import counted
 
 NOT_ALL_BOUND = "; {} not bound yet"
 PROMISED = "{} of another workload not bound yet"
