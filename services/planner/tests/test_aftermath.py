@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from planner.core import aftermath, decisions, placing
+from planner.core import aftermath, decisions, moves, placing
+from planner.core.allowance import Everything
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, ScaleRequest
-from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_PRESENT, PodsUnschedulable
+from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_PRESENT, PodsUnschedulable, WorkloadObserved
 from spillway.model import Generation
 
 from .builders import Fleet, cluster, container, deployment, facts, group, node, template, texts
@@ -31,7 +32,8 @@ def scale(fleet: Fleet, replicas: int, name: str = "web") -> None:
 
 
 def counts(fleet: Fleet, name: str = "web") -> dict[str, int]:
-    return {cluster: part.replicas for cluster, part in fleet.state.workloads["default", name].parts.items()}
+    """Kept, by cluster."""
+    return {cluster: part.replicas_kept for cluster, part in fleet.state.workloads["default", name].parts.items()}
 
 
 def version(fleet: Fleet, name: str = "own-1") -> Generation:
@@ -40,6 +42,11 @@ def version(fleet: Fleet, name: str = "own-1") -> Generation:
 
 def show(fleet: Fleet, *counted: int, cluster: str = "own-1", **more: Any) -> None:
     fleet.change(cluster, shown=(facts(version(fleet, cluster), *counted, **more),))
+
+
+def ready(cluster: str, version: Generation, replicas: int, available: int) -> WorkloadObserved:
+    figures = (replicas, replicas, replicas, available, available)
+    return WorkloadObserved(*WEB, cluster, 3, 2, version, STATE_PRESENT, "", *figures)
 
 
 def tick(fleet: Fleet, seconds: float = 0.0, beat: bool = True) -> dict[str, int]:
@@ -82,6 +89,38 @@ def test_what_does_not_bind_is_taken_back_after_15_seconds_and_not_before(fleet:
     assert tick(fleet, 14.9) == {}
     assert tick(fleet, 0.1) == {"own-1": 2}
     assert counts(fleet) == {"own-1": 4, "cloud-1": 2}
+
+
+def test_what_is_taken_back_leaves_when_what_replaces_it_is_available(fleet: Fleet) -> None:
+    """Seed 729: it may have bound by the time that its cluster hears of it."""
+    began = version(fleet)
+    tick(fleet, 15)
+    leaving = fleet.state.workloads[WEB].parts["own-1"]
+    assert (leaving.version, leaving.replicas, leaving.replicas_leaving) == (began, 6, 2)
+    assert tick(fleet, 60) == {}
+    fleet.state.apply(ready("own-1", began, 6, 4), fleet.now)
+    assert moves.due(fleet.state, fleet.now, Everything()) == []
+    fleet.state.apply(ready("cloud-1", version(fleet, "cloud-1"), 2, 2), fleet.now)
+    for workload in moves.due(fleet.state, fleet.now, Everything()):
+        keep(fleet, moves.next_step(fleet.state, workload, fleet.moment(), Everything()).events)
+    settled = fleet.state.workloads[WEB].parts["own-1"]
+    assert (settled.replicas, settled.replicas_leaving) == (4, 0)
+
+
+def test_what_was_taken_back_is_kept_again_where_it_bound_after_all() -> None:
+    fleet = Fleet(own_1=[node("a"), node("b")])
+    apply(fleet, 6)
+    show(fleet, 4, spec=6, status=6, updated=6)
+    tick(fleet)
+    assert tick(fleet, 15) == {"own-1": 2}
+    assert fleet.state.workloads[WEB].unplaced == 2
+    try_waiting(fleet)
+    assert fleet.state.workloads[WEB].unplaced == 2  # It does not run there: that is no place for it.
+    show(fleet, 6, spec=6, status=6, updated=6)
+    tick(fleet, 60)
+    try_waiting(fleet)
+    part = fleet.state.workloads[WEB].parts["own-1"]
+    assert (part.replicas_kept, part.replicas_leaving, fleet.state.workloads[WEB].unplaced) == (6, 0, 0)
 
 
 def test_it_is_not_taken_back_where_the_cluster_is_not_fresh(fleet: Fleet) -> None:

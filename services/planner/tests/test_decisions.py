@@ -562,7 +562,9 @@ def test_a_take_back_places_elsewhere_at_once(fleet: Fleet) -> None:
     workload = fleet.state.workloads[WEB]
     aftermath.hold(fleet.state, workload, ["own-1"], fleet.now)
     result = placing.take_back(fleet.state, workload, {"own-1": 3}, fleet.moment())
-    assert {part.cluster: part.replicas for part in result.placement.parts} == {"own-1": 5, "own-2": 4, "cloud-1": 3}
+    parts = result.placement.parts
+    assert {part.cluster: part.replicas_kept for part in parts} == {"own-1": 5, "own-2": 4, "cloud-1": 3}
+    assert {part.cluster: part.replicas_leaving for part in parts} == {"own-1": 3, "own-2": 0, "cloud-1": 0}
 
 
 def test_a_manifest_without_replicas_leaves_them_as_they_are(fleet: Fleet) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core import aftermath, decisions
-from planner.core.allowance import CAUSE_HOME, CAUSE_TAKE_BACK
+from planner.core.allowance import CAUSE_HOME, CAUSE_SETTLED, CAUSE_TAKE_BACK
 from planner.core.brakes import Recent
 from planner.core.overflow import Overflow, overflow_of
 from planner.core.policy import policy_of
@@ -220,7 +220,7 @@ def test_what_did_not_bind_at_home_is_kept_where_it_was() -> None:
     world.unbound.add("own-1")
     world.run(AFTER + 40)
     assert world.kept() == {"own-1": 8, "cloud-1": 4}
-    assert [record.cause for record in world.decided[-2:]] == [CAUSE_HOME, CAUSE_TAKE_BACK]
+    assert [record.cause for record in world.decided[-3:]] == [CAUSE_HOME, CAUSE_TAKE_BACK, CAUSE_SETTLED]
     assert world.part("cloud-1").replicas_leaving == 0
     assert world.fewest == 12
 

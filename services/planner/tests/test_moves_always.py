@@ -185,7 +185,7 @@ class World:
         self.keep(events)
         for workload in self.workloads():
             kept = _kept(workload)
-            leaving = sum(part.replicas_leaving for part in workload.parts.values())
+            leaving = sum(self.leaving_bound(workload, part) for part in workload.parts.values())
             assert kept >= kept_before[workload.key] or not leaving, "what leaves has lost its replacement"
             assert kept + workload.unplaced == workload.declared.replicas
             for part in workload.parts.values():
@@ -201,6 +201,9 @@ class World:
             )
             assert promised <= member.cores
         return len(events)
+
+    def leaving_bound(self, workload: Workload, part: Part) -> int:
+        return max(0, part.replicas_leaving - self.fleet.state.unbound(workload, part))
 
     def available(self, workload: Workload) -> int:
         """What would be ready in clusters that answer, were the placement carried out now."""

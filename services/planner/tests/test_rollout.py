@@ -144,7 +144,14 @@ TURNS: dict[str, tuple[list[Standing], tuple[str, str, int, int]]] = {
 @pytest.mark.parametrize(("standings", "expected"), TURNS.values(), ids=TURNS)
 def test_whose_turn_it_is(standings: list[Standing], expected: tuple[str, str, int, int]) -> None:
     turn = next_turn(standings)
-    assert (turn.cluster, turn.blocked_by, turn.done, turn.total) == expected
+    assert (next(iter(turn.candidates), ""), turn.blocked_by, turn.done, turn.total) == expected
+
+
+def test_who_may_go_before_the_one_whose_turn_it_is() -> None:
+    calm, other, rolling = stands("a", 5, 1, (5, 5)), stands("b", 7, 1, (7, 7)), stands("c", 9, 1, (4, 9))
+    assert next_turn([other, calm]).candidates == ("a", "b")
+    assert next_turn([other, calm, rolling]).candidates == ("c",)
+    assert next_turn([other, stands("d", 1, 3)]).candidates == ()
 
 
 # ── Applying ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -508,6 +515,66 @@ def test_a_surge_of_a_smaller_template_needs_its_own_room_alone() -> None:
     assert numbers(fleet)["own-1"] == 2
 
 
+def bind(fleet: Fleet, name: str, row: str, allocatable: int, cpu: int) -> None:
+    """All that a cluster was given runs there, on one node."""
+    part = parts(fleet)[name]
+    pods = ((PodTable("default", (("app", "web"),)), part.replicas),)
+    on_node = replace(node(row, allocatable, used=part.replicas * cpu), pods=pods)
+    fleet.change(name, [on_node], shown=(facts(part.version, part.replicas),))
+    show(fleet, name)
+
+
+FULLEST = {
+    "all of the new ones fit beside the old": (2, 3000, 500, "1", True),
+    "it does not: the roll would stand half done (seed 1655)": (2, 2000, 500, "1", False),
+    "one replica: all of the new ones fit beside the old one": (1, 1500, 500, "1", True),
+    "as many as there are at once fit in the wider shape": (4, 5000, 500, "1", True),
+    "that cannot be said of the last one": (4, 4500, 500, "1", False),
+    "a smaller one needs room at its beginning alone": (2, 2500, 1000, "500m", True),
+}
+
+
+@pytest.mark.parametrize(("replicas", "cpu", "before", "after", "begins"), FULLEST.values(), ids=FULLEST)
+def test_a_roll_begins_where_it_can_end(replicas: int, cpu: int, before: int, after: str, begins: bool) -> None:
+    fleet = Fleet(own_1=[node("a", cpu)])
+    ask(fleet, web("app:1", replicas, cpu=f"{before}m", **rolling_update(1, 0)))
+    bind(fleet, "own-1", "a", cpu, before)
+    ask(fleet, web("app:2", replicas, cpu=after, **rolling_update(1, 0)))
+    assert numbers(fleet) == {"own-1": 2 if begins else 1}
+    waits = "" if begins else "rollout 0 of 1 cluster: waits for room for 1 surge pod in own-1"
+    assert waiting_for(fleet) == waits
+
+
+def test_who_has_no_room_for_its_surge_keeps_nobody_else_waiting() -> None:
+    fleet = Fleet(own_1=[node("a", 1000)], own_2=[node("b", 2000)])
+    spec = rolling_update(1, 0)
+    ask(fleet, web("app:1", 3, **spec))
+    bind(fleet, "own-1", "a", 1000, 1000)
+    bind(fleet, "own-2", "b", 3000, 1000)
+    ask(fleet, web("app:2", 3, **spec))
+    assert numbers(fleet) == {"own-1": 1, "own-2": 2}
+    show(fleet, "own-2")
+    tick(fleet)
+    assert waiting_for(fleet) == "rollout 1 of 2 clusters: waits for room for 1 surge pod in own-1"
+    bind(fleet, "own-1", "a", 2000, 1000)
+    tick(fleet)
+    assert numbers(fleet) == {"own-1": 2, "own-2": 2}
+
+
+def test_all_that_have_no_room_are_named_and_waited_for() -> None:
+    fleet = Fleet(own_1=[node("a", 1000)], own_2=[node("b", 2000)])
+    ask(fleet, web("app:1", 3, **rolling_update(1, 0)))
+    bind(fleet, "own-1", "a", 1000, 1000)
+    bind(fleet, "own-2", "b", 2000, 1000)
+    ask(fleet, web("app:2", 3, **rolling_update(1, 0)))
+    tick(fleet)
+    named = "1 surge pod in own-1 and 1 surge pod in own-2"
+    assert waiting_for(fleet) == f"rollout 0 of 2 clusters: waits for room for {named}"
+    bind(fleet, "own-2", "b", 3000, 1000)
+    tick(fleet)
+    assert numbers(fleet) == {"own-1": 1, "own-2": 2}
+
+
 def test_what_comes_on_top_leaves_room_for_the_surge() -> None:
     """Seed 40: two of the new template fit once the old pod is gone, which waits for the second to be available."""
     fleet = Fleet(own_1=[node("a", 2000)], cloud_1=[node("c", 100_000)])
@@ -589,12 +656,14 @@ def test_a_rollout_is_looked_at_for_a_reason_only() -> None:
     assert rolling.due(1) == [web]
     assert rolling.due(9) == [api]
     assert rolling.due(9) == []
-    rolling.wait_for(web, "own-1")
+    rolling.wait_for(web, ("own-1", "own-3"))
     rolling.touch("own-2")
     assert rolling.due(9) == []
     rolling.touch("own-1")
     assert rolling.due(9) == [web]
-    rolling.wait_for(web, "")
+    rolling.touch("own-3")
+    assert rolling.due(9) == [web]
+    rolling.wait_for(web, ())
     rolling.touch("own-1")
     assert rolling.due(9) == []
     rolling.retry(api)

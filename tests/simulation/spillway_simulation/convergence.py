@@ -13,7 +13,7 @@ from spillway_simulation.oracle import Known
 from spillway_simulation.users import NAMESPACE, User
 from spillway_simulation.world import World
 
-SURGE = re.compile(r"waits for room for (\d+) surge pods? in (\S+)")
+SURGE = re.compile(r"(\d+) surge pods? in (\S+)")
 
 
 def missing(world: World, users: list[User]) -> Iterator[str]:
@@ -47,8 +47,10 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         yield f"{user.name}: {answered} were answered, {declared.replicas} of {known.cpu}m declared"
     if dict(in_state.parts) != {part.cluster: part for part in placement.parts}:
         yield f"{user.name}: the planner's state is not what it wrote"
-    surge = SURGE.search(placement.waiting_for)
-    stands = surge is not None and members.room_for(world.clusters[surge[2]], known.cpu) < int(surge[1])
+    surges = SURGE.findall(placement.waiting_for)
+    stands = bool(surges) and all(
+        not _has_room_to_roll(world.clusters[cluster], user.name, known.cpu, int(surge)) for surge, cluster in surges
+    )
     for part in placement.parts:
         rolls_on = not stands and not declared.rollout_stopped_in
         yield from _of_part(world.clusters[part.cluster], user, known, part, not rolls_on)
@@ -56,6 +58,18 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         room = {name: members.room_for(world.clusters[name], known.cpu) for name in _takes(world, planner, known)}
         if any(room.values()):
             yield f"{user.name}: {placement.unplaced} wait ({placement.waiting_for}) while {room} would take more"
+
+
+def _has_room_to_roll(cluster: SimCluster, name: str, cpu: int, surge: int) -> bool:
+    """Whether a roll of what runs there ends, wherever its pods come to be."""
+    found = cluster.get("deployments", name, NAMESPACE)
+    if found is None or members.room_for(cluster, cpu) < surge:
+        return False
+    replicas, old = found["spec"]["replicas"], members.cpu_of(found)
+    if cpu <= old or members.room_for(cluster, cpu) >= replicas:
+        return True
+    places = members.room_for(cluster, cpu, without=members.pods_of(cluster, NAMESPACE, name))
+    return places >= int(replicas) + surge
 
 
 def _takes(world: World, planner: Planner, known: Known) -> list[str]:

@@ -1,6 +1,6 @@
 """What a simulated member holds, read from its store and not through the services."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sim.cluster import SimCluster
@@ -23,18 +23,29 @@ def is_ours(found: Mapping[str, Any]) -> bool:
 
 def cpu_of(deployment: Mapping[str, Any]) -> int:
     """Thousandths of a core that one replica asks for."""
-    containers = deployment["spec"]["template"]["spec"]["containers"]
-    return sum(amount_of("cpu", one["resources"]["requests"]["cpu"]) for one in containers)
+    return cpu_of_pod(deployment["spec"]["template"]["spec"])
+
+
+def cpu_of_pod(spec: Mapping[str, Any]) -> int:
+    return sum(amount_of("cpu", one["resources"]["requests"]["cpu"]) for one in spec["containers"])
 
 
 def cpu_allocatable(cluster: SimCluster) -> int:
     return sum(record.allocatable.get("cpu", 0) for record in cluster.machine.table.record_by_name.values())
 
 
-def room_for(cluster: SimCluster, cpu: int) -> int:
-    """How many more pods of so much cpu its nodes would take now."""
-    records = cluster.machine.table.record_by_name.values()
-    return sum(max(0, record.free.get("cpu", 0)) // cpu for record in records if not record.unschedulable)
+def room_for(cluster: SimCluster, cpu: int, without: Iterable[Object] = ()) -> int:
+    """How many more pods of so much cpu its nodes would take now, or without some that run there."""
+    records = {
+        name: max(0, record.free.get("cpu", 0))
+        for name, record in cluster.machine.table.record_by_name.items()
+        if not record.unschedulable
+    }
+    for pod in without:
+        node = pod["spec"].get("nodeName")
+        if node in records:
+            records[node] += cpu_of_pod(pod["spec"])
+    return sum(free // cpu for free in records.values())
 
 
 def pods_of(cluster: SimCluster, namespace: str, name: str) -> list[Object]:

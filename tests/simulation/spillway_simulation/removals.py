@@ -1,7 +1,7 @@
 """Running replicas are removed for a reason, never because a view of the fleet changed (P8), at every step.
 
 In the log: a part's replicas fall only by a decision that may lower them, and by no more than what it is about. At a
-member: what leaves, or is taken back, goes when as many are available as are kept, by what the members truly run.
+member: what leaves goes when as many are available as are kept, by what the members truly run.
 """
 
 import asyncio
@@ -16,9 +16,7 @@ from spillway.model import Generation, Part
 from spillway_simulation import members
 
 SETTLED = "Settled"
-"""A placement without a decision: what left, or is gone, is listed no more."""
-AVAILABLE = frozenset({SETTLED, "TakeBack"})
-"""Causes by which nothing available goes that is kept. What others lower was asked for by name."""
+"""A placement without a decision: what left, or is gone, is listed no more. What other causes lower was asked for."""
 HEARD_SECONDS = 15.0
 """So old may be what a decision was made on: the age at which a cluster is not fresh, and what a status takes."""
 
@@ -100,8 +98,6 @@ class Removals:
                 fewer = declared.replicas < before.replicas or was.replicas_lost > part.replicas_lost
                 rolls = was.template_generation != part.template_generation
                 return "" if fewer or rolls else "no fewer were asked for, and no new template"
-            case "TakeBack":
-                return ""
             case "Lost":
                 return "" if was.cluster in self.lost else "its cluster was not given up"
             case "Settled":
@@ -116,7 +112,7 @@ class Removals:
         trail = self._trails.get(key)
         since = members.version_of(found)
         falls = [fall for fall in trail.falls.get(cluster, ()) if since < fall.version <= written] if trail else []
-        if not falls or available <= replicas or any(fall.cause not in AVAILABLE for fall in falls):
+        if not falls or available <= replicas or any(fall.cause != SETTLED for fall in falls):
             return
         first, last = falls[0], falls[-1]
         changed = trail is not None and trail.declared != first.declared

@@ -65,7 +65,7 @@ def watch(state: PlannerState, now: float) -> None:
 
 
 def _watch_part(state: PlannerState, workload: Workload, part: Part, now: float) -> None:
-    unbound = state.unbound(workload, part)
+    unbound = state.unbound_kept(workload, part)
     place = (workload.key, part.cluster)
     version = (part.version, _is_blocked(state, workload, part))
     timer = state.timers.get(place)

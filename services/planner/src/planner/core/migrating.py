@@ -4,6 +4,7 @@ from planner.core.fleet import ClusterView
 from planner.core.policy import selects
 from planner.core.reasons import moves_by_itself
 from planner.core.request import check_replicas
+from planner.core.shares import held_by_cluster
 from planner.core.state import PlannerState, Workload
 from spillway.api import MigrateRequest, RequestError, invalid
 from spillway.events import PHASE_ACTIVE
@@ -86,9 +87,9 @@ def _check_policy(state: PlannerState, workload: Workload, target: ClusterView, 
 
 
 def _check_room(state: PlannerState, workload: Workload, cluster: str, wanted: int, now: float) -> None:
-    part = workload.parts.get(cluster)
+    there = held_by_cluster(state, workload, now).get(cluster)
     room = state.growth_room(cluster, workload.shapes_in(cluster), False, now, workload.key)
-    most = room.certain + (part.replicas_leaving if part is not None else 0)
+    most = room.certain + (there.may_keep if there is not None else 0)
     if wanted > most:
         raise _refused(
             workload.key, f"only {most} of {wanted} replicas certainly fit in {cluster!r} ({room.limited_by})"

@@ -20,6 +20,7 @@ class Held:
 
     replicas: those kept, which count towards what was asked for; new of them wait for new nodes, unbound are not bound.
     lost, leaving: as in Part. may_keep: of leaving, those that the cluster may keep after all; they need no room.
+    idle: of leaving, those that are not bound.
     unready: of those that are bound, so many are not ready, as far as is known.
     """
 
@@ -29,6 +30,7 @@ class Held:
     lost: int = 0
     leaving: int = 0
     may_keep: int = 0
+    idle: int = 0
     unready: int = 0
 
 

@@ -28,6 +28,7 @@ from planner.core.shares import Share, cut, facts_of, held_by_cluster, kept_part
 from planner.core.state import PlannerState, Workload
 from planner.core.subject import Moment, Subject, subject_of
 from planner.core.templates import manifests_borne, same_object, template_number
+from planner.core.whole import is_whole
 from spillway.events import (
     PHASE_LOST,
     STATE_ABSENT,
@@ -137,10 +138,15 @@ def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes:
 
 
 def take_back(state: PlannerState, workload: Workload, counts: dict[str, int], moment: Moment) -> Placed:
-    """The placement with replicas taken back by cluster; what was taken back is placed elsewhere at once."""
+    """The placement with replicas taken back by cluster; what was taken back is placed elsewhere at once.
+
+    They leave as all that leaves, since they may have bound by the time their cluster hears of it. What is whole is
+    removed: no other cluster gets it before.
+    """
     held = held_by_cluster(state, workload, moment.now)
+    takes = without if is_whole(workload.declared.kind) else cut
     for cluster, count in counts.items():
-        held[cluster] = without(held[cluster], count)
+        held[cluster] = takes(held[cluster], count)
     subject = subject_of(workload)
     division = divide(state, subject, held, moment, How(settled=True))
     division = _stay_after_all(workload, held, division)
@@ -243,12 +249,12 @@ def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
 
 def _stay_after_all(workload: Workload, held: Mapping[str, Held], division: Division) -> Division:
     """What leaves is kept where it is when those that were to replace it have lost their place and have no other:
-    it would go otherwise, though nobody asked for fewer.
+    it would go otherwise, though nobody asked for fewer. Not what is not bound: that was taken back from there.
     """
     left = max(0, division.unplaced - workload.unplaced)
     replicas, kept_again = dict(division.replicas), dict(division.kept_again)
     for cluster in sorted(held):
-        count = min(left, held[cluster].leaving - kept_again.get(cluster, 0))
+        count = min(left, held[cluster].leaving - held[cluster].idle - kept_again.get(cluster, 0))
         if count > 0:
             replicas[cluster] = replicas.get(cluster, 0) + count
             kept_again[cluster] = kept_again.get(cluster, 0) + count

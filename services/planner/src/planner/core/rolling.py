@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from planner.core.reasons import is_lost
-from planner.core.rollout import Standing, next_turn
+from planner.core.rollout import Standing, Turn, next_turn
 from planner.core.state import PlannerState, Workload
 from planner.core.templates import Template, copies_of_newest, is_newest, template_number, wider
 from spillway.events import WorkloadDeclared
@@ -15,13 +15,13 @@ from spillway.texts import counted
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """begins: the cluster that gets the newest template now. waits_on: the one that it waits for, for whatever.
+    """begins: the cluster that gets the newest template now. waits_on: those that it waits for, for whatever.
 
     waiting_for: for people, why no cluster begins; empty when one does, or when nothing is left to do.
     """
 
     begins: str
-    waits_on: str
+    waits_on: tuple[str, ...]
     waiting_for: str
 
 
@@ -35,7 +35,9 @@ class Newest(Protocol):
     def template(self) -> Template: ...
 
 
-NOTHING_ROLLS = Outlook("", "", "")
+NOTHING_ROLLS = Outlook("", (), "")
+NAMED_MAX = 5
+"""Clusters without room that waiting_for names."""
 
 
 def outlook(
@@ -46,25 +48,33 @@ def outlook(
     if all(entry.newest or entry.alike for entry in found if entry.counts):
         return NOTHING_ROLLS
     turn = next_turn(_without_silent(state, found, now))
-    if not turn.cluster:
+    if not turn.candidates:
         why = f"waits for {turn.blocked_by}" if turn.blocked_by else "the others are lost"
-        return Outlook("", turn.blocked_by, turn.text(why))
+        return Outlook("", (turn.blocked_by,) if turn.blocked_by else (), turn.text(why))
     stopped = newest.declared.rollout_stopped_in
     if stopped and not any(entry.has_newest for entry in found):
         text = f"stopped: it left {stopped} before it was available there; apply it again to go on"
-        return Outlook("", "", turn.text(text))
-    frozen = state.brakes.why_frozen(turn.cluster, workload.key)
-    if frozen:
-        return Outlook("", "", turn.text(frozen))
-    view = state.clusters[turn.cluster]
-    if view.not_fresh(now, state.rules.capacity_age_max):
-        return Outlook("", turn.cluster, turn.text(f"waits for {turn.cluster} to be fresh"))
-    needed = _room_needed(state, workload, workload.parts[turn.cluster], newest.template, now)
-    if needed:
-        return Outlook(
-            "", turn.cluster, turn.text(f"waits for room for {counted(needed, 'surge pod')} in {turn.cluster}")
-        )
-    return Outlook(turn.cluster, "", "")
+        return Outlook("", (), turn.text(text))
+    return _first_with_room(state, workload, newest, turn, now)
+
+
+def _first_with_room(state: PlannerState, workload: Workload, newest: Newest, turn: Turn, now: float) -> Outlook:
+    """Who has no room for its surge keeps nobody else waiting; a brake, or silence, is for people to look at first."""
+    missing: dict[str, int] = {}
+    for cluster in turn.candidates:
+        frozen = state.brakes.why_frozen(cluster, workload.key)
+        if frozen:
+            return Outlook("", tuple(missing), turn.text(frozen))
+        if state.clusters[cluster].not_fresh(now, state.rules.capacity_age_max):
+            return Outlook("", (*missing, cluster), turn.text(f"waits for {cluster} to be fresh"))
+        needed = _room_needed(state, workload, workload.parts[cluster], newest.template, now)
+        if not needed:
+            return Outlook(cluster, (), "")
+        missing[cluster] = needed
+    named = [f"{counted(count, 'surge pod')} in {cluster}" for cluster, count in missing.items()][:NAMED_MAX]
+    if len(missing) > NAMED_MAX:
+        named.append(f"in {counted(len(missing) - NAMED_MAX, 'more cluster')}")
+    return Outlook("", tuple(missing), turn.text(f"waits for room for {' and '.join(named)}"))
 
 
 def stopped_in(workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]) -> str:
@@ -146,13 +156,28 @@ def keeps(state: PlannerState, workload: Workload, part: Part, template: Templat
 
 
 def _room_needed(state: PlannerState, workload: Workload, part: Part, template: Template, now: float) -> int:
-    """Surge pods that a roll of this part must have room for and has not; 0 when it may begin."""
-    if template.may_go_without_surge(part.replicas) or keeps(state, workload, part, template)[0] < part.replicas:
+    """Surge pods that a roll of this part must have room for and has not; 0 when it may begin.
+
+    They must fit beside the old pods. As new pods that ask for more take the place of old ones it grows fuller: then
+    the new ones must all fit beside the old, or as many of the wider shape as there are pods at once with every old one
+    gone. Fewer pods than places leave a place free, wherever the scheduler put them.
+    """
+    replicas, old = part.replicas, workload.template_of(part).shape
+    if template.may_go_without_surge(replicas) or keeps(state, workload, part, template)[0] < replicas:
         return 0
-    surge = template.surge_of(part.replicas)
+    surge = template.surge_of(replicas)
     unbound = state.unbound(workload, part)
-    if not unbound:  # The surge is of the new template alone.
-        return 0 if state.room_without(part.cluster, template.shape, now, workload.key).certain >= surge else surge
-    shapes = (template.shape, workload.template_of(part).shape)
-    rooms = (state.room_without(part.cluster, wider(shape, shapes), now, workload.key) for shape in shapes)
-    return 0 if min(room.certain for room in rooms) >= unbound + surge else surge
+    if unbound:
+        rooms = (
+            state.room_without(part.cluster, wider(shape, (template.shape, old)), now, workload.key).certain
+            for shape in (template.shape, old)
+        )
+        return 0 if min(rooms) >= unbound + surge else surge
+    beside = state.room_without(part.cluster, template.shape, now, workload.key).certain  # All of the surge are new.
+    widest = wider(template.shape, (old,))
+    if beside < surge:
+        return surge
+    if beside >= replicas or widest.requests == old.requests:
+        return 0
+    places = state.refit(workload, part, widest)
+    return 0 if places is None or places >= replicas + surge else surge

@@ -74,12 +74,13 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """cluster: whose turn it is. blocked_by: who must be available first. Neither: nothing is left that could roll.
+    """candidates: whose turn it is, and those that may go first when there is no room for it. blocked_by: who must be
+    available first. Neither: nothing is left that could roll.
 
     done and total: clusters that were given the newest template, of all that take part.
     """
 
-    cluster: str
+    candidates: tuple[str, ...]
     blocked_by: str
     done: int
     total: int
@@ -95,7 +96,7 @@ def next_turn(standings: Sequence[Standing]) -> Turn:
     Lost ones, and those that it leaves, are waited for as long as it is not known to be available in any cluster.
     A cluster that is rolling already comes first, so that a template that never gets ready is replaced where it is, and
     no second cluster is touched meanwhile: one that may have pods of two templates, then one whose pods are merely
-    unavailable. Else it is the one with the fewest replicas.
+    unavailable. Else it is the one with the fewest replicas, and the others may go before it.
     """
     taking_part = [entry for entry in standings if entry.counts]
     done = [entry for entry in taking_part if entry.newest]
@@ -115,8 +116,8 @@ def next_turn(standings: Sequence[Standing]) -> Turn:
         key=lambda entry: (not entry.may_be_mixed, entry.part.replicas, entry.part.cluster),
     )
     blocked_by = min((entry.part.cluster for entry in blocking), default="")
-    next_one = candidates[0].part.cluster if candidates and not blocking else ""
-    return Turn(next_one, blocked_by, len(done), len(taking_part))
+    in_turn = tuple(entry.part.cluster for entry in candidates) if not blocking else ()
+    return Turn(in_turn[:1] if rolling or unknown else in_turn, blocked_by, len(done), len(taking_part))
 
 
 def _is_rolling(entry: Standing, oldest: int) -> bool:

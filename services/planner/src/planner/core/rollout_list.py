@@ -6,57 +6,56 @@ WorkloadKey = tuple[str, str]
 
 
 class RolloutList:
-    """Due are those of which a status came, or whose next or blocking cluster changed; the rest only wait."""
+    """Due are those of which a status came, or of which a next or the blocking cluster changed; the rest only wait."""
 
     def __init__(self) -> None:
-        self._next_cluster: dict[WorkloadKey, str] = {}
+        self._waits_on: dict[WorkloadKey, tuple[str, ...]] = {}
         self._keys_by_cluster: dict[str, dict[WorkloadKey, None]] = {}
         self._due: dict[WorkloadKey, None] = {}
 
     def __iter__(self) -> Iterator[WorkloadKey]:
-        return iter(self._next_cluster)
+        return iter(self._waits_on)
 
     def __contains__(self, key: WorkloadKey) -> bool:
-        return key in self._next_cluster
+        return key in self._waits_on
 
     def __len__(self) -> int:
-        return len(self._next_cluster)
+        return len(self._waits_on)
 
     def put(self, key: WorkloadKey) -> None:
         """Something was declared or placed of it, and it rolls."""
-        self._next_cluster.setdefault(key, "")
+        self._waits_on.setdefault(key, ())
         self.retry(key)
 
     def drop(self, key: WorkloadKey) -> None:
         """It does not roll any more."""
-        self.wait_for(key, "")
-        self._next_cluster.pop(key, None)
+        self.wait_for(key, ())
+        self._waits_on.pop(key, None)
         self._due.pop(key, None)
 
     def retry(self, key: WorkloadKey) -> None:
-        if key in self._next_cluster:
+        if key in self._waits_on:
             self._due[key] = None
 
     def retry_all(self) -> None:
         """Something changed that may concern all of them: a brake, or which clusters are lost."""
-        self._due.update(dict.fromkeys(self._next_cluster))
+        self._due.update(dict.fromkeys(self._waits_on))
 
     def touch(self, cluster: str) -> None:
         """Room may have come up in it, or it may be lost."""
         self._due.update(self._keys_by_cluster.get(cluster, {}))
 
-    def wait_for(self, key: WorkloadKey, cluster: str) -> None:
-        """It was looked at. cluster: that it waits for, for room or to be available; empty when for something else."""
-        if key not in self._next_cluster:
+    def wait_for(self, key: WorkloadKey, clusters: tuple[str, ...]) -> None:
+        """It was looked at. clusters: that it waits for, for room or to be available; none when for something else."""
+        if key not in self._waits_on:
             return
-        before = self._next_cluster[key]
-        if before:
+        for before in self._waits_on[key]:
             self._keys_by_cluster[before].pop(key, None)
             if not self._keys_by_cluster[before]:
                 del self._keys_by_cluster[before]
-        if cluster:
+        for cluster in clusters:
             self._keys_by_cluster.setdefault(cluster, {})[key] = None
-        self._next_cluster[key] = cluster
+        self._waits_on[key] = clusters
 
     def due(self, most: int) -> list[WorkloadKey]:
         """At most so many, longest due first; each is due again only for a new reason."""

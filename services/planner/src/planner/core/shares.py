@@ -31,7 +31,8 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
             continue
         kept = part.replicas_kept
         reservation = state.reservation(workload.key, part.cluster)
-        unbound = min(state.unbound(workload, part), kept)
+        unbound = min(state.unbound_kept(workload, part), kept)
+        idle = min(state.unbound(workload, part), part.replicas_leaving)
         view = state.clusters.get(part.cluster)
         may_keep = view is not None and not view.hands_over and state.is_fresh(part.cluster, now)
         # What leaves while a template rolls may be what the new one has no room for.
@@ -44,7 +45,8 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
             unbound=unbound,
             lost=part.replicas_lost,
             leaving=part.replicas_leaving,
-            may_keep=part.replicas_leaving if may_keep else 0,
+            may_keep=part.replicas_leaving - idle if may_keep else 0,
+            idle=idle,
             unready=0 if rolls else min(_unready(part, facts), kept - unbound),
         )
     return held
@@ -99,7 +101,13 @@ def cut(held: Held, count: int) -> Held:
     kept = held.replicas - count
     unbound = min(max(0, held.unbound - count), kept)
     return replace(
-        held, replicas=kept, new=min(held.new, unbound), unbound=unbound, leaving=held.leaving + count, may_keep=0
+        held,
+        replicas=kept,
+        new=min(held.new, unbound),
+        unbound=unbound,
+        leaving=held.leaving + count,
+        may_keep=0,
+        idle=held.idle + min(count, held.unbound),
     )
 
 

@@ -272,17 +272,21 @@ class PlannerState:
         return view is not None and view.phase == PHASE_LOST and not self.is_fresh(cluster, now)
 
     def unbound_places(self) -> set[tuple[WorkloadKey, str]]:
-        """Where replicas are not bound, by the newest records."""
+        """Where kept replicas are not bound, by the newest records."""
         return {
             (key, cluster)
             for key, cluster in self._promises.places()
-            if self.unbound(self.workloads[key], self.workloads[key].parts[cluster])
+            if self.unbound_kept(self.workloads[key], self.workloads[key].parts[cluster])
         }
 
     def unbound(self, workload: Workload, part: Part) -> int:
         """Replicas of a part that are not bound; what is held beyond them, a surge or a ceiling, does not count."""
         reservation = self.reservation(workload.key, part.cluster)
         return min(reservation.free + reservation.new, max(0, part.replicas - reservation.counted))
+
+    def unbound_kept(self, workload: Workload, part: Part) -> int:
+        """As unbound, without those that leave: of too many, a ReplicaSet removes those that do not run."""
+        return max(0, self.unbound(workload, part) - part.replicas_leaving)
 
     def room(self, cluster: str, shape: Shape, node_groups: bool, now: float, key: WorkloadKey | None = None) -> Room:
         """How many more of a shape a cluster takes, as of now; key: for which workload, when it is for one."""
