@@ -35,7 +35,7 @@ from spillway.cluster_api import (
     connect,
 )
 from spillway.credentials import Endpoint, load_endpoint
-from spillway.kubernetes import ABSENT
+from spillway.kubernetes import ABSENT, AnyObject
 
 pytest_plugins = ["spillway_local.pytest_infra"]
 
@@ -175,6 +175,79 @@ async def test_an_invalid_object_is_refused(api: ClusterApi, namespace: str) -> 
     with pytest.raises(Refused) as raised:
         await api.create(DEPLOYMENTS, {**deployment(namespace, "d"), "spec": {"replicas": 1}})
     assert (raised.value.status, raised.value.reason) == (422, "Invalid")
+
+
+LIMIT_RANGES = Kind("", "v1", "limitranges", AnyObject)
+RUNTIME_CLASSES = Kind("node.k8s.io", "v1", "runtimeclasses", AnyObject, namespaced=False)
+
+
+def limit_range(namespace: str, **item: Any) -> Manifest:
+    metadata, limits = {"name": "defaults", "namespace": namespace}, [{"type": "Container", **item}]
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": limits}}
+
+
+def pod_of(name: str, resources: dict[str, Any], **spec: Any) -> Manifest:
+    """A pod as a controller makes it of its template."""
+    container = {"name": "main", "image": "none", "resources": resources}
+    metadata = {"generateName": f"{name}-", "labels": {"app": name}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
+
+
+DEFAULTED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
+    "a request for who says nothing": ({"defaultRequest": {"cpu": "100m"}}, {}, {"cpu": "100m"}),
+    "a limit is the request, too": ({"default": {"cpu": "1"}}, {}, {"cpu": "1"}),
+    "a maximum is a limit": ({"max": {"cpu": "2"}}, {}, {"cpu": "2"}),
+    "a minimum is a request": ({"min": {"cpu": "50m"}}, {}, {"cpu": "50m"}),
+    "what is said stands": ({"default": {"cpu": "1"}}, {"requests": {"cpu": "300m"}}, {"cpu": "300m"}),
+    "a limit of its own": ({"defaultRequest": {"cpu": "1"}}, {"limits": {"cpu": "2"}}, {"cpu": "2"}),
+}
+
+
+@pytest.mark.parametrize(("item", "resources", "requests"), DEFAULTED.values(), ids=DEFAULTED)
+async def test_a_dry_run_shows_the_defaults_of_limit_ranges(
+    api: ClusterApi, namespace: str, item: dict[str, Any], resources: dict[str, Any], requests: dict[str, str]
+) -> None:
+    await api.create(LIMIT_RANGES, limit_range(namespace, **item))
+    made = await api.try_create(PODS, namespace, pod_of("web", resources))
+    assert made["spec"]["containers"][0]["resources"]["requests"] == requests
+    assert await api.list(PODS, namespace) == []
+
+
+async def test_a_dry_run_shows_the_overhead_of_a_runtime_class(api: ClusterApi, namespace: str) -> None:
+    metadata = {"name": namespace}  # Of all the cluster, so that it bears a name of this test alone.
+    overhead, selector = {"podFixed": {"cpu": "250m", "memory": "120Mi"}}, {"sandbox": "yes"}
+    found = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": metadata, "handler": "box"}
+    scheduling = {"nodeSelector": selector, "tolerations": [{"key": "sandbox", "operator": "Exists"}]}
+    await api.create(RUNTIME_CLASSES, {**found, "overhead": overhead, "scheduling": scheduling})
+    asked = pod_of("web", {"requests": {"cpu": "1"}}, runtimeClassName=namespace)
+    made = await api.try_create(PODS, namespace, asked)
+    assert made["spec"]["overhead"] == overhead["podFixed"]
+    assert made["spec"]["nodeSelector"] == selector
+    assert {"key": "sandbox", "operator": "Exists"} in made["spec"]["tolerations"]
+    assert made["metadata"]["name"].startswith("web-")
+
+
+async def test_a_dry_run_of_what_is_refused_says_why(api: ClusterApi, namespace: str) -> None:
+    with pytest.raises(Refused) as raised:
+        await api.try_create(PODS, namespace, pod_of("web", {}, runtimeClassName="no-such-class"))
+    assert (raised.value.status, raised.value.reason) == (403, "Forbidden")
+    assert 'RuntimeClass "no-such-class" not found' in raised.value.message
+    with pytest.raises(Refused) as raised:
+        await api.try_create(PODS, "no-such-namespace", pod_of("web", {}))
+    assert (raised.value.status, raised.value.reason) == (404, "NotFound")
+
+
+async def test_a_dry_run_says_what_the_pods_of_a_deployment_become(api: ClusterApi, namespace: str) -> None:
+    await api.create(LIMIT_RANGES, limit_range(namespace, default={"cpu": "200m"}))
+    wanted = deployment(namespace, "web")
+    wanted["spec"]["template"]["spec"]["containers"].append({"name": "more", "image": "none"})
+    template = wanted["spec"]["template"]
+    asked = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-", **template["metadata"]}}
+    made = await api.try_create(PODS, namespace, {**asked, "spec": template["spec"]})
+    await api.create(DEPLOYMENTS, wanted)
+    for found in await running_pods(api, namespace, 2):
+        resources = [one["resources"] for one in found["spec"]["containers"]]
+        assert resources == [one["resources"] for one in made["spec"]["containers"]]
 
 
 async def test_an_apply_at_the_version_seen_changes_the_object(api: ClusterApi, namespace: str) -> None:

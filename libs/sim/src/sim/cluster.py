@@ -11,7 +11,7 @@ from sim.core.machine import Machine
 from sim.core.nodes import add_nodes, taint_object
 from sim.core.requests import Api
 from sim.core.verbs import DeleteOptions
-from sim.settings import Faults, LoadSpec, NodeSpec, Settings, Taint
+from sim.settings import Faults, LoadSpec, NodeSpec, Settings, SidecarSpec, Taint
 
 _SHORTEST_NAP_SECONDS = 0.001
 
@@ -102,6 +102,10 @@ class SimCluster:
         node = self._node(name)
         spec = node.get("spec") or {}
         self._put_node(node, {**spec, "taints": [one for one in spec.get("taints") or () if one["key"] != key]})
+
+    def inject(self, sidecar: SidecarSpec | None) -> None:
+        """Into every pod that is made from now on."""
+        self.machine.world.sidecar = sidecar
 
     def set_faults(self, faults: Faults) -> None:
         self.faults = faults

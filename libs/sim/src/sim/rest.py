@@ -7,7 +7,7 @@ from typing import Final
 from sim.cluster import SimCluster
 from sim.core.errors import ApiError, expired, too_old, unauthorized
 from sim.core.listing import encode
-from sim.core.requests import Request, denied
+from sim.core.requests import Request, denied, forbidden_by_rights
 from sim.watch import Watch, open_watch
 from spillway.cluster_api import ClusterUnreachable, Response, TransportStatus
 
@@ -38,6 +38,9 @@ class SimTransport:
             return Response(*denied())
         if faults.garbage:
             return Response(200, GARBAGE)
+        refusal = forbidden_by_rights(request, faults.forbidden)
+        if refusal is not None:
+            return Response(*refusal)
         self._cluster.tick()
         return Response(*self._cluster.api.answer(request))
 

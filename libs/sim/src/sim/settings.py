@@ -37,6 +37,16 @@ class NodeGroupSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class SidecarSpec:
+    """A container that a mutating webhook adds to every pod; as_init: as an init container that goes on running."""
+
+    name: str = "sidecar"
+    cpu_millis: int = 100
+    memory_bytes: int = 64 << 20
+    as_init: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class LoadSpec:
     """Bound, running pods for `SimCluster.load`, shared out over `deployments` Deployments."""
 
@@ -77,6 +87,8 @@ class Settings:
     step_changes: int = 250
     """Writes between two turns of the event loop."""
     node_groups: tuple[NodeGroupSpec, ...] = ()
+    sidecar: SidecarSpec | None = None
+    """What is injected into every pod; `SimCluster.inject` changes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,5 +107,7 @@ class Faults:
     """Every stream ends cleanly at once."""
     expire_history: Literal["", "status", "event"] = ""
     """Watches from a resourceVersion get 410: as HTTP status or as an ERROR event; running ones as an event."""
+    forbidden: tuple[str, ...] = ()
+    """What the account may not do, as `POST pods`: 403 in the words of RBAC."""
     latency_seconds: float = 0.0
     """Added before every answer."""

@@ -218,6 +218,11 @@ class ClusterApi:
         path, params = kind.path(kind.place(manifest)[0]), {"fieldManager": self.settings.field_manager}
         return self._written(await self._ask("POST", path, params, msgspec.json.encode(manifest)))
 
+    async def try_create(self, kind: Kind, namespace: str, manifest: Manifest) -> Manifest:
+        """The object as it would be stored, with all that admission adds; nothing is (dryRun=All)."""
+        params = {"fieldManager": self.settings.field_manager, "dryRun": "All"}
+        return self._written(await self._ask("POST", kind.path(namespace), params, msgspec.json.encode(manifest)))
+
     async def apply(
         self, kind: Kind, manifest: Manifest, *, resource_version: str, force: bool, uid: str = ""
     ) -> Manifest:

@@ -38,6 +38,7 @@ _ALL = (
     Kind("", "v1", "services", "Service"),
     Kind("", "v1", "serviceaccounts", "ServiceAccount", has_status=False),
     Kind("", "v1", "resourcequotas", "ResourceQuota"),
+    Kind("", "v1", "limitranges", "LimitRange", has_status=False),
     Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
     Kind("", "v1", "events", "Event", has_status=False),
     Kind("apps", "v1", "deployments", "Deployment"),
@@ -48,6 +49,7 @@ _ALL = (
     Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
     Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler"),
     Kind("coordination.k8s.io", "v1", "leases", "Lease", has_status=False),
+    Kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False, has_status=False),
     Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", has_status=False),
 )
 

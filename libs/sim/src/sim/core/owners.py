@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from sim.core.errors import ApiError
 from sim.core.garbage import Garbage
 from sim.core.kinds import KIND_BY_PLURAL, Key, Object
 from sim.core.pods import new_pod
@@ -73,9 +74,13 @@ class Owners:
         """Whether it may be made; else it is tried again when the namespace's quota has room."""
         metadata, template = found["metadata"], found["spec"]["template"]
         owner = owner_reference(self._kind.api_version, self._kind.name, metadata)
-        pod: dict[str, Any] = new_pod(self._world, name, metadata["namespace"], template, [owner])
-        pod["metadata"]["labels"] = {**pod["metadata"]["labels"], **labels}
-        if self._quotas.refusal(self._shapes.shape_of(pod)):
+        try:
+            pod: dict[str, Any] | None = new_pod(self._world, name, metadata["namespace"], template, [owner])
+        except ApiError:
+            pod = None
+        if pod is not None:
+            pod["metadata"]["labels"] = {**pod["metadata"]["labels"], **labels}
+        if pod is None or self._quotas.refusal(self._shapes.shape_of(pod)):
             key = (metadata["namespace"], metadata["name"])
             self._refused_by_namespace.setdefault(key[0], {})[key] = None
             return False

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.core.kinds import Object
+from sim.core.pod_admission import admitted
 from sim.core.world import World
 
 _TERMINAL = frozenset({"Succeeded", "Failed"})
@@ -49,7 +50,7 @@ def new_pod(
     template: Mapping[str, Any],
     owner_references: Sequence[Mapping[str, Any]],
 ) -> Object:
-    """Labels, annotations and spec are the template's own objects: nothing here changes them."""
+    """Labels, annotations and spec are the template's own objects: nothing here changes them. ApiError when refused."""
     declared = template.get("metadata") or {}
     metadata: dict[str, Any] = {
         "name": name,
@@ -61,7 +62,7 @@ def new_pod(
     }
     if declared.get("annotations"):
         metadata["annotations"] = declared["annotations"]
-    return {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}}
+    return admitted(world, {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}})
 
 
 def bound(pod: Object, node: str, stamp: str) -> Object:

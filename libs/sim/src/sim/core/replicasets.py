@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from sim.core.errors import ApiError
 from sim.core.garbage import Garbage
 from sim.core.kinds import Key, Object
 from sim.core.pods import is_active, is_ready, new_pod, scale_in_victims
@@ -114,7 +115,10 @@ class ReplicaSets:
         shape = None
         for made in range(count):
             pod_name = self._world.unused_name("pods", namespace, f"{name}-")
-            pod = new_pod(self._world, pod_name, namespace, template, owners)
+            try:
+                pod = new_pod(self._world, pod_name, namespace, template, owners)
+            except ApiError as error:
+                return made, error.message
             shape = shape or self._shapes.shape_of(pod)
             why = self._quotas.refusal(shape)
             if why:

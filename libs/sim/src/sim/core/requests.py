@@ -1,7 +1,7 @@
 """One request to the API, as it is answered when nothing is wrong with the network."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,6 +166,17 @@ def _delete_options(body: Mapping[str, Any], params: Mapping[str, str]) -> Delet
         resource_version=preconditions.get("resourceVersion") or "",
         dry_run=params.get("dryRun") == "All" or "All" in (body.get("dryRun") or ()),
     )
+
+
+def forbidden_by_rights(request: Request, what: Collection[str]) -> Answer | None:
+    """The refusal, when what is asked is among what the account may not do."""
+    if not what or f"{request.method} {parse_route(request.path).kind.plural}" not in what:
+        return None
+    route = parse_route(request.path)
+    verb, kind = {"POST": "create"}.get(request.method, request.method.lower()), route.kind
+    place = f'in API group "{kind.group}" in the namespace "{route.namespace}"'
+    why = f'{kind.qualified} is forbidden: User "sim" cannot {verb} resource "{kind.plural}" {place}'
+    return 403, encode(ApiError(403, "Forbidden", why, {"kind": kind.plural}).status())
 
 
 def denied() -> Answer:

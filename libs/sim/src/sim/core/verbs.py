@@ -18,6 +18,7 @@ from sim.core.errors import (
 from sim.core.kinds import KIND_BY_PLURAL, Key, Kind, Object
 from sim.core.machine import Machine
 from sim.core.ownership import Manager
+from sim.core.pod_admission import admitted
 
 # Many and short-lived, or written by controllers: their owners are kept only once somebody applies them.
 _UNTRACKED = frozenset({"pods", "nodes", "events", "leases", "replicasets"})
@@ -183,7 +184,7 @@ class Verbs:
         elif kind.has_status and kind.plural != "nodes":
             new["status"] = {"replicas": 0} if kind.plural == "replicasets" else {}
         check(kind, new)
-        return new
+        return admitted(self._world, new) if kind.plural == "pods" else new
 
     def _commit_new(self, kind: Kind, new: Object, options: WriteOptions) -> Object:
         if kind.plural == "pods":

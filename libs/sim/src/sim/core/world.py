@@ -24,6 +24,7 @@ class World:
         self.random = random
         self.store = Store(settings.first_version, settings.history_changes)
         self.now = now
+        self.sidecar = settings.sidecar
         self._unix_offset_seconds = settings.start_unix_seconds - now
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timers_made = 0

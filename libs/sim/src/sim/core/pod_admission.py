@@ -1,0 +1,90 @@
+"""What the admission plugins of an API server make of a pod before it is stored, whoever creates it.
+
+Source: the plugins RuntimeClass and LimitRanger of Kubernetes v1.36, in their order behind mutating webhooks. Of a
+LimitRange the defaults of containers are kept; its minima and maxima refuse nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.core.errors import ApiError, forbidden
+from sim.core.kinds import KIND_BY_PLURAL, Object
+from sim.core.quantity import text_of
+from sim.core.world import World
+from sim.settings import SidecarSpec
+
+Amounts = Mapping[str, Any]
+
+
+def admitted(world: World, pod: Object) -> Object:
+    """The pod as it is stored: the same object where nothing is added. ApiError 403 when it is refused."""
+    spec = pod["spec"]
+    if world.sidecar is not None:
+        spec = _with_sidecar(spec, world.sidecar)
+    if spec.get("runtimeClassName"):
+        spec = _with_overhead(world, pod["metadata"], spec)
+    defaults = _container_defaults(world, pod["metadata"]["namespace"])
+    if defaults != ({}, {}):
+        spec = _with_defaults(spec, *defaults)
+    return pod if spec is pod["spec"] else {**pod, "spec": spec}
+
+
+def _with_sidecar(spec: Object, sidecar: SidecarSpec) -> Object:
+    requests = {"cpu": text_of("cpu", sidecar.cpu_millis), "memory": text_of("memory", sidecar.memory_bytes)}
+    container = {"name": sidecar.name, "image": "sidecar:1", "resources": {"requests": requests}}
+    if not sidecar.as_init:
+        return {**spec, "containers": [*spec["containers"], container]}
+    container["restartPolicy"] = "Always"
+    return {**spec, "initContainers": [container, *(spec.get("initContainers") or ())]}
+
+
+def _with_overhead(world: World, metadata: Object, spec: Object) -> Object:
+    """What the class says that its pods take beside their containers, and where they may go."""
+    name = spec["runtimeClassName"]
+    found = world.store.get("runtimeclasses", ("", name))
+    if found is None:
+        raise _refused(metadata, f'pod rejected: RuntimeClass "{name}" not found')
+    overhead = (found.get("overhead") or {}).get("podFixed") or {}
+    if spec.get("overhead", overhead) != overhead:
+        raise _refused(metadata, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+    scheduling = found.get("scheduling") or {}
+    own, wanted = spec.get("nodeSelector") or {}, scheduling.get("nodeSelector") or {}
+    if any(own.get(key, value) != value for key, value in wanted.items()):
+        raise _refused(metadata, "conflict: runtimeClass.scheduling.nodeSelector and pod.spec.nodeSelector")
+    tolerations = [*(spec.get("tolerations") or ())]
+    tolerations += [one for one in scheduling.get("tolerations") or () if one not in tolerations]
+    more = {"overhead": overhead, "nodeSelector": {**own, **wanted}, "tolerations": tolerations}
+    return {**spec, **{field: value for field, value in more.items() if value}}
+
+
+def _refused(metadata: Object, why: str) -> ApiError:
+    return forbidden(KIND_BY_PLURAL["pods"], metadata["name"], why)
+
+
+def _container_defaults(world: World, namespace: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """By resource, what a container of the namespace is limited to, and asks for, that says neither."""
+    limits: dict[str, Any] = {}
+    requests: dict[str, Any] = {}
+    for (place, _), found in world.store.tables["limitranges"].items():
+        for item in (found.get("spec") or {}).get("limits") or () if place == namespace else ():
+            if item.get("type") == "Container":
+                limit = {**(item.get("max") or {}), **(item.get("default") or {})}
+                limits |= limit
+                requests |= {**(item.get("min") or {}), **limit, **(item.get("defaultRequest") or {})}
+    return limits, requests
+
+
+def _with_defaults(spec: Object, limits: Amounts, requests: Amounts) -> Object:
+    filled = {field: [_filled(one, limits, requests) for one in spec[field]] for field in _CONTAINERS if field in spec}
+    return {**spec, **filled}
+
+
+_CONTAINERS = ("initContainers", "containers")
+
+
+def _filled(container: Object, limits: Amounts, requests: Amounts) -> Object:
+    """What only a limit is given for was requested at that limit before any plugin saw it."""
+    resources = container.get("resources") or {}
+    own_limits, own_requests = resources.get("limits") or {}, resources.get("requests") or {}
+    asked = {**requests, **own_limits, **own_requests}
+    return {**container, "resources": {**resources, "limits": {**limits, **own_limits}, "requests": asked}}
