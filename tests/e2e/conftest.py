@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -30,10 +31,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if item not in last] + last
 
 
+# Overflow goes home after seconds, so that the tests do not stand still.
+_HOME = (("SPILLWAY_PLANNER_HOME_AFTER_SECONDS", "3"),)
+
+
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Kafka, Redis, three simulated members and two instances of each service."""
-    options = StackOptions(_folder(tmp_path_factory, "sim"), "sim", environment=STORY_ENVIRONMENT, outlives=False)
+    environment = (*STORY_ENVIRONMENT, *_HOME)
+    options = StackOptions(_folder(tmp_path_factory, "sim"), "sim", environment=environment, outlives=False)
     yield from _up(Stack(options, print))
 
 
@@ -42,12 +48,33 @@ def kube_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The same with three real control planes; only with SPILLWAY_KUBE=1."""
     if os.environ.get("SPILLWAY_KUBE") != "1":
         pytest.skip("real control planes: set SPILLWAY_KUBE=1")
-    yield from _up(Stack(StackOptions(_folder(tmp_path_factory, "kube"), "kube", outlives=False), print))
+    options = StackOptions(_folder(tmp_path_factory, "kube"), "kube", environment=_HOME, outlives=False)
+    yield from _up(Stack(options, print))
+
+
+@pytest.fixture(params=["sim", pytest.param("kube", marks=pytest.mark.kube)])
+def members(request: pytest.FixtureRequest) -> Stack:
+    """Each kind of members in turn."""
+    stack: Stack = request.getfixturevalue("kube_stack" if request.param == "kube" else "stack")
+    return stack
+
+
+@pytest.fixture
+async def fleet(members: Stack) -> AsyncIterator[Platform]:
+    """As platform, on each kind of members."""
+    async with _empty(members) as platform:
+        yield platform
 
 
 @pytest.fixture
 async def platform(stack: Stack) -> AsyncIterator[Platform]:
     """Joined, every cluster Ready, and nothing declared: before the test and after it."""
+    async with _empty(stack) as platform:
+        yield platform
+
+
+@asynccontextmanager
+async def _empty(stack: Stack) -> AsyncIterator[Platform]:
     async with opened(stack) as platform:
         await platform.join_fleet()
         await platform.clear()

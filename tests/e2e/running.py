@@ -24,7 +24,7 @@ from spillway.api import (
     WorkloadReply,
 )
 from spillway.bus import Record, reached
-from spillway.cluster_api import ClusterUnreachable
+from spillway.cluster_api import ClusterUnreachable, Listed, Upserted
 from spillway.events import TurnTaken
 from spillway.kafka import KafkaBus, KafkaSettings
 from spillway.kubernetes import PODS
@@ -68,6 +68,14 @@ class Pods:
     bound: tuple[Mapping[str, Any], ...]
     unschedulable: frozenset[str]
     """uids of pods that the member's scheduler could not place."""
+
+
+@dataclass(slots=True)
+class Watched:
+    """fewest_ready: at once, in all members that answer. uids: of every pod that was there at any time, by cluster."""
+
+    fewest_ready: int
+    uids: dict[str, set[str]]
 
 
 @dataclass(slots=True)
@@ -142,6 +150,44 @@ class Platform:
         running = sum(1 for pod in bound if pod.get("status", {}).get("phase") == "Running")
         waiting = frozenset(pod["metadata"]["uid"] for pod in alive if _is_unschedulable(pod))
         return Pods(running, len(alive) - running, bound, waiting)
+
+    async def ready(self, app: str) -> dict[str, int]:
+        """Pods that are ready, by cluster that answers; the cloud is asked first.
+
+        Who goes home while this asks is counted twice, never missed.
+        """
+        found = {}
+        for name in reversed(NAMES):
+            with suppress(ClusterUnreachable):
+                found[name] = sum(_is_ready(pod) for pod in await self.pods_of(name, app))
+        return found
+
+    @asynccontextmanager
+    async def watched(self, app: str) -> AsyncIterator[Watched]:
+        """What is seen of an app's pods from when it is entered until it is left."""
+        seen = Watched(sum((await self.ready(app)).values()), {name: set() for name in NAMES})
+
+        async def count() -> None:
+            while True:
+                seen.fewest_ready = min(seen.fewest_ready, sum((await self.ready(app)).values()))
+                await asyncio.sleep(0.1)
+
+        async def collect(name: str) -> None:
+            async for changes in self.members.api(name).follow(PODS, label_selector=f"app={app}"):
+                for change in changes:
+                    listed = change.objects if isinstance(change, Listed) else ()
+                    objects = (change.object,) if isinstance(change, Upserted) else listed
+                    seen.uids[name] |= {pod.metadata.uid for pod in objects}
+
+        tasks = [asyncio.create_task(task) for task in (count(), *(collect(name) for name in NAMES))]
+        try:
+            yield seen
+        finally:
+            for task in tasks:
+                task.cancel()
+            for ended in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(ended, Exception):
+                    raise ended
 
     async def running(self, app: str, replicas: int, seconds: float = 90.0) -> dict[str, int]:
         """Waits until so many pods run, as many in each cluster as were placed there, and no other is left."""
@@ -218,6 +264,12 @@ class Platform:
         port = PortBook(self.stack.folder / "ports.json").recorded()[f"{name}-health"]
         return await asyncio.to_thread(_get, f"http://127.0.0.1:{port}{path}")
 
+    async def counted(self, metric: str) -> float:
+        """A counter with its labels, as both planners together have it."""
+        pages = [await self.get(name, "/metrics") for name in ("planner-1", "planner-2")]
+        lines = [line for _, text in pages for line in text.splitlines() if line.startswith(f"{metric} ")]
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
+
     async def active_planner(self) -> str:
         """The instance whose turn it is."""
         found: list[str] = []
@@ -262,6 +314,12 @@ async def opened(stack: Stack) -> AsyncIterator[Platform]:
             yield Platform(stack, client, members)
         finally:
             await members.close()
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions", ())
+    ready = any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
+    return ready and not pod["metadata"].get("deletionTimestamp")
 
 
 def _is_unschedulable(pod: Mapping[str, Any]) -> bool:

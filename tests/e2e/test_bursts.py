@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -13,9 +12,8 @@ from spillway.api import ApplyRequest, CapacityRequest, PlacementReply, RequestE
 from spillway.cluster_api import ClusterUnreachable
 from spillway.kubernetes import NODES
 from spillway_local.fleet_plan import deployment
-from spillway_local.stack import Stack
 
-from .running import NAMES, NAMESPACE, Platform, opened, until
+from .running import NAMES, NAMESPACE, Platform, until
 
 CALLS = 200
 REFUSE = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"unplaceable": "Refuse"}}'
@@ -28,21 +26,6 @@ pytestmark = pytest.mark.timeout(900)
 class Burst:
     placed: dict[str, PlacementReply] = field(default_factory=dict)
     refused: dict[str, RequestError] = field(default_factory=dict)
-
-
-@pytest.fixture(params=["sim", pytest.param("kube", marks=pytest.mark.kube)])
-def members(request: pytest.FixtureRequest) -> Stack:
-    stack: Stack = request.getfixturevalue("kube_stack" if request.param == "kube" else "stack")
-    return stack
-
-
-@pytest.fixture
-async def fleet(members: Stack) -> AsyncIterator[Platform]:
-    async with opened(members) as platform:
-        await platform.join_fleet()
-        await platform.clear()
-        yield platform
-        await platform.clear()
 
 
 async def test_two_bursts_beyond_the_room_leave_nothing_pending(fleet: Platform) -> None:
