@@ -1,0 +1,1 @@
+"""Decides how many replicas a workload has."""

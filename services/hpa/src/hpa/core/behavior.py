@@ -1,0 +1,162 @@
+"""From what the metrics ask for to what may be done now: windows, rates, bounds. Pure.
+
+Source: kubernetes v1.36.1, pkg/controller/podautoscaler/horizontal.go (normalizeDesiredReplicas,
+normalizeDesiredReplicasWithBehaviors and what they call). A window or a period is open at its old end, except the
+older rules' window, which is closed there.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from hpa.core.go_numbers import INT32_MAX, INT32_MIN, ceiling, int32
+from hpa.core.history import (
+    History,
+    Steps,
+    changed_since,
+    highest_since,
+    lowest_since,
+    recorded,
+    with_change,
+)
+from hpa.core.policy import BY_PODS, SELECT_DISABLED, SELECT_MIN, Behavior, ScalingRules, Settings
+
+READY_FOR_NEW_SCALE = "ReadyForNewScale"
+SCALE_UP_STABILIZED = "ScaleUpStabilized"
+SCALE_DOWN_STABILIZED = "ScaleDownStabilized"
+SCALE_UP_LIMIT = "ScaleUpLimit"
+SCALE_DOWN_LIMIT = "ScaleDownLimit"
+TOO_MANY_REPLICAS = "TooManyReplicas"
+TOO_FEW_REPLICAS = "TooFewReplicas"
+WITHIN_RANGE = "DesiredWithinRange"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a person set: at least, at most."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """replicas: what may be done now. stabilized: what the windows left. The reasons are Kubernetes' words."""
+
+    replicas: int
+    stabilized: int
+    stabilized_reason: str
+    limited_reason: str
+    steps: Steps
+
+    @property
+    def limited(self) -> bool:
+        return self.replicas != self.stabilized
+
+
+def allowed(current: int, desired: int, bounds: Bounds, behavior: Behavior, history: History, now_ms: int) -> Allowed:
+    """What behaviour leaves of desired, which is recorded as it was asked for."""
+    steps = history.steps or ()
+    stabilized = stabilize(current, desired, steps, behavior, now_ms)
+    direction = SCALE_UP_STABILIZED if desired >= current else SCALE_DOWN_STABILIZED
+    reason = READY_FOR_NEW_SCALE if stabilized == desired else direction
+    replicas, limited_reason = limit_rate(current, stabilized, bounds, behavior, history, now_ms)
+    window_ms = max(behavior.up.stabilization_ms, behavior.down.stabilization_ms)
+    return Allowed(replicas, stabilized, reason, limited_reason, recorded(steps, desired, now_ms, window_ms))
+
+
+def stabilize(current: int, desired: int, steps: Steps, behavior: Behavior, now_ms: int) -> int:
+    """current, moved no further than every number of both windows agrees to."""
+    up = lowest_since(steps, now_ms - behavior.up.stabilization_ms, desired)
+    down = highest_since(steps, now_ms - behavior.down.stabilization_ms, desired)
+    return min(max(current, up), down)
+
+
+def limit_rate(
+    current: int, desired: int, bounds: Bounds, behavior: Behavior, history: History, now_ms: int
+) -> tuple[int, str]:
+    """(replicas, reason): desired within what the policies and the bounds allow from current."""
+    if desired > current:
+        limit = max(up_limit(current, behavior.up, history, now_ms), current)
+        most, reason = (limit, SCALE_UP_LIMIT) if bounds.most > limit else (bounds.most, TOO_MANY_REPLICAS)
+        return (most, reason) if desired > most else (desired, WITHIN_RANGE)
+    if desired < current:
+        limit = min(down_limit(current, behavior.down, history, now_ms), current)
+        least, reason = (limit, SCALE_DOWN_LIMIT) if bounds.least < limit else (bounds.least, TOO_FEW_REPLICAS)
+        return (least, reason) if desired < least else (desired, WITHIN_RANGE)
+    return desired, WITHIN_RANGE
+
+
+def up_limit(current: int, rules: ScalingRules, history: History, now_ms: int) -> int:
+    """How many the policies allow at most, counted from how many there were when each period began."""
+
+    def proposed(start: int, kind: str, amount: int) -> int:
+        return start + amount if kind == BY_PODS else int32(ceiling(float(start) * (1 + amount / 100)))
+
+    chosen, least = (min, INT32_MAX) if rules.select == SELECT_MIN else (max, INT32_MIN)
+    return _limit(current, rules, history, now_ms, proposed, chosen, least)
+
+
+def down_limit(current: int, rules: ScalingRules, history: History, now_ms: int) -> int:
+    """How few the policies allow at least, counted from how many there were when each period began."""
+
+    def proposed(start: int, kind: str, amount: int) -> int:
+        return start - amount if kind == BY_PODS else int32(float(start) * (1 - amount / 100))
+
+    chosen, most = (max, INT32_MIN) if rules.select == SELECT_MIN else (min, INT32_MAX)
+    return _limit(current, rules, history, now_ms, proposed, chosen, most)
+
+
+def _limit(
+    current: int,
+    rules: ScalingRules,
+    history: History,
+    now_ms: int,
+    proposed: Callable[[int, str, int], int],
+    chosen: Callable[[int, int], int],
+    first: int,
+) -> int:
+    if rules.select == SELECT_DISABLED:
+        return current
+    result = first
+    for policy in rules.policies:
+        after_ms = now_ms - policy.period_ms
+        start = current - changed_since(history.ups, after_ms) + changed_since(history.downs, after_ms)
+        result = chosen(result, proposed(start, policy.kind, policy.amount))
+    return result
+
+
+def with_scaled(history: History, behavior: Behavior | None, before: int, after: int, now_ms: int) -> History:
+    """The history after a change of the size; without behaviour no rate looks at it."""
+    if behavior is None or before == after:
+        return history
+    if after > before:
+        ups = with_change(history.ups, after - before, now_ms, behavior.up.longest_period_ms())
+        return replace(history, ups=ups)
+    downs = with_change(history.downs, before - after, now_ms, behavior.down.longest_period_ms())
+    return replace(history, downs=downs)
+
+
+def allowed_without_behavior(
+    current: int, desired: int, bounds: Bounds, history: History, settings: Settings, now_ms: int
+) -> Allowed:
+    """What the older rules leave of desired: one window against scaling in, and a doubling cap."""
+    steps = history.steps or ()
+    stabilized = stabilize_down(desired, steps, settings.downscale_stabilization_ms, now_ms)
+    reason = READY_FOR_NEW_SCALE if stabilized == desired else SCALE_DOWN_STABILIZED
+    replicas, limited_reason = limit_doubling(current, stabilized, bounds, settings)
+    steps = recorded(steps, desired, now_ms, settings.downscale_stabilization_ms)
+    return Allowed(replicas, stabilized, reason, limited_reason, steps)
+
+
+def stabilize_down(desired: int, steps: Steps, window_ms: int, now_ms: int) -> int:
+    """The most that was asked for within the window, both ends included."""
+    return highest_since(steps, now_ms - window_ms - 1, desired)
+
+
+def limit_doubling(current: int, desired: int, bounds: Bounds, settings: Settings) -> tuple[int, str]:
+    """(replicas, reason): desired within the bounds and the cap."""
+    limit = int32(max(settings.scale_up_limit_factor * current, settings.scale_up_limit_minimum))
+    most, reason = (limit, SCALE_UP_LIMIT) if bounds.most > limit else (bounds.most, TOO_MANY_REPLICAS)
+    if desired < bounds.least:
+        return bounds.least, TOO_FEW_REPLICAS
+    return (most, reason) if desired > most else (desired, WITHIN_RANGE)

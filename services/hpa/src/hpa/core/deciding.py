@@ -1,0 +1,248 @@
+"""One decision: how many replicas a workload gets now, with its conditions and reasons. Pure.
+
+Source: kubernetes v1.36.1, pkg/controller/podautoscaler/horizontal.go (reconcileAutoscaler), as one function that
+decides and two that say what came of it. Conditions keep their order: a new type stands last.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hpa.core.behavior import Bounds, allowed, allowed_without_behavior, with_scaled
+from hpa.core.history import NOTHING_KNOWN, History, recorded
+from hpa.core.pods import PodsSeen, Readiness
+from hpa.core.policy import Autoscaler, Settings
+from hpa.core.proposals import Asked, MetricStatus, Reading, asked
+from hpa.core.replicas import Scene
+from hpa.core.usage import Tolerance
+
+ABLE_TO_SCALE: Final = "able_to_scale"
+SCALING_ACTIVE: Final = "scaling_active"
+SCALING_LIMITED: Final = "scaling_limited"
+SCALED_TO_ZERO: Final = "scaled_to_zero"
+
+NORMAL: Final = "normal"
+WARNING: Final = "warning"
+
+ABOVE_MAX: Final = "Current number of replicas above Spec.MaxReplicas"
+BELOW_MIN: Final = "Current number of replicas below Spec.MinReplicas"
+
+SELECTOR_REQUIRED: Final = "SelectorRequired"
+INVALID_SELECTOR: Final = "InvalidSelector"
+AMBIGUOUS_SELECTOR: Final = "AmbiguousSelector"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    kind: str
+    status: bool
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What Kubernetes says as an event of the autoscaler."""
+
+    kind: str
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The target: replicas as asked for, and as they are. pods_unclear: why it is not known which pods are its own.
+
+    One of SELECTOR_REQUIRED, INVALID_SELECTOR, AMBIGUOUS_SELECTOR; "" when it is known.
+    """
+
+    replicas: int
+    status_replicas: int
+    pods_unclear: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the decision before left: its history, conditions, and the desired number that it said."""
+
+    history: History = NOTHING_KNOWN
+    conditions: tuple[Condition, ...] = ()
+    desired: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """replicas: to scale to; None: nothing is to be written. desired: what is said to be desired.
+
+    failed: the decision could not be made, or not from all metrics. reason: why replicas, in Kubernetes' words.
+    """
+
+    current: int
+    desired: int
+    replicas: int | None
+    reason: str
+    history: History
+    conditions: tuple[Condition, ...]
+    statuses: tuple[MetricStatus, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    failed: bool = False
+
+
+def with_condition(conditions: tuple[Condition, ...], new: Condition) -> tuple[Condition, ...]:
+    if all(condition.kind != new.kind for condition in conditions):
+        return (*conditions, new)
+    return tuple(new if condition.kind == new.kind else condition for condition in conditions)
+
+
+def without_scale(known: Known, current: int, message: str) -> Decision:
+    """The target cannot be read: nothing is decided, and that is said."""
+    condition = Condition(ABLE_TO_SCALE, False, "FailedGetScale", message)
+    notices = (Notice(WARNING, "FailedGetScale", message),)
+    conditions = with_condition(known.conditions, condition)
+    return Decision(current, known.desired, None, "", known.history, conditions, notices=notices, failed=True)
+
+
+def decide(
+    policy: Autoscaler,
+    scale: Scale,
+    seen: PodsSeen,
+    readings: Sequence[Reading],
+    known: Known,
+    settings: Settings,
+    now_ms: int,
+) -> Decision:
+    """How many replicas the workload gets at now_ms. readings: one for each metric, in their order.
+
+    What follows from it is known after accepted() or refused().
+    """
+    current = scale.replicas
+    history = known.history
+    if history.steps is None:
+        history = replace(history, steps=recorded((), current, now_ms, _window_ms(policy, settings)))
+    able = Condition(ABLE_TO_SCALE, True, "SucceededGetScale", "the target's current scale is known")
+    said = (one for one in known.conditions if settings.scale_to_zero or one.kind != SCALED_TO_ZERO)
+    begun = Decision(current, current, None, "", history, with_condition(tuple(said), able))
+    if current == 0 and not _computes_at_zero(policy, known, settings):
+        return _disabled(begun)
+    if current > policy.max_replicas:
+        return replace(begun, desired=policy.max_replicas, replicas=policy.max_replicas, reason=ABOVE_MAX)
+    if 0 < current < policy.min_replicas:
+        return replace(begun, desired=policy.min_replicas, replicas=policy.min_replicas, reason=BELOW_MIN)
+    if scale.pods_unclear:
+        return _unclear(begun, scale.pods_unclear, known.desired)
+    found = asked(policy.metrics, readings, _scene(policy, scale, seen, settings, now_ms))
+    notices = tuple(Notice(WARNING, failure.reason, failure.message) for failure in found.failures)
+    if found.replicas is None:
+        return _nothing_asked(replace(begun, notices=notices), found, known.desired)
+    return _normalized(replace(begun, notices=notices), policy, found, settings, now_ms)
+
+
+def _computes_at_zero(policy: Autoscaler, known: Known, settings: Settings) -> bool:
+    """Only what was itself scaled to zero by us, and only where something says when to return."""
+    if not settings.scale_to_zero:
+        return False
+    by_us = any(condition.kind == SCALED_TO_ZERO and condition.status for condition in known.conditions)
+    return by_us and (policy.min_replicas != 0 or policy.reaches_zero())
+
+
+def _disabled(begun: Decision) -> Decision:
+    message = "scaling is disabled since the replica count of the target is zero"
+    condition = Condition(SCALING_ACTIVE, False, "ScalingDisabled", message)
+    return replace(begun, conditions=with_condition(begun.conditions, condition))
+
+
+def _unclear(begun: Decision, why: str, desired: int) -> Decision:
+    reason = AMBIGUOUS_SELECTOR if why == AMBIGUOUS_SELECTOR else INVALID_SELECTOR
+    condition = Condition(SCALING_ACTIVE, False, reason, "it is not clear which pods are the target's")
+    notices = (Notice(WARNING, why), Notice(WARNING, "FailedComputeMetricsReplicas"))
+    conditions = with_condition(begun.conditions, condition)
+    return replace(begun, desired=desired, conditions=conditions, notices=notices, failed=True)
+
+
+def _nothing_asked(begun: Decision, found: Asked, desired: int) -> Decision:
+    first = found.failures[0]
+    conditions = with_condition(begun.conditions, Condition(SCALING_ACTIVE, False, first.reason, first.message))
+    notices = (*begun.notices, Notice(WARNING, "FailedComputeMetricsReplicas", first.message))
+    return replace(begun, desired=desired, conditions=conditions, statuses=found.statuses, notices=notices, failed=True)
+
+
+def _normalized(begun: Decision, policy: Autoscaler, found: Asked, settings: Settings, now_ms: int) -> Decision:
+    current, history = begun.current, begun.history
+    wanted = max(found.replicas or 0, 0)
+    metric = found.metric if wanted > 0 else ""
+    bounds = Bounds(policy.min_replicas, policy.max_replicas)
+    if policy.behavior is None:
+        left = allowed_without_behavior(current, wanted, bounds, history, settings, now_ms)
+    else:
+        left = allowed(current, wanted, bounds, policy.behavior, history, now_ms)
+    message = f"the HPA was able to successfully calculate a replica count from {found.metric}"
+    conditions = with_condition(begun.conditions, Condition(SCALING_ACTIVE, True, "ValidMetricFound", message))
+    conditions = with_condition(conditions, Condition(ABLE_TO_SCALE, True, left.stabilized_reason))
+    conditions = with_condition(conditions, Condition(SCALING_LIMITED, left.limited, left.limited_reason))
+    reason = f"{metric} above target" if wanted > current else "All metrics below target" if wanted < current else ""
+    replicas = max(left.replicas, policy.min_replicas)  # What left zero by its metrics may still be held under it.
+    if replicas != left.replicas and not reason:
+        reason = BELOW_MIN
+    return replace(
+        begun,
+        desired=replicas,
+        replicas=replicas if replicas != current else None,
+        reason=reason,
+        history=replace(history, steps=left.steps),
+        conditions=conditions,
+        statuses=found.statuses,
+        failed=bool(found.failures),
+    )
+
+
+def accepted(decision: Decision, policy: Autoscaler, settings: Settings, now_ms: int) -> Decision:
+    """After the new size was written: what is said of it, and what the rates remember."""
+    if decision.replicas is None:
+        return decision
+    message = f"New size: {decision.replicas}; reason: {decision.reason}"
+    condition = Condition(ABLE_TO_SCALE, True, "SucceededRescale", f"scaled to {decision.replicas}")
+    conditions = with_condition(decision.conditions, condition)
+    if settings.scale_to_zero:
+        conditions = _with_zero(conditions, decision.replicas, policy.min_replicas)
+    history = with_scaled(decision.history, policy.behavior, decision.current, decision.replicas, now_ms)
+    notices = (*decision.notices, Notice(NORMAL, "SuccessfulRescale", message))
+    return replace(decision, conditions=conditions, history=history, notices=notices)
+
+
+def refused(decision: Decision, known: Known, message: str) -> Decision:
+    """After the new size could not be written: nothing was scaled, and the earlier number stays the desired one."""
+    condition = Condition(ABLE_TO_SCALE, False, "FailedUpdateScale", message)
+    notices = (*decision.notices, Notice(WARNING, "FailedRescale", message))
+    conditions = with_condition(decision.conditions, condition)
+    return replace(decision, desired=known.desired, replicas=None, conditions=conditions, notices=notices, failed=True)
+
+
+def _with_zero(conditions: tuple[Condition, ...], replicas: int, least: int) -> tuple[Condition, ...]:
+    if replicas == 0 and least == 0:
+        return with_condition(conditions, Condition(SCALED_TO_ZERO, True, "ScaledToZero"))
+    return with_condition(conditions, Condition(SCALED_TO_ZERO, False, "NotScaledToZero"))
+
+
+def _scene(policy: Autoscaler, scale: Scale, seen: PodsSeen, settings: Settings, now_ms: int) -> Scene:
+    return Scene(
+        current=scale.replicas,
+        status=scale.status_replicas,
+        seen=seen,
+        tolerance=_tolerance(policy, settings),
+        readiness=Readiness(settings.cpu_initialization_ms, settings.initial_readiness_delay_ms),
+        now_ms=now_ms,
+        pod_level_resources=settings.pod_level_resources,
+    )
+
+
+def _tolerance(policy: Autoscaler, settings: Settings) -> Tolerance:
+    if policy.behavior is None or not settings.configurable_tolerance:
+        return Tolerance(settings.tolerance, settings.tolerance)
+    down, up = policy.behavior.down.tolerance, policy.behavior.up.tolerance
+    return Tolerance(settings.tolerance if down is None else down, settings.tolerance if up is None else up)
+
+
+def _window_ms(policy: Autoscaler, settings: Settings) -> int:
+    if policy.behavior is None:
+        return settings.downscale_stabilization_ms
+    return max(policy.behavior.up.stabilization_ms, policy.behavior.down.stabilization_ms)

@@ -1,0 +1,56 @@
+"""Integers and doubles as Go has them, where an answer of Kubernetes or KEDA depends on it. Pure.
+
+Source: the Go specification; conversions of doubles that do not fit as linux/amd64 does them.
+"""
+
+import math
+from typing import Final
+
+INT32_MAX: Final = 2**31 - 1
+INT32_MIN: Final = -(2**31)
+INT64_MAX: Final = 2**63 - 1
+INT64_MIN: Final = -(2**63)
+
+
+def int32(value: float) -> int:
+    """int32(value) of a double: towards zero, and the least number for what does not fit."""
+    if not math.isfinite(value) or not INT32_MIN - 1 < value < INT32_MAX + 1:
+        return INT32_MIN
+    return int(value)
+
+
+def int64(value: float) -> int:
+    """int64(value) of a double: towards zero, and the least number for what does not fit."""
+    if not math.isfinite(value) or not INT64_MIN <= value < INT64_MAX:
+        return INT64_MIN
+    return int(value)
+
+
+def wrapped32(value: int) -> int:
+    """int32(value) of an integer: the lower 32 bits."""
+    return (value - INT32_MIN) % 2**32 + INT32_MIN
+
+
+def wrapped64(value: int) -> int:
+    """What 64-bit arithmetic leaves of an exact result."""
+    return (value - INT64_MIN) % 2**64 + INT64_MIN
+
+
+def quotient(dividend: int, divisor: int) -> int:
+    """Integer division towards zero; the divisor is not 0."""
+    magnitude = abs(dividend) // abs(divisor)
+    return magnitude if (dividend < 0) == (divisor < 0) else -magnitude
+
+
+def divided(dividend: float, divisor: float) -> float:
+    """Division of doubles: by zero it gives an infinity, or NaN."""
+    if divisor:
+        return dividend / divisor
+    if dividend == 0 or math.isnan(dividend):
+        return math.nan
+    return math.copysign(math.inf, dividend) * math.copysign(1.0, divisor)
+
+
+def ceiling(value: float) -> float:
+    """math.Ceil: also of infinities and NaN, which stay as they are."""
+    return float(math.ceil(value)) if math.isfinite(value) else value

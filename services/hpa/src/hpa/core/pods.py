@@ -1,0 +1,181 @@
+"""Which pods count: ready, unready, missing, ignored, over the pods of all clusters; and what each requests. Pure.
+
+Source of the rules: kubernetes v1.36.1, pkg/controller/podautoscaler/replica_calculator.go (groupPods,
+calculatePodRequests). What is added: pods are keyed by (cluster, namespace, name), and a cluster that is lost keeps the
+pods that it was last seen with, but no samples: they are missing, never gone.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+CPU: Final = "cpu"
+NEVER_MS: Final = -(10**15)
+"""A time that was not set: before everything."""
+
+PENDING: Final = "Pending"
+FAILED: Final = "Failed"
+RUNNING: Final = "Running"
+
+READY: Final = "true"
+NOT_READY: Final = "false"
+
+
+class PodKey(NamedTuple):
+    """A pod's name is unique in its namespace of its cluster only."""
+
+    cluster: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """requests: milli-units by resource. restartable: of init containers, those that go on running."""
+
+    name: str
+    requests: Mapping[str, int] = field(default_factory=dict)
+    restartable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """What of a pod decides whether and how it counts. Times in milliseconds; None: has none.
+
+    ready: "true", "false", "unknown", or None without such a condition; ready_changed_ms: its last transition.
+    pod_requests: milli-units of the pod as a whole, which then take the place of the containers' sum.
+    """
+
+    phase: str = RUNNING
+    deleting: bool = False
+    started_ms: int | None = None
+    ready: str | None = None
+    ready_changed_ms: int | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    pod_requests: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One pod's use: milli-units, the end of the sample, and over how long it was taken."""
+
+    value_milli: int
+    at_ms: int = 0
+    window_ms: int = 0
+
+
+Pods = Mapping[PodKey, Pod]
+Samples = Mapping[PodKey, Sample]
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """How long a starting pod's cpu is not believed, in milliseconds."""
+
+    cpu_initialization_ms: int = 300_000
+    initial_delay_ms: int = 30_000
+
+
+DEFAULT_READINESS: Final = Readiness()
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroups:
+    """ready: how many count as they are. unready, missing: counted with care. ignored: not at all."""
+
+    ready: int
+    unready: frozenset[PodKey]
+    missing: frozenset[PodKey]
+    ignored: frozenset[PodKey]
+
+
+class MissingRequest(Exception):
+    """A container that counts has no request: the whole metric fails."""
+
+
+class ContainerNotFound(Exception):
+    """A pod has no container of the metric's name: the whole metric fails."""
+
+
+def group_pods(pods: Pods, samples: Samples, resource: str, readiness: Readiness, now_ms: int) -> PodGroups:
+    """The groups, in Kubernetes' order of the rules. resource: "" for what is not a resource."""
+    ready, unready, missing, ignored = 0, [], [], []
+    for key, pod in pods.items():
+        if pod.deleting or pod.phase == FAILED:
+            ignored.append(key)
+        elif pod.phase == PENDING:
+            unready.append(key)
+        elif (sample := samples.get(key)) is None:
+            missing.append(key)
+        elif resource == CPU and _cpu_not_believed(pod, sample, readiness, now_ms):
+            unready.append(key)
+        else:
+            ready += 1
+    return PodGroups(ready, frozenset(unready), frozenset(missing), frozenset(ignored))
+
+
+def _cpu_not_believed(pod: Pod, sample: Sample, readiness: Readiness, now_ms: int) -> bool:
+    if pod.ready is None or pod.started_ms is None:
+        return True
+    changed_ms = NEVER_MS if pod.ready_changed_ms is None else pod.ready_changed_ms
+    if pod.started_ms + readiness.cpu_initialization_ms > now_ms:
+        return pod.ready == NOT_READY or sample.at_ms < changed_ms + sample.window_ms
+    return pod.ready == NOT_READY and pod.started_ms + readiness.initial_delay_ms > changed_ms
+
+
+def readiness_due_ms(pods: Pods, readiness: Readiness, now_ms: int) -> int | None:
+    """When the next pod leaves its initialization: the only instant at which group_pods changes by time alone."""
+    ends = (pod.started_ms + readiness.cpu_initialization_ms for pod in pods.values() if pod.started_ms is not None)
+    return min((end for end in ends if end > now_ms), default=None)
+
+
+def without(samples: Samples, *groups: Collection[PodKey]) -> dict[PodKey, Sample]:
+    """The samples of all other pods."""
+    return {key: sample for key, sample in samples.items() if not any(key in group for group in groups)}
+
+
+def requests_milli(
+    pods: Pods, resource: str, container: str = "", *, pod_level_resources: bool = True
+) -> dict[PodKey, int]:
+    """What each pod requests: of one container, or in all. Raises MissingRequest, ContainerNotFound."""
+    return {key: _request_milli(key, pod, resource, container, pod_level_resources) for key, pod in pods.items()}
+
+
+def _request_milli(key: PodKey, pod: Pod, resource: str, container: str, pod_level_resources: bool) -> int:
+    if not container and pod_level_resources and pod.pod_requests is not None and resource in pod.pod_requests:
+        return pod.pod_requests[resource]
+    running = (*pod.containers, *(init for init in pod.init_containers if init.restartable))
+    named = [one for one in running if not container or one.name == container]
+    if container and not named:
+        raise ContainerNotFound(f"container {container} not present in metrics for pod {_named(key)}")
+    for one in named:
+        if resource not in one.requests:
+            raise MissingRequest(f"missing request for {resource} in container {one.name} of Pod {_named(key)}")
+    return sum(one.requests[resource] for one in named)
+
+
+def _named(key: PodKey) -> str:
+    return "/".join(part for part in key if part)
+
+
+def ready_running(pods: Pods) -> int:
+    """Pods that run and are ready: what a metric that is not per pod is multiplied with."""
+    return sum(1 for pod in pods.values() if pod.phase == RUNNING and pod.ready == READY)
+
+
+@dataclass(frozen=True, slots=True)
+class PodsSeen:
+    """The pods of all clusters. lost: clusters whose pods stand here as they were last seen."""
+
+    pods: Pods
+    lost: frozenset[str] = frozenset()
+
+    def samples(self, samples: Samples) -> Samples:
+        """The samples without those of lost clusters: what is not known is missing, however fresh it looks."""
+        if not self.lost:
+            return samples
+        return {key: sample for key, sample in samples.items() if key.cluster not in self.lost}
+
+    def reachable(self) -> Pods:
+        return {key: pod for key, pod in self.pods.items() if key.cluster not in self.lost}

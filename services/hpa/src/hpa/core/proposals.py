@@ -1,0 +1,173 @@
+"""What all metrics of a policy ask for together, and what is said of each. Pure.
+
+Source: kubernetes v1.36.1, pkg/controller/podautoscaler/horizontal.go (computeReplicasForMetrics and what it calls).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hpa.core import replicas
+from hpa.core.pods import ContainerNotFound, MissingRequest, Samples
+from hpa.core.policy import (
+    AVERAGE_VALUE,
+    CONTAINER_RESOURCE,
+    EXTERNAL,
+    OBJECT,
+    PODS,
+    RESOURCE,
+    UTILIZATION,
+    VALUE,
+    Metric,
+)
+from hpa.core.replicas import NoPods, NoUsableMetrics, Proposal, Scene
+from hpa.core.usage import NoMatchingMetrics
+
+INVALID_SOURCE: Final = "InvalidMetricSourceType"
+FAILED_REASONS: Final = {
+    RESOURCE: "FailedGetResourceMetric",
+    CONTAINER_RESOURCE: "FailedGetContainerResourceMetric",
+    PODS: "FailedGetPodsMetric",
+    OBJECT: "FailedGetObjectMetric",
+    EXTERNAL: "FailedGetExternalMetric",
+}
+
+
+class InvalidTarget(Exception):
+    """A metric's target is of a kind that its source does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodReading:
+    """A metric's samples by pod; at least one."""
+
+    samples: Samples
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesReading:
+    """A metric's values that belong to no pod: one of an object, one of each series of an external metric."""
+
+    values_milli: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """The metric cannot be read now."""
+
+    message: str
+
+
+Reading = PodReading | SeriesReading | Unavailable
+FAILURES: Final = (NoPods, NoUsableMetrics, NoMatchingMetrics, MissingRequest, ContainerNotFound, InvalidTarget)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricStatus:
+    """What a metric was found to be; source "" when that is not known. Amounts as in its target."""
+
+    source: str = ""
+    name: str = ""
+    container: str = ""
+    percent: int | None = None
+    average_milli: int | None = None
+    value_milli: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a metric asks for nothing. reason: Kubernetes' word."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What all metrics together ask for. replicas None: nothing may be concluded. metric: who asked for the most."""
+
+    replicas: int | None
+    metric: str
+    statuses: tuple[MetricStatus, ...]
+    failures: tuple[Failure, ...]
+
+
+def asked(metrics: Sequence[Metric], readings: Sequence[Reading], scene: Scene) -> Asked:
+    """The largest proposal. With failures among them nothing that is less than current follows.
+
+    readings: one for each metric, in their order.
+    """
+    most, name = 0, ""
+    statuses: list[MetricStatus] = []
+    failures: list[Failure] = []
+    for metric, reading in zip(metrics, readings, strict=True):
+        try:
+            found = propose(metric, reading, scene)
+        except FAILURES as error:
+            failures.append(Failure(FAILED_REASONS.get(metric.source, INVALID_SOURCE), str(error)))
+            statuses.append(MetricStatus())
+            continue
+        statuses.append(status_of(metric, found))
+        if not name or found.replicas > most:
+            most, name = found.replicas, described(metric)
+    if len(failures) >= len(metrics) or (failures and most < scene.current):
+        return Asked(None, "", tuple(statuses), tuple(failures))
+    return Asked(most, name, tuple(statuses), tuple(failures))
+
+
+def propose(metric: Metric, reading: Reading, scene: Scene) -> Proposal:
+    """What one metric asks for. Raises one of FAILURES."""
+    if metric.source not in FAILED_REASONS:
+        raise InvalidTarget(f"unknown metric source type {metric.source!r}")
+    if metric.target.amount is None or metric.target.kind not in _TARGETS[metric.source]:
+        raise InvalidTarget(f"invalid {metric.source} metric source: its target is {metric.target.kind}")
+    if isinstance(reading, Unavailable):
+        raise NoUsableMetrics(f"unable to get {described(metric)}: {reading.message}")
+    if isinstance(reading, PodReading):
+        return _of_pods(metric, reading, scene, metric.target.amount)
+    return _of_series(metric, reading, scene, metric.target.amount)
+
+
+_TARGETS: Final = {
+    RESOURCE: (UTILIZATION, AVERAGE_VALUE),
+    CONTAINER_RESOURCE: (UTILIZATION, AVERAGE_VALUE),
+    PODS: (AVERAGE_VALUE,),
+    OBJECT: (VALUE, AVERAGE_VALUE),
+    EXTERNAL: (VALUE, AVERAGE_VALUE),
+}
+
+
+def _of_pods(metric: Metric, reading: PodReading, scene: Scene, amount: int) -> Proposal:
+    if metric.source == PODS:
+        return replicas.by_average(scene, reading.samples, "", amount)
+    if metric.target.kind == AVERAGE_VALUE:
+        return replicas.by_average(scene, reading.samples, metric.name, amount)
+    return replicas.by_utilization(scene, reading.samples, metric.name, metric.container, amount)
+
+
+def _of_series(metric: Metric, reading: SeriesReading, scene: Scene, amount: int) -> Proposal:
+    if metric.source == OBJECT:
+        (value_milli,) = reading.values_milli
+        by_object = replicas.object_value if metric.target.kind == VALUE else replicas.object_average
+        return by_object(scene, value_milli, amount)
+    by_series = replicas.external_value if metric.target.kind == VALUE else replicas.external_average
+    return by_series(scene, reading.values_milli, amount)
+
+
+def status_of(metric: Metric, found: Proposal) -> MetricStatus:
+    if metric.target.kind == VALUE:
+        return MetricStatus(metric.source, metric.name, value_milli=found.milli)
+    return MetricStatus(metric.source, metric.name, metric.container, found.percent, found.milli)
+
+
+def described(metric: Metric) -> str:
+    """The metric in the words of Kubernetes' events."""
+    if metric.source in (RESOURCE, CONTAINER_RESOURCE):
+        if metric.target.kind != UTILIZATION:
+            return f"{metric.name} resource"
+        of_container = " container" if metric.source == CONTAINER_RESOURCE else ""
+        return f"{metric.name}{of_container} resource utilization (percentage of request)"
+    if metric.source == OBJECT:
+        # Kubernetes calls an object's metric external where its target is an average.
+        return f"{metric.object_kind if metric.target.kind == VALUE else EXTERNAL} metric {metric.name}"
+    return f"{metric.source} metric {metric.name}"

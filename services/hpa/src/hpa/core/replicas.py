@@ -1,0 +1,186 @@
+"""One metric to a number of replicas, as Kubernetes' replica calculator. Pure.
+
+Source: kubernetes v1.36.1, pkg/controller/podautoscaler/replica_calculator.go. Where a double or an integer overflows,
+the answer is that of linux/amd64.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from hpa.core.go_numbers import INT32_MAX, INT64_MAX, ceiling, divided, int32, int64, quotient
+from hpa.core.pods import (
+    DEFAULT_READINESS,
+    PodGroups,
+    PodKey,
+    PodsSeen,
+    Readiness,
+    Samples,
+    group_pods,
+    ready_running,
+    requests_milli,
+    without,
+)
+from hpa.core.usage import DEFAULT_TOLERANCE, Tolerance, average_use, utilization, values_of
+
+
+class NoPods(Exception):
+    """There is no pod at all."""
+
+
+class NoUsableMetrics(Exception):
+    """All samples belong to pods that are not ready, or are ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """replicas: as one metric asks for. percent, milli: what the metric was found to be, where it has such a value."""
+
+    replicas: int
+    percent: int | None = None
+    milli: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What every calculation looks at. current: the target's replicas as asked for; status: as they are."""
+
+    current: int
+    status: int
+    seen: PodsSeen
+    tolerance: Tolerance = DEFAULT_TOLERANCE
+    readiness: Readiness = DEFAULT_READINESS
+    now_ms: int = 0
+    pod_level_resources: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Samples of pods that count, and the groups that they were taken from."""
+
+    values: dict[PodKey, int]
+    groups: PodGroups
+
+    def filled(self, keys: Collection[PodKey], value: Mapping[PodKey, int] | int) -> None:
+        for key in keys:
+            self.values[key] = value if isinstance(value, int) else value[key]
+
+
+def by_utilization(scene: Scene, samples: Samples, resource: str, container: str, target_percent: int) -> Proposal:
+    """Of a resource, in percent of what is requested.
+
+    Raises NoPods, NoUsableMetrics, MissingRequest, ContainerNotFound, NoMatchingMetrics.
+    """
+    counted = _counted(scene, samples, resource)
+    requests = requests_milli(scene.seen.pods, resource, container, pod_level_resources=scene.pod_level_resources)
+    found = utilization(counted.values, requests, target_percent)
+    percent, average_milli, groups = found.percent, found.average_milli, counted.groups
+    with_unready = bool(groups.unready) and found.ratio > 1.0
+    if not with_unready and not groups.missing:
+        return Proposal(_scaled(scene, found.ratio, groups.ready), percent, average_milli)
+    if found.ratio < 1.0:
+        assumed = max(100, target_percent)
+        counted.filled(groups.missing, {key: quotient(requests[key] * assumed, 100) for key in groups.missing})
+    elif found.ratio > 1.0:
+        counted.filled(groups.missing, 0)
+    if with_unready:
+        counted.filled(groups.unready, 0)
+    again = utilization(counted.values, requests, target_percent).ratio
+    return Proposal(_with_care(scene, found.ratio, again, len(counted.values)), percent, average_milli)
+
+
+def by_average(scene: Scene, samples: Samples, resource: str, target_milli: int) -> Proposal:
+    """Of a resource, or of a metric of pods (resource ""), in milli-units per pod. Raises NoPods, NoUsableMetrics."""
+    counted = _counted(scene, samples, resource)
+    groups = counted.groups
+    ratio, average_milli = average_use(counted.values, target_milli)
+    with_unready = bool(groups.unready) and ratio > 1.0
+    if not with_unready and not groups.missing:
+        return Proposal(_scaled(scene, ratio, groups.ready), milli=average_milli)
+    if ratio != 1.0:
+        counted.filled(groups.missing, target_milli if ratio < 1.0 else 0)
+    if with_unready:
+        counted.filled(groups.unready, 0)
+    again, _ = average_use(counted.values, target_milli)
+    return Proposal(_with_care(scene, ratio, again, len(counted.values)), milli=average_milli)
+
+
+def _counted(scene: Scene, samples: Samples, resource: str) -> Counted:
+    if not scene.seen.pods:
+        raise NoPods("no pods returned by selector while calculating replica count")
+    known = scene.seen.samples(samples)
+    groups = group_pods(scene.seen.pods, known, resource, scene.readiness, scene.now_ms)
+    values = values_of(without(known, groups.ignored, groups.unready))
+    if not values:
+        raise NoUsableMetrics("did not receive metrics for targeted pods (pods might be unready)")
+    return Counted(values, groups)
+
+
+def _scaled(scene: Scene, ratio: float, pods: int) -> int:
+    return scene.current if scene.tolerance.holds(ratio) else int32(ceiling(ratio * pods))
+
+
+def _with_care(scene: Scene, ratio: float, again: float, pods: int) -> int:
+    """What is asked for once missing and unready pods are counted in; never in the direction opposite to before."""
+    turned = (ratio < 1.0 < again) or (again < 1.0 < ratio)
+    if scene.tolerance.holds(again) or turned:
+        return scene.current
+    replicas = int32(ceiling(again * pods))
+    if (again < 1.0 and replicas > scene.current) or (again > 1.0 and replicas < scene.current):
+        return scene.current
+    return replicas
+
+
+def object_value(scene: Scene, value_milli: int, target_milli: int) -> Proposal:
+    """Of one object, against a value for all pods together. Raises NoPods."""
+    return Proposal(_by_value(scene, value_milli, target_milli), milli=value_milli)
+
+
+def object_average(scene: Scene, value_milli: int, target_milli: int) -> Proposal:
+    """Of one object, against a value per replica; pods are not looked at."""
+    return _by_average_value(scene, value_milli, target_milli, capped=False)
+
+
+def external_value(scene: Scene, values_milli: Sequence[int], target_milli: int) -> Proposal:
+    """Of all series together, against a value for all pods together. Raises NoPods."""
+    return object_value(scene, summed(values_milli), target_milli)
+
+
+def external_average(scene: Scene, values_milli: Sequence[int], target_milli: int) -> Proposal:
+    """Of all series together, against a value per replica; pods are not looked at."""
+    return _by_average_value(scene, summed(values_milli), target_milli, capped=True)
+
+
+def summed(values_milli: Sequence[int]) -> int:
+    """The sum of a metric's series, at most what 64 bits hold."""
+    return min(sum(values_milli), INT64_MAX)
+
+
+def _by_value(scene: Scene, value_milli: int, target_milli: int) -> int:
+    ratio = divided(float(value_milli), float(target_milli))
+    if not scene.current:
+        return int32(ceiling(ratio))
+    if scene.tolerance.holds(ratio):
+        return scene.current
+    if not scene.seen.pods:
+        raise NoPods("no pods returned by selector while calculating replica count")
+    replicas = _of_ready(ratio, ready_running(scene.seen.pods))
+    if not scene.seen.lost:
+        return replicas
+    if ratio < 1.0:
+        return min(replicas, scene.current)
+    return max(_of_ready(ratio, ready_running(scene.seen.reachable())), scene.current)
+
+
+def _of_ready(ratio: float, ready: int) -> int:
+    return int32(min(ceiling(ratio * ready), float(INT32_MAX)))
+
+
+def _by_average_value(scene: Scene, value_milli: int, target_milli: int, *, capped: bool) -> Proposal:
+    replicas, value = scene.status, float(value_milli)
+    if not scene.tolerance.holds(divided(value, float(target_milli) * float(replicas))):
+        wanted = ceiling(divided(value, float(target_milli)))
+        replicas = int32(min(wanted, float(INT32_MAX)) if capped else wanted)
+    average = ceiling(divided(value, float(scene.status)))
+    milli = INT64_MAX if capped and INT64_MAX <= average < math.inf else int64(average)
+    return Proposal(replicas, milli=milli)

@@ -1,0 +1,60 @@
+"""How much is used against how much is meant to be: ratios, and the tolerance around 1. Pure.
+
+Source: kubernetes v1.36.1, pkg/controller/podautoscaler/metrics/utilization.go and replica_calculator.go (Tolerances).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hpa.core.go_numbers import divided, quotient, wrapped32, wrapped64
+from hpa.core.pods import PodKey, Samples
+
+
+class NoMatchingMetrics(Exception):
+    """No sample belongs to a pod that requests anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Utilization:
+    """ratio: of use to target. percent: of what is requested, whole. average_milli: per pod."""
+
+    ratio: float
+    percent: int
+    average_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far the ratio may be from 1 before anything changes."""
+
+    down: float = 0.1
+    up: float = 0.1
+
+    def holds(self, ratio: float) -> bool:
+        return 1.0 - self.down <= ratio <= 1.0 + self.up
+
+
+DEFAULT_TOLERANCE: Final = Tolerance()
+
+
+def utilization(values: Mapping[PodKey, int], requests: Mapping[PodKey, int], target_percent: int) -> Utilization:
+    """Of the pods that have both a value and a request. Raises NoMatchingMetrics."""
+    matching = [(value, requests[key]) for key, value in values.items() if key in requests]
+    used = wrapped64(sum(value for value, _ in matching))
+    requested = wrapped64(sum(request for _, request in matching))
+    if not requested:
+        raise NoMatchingMetrics("no metrics returned matched known pods")
+    percent = wrapped32(quotient(wrapped64(used * 100), requested))
+    ratio = divided(float(percent), float(target_percent))
+    return Utilization(ratio, percent, quotient(used, len(matching)))
+
+
+def average_use(values: Mapping[PodKey, int], target_milli: int) -> tuple[float, int]:
+    """(ratio, average in milli-units) of at least one value."""
+    average_milli = quotient(wrapped64(sum(values.values())), len(values))
+    return divided(float(average_milli), float(target_milli)), average_milli
+
+
+def values_of(samples: Samples) -> dict[PodKey, int]:
+    return {key: sample.value_milli for key, sample in samples.items()}

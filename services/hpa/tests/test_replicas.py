@@ -1,0 +1,96 @@
+"""Pods of several clusters count as one workload's; a cluster that is lost is missing, never gone."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpa.core.pods import Container, Pod, PodKey, PodsSeen, Sample
+from hpa.core.replicas import NoPods, NoUsableMetrics, Scene, by_average, by_utilization, object_value
+
+RUNNING = Pod(
+    ready="true", ready_changed_ms=-3_600_000, started_ms=-3_600_000, containers=(Container("c", {"cpu": 100}),)
+)
+
+
+def seen_in(counts: dict[str, int], lost: frozenset[str] = frozenset()) -> PodsSeen:
+    """That many running pods in each cluster, with the same names in each."""
+    pods = {PodKey(cluster, "shop", f"web-{n}"): RUNNING for cluster, count in counts.items() for n in range(count)}
+    return PodsSeen(pods, lost)
+
+
+def samples_of(seen: PodsSeen, by_cluster: dict[str, int]) -> dict[PodKey, Sample]:
+    return {key: Sample(by_cluster[key.cluster]) for key in seen.pods if key.cluster in by_cluster}
+
+
+def scene(seen: PodsSeen, current: int | None = None) -> Scene:
+    count = len(seen.pods) if current is None else current
+    return Scene(count, count, seen)
+
+
+def test_pods_of_one_name_in_two_clusters_are_two_pods() -> None:
+    seen = seen_in({"one": 2, "two": 2})
+    found = by_utilization(scene(seen), samples_of(seen, {"one": 100, "two": 50}), "cpu", "", 50)
+    assert (found.replicas, found.percent) == (6, 75)
+
+
+@pytest.mark.parametrize(
+    ("use", "target", "expected"),
+    [
+        pytest.param(90, 45, 4, id="up: the lost are assumed idle, so the others' load is none too much for all"),
+        pytest.param(90, 30, 6, id="up: as far as the known load alone asks for"),
+        pytest.param(10, 25, 4, id="down: the lost are assumed busy, so nothing goes"),
+        pytest.param(25, 25, 4, id="on target"),
+    ],
+)
+def test_a_lost_cluster_is_missing(use: int, target: int, expected: int) -> None:
+    seen = seen_in({"one": 2, "two": 2}, frozenset({"two"}))
+    late = samples_of(seen, {"one": use, "two": 1})
+    assert by_utilization(scene(seen), late, "cpu", "", target).replicas == expected
+
+
+def test_samples_of_a_lost_cluster_alone_are_no_metric() -> None:
+    seen = seen_in({"one": 2}, frozenset({"one"}))
+    with pytest.raises(NoUsableMetrics):
+        by_average(scene(seen), samples_of(seen, {"one": 5}), "", 10)
+
+
+def test_without_pods_there_is_nothing_to_multiply() -> None:
+    with pytest.raises(NoPods):
+        by_average(scene(seen_in({}), 3), {}, "", 10)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        pytest.param(30, 6, id="up: by the two that can be seen"),
+        pytest.param(11, 4, id="a little up, by fewer than there are: as it is"),
+        pytest.param(5, 2, id="down: by all four, as they were last seen"),
+    ],
+)
+def test_a_value_for_all_pods_counts_lost_ones_where_that_is_careful(value: int, expected: int) -> None:
+    seen = seen_in({"one": 2, "two": 2}, frozenset({"two"}))
+    assert object_value(Scene(4, 4, seen), value, 10).replicas == expected
+
+
+@given(
+    uses=st.lists(st.integers(0, 300), min_size=2, max_size=12),
+    lost=st.integers(1, 11),
+    target=st.integers(1, 150),
+)
+def test_losing_a_cluster_never_turns_a_decision_round(uses: list[int], lost: int, target: int) -> None:
+    """With some pods lost: no more than all idle would give, no fewer than all busy would."""
+    lost = min(lost, len(uses) - 1)
+    pods = {PodKey("two" if n < lost else "one", "shop", f"web-{n}"): RUNNING for n in range(len(uses))}
+    samples = {key: Sample(use) for key, use in zip(pods, uses, strict=True)}
+    known = scene(PodsSeen(pods, frozenset({"two"})))
+    found = by_utilization(known, samples, "cpu", "", target).replicas
+
+    def with_lost_at(value: int) -> int:
+        told = {key: Sample(value) if key.cluster == "two" else sample for key, sample in samples.items()}
+        return by_utilization(scene(PodsSeen(pods)), told, "cpu", "", target).replicas
+
+    assert min(with_lost_at(0), known.current) <= found <= max(with_lost_at(max(100, target)), known.current)
+    if found > known.current:
+        assert found <= with_lost_at(0)
+    if found < known.current:
+        assert found >= with_lost_at(max(100, target))

@@ -1,0 +1,66 @@
+"""Kubernetes' and KEDA's own cases, answered by our autoscaler's core. The counts are in docs/scaling.md.
+
+The vectors lie beside the repository (../shared/vectors/hpa) and are no part of it; without them: skipped.
+"""
+
+import gzip
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import scaling
+import scaling_decisions
+from scaling import equals
+
+ROOT = Path(__file__).parents[2]
+FOLDER = next((found for parent in ROOT.parents if (found := parent / "shared" / "vectors" / "hpa").is_dir()), None)
+PAGE = ROOT / "docs" / "scaling.md"
+
+pytestmark = pytest.mark.skipif(FOLDER is None, reason="no ../shared/vectors/hpa beside the repository")
+
+CHECKS = {
+    "hpa_behavior_fuzz.json.gz": scaling.behaved,
+    "hpa_behavior_limits.json": equals(scaling.bare_limit),
+    "hpa_behavior_rate.json": equals(scaling.rated),
+    "hpa_behavior_stabilization.json": scaling.stabilized,
+    "hpa_calculate_requests.json": equals(scaling.requested),
+    "hpa_controller.json": scaling_decisions.whole,
+    "hpa_controller_fuzz.json.gz": scaling_decisions.whole,
+    "hpa_group_pods.json": equals(scaling.grouped),
+    "hpa_legacy_fuzz.json.gz": scaling.legacy_step,
+    "hpa_legacy_limits.json": equals(scaling.legacy_limit),
+    "hpa_legacy_stabilization.json": scaling.legacy_stabilized,
+    "hpa_normalization_traces.json.gz": scaling.traced,
+    "hpa_replica_calculator.json": equals(scaling.calculated),
+    "hpa_replica_calculator_fuzz.json.gz": equals(scaling.calculated),
+    "hpa_store_scale_events.json": scaling.stored,
+    "hpa_usage_ratio.json": equals(scaling.ratio),
+}
+
+
+def cases(name: str) -> list[dict[str, Any]]:
+    assert FOLDER is not None
+    content = (FOLDER / name).read_bytes()
+    found: list[dict[str, Any]] = json.loads(gzip.decompress(content) if name.endswith(".gz") else content)["cases"]
+    return found
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_every_case_of_a_file_is_answered_alike(name: str) -> None:
+    """None fails, and the page says how many there are."""
+    found = cases(name)
+    assert [case["name"] for case in found if not CHECKS[name](case["input"], case["expected"])] == []
+    row = re.search(rf"^\| {re.escape(name)} \| ([\d,]+) \| ([\d,]+) \|", PAGE.read_text(), re.MULTILINE)
+    assert row is not None, "every file has a row in docs/scaling.md"
+    assert [int(figure.replace(",", "")) for figure in row.groups()] == [len(found), len(found)]
+
+
+def test_no_file_is_left_out() -> None:
+    assert FOLDER is not None
+    assert {path.name for path in FOLDER.glob("hpa_*.json*")} == set(CHECKS)
