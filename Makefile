@@ -31,7 +31,7 @@ lint: setup ## ruff: rules and format
 	@$(RUN) ruff check . && $(RUN) ruff format --check .
 
 types: setup ## mypy --strict
-	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/oracle tests/vectors/federation.py tests/vectors/scaling.py tests/vectors/scaling_decisions.py
+	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/oracle tests/vectors/federation.py tests/vectors/scaling.py tests/vectors/scaling_decisions.py tests/vectors/scaling_keda.py
 
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache

@@ -197,11 +197,14 @@ def same_memory(steps: history.Steps, expected: list[Json], window_ms: int) -> b
     )
 
 
+TEXTS = ("error_contains", "error_message", "observed")
+
+
 def equals(answer: Callable[[Json], Json]) -> Callable[[Json, Json], bool]:
     """A check of every answered field; texts of errors, and what was observed besides, are left out."""
 
     def check(given: Json, expected: Json) -> bool:
-        named = {name: value for name, value in expected.items() if name not in ("error_contains", "observed")}
+        named = {name: value for name, value in expected.items() if name not in TEXTS}
         answered = answer(given)
         return all(name in answered or value is None for name, value in named.items()) and all(
             value == named.get(name, value) for name, value in answered.items()

@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import scaling
 import scaling_decisions
+import scaling_keda
 from scaling import equals
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +42,27 @@ CHECKS = {
     "hpa_replica_calculator_fuzz.json.gz": equals(scaling.calculated),
     "hpa_store_scale_events.json": scaling.stored,
     "hpa_usage_ratio.json": equals(scaling.ratio),
+    "keda_cron_activity.json": equals(scaling_keda.cron_activity),
+    "keda_cron_metadata.json": equals(scaling_keda.cron_metadata),
+    "keda_cron_names.json": equals(scaling_keda.cron_name),
+    "keda_fallback.json": equals(scaling_keda.fallen_back),
+    "keda_fallback_fuzz.json.gz": equals(scaling_keda.fallen_back),
+    "keda_formula.json": equals(scaling_keda.formula_helper),
+    "keda_formula_fuzz.json.gz": equals(scaling_keda.computed),
+    "keda_job_scaling_fuzz.json.gz": equals(scaling_keda.jobs_created),
+    "keda_kafka_factors.json": equals(scaling_keda.factors),
+    "keda_kafka_factors_extra.json": equals(scaling_keda.factors),
+    "keda_kafka_metadata.json": scaling_keda.kafka_numbers,
+    "keda_kafka_next_factor.json": equals(scaling_keda.next_factor),
+    "keda_kafka_next_factor_fuzz.json.gz": equals(scaling_keda.next_factor),
+    "keda_kafka_partition_lag.json": equals(scaling_keda.partition_lag),
+    "keda_kafka_partition_limitation.json": equals(scaling_keda.partitions_of),
+    "keda_kafka_partition_limitation_extra.json": equals(scaling_keda.partitions_of),
+    "keda_kafka_topic_partitions.json": equals(scaling_keda.selected),
+    "keda_kafka_total_lag.json": equals(scaling_keda.total_lag),
+    "keda_kafka_total_lag_fuzz.json.gz": equals(scaling_keda.total_lag),
+    "keda_scale_executor.json": equals(scaling_keda.executed),
+    "keda_scale_executor_fuzz.json.gz": equals(scaling_keda.executed),
 }
 
 
@@ -63,4 +85,4 @@ def test_every_case_of_a_file_is_answered_alike(name: str) -> None:
 
 def test_no_file_is_left_out() -> None:
     assert FOLDER is not None
-    assert {path.name for path in FOLDER.glob("hpa_*.json*")} == set(CHECKS)
+    assert {path.name for path in FOLDER.glob("*.json*")} == set(CHECKS)

@@ -1,0 +1,202 @@
+"""When a cron line comes next, in a time zone, to the second as robfig/cron v3 has it. Pure.
+
+Five fields: minute, hour, day of month, month, day of week (0 is Sunday; 7 is not known); `*` or `?`, numbers, names,
+ranges, steps, lists. Where both days are given, either is enough. Local times that a change of the clocks skips do not
+come that day; those that come twice come once at the first. Of the kept libraries for cron none has these rules, which
+are those that KEDA's users live by, so they stand here. The zone's rules are the machine's, else those of tzdata.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+DAY: Final = 86_400
+HOUR: Final = 3_600
+MINUTE: Final = 60
+YEARS_LOOKED_AHEAD: Final = 5
+MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+EXPECTED: Final = "five fields: minute hour day-of-month month day-of-week"
+
+
+class InvalidCron(ValueError):
+    """A line or a time zone that cannot be understood; says which, and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """values: that match. any: written as `*` or `?`, so that the other day field alone decides."""
+
+    values: frozenset[int]
+    any: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """A line, understood."""
+
+    minutes: Field
+    hours: Field
+    days: Field
+    months: Field
+    weekdays: Field
+
+    def matches_day(self, local: datetime) -> bool:
+        in_month = local.day in self.days.values
+        in_week = local.isoweekday() % 7 in self.weekdays.values
+        return (in_month and in_week) if self.days.any or self.weekdays.any else (in_month or in_week)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    name: str
+    first: int
+    last: int
+    names: tuple[str, ...] = ()
+
+
+FIELDS: Final = (
+    Bounds("minute", 0, 59),
+    Bounds("hour", 0, 23),
+    Bounds("day of month", 1, 31),
+    Bounds("month", 1, 12, MONTHS),
+    Bounds("day of week", 0, 6, WEEKDAYS),
+)
+
+
+@lru_cache(maxsize=4096)
+def parse_cron(line: str) -> Cron:
+    """The line's fields. Raises InvalidCron."""
+    parts = line.split()
+    if len(parts) != len(FIELDS):
+        raise InvalidCron(f"cron {line!r}: expected {EXPECTED}")
+    return Cron(*(_field(part, bounds, line) for part, bounds in zip(parts, FIELDS, strict=True)))
+
+
+def _field(text: str, bounds: Bounds, line: str) -> Field:
+    found: set[int] = set()
+    every = False
+    for item in text.split(","):
+        values, stands_for_any = _range(item, bounds, line)
+        found |= values
+        every = every or stands_for_any
+    return Field(frozenset(found), every)
+
+
+def _range(item: str, bounds: Bounds, line: str) -> tuple[set[int], bool]:
+    span, slash, step_text = item.partition("/")
+    first_text, dash, last_text = span.partition("-")
+    every = first_text in ("*", "?") and not dash
+    if every:
+        first, last = bounds.first, bounds.last
+    else:
+        first = _number(first_text, bounds, line)
+        last = _number(last_text, bounds, line) if dash else bounds.last if slash else first
+    step = _digits(step_text, bounds, line) if slash else 1
+    if not bounds.first <= first <= last <= bounds.last or step == 0:
+        expected = f"{bounds.first} to {bounds.last}, in rising order, by steps of at least 1"
+        raise InvalidCron(f"cron {line!r}: {bounds.name} {item!r}: expected {expected}")
+    return set(range(first, last + 1, step)), every and step == 1
+
+
+def _number(text: str, bounds: Bounds, line: str) -> int:
+    if text.lower() in bounds.names:
+        return bounds.names.index(text.lower()) + bounds.first
+    return _digits(text, bounds, line)
+
+
+def _digits(text: str, bounds: Bounds, line: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidCron(f"cron {line!r}: {bounds.name} {text!r}: expected a number")
+    return int(text)
+
+
+@lru_cache(maxsize=1024)
+def parse_zone(name: str) -> ZoneInfo:
+    """The time zone of that name. Raises InvalidCron."""
+    try:
+        return ZoneInfo(name or "UTC")
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InvalidCron(f"time zone {name!r}: expected a name of the tz database, as Europe/Berlin") from error
+
+
+def next_after(cron: Cron, zone: ZoneInfo, now_s: int) -> int | None:
+    """The first second after now_s (Unix time) that the line means; None: not within five years.
+
+    The search is that of robfig/cron's SpecSchedule.Next, step by step, since its answers at changes of the clocks
+    follow from its steps.
+    """
+    at = now_s + 1
+    limit = _local(at, zone).year + YEARS_LOOKED_AHEAD
+    cut = False
+    while _local(at, zone).year <= limit:
+        found, at, cut = _advanced(cron, zone, at, cut)
+        if found:
+            return at
+    return None
+
+
+def _advanced(cron: Cron, zone: ZoneInfo, at: int, cut: bool) -> tuple[bool, int, bool]:
+    """(found, at, cut): one pass over the fields; not found where a larger field has to be looked at again.
+
+    cut: at is the beginning of a month, day, hour or minute already.
+    """
+    while _local(at, zone).month not in cron.months.values:
+        at = _next_month(_local(at, zone), zone, cut)
+        cut = True
+        if _local(at, zone).month == 1:
+            return False, at, cut
+    while not cron.matches_day(_local(at, zone)):
+        at = _next_day(_local(at, zone), zone, cut)
+        cut = True
+        if _local(at, zone).day == 1:
+            return False, at, cut
+    while (local := _local(at, zone)).hour not in cron.hours.values:
+        at = (at if cut else _instant(local.replace(minute=0, second=0), zone)) + HOUR
+        cut = True
+        if _local(at, zone).hour == 0:
+            return False, at, cut
+    while (local := _local(at, zone)).minute not in cron.minutes.values:
+        at = (at if cut else at - at % MINUTE) + MINUTE
+        cut = True
+        if _local(at, zone).minute == 0:
+            return False, at, cut
+    second = _local(at, zone).second
+    if second == 0:
+        return True, at, cut
+    at += MINUTE - second
+    return _local(at, zone).minute != 0 and _local(at, zone).minute in cron.minutes.values, at, True
+
+
+def _next_month(local: datetime, zone: ZoneInfo, cut: bool) -> int:
+    beginning = local if cut else local.replace(day=1, hour=0, minute=0, second=0)
+    year, month = (beginning.year + 1, 1) if beginning.month == 12 else (beginning.year, beginning.month + 1)
+    return _instant(beginning.replace(year=year, month=month), zone)
+
+
+def _next_day(local: datetime, zone: ZoneInfo, cut: bool) -> int:
+    """The next day's midnight, or what is nearest to it where the clocks change then."""
+    beginning = local if cut else local.replace(hour=0, minute=0, second=0)
+    at = _instant(beginning + timedelta(days=1), zone)
+    hour = _local(at, zone).hour
+    if hour == 0:
+        return at
+    return at + (24 - hour if hour > 12 else -hour) * HOUR
+
+
+def _local(at: int, zone: ZoneInfo) -> datetime:
+    """The zone's local time, without its zone."""
+    return datetime.fromtimestamp(at, zone).replace(tzinfo=None, fold=0)
+
+
+def _offset(at: int, zone: ZoneInfo) -> int:
+    offset = datetime.fromtimestamp(at, zone).utcoffset()
+    return int(offset.total_seconds()) if offset is not None else 0
+
+
+def _instant(local: datetime, zone: ZoneInfo) -> int:
+    """Unix time of a local time, as Go's time.Date chooses among two or none."""
+    as_utc = int(local.replace(tzinfo=UTC).timestamp())
+    return as_utc - _offset(as_utc - _offset(as_utc, zone), zone)

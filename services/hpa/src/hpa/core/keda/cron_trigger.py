@@ -1,0 +1,71 @@
+"""KEDA's cron trigger: a number of replicas while between a start and an end. Pure.
+
+Source: pkg/scalers/cron_scaler.go. It is active while the next end comes no later than the next start.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hpa.core.cron import InvalidCron, next_after, parse_cron, parse_zone
+
+REPLACED: Final = ((" ", ""), ("*", "x"), ("/", "Sl"), ("?", "Qm"), (",", "Cm"))
+
+
+@dataclass(frozen=True, slots=True)
+class CronTrigger:
+    """start, end: cron lines. zone: its name; whether there is such a zone is known when it is looked at."""
+
+    start: str
+    end: str
+    zone: str
+    desired_replicas: int
+
+    def metric_name(self, index: int) -> str:
+        lines = "-".join(_shortened(line) for line in (self.start, self.end))
+        return f"s{index}-cron-{self.zone.replace('/', '-')}-{lines}"
+
+
+@dataclass(frozen=True, slots=True)
+class CronActivity:
+    """next_start_s, next_end_s: Unix time; one of them is when the activity changes next."""
+
+    active: bool
+    metric_milli: int
+    next_start_s: int
+    next_end_s: int
+
+    @property
+    def due_s(self) -> int:
+        return min(self.next_start_s, self.next_end_s)
+
+
+def read_cron_trigger(metadata: Mapping[str, str]) -> CronTrigger:
+    """The trigger of a ScaledObject's metadata. Raises InvalidCron."""
+    for name in ("start", "end", "timezone", "desiredReplicas"):
+        if not metadata.get(name):
+            raise InvalidCron(f"{name}: missing; a cron trigger needs start, end, timezone and desiredReplicas")
+    start, end, desired = metadata["start"], metadata["end"], metadata["desiredReplicas"]
+    parse_cron(start)
+    parse_cron(end)
+    if start == end:
+        raise InvalidCron(f"end {end!r}: expected another line than start")
+    if not desired.isascii() or not desired.isdigit() or int(desired) == 0:
+        raise InvalidCron(f"desiredReplicas {desired!r}: expected a number above 0")
+    return CronTrigger(start, end, metadata["timezone"], int(desired))
+
+
+def activity(trigger: CronTrigger, now_s: int) -> CronActivity:
+    """Whether it is active at now_s. Raises InvalidCron for an unknown zone or a line that never comes."""
+    zone = parse_zone(trigger.zone)
+    start, end = (next_after(parse_cron(line), zone, now_s) for line in (trigger.start, trigger.end))
+    if start is None or end is None:
+        raise InvalidCron(f"cron {trigger.start if start is None else trigger.end!r}: expected a time that comes")
+    active = end <= start
+    return CronActivity(active, trigger.desired_replicas * 1000 if active else 0, start, end)
+
+
+def _shortened(line: str) -> str:
+    for written, short in REPLACED:
+        line = line.replace(written, short)
+    return line

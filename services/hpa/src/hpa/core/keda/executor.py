@@ -1,0 +1,127 @@
+"""Between zero and one, and from idle: what KEDA does beside the autoscaler. Pure.
+
+Source: pkg/scaling/executor/scale_scaledobjects.go (RequestScale). Above min the autoscaler alone decides.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from hpa.core.keda.kafka_metadata import BOOLEANS
+
+PAUSED: Final = "autoscaling.keda.sh/paused"
+PAUSED_REPLICAS: Final = "autoscaling.keda.sh/paused-replicas"
+PAUSED_SCALE_IN: Final = "autoscaling.keda.sh/paused-scale-in"
+PAUSED_SCALE_OUT: Final = "autoscaling.keda.sh/paused-scale-out"
+FORCE_ACTIVATION: Final = "autoscaling.keda.sh/force-activation"
+
+TRUE: Final = "true"
+FALSE: Final = "false"
+UNKNOWN: Final = "unknown"
+
+COOLDOWN_MS: Final = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """What a ScaledObject says of zero and idle. cooldown_ms None: 300 s. fallback_replicas None: no fallback."""
+
+    min_replicas: int = 0
+    idle_replicas: int | None = None
+    cooldown_ms: int | None = None
+    initial_cooldown_ms: int = 0
+    fallback_replicas: int | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def says(self, annotation: str) -> bool:
+        """Whether the annotation is there and not false; what is no boolean counts as true."""
+        written = self.annotations.get(annotation)
+        return written is not None and BOOLEANS.get(written, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What the triggers said: any active, any failed; when any was active last (None: never), and how it scales now.
+
+    autoscaler: (status, reason) of its condition scaling_active; None: not known.
+    """
+
+    active: bool
+    failed: bool
+    replicas: int
+    created_ms: int
+    last_active_ms: int | None
+    autoscaler: tuple[bool, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """replicas: to scale to; None: as it is. renewed: it was active now. conditions: (status, reason) by type."""
+
+    replicas: int | None
+    renewed: bool
+    conditions: Mapping[str, tuple[str, str]]
+    due_ms: int | None = None
+
+
+READY: Final = (TRUE, "ScaledObjectReady")
+
+
+def executed(wanted: Activation, polled: Polled, now_ms: int) -> Outcome:
+    """What follows from one poll. due_ms: when a cooldown that holds it back will be over."""
+    if PAUSED_REPLICAS in wanted.annotations or wanted.says(PAUSED):
+        return Outcome(None, False, {"paused": (TRUE, "ScaledObjectPaused"), "ready": READY})
+    if polled.active or wanted.says(FORCE_ACTIVATION):
+        outcome = _active(wanted, polled)
+    else:
+        outcome = _inactive(wanted, polled, now_ms)
+    if polled.autoscaler is None:
+        return outcome
+    conditions = {**outcome.conditions, "autoscaler_active": _autoscaler(*polled.autoscaler)}
+    return Outcome(outcome.replicas, outcome.renewed, conditions, outcome.due_ms)
+
+
+def _active(wanted: Activation, polled: Polled) -> Outcome:
+    conditions = {"ready": READY, "active": (TRUE, "ScalerActive")}
+    from_idle = wanted.idle_replicas is not None and polled.replicas < wanted.min_replicas
+    if from_idle or polled.replicas == 0:
+        if wanted.says(PAUSED_SCALE_OUT):
+            return Outcome(None, False, conditions)
+        return Outcome(max(wanted.min_replicas, 1), True, conditions)
+    if polled.failed:
+        return Outcome(None, False, conditions | {"ready": (UNKNOWN, "PartialTriggerError")})
+    return Outcome(None, True, conditions)
+
+
+def _inactive(wanted: Activation, polled: Polled, now_ms: int) -> Outcome:
+    conditions = {"ready": READY, "active": (FALSE, "ScalerNotActive")}
+    if polled.failed and wanted.fallback_replicas is None:
+        return Outcome(None, False, conditions | {"ready": (FALSE, "TriggerError")})
+    if polled.failed and wanted.fallback_replicas:
+        return Outcome(None, False, conditions)
+    above_idle = wanted.idle_replicas is not None and polled.replicas > wanted.idle_replicas
+    if above_idle or (polled.replicas > 0 and wanted.min_replicas == 0):
+        return _to_idle(wanted, polled, now_ms, conditions)
+    if polled.replicas < wanted.min_replicas and wanted.idle_replicas is None:
+        return Outcome(wanted.min_replicas, False, conditions)
+    return Outcome(None, False, conditions)
+
+
+def _to_idle(wanted: Activation, polled: Polled, now_ms: int, conditions: dict[str, tuple[str, str]]) -> Outcome:
+    if wanted.says(PAUSED_SCALE_IN):
+        return Outcome(None, False, conditions)
+    if polled.last_active_ms is None:
+        over_ms = polled.created_ms + wanted.initial_cooldown_ms
+    else:
+        over_ms = polled.last_active_ms + (COOLDOWN_MS if wanted.cooldown_ms is None else wanted.cooldown_ms)
+    if now_ms <= over_ms:
+        return Outcome(None, False, conditions | {"active": (FALSE, "ScalerCooldown")}, over_ms + 1)
+    return Outcome(wanted.idle_replicas or 0, False, conditions)
+
+
+def _autoscaler(active: bool, reason: str) -> tuple[str, str]:
+    if active:
+        return TRUE, "HPAActive"
+    if reason == "ScalingDisabled":
+        return TRUE, reason
+    return FALSE, reason or "HPAMetricsUnavailable"

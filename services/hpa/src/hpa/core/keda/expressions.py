@@ -1,0 +1,289 @@
+"""The part of the expr language that formulas over triggers are written in: reads it, checks its types. Pure.
+
+Known: numbers, names, arrays, + - * / % ** ^, comparisons, and or not && || !, ?:, ??, nil, `let x = …; …`, and the
+functions of FUNCTIONS; `count` takes a predicate in braces, with # for the element. What else the language has
+is named as not supported. Source of the rules: expr-lang/expr v1, as KEDA 8b4f083c uses it.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hpa.core.go_numbers import divided, int64
+from hpa.core.keda.functions import FUNCTIONS, ExpressionFailed, Function
+
+INT: Final = "int"
+FLOAT: Final = "float"
+BOOL: Final = "bool"
+NIL: Final = "nil"
+ARRAY: Final = "array"
+ANY: Final = "any"
+
+LENGTH_MAX: Final = 4096
+DEPTH_MAX: Final = 64
+ELEMENT: Final = "#"
+TOKEN: Final = re.compile(
+    r"\s*(?:(?P<number>(?:\d[\d_]*)?\.\d+(?:[eE][+-]?\d+)?|\d[\d_]*(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_]\w*)"
+    r"|(?P<sign>\*\*|\?\?|\|\||&&|==|!=|<=|>=|[-+*/%^<>!?:()\[\]{},;=#]))",
+    re.ASCII,
+)
+WORDS: Final = frozenset({"and", "or", "not", "let", "nil", "true", "false"})
+SPELLED: Final = {"&&": "and", "||": "or", "!": "not", "^": "**"}
+BINARY: Final = {
+    "or": 10, "and": 15, "==": 20, "!=": 20, "<": 20, ">": 20, "<=": 20, ">=": 20,
+    "+": 30, "-": 30, "*": 60, "/": 60, "%": 60, "**": 100, "??": 500,
+}  # fmt: skip
+UNARY: Final = {"not": 50, "!": 1000, "-": 90, "+": 90}
+COMPARED: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge,
+}  # fmt: skip
+
+
+class InvalidExpression(ValueError):
+    """Cannot be understood, or its types do not go together."""
+
+
+Value = float | int | bool | None | list[Any]
+Environment = Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """kind: the type that it is sure to have; ANY when that depends on values."""
+
+    kind: str
+    value: Callable[[Environment], Value]
+
+
+def parse_expression(text: str, names: Sequence[str]) -> Node:
+    """The expression, over those names, which are doubles or nil. Raises InvalidExpression."""
+    if len(text) > LENGTH_MAX:
+        raise InvalidExpression(f"expression of {len(text)} characters: expected at most {LENGTH_MAX}")
+    return _Parser(_tokens(text), dict.fromkeys(names, FLOAT)).whole()
+
+
+def _tokens(text: str) -> list[str]:
+    found: list[str] = []
+    at = 0
+    stripped = text.rstrip()
+    while at < len(stripped):
+        match = TOKEN.match(stripped, at)
+        if match is None:
+            raise InvalidExpression(f"expression {text!r}: {stripped[at:].strip()[:20]!r} is not supported")
+        found.append(match[0].strip())
+        at = match.end()
+    return found
+
+
+class _Parser:
+    """Reads tokens from the left; binary operators by precedence, as expr does."""
+
+    def __init__(self, tokens: list[str], kinds: dict[str, str]) -> None:
+        self._tokens = tokens
+        self._kinds = kinds
+        self._at = 0
+        self._depth = 0
+
+    def whole(self) -> Node:
+        node = self._sequence()
+        if self._at < len(self._tokens):
+            raise InvalidExpression(f"expected an end, not {self._tokens[self._at]!r}")
+        return node
+
+    def _peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _take(self, expected: str = "") -> str:
+        token = self._peek()
+        if not token or (expected and token != expected):
+            raise InvalidExpression(f"expected {expected or 'more'!r}, not {token or 'the end'!r}")
+        self._at += 1
+        return token
+
+    def _sequence(self) -> Node:
+        if self._peek() != "let":
+            return self._expression(0)
+        self._take()
+        name = self._take()
+        if not name.isidentifier() or name in WORDS or name in self._kinds:
+            raise InvalidExpression(f"let {name!r}: expected a new name")
+        self._take("=")
+        value = self._expression(0)
+        self._take(";")
+        self._kinds[name] = value.kind
+        body = self._sequence()
+        return Node(body.kind, lambda env: body.value({**env, name: value.value(env)}))
+
+    def _expression(self, precedence: int) -> Node:
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise InvalidExpression(f"expected at most {DEPTH_MAX} expressions inside each other")
+        left = self._operand()
+        before = ""
+        while (sign := SPELLED.get(self._peek(), self._peek())) in BINARY and BINARY[sign] >= precedence:
+            if before and (before == "??") != (sign == "??"):
+                raise InvalidExpression("?? beside another operator: expected parentheses around one of them")
+            self._take()
+            right = self._expression(BINARY[sign] + (0 if sign == "**" else 1))
+            left = _binary(sign, left, right)
+            before = sign
+        if precedence == 0 and self._peek() == "?":
+            left = self._choice(left)
+        self._depth -= 1
+        return left
+
+    def _choice(self, condition: Node) -> Node:
+        if condition.kind not in (BOOL, ANY):
+            raise InvalidExpression(f"before ?: expected a condition, not {condition.kind}")
+        self._take("?")
+        yes = self._expression(0)
+        self._take(":")
+        no = self._expression(0)
+        return Node(_common(yes.kind, no.kind), lambda env: (yes if condition.value(env) else no).value(env))
+
+    def _operand(self) -> Node:
+        token = self._take()
+        if token in UNARY:
+            return _unary(SPELLED.get(token, token), self._expression(UNARY[token]))
+        if token == "(":
+            node = self._sequence()
+            self._take(")")
+            return node
+        if token == "[":
+            items = self._listed("]")
+            return Node(ARRAY, lambda env: [item.value(env) for item in items])
+        if token[0].isdigit() or token[0] == ".":
+            return _number(token)
+        return self._named(token)
+
+    def _named(self, token: str) -> Node:
+        if token in ("nil", "true", "false"):
+            value = {"nil": None, "true": True, "false": False}[token]
+            return Node(NIL if value is None else BOOL, lambda _: value)
+        if self._peek() == "(" and token.isidentifier():
+            return self._call(token)
+        if token not in self._kinds:
+            raise InvalidExpression(f"unknown name {token!r}: expected one of {', '.join(sorted(self._kinds))}")
+        return Node(self._kinds[token], lambda env: env[token])
+
+    def _call(self, name: str) -> Node:
+        function = FUNCTIONS.get(name)
+        if function is None:
+            raise InvalidExpression(f"function {name!r} is not supported; known are {', '.join(sorted(FUNCTIONS))}")
+        self._take("(")
+        arguments = self._listed(")", predicate=function.predicate)
+        return _called(name, function, arguments)
+
+    def _listed(self, end: str, *, predicate: bool = False) -> list[Node]:
+        found: list[Node] = []
+        while self._peek() != end:
+            if found:
+                self._take(",")
+            found.append(self._predicate() if predicate and self._peek() == "{" else self._expression(0))
+        self._take(end)
+        return found
+
+    def _predicate(self) -> Node:
+        self._take("{")
+        outer, self._kinds = self._kinds, {**self._kinds, ELEMENT: FLOAT}
+        body = self._expression(0)
+        self._kinds = outer
+        self._take("}")
+        if body.kind not in (BOOL, ANY):
+            raise InvalidExpression(f"in braces: expected a condition, not {body.kind}")
+        return Node(ANY, lambda env: _as_predicate(body, env))
+
+
+def _as_predicate(body: Node, env: Environment) -> Any:
+    return lambda element: body.value({**env, ELEMENT: element})
+
+
+def _number(token: str) -> Node:
+    plain = token.replace("_", "")
+    value: int | float = int(plain) if plain.isdigit() else float(plain)
+    return Node(INT if isinstance(value, int) else FLOAT, lambda _: value)
+
+
+def _called(name: str, function: Function, arguments: list[Node]) -> Node:
+    if not function.least <= len(arguments) <= function.most:
+        raise InvalidExpression(f"{name}: expected {function.least} to {function.most} values, not {len(arguments)}")
+    kind = function.kind or (arguments[0].kind if len({one.kind for one in arguments}) == 1 else FLOAT)
+    if kind == ARRAY:
+        kind = FLOAT
+    return Node(kind, lambda env: function.apply([argument.value(env) for argument in arguments]))
+
+
+def _common(one: str, other: str) -> str:
+    if one == other:
+        return one
+    if {one, other} <= {INT, FLOAT}:
+        return FLOAT
+    return other if one == NIL else one if other == NIL else ANY
+
+
+def _unary(sign: str, operand: Node) -> Node:
+    if sign == "not":
+        _expect((BOOL, ANY), operand)
+        return Node(BOOL, lambda env: not operand.value(env))
+    _expect((INT, FLOAT, ANY), operand)
+    direction = -1 if sign == "-" else 1
+    return Node(operand.kind, lambda env: direction * _numeric(operand.value(env)))
+
+
+def _expect(kinds: tuple[str, ...], *operands: Node) -> None:
+    for operand in operands:
+        if operand.kind not in kinds:
+            raise InvalidExpression(f"expected {' or '.join(kinds[:-1])}, not {operand.kind}")
+
+
+def _binary(sign: str, left: Node, right: Node) -> Node:
+    if sign == "??":
+        return Node(ANY, lambda env: right.value(env) if (found := left.value(env)) is None else found)
+    if sign in ("and", "or"):
+        _expect((BOOL, ANY), left, right)
+        if sign == "and":
+            return Node(BOOL, lambda env: bool(left.value(env)) and bool(right.value(env)))
+        return Node(BOOL, lambda env: bool(left.value(env)) or bool(right.value(env)))
+    if sign in ("==", "!="):
+        return Node(BOOL, lambda env: (left.value(env) == right.value(env)) == (sign == "=="))
+    if sign in COMPARED:
+        _expect((INT, FLOAT, ANY), left, right)
+        compared = COMPARED[sign]
+        return Node(BOOL, lambda env: compared(_numeric(left.value(env)), _numeric(right.value(env))))
+    return _arithmetic(sign, left, right)
+
+
+def _arithmetic(sign: str, left: Node, right: Node) -> Node:
+    _expect((INT, ANY) if sign == "%" else (INT, FLOAT, ANY), left, right)
+    kind = FLOAT if sign in ("/", "**") else _common(left.kind, right.kind)
+    apply = ARITHMETIC[sign]
+    return Node(kind, lambda env: apply(_numeric(left.value(env)), _numeric(right.value(env))))
+
+
+def _power(base: float, exponent: float) -> float:
+    try:
+        found = float(base) ** float(exponent)
+    except ZeroDivisionError:
+        return float("inf")
+    except OverflowError as error:
+        raise ExpressionFailed("a power is too large") from error
+    return found if isinstance(found, float) else float("nan")
+
+
+def _remainder(dividend: float, divisor: float) -> float:
+    if not isinstance(dividend, int) or not isinstance(divisor, int) or divisor == 0:
+        raise ExpressionFailed("a remainder needs whole numbers, and not 0 to divide by")
+    return int64(abs(dividend) % abs(divisor)) * (-1 if dividend < 0 else 1)
+
+
+ARITHMETIC: Final[Mapping[str, Callable[[float, float], float]]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": divided, "**": _power, "%": _remainder,
+}  # fmt: skip
+
+
+def _numeric(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ExpressionFailed(f"expected a number, not {'nil' if value is None else value}")
+    return value

@@ -1,0 +1,74 @@
+"""One metric of several triggers, by a formula (scalingModifiers). Pure.
+
+Source: pkg/scaling/modifiers/formula.go and the admission of apis/keda/v1alpha1. A trigger past its failures is nil to
+the formula; a formula that is nil then gives the fallback's replicas.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hpa.core.go_numbers import int64
+from hpa.core.keda.expressions import ANY, FLOAT, INT, InvalidExpression, Node, parse_expression
+from hpa.core.keda.fallback import SCALING_MODIFIERS, Fallback
+from hpa.core.keda.functions import ExpressionFailed
+
+MILLI: Final = 1e-3
+"""Amounts become doubles by this product, as Kubernetes' quantities do; a division rounds otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """text: as written, over the triggers' names."""
+
+    text: str
+    triggers: tuple[str, ...]
+    node: Node
+
+
+def compile_formula(text: str, triggers: Sequence[str]) -> Formula:
+    """Checked once. Raises InvalidExpression: what it is over, or that its result is no number."""
+    node = parse_expression(text, triggers)
+    if node.kind not in (FLOAT, INT, ANY):
+        raise InvalidExpression(f"formula {text!r}: expected a number as its result, not {node.kind}")
+    return Formula(text, tuple(triggers), node)
+
+
+def trigger_value(milli: int, failures: int | None, fallback: Fallback | None) -> int | None:
+    """What a formula sees of a trigger: nil when it failed more often than a fallback for formulas bears."""
+    if fallback is None or fallback.behavior != SCALING_MODIFIERS or failures is None:
+        return milli
+    return None if failures > fallback.failure_threshold else milli
+
+
+def composite_milli(
+    formula: Formula,
+    values_milli: Mapping[str, int],
+    failures: Mapping[str, int],
+    fallback: Fallback | None,
+    target: float,
+) -> int:
+    """The metric of the formula, cut to milli-units. Raises ExpressionFailed."""
+    seen = {name: trigger_value(milli, failures.get(name), fallback) for name, milli in values_milli.items()}
+    found = formula.node.value({name: None if milli is None else milli * MILLI for name, milli in seen.items()})
+    if isinstance(found, bool) or not isinstance(found, int | float | None):
+        raise ExpressionFailed(f"formula {formula.text!r}: expected a number, not {found}")
+    if found is not None:
+        return int64(float(found) * 1000)
+    if fallback is None or formula.node.kind != ANY:
+        raise ExpressionFailed(f"formula {formula.text!r}: its result is nil")
+    return int64(fallback.replicas * target * 1000)
+
+
+def named_triggers(metric: str, trigger: str, formula: str) -> dict[str, str]:
+    """The trigger's name of a metric, where there is a formula. Raises InvalidExpression for a trigger without one."""
+    if not formula:
+        return {}
+    if not trigger:
+        raise InvalidExpression(f"trigger of metric {metric!r}: expected a name, since there is a formula")
+    return {metric: trigger}
+
+
+def holds_name(names: Sequence[str], name: str) -> bool:
+    """Whether a name is taken: names of triggers differ in more than in case."""
+    return name.lower() in (one.lower() for one in names)

@@ -1,0 +1,109 @@
+"""The functions that formulas may call. Pure.
+
+Source: expr-lang/expr v1, builtin; rounding goes away from zero at one half.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+MANY: Final = 64
+
+
+class ExpressionFailed(Exception):
+    """No value can be computed from these values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """apply: on the values of its arguments. kind: of its result; "": of its arguments. predicate: may have braces."""
+
+    apply: Callable[[list[Any]], Any]
+    least: int = 1
+    most: int = 1
+    kind: str = ""
+    predicate: bool = False
+
+
+def flattened(values: Sequence[Any]) -> list[float]:
+    """All numbers of arguments that may be arrays."""
+    found: list[float] = []
+    for value in values:
+        if isinstance(value, list):
+            found += flattened(value)
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            raise ExpressionFailed(f"expected numbers, not {'nil' if value is None else value}")
+        else:
+            found.append(value)
+    return found
+
+
+def _one(values: Sequence[Any]) -> float:
+    numbers = flattened(values)
+    if len(numbers) != 1:
+        raise ExpressionFailed(f"expected one number, not {len(numbers)}")
+    return numbers[0]
+
+
+def _some(values: Sequence[Any]) -> list[float]:
+    numbers = flattened(values)
+    if not numbers:
+        raise ExpressionFailed("expected at least one number")
+    return numbers
+
+
+def _median(values: list[Any]) -> float:
+    numbers = sorted(flattened(values))
+    if not numbers:
+        return 0.0
+    middle = len(numbers) // 2
+    return float(numbers[middle]) if len(numbers) % 2 else (numbers[middle - 1] + numbers[middle]) / 2
+
+
+def _mean(values: list[Any]) -> float:
+    numbers = flattened(values)
+    return _total(numbers) / len(numbers) if numbers else 0.0
+
+
+def _total(numbers: Sequence[float]) -> float:
+    """One after the other: the sum() of Python 3.12 rounds otherwise."""
+    total: float = 0
+    for number in numbers:
+        total += number
+    return total
+
+
+def _count(values: list[Any]) -> int:
+    if not isinstance(values[0], list):
+        raise ExpressionFailed("expected an array")
+    return sum(1 for element in values[0] if (values[1](element) if len(values) > 1 else element is True))
+
+
+def _whole(value: float) -> int:
+    if not math.isfinite(value):
+        raise ExpressionFailed(f"expected a number that can be whole, not {value}")
+    return int(value)
+
+
+def _rounded(value: float) -> float:
+    away = math.floor(abs(value) + 0.5) if math.isfinite(value) else abs(value)
+    if math.isfinite(value) and abs(value) + 0.5 - away == 0 and abs(value) % 1 < 0.5:
+        away -= 1  # The sum above rounded up what is just under one half.
+    return math.copysign(away, value)
+
+
+FUNCTIONS: Final[Mapping[str, Function]] = {
+    "abs": Function(lambda values: abs(_one(values))),
+    "ceil": Function(lambda values: float(math.ceil(_one(values))), kind="float"),
+    "floor": Function(lambda values: float(math.floor(_one(values))), kind="float"),
+    "round": Function(lambda values: _rounded(_one(values)), kind="float"),
+    "int": Function(lambda values: _whole(_one(values)), kind="int"),
+    "float": Function(lambda values: float(_one(values)), kind="float"),
+    "max": Function(lambda values: max(_some(values)), most=MANY),
+    "min": Function(lambda values: min(_some(values)), most=MANY),
+    "mean": Function(_mean, most=MANY, kind="float"),
+    "median": Function(_median, most=MANY, kind="float"),
+    "sum": Function(lambda values: _total(flattened(values)[::-1])),  # From the right: expr rewrites it to a + (b + c).
+    "count": Function(_count, most=2, kind="int", predicate=True),
+}

@@ -1,0 +1,71 @@
+"""How many jobs to start for a queue. Pure.
+
+Source: pkg/scaling/executor/scale_jobs.go and pkg/scaling/scale_handler.go (the bounds).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+DEFAULT: Final = "default"
+CUSTOM: Final = "custom"
+ACCURATE: Final = "accurate"
+EAGER: Final = "eager"
+
+
+@dataclass(frozen=True, slots=True)
+class JobStrategy:
+    """name: one of the four. deduction, running_percentage: of CUSTOM; without a number as percentage it is DEFAULT."""
+
+    name: str = DEFAULT
+    deduction: int = 0
+    running_percentage: str = "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """max_scale: jobs that the queue asks for within the bounds. scale_to: jobs that it asks for in all."""
+
+    max_scale: int
+    scale_to: int
+    running: int
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobsWanted:
+    """effective_max: how many more there may be. scale_to: how many are asked for. create: how many to start."""
+
+    effective_max: int
+    scale_to: int
+
+    @property
+    def create(self) -> int:
+        return max(0, min(self.scale_to, self.effective_max))
+
+
+def jobs_wanted(strategy: JobStrategy, queue: Queue, min_replicas: int, max_replicas: int) -> JobsWanted:
+    """By the strategy. min_replicas: jobs that run whatever is queued, beside those for the queue."""
+    kept = min(min_replicas, max_replicas)
+    if queue.running < kept:
+        return JobsWanted(kept - queue.running, kept - queue.running)
+    running = queue.running - kept
+    most = max_replicas - kept if min_replicas <= max_replicas else max_replicas
+    if strategy.name == ACCURATE:
+        over = queue.max_scale + running - queue.pending > most
+        return JobsWanted(most - running if over else queue.max_scale - queue.pending, queue.scale_to)
+    if strategy.name == EAGER:
+        return JobsWanted(min(most - running - queue.pending, queue.max_scale), most)
+    share = _percentage(strategy.running_percentage) if strategy.name == CUSTOM else None
+    if share is None:
+        return JobsWanted(queue.max_scale - running, queue.scale_to)
+    left = queue.max_scale - strategy.deduction - int(running * share)
+    return JobsWanted(min(left, most), queue.scale_to)
+
+
+def _percentage(text: str) -> float | None:
+    try:
+        share = float(text)
+    except ValueError:
+        return None
+    return share if math.isfinite(share) else None

@@ -1,0 +1,132 @@
+"""KEDA's Kafka trigger: a consumer group's lag to a metric. Pure.
+
+Source: pkg/scalers/kafka_scaler.go (getLagForPartition, getTotalLag, FindFactors, getNextFactorThatBalancesConsumers…).
+Lags are records. The true lag is always answered beside what KEDA publishes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hpa.core.go_numbers import quotient
+
+LATEST: Final = "latest"
+EARLIEST: Final = "earliest"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTrigger:
+    """A group's lag against a threshold per replica. topic "": all topics that the group has offsets of.
+
+    partitions None: all. allow_idle: no cap at the number of partitions. limit_to_lagging: the cap counts partitions
+    with lag only. even: replicas are a divisor of the partitions. exclude_persistent: partitions whose offset stands
+    still count for activity only. zero_on_invalid: a partition without an offset has no lag.
+    """
+
+    group: str
+    brokers: tuple[str, ...] = ()
+    topic: str = ""
+    lag_threshold: int = 10
+    activation_lag_threshold: int = 0
+    offset_reset: str = LATEST
+    partitions: tuple[int, ...] | None = None
+    allow_idle: bool = False
+    limit_to_lagging: bool = False
+    even: bool = False
+    exclude_persistent: bool = False
+    zero_on_invalid: bool = False
+    full_metadata: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """committed None: the group has no offset. latest None: the broker did not answer for it."""
+
+    topic: str
+    partition: int
+    latest: int | None
+    committed: int | None
+
+
+Committed = Mapping[tuple[str, int], int]
+"""The offsets of the poll before, by (topic, partition)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """total: as KEDA publishes it, capped. true: with all partitions, whatever is excluded or capped.
+
+    committed: to be remembered for the next poll.
+    """
+
+    total: int
+    true: int
+    active: bool
+    committed: Committed
+
+    @property
+    def metric_milli(self) -> int:
+        return max(self.total, 0) * 1000
+
+
+def group_lag(trigger: KafkaTrigger, rows: Sequence[PartitionOffsets], before: Committed) -> Lag:
+    """The lag of all selected partitions. before: what the last poll remembered."""
+    chosen = selected(trigger, rows)
+    lags = [(row, *partition_lag(trigger, row, before)) for row in chosen]
+    total = sum(lag for _, lag, _ in lags)
+    true = sum(with_persistent for _, _, with_persistent in lags)
+    answered = sum(1 for row in chosen if row.latest is not None)
+    lagging = sum(1 for _, lag, _ in lags if lag > 0)
+    committed = dict(before)
+    if trigger.exclude_persistent:
+        known = (row for row in chosen if row.committed is not None and row.latest is not None)
+        committed |= {(row.topic, row.partition): row.committed for row in known if row.committed is not None}
+    return Lag(capped(trigger, total, answered, lagging), true, true > trigger.activation_lag_threshold, committed)
+
+
+def selected(trigger: KafkaTrigger, rows: Sequence[PartitionOffsets]) -> list[PartitionOffsets]:
+    """The partitions that the trigger means, of those that there are."""
+    if not trigger.topic:
+        return list(rows)
+    return [
+        row
+        for row in rows
+        if row.topic == trigger.topic and (trigger.partitions is None or row.partition in trigger.partitions)
+    ]
+
+
+def partition_lag(trigger: KafkaTrigger, row: PartitionOffsets, before: Committed) -> tuple[int, int]:
+    """(lag, lag with what stands still) of one partition."""
+    if row.latest is None:
+        return 0, 0
+    if row.committed is None:
+        first = 1 if trigger.offset_reset == LATEST else row.latest
+        lag = 0 if trigger.zero_on_invalid else first
+        return lag, lag
+    lag = row.latest - row.committed
+    stands = trigger.exclude_persistent and before.get((row.topic, row.partition)) == row.committed
+    return (0 if stands else lag), lag
+
+
+def capped(trigger: KafkaTrigger, total: int, partitions: int, lagging: int) -> int:
+    """What is published: no more than a threshold for each partition that a consumer could work on.
+
+    The cap compares whole thresholds, so up to one record less than one more passes: KEDA's own, kept.
+    """
+    if trigger.allow_idle and not trigger.limit_to_lagging and not trigger.even:
+        return total
+    threshold = trigger.lag_threshold
+    if trigger.even:
+        total = threshold * balancing_factor(total, partitions, threshold)
+    bound = lagging if trigger.limit_to_lagging else partitions
+    return bound * threshold if quotient(total, threshold) > bound else total
+
+
+def factors(number: int) -> list[int]:
+    """The divisors, ascending; none of 0."""
+    return [candidate for candidate in range(1, number + 1) if number % candidate == 0]
+
+
+def balancing_factor(total: int, partitions: int, threshold: int) -> int:
+    """The least divisor of the partitions that so many consumers are enough; else one for each partition."""
+    return next((factor for factor in factors(partitions) if factor * threshold >= total), partitions)

@@ -1,0 +1,108 @@
+"""Reads the metadata of a kafka trigger, as KEDA does. Pure.
+
+Source: pkg/scalers/kafka_scaler.go (parseKafkaMetadata) and pkg/scalers/scalersconfig (typed values).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from hpa.core.go_numbers import INT32_MAX, INT64_MAX
+from hpa.core.keda.kafka import EARLIEST, LATEST, KafkaTrigger
+
+BOOLEANS: Final = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+"""strconv.ParseBool of Go."""
+NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+", re.ASCII)
+PARTITIONS_MAX: Final = 100_000
+
+
+class InvalidTrigger(ValueError):
+    """A trigger that cannot be understood; says the field, its value, and what was expected."""
+
+
+def read_kafka_trigger(metadata: Mapping[str, str]) -> KafkaTrigger:
+    """The trigger of a ScaledObject's metadata. Raises InvalidTrigger."""
+    topic = metadata.get("topic", "")
+    limitation = metadata.get("partitionLimitation", "").strip()
+    reset = metadata.get("offsetResetPolicy", LATEST)
+    if reset not in (LATEST, EARLIEST):
+        raise InvalidTrigger(f"offsetResetPolicy {reset!r}: expected {LATEST} or {EARLIEST}")
+    version = metadata.get("version", "1.0.0")
+    if not VERSION.fullmatch(version):
+        raise InvalidTrigger(f"version {version!r}: expected three numbers, as 1.0.0")
+    trigger = KafkaTrigger(
+        group=_needed(metadata, "consumerGroup"),
+        brokers=tuple(broker.strip() for broker in _needed(metadata, "bootstrapServers").split(",")),
+        topic=topic,
+        lag_threshold=_number(metadata, "lagThreshold", 10, least=1),
+        activation_lag_threshold=_number(metadata, "activationLagThreshold", 0, least=0),
+        offset_reset=reset,
+        partitions=read_partitions(limitation) if topic and limitation else None,
+        allow_idle=_boolean(metadata, "allowIdleConsumers"),
+        limit_to_lagging=_boolean(metadata, "limitToPartitionsWithLag"),
+        even=_boolean(metadata, "ensureEvenDistributionOfPartitions"),
+        exclude_persistent=_boolean(metadata, "excludePersistentLag"),
+        zero_on_invalid=_boolean(metadata, "scaleToZeroOnInvalidOffset"),
+        full_metadata=_boolean(metadata, "fullMetadata", True),
+    )
+    _check_together(trigger)
+    return trigger
+
+
+def _check_together(trigger: KafkaTrigger) -> None:
+    if trigger.allow_idle and trigger.limit_to_lagging:
+        raise InvalidTrigger("allowIdleConsumers: expected false where limitToPartitionsWithLag is true")
+    if trigger.even and trigger.limit_to_lagging:
+        raise InvalidTrigger("ensureEvenDistributionOfPartitions: expected false with limitToPartitionsWithLag")
+    needs_topic = (
+        ("limitToPartitionsWithLag", trigger.limit_to_lagging),
+        ("ensureEvenDistributionOfPartitions", trigger.even),
+        ("fullMetadata: false", not trigger.full_metadata),
+    )
+    for name, asked in needs_topic:
+        if asked and not trigger.topic:
+            raise InvalidTrigger(f"topic: missing; expected one with {name}")
+
+
+def read_partitions(text: str) -> tuple[int, ...]:
+    """Numbers and ranges, as 1,3,10-20; a range that falls is empty. Raises InvalidTrigger."""
+    found: list[int] = []
+    for part in text.split(","):
+        ends = [_partition(end, text) for end in part.split("-")]
+        if len(ends) > 2:
+            raise InvalidTrigger(f"partitionLimitation {text!r}: expected at most one dash in {part!r}")
+        if ends[-1] - ends[0] >= PARTITIONS_MAX:
+            raise InvalidTrigger(f"partitionLimitation {text!r}: expected at most {PARTITIONS_MAX} partitions")
+        found += range(ends[0], ends[-1] + 1)
+    return tuple(found)
+
+
+def _partition(text: str, whole: str) -> int:
+    written = text.strip()
+    if not NUMBER.fullmatch(written) or not 0 <= int(written) <= INT32_MAX:
+        raise InvalidTrigger(f"partitionLimitation {whole!r}: expected numbers, as 1,3,10-20")
+    return int(written)
+
+
+def _needed(metadata: Mapping[str, str], name: str) -> str:
+    if not metadata.get(name):
+        raise InvalidTrigger(f"{name}: missing; a kafka trigger needs bootstrapServers and consumerGroup")
+    return metadata[name]
+
+
+def _number(metadata: Mapping[str, str], name: str, default: int, *, least: int) -> int:
+    written = metadata.get(name) or str(default)
+    if not NUMBER.fullmatch(written) or not least <= int(written) <= INT64_MAX:
+        raise InvalidTrigger(f"{name} {written!r}: expected a number of at least {least}")
+    return int(written)
+
+
+def _boolean(metadata: Mapping[str, str], name: str, default: bool = False) -> bool:
+    written = metadata.get(name) or str(default)
+    if written not in BOOLEANS:
+        raise InvalidTrigger(f"{name} {written!r}: expected true or false")
+    return BOOLEANS[written]

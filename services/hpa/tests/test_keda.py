@@ -1,0 +1,115 @@
+"""What KEDA's vectors leave open: what cannot be read, what is said of it, and when a cooldown is over."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpa.core.keda.executor import Activation, Polled, executed
+from hpa.core.keda.expressions import InvalidExpression
+from hpa.core.keda.formula import compile_formula, composite_milli
+from hpa.core.keda.functions import ExpressionFailed
+from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag
+from hpa.core.keda.kafka_metadata import InvalidTrigger, read_kafka_trigger, read_partitions
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("a[0]", "expected an end", id="an index"),
+        pytest.param("filter([a], {# > 1})", "'filter' is not supported", id="a function that is not known"),
+        pytest.param("a in [1, 2]", "expected an end, not 'in'", id="an operator that is not known"),
+        pytest.param("a ?? b + 1", "expected parentheses", id="?? beside another operator"),
+        pytest.param("a + 'x'", "is not supported", id="a text"),
+        pytest.param("a > 1 + (b > 2)", "not bool", id="types that do not go together"),
+        pytest.param("(" * 100 + "a" + ")" * 100, "inside each other", id="too deep"),
+        pytest.param("let a = 1; a", "expected a new name", id="a name that is taken"),
+        pytest.param("max()", "expected 1 to", id="too few values"),
+    ],
+)
+def test_what_is_not_supported_is_named(text: str, said: str) -> None:
+    with pytest.raises(InvalidExpression, match=said.replace("?", r"\?").replace("(", r"\(")):
+        compile_formula(text, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("text", "milli"),
+    [
+        ("1 + 2 * 3", 7000),
+        ("-2 ** 2", -4000),
+        ("2 ** 3 ** 2", 512000),
+        ("7 % 4 + 10 / 4", 5500),
+        ("not false and true ? 1 : 2", 1000),
+        ("let x = a; let y = x + 1; y", 4000),
+        ("count([a, 1, 5], {# >= a})", 2000),
+        ("round(-2.5)", -3000),
+        ("round(0.49999999999999994)", 0),
+        (".5 + 1e1 + 1_000", 1010500),
+    ],
+)
+def test_operators_bind_as_in_expr(text: str, milli: int) -> None:
+    assert composite_milli(compile_formula(text, ["a"]), {"a": 3000}, {}, None, 1.0) == milli
+
+
+def test_a_choice_whose_result_is_nil_fails() -> None:
+    with pytest.raises(ExpressionFailed):
+        composite_milli(compile_formula("true ? nil : a", ["a"]), {"a": 1000}, {}, None, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({"lagThreshold": "0"}, "lagThreshold '0': expected a number of at least 1"),
+        ({"offsetResetPolicy": "none"}, "offsetResetPolicy 'none': expected latest or earliest"),
+        ({"partitionLimitation": "0-2147483647"}, "expected at most 100000 partitions"),
+        ({"allowIdleConsumers": "yes"}, "allowIdleConsumers 'yes': expected true or false"),
+    ],
+)
+def test_a_trigger_that_cannot_be_read_says_field_value_and_what_was_expected(
+    metadata: dict[str, str], said: str
+) -> None:
+    with pytest.raises(InvalidTrigger, match=said):
+        read_kafka_trigger({"bootstrapServers": "b:1", "consumerGroup": "g", "topic": "t"} | metadata)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=9).map(tuple))
+def test_a_list_of_partitions_is_read_as_it_was_written(ranges: tuple[tuple[int, int], ...]) -> None:
+    text = ",".join(f"{first}-{first + more}" if more else str(first) for first, more in ranges)
+    expected = [number for first, more in ranges for number in range(first, first + more + 1)]
+    assert list(read_partitions(text)) == expected
+
+
+@given(
+    lags=st.lists(st.integers(0, 40), min_size=1, max_size=12),
+    flags=st.tuples(st.booleans(), st.booleans()),
+    threshold=st.integers(1, 12),
+)
+def test_the_true_lag_is_told_whatever_is_published(lags: list[int], flags: tuple[bool, bool], threshold: int) -> None:
+    """Published: at most one record less than one more threshold for each partition that can be worked on."""
+    even, limit = flags
+    trigger = KafkaTrigger("g", topic="t", lag_threshold=threshold, even=even and not limit, limit_to_lagging=limit)
+    rows = [PartitionOffsets("t", number, lag, 0) for number, lag in enumerate(lags)]
+    found = group_lag(trigger, rows, {})
+    assert found.true == sum(lags)
+    assert found.active == (sum(lags) > 0)
+    bound = sum(1 for lag in lags if lag) if limit else len(lags)
+    assert found.total < (bound + 1) * threshold
+
+
+MINUTE_MS = 60_000
+
+
+@given(
+    least=st.integers(0, 4),
+    replicas=st.integers(0, 6),
+    last=st.none() | st.integers(-10, 0).map(lambda minutes: minutes * MINUTE_MS),
+)
+def test_a_cooldown_that_holds_is_over_when_it_says(least: int, replicas: int, last: int | None) -> None:
+    """Nothing happens one millisecond before due_ms, and at due_ms it does."""
+    wanted = Activation(min_replicas=least, idle_replicas=None if least == 0 else 0)
+    polled = Polled(False, False, replicas, -100 * MINUTE_MS, last)
+    outcome = executed(wanted, polled, 0)
+    if outcome.due_ms is None:
+        return
+    assert outcome.replicas is None
+    assert executed(wanted, polled, outcome.due_ms - 1).replicas is None
+    assert executed(wanted, polled, outcome.due_ms).replicas == 0
