@@ -14,7 +14,7 @@ from propagator.settings import Settings
 from sim.cluster import SimCluster
 from sim.rest import SimTransport
 from sim.settings import NodeSpec
-from spillway.addresses import PLACEMENTS, WORKLOAD_STATUS, Tombstone, workload_address
+from spillway.addresses import PLACEMENTS, SHAPES, WORKLOAD_STATUS, Tombstone, workload_address
 from spillway.bus import Record
 from spillway.cluster_api import CONFIG_MAPS, DEPLOYMENTS, SECRETS, ClusterApi, ClusterApiSettings, Response
 from spillway.events import (
@@ -22,6 +22,7 @@ from spillway.events import (
     DependencyDeclared,
     Event,
     PlacementDecided,
+    ShapeAdmitted,
     TurnTaken,
     WorkloadDeclared,
     WorkloadObserved,
@@ -40,6 +41,7 @@ class WatchfulTransport(SimTransport):
     def __init__(self, cluster: SimCluster) -> None:
         super().__init__(cluster)
         self.writes: list[tuple[str, str]] = []
+        self.tried: list[dict[str, Any]] = []
         self.reads = 0
         self.instead: Refusal = lambda method, path, body: None
 
@@ -54,6 +56,8 @@ class WatchfulTransport(SimTransport):
     ) -> Response:
         if method == "GET":
             self.reads += 1
+        elif params.get("dryRun") == "All":
+            self.tried.append(json.loads(body or b"{}"))
         else:
             self.writes.append((method, path))
         return self.instead(method, path, body) or await super().request(
@@ -72,6 +76,7 @@ class Fleet:
         self.transports: dict[str, WatchfulTransport] = {}
         self.buses: dict[str, LocalBus] = {}
         self.said: list[Record] = []
+        self.said_of_shapes: list[Record] = []
         self._generations: dict[str, int] = {}
         self._instances: dict[str, tuple[Propagator, asyncio.Event, asyncio.Task[None]]] = {}
 
@@ -211,9 +216,10 @@ class Fleet:
     # ── What was said ──
 
     async def listen(self) -> None:
-        async with LocalBus(self.broker, FLEET, "listener").follow((WORKLOAD_STATUS,)) as feed:
+        async with LocalBus(self.broker, FLEET, "listener").follow((WORKLOAD_STATUS, SHAPES)) as feed:
             async for batch in feed:
-                self.said.extend(batch.records)
+                for record in batch.records:
+                    (self.said_of_shapes if record.topic == SHAPES.name else self.said).append(record)
 
     def statuses(self, cluster: str = "own-1", name: str = "web") -> list[WorkloadObserved]:
         events = (record.event for record in self.said)
@@ -226,6 +232,10 @@ class Fleet:
         """(state, version, message) as said last."""
         status = self.status(cluster, name)
         return (status.state, str(status.version), status.message) if status else ("", "", "")
+
+    def shapes(self, cluster: str = "own-1") -> list[ShapeAdmitted]:
+        events = (record.event for record in self.said_of_shapes)
+        return [event for event in events if isinstance(event, ShapeAdmitted) and event.cluster == cluster]
 
     def claims(self) -> list[TurnTaken]:
         events: list[Event | None] = [record.event for record in self.said]

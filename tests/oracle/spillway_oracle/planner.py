@@ -9,13 +9,13 @@ import msgspec
 from planner.core.feasibility import fit
 from planner.core.nodes import ClusterNodes
 from planner.core.room import room_on_nodes
-from planner.core.shape import shape_of
 from snapshot.core.cluster_state import ClusterState
 from snapshot.settings import Settings
 from spillway import wire
 from spillway.api import RequestError
 from spillway.columns import columns_of
 from spillway.kubernetes import NAMESPACES, NODES, PODS, Kind, Manifest, page_decoder
+from spillway.pod_shape import shape_of
 
 _SETTINGS = Settings()
 _ENCODER = msgspec.json.Encoder()

@@ -13,9 +13,9 @@ from typing import Any
 from planner.core.fleet import ClusterView
 from planner.core.promises import Promises as PlannersPromises
 from planner.core.reservation import Reservation
-from planner.core.shape import shape_of
 from spillway.api import RequestError
 from spillway.kubernetes import Manifest
+from spillway.pod_shape import shape_of
 
 from .cases import Case, make_case
 from .chance import Chance, Seeded

@@ -23,6 +23,8 @@ from spillway.events import (
     PlacementDecided,
     PodsScheduled,
     PodsUnschedulable,
+    ShapeAdmitted,
+    ShapeAsked,
     TurnTaken,
     WorkloadDeclared,
     WorkloadFound,
@@ -33,7 +35,8 @@ SCOPE_CLUSTER: Final = "cluster"
 SCOPE_WORKLOAD: Final = "workload"
 SCOPE_ONE: Final = "one"
 
-DAY_MS: Final = 24 * 3600 * 1000
+HOUR_MS: Final = 3600 * 1000
+DAY_MS: Final = 24 * HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,8 @@ WORKLOAD_STATUS = _topic("workload-status", SCOPE_WORKLOAD, 0, "propagator", "pl
 BRAKES = _topic("brakes", SCOPE_ONE, 0, "planner", "planner", committed=True)
 ADOPTIONS = _topic("adoptions", SCOPE_WORKLOAD, DAY_MS, "planner", "propagator", committed=True)
 FOUND_WORKLOADS = _topic("found-workloads", SCOPE_WORKLOAD, DAY_MS, "propagator", "planner")
+SHAPES_ASKED = _topic("shapes-asked", SCOPE_WORKLOAD, HOUR_MS, "planner", "propagator", committed=True)
+SHAPES = _topic("shapes", SCOPE_CLUSTER, 0, "propagator", "planner propagator")
 DEAD_LETTERS = _topic("dead-letters", SCOPE_ONE, 7 * DAY_MS, "every reader", "operators")
 
 TOPICS: Final = (
@@ -95,6 +100,8 @@ TOPICS: Final = (
     BRAKES,
     ADOPTIONS,
     FOUND_WORKLOADS,
+    SHAPES_ASKED,
+    SHAPES,
     DEAD_LETTERS,
 )
 
@@ -149,6 +156,10 @@ def brake_address(scope: str) -> Address:
     return Address(BRAKES, scope, scope)
 
 
+def shape_address(template: str, cluster: str) -> Address:
+    return Address(SHAPES, f"{template}/{cluster}", cluster)
+
+
 def workload_address(topic: Topic, namespace: str, name: str) -> Address:
     key = workload_key(namespace, name)
     return Address(topic, key, key)
@@ -182,6 +193,8 @@ _ADDRESS: Final[dict[type, Callable[..., Address]]] = {
     WorkloadFound: lambda e: Address(
         FOUND_WORKLOADS, f"{e.namespace}/{e.name}/{e.cluster}", workload_key(e.namespace, e.name)
     ),
+    ShapeAsked: lambda e: Address(SHAPES_ASKED, e.template, workload_key(e.namespace, e.name)),
+    ShapeAdmitted: lambda e: shape_address(e.template, e.cluster),
     DeadLettered: lambda e: Address(DEAD_LETTERS, f"{e.topic}/{e.partition}/{e.offset}/{e.reader}", e.topic),
 }
 
@@ -209,5 +222,7 @@ EVENTS_BY_TOPIC: Final = {
     BRAKES.name: (BrakeSet, BrakeReleased, ConfirmationAsked, ConfirmationGiven),
     ADOPTIONS.name: (AdoptionAsked,),
     FOUND_WORKLOADS.name: (WorkloadFound,),
+    SHAPES_ASKED.name: (ShapeAsked,),
+    SHAPES.name: (ShapeAdmitted,),
     DEAD_LETTERS.name: (DeadLettered,),
 }

@@ -351,6 +351,48 @@ class WorkloadObserved:
 
 
 @dataclass(frozen=True, slots=True)
+class ShapeAsked:
+    """The owners of these clusters are to say what a pod of this template becomes there, before anything is declared.
+
+    template: pod_shape.template_digest; pod: the pod template as JSON. namespace, name: of the workload that it is for.
+    ShapeAdmitted answers. What placements list is asked without it.
+    """
+
+    template: str
+    namespace: str
+    name: str
+    clusters: tuple[str, ...]
+    pod: bytes
+
+
+SHAPE_ADMITTED: Final = "Admitted"
+SHAPE_REFUSED: Final = "Refused"
+"""Pods of the template are not let in: message has the cluster's words."""
+SHAPE_FORBIDDEN: Final = "Forbidden"
+"""Our account there has no right to create pods, which a dry run needs."""
+SHAPE_UNASKED: Final = "Unasked"
+"""It could not be asked: no answer in time, no namespace yet, a quota that is used up, too many questions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeAdmitted:
+    """What a cluster's API makes of a pod of this template, by a dry run: nothing was created.
+
+    state: Admitted, Refused, Forbidden or Unasked, message for people. shape: of Admitted, what the pod asks for once
+    defaults, overhead and injected containers are in it; None: what its template says.
+    """
+
+    template: str
+    cluster: str
+    epoch: int
+    sequence: int
+    namespace: str
+    state: str
+    message: str
+    shape: Shape | None
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLettered:
     """A record that a reader could not read: the bytes, where they stood, and why."""
 
@@ -384,5 +426,7 @@ Event = (
     | ConfirmationGiven
     | AdoptionAsked
     | WorkloadFound
+    | ShapeAsked
+    | ShapeAdmitted
     | DeadLettered
 )

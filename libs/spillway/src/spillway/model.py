@@ -170,6 +170,8 @@ class Shape:
     apart, near: required pod anti-affinity and affinity. node_name: the one node that it may run on.
     unmodelled: what the pod template asks for that feasibility does not compute, in words for people.
     traits: no part of what it asks for, so that equal demands of different workloads are equal values.
+    template: pod_shape.template_digest of the template that it was read from, of no part of what it asks for either;
+    empty where it is of none.
     """
 
     namespace: str
@@ -184,6 +186,7 @@ class Shape:
     near: tuple[PodTerm, ...] = ()
     node_name: str = ""
     traits: PodTraits = field(default=PodTraits(), compare=False)
+    template: str = field(default="", compare=False)
 
 
 class PodTable(NamedTuple):

@@ -21,6 +21,7 @@ from propagator.orphans import Orphans
 from propagator.reach import Reach
 from propagator.reporter import Reporter
 from propagator.settings import Settings
+from propagator.shape_asker import ShapeAsker
 from propagator.work_queue import WorkQueue
 from spillway import metrics, tracing
 from spillway.bus import Bus
@@ -37,7 +38,7 @@ from spillway.cluster_api import (
     Removed,
     Upserted,
 )
-from spillway.events import STATE_ORPHANED, STATE_REFUSED, AdoptionAsked, WorkloadObserved
+from spillway.events import STATE_ORPHANED, STATE_REFUSED, AdoptionAsked, ShapeAsked, WorkloadObserved
 from spillway.kubernetes import Kind
 
 FOLLOWED = {
@@ -88,6 +89,7 @@ class ClusterWorker:
         )
         self._orphans = Orphans(cluster, self._mirror, shared.desired, self._reporter.note)
         self._finder = Finder(cluster, shared.rules.fleet, api, shared.bus, shared.desired, shared.settings)
+        self._asker = ShapeAsker(epoch, api, shared.bus, shared.desired, self._reach, shared.settings)
         self._listed: set[str] = set()
         self._failing: set[str] = set()
         self._all_listed = asyncio.Event()
@@ -102,6 +104,7 @@ class ClusterWorker:
                     group.create_task(self._follow(name, kind))
                 group.create_task(self._reporter.run())
                 group.create_task(self._finder.run())
+                group.create_task(self._asker.run())
                 for _ in range(self._settings.objects_at_once):
                     group.create_task(self._work())
         finally:
@@ -121,10 +124,19 @@ class ClusterWorker:
             self._memories.forget(target)
             self._reporter.forget(target)
         self._orphans.note(target)
+        self._asker.note(target)
 
     def ask(self, asked: AdoptionAsked) -> None:
         """The planner wants to know what is there."""
         self._finder.ask(asked)
+
+    def ask_shape(self, asked: ShapeAsked) -> None:
+        """The planner wants to know what a pod becomes there."""
+        self._asker.ask(asked)
+
+    def contradict_shape(self, digest: str) -> None:
+        """Somebody whose turn is over said something of it."""
+        self._asker.contradict(digest)
 
     def contradict(self, target: Target, *, overruled: bool) -> None:
         """Somebody whose turn is over said something of it."""

@@ -1,7 +1,7 @@
 """The shell of the propagator: reads the log whole, takes its turns at clusters, tells their workers what was read."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 
 import structlog
@@ -17,17 +17,20 @@ from spillway.addresses import (
     CLUSTERS,
     DEPENDENCIES,
     PLACEMENTS,
+    SHAPES,
+    SHAPES_ASKED,
     WORKLOAD_STATUS,
     WORKLOADS,
     Tombstone,
+    shape_address,
     status_address,
 )
 from spillway.bus import Assignment, Batch, Bus, BusUnavailable, Feed, Offsets, Record, reached
 from spillway.cluster_api import ClusterApi
-from spillway.events import AdoptionAsked, ClusterJoined, TurnTaken, WorkloadObserved
+from spillway.events import AdoptionAsked, ClusterJoined, ShapeAdmitted, ShapeAsked, TurnTaken, WorkloadObserved
 
 SERVICE = "propagator"
-FOLLOWED = (CLUSTERS, WORKLOADS, DEPENDENCIES, PLACEMENTS, WORKLOAD_STATUS, ADOPTIONS)
+FOLLOWED = (CLUSTERS, WORKLOADS, DEPENDENCIES, PLACEMENTS, WORKLOAD_STATUS, ADOPTIONS, SHAPES, SHAPES_ASKED)
 NO_CLUSTERS = Assignment(frozenset(), 1)
 
 log = structlog.get_logger()
@@ -115,6 +118,10 @@ class Propagator:
         if isinstance(event, AdoptionAsked):
             self._ask(event)
             return
+        if isinstance(event, ShapeAsked):
+            for held in self._held_of(event.clusters):
+                held.worker.ask_shape(event)
+            return
         self._note_trace(record)
         touched = self._desired.apply(record.topic, record.key, event)
         for target in touched.targets:
@@ -122,16 +129,19 @@ class Propagator:
                 self._workers[target.cluster].worker.touch(target)
         if isinstance(event, WorkloadObserved):
             self._note_status(event, overruled=touched.overruled is not None)
+        if isinstance(event, ShapeAdmitted):
+            self._note_shape(event)
         forgotten = event is None and record.topic == PLACEMENTS.name
         if touched.clusters or forgotten:
             self._unsettled.set()
 
     def _ask(self, asked: AdoptionAsked) -> None:
         """Of the clusters that are worked on now; a question from before that is old, and is asked again if need be."""
-        for cluster in asked.clusters:
-            held = self._workers.get(cluster)
-            if held is not None:
-                held.worker.ask(asked)
+        for held in self._held_of(asked.clusters):
+            held.worker.ask(asked)
+
+    def _held_of(self, clusters: Iterable[str]) -> list[Held]:
+        return [self._workers[cluster] for cluster in clusters if cluster in self._workers]
 
     def _note_trace(self, record: Record) -> None:
         """Under which trace the work on this workload belongs from now on; nothing is kept while tracing is off."""
@@ -166,6 +176,13 @@ class Propagator:
             self._note_turn(event.cluster, event.epoch)
         elif event.epoch < held.worker.epoch:
             held.worker.contradict(Target(event.cluster, event.namespace, event.name), overruled=overruled)
+
+    def _note_shape(self, event: ShapeAdmitted) -> None:
+        held = self._workers.get(event.cluster)
+        if held is not None and event.epoch > held.worker.epoch:
+            self._note_turn(event.cluster, event.epoch)
+        elif held is not None and event.epoch < held.worker.epoch:
+            held.worker.contradict_shape(event.template)
 
     # ── Turns ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -257,11 +274,20 @@ class Propagator:
         )
 
     async def _forget_statuses(self) -> None:
-        """Takes back what was said of workloads that the log does not place any more, of the clusters of our turn."""
-        gone = [target for target in sorted(self._desired.superseded()) if self._assignment.holds(target.cluster)]
+        """Takes back what was said of workloads that the log does not place any more, and of clusters that left."""
+        gone = [
+            status_address(target.namespace, target.name, target.cluster)
+            for target in sorted(self._desired.superseded())
+            if self._assignment.holds(target.cluster)
+        ]
+        gone += [
+            shape_address(digest, cluster)
+            for cluster, digests in sorted(self._desired.shapes.items())
+            if cluster not in self._desired.clusters and self._assignment.holds(cluster)
+            for digest in digests
+        ]
         for first in range(0, len(gone), self._settings.status_batch):
-            batch = gone[first : first + self._settings.status_batch]
-            addresses = [status_address(target.namespace, target.name, target.cluster) for target in batch]
+            addresses = gone[first : first + self._settings.status_batch]
             try:
                 await self._bus.publish(*(Tombstone(address) for address in addresses))
             except BusUnavailable as error:

@@ -39,6 +39,21 @@ class Settings:
     questions_waiting_max: int = setting(1000, "questions about what a cluster has that may wait to be answered")
     answers_batch: int = setting(50, "answers to such a question published at once")
     answer_attempts_max: int = setting(10, "times that an answer is published again while the log cannot be reached")
+    shape_age_max_seconds: float = setting(
+        3600.0, "seconds until a cluster is asked again what it admits of a template that is placed there"
+    )
+    shape_retry_first_seconds: float = setting(
+        5.0, "the same after it was refused or could not be asked, seconds; doubles"
+    )
+    shape_retry_longest_seconds: float = setting(300.0, "longest of these pauses, seconds")
+    shape_timeout_seconds: float = setting(2.0, "longest that one dry run may take, seconds")
+    shape_unused_seconds: float = setting(
+        86400.0, "seconds until what a cluster admits of a template that nobody declares any more is forgotten"
+    )
+    shapes_at_once: int = setting(4, "dry runs at the same time in one cluster")
+    shapes_waiting_max: int = setting(
+        1000, "questions of planners that wait for a dry run in one cluster; more are answered as not asked"
+    )
     reclaim_seconds: float = setting(
         10.0, "seconds until a cluster that a later claim took, but that is ours, is claimed"
     )

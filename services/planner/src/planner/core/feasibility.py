@@ -25,9 +25,9 @@ from planner.core.node_match import (
 from planner.core.nodes import ClusterNodes
 from planner.core.own_template import candidates
 from planner.core.pod_affinity import filter_by_other_pods, filter_by_spread, limits_a_node, own_ceilings
-from planner.core.shape import matches_labels
 from planner.core.topology import Bound
 from spillway.model import HOSTNAME_LABEL, HostPort, Int64s, NodeGroup, Shape
+from spillway.pod_shape import matches_labels
 
 ANY_IP = "0.0.0.0"
 REASONS_SHOWN = 3

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.core.nodes import ClusterNodes
-from planner.core.shape import matches_labels
 from spillway.model import (
     HOSTNAME_LABEL,
     NODE_OWNED,
@@ -19,6 +18,7 @@ from spillway.model import (
     Taint,
     Toleration,
 )
+from spillway.pod_shape import matches_labels
 
 Bools = npt.NDArray[np.bool_]
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from planner.core.nodes import ClusterNodes
-from planner.core.shape import OWN_TEMPLATE, matches_labels
 from spillway.model import LabelSet, PodSelector, PodTerm, Requirement, Shape, Spread
+from spillway.pod_shape import OWN_TEMPLATE, matches_labels
 
 T = TypeVar("T", Spread, PodTerm)
 

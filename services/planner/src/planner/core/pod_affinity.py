@@ -10,9 +10,9 @@ import numpy as np
 
 from planner.core.node_match import Bools, Verdict, filter_by_labels, filter_by_taints
 from planner.core.nodes import NO_DOMAIN, ClusterNodes
-from planner.core.shape import matches_labels
 from planner.core.topology import Ceiling
 from spillway.model import HOSTNAME_LABEL, Int64s, PodTerm, Shape, Spread
+from spillway.pod_shape import matches_labels
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from planner.core.shape import matches_labels
 from planner.core.strategy_spec import SelectorSpec, StrategySpec, WeightSpec, check_split, selector, strategy, weights
 from spillway.api import RequestError, invalid
 from spillway.events import ClusterJoined
@@ -23,6 +22,7 @@ from spillway.model import (
     Policy,
     Tier,
 )
+from spillway.pod_shape import matches_labels
 
 API_VERSION = "spillway.io/v1"
 KIND = "PlacementPolicy"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.core import policy as policies
-from planner.core.shape import LabelSelector, convert, matches_labels, selector_of
 from spillway.api import RequestError, invalid
 from spillway.model import Policy
+from spillway.pod_shape import LabelSelector, convert, matches_labels, selector_of
 
 KIND = "PropagationPolicy"
 API_VERSION = "policy.karmada.io/v1alpha1"

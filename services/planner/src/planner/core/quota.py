@@ -8,9 +8,9 @@ may name it, or the server refuses the pods.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.core.shape import matches_labels
 from planner.core.witness import shown
 from spillway.model import Quota, Requirement, Shape
+from spillway.pod_shape import matches_labels
 
 UNLIMITED = 2**31
 COMPUTE = ("cpu", "memory")

@@ -13,10 +13,10 @@ from planner.core import policy as policies
 from planner.core import propagation
 from planner.core.kinds import JOB, KIND_NAMES, KINDS, NOT_OURS_TO_SAY, STATEFULSET, completions_of, rolls_with
 from planner.core.policy import REPLICAS_MAX
-from planner.core.shape import LabelSelector, convert, matches_labels, selector_of, shape_of
 from spillway import kubernetes
 from spillway.api import RequestError, invalid
 from spillway.model import Policy, Shape
+from spillway.pod_shape import LabelSelector, convert, matches_labels, selector_of, shape_of
 
 MANIFEST_BYTES_MAX = 900 * 1024
 """Bound on each object, so that a record stays under 1 MiB."""

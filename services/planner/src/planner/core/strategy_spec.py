@@ -2,7 +2,6 @@
 
 import msgspec
 
-from planner.core.shape import LabelSelector, selector_of
 from spillway.api import invalid
 from spillway.model import (
     SPLIT_SPREAD,
@@ -21,6 +20,7 @@ from spillway.model import (
     Strategy,
     Tier,
 )
+from spillway.pod_shape import LabelSelector, selector_of
 
 WEIGHT_MAX = 1_000_000
 GROUPS_MAX = 1000

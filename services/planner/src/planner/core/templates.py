@@ -8,10 +8,10 @@ from typing import Any
 from planner.core.kinds import completions_of, rolls_with
 from planner.core.request import declared_surge, declared_unavailable, unavailable_of
 from planner.core.request import surge_of as pods_of_surge
-from planner.core.shape import shape_of
 from spillway.api import RequestError
 from spillway.events import WorkloadDeclared
 from spillway.model import Part, Shape
+from spillway.pod_shape import shape_of
 
 
 @dataclass(frozen=True, slots=True)

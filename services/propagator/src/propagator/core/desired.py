@@ -7,8 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from propagator.core.manifests import bears_earlier, earlier_manifest
-from spillway.addresses import CLUSTERS, DEPENDENCIES, PLACEMENTS, WORKLOAD_STATUS, WORKLOADS, workload_key
+from propagator.core.manifests import BadManifest, Template, bears_earlier, digests_of, earlier_manifest, template_of
+from spillway.addresses import (
+    CLUSTERS,
+    DEPENDENCIES,
+    PLACEMENTS,
+    SHAPES,
+    WORKLOAD_STATUS,
+    WORKLOADS,
+    workload_key,
+)
 from spillway.events import (
     STATE_ORPHANED,
     ClusterJoined,
@@ -16,6 +24,7 @@ from spillway.events import (
     DependencyDeclared,
     Event,
     PlacementDecided,
+    ShapeAdmitted,
     WorkloadDeclared,
     WorkloadObserved,
 )
@@ -71,6 +80,8 @@ class Desired:
         self._statuses: dict[Target, WorkloadObserved] = {}
         self._parts: dict[Target, Part] = {}
         self._targets_by_cluster: dict[str, set[Target]] = {}
+        self.shapes: dict[str, dict[str, ShapeAdmitted]] = {}
+        """By cluster and digest of the template, what was said last."""
 
     def apply(self, topic: str, key: str, event: Event | None) -> Touched:
         """Takes one record; event None is a tombstone of that key."""
@@ -87,6 +98,9 @@ class Desired:
                 return self._placed(event)
             case WorkloadObserved():
                 return self._observed(event)
+            case ShapeAdmitted():
+                self._admitted(event)
+                return UNTOUCHED
             case None:
                 return self._forgotten(topic, key)
             case _:
@@ -125,6 +139,23 @@ class Desired:
             return Wanted(target, part, declaration, (), lacking)
         found, lacking = self._dependencies_of(declaration)
         return Wanted(target, part, declaration, found, lacking)
+
+    def template(self, target: Target) -> Template | None:
+        """The pod template of what is to run there; None when nothing is, or it cannot be told yet."""
+        wanted = self.wanted(target)
+        if wanted is None or wanted.declaration is None or wanted.part.removing or wanted.part.releasing:
+            return None
+        declaration, part = wanted.declaration, wanted.part
+        if bears_earlier(declaration, part) and earlier_manifest(declaration, part) is None:
+            return None
+        try:
+            return template_of(declaration, part)
+        except BadManifest:
+            return None
+
+    def digests(self) -> frozenset[str]:
+        """Of every pod template that is declared."""
+        return frozenset(digest for declared in self._workloads.values() for digest in digests_of(declared))
 
     def superseded(self) -> frozenset[Target]:
         """Those with a status whose workload the log does not place any more: nothing will be said of them again.
@@ -213,6 +244,12 @@ class Desired:
             self._statuses[target] = event
         return UNTOUCHED
 
+    def _admitted(self, event: ShapeAdmitted) -> None:
+        known = self.shapes.setdefault(event.cluster, {})
+        before = known.get(event.template)
+        if before is None or (before.epoch, before.sequence) <= (event.epoch, event.sequence):
+            known[event.template] = event
+
     def _forgotten(self, topic: str, key: str) -> Touched:
         if topic == PLACEMENTS.name:
             placement = self._placements.pop(key, None)
@@ -227,6 +264,9 @@ class Desired:
             return self._touched(dependency.workload) if dependency else UNTOUCHED
         if topic == CLUSTERS.name:
             return Touched(clusters=self.clusters.pop(key, None) is not None)
+        if topic == SHAPES.name:
+            digest, _, cluster = key.partition("/")
+            self.shapes.get(cluster, {}).pop(digest, None)
         if topic == WORKLOAD_STATUS.name and key.count("/") == 2:
             namespace, name, cluster = key.split("/")
             self._statuses.pop(Target(cluster, namespace, name), None)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -17,6 +18,7 @@ from propagator.core.live import (
 )
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.model import Part
+from spillway.pod_shape import template_digest
 
 Manifest = dict[str, Any]
 
@@ -38,6 +40,16 @@ SERVER_METADATA = (
     "ownerReferences",
     "selfLink",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A pod template, named by its digest. name: of a workload that has it."""
+
+    digest: str
+    namespace: str
+    name: str
+    pod: Mapping[str, Any]
 
 
 class BadManifest(Exception):
@@ -81,6 +93,33 @@ def workload_manifest(declaration: WorkloadDeclared, part: Part, fleet: str) -> 
     spec[KINDS[kind].replicas] = part.replicas
     _mark(manifest, declaration.name, fleet, ANNOTATION_PLACEMENT, str(part.version))
     return manifest
+
+
+def template_of(declaration: WorkloadDeclared, part: Part) -> Template:
+    """The pod template that a part bears. Raises BadManifest."""
+    manifest = _loaded(_declared(declaration, part), declaration.kind, declaration.name)
+    return _template_of(manifest, declaration.namespace, declaration.name)
+
+
+def digests_of(declaration: WorkloadDeclared) -> frozenset[str]:
+    """Of its newest pod template and of those that clusters still have, as far as they can be read."""
+    manifests = (declaration.manifest, *(entry.manifest for entry in declaration.earlier_templates))
+    return frozenset(_digest_of(one, declaration.kind, declaration.namespace, declaration.name) for one in manifests)
+
+
+@lru_cache(maxsize=4096)
+def _digest_of(data: bytes, kind: str, namespace: str, name: str) -> str:
+    try:
+        return _template_of(_loaded(data, kind, name), namespace, name).digest
+    except BadManifest:
+        return ""
+
+
+def _template_of(manifest: Mapping[str, Any], namespace: str, name: str) -> Template:
+    pod = _mapping(_mapping(manifest.get("spec")).get("template"))
+    if not isinstance(pod.get("spec"), dict):
+        raise BadManifest(f"{name}: no pod template with a spec")
+    return Template(template_digest(pod, namespace), namespace, name, pod)
 
 
 def dependency_manifest(dependency: DependencyDeclared, fleet: str) -> Manifest:

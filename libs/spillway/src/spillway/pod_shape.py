@@ -5,6 +5,8 @@ TaintToleration, NodePorts, InterPodAffinity and PodTopologySpread. Selectors ge
 matchLabelKeys and mismatchLabelKeys here, as from the API server.
 """
 
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -173,7 +175,17 @@ def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
             priority_class=scheduling.priority_class_name,
             terminating=scheduling.active_deadline_seconds is not None,
         ),
+        template=template_digest(template, namespace),
     )
+
+
+def template_digest(template: Mapping[str, Any], namespace: str) -> str:
+    """Names what admission sees of a pod before it changes it: its namespace, and all of its template.
+
+    The first 128 bits of SHA-256 over both as JSON with sorted keys. What the workload is called is not in it.
+    """
+    text = json.dumps([namespace, template], sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def convert(value: object, kind: Any, where: str) -> Any:

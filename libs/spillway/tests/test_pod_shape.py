@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from planner.core.shape import NO_POD, OWN_TEMPLATE, matches_labels, shape_of
 from spillway.model import (
     HostPort,
     NodeTerm,
@@ -16,12 +15,23 @@ from spillway.model import (
     Spread,
     Toleration,
 )
+from spillway.pod_shape import NO_POD, OWN_TEMPLATE, matches_labels, shape_of
 
-from .builders import GI, container, template
-
+GI = 2**30
 HOSTNAME = "kubernetes.io/hostname"
 WEB = PodSelector((Requirement("app", "In", ("web",)),))
 DB = PodSelector((Requirement("app", "In", ("db",)),))
+
+
+def container(name: str = "main", cpu: str = "1", memory: str = "1Gi", **more: Any) -> dict[str, Any]:
+    return {"name": name, "image": "app:1", "resources": {"requests": {"cpu": cpu, "memory": memory}}} | more
+
+
+def template(*containers: dict[str, Any], labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"labels": labels or {"app": "web"}},
+        "spec": {"containers": list(containers) or [container()]} | spec,
+    }
 
 
 def read(*containers: dict[str, Any], **spec: Any) -> Shape:

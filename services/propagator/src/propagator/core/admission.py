@@ -1,0 +1,109 @@
+"""The pod that a dry run creates of a template, and how what came back differs from what the template says.
+
+Source: what the ReplicaSet controller and the API server of Kubernetes v1.36 add to any pod. That is no difference.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from spillway.api import RequestError
+from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, SHAPE_UNASKED
+from spillway.model import Shape
+from spillway.pod_shape import TEMPLATE_HASH_LABELS, shape_of
+
+Manifest = dict[str, Any]
+
+NAME_LENGTH_MAX = 58
+"""Of a pod's generateName: the server adds five characters to it."""
+FORBIDDEN, NOT_FOUND = 403, 404
+NO_RIGHT = 'cannot create resource "pods"'
+"""In the words of the API server's authorizer; admission that refuses answers 403, too."""
+QUOTA_USED_UP = "exceeded quota"
+NO_ACCOUNT_YET = "serviceaccount"
+DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Of NoExecute, for some minutes, added to every pod: nodes with these taints have them as NoSchedule, too."""
+
+
+def pod_to_try(template: Mapping[str, Any], namespace: str, name: str, digest: str) -> Manifest:
+    """As the ReplicaSet controller makes one, but without an owner: there is none that it could name."""
+    metadata = template.get("metadata") or {}
+    labels = {**(metadata.get("labels") or {}), TEMPLATE_HASH_LABELS[0]: digest[:10]}
+    made = {"generateName": f"{name}-"[:NAME_LENGTH_MAX], "namespace": namespace, "labels": labels}
+    if metadata.get("annotations"):
+        made["annotations"] = metadata["annotations"]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": made, "spec": template["spec"]}
+
+
+def admitted_shape(pod: Manifest, template: Mapping[str, Any], namespace: str) -> Shape | None:
+    """What the pod asks for; None when that is what its template says. RequestError when it cannot be read."""
+    declared = _bare(shape_of(template, namespace, "template"))
+    found = _bare(shape_of(_as_template(pod, template), namespace, "pod"))
+    same = found == declared and found.traits == declared.traits
+    return None if same else replace(found, template=declared.template)
+
+
+def outcome_of_refusal(status: int, message: str) -> str:
+    """The state that a refusal means: of the template, of our rights, or of this moment alone."""
+    if status == FORBIDDEN and NO_RIGHT in message:
+        return SHAPE_FORBIDDEN
+    passing = QUOTA_USED_UP in message or (status == FORBIDDEN and NO_ACCOUNT_YET in message)
+    return SHAPE_UNASKED if passing or status == NOT_FOUND else SHAPE_REFUSED
+
+
+def words_of_refusal(message: str, name: str) -> str:
+    """What the cluster said, without the name that it gave the pod: every refusal would be news."""
+    prefix = f"{name}-"[:NAME_LENGTH_MAX]
+    return re.sub(rf'"{re.escape(prefix)}[a-z0-9]+"', f'"{prefix}…"', message)
+
+
+def read_pod(pod: Manifest, template: Mapping[str, Any], namespace: str) -> tuple[str, str, Shape | None]:
+    """State, message and shape of a dry run that was answered with a pod."""
+    try:
+        return SHAPE_ADMITTED, "", admitted_shape(pod, template, namespace)
+    except RequestError as error:
+        return SHAPE_UNASKED, f"what came back cannot be read: {error.text}", None
+
+
+def _bare(shape: Shape) -> Shape:
+    return replace(shape, unmodelled=())
+
+
+def _as_template(pod: Manifest, template: Mapping[str, Any]) -> Manifest:
+    """The pod without what is added to any pod, in the form of a template."""
+    own = (template.get("metadata") or {}).get("labels") or {}
+    labels = pod["metadata"].get("labels") or {}
+    kept = {key: value for key, value in labels.items() if key in own or key not in TEMPLATE_HASH_LABELS}
+    spec = dict(pod["spec"])
+    tolerated = template["spec"].get("tolerations") or ()
+    tolerations = [one for one in spec.get("tolerations") or () if one in tolerated or not _is_default(one)]
+    spec |= {"tolerations": tolerations} if "tolerations" in spec else {}
+    if "topologySpreadConstraints" in spec:
+        spec["topologySpreadConstraints"] = [_unmerged(one) for one in spec["topologySpreadConstraints"]]
+    if "affinity" in spec:
+        spec["affinity"] = {kind: _unmerged_terms(terms) for kind, terms in spec["affinity"].items()}
+    return {"metadata": {"labels": kept}, "spec": spec}
+
+
+def _is_default(toleration: Mapping[str, Any]) -> bool:
+    lasting = toleration.get("effect") != "NoExecute" or "tolerationSeconds" not in toleration
+    return toleration.get("key") in DEFAULT_TOLERATIONS and not lasting
+
+
+def _unmerged_terms(affinity: Mapping[str, Any]) -> dict[str, Any]:
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    if not isinstance(affinity.get(required), list):  # Of nodes: one selector, with nothing merged into it.
+        return dict(affinity)
+    return {**affinity, required: [_unmerged(one) for one in affinity[required]]}
+
+
+def _unmerged(term: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the requirements that the server made of (mis)matchLabelKeys: none of them may be selected by besides."""
+    merged = {*(term.get("matchLabelKeys") or ()), *(term.get("mismatchLabelKeys") or ())}
+    selector = term.get("labelSelector") or {}
+    if not merged or not selector.get("matchExpressions"):
+        return dict(term)
+    expressions = [one for one in selector["matchExpressions"] if one["key"] not in merged]
+    rest = {field: value for field, value in selector.items() if field != "matchExpressions"}
+    return {**term, "labelSelector": {**rest, "matchExpressions": expressions} if expressions else rest}

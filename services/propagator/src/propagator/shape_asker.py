@@ -1,0 +1,164 @@
+"""Asks a cluster, by dry runs, what it makes of the pods of a template, and says so; nothing is created by that."""
+
+import asyncio
+from collections.abc import Callable
+from json import loads
+
+import structlog
+
+from propagator.core.admission import outcome_of_refusal, pod_to_try, read_pod, words_of_refusal
+from propagator.core.desired import Desired, Target
+from propagator.core.manifests import Template
+from propagator.core.questions import ASKED, AskRules, Questions
+from propagator.reach import Reach
+from propagator.settings import Settings
+from spillway import metrics
+from spillway.addresses import Tombstone, shape_address
+from spillway.bus import Bus, BusUnavailable
+from spillway.cluster_api import PODS, ClusterApi, ClusterUnreachable, Conflict, Refused
+from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_UNASKED, ShapeAdmitted, ShapeAsked
+from spillway.model import Shape
+from spillway.waiting import is_set_within
+
+SWEEP_SECONDS = 60.0
+"""Between two looks for templates that nobody declares any more."""
+SHORTEST_SECONDS = 0.001
+Found = tuple[str, str, Shape | None]
+"""State, message, shape, as in ShapeAdmitted."""
+
+log = structlog.get_logger()
+
+
+class ShapeAsker:
+    """One cluster's, in the turn of one claim; epoch: the claim's."""
+
+    def __init__(
+        self, epoch: int, api: ClusterApi, bus: Bus, desired: Desired, reach: Reach, settings: Settings
+    ) -> None:
+        self._cluster = api.name
+        self._epoch = epoch
+        self._api = api
+        self._bus = bus
+        self._desired = desired
+        self._reach = reach
+        self._settings = settings
+        self._sequence = 0
+        self._overruled: dict[str, None] = {}
+        self._unused: dict[str, float] = {}
+        self._questions = Questions(_rules(settings))
+        self._woken = asyncio.Event()
+        self._clock: Callable[[], float] = asyncio.get_running_loop().time
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._settings.shapes_at_once):
+                group.create_task(self._work())
+            group.create_task(self._sweep())
+
+    def note(self, target: Target) -> None:
+        """Something else may be placed here."""
+        self._questions.note(target, self._desired.template(target), self._clock())
+        self._woken.set()
+
+    def ask(self, asked: ShapeAsked) -> None:
+        """A planner waits for the answer."""
+        known = self._desired.shapes.get(self._cluster, {}).get(asked.template)
+        if known is not None and known.state == SHAPE_ADMITTED:
+            return
+        template = Template(asked.template, asked.namespace, asked.name, loads(asked.pod))
+        if not self._questions.ask(template, self._clock()):
+            log.warning("not asked: too many questions wait", cluster=self._cluster, template=asked.template)
+            return
+        self._woken.set()
+
+    def contradict(self, digest: str) -> None:
+        """Somebody whose turn is over said something of it, behind what we said: that is written again."""
+        self._overruled[digest] = None
+        self._woken.set()
+
+    async def _work(self) -> None:
+        while True:
+            self._woken.clear()
+            await self._say_again()
+            template = self._questions.take(self._clock())
+            if template is None:
+                due = self._questions.next_due() - self._clock()
+                await is_set_within(self._woken, SWEEP_SECONDS if due == ASKED else max(SHORTEST_SECONDS, due))
+                continue
+            self._woken.set()  # Another one may be due, too.
+            found = await self._ask(template)
+            self._questions.answered(template.digest, found[0], self._clock())
+            await self._say(template, found)
+
+    async def _ask(self, template: Template) -> Found:
+        if self._reach.failing:
+            return SHAPE_UNASKED, "the cluster is not reached", None
+        pod = pod_to_try(template.pod, template.namespace, template.name, template.digest)
+        try:
+            async with asyncio.timeout(self._settings.shape_timeout_seconds):
+                made = await self._api.try_create(PODS, template.namespace, pod)
+        except Refused as refused:
+            metrics.OPERATIONS.labels("dry-run", "refused").inc()
+            state = outcome_of_refusal(refused.status, refused.message)
+            return state, words_of_refusal(refused.message, template.name), None
+        except (ClusterUnreachable, Conflict, TimeoutError) as error:
+            metrics.OPERATIONS.labels("dry-run", "unreachable").inc()
+            return SHAPE_UNASKED, str(error) or f"no answer within {self._settings.shape_timeout_seconds} s", None
+        metrics.OPERATIONS.labels("dry-run", "done").inc()
+        return read_pod(made, template.pod, template.namespace)
+
+    async def _say(self, template: Template, found: Found) -> None:
+        """What is news. What was admitted once is not unlearnt because it cannot be asked now."""
+        state, message, shape = found
+        before = self._desired.shapes.get(self._cluster, {}).get(template.digest)
+        if before is not None:
+            same = (before.state, before.message, before.shape) == found
+            traits = before.shape is None or shape is None or before.shape.traits == shape.traits
+            knows_more = before.state == SHAPE_ADMITTED and state in (SHAPE_FORBIDDEN, SHAPE_UNASKED)
+            if (same and traits) or knows_more:
+                return
+        self._sequence += 1
+        event = ShapeAdmitted(
+            template.digest, self._cluster, self._epoch, self._sequence, template.namespace, state, message, shape
+        )
+        tell = log.info if state == SHAPE_ADMITTED else log.warning
+        tell("shape said", cluster=self._cluster, template=template.digest, state=state, message=message)
+        await self._publish(event)
+
+    async def _say_again(self) -> None:
+        while self._overruled:
+            digest = next(iter(self._overruled))
+            del self._overruled[digest]
+            said = self._desired.shapes.get(self._cluster, {}).get(digest)
+            if said is not None and said.epoch == self._epoch:
+                await self._publish(said)
+
+    async def _publish(self, event: ShapeAdmitted | Tombstone) -> None:
+        while True:
+            try:
+                await self._bus.publish(event)
+                return
+            except BusUnavailable as error:
+                log.warning("shape not published yet", cluster=self._cluster, error=str(error))
+                await asyncio.sleep(self._settings.bus_retry_seconds)
+
+    async def _sweep(self) -> None:
+        """Forgets what is known of templates that have not been declared for long."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now, borne = self._clock(), self._desired.digests()
+            unused = [digest for digest in self._desired.shapes.get(self._cluster, {}) if digest not in borne]
+            self._unused = {digest: self._unused.get(digest, now) for digest in unused}
+            for digest, since in list(self._unused.items()):
+                if now - since >= self._settings.shape_unused_seconds:
+                    await self._publish(Tombstone(shape_address(digest, self._cluster)))
+                    del self._unused[digest]
+
+
+def _rules(settings: Settings) -> AskRules:
+    return AskRules(
+        age_max=settings.shape_age_max_seconds,
+        retry_first=settings.shape_retry_first_seconds,
+        retry_longest=settings.shape_retry_longest_seconds,
+        waiting_max=settings.shapes_waiting_max,
+    )

@@ -1,0 +1,70 @@
+"""Which template a cluster is asked about, and when."""
+
+from propagator.core.desired import Target
+from propagator.core.manifests import Template
+from propagator.core.questions import AskRules, Questions
+from spillway.events import SHAPE_ADMITTED, SHAPE_REFUSED, SHAPE_UNASKED
+
+RULES = AskRules(age_max=100.0, retry_first=5.0, retry_longest=15.0, waiting_max=2)
+WEB, DB = Target("own-1", "default", "web"), Target("own-1", "default", "db")
+
+
+def template(digest: str) -> Template:
+    return Template(digest, "default", "web", {})
+
+
+def test_what_somebody_waits_for_is_asked_once_and_not_kept() -> None:
+    questions = Questions(RULES)
+    assert questions.ask(template("a"), 0)
+    assert questions.ask(template("a"), 0)
+    assert questions.take(0) == template("a")
+    assert questions.take(0) is None, "it is being asked"
+    questions.answered("a", SHAPE_ADMITTED, 1)
+    assert len(questions) == 0
+
+
+def test_more_than_may_wait_are_not_taken() -> None:
+    questions = Questions(RULES)
+    questions.note(WEB, template("placed"), 0)
+    assert [questions.ask(template(name), 0) for name in "abc"] == [True, True, False]
+    assert questions.ask(template("a"), 0), "it waits already"
+
+
+def test_what_is_placed_is_asked_again_when_the_answer_grew_old() -> None:
+    questions = Questions(RULES)
+    questions.note(WEB, template("a"), 0)
+    assert questions.take(0) == template("a")
+    questions.answered("a", SHAPE_ADMITTED, 1)
+    assert (questions.take(100), questions.next_due()) == (None, 101)
+    assert questions.take(101) == template("a")
+
+
+def test_who_was_refused_is_asked_after_longer_and_longer_pauses_and_at_once_when_somebody_waits() -> None:
+    questions = Questions(RULES)
+    questions.note(WEB, template("a"), 0)
+    now, pauses = 0.0, []
+    for state in (SHAPE_REFUSED, SHAPE_UNASKED, SHAPE_UNASKED, SHAPE_UNASKED):
+        assert questions.take(now) is not None
+        questions.answered("a", state, now)
+        pauses.append(questions.next_due() - now)
+        now = questions.next_due()
+    assert pauses == [5, 10, 15, 15]
+    questions.take(now)
+    assert questions.ask(template("a"), now)
+    assert questions.take(now) is None, "it is being asked"
+    questions.answered("a", SHAPE_UNASKED, now)
+    assert questions.ask(template("a"), now + 1)
+    assert questions.take(now + 1) == template("a")
+
+
+def test_what_nobody_is_placed_with_any_more_is_dropped() -> None:
+    questions = Questions(RULES)
+    questions.note(WEB, template("a"), 0)
+    questions.note(DB, template("a"), 0)
+    questions.take(0)
+    questions.answered("a", SHAPE_ADMITTED, 0)
+    questions.note(WEB, template("b"), 1)
+    assert "a" in questions
+    questions.note(DB, None, 1)
+    assert "a" not in questions
+    assert questions.take(1) == template("b")

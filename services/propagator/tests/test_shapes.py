@@ -1,0 +1,182 @@
+"""What a cluster makes of a template's pods, as the whole service learns and says it, in virtual time."""
+
+import asyncio
+import functools
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from propagator.settings import Settings
+from sim.settings import Faults, SidecarSpec
+from spillway.addresses import CLUSTERS, Address, Tombstone
+from spillway.events import (
+    SHAPE_ADMITTED,
+    SHAPE_FORBIDDEN,
+    SHAPE_REFUSED,
+    SHAPE_UNASKED,
+    ShapeAdmitted,
+    ShapeAsked,
+)
+from spillway.local_bus import LocalBus
+from spillway.pod_shape import shape_of, template_digest
+
+from .conftest import FLEET, manifest_of
+
+pytestmark = pytest.mark.looptime
+TEMPLATE = manifest_of("web")["spec"]["template"]
+DIGEST = template_digest(TEMPLATE, "default")
+Test = Callable[[Any], Awaitable[None]]
+
+
+def on_fleet(test: Test) -> Test:
+    """Opens the fleet inside the test."""
+
+    @functools.wraps(test)
+    async def run(fleet: Any) -> None:
+        async with fleet:
+            await test(fleet)
+
+    return run
+
+
+def asked(*clusters: str, namespace: str = "default", template: dict[str, Any] = TEMPLATE) -> ShapeAsked:
+    pod = json.dumps(template).encode()
+    return ShapeAsked(template_digest(template, namespace), namespace, "web", clusters, pod)
+
+
+def said(fleet: Any, cluster: str = "own-1") -> list[tuple[str, str]]:
+    return [(event.template, event.state) for event in fleet.shapes(cluster)]
+
+
+@on_fleet
+async def test_a_question_is_answered_by_the_owner_of_each_cluster_and_creates_nothing(fleet: Any) -> None:
+    fleet.clusters["own-2"].inject(SidecarSpec(cpu_millis=400))
+    await fleet.start()
+    await asyncio.sleep(5)
+    await fleet.planner.publish(asked("own-1", "own-2"))
+    await asyncio.sleep(0.4)
+    assert said(fleet, "own-1") == said(fleet, "own-2") == [(DIGEST, SHAPE_ADMITTED)]
+    assert fleet.shapes("own-1")[0].shape is None, "as the template says"
+    shape = fleet.shapes("own-2")[0].shape
+    assert dict(shape.requests)["cpu"] == 500
+    assert shape.template == DIGEST
+    assert fleet.clusters["own-1"].objects("pods") == fleet.clusters["own-2"].objects("pods") == []
+    await fleet.planner.publish(asked("own-1", "own-2"))
+    await asyncio.sleep(5)
+    assert len(fleet.transports["own-1"].tried) == 1, "what is known is not asked again"
+
+
+@on_fleet
+async def test_what_is_placed_is_asked_without_a_question_and_again_when_it_is_old(fleet: Any) -> None:
+    await fleet.declare()
+    await fleet.place(1, {"own-1": 3})
+    await fleet.start(settings=Settings(shape_age_max_seconds=100))
+    await asyncio.sleep(5)
+    assert said(fleet, "own-1") == [(DIGEST, SHAPE_ADMITTED)]
+    assert said(fleet, "own-2") == []
+    fleet.clusters["own-1"].inject(SidecarSpec())
+    await asyncio.sleep(100)
+    assert [event.shape is None for event in fleet.shapes("own-1")] == [True, False]
+    await asyncio.sleep(1000)
+    assert len(fleet.transports["own-1"].tried) == 12
+    assert len(fleet.shapes("own-1")) == 2, "only what is news is said"
+
+
+@on_fleet
+async def test_a_new_owner_asks_again_what_is_placed(fleet: Any) -> None:
+    await fleet.declare()
+    await fleet.place(1, {"own-1": 3})
+    await fleet.start()
+    await asyncio.sleep(5)
+    await fleet.stop()
+    fleet.clusters["own-1"].inject(SidecarSpec())
+    await fleet.start("p2")
+    await asyncio.sleep(5)
+    first, second = fleet.shapes("own-1")
+    assert (first.shape is None, second.shape is None) == (True, False)
+    assert second.epoch > first.epoch
+
+
+FAULTS = {
+    "no right to create pods": (Faults(forbidden=("POST pods",)), SHAPE_FORBIDDEN, "cannot create"),
+    "silent": (Faults(silent=True), SHAPE_UNASKED, "2.0 s"),
+}
+
+
+@pytest.mark.parametrize(("fault", "state", "words"), FAULTS.values(), ids=FAULTS)
+async def test_who_cannot_be_asked_is_named_and_asked_again(fleet: Any, fault: Faults, state: str, words: str) -> None:
+    async with fleet:
+        await fleet.declare()
+        await fleet.start()
+        await asyncio.sleep(5)
+        fleet.clusters["own-1"].set_faults(fault)
+        await fleet.place(1, {"own-1": 3})
+        await asyncio.sleep(4)
+        assert said(fleet) == [(DIGEST, state)]
+        assert words in fleet.shapes()[0].message
+        fleet.clusters["own-1"].set_faults(Faults())
+        await asyncio.sleep(40)
+        assert said(fleet) == [(DIGEST, state), (DIGEST, SHAPE_ADMITTED)]
+        fleet.clusters["own-1"].set_faults(fault)
+        await asyncio.sleep(4000)
+        assert len(said(fleet)) == 2, "what was admitted once is not unlearnt"
+
+
+@on_fleet
+async def test_a_refusal_is_said_once_in_the_clusters_words(fleet: Any) -> None:
+    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "runtimeClassName": "none"}}
+    manifest = manifest_of("web")
+    manifest["spec"]["template"] = template
+    await fleet.declare(manifest=manifest)
+    await fleet.place(1, {"own-1": 1})
+    await fleet.start()
+    await asyncio.sleep(1000)
+    assert said(fleet) == [(template_digest(template, "default"), SHAPE_REFUSED)]
+    assert fleet.shapes()[0].message.endswith('RuntimeClass "none" not found')
+    assert len(fleet.transports["own-1"].tried) > 3
+
+
+@on_fleet
+async def test_a_namespace_that_is_not_there_yet_is_asked_once_it_is(fleet: Any) -> None:
+    await fleet.start()
+    await asyncio.sleep(5)
+    await fleet.planner.publish(asked("own-1", namespace="new"))
+    await asyncio.sleep(1)
+    assert [state for _, state in said(fleet)] == [SHAPE_UNASKED]
+    await fleet.declare(namespace="new")
+    await fleet.place(1, {"own-1": 1}, namespace="new")
+    await asyncio.sleep(10)
+    assert [state for _, state in said(fleet)] == [SHAPE_UNASKED, SHAPE_ADMITTED]
+
+
+@on_fleet
+async def test_who_lost_its_turn_is_contradicted(fleet: Any) -> None:
+    await fleet.declare()
+    await fleet.place(1, {"own-1": 1})
+    await fleet.start()
+    await asyncio.sleep(5)
+    (ours,) = fleet.shapes()
+    shape = replace(shape_of(TEMPLATE, "default", "t"), requests=(("cpu", 1), ("pods", 1)))
+    frozen = replace(ours, epoch=ours.epoch - 1, sequence=99, shape=shape)
+    await LocalBus(fleet.broker, FLEET, "frozen").publish(frozen)
+    await asyncio.sleep(1)
+    assert fleet.shapes() == [ours, frozen, ours]
+
+
+@on_fleet
+async def test_what_nobody_declares_and_what_left_is_forgotten(fleet: Any) -> None:
+    await fleet.start(settings=Settings(shape_unused_seconds=200))
+    await asyncio.sleep(5)
+    await fleet.planner.publish(asked("own-1", "own-2"))
+    await asyncio.sleep(5)
+    await fleet.planner.publish(Tombstone(Address(CLUSTERS, "own-2", "own-2")))
+    await asyncio.sleep(5)
+    forgotten = [record.key for record in fleet.said_of_shapes if record.event is None]
+    assert forgotten == [f"{DIGEST}/own-2"]
+    await asyncio.sleep(300)
+    forgotten = [record.key for record in fleet.said_of_shapes if record.event is None]
+    assert forgotten == [f"{DIGEST}/own-2", f"{DIGEST}/own-1"]
+    assert isinstance(fleet.shapes()[0], ShapeAdmitted)
