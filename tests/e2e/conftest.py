@@ -15,6 +15,7 @@ from spillway_local.ports import PortBook, session_port
 from spillway_local.stack import Addresses, Stack, StackOptions
 from spillway_local.tools import MissingTool
 
+from .command import Command
 from .running import SERVICES, Platform, opened
 
 # Those that add clusters to the fleet come last: what joins stays until it has left, and the story knows three.
@@ -71,6 +72,11 @@ async def platform(stack: Stack) -> AsyncIterator[Platform]:
     """Joined, every cluster Ready, and nothing declared: before the test and after it."""
     async with _empty(stack) as platform:
         yield platform
+
+
+@pytest.fixture
+def spillway(platform: Platform, tmp_path: Path) -> Command:
+    return Command(platform, tmp_path)
 
 
 @asynccontextmanager

@@ -1,58 +1,13 @@
 """The command against running parts: what it prints and how it exits."""
 
-import asyncio
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from spillway_local.fleet_plan import deployment
 
-from .running import NAMES, NAMESPACE, Platform
+from .command import Command
+from .running import NAMES, NAMESPACE
 
 POLICY = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"ownFirst": true}}'
-
-
-class Command:
-    """`spillway` as a person runs it."""
-
-    def __init__(self, platform: Platform, folder: Path) -> None:
-        addresses = platform.stack.addresses()
-        self._folder = folder
-        self._environment = os.environ | {
-            "SPILLWAY_ENDPOINTS": ",".join(addresses.planners),
-            "SPILLWAY_KAFKA": addresses.kafka,
-            "SPILLWAY_NAMESPACE": NAMESPACE,
-            "SPILLWAY_CONFIG": "",
-        }
-
-    async def __call__(self, *arguments: str, code: int = 0) -> str:
-        command = (str(Path(sys.executable).parent / "spillway"), *arguments)
-        ended = await asyncio.to_thread(
-            subprocess.run,
-            command,
-            cwd=self._folder,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-        assert ended.returncode == code, f"{arguments}: {ended.stdout}{ended.stderr}"
-        assert "Traceback" not in ended.stderr
-        return str(ended.stdout if code in (0, 3) else ended.stderr)
-
-    async def json(self, *arguments: str, code: int = 0) -> Any:
-        return json.loads(await self(*arguments, "-o", "json", code=code))
-
-
-@pytest.fixture
-def spillway(platform: Platform, tmp_path: Path) -> Command:
-    return Command(platform, tmp_path)
 
 
 async def test_the_life_of_a_workload(spillway: Command, tmp_path: Path) -> None:
