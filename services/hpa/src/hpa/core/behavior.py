@@ -125,13 +125,17 @@ def _limit(
     return result
 
 
-def with_scaled(history: History, behavior: Behavior | None, before: int, after: int, now_ms: int) -> History:
-    """The history after a change of the size; without behaviour no rate looks at it."""
-    if behavior is None or before == after:
+def with_scaled(
+    history: History, behavior: Behavior | None, before: int, after: int, now_ms: int, doubling_period_ms: int = 0
+) -> History:
+    """The history after a change of the size; without behaviour at most the cap looks at what was added."""
+    if before == after or (behavior is None and not doubling_period_ms):
         return history
+    up_ms = behavior.up.longest_period_ms() if behavior else doubling_period_ms
     if after > before:
-        ups = with_change(history.ups, after - before, now_ms, behavior.up.longest_period_ms())
-        return replace(history, ups=ups)
+        return replace(history, ups=with_change(history.ups, after - before, now_ms, up_ms))
+    if behavior is None:
+        return history
     downs = with_change(history.downs, before - after, now_ms, behavior.down.longest_period_ms())
     return replace(history, downs=downs)
 
@@ -143,7 +147,8 @@ def allowed_without_behavior(
     steps = history.steps or ()
     stabilized = stabilize_down(desired, steps, settings.downscale_stabilization_ms, now_ms)
     reason = READY_FOR_NEW_SCALE if stabilized == desired else SCALE_DOWN_STABILIZED
-    replicas, limited_reason = limit_doubling(current, stabilized, bounds, settings)
+    start = current - changed_since(history.ups, now_ms - settings.doubling_period_ms)
+    replicas, limited_reason = limit_doubling(current, stabilized, bounds, settings, start)
     steps = recorded(steps, desired, now_ms, settings.downscale_stabilization_ms)
     return Allowed(replicas, stabilized, reason, limited_reason, steps)
 
@@ -153,9 +158,12 @@ def stabilize_down(desired: int, steps: Steps, window_ms: int, now_ms: int) -> i
     return highest_since(steps, now_ms - window_ms - 1, desired)
 
 
-def limit_doubling(current: int, desired: int, bounds: Bounds, settings: Settings) -> tuple[int, str]:
-    """(replicas, reason): desired within the bounds and the cap."""
-    limit = int32(max(settings.scale_up_limit_factor * current, settings.scale_up_limit_minimum))
+def limit_doubling(
+    current: int, desired: int, bounds: Bounds, settings: Settings, start: int | None = None
+) -> tuple[int, str]:
+    """(replicas, reason): desired within the bounds and the cap. start: the size from which the cap counts."""
+    begun = current if start is None else start
+    limit = max(int32(max(settings.scale_up_limit_factor * begun, settings.scale_up_limit_minimum)), current)
     most, reason = (limit, SCALE_UP_LIMIT) if bounds.most > limit else (bounds.most, TOO_MANY_REPLICAS)
     if desired < bounds.least:
         return bounds.least, TOO_FEW_REPLICAS

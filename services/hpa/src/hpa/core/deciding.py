@@ -75,6 +75,8 @@ class Decision:
     """replicas: to scale to; None: nothing is to be written. desired: what is said to be desired.
 
     failed: the decision could not be made, or not from all metrics. reason: why replicas, in Kubernetes' words.
+    asked: what the metrics asked for; None: they were not looked at, or nothing could be concluded.
+    limited_reason: what bound the number that the windows left.
     """
 
     current: int
@@ -86,6 +88,8 @@ class Decision:
     statuses: tuple[MetricStatus, ...] = ()
     notices: tuple[Notice, ...] = ()
     failed: bool = False
+    asked: int | None = None
+    limited_reason: str = ""
 
 
 def with_condition(conditions: tuple[Condition, ...], new: Condition) -> tuple[Condition, ...]:
@@ -192,6 +196,8 @@ def _normalized(begun: Decision, policy: Autoscaler, found: Asked, settings: Set
         conditions=conditions,
         statuses=found.statuses,
         failed=bool(found.failures),
+        asked=wanted,
+        limited_reason=left.limited_reason,
     )
 
 
@@ -204,7 +210,8 @@ def accepted(decision: Decision, policy: Autoscaler, settings: Settings, now_ms:
     conditions = with_condition(decision.conditions, condition)
     if settings.scale_to_zero:
         conditions = _with_zero(conditions, decision.replicas, policy.min_replicas)
-    history = with_scaled(decision.history, policy.behavior, decision.current, decision.replicas, now_ms)
+    sizes, period_ms = (decision.current, decision.replicas), settings.doubling_period_ms
+    history = with_scaled(decision.history, policy.behavior, *sizes, now_ms, period_ms)
     notices = (*decision.notices, Notice(NORMAL, "SuccessfulRescale", message))
     return replace(decision, conditions=conditions, history=history, notices=notices)
 

@@ -131,7 +131,11 @@ class Autoscaler:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The controller's own numbers, as kube-controller-manager's flags have them by default."""
+    """The controller's own numbers, as kube-controller-manager's flags have them by default.
+
+    doubling_period_ms: the cap of the older rules counts from the size that was so long ago; 0: from the size now,
+    since the controller's instants are far apart.
+    """
 
     tolerance: float = 0.1
     downscale_stabilization_ms: int = DOWNSCALE_STABILIZATION_MS
@@ -139,6 +143,7 @@ class Settings:
     initial_readiness_delay_ms: int = 30_000
     scale_up_limit_factor: float = 2.0
     scale_up_limit_minimum: float = 4.0
+    doubling_period_ms: int = 0
     configurable_tolerance: bool = True
     pod_level_resources: bool = True
     scale_to_zero: bool = True
