@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from planner.core import aftermath, moves, placing
@@ -171,7 +171,18 @@ def come(world: HomingAlways, step: tuple[object, ...]) -> None:
             happen(world, step)
 
 
+OVERFLOW_BEFORE_A_MINIMUM = [
+    ("silent", "own-1"),
+    ("silent", "cloud-1"),
+    ("phase", "own-1", "Draining"),
+    ("time", 60),
+    ("load", 16, 1),
+]
+"""Who lacks of its minimum in the cloud waits for room that the overflow of another has, which may go home."""
+
+
 @given(st.lists(MORE_STEPS, min_size=10, max_size=30))
+@example([("time", 1)] * 5 + OVERFLOW_BEFORE_A_MINIMUM)
 @settings(max_examples=12, deadline=None)
 def test_whatever_happens_going_home_is_safe_and_ends(steps: list[tuple[object, ...]]) -> None:
     """Each decision is checked as it is made. Then, with the same load and room, at most as many more as there are

@@ -561,6 +561,43 @@ def test_who_has_no_room_for_its_surge_keeps_nobody_else_waiting() -> None:
     assert numbers(fleet) == {"own-1": 2, "own-2": 2}
 
 
+def test_what_no_longer_fits_and_has_no_room_elsewhere_is_not_given_up() -> None:
+    """Seed 2631: running replicas went for a larger template, and nobody had room for it."""
+    fleet = Fleet(own_1=[node("a", 4000)], cloud_1=[node("c", 1000)])
+    spec = rolling_update(0, 1)
+    ask(fleet, web("app:1", 4, **spec))
+    bind(fleet, "own-1", "a", 4000, 1000)
+    ask(fleet, web("app:2", 4, cpu="2", **spec))
+    assert {name: part.replicas for name, part in parts(fleet).items()} == {"own-1": 4}
+    assert waiting_for(fleet) == "rollout 0 of 1 cluster: waits for room for 2 replicas that no longer fit in own-1"
+    tick(fleet)
+    assert fleet.state.rollouts.due(9) == []
+    fleet.change("cloud-1", [node("c", 9000)])
+    tick(fleet)
+    assert {name: part.replicas_kept for name, part in parts(fleet).items()} == {"own-1": 2, "cloud-1": 2}
+    assert parts(fleet)["own-1"].replicas_leaving == 2
+
+
+def test_a_larger_template_waits_for_a_cluster_to_show_what_runs_there() -> None:
+    """Seed 2868: it began where nothing was known yet, and stood half done."""
+    fleet = Fleet(own_1=[node("a", 4000)])
+    ask(fleet, web("app:1", 4, **rolling_update(1, 1)))
+    ask(fleet, web("app:2", 4, cpu="2", **rolling_update(1, 1)))
+    assert waiting_for(fleet) == "rollout 0 of 1 cluster: waits for own-1 to show what runs there"
+    show(fleet, "own-1", available=0)
+    refused = replace(fleet.state.workloads[WEB].statuses["own-1"], state=STATE_REFUSED, sequence=9)
+    fleet.state.apply(refused, fleet.now)
+    tick(fleet)
+    assert numbers(fleet) == {"own-1": 2}
+
+
+def test_with_fewer_replicas_in_the_same_apply_a_roll_needs_room_for_its_surge() -> None:
+    """Seed 2553: one of 4 may be unavailable, and none of 3."""
+    fleet = full(**rolling_update("25%", "25%"))
+    ask(fleet, web("app:2", 3, **rolling_update("25%", "25%")))
+    assert (numbers(fleet), parts(fleet)["own-1"].replicas) == ({"own-1": 1}, 3)
+
+
 def test_all_that_have_no_room_are_named_and_waited_for() -> None:
     fleet = Fleet(own_1=[node("a", 1000)], own_2=[node("b", 2000)])
     ask(fleet, web("app:1", 3, **rolling_update(1, 0)))

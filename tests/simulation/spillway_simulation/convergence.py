@@ -14,6 +14,7 @@ from spillway_simulation.users import NAMESPACE, User
 from spillway_simulation.world import World
 
 SURGE = re.compile(r"(\d+) surge pods? in (\S+)")
+ELSEWHERE = re.compile(r"(\d+) replicas? that no longer fit in (\S+)")
 
 
 def missing(world: World, users: list[User]) -> Iterator[str]:
@@ -47,10 +48,7 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         yield f"{user.name}: {answered} were answered, {declared.replicas} of {known.cpu}m declared"
     if dict(in_state.parts) != {part.cluster: part for part in placement.parts}:
         yield f"{user.name}: the planner's state is not what it wrote"
-    surges = SURGE.findall(placement.waiting_for)
-    stands = bool(surges) and all(
-        not _has_room_to_roll(world.clusters[cluster], user.name, known.cpu, int(surge)) for surge, cluster in surges
-    )
+    stands = _stands(world, planner, known)
     for part in placement.parts:
         rolls_on = not stands and not declared.rollout_stopped_in
         yield from _of_part(world.clusters[part.cluster], user, known, part, not rolls_on)
@@ -58,6 +56,19 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         room = {name: members.room_for(world.clusters[name], known.cpu) for name in _takes(world, planner, known)}
         if any(room.values()):
             yield f"{user.name}: {placement.unplaced} wait ({placement.waiting_for}) while {room} would take more"
+
+
+def _stands(world: World, planner: Planner, known: Known) -> bool:
+    """Whether a rollout has no room to go on in any of the clusters that it names."""
+    assert known.declared is not None
+    assert known.placement is not None
+    text, name = known.placement.waiting_for, known.declared.name
+    surges, others = SURGE.findall(text), ELSEWHERE.findall(text)
+    rolls = any(_has_room_to_roll(world.clusters[cluster], name, known.cpu, int(count)) for count, cluster in surges)
+    for count, cluster in others:
+        takes = [other for other in _takes(world, planner, known) if other != cluster]
+        rolls |= sum(members.room_for(world.clusters[other], known.cpu) for other in takes) >= int(count)
+    return bool(surges or others) and not rolls
 
 
 def _has_room_to_roll(cluster: SimCluster, name: str, cpu: int, surge: int) -> bool:
@@ -109,6 +120,8 @@ def _of_part(cluster: SimCluster, user: User, known: Known, part: Part, rollout_
     bound = sum(members.is_bound(pod) for pod in members.pods_of(cluster, NAMESPACE, user.name))
     if bound != part.replicas:
         yield f"{where}: {bound} pods are bound, {part.replicas} decided"
+    declared = known.declared  # Of a copy of the newest template it has the pods, and not yet what goes along.
+    is_earlier |= rollout_stands and declared is not None and part.template_generation != declared.template_generation
     if user.expected.configured and not is_earlier:
         config = cluster.get("configmaps", f"{user.name}-config", NAMESPACE)
         if config is None or config["data"] != {"said": user.expected.configured}:

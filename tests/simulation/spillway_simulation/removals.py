@@ -42,6 +42,10 @@ class Trail:
     declared: WorkloadDeclared | None = None
     falls: dict[str, list[Fall]] = field(default_factory=dict)
 
+    def lowered_since(self, at: float) -> bool:
+        """Whether anything was lowered since then because somebody asked for it."""
+        return any(fall.cause != SETTLED and fall.at >= at for falls in self.falls.values() for fall in falls)
+
 
 class Removals:
     """disturbed_since(time): whether hands or nodes changed what runs anywhere since then. lost: declared Lost now."""
@@ -115,7 +119,8 @@ class Removals:
         if not falls or available <= replicas or any(fall.cause != SETTLED for fall in falls):
             return
         first, last = falls[0], falls[-1]
-        changed = trail is not None and trail.declared != first.declared
+        assert trail is not None
+        changed = trail.declared != first.declared or trail.lowered_since(first.at - HEARD_SECONDS)
         if changed or self._disturbed_since(first.at - HEARD_SECONDS) or self._rolls(key):
             return
         others = sum(available_of(other, key) for name, other in self._clusters.items() if name != cluster)

@@ -8,6 +8,7 @@ from planner.core.allowance import Allowance, Everything
 from planner.core.answers import is_gone
 from planner.core.fleet import WorkloadKey
 from planner.core.rolling import outlook
+from planner.core.shares import is_done_there
 from planner.core.state import Hold, PlannerState, Timer, Workload
 from planner.core.subject import Moment, subject_of
 from planner.core.whole import may_be_taken_back
@@ -21,18 +22,13 @@ from spillway.addresses import (
     workload_address,
 )
 from spillway.events import (
-    STATE_CONTESTED,
-    STATE_DEPENDENCY_MISSING,
-    STATE_NOT_OWNED,
     STATE_ORPHANED,
-    STATE_REFUSED,
     CapacityNeeded,
     Event,
 )
 from spillway.model import Part, Shape
 
 NO_BRAKES = Everything()
-NOT_CREATED = (STATE_REFUSED, STATE_NOT_OWNED, STATE_DEPENDENCY_MISSING, STATE_CONTESTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +45,11 @@ def watch(state: PlannerState, now: float) -> None:
     places = state.unbound_places()
     for place in [place for place in state.timers if place not in places]:
         key, cluster = place
-        del state.timers[place]
-        if key in state.workloads and cluster in state.workloads[key].parts:  # All of them are bound.
+        version, _ = state.timers.pop(place).version
+        part = state.workloads[key].parts.get(cluster) if key in state.workloads else None
+        if part is not None and part.version == version:  # None has gone: all of them are bound.
             workload = state.workloads[key]
-            state.holds.pop((cluster, workload.template_of(workload.parts[cluster]).shape), None)
+            state.holds.pop((cluster, workload.template_of(part).shape), None)
             state.holds.pop((cluster, key), None)
     for key, cluster in places:
         workload = state.workloads[key]
@@ -65,9 +62,9 @@ def watch(state: PlannerState, now: float) -> None:
 
 
 def _watch_part(state: PlannerState, workload: Workload, part: Part, now: float) -> None:
-    unbound = state.unbound_kept(workload, part)
+    unbound = state.unbound(workload, part)
     place = (workload.key, part.cluster)
-    version = (part.version, _is_blocked(state, workload, part))
+    version = (part.version, is_done_there(state, workload, part))
     timer = state.timers.get(place)
     if timer is None or timer.version != version or unbound < timer.unbound:
         state.timers[place] = Timer(version, unbound, now)
@@ -94,21 +91,6 @@ def _note_time(state: PlannerState, now: float) -> None:
             state.rollouts.touch(name)
 
 
-def _is_blocked(state: PlannerState, workload: Workload, part: Part) -> bool:
-    """Whether it is the cluster that keeps the replicas from binding, and not ours to carry the placement out.
-
-    Either its object is there as decided and the pods do not bind, or its API refused the object.
-    """
-    if part.adopting or part.releasing:
-        return False
-    view = state.clusters.get(part.cluster)
-    facts = view.facts.get(workload.key) if view is not None else None
-    if facts is not None and facts.version == part.version:
-        return True
-    observed = workload.statuses.get(part.cluster)
-    return observed is not None and observed.version == part.version and observed.state in NOT_CREATED
-
-
 def take_backs(
     state: PlannerState, moment: Moment, brakes: Allowance = NO_BRAKES
 ) -> Iterable[tuple[Workload, dict[str, int]]]:
@@ -119,12 +101,13 @@ def take_backs(
         part = workload.parts.get(cluster)
         if part is None or not state.is_fresh(cluster, moment.now):  # None: given up since the timer was looked at.
             continue
-        if not _is_blocked(state, workload, part) or brakes.frozen(cluster, key):
+        if not is_done_there(state, workload, part) or brakes.frozen(cluster, key):
             continue
         if not may_be_taken_back(workload.declared.kind, state.clusters[cluster].facts.get(key)):
             continue
-        if moment.now - timer.since >= state.rules.take_back_after + _lead_time(state, part):
-            due.setdefault(key, {})[cluster] = timer.unbound
+        kept = min(timer.unbound, state.unbound_kept(workload, part))
+        if kept and moment.now - timer.since >= state.rules.take_back_after + _lead_time(state, part):
+            due.setdefault(key, {})[cluster] = kept
     for key, counts in due.items():
         yield state.workloads[key], counts
 

@@ -215,10 +215,27 @@ def _is_expected(state: PlannerState, home: str, now: float) -> bool:
             continue
         part = workload.parts.get(home)
         limits = {limit.cluster: limit for limit in policy.limits}
-        full = part is not None and part.replicas_kept >= most_of(limits, home)
-        if not full and state.room(home, workload.shape, False, now, key).possible:
+        kept = part.replicas_kept if part is not None else 0
+        least = limits[home].replicas_min if home in limits else 0
+        if kept >= least and _waits_for_minima_alone(state, workload, now):
+            continue
+        if kept < most_of(limits, home) and state.room(home, workload.shape, False, now, key).possible:
             return True
     return False
+
+
+def _waits_for_minima_alone(state: PlannerState, workload: Workload, now: float) -> bool:
+    """Whether all of it is placed where it may stay, and it only waits for clusters that lack of their minimum."""
+    policy = workload.declared.policy
+    limits = {limit.cluster: limit for limit in policy.limits}
+    may_stay = all(
+        part.replicas_kept <= most_of(limits, name)
+        and (joined := state.clusters[name].joined) is not None
+        and any(in_tier(tier, joined) for tier in policy.tiers)
+        for name, part in workload.parts.items()
+        if part.replicas_kept and name in state.clusters
+    )
+    return not workload.unplaced and may_stay and not reasons(state, workload, now)
 
 
 def _figures(state: PlannerState, home: str, now: float) -> tuple[object, ...]:

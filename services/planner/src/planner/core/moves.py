@@ -155,7 +155,9 @@ def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: All
     if _is_held_otherwise(state, workload, now):
         return True
     held_up = any(
-        (part.replicas_lost and state.is_fresh(part.cluster, now)) or brakes.frozen(part.cluster, workload.key)
+        (part.replicas_lost and state.is_fresh(part.cluster, now))
+        or (part.replicas_leaving and (workload.key, part.cluster) in state.timers)
+        or brakes.frozen(part.cluster, workload.key)
         for part in workload.parts.values()
     )
     if not held_up:
@@ -195,8 +197,9 @@ def _returned(state: PlannerState, workload: Workload, now: float, brakes: Allow
 def _may_go(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
     """By cluster, how many of those that leave may go: none before as many are available as are kept.
 
-    Of too many, a ReplicaSet removes those that are not ready first, unless templates roll. What was said last may be a
-    moment old, and more may be ready by now: so those that are not ready wait as well, while fewer are available.
+    Of too many, a ReplicaSet removes those that are not ready first, unless templates roll: then only those count that
+    have not bound for so long that they would be taken back. What was said last may be a moment old, and more may be
+    ready by now: so those that are not ready wait as well, while fewer are available.
     """
     parts = workload.parts.values()
     if not any(part.replicas_leaving for part in parts):
@@ -212,12 +215,21 @@ def _may_go(state: PlannerState, workload: Workload, now: float, brakes: Allowan
         if not part.replicas_leaving or status is None or brakes.frozen(part.cluster, workload.key):
             continue
         rolls = status.updated < status.replicas
-        idle = 0 if rolls else part.replicas - min(part.replicas, max(status.ready, status.available))
+        idle = part.replicas - min(part.replicas, max(status.ready, status.available))
+        if rolls:
+            idle = _unbound_for_long(state, workload, part, now)
         at_once = min(part.replicas_leaving, idle)
         running = min(part.replicas_leaving - at_once, spare)
         spare -= running
         going[part.cluster] = at_once + running
     return {cluster: count for cluster, count in going.items() if count}
+
+
+def _unbound_for_long(state: PlannerState, workload: Workload, part: Part, now: float) -> int:
+    timer = state.timers.get((workload.key, part.cluster))
+    if timer is None or now - timer.since < state.rules.take_back_after:
+        return 0
+    return min(timer.unbound, state.unbound(workload, part))
 
 
 def _status(state: PlannerState, workload: Workload, part: Part, now: float) -> WorkloadObserved | None:

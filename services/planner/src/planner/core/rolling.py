@@ -4,8 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from planner.core.reasons import is_lost
+from planner.core.placement import most_of
+from planner.core.policy import in_tier
+from planner.core.reasons import is_lost, moves_by_itself
 from planner.core.rollout import Standing, Turn, next_turn
+from planner.core.shares import is_done_there
 from planner.core.state import PlannerState, Workload
 from planner.core.templates import Template, copies_of_newest, is_newest, template_number, wider
 from spillway.events import WorkloadDeclared
@@ -36,6 +39,7 @@ class Newest(Protocol):
 
 
 NOTHING_ROLLS = Outlook("", (), "")
+ELSEWHERE = "that no longer fit in"
 NAMED_MAX = 5
 """Clusters without room that waiting_for names."""
 
@@ -59,22 +63,28 @@ def outlook(
 
 
 def _first_with_room(state: PlannerState, workload: Workload, newest: Newest, turn: Turn, now: float) -> Outlook:
-    """Who has no room for its surge keeps nobody else waiting; a brake, or silence, is for people to look at first."""
-    missing: dict[str, int] = {}
+    """Who has no room to roll keeps nobody else waiting; a brake, or silence, is for people to look at first."""
+    missing: dict[str, str] = {}
     for cluster in turn.candidates:
+        part = workload.parts[cluster]
         frozen = state.brakes.why_frozen(cluster, workload.key)
         if frozen:
             return Outlook("", tuple(missing), turn.text(frozen))
         if state.clusters[cluster].not_fresh(now, state.rules.capacity_age_max):
             return Outlook("", (*missing, cluster), turn.text(f"waits for {cluster} to be fresh"))
-        needed = _room_needed(state, workload, workload.parts[cluster], newest.template, now)
-        if not needed:
+        if _asks_for_more(workload, part, newest.template) and not is_done_there(state, workload, part):
+            return Outlook("", (*missing, cluster), turn.text(f"waits for {cluster} to show what runs there"))
+        lacks = _room_lacked(state, workload, part, newest, now)
+        if not lacks:
             return Outlook(cluster, (), "")
-        missing[cluster] = needed
-    named = [f"{counted(count, 'surge pod')} in {cluster}" for cluster, count in missing.items()][:NAMED_MAX]
+        missing[cluster] = lacks
+    named = list(missing.values())[:NAMED_MAX]
     if len(missing) > NAMED_MAX:
         named.append(f"in {counted(len(missing) - NAMED_MAX, 'more cluster')}")
-    return Outlook("", tuple(missing), turn.text(f"waits for room for {' and '.join(named)}"))
+    waits_on = tuple(missing)
+    if any(ELSEWHERE in lacks for lacks in named):
+        waits_on = tuple(dict.fromkeys((*missing, *state.clusters)))
+    return Outlook("", waits_on, turn.text(f"waits for room for {' and '.join(named)}"))
 
 
 def stopped_in(workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]) -> str:
@@ -155,15 +165,33 @@ def keeps(state: PlannerState, workload: Workload, part: Part, template: Templat
     return fits, fits
 
 
-def _room_needed(state: PlannerState, workload: Workload, part: Part, template: Template, now: float) -> int:
-    """Surge pods that a roll of this part must have room for and has not; 0 when it may begin.
+def _asks_for_more(workload: Workload, part: Part, template: Template) -> bool:
+    old = workload.template_of(part).shape
+    return wider(template.shape, (old,)).requests != old.requests
+
+
+def _room_lacked(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> str:
+    """What a roll of this part must have room for and has not, for people; empty when it may begin."""
+    kept, _ = keeps(state, workload, part, newest.template)
+    if kept >= part.replicas:
+        surge = _surge_lacked(state, workload, part, newest, now)
+        return f"{counted(surge, 'surge pod')} in {part.cluster}" if surge else ""
+    rest = part.replicas - kept
+    if not moves_by_itself(workload) or _room_elsewhere(state, workload, part, newest, now) >= rest:
+        return ""
+    return f"{counted(rest, 'replica')} {ELSEWHERE} {part.cluster}"
+
+
+def _surge_lacked(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> int:
+    """Surge pods that have no room, or will have none before the roll is over.
 
     They must fit beside the old pods. As new pods that ask for more take the place of old ones it grows fuller: then
     the new ones must all fit beside the old, or as many of the wider shape as there are pods at once with every old one
     gone. Fewer pods than places leave a place free, wherever the scheduler put them.
     """
-    replicas, old = part.replicas, workload.template_of(part).shape
-    if template.may_go_without_surge(replicas) or keeps(state, workload, part, template)[0] < replicas:
+    template, replicas, old = newest.template, part.replicas, workload.template_of(part).shape
+    fewer = newest.declared.replicas < workload.declared.replicas  # Of how many it will roll is not known yet.
+    if template.may_go_without_surge(1 if fewer else replicas):
         return 0
     surge = template.surge_of(replicas)
     unbound = state.unbound(workload, part)
@@ -174,10 +202,26 @@ def _room_needed(state: PlannerState, workload: Workload, part: Part, template: 
         )
         return 0 if min(rooms) >= unbound + surge else surge
     beside = state.room_without(part.cluster, template.shape, now, workload.key).certain  # All of the surge are new.
-    widest = wider(template.shape, (old,))
     if beside < surge:
         return surge
-    if beside >= replicas or widest.requests == old.requests:
+    if beside >= replicas or not _asks_for_more(workload, part, template):
         return 0
-    places = state.refit(workload, part, widest)
+    places = state.refit(workload, part, wider(template.shape, (old,)))
     return 0 if places is None or places >= replicas + surge else surge
+
+
+def _room_elsewhere(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> int:
+    """How many of the newest template certainly fit in other clusters that the policy allows, as far as they may."""
+    limits = {limit.cluster: limit for limit in newest.declared.policy.limits}
+    found = 0
+    for cluster in state.joined():
+        name, tiers = cluster.cluster, [tier for tier in newest.declared.policy.tiers if in_tier(tier, cluster)]
+        if name == part.cluster or not tiers:
+            continue
+        room = max(
+            state.room(name, newest.template.shape, groups, now, workload.key).certain
+            for groups in {tier.node_groups for tier in tiers}
+        )
+        there = workload.parts[name].replicas_kept if name in workload.parts else 0
+        found += max(0, min(room, most_of(limits, name) - there))
+    return found

@@ -6,7 +6,10 @@ from planner.core.fleet import WorkloadKey
 from planner.core.placement import LOST, Division, Held
 from planner.core.reservation import is_rolling, next_ceiling
 from planner.core.state import PlannerState, Workload
+from spillway.events import STATE_CONTESTED, STATE_DEPENDENCY_MISSING, STATE_NOT_OWNED, STATE_REFUSED
 from spillway.model import Generation, Part, WorkloadFacts
+
+NOT_CREATED = (STATE_REFUSED, STATE_NOT_OWNED, STATE_DEPENDENCY_MISSING, STATE_CONTESTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,20 @@ def kept_part(before: Part | None, share: Share, template: int) -> Part | None:
         replicas_lost=share.lost,
         replicas_leaving=share.leaving,
     )
+
+
+def is_done_there(state: PlannerState, workload: Workload, part: Part) -> bool:
+    """Whether a part was carried out as far as its cluster lets: what does not run then is not ours to hasten.
+
+    Either its record shows the object as decided, or its API refused the object.
+    """
+    if part.adopting or part.releasing:
+        return False
+    facts = facts_of(state, workload.key, part.cluster)
+    if facts is not None and facts.version == part.version:
+        return True
+    observed = workload.statuses.get(part.cluster)
+    return observed is not None and observed.version == part.version and observed.state in NOT_CREATED
 
 
 def facts_of(state: PlannerState, key: WorkloadKey, cluster: str) -> WorkloadFacts | None:

@@ -35,7 +35,7 @@ from spillway.events import (
     WorkloadDeclared,
     WorkloadObserved,
 )
-from spillway.model import NodeColumns, Part, Shape
+from spillway.model import Generation, NodeColumns, Part, Shape
 
 DependencyKey = tuple[str, str, str]
 HoldKey = tuple[str, Shape | WorkloadKey]
@@ -95,9 +95,12 @@ class Workload:
 
 @dataclass(slots=True)
 class Timer:
-    """When a part's unbound replicas last made progress: since then they wait. version: of the part it is about."""
+    """When a part's unbound replicas last made progress: since then they wait.
 
-    version: object
+    version: of the part that it is about, and whether it was the cluster that kept them from binding.
+    """
+
+    version: tuple[Generation, bool]
     unbound: int
     since: float
 
@@ -272,11 +275,11 @@ class PlannerState:
         return view is not None and view.phase == PHASE_LOST and not self.is_fresh(cluster, now)
 
     def unbound_places(self) -> set[tuple[WorkloadKey, str]]:
-        """Where kept replicas are not bound, by the newest records."""
+        """Where replicas are not bound, by the newest records."""
         return {
             (key, cluster)
             for key, cluster in self._promises.places()
-            if self.unbound_kept(self.workloads[key], self.workloads[key].parts[cluster])
+            if self.unbound(self.workloads[key], self.workloads[key].parts[cluster])
         }
 
     def unbound(self, workload: Workload, part: Part) -> int:
