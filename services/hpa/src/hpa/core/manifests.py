@@ -1,0 +1,304 @@
+"""Reads an autoscaling/v2 HorizontalPodAutoscaler, as people have it, into an autoscaler. Pure.
+
+Bounds are those of the API server's validation (kubernetes v1.36.1, pkg/apis/autoscaling/validation); what it would
+refuse is refused with the field, the value and what was expected.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from hpa.core.policy import (
+    AVERAGE_VALUE,
+    BY_PERCENT,
+    BY_PODS,
+    CONTAINER_RESOURCE,
+    DOWNSCALE_STABILIZATION_MS,
+    EXTERNAL,
+    OBJECT,
+    PODS,
+    RESOURCE,
+    SELECT_DISABLED,
+    SELECT_MAX,
+    SELECT_MIN,
+    UTILIZATION,
+    VALUE,
+    Autoscaler,
+    Behavior,
+    GivenRules,
+    Metric,
+    ScalingPolicy,
+    Target,
+    completed,
+)
+from spillway.api import RequestError, invalid
+from spillway.pod_shape import LabelSelector, convert
+from spillway.quantities import Quantity, parse_quantity
+
+API_VERSION: Final = "autoscaling/v2"
+KIND: Final = "HorizontalPodAutoscaler"
+METRICS_MAX: Final = 64
+POLICIES_MAX: Final = 16
+STABILIZATION_SECONDS_MAX: Final = 3600
+PERIOD_SECONDS_MAX: Final = 1800
+REPLICAS_MAX: Final = 100_000
+
+TARGET_KINDS: Final = {"Utilization": UTILIZATION, "AverageValue": AVERAGE_VALUE, "Value": VALUE}
+SELECTS: Final = {"Max": SELECT_MAX, "Min": SELECT_MIN, "Disabled": SELECT_DISABLED}
+POLICY_KINDS: Final = {"Pods": BY_PODS, "Percent": BY_PERCENT}
+TARGETS: Final = {
+    RESOURCE: ("Utilization", "AverageValue"),
+    CONTAINER_RESOURCE: ("Utilization", "AverageValue"),
+    PODS: ("AverageValue",),
+    OBJECT: ("Value", "AverageValue"),
+    EXTERNAL: ("Value", "AverageValue"),
+}
+
+
+class CrossReference(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    kind: str
+    name: str
+    api_version: str = ""
+
+
+class MetricTarget(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    type: str
+    value: Quantity | None = None
+    average_value: Quantity | None = None
+    average_utilization: int | None = None
+
+
+class MetricIdentifier(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    name: str
+    selector: LabelSelector | None = None
+
+
+class ResourceSource(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    name: str
+    target: MetricTarget
+    container: str = ""
+
+
+class MetricSource(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    metric: MetricIdentifier
+    target: MetricTarget
+    described_object: CrossReference | None = None
+
+
+class MetricSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    type: str
+    resource: ResourceSource | None = None
+    container_resource: ResourceSource | None = None
+    pods: MetricSource | None = None
+    object: MetricSource | None = None
+    external: MetricSource | None = None
+
+
+class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    type: str
+    value: int
+    period_seconds: int
+
+
+class RulesSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    stabilization_window_seconds: int | None = None
+    select_policy: str | None = None
+    policies: tuple[PolicySpec, ...] | None = None
+    tolerance: Quantity | None = None
+
+
+class BehaviorSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    scale_up: RulesSpec | None = None
+    scale_down: RulesSpec | None = None
+
+
+class AutoscalerSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    scale_target_ref: CrossReference
+    max_replicas: int
+    min_replicas: int | None = None
+    metrics: tuple[MetricSpec, ...] | None = None
+    behavior: BehaviorSpec | None = None
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    namespace: str = "default"
+    annotations: dict[str, str] = {}
+
+
+class AutoscalerManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    api_version: str
+    kind: str
+    metadata: Metadata
+    spec: AutoscalerSpec
+    status: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleTarget:
+    """The workload whose size is decided."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """An autoscaler and its workload. name: the manifest's own."""
+
+    name: str
+    target: ScaleTarget
+    autoscaler: Autoscaler
+
+
+def read_autoscaler(manifest: dict[str, Any]) -> Attached:
+    """The manifest, unchanged. Raises RequestError that names the field, the value and what was expected."""
+    check_kind(manifest, API_VERSION, KIND)
+    read: AutoscalerManifest = convert(manifest, AutoscalerManifest, KIND)
+    spec, where = read.spec, f"{KIND}.spec"
+    metrics = tuple(
+        _metric(metric, f"{where}.metrics[{index}]")
+        for index, metric in enumerate(bounded(spec.metrics or (), METRICS_MAX, f"{where}.metrics"))
+    )
+    least = 1 if spec.min_replicas is None else spec.min_replicas
+    default = Metric(RESOURCE, "cpu", Target(UTILIZATION, 80))
+    wanted = Autoscaler(
+        max_replicas=within(spec.max_replicas, 1, REPLICAS_MAX, f"{where}.maxReplicas"),
+        metrics=metrics or (default,),
+        min_replicas=within(least, 0, spec.max_replicas, f"{where}.minReplicas"),
+        behavior=read_behavior(spec.behavior, f"{where}.behavior"),
+    )
+    if least == 0 and not wanted.reaches_zero():
+        raise invalid(f"{where}.minReplicas", 0, "at least one metric of type Object or External with it")
+    return Attached(read.metadata.name, target_of(read.metadata, spec.scale_target_ref), wanted)
+
+
+def target_of(metadata: Metadata, reference: CrossReference) -> ScaleTarget:
+    return ScaleTarget(reference.kind, metadata.namespace, reference.name)
+
+
+def check_kind(manifest: dict[str, Any], api_version: str, kind: str) -> None:
+    found = (manifest.get("apiVersion"), manifest.get("kind"))
+    if found != (api_version, kind):
+        raise invalid("apiVersion, kind", found, f"{api_version} and {kind}")
+
+
+def bounded(entries: tuple[Any, ...], most: int, where: str) -> tuple[Any, ...]:
+    if len(entries) > most:
+        raise invalid(where, len(entries), f"at most {most} entries")
+    return entries
+
+
+def within(value: int, least: int, most: int, where: str) -> int:
+    if not least <= value <= most:
+        raise invalid(where, value, f"{least} to {most}")
+    return value
+
+
+def read_behavior(spec: BehaviorSpec | None, where: str) -> Behavior | None:
+    """With defaults; None stays None, which are the older rules."""
+    if spec is None:
+        return None
+    up, down = _rules(spec.scale_up, f"{where}.scaleUp"), _rules(spec.scale_down, f"{where}.scaleDown")
+    return completed(up, down, DOWNSCALE_STABILIZATION_MS)
+
+
+def _rules(spec: RulesSpec | None, where: str) -> GivenRules | None:
+    if spec is None:
+        return None
+    seconds = spec.stabilization_window_seconds
+    if seconds is not None:
+        within(seconds, 0, STABILIZATION_SECONDS_MAX, f"{where}.stabilizationWindowSeconds")
+    select = None if spec.select_policy is None else chosen(spec.select_policy, SELECTS, f"{where}.selectPolicy")
+    tolerance = None if spec.tolerance is None else milli(spec.tolerance, f"{where}.tolerance") / 1000
+    if tolerance is not None and tolerance < 0:
+        raise invalid(f"{where}.tolerance", spec.tolerance, "at least 0")
+    policies = bounded(spec.policies or (), POLICIES_MAX, f"{where}.policies")
+    return GivenRules(
+        policies=tuple(_policy(policy, f"{where}.policies[{index}]") for index, policy in enumerate(policies)) or None,
+        select=select,
+        stabilization_ms=None if seconds is None else seconds * 1000,
+        tolerance=tolerance,
+    )
+
+
+def _policy(spec: PolicySpec, where: str) -> ScalingPolicy:
+    kind = chosen(spec.type, POLICY_KINDS, f"{where}.type")
+    amount = within(spec.value, 1, 2**31 - 1, f"{where}.value")
+    return ScalingPolicy(
+        kind, amount, within(spec.period_seconds, 1, PERIOD_SECONDS_MAX, f"{where}.periodSeconds") * 1000
+    )
+
+
+def chosen(value: str, known: dict[str, str], where: str) -> str:
+    if value not in known:
+        raise invalid(where, value, " or ".join(known))
+    return known[value]
+
+
+def milli(quantity: Quantity, where: str) -> int:
+    try:
+        return parse_quantity(quantity, milli=True)
+    except ValueError as error:
+        raise RequestError("INVALID_ARGUMENT", f"{where}: {error}") from None
+
+
+def _metric(spec: MetricSpec, where: str) -> Metric:
+    sources: dict[str, tuple[str, str, ResourceSource | MetricSource | None]] = {
+        "Resource": (RESOURCE, "resource", spec.resource),
+        "ContainerResource": (CONTAINER_RESOURCE, "containerResource", spec.container_resource),
+        "Pods": (PODS, "pods", spec.pods),
+        "Object": (OBJECT, "object", spec.object),
+        "External": (EXTERNAL, "external", spec.external),
+    }
+    if spec.type not in sources:
+        raise invalid(f"{where}.type", spec.type, " or ".join(sources))
+    source, field, given = sources[spec.type]
+    if given is None or sum(1 for _, _, one in sources.values() if one is not None) != 1:
+        raise invalid(where, spec.type, f"{field}, and no other source")
+    target = _target(given.target, source, f"{where}.{field}.target")
+    if isinstance(given, ResourceSource):
+        return _of_resource(given, source, target, f"{where}.{field}")
+    return _of_metric(given, source, target, f"{where}.{field}")
+
+
+def _of_resource(given: ResourceSource, source: str, target: Target, where: str) -> Metric:
+    if (source == CONTAINER_RESOURCE) != bool(given.container):
+        raise invalid(f"{where}.container", given.container, "a name for ContainerResource, and none for Resource")
+    return Metric(source, given.name, target, container=given.container)
+
+
+def _of_metric(given: MetricSource, source: str, target: Target, where: str) -> Metric:
+    described = given.described_object
+    if (source == OBJECT) != (described is not None):
+        raise invalid(f"{where}.describedObject", None if described is None else described.name, "one, for Object only")
+    selector = given.metric.selector
+    return Metric(
+        source,
+        given.metric.name,
+        target,
+        object_kind=described.kind if described else "",
+        object_name=described.name if described else "",
+        selector="" if selector is None else json.dumps(msgspec.to_builtins(selector), sort_keys=True),
+    )
+
+
+def _target(given: MetricTarget, source: str, where: str) -> Target:
+    if given.type not in TARGETS[source]:
+        raise invalid(f"{where}.type", given.type, " or ".join(TARGETS[source]))
+    amounts = {
+        "Utilization": ("averageUtilization", given.average_utilization),
+        "AverageValue": ("averageValue", given.average_value),
+        "Value": ("value", given.value),
+    }
+    if [kind for kind, (_, amount) in amounts.items() if amount is not None] != [given.type]:
+        raise invalid(where, given.type, f"{amounts[given.type][0]}, and no other amount")
+    field, written = amounts[given.type]
+    assert written is not None
+    amount = int(written) if given.type == "Utilization" else milli(written, f"{where}.{field}")
+    if amount <= 0:
+        raise invalid(f"{where}.{field}", written, "more than 0")
+    return Target(TARGET_KINDS[given.type], amount)

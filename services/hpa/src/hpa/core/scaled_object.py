@@ -1,0 +1,354 @@
+"""Reads a KEDA ScaledObject, as people have it: triggers, the autoscaler over them, zero and idle. Pure.
+
+Source of defaults and checks: kedacore/keda 8b4f083c, apis/keda/v1alpha1 and pkg/scalers. What is not supported is
+named: a trigger that is not known is refused, what has no effect here is a warning.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from hpa.core.cron import InvalidCron
+from hpa.core.keda.cron_trigger import CronTrigger, activity, read_cron_trigger
+from hpa.core.keda.executor import COOLDOWN_MS, Activation
+from hpa.core.keda.expressions import InvalidExpression
+from hpa.core.keda.fallback import (
+    CURRENT,
+    CURRENT_IF_HIGHER,
+    CURRENT_IF_LOWER,
+    SCALING_MODIFIERS,
+    STATIC,
+    Fallback,
+)
+from hpa.core.keda.formula import Formula, compile_formula, holds_name
+from hpa.core.keda.kafka import KafkaTrigger
+from hpa.core.keda.kafka_metadata import BOOLEANS, InvalidTrigger, read_kafka_trigger
+from hpa.core.manifests import (
+    REPLICAS_MAX,
+    BehaviorSpec,
+    CrossReference,
+    Metadata,
+    ScaleTarget,
+    bounded,
+    check_kind,
+    chosen,
+    milli,
+    read_behavior,
+    target_of,
+    within,
+)
+from hpa.core.policy import (
+    AVERAGE_VALUE,
+    CONTAINER_RESOURCE,
+    EXTERNAL,
+    RESOURCE,
+    UTILIZATION,
+    VALUE,
+    Autoscaler,
+    Metric,
+    Target,
+)
+from spillway.api import RequestError, invalid
+from spillway.pod_shape import convert
+
+API_VERSION: Final = "keda.sh/v1alpha1"
+KIND: Final = "ScaledObject"
+TRIGGERS_MAX: Final = 64
+SECONDS_MAX: Final = 7 * 24 * 3600
+FALLBACK_BEHAVIORS: Final = {
+    name: name for name in ("", STATIC, CURRENT, CURRENT_IF_HIGHER, CURRENT_IF_LOWER, SCALING_MODIFIERS)
+}
+METRIC_TYPES: Final = {"AverageValue": AVERAGE_VALUE, "Value": VALUE}
+RESOURCE_TYPES: Final = {"Utilization": UTILIZATION, "AverageValue": AVERAGE_VALUE}
+COMPOSITE: Final = "composite-metric"
+PROMETHEUS_KNOWN: Final = frozenset({"serverAddress", "query", "threshold", "activationThreshold", "ignoreNullValues"})
+
+
+class TriggerSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    type: str
+    metadata: dict[str, str] = {}
+    name: str = ""
+    metric_type: str = ""
+    use_cached_metrics: bool = False
+    authentication_ref: Any = None
+
+
+class ModifiersSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    formula: str = ""
+    target: str = ""
+    activation_target: str = ""
+    metric_type: str = ""
+
+
+class AutoscalerConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    name: str = ""
+    behavior: BehaviorSpec | None = None
+
+
+class AdvancedSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    restore_to_original_replica_count: bool = False
+    horizontal_pod_autoscaler_config: AutoscalerConfig = AutoscalerConfig()
+    scaling_modifiers: ModifiersSpec = ModifiersSpec()
+
+
+class FallbackSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    failure_threshold: int
+    replicas: int
+    behavior: str = ""
+
+
+class TargetReference(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    name: str
+    kind: str = "Deployment"
+    api_version: str = "apps/v1"
+    env_source_container_name: str = ""
+
+
+class ScaledObjectSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    scale_target_ref: TargetReference
+    triggers: tuple[TriggerSpec, ...]
+    polling_interval: int = 30
+    cooldown_period: int | None = None
+    initial_cooldown_period: int = 0
+    idle_replica_count: int | None = None
+    min_replica_count: int = 0
+    max_replica_count: int = 100
+    advanced: AdvancedSpec = AdvancedSpec()
+    fallback: FallbackSpec | None = None
+
+
+class ScaledObjectManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    api_version: str
+    kind: str
+    metadata: Metadata
+    spec: ScaledObjectSpec
+    status: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusTrigger:
+    """A query's value against a threshold. empty_is_zero: an answer without a value is 0, and no failure."""
+
+    address: str
+    query: str
+    threshold_milli: int
+    activation_milli: int = 0
+    empty_is_zero: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTrigger:
+    """metric: what its value is called among the autoscaler's metrics. name: what a formula calls it; "" without."""
+
+    name: str
+    metric: str
+    source: KafkaTrigger | CronTrigger | PrometheusTrigger
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """One metric in the place of all triggers'. activation_milli: it is active above that."""
+
+    formula: Formula
+    target_milli: int
+    activation_milli: int
+    by_value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledObject:
+    """autoscaler: decides from max(1, min) up; activation: between zero, idle and min."""
+
+    name: str
+    target: ScaleTarget
+    autoscaler: Autoscaler
+    triggers: tuple[NamedTrigger, ...]
+    activation: Activation
+    polling_ms: int
+    fallback: Fallback | None = None
+    composed: Composed | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def always_active(self) -> bool:
+        """Only cpu and memory: there is nothing that could be inactive."""
+        return not self.triggers
+
+
+def read_scaled_object(manifest: dict[str, Any]) -> ScaledObject:
+    """The manifest, unchanged. Raises RequestError that names the field, the value and what was expected."""
+    check_kind(manifest, API_VERSION, KIND)
+    read: ScaledObjectManifest = convert(manifest, ScaledObjectManifest, KIND)
+    spec, where = read.spec, f"{KIND}.spec"
+    least = within(spec.min_replica_count, 0, REPLICAS_MAX, f"{where}.minReplicaCount")
+    most = within(spec.max_replica_count, max(least, 1), REPLICAS_MAX, f"{where}.maxReplicaCount")
+    if spec.idle_replica_count is not None and not 0 <= spec.idle_replica_count < least:
+        raise invalid(f"{where}.idleReplicaCount", spec.idle_replica_count, f"0 up to minReplicaCount, {least}")
+    triggers, metrics = _triggers(spec, where)
+    composed = _composed(spec.advanced.scaling_modifiers, triggers, f"{where}.advanced.scalingModifiers")
+    if composed is not None:
+        kind = VALUE if composed.by_value else AVERAGE_VALUE
+        resources = [metric for metric in metrics if metric.source != EXTERNAL]
+        metrics = [Metric(EXTERNAL, COMPOSITE, Target(kind, composed.target_milli)), *resources]
+    fallback = _fallback(spec.fallback, bool(triggers), f"{where}.fallback")
+    behavior = spec.advanced.horizontal_pod_autoscaler_config.behavior
+    reference = CrossReference(spec.scale_target_ref.kind, spec.scale_target_ref.name)
+    return ScaledObject(
+        name=read.metadata.name,
+        target=target_of(read.metadata, reference),
+        autoscaler=Autoscaler(
+            most, tuple(metrics), max(least, 1), read_behavior(behavior, f"{where}.advanced…behavior")
+        ),
+        triggers=tuple(triggers),
+        activation=_activation(spec, read.metadata, fallback, where),
+        polling_ms=within(spec.polling_interval, 1, SECONDS_MAX, f"{where}.pollingInterval") * 1000,
+        fallback=fallback,
+        composed=composed,
+        warnings=tuple(_warnings(spec)),
+    )
+
+
+def _activation(spec: ScaledObjectSpec, metadata: Metadata, fallback: Fallback | None, where: str) -> Activation:
+    cooldown_s = COOLDOWN_MS // 1000 if spec.cooldown_period is None else spec.cooldown_period
+    first_s = within(spec.initial_cooldown_period, 0, SECONDS_MAX, f"{where}.initialCooldownPeriod")
+    return Activation(
+        min_replicas=spec.min_replica_count,
+        idle_replicas=spec.idle_replica_count,
+        cooldown_ms=within(cooldown_s, 0, SECONDS_MAX, f"{where}.cooldownPeriod") * 1000,
+        initial_cooldown_ms=first_s * 1000,
+        fallback_replicas=None if fallback is None else fallback.replicas,
+        annotations=metadata.annotations,
+    )
+
+
+def _triggers(spec: ScaledObjectSpec, where: str) -> tuple[list[NamedTrigger], list[Metric]]:
+    if not spec.triggers:
+        raise invalid(f"{where}.triggers", [], "at least one trigger")
+    named: list[NamedTrigger] = []
+    metrics: list[Metric] = []
+    for index, trigger in enumerate(bounded(spec.triggers, TRIGGERS_MAX, f"{where}.triggers")):
+        path = f"{where}.triggers[{index}]"
+        if trigger.name and holds_name([one.name for one in named], trigger.name):
+            raise invalid(f"{path}.name", trigger.name, "a name that no other trigger has, also in other case")
+        if trigger.type in ("cpu", "memory"):
+            metrics.append(_resource(trigger, path))
+            continue
+        if trigger.type not in _READERS:
+            known = ", ".join((*_READERS, "cpu", "memory"))
+            raise invalid(f"{path}.type", trigger.type, f"one that is supported: {known}")
+        try:
+            source, name, target_milli = _READERS[trigger.type](trigger.metadata, index)
+        except (InvalidTrigger, InvalidCron) as error:
+            raise RequestError("INVALID_ARGUMENT", f"{path}.metadata.{error}") from None
+        kind = chosen(trigger.metric_type or "AverageValue", METRIC_TYPES, f"{path}.metricType")
+        named.append(NamedTrigger(trigger.name, name, source))
+        metrics.append(Metric(EXTERNAL, name, Target(kind, target_milli)))
+    return named, metrics
+
+
+def _kafka(metadata: Mapping[str, str], index: int) -> tuple[KafkaTrigger, str, int]:
+    trigger = read_kafka_trigger(metadata)
+    about = trigger.topic or f"{trigger.group}-topics"
+    return trigger, f"s{index}-{_normal(f'kafka-{about}')}", trigger.lag_threshold * 1000
+
+
+def _cron(metadata: Mapping[str, str], index: int) -> tuple[CronTrigger, str, int]:
+    trigger = read_cron_trigger(metadata)
+    activity(trigger, 0)
+    return trigger, trigger.metric_name(index), 1000
+
+
+def _prometheus(metadata: Mapping[str, str], index: int) -> tuple[PrometheusTrigger, str, int]:
+    for name in ("serverAddress", "query", "threshold"):
+        if not metadata.get(name):
+            raise InvalidTrigger(f"{name}: missing; a prometheus trigger needs serverAddress, query and threshold")
+    unknown = sorted(metadata.keys() - PROMETHEUS_KNOWN)
+    if unknown:
+        raise InvalidTrigger(f"{unknown[0]}: not supported; expected {', '.join(sorted(PROMETHEUS_KNOWN))}")
+    empty = metadata.get("ignoreNullValues", "true")
+    if empty not in BOOLEANS:
+        raise InvalidTrigger(f"ignoreNullValues {empty!r}: expected true or false")
+    threshold_milli = _thousandths(metadata["threshold"], "threshold")
+    if threshold_milli <= 0:
+        raise InvalidTrigger(f"threshold {metadata['threshold']!r}: expected more than 0")
+    activation_milli = _thousandths(metadata.get("activationThreshold") or "0", "activationThreshold")
+    found = PrometheusTrigger(
+        metadata["serverAddress"], metadata["query"], threshold_milli, activation_milli, BOOLEANS[empty]
+    )
+    return found, f"s{index}-prometheus", threshold_milli
+
+
+Reader = Callable[[Mapping[str, str], int], tuple[KafkaTrigger | CronTrigger | PrometheusTrigger, str, int]]
+_READERS: Final[Mapping[str, Reader]] = {"kafka": _kafka, "cron": _cron, "prometheus": _prometheus}
+
+
+def _thousandths(text: str, name: str) -> int:
+    if not re.fullmatch(r"[+-]?(\d{1,15}(\.\d*)?|\.\d+)", text, re.ASCII):
+        raise InvalidTrigger(f"{name} {text!r}: expected a number, as 2.5")
+    return int(float(text) * 1000)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[/.:%()]", "-", name)
+
+
+def _resource(trigger: TriggerSpec, where: str) -> Metric:
+    kind = chosen(trigger.metric_type or trigger.metadata.get("type", ""), RESOURCE_TYPES, f"{where}.metricType")
+    written = trigger.metadata.get("value", "")
+    container = trigger.metadata.get("containerName", "")
+    if kind == UTILIZATION and not (written.isascii() and written.isdigit()):
+        raise invalid(f"{where}.metadata.value", written, "a percentage, as 60")
+    amount = int(written) if kind == UTILIZATION else milli(written, f"{where}.metadata.value")
+    if amount <= 0:
+        raise invalid(f"{where}.metadata.value", written, "more than 0")
+    source = CONTAINER_RESOURCE if container else RESOURCE
+    return Metric(source, trigger.type, Target(kind, amount), container=container)
+
+
+def _composed(spec: ModifiersSpec, triggers: list[NamedTrigger], where: str) -> Composed | None:
+    if not spec.formula:
+        return None
+    unnamed = [one.metric for one in triggers if not one.name]
+    if unnamed:
+        raise invalid(f"{where}.formula", spec.formula, f"a name for every trigger; {unnamed[0]} has none")
+    try:
+        formula = compile_formula(spec.formula, [one.name for one in triggers])
+        target_milli = _thousandths(spec.target, "target")
+        activation_milli = _thousandths(spec.activation_target or "0", "activationTarget")
+    except (InvalidExpression, InvalidTrigger) as error:
+        raise RequestError("INVALID_ARGUMENT", f"{where}: {error}") from None
+    if target_milli <= 0:
+        raise invalid(f"{where}.target", spec.target, "more than 0")
+    kind = chosen(spec.metric_type or "AverageValue", METRIC_TYPES, f"{where}.metricType")
+    return Composed(formula, target_milli, activation_milli, kind == VALUE)
+
+
+def _fallback(spec: FallbackSpec | None, external: bool, where: str) -> Fallback | None:
+    if spec is None:
+        return None
+    if not external:
+        raise invalid(where, spec.replicas, "a trigger other than cpu and memory with it")
+    return Fallback(
+        replicas=within(spec.replicas, 0, REPLICAS_MAX, f"{where}.replicas"),
+        failure_threshold=within(spec.failure_threshold, 0, 2**31 - 1, f"{where}.failureThreshold"),
+        behavior=chosen(spec.behavior, FALLBACK_BEHAVIORS, f"{where}.behavior"),
+    )
+
+
+def _warnings(spec: ScaledObjectSpec) -> list[str]:
+    """What has no effect here, and what there is in its place."""
+    found = []
+    if any(trigger.authentication_ref is not None for trigger in spec.triggers):
+        found.append("triggers.authenticationRef: connections are those that the operator named")
+    if any(trigger.use_cached_metrics for trigger in spec.triggers):
+        found.append("triggers.useCachedMetrics: a metric is read once, for all that look at it")
+    if spec.advanced.restore_to_original_replica_count:
+        found.append("advanced.restoreToOriginalReplicaCount: without the policy the last size stays")
+    if spec.advanced.horizontal_pod_autoscaler_config.name:
+        found.append("advanced.horizontalPodAutoscalerConfig.name: no other object is made")
+    if spec.scale_target_ref.env_source_container_name:
+        found.append("scaleTargetRef.envSourceContainerName: triggers read no environment of containers")
+    return found
