@@ -99,7 +99,7 @@ def group(name: str = "burst", cpu: int = 4000, nodes_max: int = 2, **more: Any)
         taints=more.pop("taints", ()),
         nodes_max=nodes_max,
         lead_time_seconds=more.pop("lead", 120),
-        cost_per_hour=1.0,
+        cost_per_hour=more.pop("cost", 1.0),
     )
 
 

@@ -112,6 +112,16 @@ JOINS: dict[str, tuple[JoinClusterRequest, str, str]] = {
         "INVALID_ARGUMENT",
         "node_groups.burst: (-1, 120): expected 0 or more",
     ),
+    "a group with a price below 0": (
+        JoinClusterRequest("n", "c", node_groups=(group(cost=-1.0),)),
+        "INVALID_ARGUMENT",
+        "node_groups.burst.cost_per_hour: -1.0: expected 0 or more",
+    ),
+    "a group with a price that is no number": (
+        JoinClusterRequest("n", "c", node_groups=(group(cost=float("nan")),)),
+        "INVALID_ARGUMENT",
+        "node_groups.burst.cost_per_hour: nan: expected 0 or more",
+    ),
     "a group without a selector": (
         JoinClusterRequest("n", "c", node_groups=(replace(group(), selector=()),)),
         "INVALID_ARGUMENT",

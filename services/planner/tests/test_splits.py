@@ -8,18 +8,21 @@ from hypothesis import strategies as st
 
 from planner.core.strategies.splits import Standing, divide, shrink
 from spillway.model import (
+    SPLIT_CHEAPEST,
     SPLIT_EVEN,
     SPLIT_MOST_REMAINING,
     SPLIT_PACK,
+    SPLIT_SOONEST,
     SPLIT_SPREAD,
     SPLIT_WEIGHTED,
     SPLITS,
+    SPLITS_OF_NODE_GROUPS,
 )
 
 NAMES = "abcdefgh"
 AMOUNTS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 60), max_size=8)
 ANY_SPLIT = st.sampled_from(SPLITS)
-ONE_BY_ONE = st.sampled_from((SPLIT_EVEN, SPLIT_MOST_REMAINING, SPLIT_WEIGHTED))
+ONE_BY_ONE = st.sampled_from((SPLIT_EVEN, SPLIT_MOST_REMAINING, SPLIT_WEIGHTED, *SPLITS_OF_NODE_GROUPS))
 
 
 @st.composite
@@ -48,6 +51,14 @@ GIVEN = {
     "most remaining: what is there is no room": (SPLIT_MOST_REMAINING, 2, {"a": 9}, {"a": 5, "b": 3}, {"a": 2}),
     "weighted: towards the weights": (SPLIT_WEIGHTED, 5, {"a": 1}, {"a": 9, "b": 9, "c": 9}, {"a": 2, "b": 2, "c": 1}),
     "weighted: who is full is passed over": (SPLIT_WEIGHTED, 6, {}, {"a": 2, "b": 9, "c": 9}, {"a": 2, "b": 3, "c": 1}),
+    "cheapest: the first place first": (
+        SPLIT_CHEAPEST,
+        7,
+        {"a": 4},
+        {"a": 9, "b": 3, "c": 2},
+        {"c": 2, "b": 3, "a": 2},
+    ),
+    "soonest: whoever holds some": (SPLIT_SOONEST, 3, {"a": 9, "b": 1}, {"a": 9, "b": 9, "c": 2}, {"c": 2, "b": 1}),
 }
 WEIGHTS = {"a": 3, "b": 2, "c": 1}
 
@@ -64,6 +75,7 @@ TAKEN = {
     "even: from the fullest": (SPLIT_EVEN, 5, {"a": 6, "b": 3, "c": 1}, {}, {"a": 4, "b": 1}),
     "most remaining: where the least is left": (SPLIT_MOST_REMAINING, 3, {"a": 6, "b": 6}, {"a": 0, "b": 9}, {"a": 3}),
     "weighted: who is furthest above its weight": (SPLIT_WEIGHTED, 4, {"a": 3, "b": 5, "c": 2}, {}, {"b": 3, "c": 1}),
+    "cheapest: the last place first": (SPLIT_CHEAPEST, 5, {"a": 3, "b": 9, "c": 3}, {}, {"a": 3, "b": 2}),
 }
 
 

@@ -17,7 +17,10 @@ SPLIT_PACK = "Pack"
 SPLIT_EVEN = "Even"
 SPLIT_MOST_REMAINING = "MostRemaining"
 SPLIT_WEIGHTED = "Weighted"
-SPLITS = (SPLIT_SPREAD, SPLIT_PACK, SPLIT_EVEN, SPLIT_MOST_REMAINING, SPLIT_WEIGHTED)
+SPLIT_CHEAPEST = "Cheapest"
+SPLIT_SOONEST = "Soonest"
+SPLITS_OF_NODE_GROUPS = (SPLIT_CHEAPEST, SPLIT_SOONEST)
+SPLITS = (SPLIT_SPREAD, SPLIT_PACK, SPLIT_EVEN, SPLIT_MOST_REMAINING, SPLIT_WEIGHTED, *SPLITS_OF_NODE_GROUPS)
 
 STRATEGY_DUPLICATED = "Duplicated"
 STRATEGY_KARMADA_STATIC = "KarmadaStaticWeight"
@@ -203,6 +206,7 @@ class NodeGroup:
     """Nodes that a cluster's autoscaler can make: a template, at most nodes_max of them, after a lead time.
 
     selector: the labels by which the nodes that exist already are counted against nodes_max.
+    lead_time_seconds: until a new node takes pods. cost_per_hour: of a node, in any one currency. 0: not known.
     """
 
     name: str

@@ -1,6 +1,7 @@
 """Clusters of the fleet: joining, and the phases from Active to gone."""
 
 from dataclasses import dataclass, replace
+from math import inf
 
 from planner.core import answers
 from planner.core.allowance import CAUSE_DRAIN
@@ -75,6 +76,8 @@ def _check_group(group: NodeGroup) -> None:
     check_name(group.name, "node_groups.name", LABEL_NAME, 63)
     if group.nodes_max < 0 or group.lead_time_seconds < 0:
         raise invalid(f"node_groups.{group.name}", (group.nodes_max, group.lead_time_seconds), "0 or more")
+    if not 0 <= group.cost_per_hour < inf:
+        raise invalid(f"node_groups.{group.name}.cost_per_hour", group.cost_per_hour, "0 or more")
     if any(amount < 0 for _, amount in group.allocatable):
         raise invalid(f"node_groups.{group.name}.allocatable", group.allocatable, "0 or more")
     if not group.selector:

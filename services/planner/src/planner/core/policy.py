@@ -6,12 +6,14 @@ from typing import Any
 
 import msgspec
 
+from planner.core.strategies.node_group_order import places
 from planner.core.strategy_spec import SelectorSpec, StrategySpec, WeightSpec, check_split, selector, strategy, weights
 from spillway.api import RequestError, invalid
 from spillway.events import ClusterJoined
 from spillway.model import (
     SPLIT_PACK,
     SPLIT_SPREAD,
+    SPLITS_OF_NODE_GROUPS,
     TIER_CLOUD,
     TIER_OWN,
     UNPLACEABLE_REFUSE,
@@ -143,7 +145,7 @@ def _tier(spec: TierSpec, where: str) -> Tier:
     if not spec.name:
         raise invalid(f"{where}.name", spec.name, "a name")
     tier_weights = weights(spec.weights, f"{where}.weights")
-    check_split(spec.split, tier_weights, where)
+    check_split(spec.split, tier_weights, spec.node_groups, where)
     return Tier(spec.name, selector(spec.clusters, f"{where}.clusters"), spec.split, spec.node_groups, tier_weights)
 
 
@@ -178,7 +180,9 @@ def weight_of(weights: Iterable[ClusterWeight], cluster: ClusterJoined) -> int:
 
 
 def weights_of(tier: Tier, names: Collection[str], clusters: Iterable[ClusterJoined]) -> dict[str, int]:
-    """By cluster of a tier; empty where the tier has no weights."""
+    """By cluster of a tier, where its split goes by weights, or by the places of node groups; else empty."""
+    if tier.split in SPLITS_OF_NODE_GROUPS:
+        return places(tier.split, (cluster for cluster in clusters if cluster.cluster in names))
     if not tier.weights:
         return {}
     return {cluster.cluster: weight_of(tier.weights, cluster) for cluster in clusters if cluster.cluster in names}

@@ -7,6 +7,7 @@ from spillway.model import (
     SPLIT_SPREAD,
     SPLIT_WEIGHTED,
     SPLITS,
+    SPLITS_OF_NODE_GROUPS,
     STRATEGIES,
     STRATEGY_DUPLICATED,
     STRATEGY_KARMADA_AGGREGATED,
@@ -80,14 +81,16 @@ def weights(specs: tuple[WeightSpec, ...], where: str) -> tuple[ClusterWeight, .
     )
 
 
-def check_split(split: str, tier_weights: tuple[ClusterWeight, ...], where: str) -> None:
-    """A known split, with weights where it is by weights and nowhere else."""
+def check_split(split: str, tier_weights: tuple[ClusterWeight, ...], node_groups: bool, where: str) -> None:
+    """A known split, with weights where it is by weights and nowhere else, of node groups where it is by theirs."""
     if split not in SPLITS:
         raise invalid(f"{where}.split", split, f"one of {', '.join(SPLITS)}")
     if split == SPLIT_WEIGHTED and not tier_weights:
         raise invalid(f"{where}.weights", [], f"at least one: the split is {SPLIT_WEIGHTED}")
     if split != SPLIT_WEIGHTED and tier_weights:
         raise invalid(f"{where}.weights", [entry.weight for entry in tier_weights], f"none: only of {SPLIT_WEIGHTED}")
+    if split in SPLITS_OF_NODE_GROUPS and not node_groups:
+        raise invalid(f"{where}.split", split, "nodeGroups: true, since only nodes that are still to be made cost more")
 
 
 def strategy(spec: StrategySpec | None, tiers: tuple[Tier, ...], limits: tuple[ClusterLimit, ...]) -> Strategy | None:

@@ -10,7 +10,15 @@ from fractions import Fraction
 from typing import Protocol
 
 from planner.core.division import apportion
-from spillway.model import SPLIT_EVEN, SPLIT_MOST_REMAINING, SPLIT_PACK, SPLIT_SPREAD, SPLIT_WEIGHTED
+from spillway.model import (
+    SPLIT_CHEAPEST,
+    SPLIT_EVEN,
+    SPLIT_MOST_REMAINING,
+    SPLIT_PACK,
+    SPLIT_SOONEST,
+    SPLIT_SPREAD,
+    SPLIT_WEIGHTED,
+)
 
 Counts = Mapping[str, int]
 
@@ -19,7 +27,8 @@ Counts = Mapping[str, int]
 class Standing:
     """The clusters of a tier, by name: what each holds now, how many more it takes, its weight above 0.
 
-    room: where replicas are taken away, only of BY_ROOM. weights: only of SPLIT_WEIGHTED.
+    room: where replicas are taken away, only of BY_ROOM. weights: only of SPLIT_WEIGHTED, and of SPLITS_OF_NODE_GROUPS,
+    where they are places in an order.
     """
 
     held: Counts
@@ -78,6 +87,19 @@ class _Pack:
 
     def fewer(self, surplus: int, spare: Counts, standing: Standing) -> dict[str, int]:
         return _in_order(sorted(spare, key=lambda name: (spare[name], name)), spare, surplus)
+
+
+class _ByPlace:
+    """One after the other, the first place first, equal ones by name; emptied in reverse."""
+
+    def more(self, replicas: int, standing: Standing) -> dict[str, int]:
+        return _in_order(self._order(standing.room, standing), standing.room, replicas)
+
+    def fewer(self, surplus: int, spare: Counts, standing: Standing) -> dict[str, int]:
+        return _in_order(self._order(spare, standing)[::-1], spare, surplus)
+
+    def _order(self, names: Counts, standing: Standing) -> list[str]:
+        return sorted(names, key=lambda name: (standing.weights[name], name))
 
 
 def _in_order(names: list[str], most: Counts, replicas: int) -> dict[str, int]:
@@ -175,6 +197,8 @@ _SPLITS: dict[str, Split] = {
     SPLIT_EVEN: _ByClaim(_Even),
     SPLIT_MOST_REMAINING: _ByClaim(_MostRemaining),
     SPLIT_WEIGHTED: _ByClaim(_Weighted),
+    SPLIT_CHEAPEST: _ByPlace(),
+    SPLIT_SOONEST: _ByPlace(),
 }
 
 
