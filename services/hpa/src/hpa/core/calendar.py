@@ -1,0 +1,145 @@
+"""Windows of a calendar: at least, at most, exactly so many replicas, or no change at all, at stated times. Pure.
+
+A window is open when its next end comes no later than its next start: so whoever was away finds what is open now, and
+nothing that was missed is done late. Local times that a change of the clocks skips are those of the change itself, so
+that no window is left out; those that come twice are the first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from hpa.core.cron import YEARS_LOOKED_AHEAD, Cron
+
+FLOOR: Final = "floor"
+CEILING: Final = "ceiling"
+EXACT: Final = "exact"
+BLACKOUT: Final = "blackout"
+RANKS: Final = {FLOOR: 0, CEILING: 1, EXACT: 2, BLACKOUT: 3}
+"""Of windows of one precedence, the later one has the last word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recurring:
+    start: Cron
+    end: Cron
+    zone: ZoneInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Unix time; from_s is in it, until_s is not."""
+
+    from_s: int
+    until_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """effect: of the four. replicas: of all but BLACKOUT. precedence: the higher has the last word."""
+
+    name: str
+    times: Recurring | Once
+    effect: str
+    replicas: int = 0
+    precedence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """due_s: when it opens or closes next; None: never again."""
+
+    is_open: bool
+    due_s: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """replicas: what the open windows leave of what was asked for. by: those that changed it, in their order."""
+
+    replicas: int
+    by: tuple[str, ...]
+    due_s: int | None
+
+
+def opening(times: Recurring | Once, now_s: int) -> Opening:
+    """Whether a window is open at now_s."""
+    if isinstance(times, Once):
+        is_open = times.from_s <= now_s < times.until_s
+        return Opening(is_open, next((at for at in (times.from_s, times.until_s) if at > now_s), None))
+    start, end = next_local(times.start, times.zone, now_s), next_local(times.end, times.zone, now_s)
+    comes = [at for at in (start, end) if at is not None]
+    return Opening(end is not None and (start is None or end <= start), min(comes, default=None))
+
+
+def bound_by(windows: Sequence[Window], asked: int, current: int, now_s: int) -> Bound:
+    """What all open windows make of asked, the lowest precedence first. due_s: when that may change by time alone."""
+    openings = [(window, opening(window.times, now_s)) for window in windows]
+    replicas, by = asked, []
+    for window in sorted((one for one, found in openings if found.is_open), key=_last_word):
+        left = _applied(window, replicas, current)
+        if left != replicas:
+            by.append(window.name)
+        replicas = left
+    due = (found.due_s for _, found in openings if found.due_s is not None)
+    return Bound(replicas, tuple(by), min(due, default=None))
+
+
+def _last_word(window: Window) -> tuple[int, int, str]:
+    return window.precedence, RANKS[window.effect], window.name
+
+
+def _applied(window: Window, replicas: int, current: int) -> int:
+    if window.effect == FLOOR:
+        return max(replicas, window.replicas)
+    if window.effect == CEILING:
+        return min(replicas, window.replicas)
+    return window.replicas if window.effect == EXACT else current
+
+
+def next_local(cron: Cron, zone: ZoneInfo, now_s: int) -> int | None:
+    """The first instant after now_s (Unix time) that the line means; None: not within five years."""
+    day = datetime.fromtimestamp(now_s, zone).replace(hour=0, minute=0, second=0, tzinfo=None, fold=0)
+    for _ in range(366 * YEARS_LOOKED_AHEAD):
+        if day.month in cron.months.values and cron.matches_day(day):
+            for hour in sorted(cron.hours.values):
+                for minute in sorted(cron.minutes.values):
+                    at = instant(day.replace(hour=hour, minute=minute), zone)
+                    if at > now_s:
+                        return at
+        day += timedelta(days=1)
+    return None
+
+
+def instant(local: datetime, zone: ZoneInfo) -> int:
+    """Unix time of a local time without zone: the first of two, and of one that is skipped the change of the clocks."""
+    first = int(local.replace(tzinfo=zone, fold=0).timestamp())
+    if datetime.fromtimestamp(first, zone).replace(tzinfo=None, fold=0) == local:
+        return first
+    after = int(local.replace(tzinfo=zone, fold=1).timestamp())
+    return _change(min(first, after), max(first, after), zone)
+
+
+def _change(low: int, high: int, zone: ZoneInfo) -> int:
+    """The first second in (low, high] with another offset than low's."""
+    offset = datetime.fromtimestamp(low, zone).utcoffset()
+    while high - low > 1:
+        middle = (low + high) // 2
+        if datetime.fromtimestamp(middle, zone).utcoffset() == offset:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def unix_of(text: str, zone: ZoneInfo) -> int:
+    """Of a date, or a date and time, as 2026-11-27 or 2026-11-27T08:00, in the zone; one with Z is in UTC.
+
+    Raises ValueError.
+    """
+    written = datetime.fromisoformat(text)
+    if written.tzinfo is not None:
+        return int(written.astimezone(UTC).timestamp())
+    return instant(written, zone)

@@ -1,0 +1,42 @@
+"""How much near-line and offline work follows what is idle: a share of each supply class, at stated times. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hpa.core.calendar import Recurring, opening
+
+
+@dataclass(frozen=True, slots=True)
+class HeadroomShare:
+    """percent of what a supply class has for this work. times None: always."""
+
+    supply_class: str
+    percent: int
+    times: Recurring | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Replicas of the workload's shape: free, and what it and lower priorities hold (without what a move doubles)."""
+
+    free: int
+    held: int
+
+
+def headroom_replicas(shares: Sequence[HeadroomShare], idle: Mapping[str, Idle], now_s: int) -> int:
+    """The size that uses those shares. Of several open shares of one class the largest counts.
+
+    What it holds itself counts as room, so the answer does not change when its own replicas come to run.
+    """
+    percents: dict[str, int] = {}
+    for share in shares:
+        if share.times is None or opening(share.times, now_s).is_open:
+            percents[share.supply_class] = max(percents.get(share.supply_class, 0), share.percent)
+    rooms = ((percent, idle[name]) for name, percent in percents.items() if name in idle)
+    return sum(percent * (room.free + room.held) // 100 for percent, room in rooms)
+
+
+def headroom_due_s(shares: Sequence[HeadroomShare], now_s: int) -> int | None:
+    """When a share opens or closes next."""
+    found = (opening(share.times, now_s).due_s for share in shares if share.times is not None)
+    return min((at for at in found if at is not None), default=None)

@@ -1,0 +1,212 @@
+"""Reads our own kind ScalePolicy: calendar, time to drain, headroom; what the others' kinds cannot say. Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from hpa.core.calendar import BLACKOUT, CEILING, EXACT, FLOOR, Once, Recurring, Window, next_local, unix_of
+from hpa.core.cron import InvalidCron, parse_cron, parse_zone
+from hpa.core.draining import DrainTarget, Service
+from hpa.core.headroom import HeadroomShare
+from hpa.core.keda.kafka import KafkaTrigger
+from hpa.core.keda.kafka_metadata import InvalidTrigger, read_kafka_trigger
+from hpa.core.manifests import (
+    REPLICAS_MAX,
+    CrossReference,
+    Metadata,
+    ScaleTarget,
+    bounded,
+    check_kind,
+    target_of,
+    within,
+)
+from spillway.api import RequestError, invalid
+from spillway.pod_shape import convert
+
+API_VERSION: Final = "spillway.io/v1"
+KIND: Final = "ScalePolicy"
+WINDOWS_MAX: Final = 64
+SUPPLY_CLASSES: Final = ("dedicated", "idle", "colocated", "cloud")
+DURATION: Final = re.compile(r"(\d{1,6})(s|m|h)", re.ASCII)
+SECONDS_BY_UNIT: Final = {"s": 1, "m": 60, "h": 3600}
+PRECEDENCE_MAX: Final = 1000
+
+
+class WindowSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    name: str
+    time_zone: str
+    start: str = ""
+    end: str = ""
+    from_: str = msgspec.field(default="", name="from")
+    until: str = ""
+    floor: int | None = None
+    ceiling: int | None = None
+    exact: int | None = None
+    blackout: bool = False
+    precedence: int = 0
+
+
+class DrainSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    within: str
+    kafka: dict[str, str]
+    records_per_second: float
+    margin_percent: int = 10
+    start_up: str = "0s"
+    rebalance: str = "0s"
+
+
+class ShareSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    supply_class: str
+    percent: int
+    start: str = ""
+    end: str = ""
+    time_zone: str = "UTC"
+
+
+class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    scale_target_ref: CrossReference
+    max_replicas: int
+    min_replicas: int = 0
+    calendar: tuple[WindowSpec, ...] = ()
+    drain: DrainSpec | None = None
+    headroom: tuple[ShareSpec, ...] = ()
+
+
+class PolicyManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    api_version: str
+    kind: str
+    metadata: Metadata
+    spec: PolicySpec
+    status: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """service.rate: what a replica is assumed to do until its rate is learned."""
+
+    queue: KafkaTrigger
+    target: DrainTarget
+    service: Service
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePolicy:
+    """What asks (drain, headroom, the largest counts), and what then bounds it (calendar, min, max)."""
+
+    name: str
+    target: ScaleTarget
+    min_replicas: int
+    max_replicas: int
+    calendar: tuple[Window, ...] = ()
+    drain: Drain | None = None
+    headroom: tuple[HeadroomShare, ...] = ()
+
+
+def read_scale_policy(manifest: dict[str, Any]) -> ScalePolicy:
+    """The manifest. Raises RequestError that names the field, the value and what was expected."""
+    check_kind(manifest, API_VERSION, KIND)
+    read: PolicyManifest = convert(manifest, PolicyManifest, KIND)
+    spec, where = read.spec, f"{KIND}.spec"
+    most = within(spec.max_replicas, 1, REPLICAS_MAX, f"{where}.maxReplicas")
+    least = within(spec.min_replicas, 0, most, f"{where}.minReplicas")
+    windows = bounded(spec.calendar, WINDOWS_MAX, f"{where}.calendar")
+    calendar = tuple(
+        _window(window, (least, most), f"{where}.calendar[{index}]") for index, window in enumerate(windows)
+    )
+    _check_names([window.name for window in calendar], f"{where}.calendar")
+    shares = bounded(spec.headroom, WINDOWS_MAX, f"{where}.headroom")
+    headroom = tuple(_share(share, f"{where}.headroom[{index}]") for index, share in enumerate(shares))
+    if not (calendar or spec.drain or headroom):
+        raise invalid(where, "", "a calendar, drain or headroom")
+    drain = None if spec.drain is None else _drain(spec.drain, f"{where}.drain")
+    target = target_of(read.metadata, spec.scale_target_ref)
+    return ScalePolicy(read.metadata.name, target, least, most, calendar, drain, headroom)
+
+
+def _check_names(names: Sequence[str], where: str) -> None:
+    if len(set(names)) != len(names) or "" in names:
+        raise invalid(where, list(names), "windows of different names")
+
+
+def _window(spec: WindowSpec, bounds: tuple[int, int], where: str) -> Window:
+    numbers = {FLOOR: spec.floor, CEILING: spec.ceiling, EXACT: spec.exact}
+    effects = [effect for effect, number in numbers.items() if number is not None] + [BLACKOUT] * spec.blackout
+    if len(effects) != 1:
+        raise invalid(where, effects, "one of floor, ceiling, exact, blackout: true")
+    precedence = within(spec.precedence, -PRECEDENCE_MAX, PRECEDENCE_MAX, f"{where}.precedence")
+    number = numbers.get(effects[0]) or 0
+    if effects[0] != BLACKOUT:
+        within(number, *bounds, f"{where}.{effects[0]}")
+    return Window(spec.name, _times(spec, where), effects[0], number, precedence)
+
+
+def _times(spec: WindowSpec, where: str) -> Recurring | Once:
+    zone = _zone(spec.time_zone, where)
+    given = tuple(bool(text) for text in (spec.start, spec.end, spec.from_, spec.until))
+    if given not in ((True, True, False, False), (False, False, True, True)):
+        raise invalid(where, spec.name, "either start and end, cron lines, or from and until, dates")
+    if spec.start:
+        return _recurring(spec.start, spec.end, zone, where)
+    try:
+        once = Once(unix_of(spec.from_, zone), unix_of(spec.until, zone))
+    except ValueError:
+        raise invalid(f"{where}.from, until", (spec.from_, spec.until), "dates, as 2026-11-27T08:00") from None
+    if once.until_s <= once.from_s:
+        raise invalid(f"{where}.until", spec.until, f"a time after {spec.from_}")
+    return once
+
+
+def _recurring(start: str, end: str, zone: ZoneInfo, where: str) -> Recurring:
+    try:
+        found = Recurring(parse_cron(start), parse_cron(end), zone)
+    except InvalidCron as error:
+        raise RequestError("INVALID_ARGUMENT", f"{where}: {error}") from None
+    for name, line, cron in (("start", start, found.start), ("end", end, found.end)):
+        if next_local(cron, zone, 0) is None:
+            raise invalid(f"{where}.{name}", line, "a time that comes")
+    if found.start == found.end:
+        raise invalid(f"{where}.end", end, "other times than start")
+    return found
+
+
+def _zone(name: str, where: str) -> ZoneInfo:
+    try:
+        return parse_zone(name)
+    except InvalidCron as error:
+        raise RequestError("INVALID_ARGUMENT", f"{where}.timeZone: {error}") from None
+
+
+def _drain(spec: DrainSpec, where: str) -> Drain:
+    try:
+        queue = read_kafka_trigger(spec.kafka)
+    except InvalidTrigger as error:
+        raise RequestError("INVALID_ARGUMENT", f"{where}.kafka.{error}") from None
+    if not 0 < spec.records_per_second <= 1e12:
+        raise invalid(f"{where}.recordsPerSecond", spec.records_per_second, "more than 0")
+    margin = within(spec.margin_percent, 0, 90, f"{where}.marginPercent") / 100
+    within_s = _seconds(spec.within, f"{where}.within")
+    if not within_s:
+        raise invalid(f"{where}.within", spec.within, "at least 1s")
+    start_s, pause_s = _seconds(spec.start_up, f"{where}.startUp"), _seconds(spec.rebalance, f"{where}.rebalance")
+    return Drain(queue, DrainTarget(within_s, margin), Service(spec.records_per_second, start_s, pause_s))
+
+
+def _seconds(text: str, where: str) -> int:
+    match = DURATION.fullmatch(text)
+    if match is None:
+        raise invalid(where, text, "a duration, as 40s, 5m or 1h")
+    return int(match[1]) * SECONDS_BY_UNIT[match[2]]
+
+
+def _share(spec: ShareSpec, where: str) -> HeadroomShare:
+    if spec.supply_class not in SUPPLY_CLASSES:
+        raise invalid(f"{where}.supplyClass", spec.supply_class, " or ".join(SUPPLY_CLASSES))
+    if bool(spec.start) != bool(spec.end):
+        raise invalid(where, spec.start or spec.end, "both start and end, or neither")
+    zone = _zone(spec.time_zone, where)
+    times = _recurring(spec.start, spec.end, zone, where) if spec.start else None
+    return HeadroomShare(spec.supply_class, within(spec.percent, 0, 100, f"{where}.percent"), times)

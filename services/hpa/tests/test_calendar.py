@@ -1,0 +1,150 @@
+"""Windows: open when they should be, whatever the clocks do and however long one was away; who has the last word."""
+
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpa.core.calendar import (
+    BLACKOUT,
+    CEILING,
+    EXACT,
+    FLOOR,
+    Bound,
+    Once,
+    Recurring,
+    Window,
+    bound_by,
+    next_local,
+    opening,
+)
+from hpa.core.cron import parse_cron
+from hpa.core.headroom import HeadroomShare, Idle, headroom_due_s, headroom_replicas
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def at(text: str, zone: ZoneInfo = BERLIN) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=zone).timestamp())
+
+
+def times(start: str, end: str, zone: ZoneInfo = BERLIN) -> Recurring:
+    return Recurring(parse_cron(start), parse_cron(end), zone)
+
+
+DAY = times("0 8 * * 1-5", "0 18 * * 1-5")
+NIGHT = times("30 2 * * *", "0 4 * * *")
+
+
+@pytest.mark.parametrize(
+    ("when", "now", "is_open", "due"),
+    [
+        pytest.param(DAY, "2026-11-20T07:59:59", False, "2026-11-20T08:00", id="a second before"),
+        pytest.param(DAY, "2026-11-20T08:00", True, "2026-11-20T18:00", id="from its start on"),
+        pytest.param(DAY, "2026-11-20T18:00", False, "2026-11-23T08:00", id="not at its end; then over the weekend"),
+        pytest.param(NIGHT, "2026-03-29T01:59:59", False, "2026-03-29T03:00", id="skipped: opens when clocks change"),
+        pytest.param(NIGHT, "2026-03-29T03:00", True, "2026-03-29T04:00", id="skipped: open from then"),
+        pytest.param(NIGHT, "2026-10-25T02:30", True, "2026-10-25T04:00", id="twice: from the first on"),
+    ],
+)
+def test_when_a_window_is_open(when: Recurring, now: str, is_open: bool, due: str) -> None:
+    found = opening(when, at(now))
+    assert (found.is_open, found.due_s) == (is_open, at(due))
+
+
+def test_a_window_of_dates_is_open_once() -> None:
+    once = Once(100, 200)
+    assert [opening(once, now).is_open for now in (99, 100, 199, 200)] == [False, True, True, False]
+    assert [opening(once, now).due_s for now in (99, 100, 200)] == [100, 200, None]
+
+
+ALWAYS = Once(0, 10**10)
+
+
+@pytest.mark.parametrize(
+    ("windows", "asked", "expected"),
+    [
+        pytest.param([], 5, (5, ()), id="none"),
+        pytest.param([(FLOOR, 8, 0)], 5, (8, ("0",)), id="at least"),
+        pytest.param([(CEILING, 3, 0)], 5, (3, ("0",)), id="at most"),
+        pytest.param([(FLOOR, 4, 0)], 5, (5, ()), id="a floor below what is asked for binds nothing"),
+        pytest.param([(FLOOR, 8, 0), (CEILING, 3, 0)], 5, (3, ("0", "1")), id="of one precedence: the ceiling"),
+        pytest.param([(FLOOR, 8, 1), (CEILING, 3, 0)], 5, (8, ("1", "0")), id="the higher precedence: the floor"),
+        pytest.param([(EXACT, 6, 0), (CEILING, 3, 0)], 5, (6, ("1", "0")), id="exactly"),
+        pytest.param([(BLACKOUT, 0, 0), (EXACT, 6, 0)], 5, (2, ("1", "0")), id="blackout: as it is"),
+    ],
+)
+def test_who_has_the_last_word(
+    windows: list[tuple[str, int, int]], asked: int, expected: tuple[int, tuple[str, ...]]
+) -> None:
+    listed = [Window(str(n), ALWAYS, *one) for n, one in enumerate(windows)]
+    found = bound_by(listed, asked, 2, 100)
+    assert (found.replicas, found.by) == expected
+    assert bound_by(listed[::-1], asked, 2, 100) == found
+
+
+ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo"])
+INSTANTS = st.integers(at("2015-01-01"), at("2025-01-01"))
+
+
+@given(zone=ZONES, hour=st.integers(0, 23), minute=st.sampled_from([0, 15, 30, 45]), now_s=INSTANTS)
+def test_a_daily_time_comes_once_on_every_day(zone: str, hour: int, minute: int, now_s: int) -> None:
+    """Also on days on which the clocks change: ten of them in a row have ten different dates."""
+    cron, tz = parse_cron(f"{minute} {hour} * * *"), ZoneInfo(zone)
+    dates = []
+    for _ in range(10):
+        following = next_local(cron, tz, now_s)
+        assert following is not None
+        dates.append(datetime.fromtimestamp(following, tz).date())
+        now_s = following
+    assert dates == [dates[0] + timedelta(days=n) for n in range(10)]
+
+
+@given(zone=ZONES, start=st.integers(0, 23), hours=st.integers(1, 23), now_s=INSTANTS, days=st.integers(0, 400))
+def test_whoever_was_away_finds_what_whoever_watched_has(
+    zone: str, start: int, hours: int, now_s: int, days: int
+) -> None:
+    """Following every due instant for a while, or looking once at the end: the same is open."""
+    when = times(f"0 {start} * * *", f"30 {(start + hours) % 24} * * *", ZoneInfo(zone))
+    end_s = now_s + (days % 7) * 86_400 + 12_345
+    watched = opening(when, now_s)
+    while watched.due_s is not None and watched.due_s <= end_s:
+        before, due_s = watched.is_open, watched.due_s
+        assert opening(when, due_s - 1).is_open == before
+        watched = opening(when, due_s)
+    assert opening(when, end_s).is_open == watched.is_open
+
+
+def test_bounds_say_when_they_may_change() -> None:
+    windows = [Window("day", DAY, FLOOR, 9), Window("once", Once(at("2026-11-20T12:00"), at("2026-11-21")), CEILING, 4)]
+    now_s = at("2026-11-20T09:00")
+    assert bound_by(windows, 1, 1, now_s) == Bound(9, ("day",), at("2026-11-20T12:00"))
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        pytest.param([HeadroomShare("idle", 80)], 12, id="a share of what is free and what it holds itself"),
+        pytest.param([HeadroomShare("idle", 80), HeadroomShare("idle", 50)], 12, id="the largest of a class"),
+        pytest.param([HeadroomShare("idle", 80), HeadroomShare("cloud", 10)], 13, id="classes add up"),
+        pytest.param([HeadroomShare("colocated", 100)], 0, id="a class that has none"),
+        pytest.param([HeadroomShare("idle", 80, DAY)], 12, id="while it is open"),
+        pytest.param([HeadroomShare("idle", 80, NIGHT)], 0, id="not while it is closed"),
+    ],
+)
+def test_work_follows_what_is_idle(shares: list[HeadroomShare], expected: int) -> None:
+    idle = {"idle": Idle(free=10, held=5), "cloud": Idle(free=10, held=0)}
+    now_s = at("2026-11-20T09:00")
+    assert headroom_replicas(shares, idle, now_s) == expected
+    due = headroom_due_s(shares, now_s)
+    assert (due is None) == all(share.times is None for share in shares)
+
+
+@given(free=st.integers(0, 100), held=st.integers(0, 100), percent=st.integers(0, 100))
+def test_following_headroom_comes_to_rest_at_once(free: int, held: int, percent: int) -> None:
+    """Once its own replicas run, what is free is less by them, and the same is asked for."""
+    share = [HeadroomShare("idle", percent)]
+    size = headroom_replicas(share, {"idle": Idle(free, held)}, 0)
+    assert headroom_replicas(share, {"idle": Idle(free + held - size, size)}, 0) == size
