@@ -165,8 +165,14 @@ class PodTraits:
     terminating: bool = False
 
 
+class _HashedOnce:
+    """Room for a hash beside the fields: shapes are keys wherever anything is kept."""
+
+    __slots__ = ("hashed",)
+
+
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(_HashedOnce):
     """What one replica asks of a node.
 
     requests: (resource, amount) sorted by name; cpu in milli-cores, bytes and counts else; always has ("pods", 1).
@@ -190,6 +196,15 @@ class Shape:
     node_name: str = ""
     traits: PodTraits = field(default=PodTraits(), compare=False)
     template: str = field(default="", compare=False)
+
+    def __hash__(self) -> int:
+        known: int | None = getattr(self, "hashed", None)
+        if known is None:
+            asks = (self.namespace, self.requests, self.node_selector, self.node_terms, self.tolerations)
+            looks = (self.host_ports, self.apart, self.spread, self.unmodelled, self.near, self.node_name)
+            known = hash((asks, looks))
+            object.__setattr__(self, "hashed", known)
+        return known
 
 
 class PodTable(NamedTuple):

@@ -1,5 +1,6 @@
 """What moves.py asks before it moves replicas that nobody asked to move by name; brakes.py answers."""
 
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 from planner.core.fleet import WorkloadKey
@@ -30,6 +31,9 @@ class Allowance(Protocol):
     def frozen(self, cluster: str, key: WorkloadKey) -> bool:
         """Whether nothing is moved or taken back there: the fleet, the cluster or the workload is frozen."""
 
+    def frozen_among(self, clusters: Iterable[str], key: WorkloadKey) -> frozenset[str]:
+        """Those of the clusters for which frozen says so."""
+
 
 class Everything:
     """No brake at all."""
@@ -42,3 +46,6 @@ class Everything:
 
     def frozen(self, cluster: str, key: WorkloadKey) -> bool:
         return False
+
+    def frozen_among(self, clusters: Iterable[str], key: WorkloadKey) -> frozenset[str]:
+        return frozenset(name for name in clusters if self.frozen(name, key))

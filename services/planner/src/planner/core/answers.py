@@ -66,7 +66,7 @@ def placement_reply(
             )
             for part in parts
         ),
-        inputs=division.inputs if division else (),
+        inputs=tuple(division.inputs) if division else (),
         unmodelled=unmodelled,
         deleting=declared.deleting,
         releasing=declared.releasing,

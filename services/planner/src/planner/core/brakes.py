@@ -147,6 +147,9 @@ class Brakes:
         """Whether nothing is moved away from this cluster, or to it, or taken back there."""
         return self._brake_on(cluster, key) != ""
 
+    def frozen_among(self, clusters: Iterable[str], key: WorkloadKey) -> frozenset[str]:
+        return frozenset(name for name in clusters if self.frozen(name, key)) if self.brakes else frozenset()
+
     def why_frozen(self, cluster: str, key: WorkloadKey | None = None) -> str:
         """The brake that holds in a cluster, for one workload or all, for people; empty when none does."""
         scope = self._brake_on(cluster, key)

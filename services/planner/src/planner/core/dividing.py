@@ -1,13 +1,11 @@
 """From a workload and the fleet to the situation that is divided, and its division."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 
 from planner.core.allowance import Allowance
-from planner.core.answers import age_ms
-from planner.core.fleet import WorkloadKey
 from planner.core.placement import Basis, Division, Held, Situation
+from planner.core.policy import clusters_of_tiers
 from planner.core.reasons import reasons
 from planner.core.room import Room
 from planner.core.state import PlannerState
@@ -53,10 +51,10 @@ def divide(
         held=dict(held),
         room=_rooms(state, subject, held, moment, how),
         settled=how.settled,
-        age_ms={name: age_ms(view, moment.now) for name, view in state.clusters.items()},
+        age_ms=state.ages.ages_ms(state.clusters, moment.now),
         reasons=why,
         moving=to_go,
-        fixed=_fixed(how.brakes or state.brakes, subject.key, state.clusters),
+        fixed=(how.brakes or state.brakes).frozen_among(state.clusters, subject.key),
         gently=how.gently,
         whole=subject.declared.kind if is_whole(subject.declared.kind) else "",
         listed=frozenset(parts),
@@ -86,12 +84,11 @@ def divide(
 def _rooms(
     state: PlannerState, subject: Subject, held: Mapping[str, Held], moment: Moment, how: How
 ) -> Callable[[str, bool], Room]:
-    """The rooms of one division: each is computed once, so that the record has what was divided by."""
+    """The rooms of one division, all of them now: what is read of them later is what was divided by."""
     parts = subject.known.parts if subject.known is not None else {}
     everywhere = state.rooms_on_nodes(subject.shape, moment.now, subject.key)
 
-    @cache
-    def room(cluster: str, node_groups: bool) -> Room:
+    def ask(cluster: str, node_groups: bool) -> Room:
         if not node_groups and cluster not in parts and cluster not in how.most:
             return everywhere[cluster]
         part = parts.get(cluster)
@@ -100,10 +97,15 @@ def _rooms(
         if node_groups or cluster not in how.most:
             return found
         left = max(0, how.most[cluster] - (held[cluster].replicas if cluster in held else 0))
-        return replace(found, certain=min(found.certain, left), possible=min(found.possible, left))
+        return found._replace(certain=min(found.certain, left), possible=min(found.possible, left))
+
+    tiers = clusters_of_tiers(subject.declared.policy.tiers, state.joined())
+    rooms = {(name, tier.node_groups): ask(name, tier.node_groups) for tier, names in tiers for name in names}
+
+    def room(cluster: str, node_groups: bool) -> Room:
+        known = rooms.get((cluster, node_groups))
+        if known is None:
+            known = rooms[cluster, node_groups] = ask(cluster, node_groups)
+        return known
 
     return room
-
-
-def _fixed(brakes: Allowance, key: WorkloadKey, clusters: Iterable[str]) -> frozenset[str]:
-    return frozenset(cluster for cluster in clusters if brakes.frozen(cluster, key))

@@ -1,7 +1,9 @@
 """Seats by votes, exactly: Webster's method over integers, ties by name."""
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from operator import truediv
 
 
 def apportion(seats: int, votes: Mapping[str, int]) -> dict[str, int]:
@@ -18,24 +20,13 @@ def apportion(seats: int, votes: Mapping[str, int]) -> dict[str, int]:
     start = max(0, seats - len(parties))
     # ⌊votes·start/total + ½⌋ with integers; the sum is at most start + parties/2 ≤ seats.
     given = {name: (2 * votes[name] * start + total) // (2 * total) for name in parties}
-    order = {name: rank for rank, name in enumerate(parties)}
-    queue = [_Claim(votes[name], given[name], order[name]) for name in parties]
+    # Two quotients that differ do so by more than a float's last digit, while votes times divisor are below 2⁵².
+    is_small = max(votes.values()) * (2 * seats + 1) < 2**52
+    quotient: Callable[[int, int], float | Fraction] = truediv if is_small else Fraction
+    queue = [(-quotient(votes[name], 2 * given[name] + 1), name) for name in parties]
     heapq.heapify(queue)
     for _ in range(seats - sum(given.values())):
-        claim = queue[0]
-        given[parties[claim.rank]] += 1
-        heapq.heapreplace(queue, _Claim(claim.votes, claim.seats + 1, claim.rank))
+        name = queue[0][1]
+        given[name] += 1
+        heapq.heapreplace(queue, (-quotient(votes[name], 2 * given[name] + 1), name))
     return {name: count for name, count in given.items() if count}
-
-
-class _Claim:
-    """A party's claim to the next seat, ordered by quotient without division, largest first, then by rank."""
-
-    __slots__ = ("rank", "seats", "votes")
-
-    def __init__(self, votes: int, seats: int, rank: int) -> None:
-        self.votes, self.seats, self.rank = votes, seats, rank
-
-    def __lt__(self, other: "_Claim") -> bool:
-        mine, theirs = self.votes * (2 * other.seats + 1), other.votes * (2 * self.seats + 1)
-        return mine > theirs or (mine == theirs and self.rank < other.rank)

@@ -45,6 +45,7 @@ class ClusterView:
     """One cluster. Readers take what they need; only the apply methods change anything.
 
     revision: raised when room may have changed. heard_at, bound_at: the caller's clock, in seconds; NEVER when not yet.
+    is_incomplete: a change is missing, and what is known waits for the next full block.
     troubled_since, troubled_at: the same clock, of the first and the last heartbeat that told of trouble in the cluster
     itself, without one in between that did not.
     """
@@ -63,6 +64,7 @@ class ClusterView:
         self.bound_at: float = NEVER
         self.troubled_since: float = NEVER
         self.troubled_at: float = NEVER
+        self.is_incomplete = False
         self.offset = NEVER
         self.revision = 0
         self._blocks: dict[int, Block] = {}
@@ -90,11 +92,6 @@ class ClusterView:
         if self.is_incomplete:
             return "a change of its capacity is missing"
         return ""
-
-    @property
-    def is_incomplete(self) -> bool:
-        """A change is missing: what is known waits for the next full block."""
-        return any(block.stale for block in self._blocks.values())
 
     @property
     def phase(self) -> str:
@@ -228,6 +225,7 @@ class ClusterView:
             changed |= self._take_full(*blocks[index])
         for event, columns in self._early.pop(epoch, ()):
             changed |= self._take_change(event, columns, NEVER)
+        self._look_for_missing()
         self._early = {other: kept for other, kept in self._early.items() if other > epoch}
         return changed
 
@@ -245,7 +243,11 @@ class ClusterView:
         self._blocks[event.index] = Block(event.sequence)
         for change, rows in held:
             changed |= self._take_change(change, rows, NEVER)
+        self._look_for_missing()
         return changed
+
+    def _look_for_missing(self) -> None:
+        self.is_incomplete = any(block.stale for block in self._blocks.values())
 
     def _take_change(self, event: CapacityChanged, columns: NodeColumns, now: float) -> set[WorkloadKey]:
         block = self._blocks.get(event.index)
@@ -254,6 +256,7 @@ class ClusterView:
         if event.sequence > block.sequence + 1:
             block.held.append((event, columns))
             del block.held[:-CHANGES_HELD_MAX]
+            self.is_incomplete = True
             return set()
         block.sequence = event.sequence
         if columns.names or event.removed:

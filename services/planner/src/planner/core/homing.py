@@ -11,7 +11,7 @@ from planner.core.allowance import CAUSE_HOME, Allowance
 from planner.core.fleet import WorkloadKey
 from planner.core.overflow import Overflow, overflow_of
 from planner.core.placement import most_of
-from planner.core.policy import in_tier
+from planner.core.policy import Clusters, in_tier
 from planner.core.reasons import reasons
 from planner.core.reservation import is_rolling
 from planner.core.shares import facts_of
@@ -20,7 +20,7 @@ from planner.core.steady import SteadyRoom
 from planner.core.subject import Moment
 from planner.core.transfer import is_in_transfer
 from planner.core.whole import is_whole
-from spillway.events import ClusterJoined, PlacementDecided
+from spillway.events import PlacementDecided
 from spillway.model import Policy, Shape
 
 LOOK_SECONDS = 1.0
@@ -67,7 +67,7 @@ class Homing:
     def __init__(self) -> None:
         self.wanted: dict[tuple[str, str], int] = {}
         self._known: dict[WorkloadKey, _Known] = {}
-        self._joined: list[ClusterJoined] = []
+        self._joined = Clusters()
         self._watched: dict[Place, _Watched] = {}
         self._expected: frozenset[str] = frozenset()
         self._looked_at: float | None = None

@@ -1,10 +1,11 @@
 """Divides replicas over tiers and clusters: the tiers in order up, in reverse down, moving as few as it can."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import overload
 
 from planner.core.allowance import CAUSE_FAILOVER, CAUSE_LOST
-from planner.core.policy import in_tier, weights_of
+from planner.core.policy import Clusters, TierClusters, clusters_of_tiers, weights_of
 from planner.core.room import Room
 from planner.core.strategies.splits import BY_ROOM, Standing, divide, shrink
 from spillway.events import ClusterJoined
@@ -79,7 +80,7 @@ class Division:
     unplaced: int
     uncertain: int = 0
     to_leave: int = 0
-    inputs: tuple[ClusterInput, ...] = ()
+    inputs: Sequence[ClusterInput] = ()
     fits_nowhere: bool = False
     moved: Mapping[str, int] = field(default_factory=dict)
     kept_again: Mapping[str, int] = field(default_factory=dict)
@@ -181,7 +182,7 @@ def divide_workload(situation: Situation) -> Division:
         unplaced=unplaced,
         uncertain=min(growth.uncertain, unplaced),
         to_leave=sum(over.values()) - sum(min(over.get(name, 0), count) for name, count in taken.items()),
-        inputs=inputs_of(situation, tiers, limits, replicas),
+        inputs=Inputs(situation, tiers, replicas),
         fits_nowhere=not fits_somewhere(situation, tiers),
         moved=moved,
         kept_again={
@@ -205,27 +206,14 @@ def _still_new(situation: Situation, growth: _Growth, taken: Mapping[str, int], 
     return max(0, waiting - taken.get(cluster, 0)) + growth.new.get(cluster, 0)
 
 
-TierClusters = list[tuple[Tier, list[str]]]
-
-
 def clusters_by_tier(situation: Situation) -> TierClusters:
-    """Each cluster is in the first tier that selects it, once for its nodes and once for its node groups."""
-    placed: set[tuple[str, bool]] = set()
-    tiers: TierClusters = []
-    for tier in situation.policy.tiers:
-        names = [
-            cluster.cluster
-            for cluster in situation.clusters
-            if (cluster.cluster, tier.node_groups) not in placed
-            and in_tier(tier, cluster)
-            and (not tier.node_groups or cluster.node_groups)
-        ]
-        placed.update((name, tier.node_groups) for name in names)
-        tiers.append((tier, sorted(names)))
-    return tiers
+    clusters = situation.clusters
+    return clusters_of_tiers(situation.policy.tiers, clusters if isinstance(clusters, Clusters) else Clusters(clusters))
 
 
 def _ruled_out(situation: Situation, tiers: TierClusters, limits: Mapping[str, ClusterLimit]) -> dict[str, int]:
+    if not situation.held:
+        return {}
     allowed = {name for _, names in tiers for name in names}
     over = {}
     for name, held in situation.held.items():
@@ -251,7 +239,7 @@ def _grow(
 ) -> _Growth:
     growth = _Growth(closed)
     for tier, names in tiers:  # Minima first, whatever their tier: they are what the policy insists on.
-        for name in names if not tier.node_groups else ():
+        for name in _bounded_below(tier, names, limits):
             lacks = _least(limits, name) - _before(situation, name)
             more = min(lacks, _open(situation, tier, limits, growth, name), wanted)
             if more > 0:
@@ -260,9 +248,11 @@ def _grow(
     for tier, names in tiers:
         if not wanted:
             break
-        rooms = {name: _open(situation, tier, limits, growth, name) for name in names}
+        rooms = _open_in_tier(situation, tier, limits, growth, names)
         target = growth.new if tier.node_groups else growth.free
-        held = {name: _before(situation, name) + growth.of(name) for name in names}
+        held = dict.fromkeys(names, 0)
+        for name in (situation.held.keys() | growth.free.keys() | growth.new.keys()) & held.keys():
+            held[name] = _before(situation, name) + growth.of(name)
         standing = Standing(held, rooms, weights_of(tier, names, situation.clusters))
         for name, more in divide(tier.split, min(wanted, sum(rooms.values())), standing).items():
             target[name] = target.get(name, 0) + more
@@ -272,6 +262,19 @@ def _grow(
             growth.uncertain += uncertain
             wanted -= uncertain
     return growth
+
+
+def _open_in_tier(
+    situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], growth: _Growth, names: Sequence[str]
+) -> dict[str, int]:
+    """As _open, of the clusters of a tier: nothing but the room says anything of most of them."""
+    room, node_groups = situation.room, tier.node_groups
+    rooms = {name: room(name, node_groups).certain for name in names}
+    for name in (situation.held.keys() | limits.keys() | growth.free.keys() | growth.new.keys()) & rooms.keys():
+        rooms[name] = _open(situation, tier, limits, growth, name)
+    for name in growth.closed & rooms.keys():
+        rooms[name] = 0
+    return rooms
 
 
 def _open(situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], growth: _Growth, cluster: str) -> int:
@@ -340,6 +343,13 @@ def _add(counts: dict[str, int], more: Mapping[str, int]) -> None:
         counts[name] = counts.get(name, 0) + count
 
 
+def _bounded_below(tier: Tier, names: Sequence[str], limits: Mapping[str, ClusterLimit]) -> list[str]:
+    """The clusters of a tier that have a minimum."""
+    if tier.node_groups or not limits:
+        return []
+    return [name for name in names if _least(limits, name) > 0]
+
+
 def _least(limits: Mapping[str, ClusterLimit], cluster: str) -> int:
     return limits[cluster].replicas_min if cluster in limits else 0
 
@@ -354,7 +364,7 @@ def _fill_minima(
     """Takes from clusters above their minima what others lack of theirs. Returns what they still lack and could get."""
     lacking = {}
     for tier, names in tiers:
-        for name in names if not tier.node_groups else ():
+        for name in _bounded_below(tier, names, limits):
             lacks = _least(limits, name) - _before(situation, name) - growth.of(name) + taken.get(name, 0)
             if lacks <= 0 or name in situation.fixed:
                 continue
@@ -403,32 +413,56 @@ def _shrink_tier(
     return taken
 
 
-def inputs_of(
-    situation: Situation, tiers: TierClusters, limits: Mapping[str, ClusterLimit], replicas: Mapping[str, int]
-) -> tuple[ClusterInput, ...]:
-    inputs = []
+class Inputs(Sequence[ClusterInput]):
+    """What a division had of each cluster of each tier: put together when it is first asked for."""
+
+    def __init__(self, situation: Situation, tiers: TierClusters, replicas: Mapping[str, int]) -> None:
+        self._of = situation, tiers, replicas
+        self._found: tuple[ClusterInput, ...] | None = None
+
+    @overload
+    def __getitem__(self, index: int) -> ClusterInput: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ClusterInput, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> ClusterInput | tuple[ClusterInput, ...]:
+        return self.found()[index]
+
+    def __len__(self) -> int:
+        return len(self.found())
+
+    def __eq__(self, other: object) -> bool:
+        return self.found() == (other.found() if isinstance(other, Inputs) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.found())
+
+    def __repr__(self) -> str:
+        return repr(self.found())
+
+    def found(self) -> tuple[ClusterInput, ...]:
+        if self._found is None:
+            self._found = tuple(_inputs(*self._of))
+        return self._found
+
+
+def _inputs(situation: Situation, tiers: TierClusters, replicas: Mapping[str, int]) -> Iterator[ClusterInput]:
+    limits = {limit.cluster: limit for limit in situation.policy.limits}
+    held, ages = situation.held, situation.age_ms
     for tier, names in tiers:
         if not names and not tier.node_groups:
-            inputs.append(ClusterInput("", tier.name, 0, 0, 0, 0, 0, "no cluster of the fleet is in this tier", -1))
+            yield ClusterInput("", tier.name, 0, 0, 0, 0, 0, "no cluster of the fleet is in this tier", -1)
         for name in names:
-            room = situation.room(name, tier.node_groups)
-            most = most_of(limits, name)
-            before = _before(situation, name)
-            capped = most - before < room.certain
-            inputs.append(
-                ClusterInput(
-                    cluster=name,
-                    tier=tier.name,
-                    certain=room.certain,
-                    possible=room.possible,
-                    reserved=situation.held[name].unbound if name in situation.held else 0,
-                    before=before,
-                    after=replicas.get(name, before),
-                    limited_by=f"policy max {most}" if capped else room.limited_by,
-                    age_ms=situation.age_ms.get(name, -1),
-                )
-            )
-    return tuple(inputs)
+            certain, possible, limited_by, _ = situation.room(name, tier.node_groups)
+            before = reserved = 0
+            if name in held:
+                before, reserved = held[name].replicas, held[name].unbound
+            if limits and (most := most_of(limits, name)) - before < certain:
+                limited_by = f"policy max {most}"
+            after = replicas.get(name, before)
+            age = ages.get(name, -1)
+            yield ClusterInput(name, tier.name, certain, possible, reserved, before, after, limited_by, age)
 
 
 def fits_somewhere(situation: Situation, tiers: TierClusters) -> bool:

@@ -1,7 +1,8 @@
 """From a workload to its placement: parts with versions and ceilings, and the record of what was decided on."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from planner.core.allowance import (
     CAUSE_DRAIN,
@@ -47,13 +48,25 @@ BY_NAME = ("Apply", "Scale")
 """Causes that are a person's own request for this workload."""
 
 
+Record = Callable[[], DecisionRecorded]
+
+
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A placement, the division behind it, and its events (none when nothing changed)."""
+    """A placement, the division behind it, and its events (none when nothing changed).
+
+    changes: the events but for the record, which is put together when it is first asked for: of what was decided on,
+    whatever has changed since.
+    """
 
     placement: PlacementDecided
     division: Division
-    events: tuple[Event, ...]
+    changes: tuple[Event, ...] = ()
+    record: Record | None = None
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return self.changes if self.record is None else (*self.changes, self.record())
 
 
 def place(
@@ -280,7 +293,7 @@ def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int]
     placement = replace(workload.placement, parts=tuple(parts), generation=moment.generation)
     division = Division({}, {}, placement.unplaced, inputs=tuple(inputs))
     record = _record(state, workload.declared, placement, division, moment, CAUSE_SETTLED)
-    return Placed(placement, division, (placement, *needed_events(state, workload.key, placement, moment), record))
+    return Placed(placement, division, (placement, *needed_events(state, workload.key, placement, moment)), record)
 
 
 def _input_of(state: PlannerState, part: Part, after: int, now: float) -> ClusterInput:
@@ -321,9 +334,9 @@ def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:
     division = Division({}, {}, 0)
     last = subject.known.placement if subject.known is not None else None
     if last is not None and _same(last, placement):
-        return Placed(last, division, ())
+        return Placed(last, division)
     record = _record(state, subject.declared, placement, division, moment, "Delete")
-    return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment), record))
+    return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment)), record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,9 +396,9 @@ def _decide(
     )
     last = known.placement if known is not None else None
     if last is not None and _same(last, placement) and (division.uncertain or _waits_alike(last, placement)):
-        return Placed(last, division, ())
+        return Placed(last, division)
     record = _record(state, declared, placement, division, moment, _cause(division, why.cause))
-    return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment), record))
+    return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment)), record)
 
 
 def _stays_at_nothing(subject: Subject, before: Part | None) -> bool:
@@ -478,19 +491,26 @@ def _record(
     division: Division,
     moment: Moment,
     cause: str,
-) -> DecisionRecorded:
-    offsets = {entry.cluster: state.clusters[entry.cluster].offset for entry in division.inputs if entry.cluster}
-    return DecisionRecorded(
-        namespace=declared.namespace,
-        name=declared.name,
-        generation=placement.generation,
-        at_ms=moment.wall_ms,
-        cause=cause,
-        replicas=declared.replicas,
-        unplaced=division.unplaced,
-        inputs=division.inputs,
-        positions=tuple((f"capacity-changes/{name}", offset) for name, offset in offsets.items() if offset != NEVER),
-        settings=state.rules.text(),
-        code_version=CODE_VERSION,
-        division=pack_division(division.basis) if division.basis is not None else b"",
-    )
+) -> Record:
+    offsets = {name: view.offset for name, view in state.clusters.items()}
+    settings = state.rules.text()
+
+    def record() -> DecisionRecorded:
+        inputs, basis = tuple(division.inputs), division.basis
+        names = dict.fromkeys(entry.cluster for entry in inputs if entry.cluster)
+        return DecisionRecorded(
+            namespace=declared.namespace,
+            name=declared.name,
+            generation=placement.generation,
+            at_ms=moment.wall_ms,
+            cause=cause,
+            replicas=declared.replicas,
+            unplaced=division.unplaced,
+            inputs=inputs,
+            positions=tuple((f"capacity-changes/{name}", offsets[name]) for name in names if offsets[name] != NEVER),
+            settings=settings,
+            code_version=CODE_VERSION,
+            division=pack_division(basis) if basis is not None else b"",
+        )
+
+    return cache(record)

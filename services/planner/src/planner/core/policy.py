@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -37,6 +38,8 @@ OWN_FIRST = (
 ALL_CLUSTERS = (Tier("all", ClusterSelector(), SPLIT_SPREAD, node_groups=False),)
 ANY_ORDER = (*ALL_CLUSTERS, OWN_FIRST[-1])
 DEFAULT_POLICY = Policy(OWN_FIRST, (), UNPLACEABLE_WAIT)
+
+TIERS_KEPT_MAX = 256
 
 ROLLOUT_ONE = "one"
 ROLLOUT_ALL = "all"
@@ -177,6 +180,38 @@ def in_tier(tier: Tier, cluster: ClusterJoined) -> bool:
 def weight_of(weights: Iterable[ClusterWeight], cluster: ClusterJoined) -> int:
     """The largest weight that means a cluster; 0 when none does."""
     return max((entry.weight for entry in weights if selects(entry.clusters, cluster)), default=0)
+
+
+class Clusters(tuple[ClusterJoined, ...]):  # noqa: SLOT001 - what is hashed is kept beside it
+    """The clusters of a fleet. Hashed once, so that what depends on them alone can be kept by them."""
+
+    def __hash__(self) -> int:
+        known: int | None = self.__dict__.get("known")
+        if known is None:
+            known = self.__dict__["known"] = super().__hash__()
+        return known
+
+
+TierClusters = tuple[tuple[Tier, tuple[str, ...]], ...]
+"""The tiers of a policy in order, and the clusters of each by name."""
+
+
+@lru_cache(maxsize=TIERS_KEPT_MAX)
+def clusters_of_tiers(tiers: tuple[Tier, ...], clusters: Clusters) -> TierClusters:
+    """Each cluster is in the first tier that selects it, once for its nodes and once for its node groups."""
+    placed: set[tuple[str, bool]] = set()
+    found = []
+    for tier in tiers:
+        names = [
+            cluster.cluster
+            for cluster in clusters
+            if (cluster.cluster, tier.node_groups) not in placed
+            and in_tier(tier, cluster)
+            and (not tier.node_groups or cluster.node_groups)
+        ]
+        placed.update((name, tier.node_groups) for name in names)
+        found.append((tier, tuple(sorted(names))))
+    return tuple(found)
 
 
 def weights_of(tier: Tier, names: Collection[str], clusters: Iterable[ClusterJoined]) -> dict[str, int]:

@@ -191,7 +191,7 @@ class Promises:
         if not node_groups:
             return nested(on_nodes, everywhere)
         # What the free nodes certainly take is left to them: a part may use both.
-        left = replace(everywhere, certain=max(0, everywhere.certain - on_nodes.certain))
+        left = everywhere._replace(certain=max(0, everywhere.certain - on_nodes.certain))
         return nested(room_in_groups(shape, groups, new), left)
 
     def room_after(self, view: ClusterView, shape: Shape, nodes: ClusterNodes, without: WorkloadKey) -> Room:

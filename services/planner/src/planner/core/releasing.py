@@ -35,12 +35,12 @@ def release(state: PlannerState, request: ReleaseRequest, moment: Moment) -> Dec
     if not declared.releasing:
         _refuse_moving(known)
     parts = tuple(_releasing(part, moment) for part in known.parts.values())
-    placed = Placed(_placement(known, parts, moment), Division({}, {}, 0), ())
+    placed = Placed(_placement(known, parts, moment), Division({}, {}, 0))
     if not declared.releasing:
         declared = replace(declared, releasing=True, generation=declared.generation + 1)
         placement = replace(placed.placement, workload_generation=declared.generation)
         events: tuple[Event, ...] = (placement, *needed_events(state, known.key, placement, moment))
-        placed = replace(placed, placement=placement, events=events)
+        placed = replace(placed, placement=placement, changes=events)
     decided = Unanswered(declared, (), placed, known.unmodelled)
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 

@@ -11,13 +11,14 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from planner.core.placement import Basis, Division, Situation, clusters_by_tier
+from planner.core.placement import Basis, Division, Inputs, Situation, clusters_by_tier
+from planner.core.policy import Clusters
 from planner.core.room import Room
 from planner.core.strategies.choice import divider
-from spillway.events import ClusterJoined, DecisionRecorded
+from spillway.events import DecisionRecorded
 from spillway.packed import NotPacked, pack, unpack
 
-CLUSTERS_KEPT_MAX = 1024
+FLEETS_KEPT_MAX = 16
 
 RoomEntry = tuple[str, bool, int, int, str, bool]
 """Cluster, on node groups; certain, possible, limited_by, when_empty of its Room."""
@@ -49,19 +50,19 @@ class Replayed:
 def pack_division(basis: Basis) -> bytes:
     """For DecisionRecorded.division."""
     situation = {name: _plain(getattr(basis.situation, name)) for name in _situation_types()}
-    situation["clusters"] = [_bare(cluster) for cluster in basis.situation.clusters]
+    situation["clusters"] = _bare(Clusters(basis.situation.clusters))
     entries = dict.fromkeys(
         (name, tier.node_groups) for tier, names in clusters_by_tier(basis.situation) for name in names
     )
-    rooms = [(*place, *_fields_of(basis.situation.room(*place))) for place in entries]
+    rooms = [(*place, *basis.situation.room(*place)) for place in entries]
     division = msgspec.Raw(_division_json(basis.division))
     return pack(msgspec.json.encode({"situation": situation, "rooms": rooms, "division": division}))
 
 
-@lru_cache(maxsize=CLUSTERS_KEPT_MAX)
-def _bare(cluster: ClusterJoined) -> msgspec.Raw:
-    """A cluster as JSON, without how it is reached."""
-    return msgspec.Raw(msgspec.json.encode(replace(cluster, credential="", endpoint="")))
+@lru_cache(maxsize=FLEETS_KEPT_MAX)
+def _bare(clusters: Clusters) -> msgspec.Raw:
+    """Clusters as JSON, without how they are reached."""
+    return msgspec.Raw(msgspec.json.encode([replace(cluster, credential="", endpoint="") for cluster in clusters]))
 
 
 def read_division(record: DecisionRecorded) -> tuple[Situation, bytes]:
@@ -138,11 +139,9 @@ def _plain(value: Any) -> Any:
     """As JSON always has it in the same order."""
     if isinstance(value, frozenset):
         return sorted(value)
+    if isinstance(value, Inputs):
+        return value.found()
     return dict(value) if isinstance(value, Mapping) else value
-
-
-def _fields_of(room: Room) -> tuple[int, int, str, bool]:
-    return room.certain, room.possible, room.limited_by, room.when_empty
 
 
 @cache

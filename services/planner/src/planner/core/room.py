@@ -5,7 +5,8 @@ not bound yet is counted at the most that it can cost.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,7 @@ NOT_ALL_BOUND = "; {} not bound yet"
 PROMISED = "{} of another workload not bound yet"
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(NamedTuple):
     """certain: replicas that run whatever the member's scheduler chooses. possible: at the most, certain ≤ possible.
 
     limited_by: what bound certain, for people. when_empty: whether the shape would run here if nothing else did.
@@ -173,7 +173,7 @@ def nested(inner: Room, outer: Room) -> Room:
     """The tighter of two rooms of which the outer counts more nodes and more that is promised on them."""
     if outer.certain >= inner.certain:
         return inner
-    return replace(inner, certain=outer.certain, limited_by=outer.limited_by)
+    return inner._replace(certain=outer.certain, limited_by=outer.limited_by)
 
 
 def room_in_groups(

@@ -1,10 +1,12 @@
 """What the planner knows: a function of the events it applied, plus timers that a restart may forget."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from planner.core.ages import Ages
 from planner.core.brakes import Brakes
 from planner.core.fleet import ClusterView, WorkloadKey
+from planner.core.policy import Clusters
 from planner.core.promises import Promises
 from planner.core.reservation import NOTHING_RESERVED, Reservation, is_over, reserve
 from planner.core.rollout import waits_for_room
@@ -140,6 +142,8 @@ class PlannerState:
         self.misplaced: dict[WorkloadKey, None] = {}
         self._keys_in: dict[str, dict[WorkloadKey, None]] = {}
         self.rollouts = RolloutList()
+        self.ages = Ages()
+        self._joined: tuple[list[ClusterJoined | None], Clusters] = ([], Clusters())
         self._promises = Promises()
         self._orphan_placements: dict[WorkloadKey, PlacementDecided] = {}
         self._early_statuses: dict[WorkloadKey, dict[str, WorkloadObserved]] = {}
@@ -247,10 +251,13 @@ class PlannerState:
             self.clusters[cluster] = ClusterView(cluster)
         return self.clusters[cluster]
 
-    def joined(self) -> list[ClusterJoined]:
+    def joined(self) -> Clusters:
         """The clusters of the fleet, by name."""
-        views = (self.clusters[name] for name in sorted(self.clusters))
-        return [view.joined for view in views if view.joined is not None]
+        found = [view.joined for view in self.clusters.values()]
+        if found != self._joined[0]:
+            there = (joined for joined in found if joined is not None)
+            self._joined = (found, Clusters(sorted(there, key=lambda joined: joined.cluster)))
+        return self._joined[1]
 
     def fleet_replicas(self) -> int:
         """What all workloads ask for."""
@@ -310,10 +317,11 @@ class PlannerState:
     def rooms_on_nodes(self, shape: Shape, now: float, key: WorkloadKey) -> dict[str, Room]:
         """By cluster, what room says of the nodes that exist there."""
         rooms = self._promises.rooms(self.clusters.values(), shape)
-        oldest = self.rules.capacity_age_max
-        for name, view in self.clusters.items():
-            if self.holds or view.phase != PHASE_ACTIVE or view.not_fresh(now, oldest):
-                rooms[name] = self.room(name, shape, False, now, key)
+        closed = self.ages.not_fresh(self.clusters, now, self.rules.capacity_age_max)
+        closed |= {name for name, view in self.clusters.items() if view.phase != PHASE_ACTIVE}
+        closed |= {cluster for cluster, whose in self.holds if whose in (shape, key)}
+        for name in closed & rooms.keys():
+            rooms[name] = self.room(name, shape, False, now, key)
         return rooms
 
     def growth_room(
@@ -353,7 +361,7 @@ class PlannerState:
             shapes = list({one.traits: one for one in waiting}.values()) or shapes
         rooms = [self.room(cluster, one, node_groups, now) for one in shapes]
         widest = max(rooms, key=lambda room: (room.certain, room.possible))
-        return replace(widest, possible=max(room.possible for room in rooms))
+        return widest._replace(possible=max(room.possible for room in rooms))
 
     def room_changed(self, cluster: str) -> None:
         """Somebody may have a reason to be planned again."""

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping
 from planner.core.kinds import WHOLE
 from planner.core.placement import (
     Division,
+    Inputs,
     Situation,
-    TierClusters,
     clusters_by_tier,
     fits_somewhere,
-    inputs_of,
     most_of,
 )
-from planner.core.policy import selects
+from planner.core.policy import TierClusters, selects
 from planner.core.state import PlannerState, Workload
 from spillway.api import RequestError, invalid
 from spillway.model import ClusterLimit, Policy, WorkloadFacts
@@ -67,7 +66,7 @@ def divide_whole(situation: Situation) -> Division:
         new=new,
         unplaced=unplaced,
         uncertain=min(uncertain, unplaced),
-        inputs=inputs_of(situation, tiers, limits, kept),
+        inputs=Inputs(situation, tiers, kept),
         fits_nowhere=not fits_somewhere(situation, tiers),
         whole=_rule(situation),
     )

@@ -12,15 +12,14 @@ from planner.core.division import apportion
 from planner.core.placement import (
     Division,
     Held,
+    Inputs,
     Situation,
-    TierClusters,
     clusters_by_tier,
     first_of,
     fits_somewhere,
-    inputs_of,
     most_of,
 )
-from planner.core.policy import weight_of
+from planner.core.policy import TierClusters, weight_of
 from planner.core.strategies import karmada, kubeadmiral
 from planner.core.strategies import karmada_selection as selection
 from spillway.events import ClusterJoined
@@ -319,7 +318,6 @@ def _everywhere(
 def _division(
     situation: Situation, tiers: TierClusters, change: _Change, to_go: Mapping[str, int], why: str
 ) -> Division:
-    limits = {limit.cluster: limit for limit in situation.policy.limits}
     replicas, new = dict[str, int](), dict[str, int]()
     for name in dict.fromkeys((*situation.held, *change.more)):
         held = situation.held.get(name, NOTHING)
@@ -334,7 +332,7 @@ def _division(
         unplaced=change.unplaced,
         uncertain=_uncertain(situation, tiers, change.unplaced),
         to_leave=over - sum(change.moved.get(name, 0) for name in to_go if name not in situation.reasons),
-        inputs=inputs_of(situation, tiers, limits, replicas),
+        inputs=Inputs(situation, tiers, replicas),
         fits_nowhere=not fits_somewhere(situation, tiers),
         moved=change.moved,
         kept_again={

@@ -1,0 +1,27 @@
+"""The ages of all clusters at once are those of one after the other."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.core.ages import Ages
+from planner.core.answers import age_ms
+from planner.core.fleet import NEVER, ClusterView
+
+SECONDS = st.one_of(st.just(float(NEVER)), st.floats(0, 1e6), st.integers(0, 2000).map(lambda half: half / 2000))
+HEARD = st.tuples(SECONDS, st.one_of(st.just(NEVER), st.integers(0, 100_000)), st.booleans(), st.booleans())
+
+
+@given(heard=st.lists(st.tuples(HEARD, HEARD), max_size=6), later=st.floats(0, 100), age_max=st.floats(0, 100))
+def test_the_ages_of_all_are_those_of_each(
+    heard: list[tuple[tuple[float, int, bool, bool], ...]], later: float, age_max: float
+) -> None:
+    """As time passes, and after heartbeats."""
+    ages, views = Ages(), {f"c{index}": ClusterView(f"c{index}") for index in range(len(heard))}
+    for step in (0, 0, 1):
+        for view, told in zip(views.values(), heard, strict=True):
+            view.heard_at, view.age_ms, view.is_incomplete, listed = told[step]
+            view.epoch = 1 if listed else NEVER
+        for now in (1e6, 1e6 + later):
+            assert ages.ages_ms(views, now) == {name: age_ms(view, now) for name, view in views.items()}
+            stale = {name for name, view in views.items() if view.not_fresh(now, age_max)}
+            assert ages.not_fresh(views, now, age_max) == stale
