@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from planner.core import kept_shapes
 from planner.core.feasibility import fit
 from planner.core.kept_fits import KeptFits
-from planner.core.kept_rooms import KeptRooms
 from planner.core.kept_shapes import KeptShapes
 from planner.core.nodes import ClusterNodes
-from planner.core.room import room_on_nodes
 from spillway.columns import columns_of
 from spillway.model import (
     NODE_LENT,
@@ -104,37 +102,6 @@ def assert_same(one: Shape, table: KeptShapes, kept: KeptFits, nodes: ClusterNod
     assert kept.limited_by(number) == expected.limited_by()
     takes = np.unpackbits(kept.bits[number], count=len(nodes.block)).astype(bool)
     assert (takes == (expected.per_node > 0)).all()
-
-
-@given(
-    there=st.lists(rows(), min_size=1, max_size=12, unique_by=lambda row: row.name),
-    later=rows(),
-    reserved=st.dictionaries(SHAPES, st.integers(1, 4), max_size=4),
-    asked=st.lists(SHAPES, min_size=1, max_size=4),
-)
-@settings(max_examples=60, deadline=None)
-def test_the_room_beside_what_is_reserved_is_what_room_on_nodes_says(
-    there: list[NodeRow], later: NodeRow, reserved: dict[Shape, int], asked: list[Shape]
-) -> None:
-    """Of those that are reserved too, one by one and all in one go, before and after a change."""
-    table, nodes = KeptShapes(), ClusterNodes()
-    kept = KeptFits(table)
-    for changed in (there, [later]):
-        nodes.upsert(columns_of(changed), 0)
-        entries = [(number_of(one, table, kept, nodes), count) for one, count in reserved.items()]
-        numbers = [number_of(one, table, kept, nodes) for one in (*asked, *reserved)]
-        rooms = KeptRooms(table, kept, entries)
-        beside = [(other, count, fit(other, nodes)) for other, count in reserved.items()]
-        for number in numbers:
-            one = table.shapes[number]
-            assert rooms.room(number) == room_on_nodes(one, fit(one, nodes), beside)
-
-
-def number_of(one: Shape, table: KeptShapes, kept: KeptFits, nodes: ClusterNodes) -> int:
-    number = table.number(one)
-    assert number is not None
-    kept.keep(number, nodes)
-    return number
 
 
 def test_what_a_full_table_forgets_is_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:

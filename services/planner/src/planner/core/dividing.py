@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 
 from planner.core.allowance import Allowance
 from planner.core.placement import Basis, Division, Held, Situation
-from planner.core.policy import clusters_of_tiers
 from planner.core.reasons import reasons
 from planner.core.room import Room
 from planner.core.state import PlannerState
@@ -86,11 +85,9 @@ def _rooms(
 ) -> Callable[[str, bool], Room]:
     """The rooms of one division, all of them now: what is read of them later is what was divided by."""
     parts = subject.known.parts if subject.known is not None else {}
-    everywhere = state.rooms_on_nodes(subject.shape, moment.now, subject.key)
+    rooms = state.all_rooms(subject.shape, moment.now, subject.key)
 
     def ask(cluster: str, node_groups: bool) -> Room:
-        if not node_groups and cluster not in parts and cluster not in how.most:
-            return everywhere[cluster]
         part = parts.get(cluster)
         borne = subject.shape if part is None or part.removing else subject.template_of(part).shape
         found = state.growth_room(cluster, (subject.shape, borne), node_groups, moment.now, subject.key)
@@ -99,13 +96,6 @@ def _rooms(
         left = max(0, how.most[cluster] - (held[cluster].replicas if cluster in held else 0))
         return found._replace(certain=min(found.certain, left), possible=min(found.possible, left))
 
-    tiers = clusters_of_tiers(subject.declared.policy.tiers, state.joined())
-    rooms = {(name, tier.node_groups): ask(name, tier.node_groups) for tier, names in tiers for name in names}
-
-    def room(cluster: str, node_groups: bool) -> Room:
-        known = rooms.get((cluster, node_groups))
-        if known is None:
-            known = rooms[cluster, node_groups] = ask(cluster, node_groups)
-        return known
-
-    return room
+    for place in [place for place in rooms if place[0] in parts or place[0] in how.most]:
+        rooms[place] = ask(*place)
+    return lambda cluster, node_groups: rooms[cluster, node_groups]

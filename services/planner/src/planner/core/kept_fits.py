@@ -57,15 +57,50 @@ class _Demand:
         self.closed: tuple[Int64s, Int64s] = (reasons, counts[reasons])
 
 
+class FitTable:
+    """What is kept of the fits of all clusters: [slots, shapes], a slot for each cluster.
+
+    total, largest as in Fit. sample: the bits of 64 nodes. kept: what is known. more, more_largest: as the first two,
+    of nodes that node groups could still make; groups: bits of the groups that take one. apart: [slots, kinds, kinds],
+    of what kinds of shapes is known that no node may take both; apart_of: how many kinds were looked at for that.
+    """
+
+    def __init__(self, slots: int = 1) -> None:
+        self.total: Int64s = np.zeros((slots, 64), np.int64)
+        self.largest: Int64s = np.zeros((slots, 64), np.int64)
+        self.sample: npt.NDArray[np.uint64] = np.zeros((slots, 64), np.uint64)
+        self.kept: Bools = np.zeros((slots, 64), np.bool_)
+        self.more: Int64s = np.zeros((slots, 64), np.int64)
+        self.more_largest: Int64s = np.zeros((slots, 64), np.int64)
+        self.groups: Int64s = np.zeros((slots, 64), np.int64)
+        self.apart: Bools = np.zeros((slots, 8, 8), np.bool_)
+        self.apart_of: Int64s = np.zeros(slots, np.int64)
+
+    def grow(self, slots: int, shapes: int, kinds: int) -> None:
+        """Room for so many of each."""
+        there, wide = self.total.shape
+        if slots > there or shapes > wide:
+            more = ((0, 2 * slots - there if slots > there else 0), (0, 2 * shapes - wide if shapes > wide else 0))
+            for name in ("total", "largest", "sample", "kept", "more", "more_largest", "groups"):
+                setattr(self, name, np.pad(getattr(self, name), more))
+        there, wide = self.apart.shape[:2]
+        if slots > there or kinds > wide:
+            more = ((0, 2 * slots - there if slots > there else 0), (0, 2 * kinds - wide if kinds > wide else 0))
+            self.apart = np.pad(self.apart, (*more, more[1]))
+            self.apart_of = np.pad(self.apart_of, more[0])
+
+
 class KeptFits:
     """By the number of a shape: total, largest as in Fit; bits, packed over rows: whether the node takes one.
 
     at_largest: nodes that take as many as the largest. counts: [shapes, reasons], nodes. kept: what is known.
-    revision: of the nodes that all this is about. changes: how often any of it became another.
+    revision: of the nodes that all this is about. changes: how often any of it became another. slot: where total,
+    largest and kept are in a table of many clusters.
     """
 
-    def __init__(self, shapes: KeptShapes) -> None:
+    def __init__(self, shapes: KeptShapes, table: FitTable | None = None, slot: int = 0) -> None:
         self._shapes = shapes
+        self._table, self._slot = table or FitTable(), slot
         self._nodes: ClusterNodes | None = None
         self.revision = -1
         self.changes = 0
@@ -74,23 +109,38 @@ class KeptFits:
 
     def _clear(self) -> None:
         rows = 0 if self._nodes is None else len(self._nodes.block)
-        self.total: Int64s = np.zeros(0, np.int64)
-        self.largest: Int64s = np.zeros(0, np.int64)
+        self._table.kept[self._slot] = False
+        self._table.apart_of[self._slot] = 0
+        self._table.apart[self._slot] = False
         self.at_largest: Int64s = np.zeros(0, np.int64)
-        self.kept: Bools = np.zeros(0, np.bool_)
         self.bits: Bytes = np.zeros((0, 8 * max(1, -(-rows // 64))), np.uint8)
         self.counts: npt.NDArray[np.int32] = np.zeros((0, 32), np.int32)
         self._texts: dict[int, str] = {}
         self._when_empty: dict[int, bool] = {}
         self._demands: dict[int, _Demand] = {}
-        self._meets: Bools = np.zeros((0, 0), np.bool_)
+
+    @property
+    def total(self) -> Int64s:
+        row: Int64s = self._table.total[self._slot]
+        return row
+
+    @property
+    def largest(self) -> Int64s:
+        row: Int64s = self._table.largest[self._slot]
+        return row
+
+    @property
+    def kept(self) -> Bools:
+        row: Bools = self._table.kept[self._slot]
+        return row
 
     # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
 
     def keep(self, number: int, nodes: ClusterNodes) -> None:
         """Brings all that is kept up to these nodes, and this shape too."""
         self.follow(nodes)
-        if number >= len(self.kept) or not self.kept[number]:
+        kept = self._table.kept
+        if number >= kept.shape[1] or not kept[self._slot, number]:
             self._count(number)
 
     def when_empty(self, number: int) -> bool:
@@ -116,35 +166,33 @@ class KeptFits:
         found = [(self._shapes.reasons[index], int(counts[index])) for index in np.flatnonzero(counts).tolist()]
         return tuple(sorted(found, key=lambda entry: (-entry[1], entry[0])))
 
-    def meeting(self, ones: Int64s, others: Int64s) -> Bools:
-        """[ones, others], by numbers that are kept: whether some node takes either."""
-        sample, takes = self._sample, self.total > 0
-        shared = sample[ones][:, None] & sample[others]
-        meets: Bools = shared != 0
-        unsure = ~meets & takes[ones][:, None] & takes[others]
-        if unsure.any():
-            demands = self._shapes.demand
-            unsure &= self._meeting_demands()[demands[ones][:, None], demands[others]]
-            first, second = np.nonzero(unsure)
-            words = self.bits.view(np.uint64)
-            meets[first, second] = (words[ones[first]] & words[others[second]]).any(axis=1)
+    def take_both(self, ones: Int64s, others: Int64s) -> Bools:
+        """[pairs], by numbers that are kept: whether some node takes either."""
+        meets = np.zeros(len(ones), np.bool_)
+        table, slot, kind = self._table, self._slot, self._shapes.kind
+        if table.apart_of[slot] < len(self._shapes.kinds):
+            self._find_apart()
+        unsure = np.flatnonzero(~table.apart[slot, kind[ones], kind[others]])
+        words = self.bits.view(np.uint64)
+        meets[unsure] = (words[ones[unsure]] & words[others[unsure]]).any(axis=1)
         return meets
 
-    def _meeting_demands(self) -> Bools:
-        """[demands, demands]: whether some node is open to either."""
-        count = len(self._shapes.demands)
-        if len(self._meets) < count:
-            is_open = np.stack([self._demand(index).open for index in range(count)]).astype(np.float32)
-            common: npt.NDArray[np.float32] = is_open @ is_open.T
-            self._meets = common > 0
-        return self._meets
-
-    @property
-    def _sample(self) -> npt.NDArray[np.uint64]:
-        """[shapes]: the bits of 64 nodes."""
-        words = self.bits.view(np.uint64)
-        sample: npt.NDArray[np.uint64] = words[:, words.shape[1] // 2]
-        return sample
+    def _find_apart(self) -> None:
+        """A node that gives none of a resource takes nothing that asks for it, while no more is free than it gives."""
+        table, kinds = self._table, self._shapes.kinds
+        assert self._nodes is not None
+        gives = {name: self._allocatable[row] > 0 for name, row in self._nodes.resources.items()} if self._sane else {}
+        masks = []
+        for demand, names in kinds:
+            mask = self._demand(demand).open.copy()
+            for name in names if self._sane else ():
+                mask &= gives.get(name, False)
+            masks.append(mask)
+        may_be = np.stack(masks).astype(np.float32)
+        common: npt.NDArray[np.float32] = may_be @ may_be.T
+        table.grow(0, 0, len(kinds))
+        table.apart[self._slot, : len(kinds), : len(kinds)] = common == 0
+        table.apart_of[self._slot] = len(kinds)
 
     # ── Following the nodes ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -201,10 +249,15 @@ class KeptFits:
         before = self._shares(numbers, rows)
         if (self._allocatable[:, rows] != nodes.allocatable[:, rows]).any() or self._filtered(nodes)[rows].any():
             self._when_empty.clear()
+            self._table.apart_of[self._slot] = 0
+            self._table.apart[self._slot] = False
             self._filter_again(nodes, rows)
         self._allocatable[:, rows] = nodes.allocatable[:, rows]
         self._free[:, rows] = nodes.allocatable[:, rows] - nodes.requested[:, rows]
-        self._sane = self._sane and bool((nodes.requested[:, rows] >= 0).all())
+        if self._sane and bool((nodes.requested[:, rows] < 0).any()):
+            self._sane = False
+            self._table.apart_of[self._slot] = 0
+            self._table.apart[self._slot] = False
         for name in ("label_set", "taint_set", "state", "unschedulable"):
             getattr(self, f"_{name}")[rows] = getattr(nodes, name)[rows]
         self._live[rows] = nodes.live[rows]
@@ -212,7 +265,7 @@ class KeptFits:
         self._add(numbers, rows, before, after)
 
     def _filter_again(self, nodes: ClusterNodes, rows: Int64s) -> None:
-        part, self._meets = _only(nodes, rows), np.zeros((0, 0), np.bool_)
+        part = _only(nodes, rows)
         for index, demand in self._demands.items():
             demand.codes[rows] = _codes(self._shapes.demands[index], part, self._shapes)
             self._demands[index] = _Demand(demand.codes)
@@ -257,6 +310,7 @@ class KeptFits:
             byte, bit = row >> 3, np.uint8(128 >> (row & 7))
             held = self.bits[numbers, byte]
             self.bits[numbers, byte] = np.where(new[:, index] > 0, held | bit, held & ~bit)
+        self._table.sample[self._slot, numbers] = self._words_of(numbers)
         other = bound_by != binds
         for sign, reasons in ((-1, bound_by), (1, binds)):
             counted = other & (reasons >= 0)
@@ -294,6 +348,7 @@ class KeptFits:
         self.largest[number], self.at_largest[number] = largest, np.count_nonzero(takes == largest)
         packed = np.packbits(takes > 0)
         self.bits[number, : len(packed)] = packed
+        self._table.sample[self._slot, number] = self._words_of(number)
         self.counts[number] = 0
         self._count_reasons(number, demand, smaller)
         self._texts.pop(number, None)
@@ -314,13 +369,18 @@ class KeptFits:
                 rest = rest & ~hits
         self.counts[number, self._shapes.reason(names[0])] = np.count_nonzero(rest)
 
+    def _words_of(self, numbers: Int64s | int) -> npt.NDArray[np.uint64]:
+        words = self.bits.view(np.uint64)
+        found: npt.NDArray[np.uint64] = words[numbers, words.shape[1] // 2]
+        return found
+
     def _grow(self) -> None:
         """Room for all numbers and reasons that there are."""
-        missing = len(self._shapes.shapes) - len(self.kept)
+        self._table.grow(0, len(self._shapes.shapes), 0)
+        missing = len(self._shapes.shapes) - len(self.at_largest)
         if missing > 0:
-            more = max(missing, len(self.kept), 64)
-            for name in ("total", "largest", "at_largest", "kept"):
-                setattr(self, name, np.pad(getattr(self, name), (0, more)))
+            more = max(missing, len(self.at_largest), 64)
+            self.at_largest = np.pad(self.at_largest, (0, more))
             self.bits = np.pad(self.bits, ((0, more), (0, 0)))
             self.counts = np.pad(self.counts, ((0, more), (0, 0)))
         self._widen()

@@ -18,7 +18,8 @@ class KeptShapes:
     """shapes: by number. requests: int64 [numbers, resources], 0 where nothing is asked for.
 
     losses: int64 [numbers, numbers], the most replicas of the second that room for one of the first is taken from.
-    demands: what the filters look at, by number; demand: [numbers], that of each shape. reasons: texts by number.
+    demands: what the filters look at, by number; demand: [numbers], that of each shape. kinds: (demand, resources that
+    are asked for), which together say on what nodes a shape may ever be; kind: [numbers]. reasons: texts by number.
     forgotten: how often all numbers became void.
     """
 
@@ -33,11 +34,14 @@ class KeptShapes:
     def _begin(self) -> None:
         self.shapes: list[Shape] = []
         self.demands: list[Shape] = []
+        self.kinds: list[tuple[int, tuple[str, ...]]] = []
         self.requests: Int64s = np.zeros((64, 8), np.int64)
         self.demand: Int64s = np.zeros(64, np.int64)
+        self.kind: Int64s = np.zeros(64, np.int64)
         self.losses: Int64s = np.zeros((64, 64), np.int64)
         self._ids: dict[Shape, int | None] = {}
         self._demand_ids: dict[object, int] = {}
+        self._kind_ids: dict[tuple[int, tuple[str, ...]], int] = {}
 
     def number(self, shape: Shape) -> int | None:
         """None for a shape that is not kept. May make all earlier numbers void; forgotten tells."""
@@ -66,14 +70,23 @@ class KeptShapes:
         wide = max(self.requests.shape[1], len(self.resources))
         long = len(self.demand) * (2 if number >= len(self.demand) else 1)
         self.requests = _grown(self.requests, (long, wide))
-        self.demand, self.losses = _grown(self.demand, (long,)), _grown(self.losses, (long, long))
+        self.demand, self.kind = _grown(self.demand, (long,)), _grown(self.kind, (long,))
+        self.losses = _grown(self.losses, (long, long))
         for name, amount in shape.requests:
             self.requests[number, self.resources[name]] = amount
         self.demand[number] = self._demand(shape)
+        self.kind[number] = self._kind(int(self.demand[number]), tuple(name for name, _ in shape.requests))
         others = self.requests[: number + 1]
         self.losses[: number + 1, number] = _losses(others, others[number])
         self.losses[number, : number + 1] = _losses(others[number], others)
         return number
+
+    def _kind(self, demand: int, names: tuple[str, ...]) -> int:
+        known = self._kind_ids.get((demand, names))
+        if known is None:
+            known = self._kind_ids[demand, names] = len(self.kinds)
+            self.kinds.append((demand, names))
+        return known
 
     def _demand(self, shape: Shape) -> int:
         key = (shape.node_selector, shape.node_terms, shape.tolerations)

@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from planner.core.feasibility import fit
 from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.interplay import looks_at_pods
-from planner.core.kept_fits import KeptFits
 from planner.core.kept_rooms import KeptRooms
-from planner.core.kept_shapes import KeptShapes
+from planner.core.kept_shapes import SHAPES_MAX, KeptShapes
 from planner.core.nodes import ClusterNodes
 from planner.core.quota import allowed
 from planner.core.reservation import NOTHING_RESERVED, Reservation
@@ -17,15 +16,6 @@ from planner.core.room import Room, nested, room_in_groups, room_on_nodes, with_
 from spillway.model import LabelSet, PodTraits, Shape
 
 ROOMS_KEPT_MAX = 65_536
-
-
-@dataclass(slots=True)
-class _Kept:
-    """moment: of the fits, the reservations, and the pods that keep others away; None: nothing was kept yet."""
-
-    fits: KeptFits
-    moment: tuple[int, int, int] | None = None
-    rooms: KeptRooms | None = None
 
 
 class Promises:
@@ -37,7 +27,8 @@ class Promises:
         self._rooms: dict[tuple[str, Shape, PodTraits, bool], tuple[int, int, Room]] = {}
         self._looked_at: dict[str, tuple[int, bool]] = {}
         self._shapes = KeptShapes()
-        self._kept: dict[str, _Kept] = {}
+        self._shapes_reserved: Counter[Shape] = Counter()
+        self._kept: KeptRooms | None = None
 
     def of(self, key: WorkloadKey, cluster: str) -> Reservation:
         return self._reserved.get(cluster, {}).get(key, NOTHING_RESERVED)
@@ -49,6 +40,7 @@ class Promises:
         """The same, to be changed apart."""
         other = Promises()
         other._reserved = {cluster: dict(entries) for cluster, entries in self._reserved.items()}
+        other._shapes_reserved = Counter(self._shapes_reserved)
         return other
 
     def places(self) -> Iterator[tuple[WorkloadKey, str]]:
@@ -66,62 +58,56 @@ class Promises:
         if (before.entries, before.new_entries) == (reservation.entries, reservation.new_entries):
             return False
         self._revisions[cluster] = self._revisions.get(cluster, 0) + 1
+        for entry, sign in ((before, -1), (reservation, 1)):
+            for shape, count in entry.entries:
+                self._shapes_reserved[shape] += sign * count
+                if not self._shapes_reserved[shape]:
+                    del self._shapes_reserved[shape]
+            if self._kept is not None:
+                self._note(self._kept, cluster, entry, sign)
         return True
 
     def revision(self, cluster: str) -> int:
         """Another one after each change that set() called one."""
         return self._revisions.get(cluster, 0)
 
-    def rooms(self, views: Iterable[ClusterView], shape: Shape) -> dict[str, Room]:
-        """By cluster, its room on the nodes that exist."""
+    def rooms(self, views: Mapping[str, ClusterView], shape: Shape) -> dict[tuple[str, bool], Room]:
+        """By cluster, its room on the nodes that exist; with True, on those of its node groups where it has any."""
+        kept, number = self._keep(shape)
+        known = kept.rooms(views, shape, number) if kept is not None and number is not None else {}
+        for name, view in views.items():
+            if (name, False) not in known:
+                known[name, False] = self.room(view, shape, False)
+                if view.joined is not None and view.joined.node_groups:
+                    known[name, True] = self.room(view, shape, True)
+        return known
+
+    def _keep(self, shape: Shape) -> tuple[KeptRooms | None, int | None]:
+        """What is kept, None when too many shapes are reserved for that; and the number of a shape; None: not kept."""
+        if len(self._shapes_reserved) > SHAPES_MAX // 2:
+            self._kept = None
+            return None, None
         number = self._shapes.number(shape)
-        return {view.name: self._known(view, shape, number) or self.room(view, shape, False) for view in views}
+        if self._kept is None or self._kept.forgotten != self._shapes.forgotten:
+            self._kept = KeptRooms(self._shapes)
+            for cluster, entries in self._reserved.items():
+                for reservation in entries.values():
+                    self._note(self._kept, cluster, reservation, 1)
+            number = self._shapes.number(shape)
+        return self._kept, number
 
-    def _known(self, view: ClusterView, shape: Shape, number: int | None) -> Room | None:
-        """A room that was asked for before, while nothing has changed."""
-        kept = self._kept.get(view.name)
-        if kept is None or kept.rooms is None or number is None or not _by_itself(view, shape):
-            return None
-        is_current = kept.fits.is_of(view.nodes) and kept.moment == self._moment(view, kept.fits)
-        return kept.rooms.known(number) if is_current else None
-
-    def _moment(self, view: ClusterView, fits: KeptFits) -> tuple[int, int, int]:
-        pods = view.nodes.revision if view.nodes.pods.repelling else -1
-        return fits.changes, self._revisions.get(view.name, 0), pods
-
-    def _kept_room(self, view: ClusterView, shape: Shape) -> Room | None:
-        """On the nodes that exist; None where arrays do not tell: of what looks at other pods, or waits for nodes."""
-        number = self._shapes.number(shape)
-        if number is None or not _by_itself(view, shape):
-            return None
-        kept = self._kept.get(view.name)
-        if kept is None:
-            kept = self._kept[view.name] = _Kept(KeptFits(self._shapes))
-        kept.fits.keep(number, view.nodes)
-        moment = self._moment(view, kept.fits)
-        if kept.moment != moment:
-            kept.moment, kept.rooms = moment, self._kept_rooms(view, kept.fits)
-        return kept.rooms.room(number) if kept.rooms is not None else None
-
-    def _kept_rooms(self, view: ClusterView, fits: KeptFits) -> KeptRooms | None:
-        counts: Counter[int | None] = Counter()
-        forgotten = self._shapes.forgotten
-        for entry in self._entries(view.name):
-            if entry.new_entries:
-                return None
-            for shape, count in entry.entries:
-                counts[None if view.nodes.pods.repels(shape.namespace) else self._shapes.number(shape)] += count
-        if None in counts or forgotten != self._shapes.forgotten:
-            return None
-        entries = [(number, count) for number, count in counts.items() if number is not None]
-        for number, _ in entries:
-            fits.keep(number, view.nodes)
-        return KeptRooms(self._shapes, fits, entries)
+    def _note(self, kept: KeptRooms, cluster: str, reservation: Reservation, sign: int) -> None:
+        for shape, count in reservation.entries:
+            kept.reserve(cluster, shape, sign * count)
+        if reservation.new_entries:
+            kept.reserve_odd(cluster, sign)
 
     def room(self, view: ClusterView, shape: Shape, node_groups: bool) -> Room:
-        kept_room = self._kept_room(view, shape) if not node_groups else None
-        if kept_room is not None:
-            return kept_room
+        if not node_groups:
+            rooms, number = self._keep(shape)
+            kept_room = rooms.room(view, shape, number) if rooms is not None and number is not None else None
+            if kept_room is not None:
+                return kept_room
         revision = self._revisions.get(view.name, 0)
         place = (view.name, shape, self._traits_that_matter(view, shape), node_groups)
         kept = self._rooms.get(place)
@@ -202,11 +188,6 @@ class Promises:
 
     def _entries(self, cluster: str, without: WorkloadKey | None = None) -> Iterator[Reservation]:
         return (entry for key, entry in self.in_cluster(cluster).items() if key != without)
-
-
-def _by_itself(view: ClusterView, shape: Shape) -> bool:
-    """Whether neither quotas nor pods that run say anything of the shape."""
-    return not view.quotas.get(shape.namespace) and not view.nodes.pods.repels(shape.namespace)
 
 
 def _all_of(reservation: Reservation) -> Iterator[tuple[Shape, int]]:

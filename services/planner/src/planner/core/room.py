@@ -80,11 +80,11 @@ class _Meeting:
         limit = fit.limited_by() + ("" if certain == possible else unbound)
         slack = self._slack()
         costs_others = self._costs_others()
-        for index in np.flatnonzero((slack >= 0) & (costs_others > 0) & ~same).tolist():
-            allowed = int(slack[index] // costs_others[index])
-            if allowed < certain:
-                promised = counted(int(counts[index]), "promised replica")
-                certain, limit = allowed, PROMISED.format(promised)
+        bounds = np.flatnonzero((slack >= 0) & (costs_others > 0) & ~same).tolist()
+        allowed = ((int(slack[index] // costs_others[index]), -int(counts[index])) for index in bounds)
+        least, count = min(allowed, default=(certain, 0))
+        if least < certain:
+            certain, limit = least, PROMISED.format(counted(-count, "promised replica"))
         return Room(certain, possible, limit, fit.when_empty)
 
     def _is_same(self, index: int) -> bool:

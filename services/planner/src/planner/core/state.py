@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from planner.core.ages import Ages
+from planner.core.all_clusters import Ages, Joined
 from planner.core.brakes import Brakes
 from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.policy import Clusters
@@ -143,7 +143,7 @@ class PlannerState:
         self._keys_in: dict[str, dict[WorkloadKey, None]] = {}
         self.rollouts = RolloutList()
         self.ages = Ages()
-        self._joined: tuple[list[ClusterJoined | None], Clusters] = ([], Clusters())
+        self._joined = Joined()
         self._promises = Promises()
         self._orphan_placements: dict[WorkloadKey, PlacementDecided] = {}
         self._early_statuses: dict[WorkloadKey, dict[str, WorkloadObserved]] = {}
@@ -253,11 +253,7 @@ class PlannerState:
 
     def joined(self) -> Clusters:
         """The clusters of the fleet, by name."""
-        found = [view.joined for view in self.clusters.values()]
-        if found != self._joined[0]:
-            there = (joined for joined in found if joined is not None)
-            self._joined = (found, Clusters(sorted(there, key=lambda joined: joined.cluster)))
-        return self._joined[1]
+        return self._joined.of(self.clusters)
 
     def fleet_replicas(self) -> int:
         """What all workloads ask for."""
@@ -314,14 +310,14 @@ class PlannerState:
                 return Room(0, 0, text, room.when_empty)
         return room
 
-    def rooms_on_nodes(self, shape: Shape, now: float, key: WorkloadKey) -> dict[str, Room]:
-        """By cluster, what room says of the nodes that exist there."""
-        rooms = self._promises.rooms(self.clusters.values(), shape)
+    def all_rooms(self, shape: Shape, now: float, key: WorkloadKey) -> dict[tuple[str, bool], Room]:
+        """By cluster, what room says of the nodes that exist there; with True, of those of its node groups."""
+        rooms = self._promises.rooms(self.clusters, shape)
         closed = self.ages.not_fresh(self.clusters, now, self.rules.capacity_age_max)
         closed |= {name for name, view in self.clusters.items() if view.phase != PHASE_ACTIVE}
         closed |= {cluster for cluster, whose in self.holds if whose in (shape, key)}
-        for name in closed & rooms.keys():
-            rooms[name] = self.room(name, shape, False, now, key)
+        for name, node_groups in [place for place in rooms if place[0] in closed] if closed else ():
+            rooms[name, node_groups] = self.room(name, shape, node_groups, now, key)
         return rooms
 
     def growth_room(

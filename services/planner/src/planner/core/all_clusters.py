@@ -1,10 +1,28 @@
-"""How old what is known of each cluster is: of all clusters at once, kept while neither clock nor heartbeat moves."""
+"""What is asked of all clusters with each plan, kept until one of them says otherwise: who has joined, and all ages."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
 from planner.core.fleet import NEVER, ClusterView
+from planner.core.policy import Clusters
+from spillway.events import ClusterJoined
+
+
+class Joined:
+    """The clusters of the fleet."""
+
+    def __init__(self) -> None:
+        self._of: list[ClusterJoined | None] = []
+        self._found = Clusters()
+
+    def of(self, views: Mapping[str, ClusterView]) -> Clusters:
+        """By name."""
+        found = [view.joined for view in views.values()]
+        if found != self._of:
+            there = (joined for joined in found if joined is not None)
+            self._of, self._found = found, Clusters(sorted(there, key=lambda joined: joined.cluster))
+        return self._found
 
 
 class Ages:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.core.ages import Ages
+from planner.core.all_clusters import Ages
 from planner.core.answers import age_ms
 from planner.core.fleet import NEVER, ClusterView
 

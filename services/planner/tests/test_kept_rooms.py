@@ -1,0 +1,108 @@
+"""The rooms that are kept over arrays are those of room.py, whatever happens to nodes, groups and reservations."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.core import promises as promises_module
+from planner.core.fleet import ClusterView
+from planner.core.promises import Promises
+from planner.core.reservation import NOTHING_RESERVED, Reservation
+from spillway.columns import columns_of
+from spillway.events import ClusterJoined
+from spillway.model import NodeGroup, NodeRow, PodSelector, PodTerm, Quota, Shape
+
+from .builders import group, node, shape
+from .test_kept_fits import SHAPES, rows
+
+CLUSTERS = ("a", "b", "c")
+APART = shape(300, apart=(PodTerm(PodSelector(()), own=True),))
+"""Of which arrays do not tell."""
+
+RESERVATIONS = st.builds(
+    lambda free, new: Reservation(0, 0, 0, tuple(free.items()), tuple(new.items())),
+    st.dictionaries(st.one_of(SHAPES, SHAPES, SHAPES, st.just(APART)), st.integers(1, 4), max_size=2),
+    st.one_of(st.just({}), st.just({}), st.dictionaries(SHAPES, st.integers(1, 2), max_size=1)),
+)
+STEP = st.one_of(
+    st.tuples(st.just("nodes"), st.sampled_from(CLUSTERS), st.lists(rows(), min_size=1, max_size=4)),
+    st.tuples(st.just("reserve"), st.sampled_from(CLUSTERS), st.tuples(st.sampled_from("xyz"), RESERVATIONS)),
+    st.tuples(st.just("reserve"), st.sampled_from(CLUSTERS), st.tuples(st.sampled_from("xyz"), RESERVATIONS)),
+    st.tuples(st.just("bind"), st.sampled_from(CLUSTERS), st.sampled_from("xyz")),
+    st.tuples(st.just("groups"), st.sampled_from(CLUSTERS), st.integers(0, 2)),
+    st.tuples(st.just("quota"), st.sampled_from(CLUSTERS), st.booleans()),
+    st.tuples(st.just("ask"), st.sampled_from(CLUSTERS), SHAPES),
+)
+
+
+def groups_of(count: int) -> tuple[NodeGroup, ...]:
+    return tuple(group(f"g{index}", cpu=2000 * (index + 1), nodes_max=index + 1) for index in range(count))
+
+
+def joined(name: str, groups: int) -> ClusterJoined:
+    return ClusterJoined(name, name, "", "own", "", "", (), groups_of(groups))
+
+
+def take(step: Any, views: dict[str, ClusterView], promises: Promises) -> None:
+    verb, cluster, what = step
+    view = views[cluster]
+    match verb:
+        case "nodes":
+            view.nodes.upsert(columns_of(list({row.name: row for row in what}.values())), 0)
+        case "reserve":
+            promises.set(cluster, ("n", what[0]), what[1])
+        case "bind":
+            promises.set(cluster, ("n", what), NOTHING_RESERVED)
+        case "groups":
+            view.joined = joined(cluster, what)
+        case "quota":
+            view.quotas = {"default": (Quota("q", (("pods", 9),), ()),)} if what else {}
+    view.revision += 1
+
+
+@given(
+    there=st.lists(rows(), min_size=1, max_size=12, unique_by=lambda row: row.name),
+    steps=st.lists(STEP, max_size=14),
+    shapes=st.lists(SHAPES, min_size=1, max_size=4),
+)
+@settings(max_examples=150, deadline=None)
+def test_rooms_over_arrays_are_those_of_the_plain_functions(
+    there: list[NodeRow], steps: list[Any], shapes: list[Shape]
+) -> None:
+    """Of one cluster, of all at once, on nodes that exist and in node groups; asked in between or only at the end."""
+    promises, views = Promises(), {name: ClusterView(name) for name in CLUSTERS}
+    for index, (name, view) in enumerate(views.items()):
+        view.nodes.upsert(columns_of(there[: 4 * (index + 1)]), 0)
+        view.joined = joined(name, index)
+    asked = list(shapes)
+    for step in steps:
+        take(step, views, promises)
+        if step[0] == "ask":
+            asked.append(step[2])
+            assert_rooms(promises, views, step[2])
+        for one in shapes[:2]:
+            assert promises.room(views[step[1]], one, False) == promises.room_without(views[step[1]], one, False)
+    for one in asked:
+        assert_rooms(promises, views, one)
+
+
+def assert_rooms(promises: Promises, views: dict[str, ClusterView], one: Shape) -> None:
+    found = promises.rooms(views, one)
+    places = [(name, False) for name in views]
+    places += [(name, True) for name, view in views.items() if view.joined is not None and view.joined.node_groups]
+    assert found == {(name, groups): promises.room_without(views[name], one, groups) for name, groups in places}
+
+
+@pytest.mark.parametrize("shapes_max", [2, 8], ids=["more than are kept", "all are kept"])
+def test_rooms_are_right_when_more_shapes_are_reserved_than_are_kept(
+    shapes_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then none are kept."""
+    monkeypatch.setattr(promises_module, "SHAPES_MAX", shapes_max)
+    promises, view = Promises(), ClusterView("a")
+    view.nodes.upsert(columns_of([node("n0", cpu=8000), node("n1", cpu=4000)]), 0)
+    for cpu in (300, 700, 1100):
+        promises.set("a", ("n", str(cpu)), Reservation(1, 0, 0, ((shape(cpu), 1),), ()))
+        assert promises.rooms({"a": view}, shape(500)) == {("a", False): promises.room_without(view, shape(500), False)}
