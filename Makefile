@@ -18,8 +18,9 @@ PYTEST = $(RUN) pytest
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
+# Where PYTHONDONTWRITEBYTECODE is set, every process would compile all that it imports: seconds of CPU each.
 setup: ## Install uv where missing, and every Python package
-	@uv="$$(./tools/ensure-uv)" && "$$uv" sync --quiet
+	@uv="$$(./tools/ensure-uv)" && "$$uv" sync --quiet --compile-bytecode
 
 demo: setup ## The main job, told and verified (MEMBERS=sim|kube, BUS=kafka|memory)
 	@$(RUN) spillway demo --members $(MEMBERS) --bus $(BUS)
