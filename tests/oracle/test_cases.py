@@ -1,13 +1,16 @@
 """The planner says of the committed cases what the Kubernetes scheduler's own plugins said, without Go."""
 
+import json
 from functools import cache
+from pathlib import Path
 
+import msgspec
 import pytest
 
-from .spillway_oracle.cases import Case
-from .spillway_oracle.committed import DIFFERING_FILE, NOT_MODELLED_FILE, read_cases, read_list
+from .spillway_oracle.cases import Case, read_case
+from .spillway_oracle.committed import DIFFERING_FILE, FOUND_FOLDER, NOT_MODELLED_FILE, read_cases, read_list
 from .spillway_oracle.templates import FEATURES
-from .spillway_oracle.verdicts import INVALID, UNMODELLED, Truth, Verdict, planner_on, verdict
+from .spillway_oracle.verdicts import AGREES, INVALID, UNMODELLED, Truth, Verdict, planner_on, verdict
 
 
 @cache
@@ -27,6 +30,14 @@ def test_the_planner_agrees_with_the_scheduler(feature: str) -> None:
     differing = {name: f"{one.kind}: {one.detail}" for name, one in found.items() if one.disagrees}
     listed = read_list(DIFFERING_FILE)
     assert differing == {name: text for name, text in listed.items() if name in found}
+
+
+@pytest.mark.parametrize("file", sorted(FOUND_FOLDER.glob("*.json")), ids=lambda file: file.stem)
+def test_a_case_that_once_differed_agrees(file: Path) -> None:
+    found = json.loads(file.read_text())
+    truth = msgspec.convert(found["truth"], Truth)
+    one = verdict(truth, planner_on(read_case(found["case"])))
+    assert one.kind == AGREES, one.detail
 
 
 def test_what_is_not_modelled_is_listed_by_name() -> None:

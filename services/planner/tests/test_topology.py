@@ -141,6 +141,18 @@ TABLE: dict[str, tuple[Shape, list[NodeRow], tuple[int, int], str]] = {
         (7, 8),
         "spread over kubernetes.io/hostname, 7 to 8 by what the scheduler picks; cpu (2 nodes)",
     ),
+    "its own template alone, which may run in another namespace too": (
+        web(apart=(PodTerm(HASH, True, "zone", namespace_selector=PodSelector(())),)),
+        [at("a1", 4, "a", pods("web", 1, namespace="x", pod_template_hash="same")), at("b1", 4, "b")],
+        (1, 2),
+        "anti-affinity over zone, 1 to 2 by what the scheduler picks; anti-affinity over zone (1 node), cpu (1 node)",
+    ),
+    "its own template alone, and other namespaces are not meant": (
+        web(apart=(PodTerm(HASH, True, "zone"),)),
+        [at("a1", 4, "a", pods("web", 1, namespace="x", pod_template_hash="same")), at("b1", 4, "b")],
+        (2, 2),
+        "anti-affinity over zone; cpu (2 nodes)",
+    ),
 }
 
 

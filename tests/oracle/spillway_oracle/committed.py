@@ -17,6 +17,8 @@ FOLDER = Path(__file__).resolve().parents[1]
 CASES_FILE = FOLDER / "cases.json.gz"
 NOT_MODELLED_FILE = FOLDER / "not_modelled.txt"
 DIFFERING_FILE = FOLDER / "differing.txt"
+FOUND_FOLDER = FOLDER / "found"
+"""Cases in which planner and scheduler once differed, with the oracle's answer: what build/differential showed."""
 PER_FEATURE = 60
 PLAIN_ZEROS_PERCENT = 15
 """Of a feature's cases at most so many in which nothing fits: they say little."""

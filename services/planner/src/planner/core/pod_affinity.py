@@ -100,11 +100,11 @@ def _pods_of_term(term: PodTerm, shape: Shape, nodes: ClusterNodes) -> list[int]
     """The tables of pods that a term of the shape means."""
     requirements = term.selector.requirements
     return nodes.pods.matching(
-        _namespaces_of(term, shape.namespace, nodes), lambda table: matches_labels(requirements, dict(table.labels))
+        namespaces_of(term, shape.namespace, nodes), lambda table: matches_labels(requirements, dict(table.labels))
     )
 
 
-def _namespaces_of(term: PodTerm, own: str, nodes: ClusterNodes) -> Iterable[str] | None:
+def namespaces_of(term: PodTerm, own: str, nodes: ClusterNodes) -> Iterable[str] | None:
     """Where the pods of a term may be, None for everywhere.
 
     A selector of namespaces that holds without any label holds everywhere: so does the scheduler read it, since it
