@@ -3,16 +3,45 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from spillway.api import ApplyRequest, JoinClusterRequest
+from spillway.api import ApplyRequest, CapacityRequest, JoinClusterRequest
+from spillway.model import ClusterInput
 from spillway_local.fleet_plan import GIB, deployment
 from spillway_local.member_nodes import NodeSpec
 from spillway_local.members import MemberSpec, sim_member_program
 from spillway_local.ports import session_port
 
 from .running import NAMES, NAMESPACE, Platform, until
+
+FAULTS: dict[str, tuple[str, object, object]] = {
+    "refuses": ("unauthorized", True, False),
+    "slow": ("latency_seconds", 20.0, 0.0),
+}
+"""The fault, its value while it lasts, and the one afterwards."""
+
+
+def _spread(manifest: str) -> str:
+    """The same, at most one more on a node than on another."""
+    parsed = json.loads(manifest)
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": parsed["spec"]["selector"],
+    }
+    parsed["spec"]["template"]["spec"]["topologySpreadConstraints"] = [constraint]
+    return json.dumps(parsed)
+
+
+SHAPES = (
+    deployment("web", NAMESPACE, 1),
+    deployment("small", NAMESPACE, 1, "130m", "3Gi"),
+    deployment("large", NAMESPACE, 1, "7", "1Gi"),
+    _spread(deployment("spread", NAMESPACE, 1, "250m")),
+)
 
 
 def _garbage(_: str) -> str:
@@ -29,6 +58,36 @@ def _closed(text: str) -> str:
     config = json.loads(text)
     config["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:1"
     return json.dumps(config)
+
+
+@pytest.mark.parametrize("fault", ["frozen", "refuses", "slow"])
+async def test_capacity_of_the_others_is_the_same_to_the_last_bit(platform: Platform, fault: str) -> None:
+    """From when own-2's API fails until that is known no answer of the others differs, nor any once it is back."""
+    await platform.planner.apply(ApplyRequest((deployment("web", NAMESPACE, 60),)))
+    await platform.running("web", 60)
+    before: dict[str, list[ClusterInput]] = {}
+    asked = 0
+
+    async def nothing_is_promised() -> bool:
+        before.update(await _capacity(platform))
+        return not any(entry.reserved for entries in before.values() for entry in entries)
+
+    async def others_differ_not_and_it_is_known() -> bool:
+        nonlocal asked
+        found = await _capacity(platform)
+        assert {**found, "own-2": before["own-2"]} == before
+        asked += 1
+        return (await platform.clusters())["own-2"].state != "Ready"
+
+    await until("all that was promised is bound", nothing_is_promised)
+    try:
+        await _break_own_2(platform, fault)
+        await until("own-2 is known to fail", others_differ_not_and_it_is_known, 90)
+    finally:
+        await _mend_own_2(platform, fault)
+    await platform.all_ready()
+    assert await _capacity(platform) == before
+    print(f"{asked} answers for {len(SHAPES)} shapes each, while own-2 {fault}")
 
 
 @pytest.mark.parametrize(
@@ -79,6 +138,32 @@ async def test_an_api_server_that_fails(platform: Platform, name: str, fault: di
         platform.sim("own-2", "faults", **dict.fromkeys(fault, False))
     await platform.all_ready()
     await platform.running(name, 10)
+
+
+async def _break_own_2(platform: Platform, fault: str) -> None:
+    if fault == "frozen":
+        await platform.members.silence("own-2")
+    else:
+        name, value, _ = FAULTS[fault]
+        platform.sim("own-2", "faults", **{name: value})
+        platform.sim("own-2", "drop-watches")
+
+
+async def _mend_own_2(platform: Platform, fault: str) -> None:
+    if fault == "frozen":
+        await platform.members.wake("own-2")
+    else:
+        name, _, value = FAULTS[fault]
+        platform.sim("own-2", "faults", **{name: value})
+
+
+async def _capacity(platform: Platform) -> dict[str, list[ClusterInput]]:
+    """By cluster, all that is answered for each shape but how old it is."""
+    found: dict[str, list[ClusterInput]] = {}
+    for shape in SHAPES:
+        for entry in (await platform.planner.capacity(CapacityRequest((shape,)))).clusters:
+            found.setdefault(entry.cluster, []).append(replace(entry, age_ms=0))
+    return found
 
 
 async def _unreachable(platform: Platform, cluster: str, reason: str) -> None:
