@@ -1,6 +1,7 @@
 """What a question costs, and how soon a change in a member is in the answer."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import Mapping
 from random import Random
@@ -16,10 +17,12 @@ from spillway_local.fleet_plan import deployment
 from .big_member import NODE_PREFIX
 from .calls import EmptyCalls, one_by_one
 from .figures import Measured, Unmeasured, in_ms
-from .rig import BIG, Rig
+from .rig import BIG, EMPTY, Rig
 
 PAUSE_LONGEST_SECONDS = 0.3
 CHANGE_SECONDS = 10.0
+WARM_CALLS = 10
+FROZEN_SECONDS = 60.0
 _TOPIC = "bench-round-trip"
 _QUESTION = CapacityRequest((deployment("probe", "bench", 1),))
 
@@ -33,6 +36,50 @@ async def measure_capacity_calls(rig: Rig) -> Mapping[str, Measured]:
     return {
         "capacity_call_p50_ms": Measured(in_ms(seconds, 50), in_ms(base, 50)),
         "capacity_call_p99_ms": Measured(in_ms(seconds, 99), in_ms(base, 99)),
+    }
+
+
+async def measure_one_frozen(rig: Rig) -> Mapping[str, Measured]:
+    """Questions about shapes that are new, while every cluster answers and while another one than the big is frozen.
+
+    Half of the latter before that is known, half after. What they cost while all is well is asked before and after, so
+    that a machine that slows down shows in both.
+    """
+    rig.say(f"2 × {rig.sizes.calls} Capacity calls for new shapes; {EMPTY} is frozen in the middle")
+    shapes = (deployment("probe", "bench", 1, f"{100 + number}m") for number in itertools.count())
+
+    async def ask(_: int) -> None:
+        await rig.client.capacity(CapacityRequest((next(shapes),)))
+
+    async def is_missed() -> bool:
+        return not await rig.is_cluster_ready(EMPTY)
+
+    planner = await rig.active_planner()
+    spent: list[float] = []
+
+    async def half() -> list[float]:
+        before = rig.cpu_seconds()[planner]
+        seconds = await one_by_one(rig.sizes.calls // 2, ask)
+        spent.append(1000 * (rig.cpu_seconds()[planner] - before) / len(seconds))
+        return seconds
+
+    await one_by_one(WARM_CALLS, ask)
+    well = await half()
+    rig.stack.silence(EMPTY)
+    try:
+        frozen = await half()
+        await rig.until(f"{EMPTY} is missed", is_missed, FROZEN_SECONDS)
+        frozen += await half()
+    finally:
+        rig.stack.wake(EMPTY)
+    await rig.until(f"{EMPTY} is back", lambda: rig.is_cluster_ready(EMPTY), FROZEN_SECONDS)
+    well += await half()
+    rig.say(
+        f"the planner's CPU a call: {', '.join(f'{each:.2f}' for each in spent)} ms; frozen in the second and third"
+    )
+    return {
+        f"capacity_one_frozen_p{percent}_ms": Measured(in_ms(frozen, percent), in_ms(well, percent))
+        for percent in (50, 99)
     }
 
 

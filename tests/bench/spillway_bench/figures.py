@@ -66,6 +66,7 @@ class Figure:
 _DOWNLOAD = "the same pages by bare HTTP, and json.loads"
 _EMPTY_CALL = "an empty gRPC call (health check) on the same server"
 _ROUND_TRIP = "a bare Kafka round trip on the same broker"
+_ALL_WELL = "the same while every cluster answers"
 _PLAIN_FLEET = "plain NumPy over all clusters"
 _PLAIN_CLUSTER = "plain NumPy over the cluster, shape by shape"
 
@@ -97,6 +98,11 @@ KINDS: tuple[Kind, ...] = (
     Kind("node_change_100_spread_shapes_ms", "ms", None, f"{_PLAIN_CLUSTER}, without spread and affinity"),
     Kind("planner_memory_mb", "MB", 1000, "allocatable and requested of all nodes"),
     Kind("fleet_refresh_cpu_s", "s", 2, "the same records decompressed, parsed, written to one matrix"),
+    Kind("start_from_log_s", "s", 10, "the same records read and decoded, nothing kept"),
+    Kind("capacity_new_shape_p50_ms", "ms", None, _EMPTY_CALL),
+    Kind("capacity_new_shape_p99_ms", "ms", 50, _EMPTY_CALL),
+    Kind("capacity_one_frozen_p50_ms", "ms", None, _ALL_WELL),
+    Kind("capacity_one_frozen_p99_ms", "ms", None, _ALL_WELL),
     Kind("planner_takeover_s", "s", None, "the same after a clean stop (SIGTERM)"),
     Kind("collector_takeover_s", "s", None, "the same after a clean stop (SIGTERM)"),
 )

@@ -18,10 +18,12 @@ from spillway.rpc import PlannerClient
 from spillway_local.stack import Stack
 
 from .applying import measure_applies, measure_batches, measure_burst
-from .asking import measure_capacity_calls, measure_node_changes
+from .asking import measure_capacity_calls, measure_node_changes, measure_one_frozen
 from .collecting import measure_big_cluster
 from .figures import KIND_BY_NAME, KINDS, LARGE_GOALS, Figure, Measured
 from .freeing import measure_freed
+from .from_log import FIGURES as FROM_LOG
+from .from_log import measure_from_log
 from .in_process import FIGURES as IN_PROCESS
 from .in_process import measure_in_process
 from .machine import facts
@@ -30,7 +32,7 @@ from .takeovers import measure_collector_takeover, measure_planner_takeover
 
 OUTPUT = Path("build/bench.json")
 FOLDER = Path("build/bench")
-TOTAL_SECONDS = 450.0
+TOTAL_SECONDS = 510.0
 """Of all measurements together, without starting and stopping the platform."""
 _REASON_CHARACTERS_MAX = 300
 _WIDTH = 150
@@ -60,6 +62,7 @@ MEASUREMENTS = (
         200,
     ),
     Measurement(measure_capacity_calls, ("capacity_call_p50_ms", "capacity_call_p99_ms"), 40),
+    Measurement(measure_one_frozen, ("capacity_one_frozen_p50_ms", "capacity_one_frozen_p99_ms"), 150),
     Measurement(
         measure_node_changes,
         ("node_change_visible_p50_ms", "node_change_visible_p99_ms", "node_change_poll_p50_ms"),
@@ -72,7 +75,11 @@ MEASUREMENTS = (
     Measurement(measure_planner_takeover, ("planner_takeover_s",), 120),
     Measurement(measure_collector_takeover, ("collector_takeover_s",), 150),
 )
-assert {name for measurement in MEASUREMENTS for name in measurement.names} | set(IN_PROCESS) == set(KIND_BY_NAME)
+assert {
+    *IN_PROCESS,
+    *FROM_LOG,
+    *(name for measurement in MEASUREMENTS for name in measurement.names),
+} == set(KIND_BY_NAME)
 
 
 def main() -> int:
@@ -82,7 +89,12 @@ def main() -> int:
     wanted = [entry for entry in MEASUREMENTS if not asked.only or set(asked.only) & set(entry.names)]
     known = facts()
     sizes = QUICK if asked.quick else LARGE if asked.large else FULL
-    figures = in_process(sizes) if not asked.only or set(asked.only) & set(IN_PROCESS) else []
+    figures = []
+    if not asked.only or set(asked.only) & set(IN_PROCESS):
+        # First, while nothing of ours runs beside it.
+        figures += by_itself(IN_PROCESS, lambda: measure_in_process(sizes.in_process_small))
+    if not asked.only or set(asked.only) & set(FROM_LOG):
+        figures += by_itself(FROM_LOG, lambda: measure_from_log(asked.folder / "from-log", sizes, _timed_say()))
     figures += measured(wanted, sizes, asked.folder) if wanted else []
     if asked.large:
         figures = [with_goal_of_large(figure) for figure in figures]
@@ -105,13 +117,13 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def in_process(sizes: Sizes) -> list[Figure]:
-    """First, while nothing of ours runs beside it."""
+def by_itself(names: Sequence[str], measure: Callable[[], Found]) -> list[Figure]:
+    """Figures that need no platform, or one of their own."""
     try:
-        found = measure_in_process(sizes.in_process_small)
+        found = measure()
     except Exception as error:
-        return [Figure(KIND_BY_NAME[name], None, f"{type(error).__name__}: {error}"[-300:]) for name in IN_PROCESS]
-    return [Figure(KIND_BY_NAME[name], found[name]) for name in IN_PROCESS]
+        return [Figure(KIND_BY_NAME[name], None, f"{type(error).__name__}: {error}"[-300:]) for name in names]
+    return [Figure(KIND_BY_NAME[name], found[name]) for name in names]
 
 
 def with_goal_of_large(figure: Figure) -> Figure:
@@ -121,11 +133,7 @@ def with_goal_of_large(figure: Figure) -> Figure:
 
 def measured(wanted: Sequence[Measurement], sizes: Sizes, folder: Path) -> list[Figure]:
     """Starts a platform of its own, and ends it whatever happens."""
-    started = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"[{time.monotonic() - started:6.1f} s] {text}", file=sys.stderr, flush=True)
-
+    say = _timed_say()
     stack = new_stack(folder, say)
     try:
         stack.wipe()
@@ -166,6 +174,16 @@ async def _measure(entry: Measurement, rig: Rig, seconds: float) -> list[Figure]
         return _failed(entry, f"{type(error).__name__}: {error}", rig.say)
     rig.say(f"{', '.join(found)}: measured in {time.monotonic() - started:.0f} s")
     return [Figure(KIND_BY_NAME[name], found[name]) for name in entry.names]
+
+
+def _timed_say() -> Callable[[str], None]:
+    """Progress, with the time since this was made."""
+    started = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"[{time.monotonic() - started:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+    return say
 
 
 def _failed(entry: Measurement, why: str, say: Callable[[str], None]) -> list[Figure]:

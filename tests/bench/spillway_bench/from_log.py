@@ -1,0 +1,165 @@
+"""A planner that starts from the log of a big fleet, and what questions about new shapes cost there, over gRPC.
+
+The log is real Kafka's, the planner a process of its own; collectors are played here: their blocks are written once,
+and their heartbeats go on.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from planner.core import declaring
+from planner.core.request import read_manifests
+from planner.core.rules import Rules
+from planner.core.state import PlannerState
+from planner.log import WHOLE
+from spillway.addresses import Tombstone
+from spillway.api import CapacityRequest
+from spillway.bus import reached
+from spillway.events import CapacityChanged, Event, PlacementDecided, WorkloadDeclared
+from spillway.kafka import KafkaBus
+from spillway.model import Generation, Part, WorkloadFacts
+from spillway.rpc import PlannerClient
+from spillway_local.stack import Stack, StackOptions
+
+from .big_fleet import EPOCH, FULL_FLEET, KINDS, NAMESPACE, QUICK_FLEET, FleetSize, cluster_name, joined, manifests
+from .big_fleet import reported as block_of
+from .calls import EmptyCalls, one_by_one
+from .figures import Measured, Unmeasured, in_ms
+from .planning import facts_of
+from .rig import Rig, Say, Sizes
+
+FIGURES = ("start_from_log_s", "capacity_new_shape_p50_ms", "capacity_new_shape_p99_ms")
+SECONDS_MAX = 300.0
+STARTS_SECONDS = 90.0
+HEARTBEAT_SECONDS = 2.0
+FRESH_MS = 10_000
+NEW_SHAPES = 200
+NEW_SHAPES_QUICK = 20
+EVENTS_IN_TRANSACTION = 200
+_PLANNER = "planner-1"
+_BEATS: Iterator[int] = itertools.count(2)
+"""Sequences of heartbeats; a block's first record is 1."""
+
+Known = tuple[WorkloadDeclared, PlacementDecided, WorkloadFacts]
+
+
+def measure_from_log(folder: Path, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
+    """On a stack of its own, of which only the log, the store and one planner go on."""
+    stack = Stack(StackOptions(folder, fleet=(), instances=1, outlives=False), say)
+    try:
+        stack.wipe()
+        stack.up()
+        for service in ("snapshot-1", "propagator-1", _PLANNER):
+            stack.supervision.stop_program(service)
+        return asyncio.run(_measure(stack, sizes, say))
+    finally:
+        stack.down()
+
+
+async def _measure(stack: Stack, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
+    size = QUICK_FLEET if sizes.in_process_small else FULL_FLEET
+    addresses = stack.addresses()
+    async with asyncio.timeout(SECONDS_MAX), PlannerClient(addresses.planners) as client:
+        rig = Rig(stack, addresses, sizes, client, say)
+        async with rig.bus() as bus:
+            say(f"{size.clusters} clusters of {size.nodes} nodes and {size.shapes} workloads are written to the log")
+            await _write(bus, size)
+            async with _heartbeats(bus, size):
+                started = await _start(rig, size)
+                spent = rig.cpu_seconds()[_PLANNER]
+                read = await _read(bus)
+                say(f"the planner began in {started:.1f} s ({spent:.1f} of its CPU), reading alone takes {read:.1f} s")
+                return {"start_from_log_s": Measured(started, read), **await _new_shapes(rig, size)}
+
+
+async def _write(bus: KafkaBus, size: FleetSize) -> None:
+    """The fleet as collectors and a planner before would have left it: all workloads placed and bound."""
+    async with bus.standby_turn("planner", "bench") as turn:
+        writer = await turn.wait()
+        known = [*_workloads(size, writer.epoch)]
+        events: list[Event | Tombstone] = [joined(index) for index in range(size.clusters)]
+        events += [event for declared, placed, _ in known for event in (declared, placed)]
+        for at in range(0, len(events), EVENTS_IN_TRANSACTION):
+            await writer.write(events[at : at + EVENTS_IN_TRANSACTION])
+    for index in range(size.clusters):
+        facts = tuple(facts for number, (_, _, facts) in enumerate(known) if number % size.clusters == index)
+        await bus.publish(replace(block_of(index, size.nodes), facts=facts))
+
+
+def _workloads(size: FleetSize, epoch: int) -> Iterator[Known]:
+    """Each of another shape, and whole in one cluster."""
+    state = PlannerState(Rules())
+    for number, manifest in enumerate(manifests(size.shapes, KINDS, "known")):
+        declared = declaring.declared(state, read_manifests((manifest,)), None)
+        generation, count = Generation(epoch, number + 1), declared.replicas
+        part = Part(cluster_name(number % size.clusters), generation, count, 0, count, removing=False)
+        placed = PlacementDecided(NAMESPACE, declared.name, generation, declared.generation, (part,), 0, "")
+        yield declared, placed, facts_of(declared.name, part)
+
+
+@asynccontextmanager
+async def _heartbeats(bus: KafkaBus, size: FleetSize) -> AsyncIterator[None]:
+    """Every cluster says again and again that nothing has changed."""
+
+    async def beat() -> None:
+        for number in _BEATS:
+            names = (cluster_name(index) for index in range(size.clusters))
+            await bus.publish(*(CapacityChanged(name, EPOCH, 0, number, 0, b"", (), (), (), "") for name in names))
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    beating = asyncio.create_task(beat())
+    try:
+        yield
+    finally:
+        beating.cancel()
+        await asyncio.wait({beating})
+
+
+async def _start(rig: Rig, size: FleetSize) -> float:
+    """Seconds from the start of the process until it answers with the room of every cluster."""
+    question = CapacityRequest((next(manifests(1, KINDS, "known")),))
+    started = time.perf_counter()
+    await asyncio.to_thread(rig.stack.supervision.start_program, _PLANNER)
+
+    async def is_active() -> bool:
+        return rig.is_ready(_PLANNER) and rig.own_metric(_PLANNER, "spillway_planner_active") == 1
+
+    async def knows_all() -> bool:
+        found = (await rig.client.capacity(question)).clusters
+        return len({entry.cluster for entry in found if 0 <= entry.age_ms <= FRESH_MS}) == size.clusters
+
+    await rig.until("the planner is active", is_active, STARTS_SECONDS)
+    await rig.until("every cluster is fresh", knows_all, STARTS_SECONDS)
+    return time.perf_counter() - started
+
+
+async def _read(bus: KafkaBus) -> float:
+    """Seconds to read and decode the same records, without what is packed in them, and to keep nothing."""
+    started = time.perf_counter()
+    records = 0
+    async with bus.follow(WHOLE) as feed:
+        ends = await feed.ends()
+        async for batch in feed:
+            records += len(batch.records)
+            if reached(batch.positions, ends):
+                break
+    if not records:
+        raise Unmeasured("nothing was in the log")
+    return time.perf_counter() - started
+
+
+async def _new_shapes(rig: Rig, size: FleetSize) -> Mapping[str, Measured]:
+    count = NEW_SHAPES_QUICK if size is QUICK_FLEET else NEW_SHAPES
+    asked = [CapacityRequest((manifest,)) for manifest in manifests(count, KINDS, "asked")]
+    async with EmptyCalls(await rig.leader()) as empty:
+        base = await one_by_one(count, empty)
+    seconds = await one_by_one(count, lambda number: rig.client.capacity(asked[number]))
+    return {
+        f"capacity_new_shape_p{percent}_ms": Measured(in_ms(seconds, percent), in_ms(base, percent))
+        for percent in (50, 99)
+    }
