@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from hpa.core import behavior, history, pods, policy, replicas, usage
+from hpa.core import behavior, history, pods, policy, replicas, totals, usage
 from hpa.core.pods import NEVER_MS, Container, Pod, PodKey, PodsSeen, Sample
 
 Json = dict[str, Any]
@@ -51,8 +51,8 @@ def samples_of(entries: list[Json]) -> dict[PodKey, Sample]:
 
 NO_AVERAGE_AT_ZERO = ("object_average_value", "external_average_value")
 ERRORS: dict[type[Exception], str] = {
-    replicas.NoPods: "no_pods",
-    replicas.NoUsableMetrics: "no_usable_metrics",
+    totals.NoPods: "no_pods",
+    totals.NoUsableMetrics: "no_usable_metrics",
     usage.NoMatchingMetrics: "no_matching_metrics",
     pods.MissingRequest: "missing_request",
     pods.ContainerNotFound: "container_not_found",
@@ -90,13 +90,16 @@ def proposed(given: Json, kind: str) -> replicas.Proposal:
         readiness=readiness(given),
         pod_level_resources=given["pod_level_resources"],
     )
-    if kind == "resource_utilization":
-        samples = samples_of(given["pod_metrics"])
-        percent = given["target_utilization_percent"]
-        return replicas.by_utilization(scene, samples, given["resource"], given["container"], percent)
-    target = given["target_milli"]
-    if kind in ("pods", "resource_average_value"):
-        return replicas.by_average(scene, samples_of(given["pod_metrics"]), given["resource"], target)
+    target = given.get("target_milli", 0)
+    if kind in ("resource_utilization", "resource_average_value", "pods"):
+        percent = given.get("target_utilization_percent")
+        rule = totals.MetricRule(given["resource"], given["container"], percent, given["pod_level_resources"])
+        found = totals.totals_of(scene.seen, samples_of(given["pod_metrics"]), rule, scene.readiness, 0)
+        return (
+            replicas.by_average(scene, found, target)
+            if percent is None
+            else replicas.by_utilization(scene, found, percent)
+        )
     if kind.startswith("object"):
         by_object = replicas.object_value if kind == "object_value" else replicas.object_average
         return by_object(scene, given["object_value_milli"], target)
@@ -110,30 +113,35 @@ def readiness(given: Json) -> pods.Readiness:
 
 def grouped(given: Json) -> Json:
     samples = samples_of(given["pod_metrics"])
-    groups = pods.group_pods(pods_of(given["pods"]), samples, given["resource"], readiness(given), 0)
-    named = {name: [one.name for one in getattr(groups, name)] for name in ("ignored", "missing", "unready")}
-    return {"ready_count": groups.ready} | {name: sorted(found) for name, found in named.items()}
+    found: dict[str, list[str]] = {"ready": [], "unready": [], "missing": [], "ignored": []}
+    for one, pod in pods_of(given["pods"]).items():
+        found[pods.group_of(pod, samples.get(one), given["resource"], readiness(given), 0)].append(one.name)
+    named = {name: sorted(names) for name, names in found.items() if name != "ready"}
+    return {"ready_count": len(found["ready"])} | named
 
 
 def requested(given: Json) -> Json:
-    level = given["pod_level_resources"]
+    resource, container, level = given["resource"], given["container"], given["pod_level_resources"]
     try:
-        found = pods.requests_milli(
-            pods_of(given["pods"]), given["resource"], given["container"], pod_level_resources=level
-        )
+        found = {
+            one.name: pods.request_milli(one, pod, resource, container, pod_level_resources=level)
+            for one, pod in pods_of(given["pods"]).items()
+        }
     except tuple(ERRORS) as error:
         return {"error": ERRORS[type(error)]}
-    return {"requests_milli": {one.name: amount for one, amount in found.items()}}
+    return {"requests_milli": found}
 
 
 def ratio(given: Json) -> Json:
-    values = {key(name): value for name, value in given["pod_values_milli"].items()}
+    values = given["pod_values_milli"]
     if given["kind"] == "usage":
-        found_ratio, average = usage.average_use(values, given["target_milli"])
+        found_ratio, average = usage.average_use(sum(values.values()), len(values), given["target_milli"])
         return {"ratio": found_ratio, "usage_milli": average}
-    requests = {key(name): value for name, value in given["requests_milli"].items()}
+    requests = given["requests_milli"]
+    both = [(value, requests[name]) for name, value in values.items() if name in requests]
+    sums = sum(value for value, _ in both), sum(request for _, request in both)
     try:
-        found = usage.utilization(values, requests, given["target_utilization_percent"])
+        found = usage.utilization(*sums, len(both), given["target_utilization_percent"])
     except usage.NoMatchingMetrics:
         return {"error": "no_matching_metrics"}
     return {

@@ -5,7 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.core.pods import Container, Pod, PodKey, PodsSeen, Sample
-from hpa.core.replicas import NoPods, NoUsableMetrics, Scene, by_average, by_utilization, object_value
+from hpa.core.policy import AVERAGE_VALUE, PODS, RESOURCE, UTILIZATION, Metric, Target
+from hpa.core.proposals import PodReading, propose
+from hpa.core.replicas import Proposal, Scene, object_value
+from hpa.core.totals import NoPods, NoUsableMetrics
 
 RUNNING = Pod(
     ready="true", ready_changed_ms=-3_600_000, started_ms=-3_600_000, containers=(Container("c", {"cpu": 100}),)
@@ -22,6 +25,14 @@ def samples_of(seen: PodsSeen, by_cluster: dict[str, int]) -> dict[PodKey, Sampl
     return {key: Sample(by_cluster[key.cluster]) for key in seen.pods if key.cluster in by_cluster}
 
 
+def by_utilization(scene: Scene, samples: dict[PodKey, Sample], percent: int) -> Proposal:
+    return propose(Metric(RESOURCE, "cpu", Target(UTILIZATION, percent)), PodReading(samples), scene)
+
+
+def by_average(scene: Scene, samples: dict[PodKey, Sample], milli: int) -> Proposal:
+    return propose(Metric(PODS, "load", Target(AVERAGE_VALUE, milli)), PodReading(samples), scene)
+
+
 def scene(seen: PodsSeen, current: int | None = None) -> Scene:
     count = len(seen.pods) if current is None else current
     return Scene(count, count, seen)
@@ -29,7 +40,7 @@ def scene(seen: PodsSeen, current: int | None = None) -> Scene:
 
 def test_pods_of_one_name_in_two_clusters_are_two_pods() -> None:
     seen = seen_in({"one": 2, "two": 2})
-    found = by_utilization(scene(seen), samples_of(seen, {"one": 100, "two": 50}), "cpu", "", 50)
+    found = by_utilization(scene(seen), samples_of(seen, {"one": 100, "two": 50}), 50)
     assert (found.replicas, found.percent) == (6, 75)
 
 
@@ -45,18 +56,18 @@ def test_pods_of_one_name_in_two_clusters_are_two_pods() -> None:
 def test_a_lost_cluster_is_missing(use: int, target: int, expected: int) -> None:
     seen = seen_in({"one": 2, "two": 2}, frozenset({"two"}))
     late = samples_of(seen, {"one": use, "two": 1})
-    assert by_utilization(scene(seen), late, "cpu", "", target).replicas == expected
+    assert by_utilization(scene(seen), late, target).replicas == expected
 
 
 def test_samples_of_a_lost_cluster_alone_are_no_metric() -> None:
     seen = seen_in({"one": 2}, frozenset({"one"}))
     with pytest.raises(NoUsableMetrics):
-        by_average(scene(seen), samples_of(seen, {"one": 5}), "", 10)
+        by_average(scene(seen), samples_of(seen, {"one": 5}), 10)
 
 
 def test_without_pods_there_is_nothing_to_multiply() -> None:
     with pytest.raises(NoPods):
-        by_average(scene(seen_in({}), 3), {}, "", 10)
+        by_average(scene(seen_in({}), 3), {}, 10)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +94,11 @@ def test_losing_a_cluster_never_turns_a_decision_round(uses: list[int], lost: in
     pods = {PodKey("two" if n < lost else "one", "shop", f"web-{n}"): RUNNING for n in range(len(uses))}
     samples = {key: Sample(use) for key, use in zip(pods, uses, strict=True)}
     known = scene(PodsSeen(pods, frozenset({"two"})))
-    found = by_utilization(known, samples, "cpu", "", target).replicas
+    found = by_utilization(known, samples, target).replicas
 
     def with_lost_at(value: int) -> int:
         told = {key: Sample(value) if key.cluster == "two" else sample for key, sample in samples.items()}
-        return by_utilization(scene(PodsSeen(pods)), told, "cpu", "", target).replicas
+        return by_utilization(scene(PodsSeen(pods)), told, target).replicas
 
     assert min(with_lost_at(0), known.current) <= found <= max(with_lost_at(max(100, target)), known.current)
     if found > known.current:

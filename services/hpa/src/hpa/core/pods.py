@@ -5,7 +5,7 @@ calculatePodRequests). What is added: pods are keyed by (cluster, namespace, nam
 pods that it was last seen with, but no samples: they are missing, never gone.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -80,14 +80,11 @@ class Readiness:
 DEFAULT_READINESS: Final = Readiness()
 
 
-@dataclass(frozen=True, slots=True)
-class PodGroups:
-    """ready: how many count as they are. unready, missing: counted with care. ignored: not at all."""
-
-    ready: int
-    unready: frozenset[PodKey]
-    missing: frozenset[PodKey]
-    ignored: frozenset[PodKey]
+COUNTED: Final = "ready"
+UNREADY: Final = "unready"
+MISSING: Final = "missing"
+IGNORED: Final = "ignored"
+"""Ready pods count as they are, unready and missing ones with care, ignored ones not at all."""
 
 
 class MissingRequest(Exception):
@@ -98,21 +95,17 @@ class ContainerNotFound(Exception):
     """A pod has no container of the metric's name: the whole metric fails."""
 
 
-def group_pods(pods: Pods, samples: Samples, resource: str, readiness: Readiness, now_ms: int) -> PodGroups:
-    """The groups, in Kubernetes' order of the rules. resource: "" for what is not a resource."""
-    ready, unready, missing, ignored = 0, [], [], []
-    for key, pod in pods.items():
-        if pod.deleting or pod.phase == FAILED:
-            ignored.append(key)
-        elif pod.phase == PENDING:
-            unready.append(key)
-        elif (sample := samples.get(key)) is None:
-            missing.append(key)
-        elif resource == CPU and _cpu_not_believed(pod, sample, readiness, now_ms):
-            unready.append(key)
-        else:
-            ready += 1
-    return PodGroups(ready, frozenset(unready), frozenset(missing), frozenset(ignored))
+def group_of(pod: Pod, sample: Sample | None, resource: str, readiness: Readiness, now_ms: int) -> str:
+    """One of the four groups, in Kubernetes' order of the rules. resource: "" for what is not a resource."""
+    if pod.deleting or pod.phase == FAILED:
+        return IGNORED
+    if pod.phase == PENDING:
+        return UNREADY
+    if sample is None:
+        return MISSING
+    if resource == CPU and _cpu_not_believed(pod, sample, readiness, now_ms):
+        return UNREADY
+    return COUNTED
 
 
 def _cpu_not_believed(pod: Pod, sample: Sample, readiness: Readiness, now_ms: int) -> bool:
@@ -125,24 +118,15 @@ def _cpu_not_believed(pod: Pod, sample: Sample, readiness: Readiness, now_ms: in
 
 
 def readiness_due_ms(pods: Pods, readiness: Readiness, now_ms: int) -> int | None:
-    """When the next pod leaves its initialization: the only instant at which group_pods changes by time alone."""
+    """When the next pod leaves its initialization: the only instant at which its group changes by time alone."""
     ends = (pod.started_ms + readiness.cpu_initialization_ms for pod in pods.values() if pod.started_ms is not None)
     return min((end for end in ends if end > now_ms), default=None)
 
 
-def without(samples: Samples, *groups: Collection[PodKey]) -> dict[PodKey, Sample]:
-    """The samples of all other pods."""
-    return {key: sample for key, sample in samples.items() if not any(key in group for group in groups)}
-
-
-def requests_milli(
-    pods: Pods, resource: str, container: str = "", *, pod_level_resources: bool = True
-) -> dict[PodKey, int]:
-    """What each pod requests: of one container, or in all. Raises MissingRequest, ContainerNotFound."""
-    return {key: _request_milli(key, pod, resource, container, pod_level_resources) for key, pod in pods.items()}
-
-
-def _request_milli(key: PodKey, pod: Pod, resource: str, container: str, pod_level_resources: bool) -> int:
+def request_milli(
+    key: PodKey, pod: Pod, resource: str, container: str = "", *, pod_level_resources: bool = True
+) -> int:
+    """What a pod requests: of one container, or in all. Raises MissingRequest, ContainerNotFound."""
     if not container and pod_level_resources and pod.pod_requests is not None and resource in pod.pod_requests:
         return pod.pod_requests[resource]
     running = (*pod.containers, *(init for init in pod.init_containers if init.restartable))

@@ -20,7 +20,8 @@ from hpa.core.policy import (
     VALUE,
     Metric,
 )
-from hpa.core.replicas import NoPods, NoUsableMetrics, Proposal, Scene
+from hpa.core.replicas import Proposal, Scene
+from hpa.core.totals import KeptTotals, MetricRule, NoPods, NoUsableMetrics, totals_of
 from hpa.core.usage import NoMatchingMetrics
 
 INVALID_SOURCE: Final = "InvalidMetricSourceType"
@@ -58,7 +59,14 @@ class Unavailable:
     message: str
 
 
-Reading = PodReading | SeriesReading | Unavailable
+@dataclass(frozen=True, slots=True)
+class KeptReading:
+    """A metric's sums by pods, kept with rule_of(metric) as its rule; it knows the pods itself."""
+
+    kept: KeptTotals
+
+
+Reading = PodReading | KeptReading | SeriesReading | Unavailable
 FAILURES: Final = (NoPods, NoUsableMetrics, NoMatchingMetrics, MissingRequest, ContainerNotFound, InvalidTarget)
 
 
@@ -123,7 +131,7 @@ def propose(metric: Metric, reading: Reading, scene: Scene) -> Proposal:
         raise InvalidTarget(f"invalid {metric.source} metric source: its target is {metric.target.kind}")
     if isinstance(reading, Unavailable):
         raise NoUsableMetrics(f"unable to get {described(metric)}: {reading.message}")
-    if isinstance(reading, PodReading):
+    if isinstance(reading, PodReading | KeptReading):
         return _of_pods(metric, reading, scene, metric.target.amount)
     return _of_series(metric, reading, scene, metric.target.amount)
 
@@ -137,12 +145,23 @@ _TARGETS: Final = {
 }
 
 
-def _of_pods(metric: Metric, reading: PodReading, scene: Scene, amount: int) -> Proposal:
+def _of_pods(metric: Metric, reading: PodReading | KeptReading, scene: Scene, amount: int) -> Proposal:
+    if isinstance(reading, KeptReading):
+        totals = reading.kept.read(scene.now_ms)
+    else:
+        rule = rule_of(metric, pod_level_resources=scene.pod_level_resources)
+        totals = totals_of(scene.seen, reading.samples, rule, scene.readiness, scene.now_ms)
+    if metric.target.kind == UTILIZATION:
+        return replicas.by_utilization(scene, totals, amount)
+    return replicas.by_average(scene, totals, amount)
+
+
+def rule_of(metric: Metric, *, pod_level_resources: bool = True) -> MetricRule:
+    """How a metric of pods counts them; of a valid metric."""
     if metric.source == PODS:
-        return replicas.by_average(scene, reading.samples, "", amount)
-    if metric.target.kind == AVERAGE_VALUE:
-        return replicas.by_average(scene, reading.samples, metric.name, amount)
-    return replicas.by_utilization(scene, reading.samples, metric.name, metric.container, amount)
+        return MetricRule()
+    percent = metric.target.amount if metric.target.kind == UTILIZATION else None
+    return MetricRule(metric.name, metric.container, percent, pod_level_resources)
 
 
 def _of_series(metric: Metric, reading: SeriesReading, scene: Scene, amount: int) -> Proposal:

@@ -5,31 +5,13 @@ the answer is that of linux/amd64.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpa.core.go_numbers import INT32_MAX, INT64_MAX, ceiling, divided, int32, int64, quotient
-from hpa.core.pods import (
-    DEFAULT_READINESS,
-    PodGroups,
-    PodKey,
-    PodsSeen,
-    Readiness,
-    Samples,
-    group_pods,
-    ready_running,
-    requests_milli,
-    without,
-)
-from hpa.core.usage import DEFAULT_TOLERANCE, Tolerance, average_use, utilization, values_of
-
-
-class NoPods(Exception):
-    """There is no pod at all."""
-
-
-class NoUsableMetrics(Exception):
-    """All samples belong to pods that are not ready, or are ignored."""
+from hpa.core.go_numbers import INT32_MAX, INT64_MAX, ceiling, divided, int32, int64
+from hpa.core.pods import DEFAULT_READINESS, PodsSeen, Readiness, ready_running
+from hpa.core.totals import NoPods, Totals
+from hpa.core.usage import DEFAULT_TOLERANCE, Tolerance, average_use, utilization
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,66 +36,38 @@ class Scene:
     pod_level_resources: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """Samples of pods that count, and the groups that they were taken from."""
-
-    values: dict[PodKey, int]
-    groups: PodGroups
-
-    def filled(self, keys: Collection[PodKey], value: Mapping[PodKey, int] | int) -> None:
-        for key in keys:
-            self.values[key] = value if isinstance(value, int) else value[key]
-
-
-def by_utilization(scene: Scene, samples: Samples, resource: str, container: str, target_percent: int) -> Proposal:
-    """Of a resource, in percent of what is requested.
-
-    Raises NoPods, NoUsableMetrics, MissingRequest, ContainerNotFound, NoMatchingMetrics.
-    """
-    counted = _counted(scene, samples, resource)
-    requests = requests_milli(scene.seen.pods, resource, container, pod_level_resources=scene.pod_level_resources)
-    found = utilization(counted.values, requests, target_percent)
-    percent, average_milli, groups = found.percent, found.average_milli, counted.groups
-    with_unready = bool(groups.unready) and found.ratio > 1.0
-    if not with_unready and not groups.missing:
-        return Proposal(_scaled(scene, found.ratio, groups.ready), percent, average_milli)
+def by_utilization(scene: Scene, totals: Totals, target_percent: int) -> Proposal:
+    """Of a resource, in percent of what is requested. Raises NoMatchingMetrics."""
+    found = utilization(totals.matched_milli, totals.requested_milli, totals.matched, target_percent)
+    with_unready = totals.unready > 0 and found.ratio > 1.0
+    if not with_unready and not totals.missing:
+        return Proposal(_scaled(scene, found.ratio, totals.ready), found.percent, found.average_milli)
+    used, requested, pods = totals.matched_milli, totals.requested_milli, totals.samples
+    if found.ratio != 1.0:
+        requested, pods = requested + totals.missing_requested_milli, pods + totals.missing
     if found.ratio < 1.0:
-        assumed = max(100, target_percent)
-        counted.filled(groups.missing, {key: quotient(requests[key] * assumed, 100) for key in groups.missing})
-    elif found.ratio > 1.0:
-        counted.filled(groups.missing, 0)
+        used += totals.missing_assumed_milli
     if with_unready:
-        counted.filled(groups.unready, 0)
-    again = utilization(counted.values, requests, target_percent).ratio
-    return Proposal(_with_care(scene, found.ratio, again, len(counted.values)), percent, average_milli)
+        requested, pods = requested + totals.unready_requested_milli, pods + totals.unready
+    again = utilization(used, requested, pods, target_percent).ratio
+    return Proposal(_with_care(scene, found.ratio, again, pods), found.percent, found.average_milli)
 
 
-def by_average(scene: Scene, samples: Samples, resource: str, target_milli: int) -> Proposal:
-    """Of a resource, or of a metric of pods (resource ""), in milli-units per pod. Raises NoPods, NoUsableMetrics."""
-    counted = _counted(scene, samples, resource)
-    groups = counted.groups
-    ratio, average_milli = average_use(counted.values, target_milli)
-    with_unready = bool(groups.unready) and ratio > 1.0
-    if not with_unready and not groups.missing:
-        return Proposal(_scaled(scene, ratio, groups.ready), milli=average_milli)
+def by_average(scene: Scene, totals: Totals, target_milli: int) -> Proposal:
+    """Of a resource, or of a metric of pods, in milli-units per pod."""
+    ratio, average_milli = average_use(totals.used_milli, totals.samples, target_milli)
+    with_unready = totals.unready > 0 and ratio > 1.0
+    if not with_unready and not totals.missing:
+        return Proposal(_scaled(scene, ratio, totals.ready), milli=average_milli)
+    used, pods = totals.used_milli, totals.samples
     if ratio != 1.0:
-        counted.filled(groups.missing, target_milli if ratio < 1.0 else 0)
+        pods += totals.missing
+    if ratio < 1.0:
+        used += target_milli * totals.missing
     if with_unready:
-        counted.filled(groups.unready, 0)
-    again, _ = average_use(counted.values, target_milli)
-    return Proposal(_with_care(scene, ratio, again, len(counted.values)), milli=average_milli)
-
-
-def _counted(scene: Scene, samples: Samples, resource: str) -> Counted:
-    if not scene.seen.pods:
-        raise NoPods("no pods returned by selector while calculating replica count")
-    known = scene.seen.samples(samples)
-    groups = group_pods(scene.seen.pods, known, resource, scene.readiness, scene.now_ms)
-    values = values_of(without(known, groups.ignored, groups.unready))
-    if not values:
-        raise NoUsableMetrics("did not receive metrics for targeted pods (pods might be unready)")
-    return Counted(values, groups)
+        pods += totals.unready
+    again, _ = average_use(used, pods, target_milli)
+    return Proposal(_with_care(scene, ratio, again, pods), milli=average_milli)
 
 
 def _scaled(scene: Scene, ratio: float, pods: int) -> int:

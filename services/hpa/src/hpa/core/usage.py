@@ -3,12 +3,10 @@
 Source: kubernetes v1.36.1, pkg/controller/podautoscaler/metrics/utilization.go and replica_calculator.go (Tolerances).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from hpa.core.go_numbers import divided, quotient, wrapped32, wrapped64
-from hpa.core.pods import PodKey, Samples
 
 
 class NoMatchingMetrics(Exception):
@@ -38,23 +36,17 @@ class Tolerance:
 DEFAULT_TOLERANCE: Final = Tolerance()
 
 
-def utilization(values: Mapping[PodKey, int], requests: Mapping[PodKey, int], target_percent: int) -> Utilization:
-    """Of the pods that have both a value and a request. Raises NoMatchingMetrics."""
-    matching = [(value, requests[key]) for key, value in values.items() if key in requests]
-    used = wrapped64(sum(value for value, _ in matching))
-    requested = wrapped64(sum(request for _, request in matching))
+def utilization(used_milli: int, requested_milli: int, pods: int, target_percent: int) -> Utilization:
+    """Of pods with both a value and a request, by their sums. Raises NoMatchingMetrics where nothing is requested."""
+    used, requested = wrapped64(used_milli), wrapped64(requested_milli)
     if not requested:
         raise NoMatchingMetrics("no metrics returned matched known pods")
     percent = wrapped32(quotient(wrapped64(used * 100), requested))
     ratio = divided(float(percent), float(target_percent))
-    return Utilization(ratio, percent, quotient(used, len(matching)))
+    return Utilization(ratio, percent, quotient(used, pods))
 
 
-def average_use(values: Mapping[PodKey, int], target_milli: int) -> tuple[float, int]:
+def average_use(used_milli: int, pods: int, target_milli: int) -> tuple[float, int]:
     """(ratio, average in milli-units) of at least one value."""
-    average_milli = quotient(wrapped64(sum(values.values())), len(values))
+    average_milli = quotient(wrapped64(used_milli), pods)
     return divided(float(average_milli), float(target_milli)), average_milli
-
-
-def values_of(samples: Samples) -> dict[PodKey, int]:
-    return {key: sample.value_milli for key, sample in samples.items()}
