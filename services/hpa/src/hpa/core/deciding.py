@@ -92,17 +92,18 @@ class Decision:
     limited_reason: str = ""
 
 
-def with_condition(conditions: tuple[Condition, ...], new: Condition) -> tuple[Condition, ...]:
-    if all(condition.kind != new.kind for condition in conditions):
-        return (*conditions, new)
-    return tuple(new if condition.kind == new.kind else condition for condition in conditions)
+def with_conditions(conditions: tuple[Condition, ...], *new: Condition) -> tuple[Condition, ...]:
+    """The conditions with the new ones in the places of their kinds; a kind that was not there stands last."""
+    by_kind = {condition.kind: condition for condition in conditions}
+    by_kind.update((condition.kind, condition) for condition in new)
+    return tuple(by_kind.values())
 
 
 def without_scale(known: Known, current: int, message: str) -> Decision:
     """The target cannot be read: nothing is decided, and that is said."""
     condition = Condition(ABLE_TO_SCALE, False, "FailedGetScale", message)
     notices = (Notice(WARNING, "FailedGetScale", message),)
-    conditions = with_condition(known.conditions, condition)
+    conditions = with_conditions(known.conditions, condition)
     return Decision(current, known.desired, None, "", known.history, conditions, notices=notices, failed=True)
 
 
@@ -125,7 +126,7 @@ def decide(
         history = replace(history, steps=recorded((), current, now_ms, _window_ms(policy, settings)))
     able = Condition(ABLE_TO_SCALE, True, "SucceededGetScale", "the target's current scale is known")
     said = (one for one in known.conditions if settings.scale_to_zero or one.kind != SCALED_TO_ZERO)
-    begun = Decision(current, current, None, "", history, with_condition(tuple(said), able))
+    begun = Decision(current, current, None, "", history, with_conditions(tuple(said), able))
     if current == 0 and not _computes_at_zero(policy, known, settings):
         return _disabled(begun)
     if current > policy.max_replicas:
@@ -135,10 +136,9 @@ def decide(
     if scale.pods_unclear:
         return _unclear(begun, scale.pods_unclear, known.desired)
     found = asked(policy.metrics, readings, _scene(policy, scale, seen, settings, now_ms))
-    notices = tuple(Notice(WARNING, failure.reason, failure.message) for failure in found.failures)
     if found.replicas is None:
-        return _nothing_asked(replace(begun, notices=notices), found, known.desired)
-    return _normalized(replace(begun, notices=notices), policy, found, settings, now_ms)
+        return _nothing_asked(begun, found, known.desired)
+    return _normalized(begun, policy, found, settings, now_ms)
 
 
 def _computes_at_zero(policy: Autoscaler, known: Known, settings: Settings) -> bool:
@@ -152,21 +152,21 @@ def _computes_at_zero(policy: Autoscaler, known: Known, settings: Settings) -> b
 def _disabled(begun: Decision) -> Decision:
     message = "scaling is disabled since the replica count of the target is zero"
     condition = Condition(SCALING_ACTIVE, False, "ScalingDisabled", message)
-    return replace(begun, conditions=with_condition(begun.conditions, condition))
+    return replace(begun, conditions=with_conditions(begun.conditions, condition))
 
 
 def _unclear(begun: Decision, why: str, desired: int) -> Decision:
     reason = AMBIGUOUS_SELECTOR if why == AMBIGUOUS_SELECTOR else INVALID_SELECTOR
     condition = Condition(SCALING_ACTIVE, False, reason, "it is not clear which pods are the target's")
     notices = (Notice(WARNING, why), Notice(WARNING, "FailedComputeMetricsReplicas"))
-    conditions = with_condition(begun.conditions, condition)
+    conditions = with_conditions(begun.conditions, condition)
     return replace(begun, desired=desired, conditions=conditions, notices=notices, failed=True)
 
 
 def _nothing_asked(begun: Decision, found: Asked, desired: int) -> Decision:
     first = found.failures[0]
-    conditions = with_condition(begun.conditions, Condition(SCALING_ACTIVE, False, first.reason, first.message))
-    notices = (*begun.notices, Notice(WARNING, "FailedComputeMetricsReplicas", first.message))
+    conditions = with_conditions(begun.conditions, Condition(SCALING_ACTIVE, False, first.reason, first.message))
+    notices = (*_warnings(found), Notice(WARNING, "FailedComputeMetricsReplicas", first.message))
     return replace(begun, desired=desired, conditions=conditions, statuses=found.statuses, notices=notices, failed=True)
 
 
@@ -180,25 +180,33 @@ def _normalized(begun: Decision, policy: Autoscaler, found: Asked, settings: Set
     else:
         left = allowed(current, wanted, bounds, policy.behavior, history, now_ms)
     message = f"the HPA was able to successfully calculate a replica count from {found.metric}"
-    conditions = with_condition(begun.conditions, Condition(SCALING_ACTIVE, True, "ValidMetricFound", message))
-    conditions = with_condition(conditions, Condition(ABLE_TO_SCALE, True, left.stabilized_reason))
-    conditions = with_condition(conditions, Condition(SCALING_LIMITED, left.limited, left.limited_reason))
+    conditions = with_conditions(
+        begun.conditions,
+        Condition(SCALING_ACTIVE, True, "ValidMetricFound", message),
+        Condition(ABLE_TO_SCALE, True, left.stabilized_reason),
+        Condition(SCALING_LIMITED, left.limited, left.limited_reason),
+    )
     reason = f"{metric} above target" if wanted > current else "All metrics below target" if wanted < current else ""
     replicas = max(left.replicas, policy.min_replicas)  # What left zero by its metrics may still be held under it.
     if replicas != left.replicas and not reason:
         reason = BELOW_MIN
-    return replace(
-        begun,
+    return Decision(
+        current=current,
         desired=replicas,
         replicas=replicas if replicas != current else None,
         reason=reason,
-        history=replace(history, steps=left.steps),
+        history=History(left.steps, history.ups, history.downs),
         conditions=conditions,
         statuses=found.statuses,
+        notices=_warnings(found),
         failed=bool(found.failures),
         asked=wanted,
         limited_reason=left.limited_reason,
     )
+
+
+def _warnings(found: Asked) -> tuple[Notice, ...]:
+    return tuple(Notice(WARNING, failure.reason, failure.message) for failure in found.failures)
 
 
 def accepted(decision: Decision, policy: Autoscaler, settings: Settings, now_ms: int) -> Decision:
@@ -207,7 +215,7 @@ def accepted(decision: Decision, policy: Autoscaler, settings: Settings, now_ms:
         return decision
     message = f"New size: {decision.replicas}; reason: {decision.reason}"
     condition = Condition(ABLE_TO_SCALE, True, "SucceededRescale", f"scaled to {decision.replicas}")
-    conditions = with_condition(decision.conditions, condition)
+    conditions = with_conditions(decision.conditions, condition)
     if settings.scale_to_zero:
         conditions = _with_zero(conditions, decision.replicas, policy.min_replicas)
     sizes, period_ms = (decision.current, decision.replicas), settings.doubling_period_ms
@@ -220,14 +228,14 @@ def refused(decision: Decision, known: Known, message: str) -> Decision:
     """After the new size could not be written: nothing was scaled, and the earlier number stays the desired one."""
     condition = Condition(ABLE_TO_SCALE, False, "FailedUpdateScale", message)
     notices = (*decision.notices, Notice(WARNING, "FailedRescale", message))
-    conditions = with_condition(decision.conditions, condition)
+    conditions = with_conditions(decision.conditions, condition)
     return replace(decision, desired=known.desired, replicas=None, conditions=conditions, notices=notices, failed=True)
 
 
 def _with_zero(conditions: tuple[Condition, ...], replicas: int, least: int) -> tuple[Condition, ...]:
     if replicas == 0 and least == 0:
-        return with_condition(conditions, Condition(SCALED_TO_ZERO, True, "ScaledToZero"))
-    return with_condition(conditions, Condition(SCALED_TO_ZERO, False, "NotScaledToZero"))
+        return with_conditions(conditions, Condition(SCALED_TO_ZERO, True, "ScaledToZero"))
+    return with_conditions(conditions, Condition(SCALED_TO_ZERO, False, "NotScaledToZero"))
 
 
 def _scene(policy: Autoscaler, scale: Scale, seen: PodsSeen, settings: Settings, now_ms: int) -> Scene:

@@ -7,14 +7,15 @@ every instant until another is. Asked at every instant, EVENT decides the same a
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from hpa.core.behavior import WITHIN_RANGE
 from hpa.core.deciding import Condition, Decision, Known, Scale, accepted, decide
 from hpa.core.history import NOTHING_KNOWN, History, Steps, held, highest_since, lowest_since
 from hpa.core.pods import CPU, PodsSeen, Readiness, readiness_due_ms
-from hpa.core.policy import CONTAINER_RESOURCE, RESOURCE, Autoscaler, ScalingRules, Settings
-from hpa.core.proposals import Reading
+from hpa.core.policy import CONTAINER_RESOURCE, RESOURCE, Autoscaler, Metric, ScalingRules, Settings
+from hpa.core.proposals import KeptReading, Reading
 
 CONTROLLER: Final = "controller"
 EVENT: Final = "event"
@@ -58,9 +59,9 @@ def evaluate(
     """The decision at now_ms, taken as written. now_ms is after every earlier one of this state."""
     history = state.history
     if mode == EVENT:
-        settings = replace(settings, doubling_period_ms=SYNC_PERIOD_MS)
+        settings = _for_events(settings)
         if history.steps and state.asking:
-            history = replace(history, steps=held(history.steps, now_ms - 1))
+            history = History(held(history.steps, now_ms - 1), history.ups, history.downs)
     known = Known(history, state.conditions, state.desired)
     decided = decide(policy, observed.scale, observed.seen, observed.readings, known, settings, now_ms)
     decision = accepted(decided, policy, settings, now_ms)
@@ -71,15 +72,19 @@ def evaluate(
     return Evaluation(decision, after, min((at for at in instants if at > now_ms), default=None))
 
 
+@lru_cache(maxsize=64)
+def _for_events(settings: Settings) -> Settings:
+    return replace(settings, doubling_period_ms=SYNC_PERIOD_MS)
+
+
 def _instants(
     policy: Autoscaler, observed: Observed, decision: Decision, settings: Settings, now_ms: int
 ) -> Iterator[int]:
     """When a window lets go, a period ends, or a pod's cpu begins to be believed; at once where the size changed."""
     if decision.replicas is not None:
         yield now_ms + 1
-    if any(metric.source in (RESOURCE, CONTAINER_RESOURCE) and metric.name == CPU for metric in policy.metrics):
-        readiness = Readiness(settings.cpu_initialization_ms, settings.initial_readiness_delay_ms)
-        at = readiness_due_ms(observed.seen.pods, readiness, now_ms)
+    for metric, reading in zip(policy.metrics, observed.readings, strict=True):
+        at = _initialized_ms(metric, reading, observed.seen, settings, now_ms)
         if at is not None:
             yield at
     if decision.asked is None:
@@ -96,6 +101,15 @@ def _instants(
     if decision.limited_reason != WITHIN_RANGE:
         yield from _periods_end(decision.history, up)
         yield from _periods_end(decision.history, down)
+
+
+def _initialized_ms(metric: Metric, reading: Reading, seen: PodsSeen, settings: Settings, now_ms: int) -> int | None:
+    if isinstance(reading, KeptReading):
+        return reading.kept.due_ms
+    if metric.source not in (RESOURCE, CONTAINER_RESOURCE) or metric.name != CPU:
+        return None
+    readiness = Readiness(settings.cpu_initialization_ms, settings.initial_readiness_delay_ms)
+    return readiness_due_ms(seen.pods, readiness, now_ms)
 
 
 def _let_go(steps: Steps, asked: int, window_ms: int, now_ms: int, *, down: bool) -> Iterator[int]:

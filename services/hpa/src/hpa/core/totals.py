@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from hpa.core.go_numbers import quotient
 from hpa.core.pods import (
     COUNTED,
+    CPU,
     MISSING,
     UNREADY,
     ContainerNotFound,
@@ -154,13 +155,19 @@ class KeptTotals:
         self._failures: dict[PodKey, Exception] = {}
         self._totals = Totals()
 
+    @property
+    def due_ms(self) -> int | None:
+        """When time alone may change the totals that were read last."""
+        return self._due_ms
+
     def put_pod(self, key: PodKey, pod: Pod | None) -> None:
         """The pod as it is now; None: it is gone."""
         if pod is None:
             self._pods.pop(key, None)
         else:
             self._pods[key] = pod
-            self._due_ms = self._now_ms  # Its own end of initialization is found with the next reading.
+            if self._rule.resource == CPU:
+                self._due_ms = self._now_ms  # Its own end of initialization is found with the next reading.
         self._count_anew(key)
 
     def put_sample(self, key: PodKey, sample: Sample | None) -> None:
