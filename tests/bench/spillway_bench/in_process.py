@@ -1,4 +1,4 @@
-"""What is measured of the planner's core by itself, in a process of its own: see planning.py."""
+"""What is measured of the cores by themselves, each in a process of its own: see planning.py and scaling.py."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 from .figures import Measured, Unmeasured
 
 SECONDS_MAX = 900.0
-FIGURES = (
+PLANNING = (
     "plan_known_shape_p50_ms",
     "plan_known_shape_p99_ms",
     "plan_new_shape_p50_ms",
@@ -22,15 +22,17 @@ FIGURES = (
     "planner_memory_mb",
     "fleet_refresh_cpu_s",
 )
+SCALING = ("hpa_decisions_per_second", "hpa_memory_mb")
+FIGURES_BY_MODULE: Mapping[str, tuple[str, ...]] = {"planning": PLANNING, "scaling": SCALING}
 
 
-def measure_in_process(small: bool) -> Mapping[str, Measured]:
-    """Runs planning.py; Unmeasured when it fails."""
-    command = [sys.executable, "-m", "spillway_bench.planning", *(["--quick"] if small else [])]
+def measure_in_process(module: str, small: bool) -> Mapping[str, Measured]:
+    """Runs the module; Unmeasured when it fails."""
+    command = [sys.executable, "-m", f"spillway_bench.{module}", *(["--quick"] if small else [])]
     folder = Path(__file__).parent.parent
-    print("the planner's core on a big fleet, in a process of its own", file=sys.stderr, flush=True)
+    print(f"{module}: a core by itself, in a process of its own", file=sys.stderr, flush=True)
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     if done.returncode:
-        raise Unmeasured(f"planning.py ended with {done.returncode}: {done.stderr[-200:]}")
+        raise Unmeasured(f"{module}.py ended with {done.returncode}: {done.stderr[-200:]}")
     found = [json.loads(line) for line in done.stdout.splitlines()]
     return {entry["name"]: Measured(entry["value"], entry["baseline"], entry["floor"]) for entry in found}

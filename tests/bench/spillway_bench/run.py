@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,8 +25,7 @@ from .figures import KIND_BY_NAME, KINDS, LARGE_GOALS, Figure, Measured
 from .freeing import measure_freed
 from .from_log import FIGURES as FROM_LOG
 from .from_log import measure_from_log
-from .in_process import FIGURES as IN_PROCESS
-from .in_process import measure_in_process
+from .in_process import FIGURES_BY_MODULE, measure_in_process
 from .machine import facts
 from .rig import FULL, LARGE, QUICK, Rig, Sizes, new_stack
 from .takeovers import measure_collector_takeover, measure_planner_takeover
@@ -76,7 +76,7 @@ MEASUREMENTS = (
     Measurement(measure_collector_takeover, ("collector_takeover_s",), 150),
 )
 assert {
-    *IN_PROCESS,
+    *(name for names in FIGURES_BY_MODULE.values() for name in names),
     *FROM_LOG,
     *(name for measurement in MEASUREMENTS for name in measurement.names),
 } == set(KIND_BY_NAME)
@@ -90,9 +90,9 @@ def main() -> int:
     known = facts()
     sizes = QUICK if asked.quick else LARGE if asked.large else FULL
     figures = []
-    if not asked.only or set(asked.only) & set(IN_PROCESS):
-        # First, while nothing of ours runs beside it.
-        figures += by_itself(IN_PROCESS, lambda: measure_in_process(sizes.in_process_small))
+    for module, names in FIGURES_BY_MODULE.items():  # First, while nothing of ours runs beside it.
+        if not asked.only or set(asked.only) & set(names):
+            figures += by_itself(names, partial(measure_in_process, module, sizes.in_process_small))
     if not asked.only or set(asked.only) & set(FROM_LOG):
         figures += by_itself(FROM_LOG, lambda: measure_from_log(asked.folder / "from-log", sizes, _timed_say()))
     figures += measured(wanted, sizes, asked.folder) if wanted else []
