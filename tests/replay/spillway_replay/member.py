@@ -1,0 +1,264 @@
+"""A member cluster: its controllers, its scheduler, and the collector at it, whose records come late."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from snapshot.core.cluster_state import Changes, ClusterState, Group
+from snapshot.settings import Settings
+from spillway.kubernetes import DEPLOYMENTS, NODES, PODS, REPLICASETS, Deployment, Manifest
+from spillway.model import Generation
+
+from .objects import decoded, deployment, pod, replica_set
+from .schedulers import Pods, Scheduler
+from .trace import Cluster
+from .workloads import PLAIN, Key, Workload
+
+FLEET = "replay-00000001"
+TICK_SECONDS = 0.1
+PODS_A_TICK = 40
+"""About what a kube-scheduler binds: 400 a second."""
+RETRY_FIRST_SECONDS, RETRY_LONGEST_SECONDS = 1.0, 10.0
+HEARTBEAT_SECONDS = 2.0
+DELAY_SECONDS_MIN = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a cluster shows of one object. gone: it is not there any more."""
+
+    key: Key
+    version: Generation
+    replicas: int
+    ready: int
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One instant of a cluster, as its collector and its propagator say it."""
+
+    changes: Changes
+    groups: dict[str, Group] | None
+    shown: tuple[Shown, ...]
+    age_seconds: float
+
+
+class Listener(Protocol):
+    """Who is told of the clusters."""
+
+    async def begin(self, cluster: Cluster, whole: Changes) -> None: ...
+
+    async def hear(self, cluster: str, report: Report) -> None: ...
+
+
+@dataclass(slots=True)
+class Replica:
+    name: str
+    node: str = ""
+    failed: bool = False
+    retry_at: float = 0.0
+    wait: float = RETRY_FIRST_SECONDS
+
+
+@dataclass(slots=True)
+class Deployed:
+    """The object of one workload and its pods. none_fits: how many pods had left when one of these found no node."""
+
+    workload: Workload
+    version: Generation
+    replicas: int
+    pods: list[Replica] = field(default_factory=list)
+    none_fits: int = -1
+
+    @property
+    def bound(self) -> int:
+        return sum(1 for one in self.pods if one.node)
+
+
+class Member:
+    """delay: seconds at the most from what is in the cluster to who reads its record.
+
+    handed: pods that the scheduler was given, by kind of workload. failed: those that once found no node, by key.
+    most: of each workload, the most replicas that it had here.
+    """
+
+    def __init__(
+        self, cluster: Cluster, scheduler: Scheduler, listener: Listener, random: Random, delay: float
+    ) -> None:
+        self.cluster, self.scheduler = cluster, scheduler
+        self.objects: dict[Key, Deployed] = {}
+        self.handed: Counter[str] = Counter()
+        self.failed: Counter[Key] = Counter()
+        self.most: dict[Key, int] = {}
+        self._listener, self._random, self._delay_seconds_max = listener, random, delay
+        self._collector = ClusterState(FLEET, Settings())
+        self._versions: dict[Key, Generation] = {}
+        self._changed: set[Key] = set()
+        self._gone: dict[Key, Generation] = {}
+        self._late: asyncio.Queue[tuple[float, float, Report]] = asyncio.Queue()
+        self._said_at, self._made, self._leavings = 0.0, 0, 0
+        self._left: list[tuple[float, Manifest]] = []
+        self._collector.listed(NODES, decoded(NODES, cluster.nodes), 0.0)
+        self._collector.listed(PODS, decoded(PODS, cluster.pods), 0.0)
+
+    async def begin(self) -> None:
+        self._collector.take_changes()
+        await self._listener.begin(self.cluster, self._collector.whole())
+
+    @property
+    def pending(self) -> int:
+        return sum(1 for known in self.objects.values() for one in known.pods if not one.node)
+
+    # ── What is asked of it ─────────────────────────────────────────────────────────────────────────────────────
+
+    def carry_out(self, workload: Workload, version: Generation, replicas: int, removing: bool) -> None:
+        """The object becomes what this version of its part says; an older one than it bears says nothing."""
+        key = workload.key
+        if key in self._versions and version < self._versions[key]:
+            return
+        self._versions[key] = version
+        known = self.objects.get(key)
+        if removing:
+            if known is not None:
+                self._scale(known, 0)
+                del self.objects[key]
+                self._collector.removed(DEPLOYMENTS, self._object(known))
+            self._gone[key] = version
+            return
+        if known is None:
+            known = self.objects[key] = Deployed(workload, version, 0)
+            self._collector.upserted(REPLICASETS, replica_set(_uid(key)))
+        known.version = version
+        self._scale(known, replicas)
+
+    def _scale(self, known: Deployed, replicas: int) -> None:
+        """As a ReplicaSet: of too many, those without a node go first."""
+        known.replicas = replicas
+        key = known.workload.key
+        self.most[key] = max(self.most.get(key, 0), replicas)
+        while len(known.pods) < replicas:
+            self._made += 1
+            known.pods.append(Replica(f"{key[1]}-{self._made}"))
+            self.handed[known.workload.kind] += 1
+        known.pods.sort(key=lambda one: not one.node)
+        for one in known.pods[replicas:]:
+            if one.node:
+                self.scheduler.remove([self._pods(known, one)])
+                self._left.append((_now(), _manifest(known.workload, one)))
+                self._leavings += 1
+            self._collector.pods.remove(f"{one.name}-0")
+        del known.pods[replicas:]
+        self._show(known)
+
+    def leave(self, pods: Sequence[Manifest]) -> None:
+        """Other people's pods end."""
+        self.scheduler.leave(pods)
+        for manifest in pods:
+            self._left.append((_now(), manifest))
+            self._leavings += 1
+            self._collector.pods.remove(manifest["metadata"]["uid"])
+
+    # ── What it does by itself ──────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        await asyncio.gather(self._work(), self._tell())
+
+    async def _work(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self._schedule()
+            self._observe()
+
+    def _schedule(self) -> None:
+        now = _now()
+        due = [
+            (known, one)
+            for known in self.objects.values()
+            for one in known.pods
+            if not one.node and one.retry_at <= now
+        ]
+        self._random.shuffle(due)
+        due = due[:PODS_A_TICK]
+        if not due:
+            return
+        asked = [(known, one) for known, one in due if not self._is_hopeless(known)]
+        placed = self.scheduler.place([self._pods(known, one) for known, one in asked])
+        node_of = {one.name: nodes[0] for (_, one), nodes in zip(asked, placed, strict=True) if nodes}
+        for known, one in due:
+            if one.name in node_of:
+                one.node = node_of[one.name]
+            else:
+                self._note_failure(known, one, now)
+            made = pod(f"{one.name}-0", _uid(known.workload.key), known.workload.pod_template, one.node)
+            self._collector.upserted(PODS, made)
+            self._show(known)
+
+    def _is_hopeless(self, known: Deployed) -> bool:
+        """Since one like it found no node, none has left: for pods that look at no others that is an answer."""
+        return known.workload.kind == PLAIN and known.none_fits == self._leavings
+
+    def _note_failure(self, known: Deployed, one: Replica, now: float) -> None:
+        known.none_fits = self._leavings
+        if not one.failed:
+            one.failed = True
+            self.failed[known.workload.key] += 1
+        one.retry_at, one.wait = now + one.wait, min(2 * one.wait, RETRY_LONGEST_SECONDS)
+
+    def _show(self, known: Deployed) -> None:
+        self._collector.upserted(DEPLOYMENTS, self._object(known))
+        self._changed.add(known.workload.key)
+
+    def _object(self, known: Deployed) -> Deployment:
+        uid = _uid(known.workload.key)
+        return deployment(FLEET, uid, known.version, known.replicas, len(known.pods), known.bound)
+
+    def _pods(self, known: Deployed, one: Replica) -> Pods:
+        return Pods(known.workload.key[0], known.workload.pod_template, 1, one.name)
+
+    # ── What is said of it ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _observe(self) -> None:
+        """A record of this instant sets out, when anything changed or nothing was said for a while."""
+        now = _now()
+        changes, groups = self._collector.take_changes(), self._collector.take_groups()
+        shown = [Shown(key, version, 0, 0, gone=True) for key, version in self._gone.items()]
+        for key in sorted(self._changed):
+            known = self.objects.get(key)
+            if known is not None:
+                shown.append(Shown(key, known.version, len(known.pods), known.bound))
+        self._gone, self._changed = {}, set()
+        if not (changes or groups or shown) and now < self._said_at + HEARTBEAT_SECONDS:
+            return
+        self._said_at = now
+        due = now + self._random.uniform(DELAY_SECONDS_MIN, self._delay_seconds_max)
+        self._late.put_nowait((now, due, Report(changes, groups, tuple(shown), 0.0)))
+
+    async def _tell(self) -> None:
+        while True:
+            seen_at, due, report = await self._late.get()
+            await asyncio.sleep(max(0.0, due - _now()))
+            late = Report(report.changes, report.groups, report.shown, _now() - seen_at)
+            self._left = [(at, manifest) for at, manifest in self._left if at > seen_at]
+            await self._listener.hear(self.cluster.name, late)
+
+    def untold(self) -> list[Manifest]:
+        """Pods that left, of which no record has told yet."""
+        return [manifest for _, manifest in self._left]
+
+
+def _manifest(workload: Workload, one: Replica) -> Manifest:
+    template = workload.pod_template
+    name = {"name": f"{one.name}-0", "namespace": workload.key[0]}
+    return {"metadata": template["metadata"] | name, "spec": template["spec"] | {"nodeName": one.node}, "status": {}}
+
+
+def _uid(key: Key) -> str:
+    return "/".join(key)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

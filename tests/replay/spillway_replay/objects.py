@@ -1,0 +1,49 @@
+"""The Kubernetes objects of a member as its collector reads them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from spillway.kubernetes import Deployment, Kind, Manifest, Pod, ReplicaSet
+from spillway.model import Generation
+
+FLEET_LABEL, PLACEMENT_ANNOTATION = "spillway.io/fleet", "spillway.io/placement"
+
+
+def decoded(kind: Kind, objects: Sequence[Manifest]) -> tuple[Any, ...]:
+    return tuple(msgspec.convert(manifest, kind.type) for manifest in objects)
+
+
+def deployment(fleet: str, uid: str, version: Generation, replicas: int, pods: int, ready: int) -> Deployment:
+    """uid: namespace/name. Its controller has seen it."""
+    namespace, _, name = uid.partition("/")
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "uid": uid,
+        "generation": 1,
+        "labels": {FLEET_LABEL: fleet},
+        "annotations": {PLACEMENT_ANNOTATION: f"{version.epoch}.{version.sequence}"},
+    }
+    counts = {"replicas": pods, "updatedReplicas": pods, "readyReplicas": ready, "availableReplicas": ready}
+    status = {"observedGeneration": 1} | counts
+    return msgspec.convert({"metadata": metadata, "spec": {"replicas": replicas}, "status": status}, Deployment)
+
+
+def replica_set(uid: str) -> ReplicaSet:
+    """The one of a Deployment, by the Deployment's uid."""
+    namespace, _, name = uid.partition("/")
+    owner = {"kind": "Deployment", "name": name, "uid": uid, "controller": True}
+    metadata = {"name": f"{name}-h0", "namespace": namespace, "uid": f"rs/{uid}", "ownerReferences": [owner]}
+    return msgspec.convert({"metadata": metadata}, ReplicaSet)
+
+
+def pod(name: str, uid: str, template: Manifest, node: str) -> Pod:
+    """Of the ReplicaSet of the Deployment with this uid. node: empty when the scheduler found none."""
+    namespace, _, owner_name = uid.partition("/")
+    owner = {"kind": "ReplicaSet", "name": f"{owner_name}-h0", "uid": f"rs/{uid}", "controller": True}
+    metadata = template["metadata"] | {"name": name, "namespace": namespace, "uid": name, "ownerReferences": [owner]}
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node"}
+    status = {"phase": "Running"} if node else {"phase": "Pending", "conditions": [refused]}
+    return msgspec.convert({"metadata": metadata, "spec": template["spec"] | {"nodeName": node}, "status": status}, Pod)

@@ -1,0 +1,263 @@
+"""Our planner as its service runs it, on a log in memory, and killed when asked; its placements go to the members."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from planner.service import Clocks, Planner
+from planner.settings import PlannerSettings
+from snapshot.core.cluster_state import Changes
+from snapshot.core.pending import Pending
+from snapshot.core.stream import Sign, Stream
+from snapshot.settings import Settings
+from spillway import api
+from spillway.addresses import DECISIONS, PLACEMENTS
+from spillway.api import PlacementReply, RequestError
+from spillway.events import (
+    STATE_ABSENT,
+    STATE_PRESENT,
+    CapacityChanged,
+    ClusterJoined,
+    DecisionRecorded,
+    PlacementDecided,
+    WorkloadObserved,
+)
+from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
+from spillway.store import MemoryStore
+from spillway.wire import pack_columns
+
+from .least import Bound, least_moves
+from .member import FLEET, Member, Report
+from .system import REFUSED, UNKNOWN, Answer
+from .trace import Cluster
+from .workloads import Key, Workload
+
+SETTINGS = LocalSettings(partitions_cluster=3, partitions_workload=2, idle_batch_seconds=2.0)
+CARRIED_OUT_SECONDS = (0.05, 1.0)
+"""From a placement in the log to the object in its cluster."""
+CLIENT_SECONDS = 12.0
+RETRY_SECONDS = (0.1, 1.0)
+RESTART_SECONDS = 1.0
+EPOCH = 0
+"""Of the clusters' records: nothing is in the log before them."""
+UNPLACEABLE = ("RESOURCE_EXHAUSTED", "FAILED_PRECONDITION")
+
+
+@dataclass(slots=True)
+class Life:
+    """One process of the planner."""
+
+    owner: str
+    context: Any
+    bus: LocalBus
+    planner: Planner
+    task: "asyncio.Task[None]"
+
+
+@dataclass(slots=True)
+class Records:
+    """What is said of one cluster in the log."""
+
+    stream: Stream
+    pending: Pending
+    status_sequence: int = 0
+
+
+@dataclass(slots=True)
+class Ours:
+    """moves: by cause, replicas that clusters had fewer after a decision; least: the fewest that would have done."""
+
+    random: Random
+    loop: Any
+    members: dict[str, Member] = field(default_factory=dict)
+    workloads: dict[Key, Workload] = field(default_factory=dict)
+    moves: Counter[str] = field(default_factory=Counter)
+    least: Counter[str] = field(default_factory=Counter)
+    decisions: Counter[str] = field(default_factory=Counter)
+    retries: int = 0
+    kills: int = 0
+    broker: LocalBroker = field(default_factory=lambda: LocalBroker(SETTINGS))
+    store: MemoryStore = field(default_factory=MemoryStore)
+    _placements: dict[Key, PlacementDecided] = field(default_factory=dict)
+    _records: dict[str, Records] = field(default_factory=dict)
+    _life: Life | None = None
+    _lives: int = 0
+    _following: "asyncio.Task[None] | None" = None
+    _recorded: dict[tuple[Key, Any], DecisionRecorded] = field(default_factory=dict)
+
+    # ── The planner's lives ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        self._begin_life()
+        self._following = asyncio.create_task(self._follow())
+        while not self.planner.is_active:
+            await asyncio.sleep(0.1)
+            assert self._life is not None
+            if self._life.task.done():
+                self._life.task.result()
+
+    @property
+    def planner(self) -> Planner:
+        assert self._life is not None
+        return self._life.planner
+
+    def _begin_life(self) -> None:
+        if self._life is not None:
+            self.broker.expire(self._life.bus)
+        self._lives += 1
+        owner = f"planner#{self._lives}"
+        context = self.loop.context_of(owner)
+        self._life = context.run(self._made, owner, context)
+
+    def _made(self, owner: str, context: Any) -> Life:
+        bus = LocalBus(self.broker, FLEET, "spillway/planner-1")
+        clocks = Clocks(self.loop.time, lambda: round(self.loop.time() * 1000))
+        planner = Planner(bus, self.store, PlannerSettings(), "planner-1@planner-1", clocks)
+        return Life(owner, context, bus, planner, asyncio.ensure_future(planner.run(asyncio.Event())))
+
+    def kill_after(self, seconds: float, steps: int) -> None:
+        """kill -9 before one of the steps that the planner takes from then on."""
+
+        def count_down() -> None:
+            life = self._life
+            assert life is not None
+            self.loop.after_steps(life.owner, steps, lambda: self._kill(life))
+
+        self.loop.call_later(seconds, count_down)
+
+    def _kill(self, life: Life) -> None:
+        if life is self._life:
+            self.kills += 1
+            self.loop.kill(life.owner)
+            self.loop.call_later(RESTART_SECONDS, self._begin_life)
+
+    # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def apply(self, workload: Workload, idempotency_key: str) -> Answer:
+        self.workloads[workload.key] = workload
+        request = api.ApplyRequest(workload.manifests(), idempotency_key)
+        return await self._ask(lambda planner: planner.apply(request))
+
+    async def scale(self, workload: Workload, replicas: int, idempotency_key: str) -> Answer:
+        request = api.ScaleRequest(*workload.key, replicas, idempotency_key)
+        return await self._ask(lambda planner: planner.scale(request))
+
+    async def _ask(self, call: Any) -> Answer:
+        """As a client does: without an answer, or told to, it asks again with the same key."""
+        while True:
+            life = self._life
+            assert life is not None
+            task = self.loop.create_task(call(life.planner), context=life.context.copy())
+            await asyncio.wait({task}, timeout=CLIENT_SECONDS)
+            if life.task.done():
+                life.task.result()
+            if task.done():
+                try:
+                    reply: PlacementReply = task.result()
+                    return Answer(reply.placed, reply.unplaced)
+                except RequestError as error:
+                    if error.code != "UNAVAILABLE":
+                        return Answer(0, 0, REFUSED if error.code in UNPLACEABLE else f"{error.code}: {error.text}")
+            if self.loop.time() > 3600:
+                return Answer(0, 0, UNKNOWN)
+            self.retries += 1
+            await asyncio.sleep(self.random.uniform(*RETRY_SECONDS))
+
+    def unplaced(self) -> dict[Key, int]:
+        return {key: placed.unplaced for key, placed in self._placements.items() if placed.unplaced}
+
+    def desired(self) -> Mapping[str, Mapping[Key, int]]:
+        """By cluster, the replicas that it has or is to have."""
+        wanted: dict[str, dict[Key, int]] = {}
+        for key, placed in self._placements.items():
+            for part in placed.parts:
+                wanted.setdefault(part.cluster, {})[key] = part.replicas
+        return wanted
+
+    def declared(self) -> dict[Key, int]:
+        """As the planner that lives now knows it: every workload, with the replicas placed and waiting."""
+        return {
+            key: sum(part.replicas_kept for part in known.parts.values()) + known.unplaced
+            for key, known in self.planner.state.workloads.items()
+        }
+
+    # ── What was decided ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _follow(self) -> None:
+        bus = LocalBus(self.broker, FLEET, "spillway/members")
+        async with bus.follow((PLACEMENTS, DECISIONS)) as feed:
+            async for batch in feed:
+                for record in sorted(batch.records, key=lambda one: one.topic == PLACEMENTS.name):
+                    if isinstance(record.event, DecisionRecorded):
+                        self._recorded[(record.event.namespace, record.event.name), record.event.generation] = (
+                            record.event
+                        )
+                    elif isinstance(record.event, PlacementDecided):
+                        self._placed(record.event)
+
+    def _placed(self, placed: PlacementDecided) -> None:
+        key = (placed.namespace, placed.name)
+        before = self._placements.get(key)
+        record = self._recorded.pop((key, placed.generation), None)
+        if before is not None and record is not None:
+            self._count_moves(before, placed, record)
+        self._placements[key] = placed
+        known = {part.cluster: part.version for part in before.parts} if before is not None else {}
+        for part in placed.parts:
+            if known.get(part.cluster) != part.version:
+                arguments = (self.workloads[key], part.version, part.replicas, part.removing)
+                delay = self.random.uniform(*CARRIED_OUT_SECONDS)
+                self.loop.call_later(delay, self.members[part.cluster].carry_out, *arguments)
+
+    def _count_moves(self, before: PlacementDecided, after: PlacementDecided, record: DecisionRecorded) -> None:
+        old = {part.cluster: part.replicas_kept for part in before.parts}
+        new = {part.cluster: part.replicas_kept for part in after.parts}
+        certain = {entry.cluster: entry.certain for entry in record.inputs if entry.cluster}
+        allowed = self.workloads[before.namespace, before.name].clusters
+        bounds = []
+        for cluster in sorted({*old, *new, *certain}):
+            had, has = old.get(cluster, 0), new.get(cluster, 0)
+            # Out of a cluster that the policy rules out goes what was got out of it.
+            most = min(had, has) if allowed and cluster not in allowed else had + certain.get(cluster, 0)
+            bounds.append(Bound(had, 0, max(most, has)))
+        self.decisions[record.cause] += 1
+        self.moves[record.cause] += sum(max(0, had - new.get(cluster, 0)) for cluster, had in old.items())
+        self.least[record.cause] += least_moves(bounds, sum(new.values()))
+
+    # ── What is heard of the members ────────────────────────────────────────────────────────────────────────────
+
+    async def begin(self, cluster: Cluster, whole: Changes) -> None:
+        bus = LocalBus(self.broker, FLEET, "spillway/snapshot")
+        await bus.publish(ClusterJoined(cluster.name, cluster.name, "", cluster.tier, "", "", (), ()))
+        records = Records(Stream(cluster.name, EPOCH, Settings(), pack_columns), Pending(cluster.name, Settings()))
+        records.stream.begin(whole)
+        self._records[cluster.name] = records
+        for index in records.stream.fulls_due(0.0):
+            full = records.stream.full(index, 0.0)
+            assert full is not None
+            await bus.publish(full)
+
+    async def hear(self, cluster: str, report: Report) -> None:
+        bus = LocalBus(self.broker, FLEET, "spillway/snapshot")
+        records = self._records[cluster]
+        sign = Sign(round(report.age_seconds * 1000), "")
+        events: list[Any] = list(records.stream.changes(report.changes, sign))
+        if not any(isinstance(event, CapacityChanged) and event.index == 0 for event in events):
+            events.append(records.stream.heartbeat(sign))
+        if report.groups is not None:
+            records.pending.observed(report.groups)
+        events += records.pending.take(EPOCH, self.loop.time())
+        events += [full for index in records.stream.fulls_due(0.0) if (full := records.stream.full(index, 0.0))]
+        for shown in report.shown:
+            records.status_sequence += 1
+            state = STATE_ABSENT if shown.gone else STATE_PRESENT
+            numbers = (shown.replicas, shown.replicas, shown.replicas, shown.ready, shown.ready)
+            about = (*shown.key, cluster, EPOCH, records.status_sequence, shown.version, state, "", *numbers)
+            events.append(WorkloadObserved(*about))
+        positions = await bus.publish(*events)
+        for event, position in zip(events, positions, strict=True):
+            if isinstance(event, CapacityChanged):
+                records.stream.acknowledged(position.offset)

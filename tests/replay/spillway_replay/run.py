@@ -1,0 +1,139 @@
+"""The suite as a command: runs, a table, build/replay.json."""
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NoReturn
+
+import structlog
+
+from .naive import NODES, SUMS
+from .scenario import OURS, OURS_KILLED, Run, play
+from .trace import FOLDER, Trace, made_up_trace, read_trace, trace_folder
+from .workloads import BETWEEN, PLAIN
+
+PLANNERS = (OURS, OURS_KILLED, NODES, SUMS)
+PRESSURES = (0.5, 1.0)
+ROOT = Path(__file__).resolve().parents[3]
+BUILD = Path("build/replay.json")
+
+
+def main() -> int:
+    if os.environ.get("PYTHONHASHSEED") != "0":  # Sets of strings are walked in another order in each process else.
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    arguments = _arguments()
+    structlog.configure(processors=[_drop])
+    logging.disable()
+    folder = trace_folder(ROOT)
+    if folder is None and not arguments.made_up:
+        print(f"make replay: skipped: no {FOLDER} in any folder above {ROOT}, and the clusters are cut from it")
+        return 0
+    trace = made_up_trace() if arguments.made_up or folder is None else read_trace(folder)
+    first, _, end = arguments.seeds.partition(":")
+    runs = [
+        Run(planner, workloads, seed, pressure, arguments.delay, arguments.plain)
+        for workloads in map(int, arguments.bursts.split(","))
+        for seed in range(int(first), int(end))
+        for pressure in PRESSURES
+        for planner in PLANNERS
+    ]
+    found = list(_played(runs, trace, arguments.jobs))
+    print(table(found))
+    arguments.out.parent.mkdir(exist_ok=True)
+    arguments.out.write_text(json.dumps([_written(*entry) for entry in found], indent=1) + "\n")
+    return 0
+
+
+def _played(runs: Sequence[Run], trace: Trace, jobs: int) -> Iterator[tuple[Run, Counter[str], float]]:
+    with get_context("fork").Pool(jobs, maxtasksperchild=8) as pool:
+        for number, entry in enumerate(pool.imap_unordered(_one, [(run, trace) for run in runs]), 1):
+            run, _, seconds = entry
+            print(f"{number} of {len(runs)}: {run}, {seconds:.1f} s of CPU", file=sys.stderr, flush=True)
+            yield entry
+
+
+def _one(entry: tuple[Run, Trace]) -> tuple[Run, Counter[str], float]:
+    started = time.process_time()
+    figures = play(*entry)
+    return entry[0], figures, time.process_time() - started
+
+
+def _drop(_: object, _level: str, _entry: object) -> NoReturn:
+    raise structlog.DropEvent
+
+
+def _written(run: Run, figures: Counter[str], seconds: float) -> dict[str, Any]:
+    asked = {name: getattr(run, name) for name in ("planner", "workloads", "seed", "pressure", "delay")}
+    return {"run": asked, "figures": dict(sorted(figures.items())), "cpu_seconds": round(seconds, 1)}
+
+
+# ── The table ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def table(found: Sequence[tuple[Run, Counter[str], float]]) -> str:
+    """A row for each burst size and planner, summed over seeds and pressures."""
+    sums: dict[tuple[int, str], Counter[str]] = {}
+    for run, figures, _ in found:
+        sums.setdefault((run.workloads, run.planner), Counter()).update(figures | Counter({"runs": 1}))
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    for (workloads, planner), figures in sorted(sums.items(), key=lambda one: (one[0][0], PLANNERS.index(one[0][1]))):
+        lines.append(f"| {workloads} × {figures['runs']} | {planner} | " + " | ".join(_row(figures)) + " |")
+    return "\n".join(lines)
+
+
+COLUMNS = (
+    "workloads × runs",
+    "planner",
+    "unplaceable, plain",
+    "unplaceable, between pods",
+    "double-booked",
+    "refused though placeable",
+    "waiting at rest though placeable",
+    "moves / least",
+    "lost or doubled",
+)
+
+
+def _row(figures: Counter[str]) -> Iterator[str]:
+    for kind in (PLAIN, BETWEEN):
+        yield _of(figures[f"unplaceable: {kind}"], figures[f"handed: {kind}"])
+    yield str(sum(count for name, count in figures.items() if name.startswith("double-booked")))
+    judged = f"{figures['refusals judged']} of {figures['requests refused']} refusals judged"
+    for name, whole in (
+        ("refused though placeable", f"{figures['refused replicas judged']} ({judged})"),
+        ("waiting though placeable", str(figures["waiting at rest"])),
+    ):
+        yield f"{_by_kind(figures, name)} of {whole}; as told {_by_kind(figures, f'{name} as told')}"
+    moves, least = (
+        sum(figures[f"{what}: {cause}"] for cause in ("Scale", "Policy", "Apply")) for what in ("moves", "least moves")
+    )
+    yield f"{moves} / {least}"
+    yield f"{figures['workloads lost or doubled']} of {figures['workloads taken']}"
+
+
+def _by_kind(figures: Counter[str], name: str) -> str:
+    return f"{figures[f'{name}: {PLAIN}']} + {figures[f'{name}: {BETWEEN}']}"
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part} of {whole}" + (f" ({100 * part / whole:.2f} %)" if part else "")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="replay", description=__doc__)
+    parser.add_argument("--seeds", default="1:3", help="first:end, the end not included")
+    parser.add_argument("--bursts", default="1,10,100,1000", help="workloads that arrive together")
+    parser.add_argument("--delay", type=float, default=0.5, help="seconds at the most until a record is read")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at the same time")
+    parser.add_argument("--plain", action="store_true", help="members with the plain scheduler: needs no oracle")
+    parser.add_argument("--made-up", action="store_true", help="made-up nodes and pods: needs no trace")
+    parser.add_argument("--out", type=Path, default=BUILD, help="where the figures go")
+    return parser.parse_args()

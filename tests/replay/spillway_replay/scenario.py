@@ -1,0 +1,284 @@
+"""One run: a burst arrives, half of it is scaled at once, some of it is ruled out of a cluster; then all is judged."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from spillway_simulation.loop import Deadlock, VirtualLoop
+
+from .member import FLEET, Member
+from .naive import Naive
+from .ours import Ours
+from .schedulers import OracleScheduler, PlainScheduler, Pods, Scheduler
+from .system import REFUSED, Answer
+from .trace import Trace, fleet
+from .workloads import BETWEEN, PLAIN, Key, Workload, burst
+
+OURS, OURS_KILLED = "ours", "ours, killed"
+ARRIVAL_SECONDS = 1.0
+SETTLE_SECONDS = 45.0
+REST_SECONDS, REST_SECONDS_MAX = 5.0, 90.0
+"""At rest is what has not changed for so long; waited for at the most."""
+LEAVING_SHARE, LEAVING_SECONDS = 0.01, 20.0
+"""Of other people's pods, so many end during the first seconds of each phase."""
+SCALED_SHARE, RULED_OUT_SHARE = 0.5, 0.1
+FACTORS = (0.5, 0.75, 1.5, 2.0)
+JUDGED_MAX = 12
+KILLS = 3
+KILLED_EVERY_SECONDS = 3.0
+"""Enough for the next life to begin: then it is killed too."""
+KILLED_WITHIN_STEPS = 60
+NODES_BY_BURST = ((1, 8), (10, 16), (100, 60), (1000, 240))
+"""Up to so many workloads: nodes of an own cluster. The cloud has half as many again."""
+OWN_CLUSTERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """planner: OURS, OURS_KILLED, or the naive one's way. pressure: CPU asked for, of what is free.
+
+    delay: seconds at the most from what is in a cluster to who reads its record. plain: members without the oracle.
+    """
+
+    planner: str
+    workloads: int
+    seed: int
+    pressure: float
+    delay: float
+    plain: bool = False
+
+
+def play(run: Run, trace: Trace) -> Counter[str]:
+    """The figures of one run, in virtual time."""
+    loop = VirtualLoop()
+    asyncio.set_event_loop(loop)
+    loop.set_exception_handler(lambda _loop, _context: None)
+    try:
+        with ExitStack() as stack:
+            scene = _Scene(run, trace, loop, stack)
+            figures = loop.run_until_complete(scene.play())
+            _dispose(loop)
+            return figures
+    finally:
+        asyncio.set_event_loop(None)
+
+
+def _dispose(loop: VirtualLoop) -> None:
+    """Cancels all that is left, so that nothing of this run is left in the next."""
+    loop.revive_all()
+    for _ in range(3):
+        tasks = [task for task in asyncio.all_tasks(loop) if not task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            with suppress(Deadlock):
+                loop.run_until_complete(asyncio.wait(tasks, timeout=60))
+    loop.close()
+
+
+class _Scene:
+    def __init__(self, run: Run, trace: Trace, loop: VirtualLoop, stack: ExitStack) -> None:
+        self.run, self.loop = run, loop
+        self.random = Random(f"{run.seed}/{run.workloads}/{run.pressure}")
+        nodes = next(count for burst_max, count in NODES_BY_BURST if run.workloads <= burst_max)
+        sizes = [(f"own-{index + 1}", "own", nodes) for index in range(OWN_CLUSTERS)]
+        self.clusters = fleet(trace, self.random, (*sizes, ("cloud-1", "cloud", nodes * 3 // 2)))
+        free = sum(cluster.free_cpu_millis for cluster in self.clusters)
+        self.workloads = burst(trace, self.random, run.workloads, round(free * run.pressure))
+        chance = Random(f"{run.seed}/world")
+        ours = run.planner in (OURS, OURS_KILLED)
+        self.system: Ours | Naive = Ours(chance, loop) if ours else Naive(run.planner, chance, loop)
+        for cluster in self.clusters:
+            ties = Random(f"{run.seed}/{cluster.name}/ties")
+            scheduler: Scheduler = PlainScheduler(cluster, ties)
+            if not run.plain:
+                scheduler = stack.enter_context(OracleScheduler(cluster, ties))
+            chance = Random(f"{run.seed}/{cluster.name}")
+            self.system.members[cluster.name] = Member(cluster, scheduler, self.system, chance, run.delay)
+        self.figures: Counter[str] = Counter()
+        self.departed: dict[str, list[Any]] = {cluster.name: [] for cluster in self.clusters}
+        self.taken: dict[Key, int] = {}
+        self.running: list[asyncio.Task[None]] = []
+
+    async def play(self) -> Counter[str]:
+        if isinstance(self.system, Ours):
+            self.system.broker.form(FLEET)
+        for member in self.system.members.values():
+            await member.begin()
+            self.running.append(asyncio.create_task(member.run()))
+        await self.system.start()
+        await self._phase(self._apply(workload) for workload in self.workloads)
+        await self._phase(self._scale(workload) for workload in self._some(SCALED_SHARE))
+        await self._phase(self._rule_out(workload) for workload in self._some(RULED_OUT_SHARE))
+        self._judge_end()
+        return self.figures
+
+    def _plan_departures(self) -> None:
+        for cluster in self.clusters:
+            for pod in self.random.sample(cluster.pods, round(len(cluster.pods) * LEAVING_SHARE)):
+                if pod not in self.departed[cluster.name]:
+                    self.loop.call_later(self.random.uniform(0, LEAVING_SECONDS), self._depart, cluster.name, pod)
+
+    def _depart(self, cluster: str, pod: Any) -> None:
+        self.system.members[cluster].leave([pod])
+        self.departed[cluster].append(pod)
+
+    def _some(self, share: float) -> list[Workload]:
+        there = [workload for workload in self.workloads if workload.key in self.taken]
+        return self.random.sample(there, round(len(there) * share)) if len(there) > 1 else there
+
+    async def _phase(self, asks: Iterable[Any]) -> None:
+        if self.run.planner == OURS_KILLED and isinstance(self.system, Ours):
+            for number in range(KILLS):
+                seconds = number * KILLED_EVERY_SECONDS + self.random.uniform(0.0, ARRIVAL_SECONDS / 2)
+                self.system.kill_after(seconds, self.random.randrange(KILLED_WITHIN_STEPS))
+        self._plan_departures()
+        await asyncio.gather(*asks)
+        await asyncio.sleep(SETTLE_SECONDS)
+        until, quiet = self.loop.time() + REST_SECONDS_MAX, 0.0
+        while self.loop.time() < until and quiet < REST_SECONDS:
+            await asyncio.sleep(1.0)
+            quiet = quiet + 1.0 if self._is_quiet() else 0.0
+        self.figures["phases that did not come to rest"] += quiet < REST_SECONDS
+        self._judge_waiting()
+
+    def _is_quiet(self) -> bool:
+        """Whether everything that was decided is bound, and nothing else."""
+        desired = self.system.desired()
+        return all(
+            {key: count for key, count in desired.get(name, {}).items() if count}
+            == {key: known.bound for key, known in member.objects.items() if known.bound}
+            for name, member in self.system.members.items()
+        )
+
+    # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _apply(self, workload: Workload) -> None:
+        await asyncio.sleep(self.random.uniform(0.0, ARRIVAL_SECONDS))
+        answer = await self.system.apply(workload, f"apply/{workload.key[1]}")
+        self._note("apply", workload, workload.replicas, answer)
+
+    async def _scale(self, workload: Workload) -> None:
+        await asyncio.sleep(self.random.uniform(0.0, ARRIVAL_SECONDS))
+        replicas = max(1, round(self.taken[workload.key] * self.random.choice(FACTORS)))
+        more = replicas - self.taken[workload.key]
+        answer = await self.system.scale(workload, replicas, f"scale/{workload.key[1]}")
+        self._note("scale", workload, max(0, more), answer, replicas)
+
+    async def _rule_out(self, workload: Workload) -> None:
+        """Not in the own cluster any more that has most of it."""
+        await asyncio.sleep(self.random.uniform(0.0, ARRIVAL_SECONDS))
+        names = [cluster.name for cluster in self.clusters]
+        has = {name: self.system.desired().get(name, {}).get(workload.key, 0) for name in names[:-1]}
+        out = max(has, key=lambda name: has[name])
+        chosen = tuple(name for name in names if name != out)
+        ruled = replace(workload, replicas=self.taken[workload.key], clusters=chosen, refuse=False)
+        answer = await self.system.apply(ruled, f"rule-out/{workload.key[1]}")
+        self._note("rule out", ruled, 0, answer, ruled.replicas)
+
+    def _note(self, what: str, workload: Workload, more: int, answer: Answer, replicas: int | None = None) -> None:
+        self.figures[f"asked: {what}"] += 1
+        self.figures["replicas asked"] += more
+        if answer.error == REFUSED:
+            self.figures["requests refused"] += 1
+            self.figures["replicas refused"] += more
+            self._judge_refusal(workload, more)
+        elif answer.error:
+            self.figures["requests failed"] += 1
+            self.figures[f"failed: {answer.error[:80]}"] += 1
+        else:
+            self.taken[workload.key] = workload.replicas if replicas is None else replicas
+
+    # ── What is judged ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _judge_refusal(self, workload: Workload, replicas: int) -> None:
+        """Refused as a whole: were there places for all of it, beside what had been promised?"""
+        if self.figures["refusals judged"] >= JUDGED_MAX:
+            return
+        self.figures["refusals judged"] += 1
+        self.figures["refused replicas judged"] += replicas
+        if self._without_place([(workload, replicas)]) == [0]:
+            self.figures[f"refused though placeable: {workload.kind}"] += replicas
+            if self._without_place([(workload, replicas)], as_told=True) == [0]:
+                self.figures[f"refused though placeable as told: {workload.kind}"] += replicas
+
+    def _judge_waiting(self) -> None:
+        """After everything came to rest: which of the replicas that wait have a place?"""
+        workloads = {workload.key: workload for workload in self.workloads} | self.system.workloads
+        waiting = [(workloads[key], count) for key, count in sorted(self.system.unplaced().items())]
+        lefts = self._without_place(waiting)
+        placeable = any(left < count for left, (_, count) in zip(lefts, waiting, strict=True))
+        as_told = self._without_place(waiting, as_told=True) if placeable else lefts
+        for (workload, count), left, known in zip(waiting, lefts, as_told, strict=True):
+            self.figures["waiting at rest"] += count
+            self.figures[f"waiting though placeable: {workload.kind}"] += count - left
+            self.figures[f"waiting though placeable as told: {workload.kind}"] += count - known
+
+    def _without_place(self, wanted: Sequence[tuple[Workload, int]], as_told: bool = False) -> list[int]:
+        """Of each, how many find no place in any cluster, once all that is promised there is bound.
+
+        as_told: with the pods that left and of which no record has told yet.
+        """
+        left = [count for _, count in wanted]
+        for name, member in self.system.members.items():
+            promised = list(self._promised(member))
+            asked = [
+                Pods(
+                    workload.key[0],
+                    workload.pod_template,
+                    count if name in (workload.clusters or self.system.members) else 0,
+                    f"wanted-{index}",
+                )
+                for index, ((workload, _), count) in enumerate(zip(wanted, left, strict=True))
+            ]
+            if any(left):
+                untold = member.untold() if as_told else []
+                member.scheduler.put_back(untold)
+                placed = member.scheduler.would_place([*promised, *asked])[len(promised) :]
+                member.scheduler.leave(untold)
+                left = [count - found for count, found in zip(left, placed, strict=True)]
+        return left
+
+    def _promised(self, member: Member) -> Iterable[Pods]:
+        for key, replicas in self.system.desired().get(member.cluster.name, {}).items():
+            known = member.objects.get(key)
+            missing = replicas - (known.bound if known is not None else 0)
+            if missing > 0:
+                workload = self.system.workloads[key]
+                yield Pods(key[0], workload.pod_template, missing, f"promised-{key[1]}")
+
+    def _judge_end(self) -> None:
+        figures, system = self.figures, self.system
+        for member in system.members.values():
+            for kind in (PLAIN, BETWEEN):
+                figures[f"handed: {kind}"] += member.handed[kind]
+            self._judge_failures(member)
+        for cause, count in system.decisions.items():
+            figures[f"decisions: {cause}"] += count
+            figures[f"moves: {cause}"] += system.moves[cause]
+            figures[f"least moves: {cause}"] += system.least[cause]
+        declared = system.declared()
+        figures["workloads taken"] += len(self.taken)
+        figures["workloads lost or doubled"] += sum(
+            1 for key in {*declared, *self.taken} if declared.get(key) != self.taken.get(key)
+        )
+        if isinstance(system, Ours):
+            figures["kills"] += system.kills
+            figures["asked again"] += system.retries
+
+    def _judge_failures(self, member: Member) -> None:
+        """Would the cluster have had room for a part that failed, were it not for the others of the burst?"""
+        if not member.failed:
+            return
+        member.scheduler.reset()
+        member.scheduler.leave(self.departed[member.cluster.name])
+        for key, failed in sorted(member.failed.items()):
+            workload = self.system.workloads[key]
+            self.figures[f"unplaceable: {workload.kind}"] += failed
+            part = Pods(key[0], workload.pod_template, member.most[key], "alone")
+            if member.scheduler.would_place([part]) == [member.most[key]]:
+                self.figures[f"double-booked: {workload.kind}"] += failed

@@ -1,0 +1,148 @@
+"""Clusters as fragmented as a real one: nodes and pods of the public trace openb, read where it lies."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from spillway.kubernetes import Manifest
+
+FOLDER = Path("shared/data/openb")
+NODES_FILE, PODS_FILE = "openb_node_list_all_node.csv", "openb_pod_list_default.csv"
+GPU = "nvidia.com/gpu"
+MODEL_LABEL = "openb/gpu-model"
+ZONE_LABEL = "topology.kubernetes.io/zone"
+HOST_LABEL = "kubernetes.io/hostname"
+ZONES = ("z1", "z2", "z3")
+PODS_A_NODE = 110
+MISSES_MAX = 60
+"""A cluster is full enough when so many pods in a row found no node."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceNode:
+    cpu_millis: int
+    memory_mebibytes: int
+    gpus: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class TracePod:
+    """models: of GPU that it asks for; empty when any will do. A share of a GPU counts as a whole one."""
+
+    cpu_millis: int
+    memory_mebibytes: int
+    gpus: int
+    models: tuple[str, ...] = ()
+
+    @property
+    def requests(self) -> dict[str, str]:
+        amounts = {"cpu": f"{self.cpu_millis}m", "memory": f"{self.memory_mebibytes}Mi"}
+        return amounts | ({GPU: str(self.gpus)} if self.gpus else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    nodes: tuple[TraceNode, ...]
+    pods: tuple[TracePod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """pods: of other people, bound already. free_cpu_millis: what they leave, on all nodes together."""
+
+    name: str
+    tier: str
+    nodes: tuple[Manifest, ...]
+    pods: tuple[Manifest, ...]
+    free_cpu_millis: int
+
+
+def trace_folder(start: Path) -> Path | None:
+    """The first folder of openb beside this checkout or one that it lies in; None when there is none."""
+    candidates = (parent / FOLDER for parent in start.resolve().parents)
+    return next((folder for folder in candidates if (folder / NODES_FILE).is_file()), None)
+
+
+def read_trace(folder: Path) -> Trace:
+    with (folder / NODES_FILE).open() as file:
+        nodes = tuple(
+            TraceNode(int(row["cpu_milli"]), int(row["memory_mib"]), int(row["gpu"]), row["model"])
+            for row in csv.DictReader(file)
+        )
+    with (folder / PODS_FILE).open() as file:
+        pods = tuple(
+            TracePod(
+                int(row["cpu_milli"]),
+                int(row["memory_mib"]),
+                int(row["num_gpu"]),
+                tuple(model for model in row["gpu_spec"].split("|") if model),
+            )
+            for row in csv.DictReader(file)
+            if int(row["cpu_milli"])
+        )
+    return Trace(nodes, pods)
+
+
+def made_up_trace() -> Trace:
+    """Nodes and pods of a few sizes, none of which divide each other: for where openb is not."""
+    sizes = ((8000, 32768, 0), (16000, 65536, 2), (32000, 65536, 0), (24000, 131072, 4))
+    pods = ((700, 900, 0), (1500, 3000, 0), (3100, 5600, 1), (5300, 15000, 0), (7900, 30500, 1), (4100, 24000, 2))
+    return Trace(tuple(TraceNode(*size, "") for size in sizes), tuple(TracePod(*size) for size in pods))
+
+
+def cut(trace: Trace, random: Random, name: str, tier: str, nodes: int, fill: float) -> Cluster:
+    """A cluster of so many nodes of the trace, with pods of it on random nodes until that share of the CPU is used."""
+    chosen = random.choices(trace.nodes, k=nodes)
+    free = np.array([[n.cpu_millis, n.memory_mebibytes, n.gpus, PODS_A_NODE] for n in chosen], np.int64)
+    models = np.array([node.model for node in chosen])
+    whole, misses = int(free[:, 0].sum()), 0
+    pods: list[Manifest] = []
+    while misses < MISSES_MAX and free[:, 0].sum() > whole * (1 - fill):
+        pod = random.choice(trace.pods)
+        asked = np.array([pod.cpu_millis, pod.memory_mebibytes, pod.gpus, 1], np.int64)
+        fitting = (free >= asked).all(axis=1)
+        if pod.models:
+            fitting &= np.isin(models, pod.models)
+        if not fitting.any():
+            misses += 1
+            continue
+        misses = 0
+        index = random.choice(np.flatnonzero(fitting).tolist())
+        free[index] -= asked
+        pods.append(_pod_on(pod, f"there-{len(pods)}", f"{name}-n{index}"))
+    manifests = tuple(_node(node, f"{name}-n{index}", random.choice(ZONES)) for index, node in enumerate(chosen))
+    return Cluster(name, tier, manifests, tuple(pods), int(free[:, 0].sum()))
+
+
+def _node(node: TraceNode, name: str, zone: str) -> Manifest:
+    labels = {HOST_LABEL: name, ZONE_LABEL: zone} | ({MODEL_LABEL: node.model} if node.model else {})
+    allocatable = {"cpu": f"{node.cpu_millis}m", "memory": f"{node.memory_mebibytes}Mi", "pods": str(PODS_A_NODE)}
+    if node.gpus:
+        allocatable[GPU] = str(node.gpus)
+    return {
+        "metadata": {"name": name, "uid": f"node-{name}", "labels": labels},
+        "spec": {},
+        "status": {"allocatable": allocatable, "capacity": allocatable},
+    }
+
+
+def _pod_on(pod: TracePod, name: str, node: str) -> Manifest:
+    return {
+        "metadata": {"name": name, "namespace": "others", "uid": f"{node}/{name}", "labels": {"app": "others"}},
+        "spec": {"nodeName": node, "containers": [container(pod)]},
+        "status": {"phase": "Running"},
+    }
+
+
+def container(pod: TracePod) -> Manifest:
+    return {"name": "main", "image": "app:1", "resources": {"requests": pod.requests, "limits": pod.requests}}
+
+
+def fleet(trace: Trace, random: Random, nodes_by_cluster: Sequence[tuple[str, str, int]]) -> tuple[Cluster, ...]:
+    """nodes_by_cluster: name, tier, nodes. Each cluster is filled to another share, 50 to 90 % of its CPU."""
+    return tuple(cut(trace, random, *entry, random.uniform(0.5, 0.9)) for entry in nodes_by_cluster)
