@@ -33,7 +33,7 @@ lint: setup ## ruff: rules and format
 	@$(RUN) ruff check . && $(RUN) ruff format --check .
 
 types: setup ## mypy --strict
-	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/oracle tests/replay tests/vectors/federation.py tests/vectors/scaling.py tests/vectors/scaling_decisions.py tests/vectors/scaling_keda.py
+	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/oracle tests/replay $(filter-out tests/vectors/test_%,$(wildcard tests/vectors/*.py))
 
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache

@@ -17,7 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import scaling
 import scaling_decisions
 import scaling_keda
+import scaling_modes
 from scaling import equals
+
+from hpa.core.evaluating import CONTROLLER
 
 ROOT = Path(__file__).parents[2]
 FOLDER = next((found for parent in ROOT.parents if (found := parent / "shared" / "vectors" / "hpa").is_dir()), None)
@@ -86,3 +89,17 @@ def test_every_case_of_a_file_is_answered_alike(name: str) -> None:
 def test_no_file_is_left_out() -> None:
     assert FOLDER is not None
     assert {path.name for path in FOLDER.glob("*.json*")} == set(CHECKS)
+
+
+def test_controller_mode_follows_every_trace_that_stays_above_zero() -> None:
+    """Whole decisions one after the other, each on the state that the one before left."""
+    traces = [case for case in cases("hpa_normalization_traces.json.gz") if case["input"]["min_replicas"] > 0]
+    assert traces
+    for case in traces:
+        expected = [step["replicas"] for step in case["expected"]["steps"]]
+        assert scaling_modes.sizes(case["input"], CONTROLLER) == expected, case["name"]
+
+
+def test_event_mode_differs_by_as_much_as_the_page_says() -> None:
+    traces = [case["input"] for case in cases("hpa_normalization_traces.json.gz")]
+    assert scaling_modes.deviation(traces).sentence() in PAGE.read_text().replace("\n", " ")
