@@ -8,8 +8,9 @@ import yaml
 from hpa.core.keda.cron_trigger import CronTrigger
 from hpa.core.keda.executor import Activation
 from hpa.core.keda.fallback import Fallback
-from hpa.core.keda.kafka import KafkaTrigger
+from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag
 from hpa.core.manifests import ScaleTarget, read_autoscaler
+from hpa.core.pods import PodsSeen
 from hpa.core.policy import (
     AVERAGE_VALUE,
     BY_PERCENT,
@@ -29,6 +30,8 @@ from hpa.core.policy import (
     ScalingRules,
     Target,
 )
+from hpa.core.proposals import SeriesReading, propose
+from hpa.core.replicas import Scene
 from hpa.core.scaled_object import PrometheusTrigger, read_scaled_object
 from spillway.api import RequestError
 
@@ -190,6 +193,30 @@ def test_a_scaled_object_is_read_with_all_its_triggers() -> None:
     assert found.fallback == Fallback(6, 3, "currentReplicasIfHigher")
     assert found.warnings == ("triggers.authenticationRef: connections are those that the operator named",)
     assert not found.always_active
+
+
+@pytest.mark.parametrize(
+    ("exact", "lag", "partitions", "current", "expected"),
+    [
+        pytest.param("false", 640, 64, 59, 59, id="KEDA: 64 partitions keep their 59 consumers, within the tolerance"),
+        pytest.param("true", 640, 64, 59, 64, id="exact: one for each of the 64"),
+        pytest.param("false", 29, 2, 1, 3, id="KEDA: a third consumer for two partitions"),
+        pytest.param("true", 29, 2, 1, 2, id="exact: two for two"),
+        pytest.param("true", 25, 4, 4, 3, id="exact: no more than the lag asks for"),
+    ],
+)
+def test_exact_lag_has_neither_a_dead_zone_nor_one_consumer_too_many(
+    exact: str, lag: int, partitions: int, current: int, expected: int
+) -> None:
+    manifest = changed(SCALED, "metadata.annotations", {"spillway.io/exact-lag": exact})
+    manifest["spec"]["triggers"][0]["metadata"]["lagThreshold"] = "10"
+    found = read_scaled_object(manifest)
+    trigger = found.triggers[0].source
+    assert isinstance(trigger, KafkaTrigger)
+    share = [lag // partitions + (number < lag % partitions) for number in range(partitions)]
+    rows = [PartitionOffsets("orders.new", number, one, 0) for number, one in enumerate(share)]
+    reading = SeriesReading((group_lag(trigger, rows, {}).metric_milli,))
+    assert propose(found.autoscaler.metrics[0], reading, Scene(current, current, PodsSeen({}))).replicas == expected
 
 
 def test_a_formula_takes_the_place_of_its_triggers_metrics() -> None:

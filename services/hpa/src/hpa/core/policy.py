@@ -41,7 +41,8 @@ class Target:
 class Metric:
     """One metric. name: of the resource or the metric. container: of CONTAINER_RESOURCE. object_kind: of OBJECT.
 
-    source: one of the five, or the manifest's own word, which then makes the metric invalid.
+    source: one of the five, or the manifest's own word, which then makes the metric invalid. tolerant: a ratio near 1
+    changes nothing; False is ours, for what is counted and not measured.
     """
 
     source: str
@@ -51,6 +52,7 @@ class Metric:
     object_kind: str = ""
     object_name: str = ""
     selector: str = ""
+    tolerant: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Source: kubernetes v1.36.1, pkg/controller/podautoscaler/horizontal.go (computeR
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from hpa.core import replicas
@@ -22,7 +22,7 @@ from hpa.core.policy import (
 )
 from hpa.core.replicas import Proposal, Scene
 from hpa.core.totals import KeptTotals, MetricRule, NoPods, NoUsableMetrics, totals_of
-from hpa.core.usage import NoMatchingMetrics
+from hpa.core.usage import NO_TOLERANCE, NoMatchingMetrics
 
 INVALID_SOURCE: Final = "InvalidMetricSourceType"
 FAILED_REASONS: Final = {
@@ -131,6 +131,8 @@ def propose(metric: Metric, reading: Reading, scene: Scene) -> Proposal:
         raise InvalidTarget(f"invalid {metric.source} metric source: its target is {metric.target.kind}")
     if isinstance(reading, Unavailable):
         raise NoUsableMetrics(f"unable to get {described(metric)}: {reading.message}")
+    if not metric.tolerant:
+        scene = replace(scene, tolerance=NO_TOLERANCE)
     if isinstance(reading, PodReading | KeptReading):
         return _of_pods(metric, reading, scene, metric.target.amount)
     return _of_series(metric, reading, scene, metric.target.amount)

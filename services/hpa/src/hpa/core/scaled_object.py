@@ -6,7 +6,7 @@ named: a trigger that is not known is refused, what has no effect here is a warn
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -63,6 +63,8 @@ FALLBACK_BEHAVIORS: Final = {
 }
 METRIC_TYPES: Final = {"AverageValue": AVERAGE_VALUE, "Value": VALUE}
 RESOURCE_TYPES: Final = {"Utilization": UTILIZATION, "AverageValue": AVERAGE_VALUE}
+EXACT_LAG: Final = "spillway.io/exact-lag"
+"""An annotation: kafka triggers are capped exactly, and no tolerance keeps the last consumers from starting."""
 COMPOSITE: Final = "composite-metric"
 PROMETHEUS_KNOWN: Final = frozenset({"serverAddress", "query", "threshold", "activationThreshold", "ignoreNullValues"})
 
@@ -188,6 +190,8 @@ def read_scaled_object(manifest: dict[str, Any]) -> ScaledObject:
     if spec.idle_replica_count is not None and not 0 <= spec.idle_replica_count < least:
         raise invalid(f"{where}.idleReplicaCount", spec.idle_replica_count, f"0 up to minReplicaCount, {least}")
     triggers, metrics = _triggers(spec, where)
+    if read.metadata.annotations.get(EXACT_LAG) == "true":
+        triggers, metrics = _exact(triggers, metrics)
     composed = _composed(spec.advanced.scaling_modifiers, triggers, f"{where}.advanced.scalingModifiers")
     if composed is not None:
         kind = VALUE if composed.by_value else AVERAGE_VALUE
@@ -247,6 +251,15 @@ def _triggers(spec: ScaledObjectSpec, where: str) -> tuple[list[NamedTrigger], l
         named.append(NamedTrigger(trigger.name, name, source))
         metrics.append(Metric(EXTERNAL, name, Target(kind, target_milli)))
     return named, metrics
+
+
+def _exact(triggers: list[NamedTrigger], metrics: list[Metric]) -> tuple[list[NamedTrigger], list[Metric]]:
+    kafka = {one.metric for one in triggers if isinstance(one.source, KafkaTrigger)}
+    exact = [
+        replace(one, source=replace(one.source, exact=True)) if isinstance(one.source, KafkaTrigger) else one
+        for one in triggers
+    ]
+    return exact, [replace(one, tolerant=one.source != EXTERNAL or one.name not in kafka) for one in metrics]
 
 
 def _kafka(metadata: Mapping[str, str], index: int) -> tuple[KafkaTrigger, str, int]:

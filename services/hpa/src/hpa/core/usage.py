@@ -34,6 +34,7 @@ class Tolerance:
 
 
 DEFAULT_TOLERANCE: Final = Tolerance()
+NO_TOLERANCE: Final = Tolerance(0.0, 0.0)
 
 
 def utilization(used_milli: int, requested_milli: int, pods: int, target_percent: int) -> Utilization:

@@ -20,7 +20,8 @@ class KafkaTrigger:
 
     partitions None: all. allow_idle: no cap at the number of partitions. limit_to_lagging: the cap counts partitions
     with lag only. even: replicas are a divisor of the partitions. exclude_persistent: partitions whose offset stands
-    still count for activity only. zero_on_invalid: a partition without an offset has no lag.
+    still count for activity only. zero_on_invalid: a partition without an offset has no lag. exact: ours, not KEDA's:
+    the cap is one threshold for each partition, and not up to one record less than one more.
     """
 
     group: str
@@ -36,6 +37,7 @@ class KafkaTrigger:
     exclude_persistent: bool = False
     zero_on_invalid: bool = False
     full_metadata: bool = True
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def partition_lag(trigger: KafkaTrigger, row: PartitionOffsets, before: Committe
 def capped(trigger: KafkaTrigger, total: int, partitions: int, lagging: int) -> int:
     """What is published: no more than a threshold for each partition that a consumer could work on.
 
-    The cap compares whole thresholds, so up to one record less than one more passes: KEDA's own, kept.
+    KEDA's cap compares whole thresholds, so up to one record less than one more passes, unless the trigger is exact.
     """
     if trigger.allow_idle and not trigger.limit_to_lagging and not trigger.even:
         return total
@@ -119,7 +121,8 @@ def capped(trigger: KafkaTrigger, total: int, partitions: int, lagging: int) -> 
     if trigger.even:
         total = threshold * balancing_factor(total, partitions, threshold)
     bound = lagging if trigger.limit_to_lagging else partitions
-    return bound * threshold if quotient(total, threshold) > bound else total
+    over = total > bound * threshold if trigger.exact else quotient(total, threshold) > bound
+    return bound * threshold if over else total
 
 
 def factors(number: int) -> list[int]:
