@@ -8,7 +8,7 @@ from planner.core.brakes import Brakes
 from planner.core.homing import Homing
 from planner.core.replaying import replay
 from planner.core.rules import Rules
-from planner.core.state import Workload
+from planner.core.workload import Workload
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, ScaleRequest
 from spillway.events import STATE_ABSENT, STATE_PRESENT, DecisionRecorded, Event, WorkloadObserved

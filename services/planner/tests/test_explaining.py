@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from planner.core import decisions, explaining
 from planner.core.explaining import AGE, BINDS, ENOUGH, HELD, LEAVING, MAXIMUM, PHASE, POLICY, ROOM
 from planner.core.feasibility import fit
-from planner.core.state import Hold
+from planner.core.timers import Hold
 from planner.core.witness import node_reasons
 from spillway.api import ApplyRequest, ExplainedChange, ExplainReply, ExplainRequest, RequestError
 from spillway.events import PHASE_CORDONED, PHASE_DRAINING, DecisionRecorded

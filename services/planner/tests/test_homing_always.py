@@ -11,7 +11,7 @@ from planner.core.brakes import Brakes
 from planner.core.homing import Homing
 from planner.core.overflow import first_tier
 from planner.core.rules import Rules
-from planner.core.state import Workload
+from planner.core.workload import Workload
 from spillway.addresses import Tombstone
 from spillway.events import PHASE_ACTIVE, BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
 from spillway.model import Part

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from planner.core import aftermath, decisions, moves, placing
 from planner.core.replaying import replay
-from planner.core.state import Workload
+from planner.core.workload import Workload
 from spillway.api import ApplyRequest, ScaleRequest
 from spillway.events import (
     PHASE_ACTIVE,

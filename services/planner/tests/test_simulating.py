@@ -12,7 +12,8 @@ from planner import exports
 from planner.core import decisions
 from planner.core.rules import Rules
 from planner.core.simulating import Simulation, kept
-from planner.core.state import Hold, PlannerState
+from planner.core.state import PlannerState
+from planner.core.timers import Hold
 from spillway.api import ApplyRequest, ExportReply, RequestError, ScaleRequest
 from spillway.columns import NO_NODES
 from spillway.events import BrakeSet

@@ -235,7 +235,7 @@ class PlacedPart:
 class PlacementReply:
     """inputs: per cluster what it could take and the limit that bound it, empty when no division was made.
 
-    warnings: what of the request has no effect.
+    warnings: what of the request has no effect, and where its pods are not known as the cluster will admit them.
     """
 
     namespace: str

@@ -142,6 +142,12 @@ REQUESTS_DENIED: Final = Counter(
     ["reason"],
 )
 
+SHAPES_AWAITED: Final = Counter(
+    "spillway_shapes_awaited",
+    "Templates never seen before that were planned after clusters said what they make of them, or after they had not",
+    ["outcome"],
+)
+
 # ── propagator ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 OPERATIONS: Final = Counter(

@@ -18,6 +18,7 @@ from spillway.addresses import (
     DEPENDENCIES,
     PENDING,
     PLACEMENTS,
+    SHAPES,
     TURNS_PLANNER,
     WORKLOAD_STATUS,
     WORKLOADS,
@@ -37,6 +38,7 @@ WHOLE = (
     WORKLOAD_STATUS,
     TURNS_PLANNER,
     BRAKES,
+    SHAPES,
 )
 OWN = frozenset(topic.name for topic in WHOLE if topic.committed)
 WATCHED = (WORKLOADS, PLACEMENTS, WORKLOAD_STATUS)
@@ -131,7 +133,7 @@ class Follower:
                 await self._set_aside(record, str(error))
                 return
             self.state.apply(event, now, record.offset, columns)
-        elif not isinstance(event, TurnTaken):
+        else:
             try:
                 self.state.apply(event, now, record.offset)
             except BadDeclaration as error:

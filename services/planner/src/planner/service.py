@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import structlog
 
 from planner import batches, exports
+from planner.admissions import Admissions
 from planner.adoptions import Adoptions
 from planner.core import aftermath, answers, braking, decisions, membership, moves, placing, releasing
 from planner.core.aftermath import Step
 from planner.core.decisions import Undecided
 from planner.core.fleet import NEVER
 from planner.core.homing import Homing
-from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from planner.explanations import Explanations
@@ -78,12 +78,13 @@ class Planner:
         self._settings = settings
         self._instance = instance
         self._clocks = clocks
-        self._current = CurrentState(PlannerState(rules_of(settings)))
+        self._current = CurrentState(PlannerState(settings.rules()))
         self._watches = Watches(bus, settings.watches_max, settings.watch_events_waiting_max)
         self._questions = Questions(bus)
         self._adoptions = Adoptions(
             self._questions, self._ask, lambda: bus.fleet, settings.find_seconds, settings.recover_events_max
         )
+        self._admissions = Admissions(lambda: self.state, self._ask, settings.shape_wait_seconds)
         self._follower: Follower | None = None
         self._writer: Writer | None = None
         self._sequence = 0
@@ -141,7 +142,7 @@ class Planner:
     async def _live(self) -> None:
         """One state, from an empty one to the end of the turn or the write whose outcome is unknown."""
         self._ending.clear()
-        state = PlannerState(rules_of(self._settings))
+        state = PlannerState(self._settings.rules())
         follower = Follower(self._bus, state, self._clocks.steady, self._on_records)
         self._follower = follower
         self.ready(False, "reading the log")
@@ -166,6 +167,7 @@ class Planner:
             self._step_down()
 
     def _on_records(self, records: tuple[Record, ...], positions: Offsets) -> None:
+        self._admissions.hear(records)
         self._watches.publish(records, positions)
         self._projection.observe(records, positions)
 
@@ -350,6 +352,7 @@ class Planner:
     # ── spillway.v1.Planner ─────────────────────────────────────────────────────────────────────────────────────
 
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
+        await self._admissions.learn((request,))
         return await self._ask("apply", lambda state, moment: decisions.apply(state, request, moment).both)
 
     async def scale(self, request: api.ScaleRequest) -> api.PlacementReply:
@@ -357,6 +360,8 @@ class Planner:
 
     async def plan_batch(self, request: api.PlanBatchRequest) -> api.PlanBatchReply:
         asked = batches.read_batch(request, self._settings.batch_items_max)
+        self._refuse_unless_able(len(asked))
+        await self._admissions.learn([item.apply for item in request.items if item.apply is not None])
         self._refuse_unless_able(len(asked))
         waiting = [self._put(item.verb, item.decide, request) for item in asked]
         return batches.reply_of(await asyncio.gather(*map(self._answered, waiting), return_exceptions=True))
@@ -504,28 +509,6 @@ class Planner:
                 await self._written.wait()
         except TimeoutError:
             raise RequestError("UNAVAILABLE", "a write to the log does not end") from None
-
-
-def rules_of(settings: PlannerSettings) -> Rules:
-    return Rules(
-        capacity_age_max=settings.capacity_age_max_seconds,
-        bind_quiet=settings.bind_quiet_seconds,
-        bind_wait_max=settings.bind_wait_max_seconds,
-        take_back_after=settings.take_back_after_seconds,
-        hold_min=settings.hold_min_seconds,
-        hold_max=settings.hold_max_seconds,
-        forget_after=settings.forget_after_seconds,
-        key_kept=settings.key_kept_seconds,
-        keys_kept_max=settings.keys_kept_max,
-        replans_max=settings.replans_max,
-        moves_per_minute=settings.moves_per_minute,
-        confirm_over_fraction=settings.confirm_over_fraction,
-        confirm_over_replicas=settings.confirm_over_replicas,
-        confirmation_kept=settings.confirmation_kept_seconds,
-        home_after=settings.home_after_seconds,
-        home_margin=settings.home_margin_fraction,
-        home_moves_per_minute=settings.home_moves_per_minute,
-    )
 
 
 def _fail(waiting: Waiting, error: RequestError) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from planner.core.rules import Rules
 from spillway.settings import setting
 
 
@@ -21,6 +22,9 @@ class PlannerSettings:
     confirm_over_fraction: float = setting(0.1, "such moves of more of the fleet's replicas need a confirmation")
     confirm_over_replicas: int = setting(10, "moves of at most so many replicas need none, however small the fleet")
     confirmation_kept_seconds: float = setting(30.0, "a confirmation is forgotten so long after its cause, seconds")
+    shape_wait_seconds: float = setting(
+        0.5, "how long a template never seen waits for what clusters make of its pods; then it is planned as declared"
+    )
     home_after_seconds: float = setting(60.0, "overflow goes home once an earlier tier has had room so long, seconds")
     home_margin_fraction: float = setting(0.1, "of a workload's replicas (at least one): fits at home beside what goes")
     home_moves_per_minute: float = setting(60.0, "overflowed replicas sent home in any minute; 0 sends none")
@@ -36,3 +40,25 @@ class PlannerSettings:
     watch_events_waiting_max: int = setting(10000, "changes that a slow watcher may lag behind before it is ended")
     history_kept_max: int = setting(200, "decisions kept per workload in the store")
     rebuild_wait_seconds: float = setting(1.0, "pause before the state is rebuilt after a failed write, seconds")
+
+    def rules(self) -> Rules:
+        """The numbers that decisions depend on."""
+        return Rules(
+            capacity_age_max=self.capacity_age_max_seconds,
+            bind_quiet=self.bind_quiet_seconds,
+            bind_wait_max=self.bind_wait_max_seconds,
+            take_back_after=self.take_back_after_seconds,
+            hold_min=self.hold_min_seconds,
+            hold_max=self.hold_max_seconds,
+            forget_after=self.forget_after_seconds,
+            key_kept=self.key_kept_seconds,
+            keys_kept_max=self.keys_kept_max,
+            replans_max=self.replans_max,
+            moves_per_minute=self.moves_per_minute,
+            confirm_over_fraction=self.confirm_over_fraction,
+            confirm_over_replicas=self.confirm_over_replicas,
+            confirmation_kept=self.confirmation_kept_seconds,
+            home_after=self.home_after_seconds,
+            home_margin=self.home_margin_fraction,
+            home_moves_per_minute=self.home_moves_per_minute,
+        )

@@ -11,9 +11,10 @@ from planner.core.fleet import NEVER, WorkloadKey
 from planner.core.placement import Division
 from planner.core.placing import CODE_VERSION, Placed
 from planner.core.request import LABEL_NAME, check_name, read_manifests
-from planner.core.state import PlannerState, Workload
+from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from planner.core.transfer import refuse_in_transfer
+from planner.core.workload import Workload
 from spillway.api import AdoptRequest, PlacementReply, RequestError, invalid
 from spillway.events import (
     FOUND,

@@ -9,9 +9,11 @@ from planner.core.answers import is_gone
 from planner.core.fleet import WorkloadKey
 from planner.core.rolling import outlook
 from planner.core.shares import is_done_there
-from planner.core.state import Hold, PlannerState, Timer, Workload
+from planner.core.state import PlannerState
 from planner.core.subject import Moment, subject_of
+from planner.core.timers import Hold, Timer
 from planner.core.whole import may_be_taken_back
+from planner.core.workload import Workload
 from spillway.addresses import (
     PLACEMENTS,
     WORKLOADS,
@@ -49,7 +51,8 @@ def watch(state: PlannerState, now: float) -> None:
         part = state.workloads[key].parts.get(cluster) if key in state.workloads else None
         if part is not None and part.version == version:  # None has gone: all of them are bound.
             workload = state.workloads[key]
-            state.holds.pop((cluster, workload.template_of(part).shape), None)
+            shape = workload.template_of(part).shape
+            state.holds.pop((cluster, state.shape_in(cluster, shape)), None)
             state.holds.pop((cluster, key), None)
     for key, cluster in places:
         workload = state.workloads[key]
@@ -128,7 +131,7 @@ def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: 
     """
     for cluster in clusters:
         unschedulable = "/".join(workload.key) in state.clusters[cluster].pending
-        shape = workload.template_of(workload.parts[cluster]).shape
+        shape = state.shape_in(cluster, workload.template_of(workload.parts[cluster]).shape)
         whom: Shape | WorkloadKey = shape if unschedulable else workload.key
         before = state.holds.get((cluster, whom))
         seconds = state.rules.hold_min if before is None else min(before.seconds * 2, state.rules.hold_max)

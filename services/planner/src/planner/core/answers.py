@@ -7,8 +7,9 @@ from planner.core.fleet import ClusterView
 from planner.core.placement import Division
 from planner.core.request import read_manifests
 from planner.core.rollout import ROLLOUT, figures
-from planner.core.state import PlannerState, Workload
+from planner.core.state import PlannerState
 from planner.core.templates import bare
+from planner.core.workload import Workload
 from spillway.api import (
     CapacityReply,
     CapacityRequest,

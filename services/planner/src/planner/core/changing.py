@@ -229,7 +229,7 @@ class Changes:
         clusters = [entry.cluster for entry in self._clusters if entry.node_groups]
         for cluster in clusters[:CLUSTERS_TRIED_MAX]:
             for group, _ in self._state.clusters[cluster].node_groups():
-                takes = fit_of_group(self._subject.shape, group)
+                takes = fit_of_group(self._state.shape_in(cluster, self._subject.shape), group)
                 if takes:
                     yield self._wider_group(cluster, group, takes)
 
@@ -277,7 +277,7 @@ class Changes:
 
     def _with_shape(self, shape: Shape) -> Outcome:
         subject = replace(self._subject, template=replace(self._subject.template, shape=shape))
-        return self._planned(self._supposed(), subject)
+        return self._planned(self._supposed().with_shape(self._subject.shape, shape), subject)
 
     def _views(self) -> Iterator[ClusterView]:
         """The clusters of the policy's tiers in the order of use, those on whose nodes replicas may go."""
@@ -288,7 +288,8 @@ class Changes:
 
     def _best_class(self, view: ClusterView) -> tuple[int, int]:
         """(row, replicas) of the class of which an empty node takes most; 0 replicas when none takes one."""
-        takes = [(takes_empty(self._subject.shape, view.nodes, row), -row) for row, _ in view.nodes.classes()]
+        shape = self._state.shape_in(view.name, self._subject.shape)
+        takes = [(takes_empty(shape, view.nodes, row), -row) for row, _ in view.nodes.classes()]
         most, row = max(takes, default=(0, 0))
         return -row, most
 

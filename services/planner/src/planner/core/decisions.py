@@ -6,16 +6,18 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from planner.core import declaring, migrating, placing, transfer
+from planner.core.admitted import known_of
 from planner.core.allowance import CAUSE_MIGRATE
 from planner.core.answers import is_gone, placement_reply
 from planner.core.kinds import JOB
 from planner.core.placement import Division
 from planner.core.placing import Placed
 from planner.core.request import check_replicas, read_manifests
-from planner.core.state import PlannerState, Workload
+from planner.core.state import PlannerState
 from planner.core.subject import Moment, Subject
 from planner.core.templates import read_template
 from planner.core.whole import check_whole
+from planner.core.workload import Workload
 from spillway.api import (
     ApplyRequest,
     DeleteRequest,
@@ -80,7 +82,10 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     _refuse_what_cannot_be(declared, placed.division, moment)
     declared = declaring.with_templates(declared, known, placed.placement.parts)
     dependencies = declaring.dependencies(declaration, declared)
-    decided = Unanswered(declared, dependencies, placed, declaration.shape.unmodelled, declaration.warnings)
+    used = [part.cluster for part in placed.placement.parts if part.replicas]
+    unmodelled, unknown = known_of(state.admitted, declaration.shape, used)
+    warnings = (*declaration.warnings, *unknown)
+    decided = Unanswered(declared, dependencies, placed, unmodelled, warnings)
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 

@@ -10,8 +10,9 @@ from planner.core.policy import selects
 from planner.core.request import MANIFEST_BYTES_MAX, Declaration
 from planner.core.reservation import is_rolling
 from planner.core.rolling import stopped_in
-from planner.core.state import PlannerState, Workload
+from planner.core.state import PlannerState
 from planner.core.templates import manifests_borne, template_number
+from planner.core.workload import Workload
 from spillway.api import RequestError, invalid
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.model import Answered, EarlierTemplate, ObjectReference, Part, Policy, Shape

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from planner.core import declaring, placing
+from planner.core.admitted import differences, known_of
 from planner.core.answers import is_gone
 from planner.core.changing import Changes
 from planner.core.placement import Division, Held, Situation, clusters_by_tier, most_of
@@ -71,6 +72,11 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
     except Indistinguishable as why:
         notes.append(f"no change was tried: {why}")
     notes.extend(changes.notes)
+    shape, names = case.subject.shape, [joined.cluster for joined in state.joined()]
+    notes.extend(differences(state.admitted, shape, names))
+    used = [name for name, count in case.division.replicas.items() if count]
+    unmodelled, unknown = known_of(state.admitted, replace(shape, unmodelled=case.subject.template.unmodelled), used)
+    notes.extend(unknown)
     return ExplainReply(
         namespace=case.subject.declared.namespace,
         name=case.subject.declared.name,
@@ -84,7 +90,7 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
         clusters=tuple(clusters),
         changes=tuple(changes.found),
         node=node,
-        unmodelled=case.subject.template.unmodelled,
+        unmodelled=unmodelled,
         notes=tuple(notes),
         stale=False,
     )
@@ -156,6 +162,7 @@ def _entry(state: PlannerState, case: Case, name: str, tier: Tier | None) -> Exp
     bound, why = _bound(case, name, tier, room, after - before)
     view = state.clusters.get(name)
     of_nodes = case.record is None and tier is not None and not node_groups and view is not None
+    shape = state.shape_in(name, case.subject.shape)
     reserved = SupposedState(state).reserved_in(name) if case.record is None else {}
     promised = {"/".join(key): entry.new if node_groups else entry.free for key, entry in reserved.items()}
     most = sorted(((key, count) for key, count in promised.items() if count), key=lambda item: (-item[1], item[0]))
@@ -170,7 +177,7 @@ def _entry(state: PlannerState, case: Case, name: str, tier: Tier | None) -> Exp
         bound=bound,
         why=why,
         nodes=int(view.nodes.live.sum()) if of_nodes and view is not None else 0,
-        reasons=node_reasons(case.subject.shape, view.nodes) if of_nodes and view is not None else (),
+        reasons=node_reasons(shape, view.nodes) if of_nodes and view is not None else (),
         reserved_replicas=sum(promised.values()),
         reserved=tuple(most[:RESERVERS_SHOWN]),
         age_ms=situation.age_ms.get(name, -1),
@@ -236,4 +243,4 @@ def _node(state: PlannerState, case: Case, request: ExplainRequest) -> Explained
     view = state.clusters.get(request.cluster)
     if view is None or view.joined is None:
         raise RequestError("NOT_FOUND", f"cluster {request.cluster!r}: no cluster of the fleet")
-    return explain_node(case.subject.shape, view.nodes, request.cluster, request.node)
+    return explain_node(state.shape_in(view.name, case.subject.shape), view.nodes, request.cluster, request.node)

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from planner.core.answers import age_ms
 from planner.core.fleet import ClusterView
-from planner.core.state import Hold, PlannerState
+from planner.core.state import PlannerState
+from planner.core.timers import Hold
 from spillway.api import HeldBack
 from spillway.columns import NO_NODES
 from spillway.events import CapacityChanged, CapacityReported, Event
@@ -69,6 +70,7 @@ def _cluster(view: ClusterView, now: float) -> Iterator[Exported]:
 
 
 def _placed(state: PlannerState) -> Iterator[Event]:
+    yield from state.admitted.records()
     for workload in state.workloads.values():
         yield replace(workload.declared, answered=())
         if workload.placement is not None:

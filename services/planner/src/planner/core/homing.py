@@ -15,11 +15,12 @@ from planner.core.policy import Clusters, in_tier
 from planner.core.reasons import reasons
 from planner.core.reservation import is_rolling
 from planner.core.shares import facts_of
-from planner.core.state import PlannerState, Workload
+from planner.core.state import PlannerState
 from planner.core.steady import SteadyRoom
 from planner.core.subject import Moment
 from planner.core.transfer import is_in_transfer
 from planner.core.whole import is_whole
+from planner.core.workload import Workload
 from spillway.events import PlacementDecided
 from spillway.model import Policy, Shape
 
@@ -119,7 +120,7 @@ class Homing:
     def _look(self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float) -> None:
         """Notes the room of every shape that overflows in each of its homes; what nobody watches is forgotten."""
         places = {
-            (home, state.workloads[key].shape)
+            (home, state.shape_in(home, state.workloads[key].shape))
             for key, entries in overflowed.items()
             for entry in entries
             for home in entry.homes
@@ -169,7 +170,7 @@ class Homing:
             return Journey(overflow.cluster, 0, {})
         rooms = {}
         for home in overflow.homes:
-            watched = self._watched.get((home, workload.shape))
+            watched = self._watched.get((home, state.shape_in(home, workload.shape)))
             if watched is None or home in self._expected or brakes.frozen(home, workload.key):
                 continue
             steady = watched.steady.held(state.rules.home_after, now)

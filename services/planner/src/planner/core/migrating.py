@@ -5,7 +5,8 @@ from planner.core.policy import selects
 from planner.core.reasons import moves_by_itself
 from planner.core.request import check_replicas
 from planner.core.shares import held_by_cluster
-from planner.core.state import PlannerState, Workload
+from planner.core.state import PlannerState
+from planner.core.workload import Workload
 from spillway.api import MigrateRequest, RequestError, invalid
 from spillway.events import PHASE_ACTIVE
 from spillway.texts import counted

@@ -9,9 +9,10 @@ from planner.core.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUS
 from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.reasons import held_by, is_back, reasons
 from planner.core.rolling import stopped_in
-from planner.core.state import PlannerState, Workload
+from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from planner.core.transfer import is_in_transfer
+from planner.core.workload import Workload
 from spillway.events import PHASE_LEAVING, PHASE_LOST, ClusterLeft, PlacementDecided, WorkloadObserved
 from spillway.model import Part
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.core.policy import in_tier
 from planner.core.reasons import moves_by_itself
-from planner.core.state import Workload
+from planner.core.workload import Workload
 from spillway.events import ClusterJoined
 from spillway.model import Policy
 

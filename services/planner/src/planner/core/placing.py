@@ -26,10 +26,11 @@ from planner.core.replaying import pack_division
 from planner.core.reservation import next_ceiling
 from planner.core.rolling import keeps, outlook, that_have_it
 from planner.core.shares import Share, cut, facts_of, held_by_cluster, kept_part, part_of, share_of, without
-from planner.core.state import PlannerState, Workload
+from planner.core.state import PlannerState
 from planner.core.subject import Moment, Subject, subject_of
 from planner.core.templates import manifests_borne, same_object, template_number
 from planner.core.whole import is_whole
+from planner.core.workload import Workload
 from spillway.events import (
     PHASE_LOST,
     STATE_ABSENT,
@@ -130,7 +131,8 @@ def _kept_by_new_shape(
     return {
         part.cluster: keeps(state, known, part, subject.template)
         for part in known.parts.values()
-        if part.replicas and part.cluster in rolled and known.template_of(part).shape != subject.shape
+        if part.replicas and part.cluster in rolled
+        if state.shape_in(part.cluster, known.template_of(part).shape) != state.shape_in(part.cluster, subject.shape)
     }
 
 

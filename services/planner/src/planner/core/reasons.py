@@ -6,8 +6,9 @@ from planner.core.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUS
 from planner.core.fleet import ClusterView
 from planner.core.kinds import WHOLE
 from planner.core.rollout import HELD
-from planner.core.state import PlannerState, Workload
+from planner.core.state import PlannerState
 from planner.core.transfer import is_in_transfer
+from planner.core.workload import Workload
 from spillway.events import PHASE_LOST
 from spillway.model import Part
 from spillway.texts import waiting

@@ -13,8 +13,9 @@ from planner.core.decisions import (
 )
 from planner.core.placement import Division
 from planner.core.placing import Placed, needed_events
-from planner.core.state import PlannerState, Workload
+from planner.core.state import PlannerState
 from planner.core.subject import Moment
+from planner.core.workload import Workload
 from spillway.api import ReleaseRequest, RequestError
 from spillway.events import Event, PlacementDecided
 from spillway.model import Part

@@ -9,8 +9,9 @@ from planner.core.policy import in_tier
 from planner.core.reasons import is_lost, moves_by_itself
 from planner.core.rollout import Standing, Turn, next_turn
 from planner.core.shares import is_done_there
-from planner.core.state import PlannerState, Workload
+from planner.core.state import PlannerState
 from planner.core.templates import Template, copies_of_newest, is_newest, template_number, wider
+from planner.core.workload import Workload
 from spillway.events import WorkloadDeclared
 from spillway.model import Part
 from spillway.texts import counted
@@ -72,7 +73,7 @@ def _first_with_room(state: PlannerState, workload: Workload, newest: Newest, tu
             return Outlook("", tuple(missing), turn.text(frozen))
         if state.clusters[cluster].not_fresh(now, state.rules.capacity_age_max):
             return Outlook("", (*missing, cluster), turn.text(f"waits for {cluster} to be fresh"))
-        if _asks_for_more(workload, part, newest.template) and not is_done_there(state, workload, part):
+        if _asks_for_more(state, workload, part, newest.template) and not is_done_there(state, workload, part):
             return Outlook("", (*missing, cluster), turn.text(f"waits for {cluster} to show what runs there"))
         lacks = _room_lacked(state, workload, part, newest, now)
         if not lacks:
@@ -149,11 +150,12 @@ def keeps(state: PlannerState, workload: Workload, part: Part, template: Templat
     All stay, unless the new pods are known not to fit that often; then so many that they also roll: where none may be
     unavailable, the surge must fit beside them. So it must beside those that come on top, or the roll stands for ever.
     """
-    old = workload.template_of(part).shape
-    most = state.refit(workload, part, template.shape) if old != template.shape else None
+    old = state.shape_in(part.cluster, workload.template_of(part).shape)
+    new = state.shape_in(part.cluster, template.shape)
+    most = state.refit(workload, part, new) if old != new else None
     if most is None:
         return part.replicas, most
-    with_surge = state.refit(workload, part, wider(template.shape, (old,))) or 0
+    with_surge = state.refit(workload, part, wider(new, (old,))) or 0
     rolls = (
         count
         for count in range(most, -1, -1)
@@ -165,9 +167,9 @@ def keeps(state: PlannerState, workload: Workload, part: Part, template: Templat
     return fits, fits
 
 
-def _asks_for_more(workload: Workload, part: Part, template: Template) -> bool:
-    old = workload.template_of(part).shape
-    return wider(template.shape, (old,)).requests != old.requests
+def _asks_for_more(state: PlannerState, workload: Workload, part: Part, template: Template) -> bool:
+    old = state.shape_in(part.cluster, workload.template_of(part).shape)
+    return wider(state.shape_in(part.cluster, template.shape), (old,)).requests != old.requests
 
 
 def _room_lacked(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> str:
@@ -189,7 +191,9 @@ def _surge_lacked(state: PlannerState, workload: Workload, part: Part, newest: N
     the new ones must all fit beside the old, or as many of the wider shape as there are pods at once with every old one
     gone. Fewer pods than places leave a place free, wherever the scheduler put them.
     """
-    template, replicas, old = newest.template, part.replicas, workload.template_of(part).shape
+    template, replicas = newest.template, part.replicas
+    old = state.shape_in(part.cluster, workload.template_of(part).shape)
+    new = state.shape_in(part.cluster, template.shape)
     fewer = newest.declared.replicas < workload.declared.replicas  # Of how many it will roll is not known yet.
     if template.may_go_without_surge(1 if fewer else replicas):
         return 0
@@ -197,16 +201,16 @@ def _surge_lacked(state: PlannerState, workload: Workload, part: Part, newest: N
     unbound = state.unbound(workload, part)
     if unbound:
         rooms = (
-            state.room_without(part.cluster, wider(shape, (template.shape, old)), now, workload.key).certain
-            for shape in (template.shape, old)
+            state.room_without(part.cluster, wider(shape, (new, old)), now, workload.key).certain
+            for shape in (new, old)
         )
         return 0 if min(rooms) >= unbound + surge else surge
-    beside = state.room_without(part.cluster, template.shape, now, workload.key).certain  # All of the surge are new.
+    beside = state.room_without(part.cluster, new, now, workload.key).certain  # All of the surge are new.
     if beside < surge:
         return surge
-    if beside >= replicas or not _asks_for_more(workload, part, template):
+    if beside >= replicas or not _asks_for_more(state, workload, part, template):
         return 0
-    places = state.refit(workload, part, wider(template.shape, (old,)))
+    places = state.refit(workload, part, wider(new, (old,)))
     return 0 if places is None or places >= replicas + surge else surge
 
 

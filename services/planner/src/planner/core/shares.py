@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from planner.core.fleet import WorkloadKey
 from planner.core.placement import LOST, Division, Held
 from planner.core.reservation import is_rolling, next_ceiling
-from planner.core.state import PlannerState, Workload
+from planner.core.state import PlannerState
+from planner.core.workload import Workload
 from spillway.events import STATE_CONTESTED, STATE_DEPENDENCY_MISSING, STATE_NOT_OWNED, STATE_REFUSED
 from spillway.model import Generation, Part, WorkloadFacts
 

@@ -12,9 +12,10 @@ from planner.core.answers import placement_reply
 from planner.core.decisions import Undecided
 from planner.core.fleet import NEVER, ClusterView
 from planner.core.rules import Rules
-from planner.core.state import PlannerState, Workload
+from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from planner.core.supposing import SUPPOSED_BLOCK
+from planner.core.workload import Workload
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, PlacementReply, RequestError, invalid
 from spillway.columns import columns_of

@@ -1,8 +1,8 @@
 """What the planner knows: a function of the events it applied, plus timers that a restart may forget."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
+from planner.core.admitted import AdmittedShapes
 from planner.core.all_clusters import Ages, Joined
 from planner.core.brakes import Brakes
 from planner.core.fleet import ClusterView, WorkloadKey
@@ -13,9 +13,11 @@ from planner.core.rollout import waits_for_room
 from planner.core.rollout_list import RolloutList
 from planner.core.room import Room
 from planner.core.rules import Rules
-from planner.core.templates import Template, is_newest, read_earlier, read_template, template_number, wider
+from planner.core.templates import is_newest, read_earlier, read_template, wider
+from planner.core.timers import Hold, Timer
 from planner.core.waiting import Rooms, WaitingList
-from spillway.addresses import BRAKES, CLUSTERS, WORKLOAD_STATUS, WORKLOADS
+from planner.core.workload import Workload, read_workload, templates_of
+from spillway.addresses import BRAKES, CLUSTERS, SHAPES, WORKLOAD_STATUS, WORKLOADS
 from spillway.events import (
     PHASE_ACTIVE,
     PHASE_LOST,
@@ -34,86 +36,16 @@ from spillway.events import (
     PlacementDecided,
     PodsScheduled,
     PodsUnschedulable,
+    ShapeAdmitted,
+    TurnTaken,
     WorkloadDeclared,
     WorkloadObserved,
 )
-from spillway.model import Generation, NodeColumns, Part, Shape
+from spillway.model import NodeColumns, Part, Shape
 
 DependencyKey = tuple[str, str, str]
 HoldKey = tuple[str, Shape | WorkloadKey]
 """A cluster, and whom it is held against: a shape that its scheduler cannot place, or one workload."""
-
-
-@dataclass(slots=True)
-class Workload:
-    """One workload. template is read from the declaration's manifest, earlier from those that some parts still bear.
-
-    waiting_since, settled: since when replicas wait for binds, and whether that wait is over. gone_at: since when
-    nothing of a deleted workload is left. looked_at: the reasons to move for which all was done that room allowed.
-    held_by: by cause and cluster, what moves were said to wait for beside room. All are forgotten by a restart.
-    """
-
-    declared: WorkloadDeclared
-    template: Template
-    earlier: dict[int, Template]
-    placement: PlacementDecided | None = None
-    statuses: dict[str, WorkloadObserved] = field(default_factory=dict)
-    waiting_since: float | None = None
-    settled: bool = False
-    gone_at: float | None = None
-    looked_at: object = None
-    held_by: Mapping[tuple[str, str], str] = field(default_factory=dict)
-
-    @property
-    def key(self) -> WorkloadKey:
-        return (self.declared.namespace, self.declared.name)
-
-    @property
-    def shape(self) -> Shape:
-        """What a replica of the newest template asks for."""
-        return self.template.shape
-
-    @property
-    def unmodelled(self) -> tuple[str, ...]:
-        return self.template.unmodelled
-
-    def template_of(self, part: Part) -> Template:
-        """The template that a part bears."""
-        return self.earlier.get(template_number(part, self.declared), self.template)
-
-    def shapes_in(self, cluster: str) -> tuple[Shape, Shape]:
-        """What a replica that is added in a cluster may have to be: of the newest template, and of the one there."""
-        part = self.parts.get(cluster)
-        return self.shape, self.shape if part is None or part.removing else self.template_of(part).shape
-
-    @property
-    def parts(self) -> dict[str, Part]:
-        return {part.cluster: part for part in self.placement.parts} if self.placement else {}
-
-    @property
-    def unplaced(self) -> int:
-        return self.placement.unplaced if self.placement else self.declared.replicas
-
-
-@dataclass(slots=True)
-class Timer:
-    """When a part's unbound replicas last made progress: since then they wait.
-
-    version: of the part that it is about, and whether it was the cluster that kept them from binding.
-    """
-
-    version: tuple[Generation, bool]
-    unbound: int
-    since: float
-
-
-@dataclass(slots=True)
-class Hold:
-    """No more of this shape, or of this workload, in this cluster until then; the next time for twice as long."""
-
-    until: float
-    seconds: float
-    over: bool = False
 
 
 class PlannerState:
@@ -144,6 +76,7 @@ class PlannerState:
         self.rollouts = RolloutList()
         self.ages = Ages()
         self._joined = Joined()
+        self.admitted = AdmittedShapes()
         self._promises = Promises()
         self._orphan_placements: dict[WorkloadKey, PlacementDecided] = {}
         self._early_statuses: dict[WorkloadKey, dict[str, WorkloadObserved]] = {}
@@ -155,8 +88,11 @@ class PlannerState:
         match event:
             case ClusterJoined():
                 self._join(event)
+            case TurnTaken() | ShapeAdmitted():
+                self._hear(event)
             case ClusterLeft():
                 self.clusters.pop(event.cluster, None)
+                self.admitted.forget_cluster(event.cluster)
                 self.room_changed(event.cluster)
             case CapacityReported():
                 assert columns is not None
@@ -178,9 +114,7 @@ class PlannerState:
             case PlacementDecided():
                 self._place(event)
             case CapacityNeeded():
-                place = ((event.namespace, event.name), event.cluster)
-                if place not in self.needed or event.generation >= self.needed[place].generation:
-                    self.needed[place] = event
+                self._need(event)
             case WorkloadObserved():
                 self._observe(event)
             case BrakeSet() | BrakeReleased() | ConfirmationAsked() | ConfirmationGiven():
@@ -197,6 +131,10 @@ class PlannerState:
         elif topic == BRAKES.name:
             self.brakes.forget(key, offset)
             self.rollouts.retry_all()
+        elif topic == SHAPES.name:
+            digest, _, cluster = key.partition("/")
+            if self.admitted.forget(digest, cluster):
+                self._shape_changed(digest, cluster)
         elif topic == WORKLOAD_STATUS.name and key.count("/") == 2:
             self._forget_status(*key.split("/"))
 
@@ -294,9 +232,13 @@ class PlannerState:
         """As unbound, without those that leave: of too many, a ReplicaSet removes those that do not run."""
         return max(0, self.unbound(workload, part) - part.replicas_leaving)
 
+    def shape_in(self, cluster: str, shape: Shape) -> Shape:
+        """What a replica of the shape's template asks for there, as far as it is known."""
+        return self.admitted.shape_in(cluster, shape)
+
     def room(self, cluster: str, shape: Shape, node_groups: bool, now: float, key: WorkloadKey | None = None) -> Room:
         """How many more of a shape a cluster takes, as of now; key: for which workload, when it is for one."""
-        view = self.clusters[cluster]
+        view, shape = self.clusters[cluster], self.shape_in(cluster, shape)
         room = self._promises.room(view, shape, node_groups)
         stale = view.not_fresh(now, self.rules.capacity_age_max)
         if stale:
@@ -313,17 +255,19 @@ class PlannerState:
     def all_rooms(self, shape: Shape, now: float, key: WorkloadKey) -> dict[tuple[str, bool], Room]:
         """By cluster, what room says of the nodes that exist there; with True, of those of its node groups."""
         rooms = self._promises.rooms(self.clusters, shape)
+        for one, names in self.admitted.elsewhere(shape):
+            there = self._promises.rooms(self.clusters, one)
+            rooms |= {place: room for place, room in there.items() if place[0] in names}
         closed = self.ages.not_fresh(self.clusters, now, self.rules.capacity_age_max)
         closed |= {name for name, view in self.clusters.items() if view.phase != PHASE_ACTIVE}
-        closed |= {cluster for cluster, whose in self.holds if whose in (shape, key)}
-        for name, node_groups in [place for place in rooms if place[0] in closed] if closed else ():
-            rooms[name, node_groups] = self.room(name, shape, node_groups, now, key)
+        closed |= {name for name, whose in self.holds if whose in (self.shape_in(name, shape), key)}
         return rooms
 
     def growth_room(
         self, cluster: str, shapes: Sequence[Shape], node_groups: bool, now: float, key: WorkloadKey
     ) -> Room:
         """Room for replicas that may be of any of these shapes, the first of which says what fits an empty cluster."""
+        shapes = [self.shape_in(cluster, shape) for shape in shapes]
         first = self.room(cluster, shapes[0], node_groups, now, key)
         others = [wider(shape, shapes) for shape in shapes] if len(set(shapes)) > 1 else []
         different = {(shape, shape.traits): shape for shape in (*others, *shapes)} if others else {}
@@ -339,7 +283,7 @@ class PlannerState:
         stale = view.not_fresh(now, self.rules.capacity_age_max) if view is not None else "it has left"
         if view is None or stale:
             return Room(0, 0, stale, when_empty=False)
-        return self._promises.room_without(view, shape, False, key)
+        return self._promises.room_without(view, self.shape_in(cluster, shape), False, key)
 
     def rooms(self, cluster: str, shape: Shape, now: float) -> Rooms:
         """What waiting workloads of this shape may hope for in a cluster; empty when it is not there."""
@@ -352,9 +296,9 @@ class PlannerState:
     def _widest_room(self, cluster: str, shape: Shape, node_groups: bool, now: float) -> Room:
         """Of all who wait with this shape: what others see of their pods may matter there."""
         view, shapes = self.clusters[cluster], [shape]
-        if self._promises.traits_matter(view, shape):
-            waiting = (self.workloads[key].shape for key in self.waiting.with_shape(shape))
-            shapes = list({one.traits: one for one in waiting}.values()) or shapes
+        if self.admitted.differ_in(cluster) or self._promises.traits_matter(view, shape):
+            waiting = (self.shape_in(cluster, self.workloads[key].shape) for key in self.waiting.with_shape(shape))
+            shapes = list({(one, one.traits): one for one in waiting}.values()) or shapes
         rooms = [self.room(cluster, one, node_groups, now) for one in shapes]
         widest = max(rooms, key=lambda room: (room.certain, room.possible))
         return widest._replace(possible=max(room.possible for room in rooms))
@@ -375,13 +319,14 @@ class PlannerState:
         None when that cannot be known: nobody may lose running replicas to a guess.
         """
         cluster, borne = part.cluster, workload.template_of(part)
+        shape, own = self.shape_in(cluster, shape), self.shape_in(cluster, borne.shape)
         view = self.clusters.get(cluster)
         facts = view.facts.get(workload.key) if view is not None else None
         if view is None or facts is None or len(facts.counted) > 1 or shape.host_ports:
             return None
         counted = sum(count for _, count in facts.counted)
-        nodes = view.nodes.without(workload.declared.namespace, borne.labels, borne.shape.requests, counted)
-        if nodes is None:
+        nodes = view.nodes.without(workload.declared.namespace, borne.labels, own.requests, counted)
+        if nodes is None or (own != borne.shape and (nodes.requested < 0).any()):  # Some were made before it was so.
             return None
         return self._promises.room_after(view, shape, nodes, workload.key).certain
 
@@ -398,14 +343,28 @@ class PlannerState:
             for cluster in self.clusters:  # A new template may be just what mends it.
                 self.holds.pop((cluster, key), None)
             known.waiting_since, known.settled = None, False
-        if _templates_of(known.declared) != _templates_of(event):
+        if templates_of(known.declared) != templates_of(event):
             known.template, known.earlier = read_template(event.manifest, event.namespace), read_earlier(event)
+        self.admitted.saw(known.shape.template)
         known.declared, known.gone_at = event, None
         early = self._orphan_placements.pop(key, None)
         if early is not None:
             self._place(early)
         known.statuses.update(self._early_statuses.pop(key, {}))
         self._refresh(key)
+
+    def _need(self, event: CapacityNeeded) -> None:
+        place = ((event.namespace, event.name), event.cluster)
+        if place not in self.needed or event.generation >= self.needed[place].generation:
+            self.needed[place] = event
+
+    def _hear(self, event: TurnTaken | ShapeAdmitted) -> None:
+        """Of a propagator: that it holds a cluster, and what that makes of a template's pods."""
+        if isinstance(event, ShapeAdmitted):
+            if self.admitted.apply(event):
+                self._shape_changed(event.template, event.cluster)
+        elif event.service == "propagator":
+            self.admitted.claimed(event.cluster)
 
     def _join(self, event: ClusterJoined) -> None:
         view = self.view(event.cluster)
@@ -459,6 +418,19 @@ class PlannerState:
             self._refresh_part(workload, event.cluster)
             self._index(workload)
 
+    def _shape_changed(self, digest: str, cluster: str) -> None:
+        """What is promised of this template there is held in another shape, and so is what waits."""
+        for key in self.keys_in(cluster):
+            workload = self.workloads[key]
+            shapes = (
+                workload.shape,
+                *(one.shape for one in workload.earlier.values()),
+                *workload.declared.rolling_from,
+            )
+            if any(shape.template == digest for shape in shapes):
+                self._refresh_part(workload, cluster)
+        self.room_changed(cluster)
+
     def _facts_changed(self, cluster: str, keys: Iterable[WorkloadKey]) -> None:
         for key in keys:
             if key in self.workloads:
@@ -481,7 +453,9 @@ class PlannerState:
         facts = view.facts.get(workload.key) if view is not None else None
         borne = workload.template_of(part)
         surge = borne.surge_of(part.replicas)
-        reservation = reserve(part, facts, borne.shape, workload.declared.rolling_from, surge, borne.completions)
+        shape = self.shape_in(cluster, borne.shape)
+        earlier = [self.shape_in(cluster, one) for one in workload.declared.rolling_from]
+        reservation = reserve(part, facts, shape, earlier, surge, borne.completions)
         self._set_reserved(cluster, workload.key, reservation)
 
     def _set_reserved(self, cluster: str, key: WorkloadKey, reservation: Reservation) -> None:
@@ -517,15 +491,6 @@ class PlannerState:
 
 def is_orphan(said: WorkloadObserved) -> bool:
     return said.state == STATE_ORPHANED
-
-
-def read_workload(declared: WorkloadDeclared) -> Workload:
-    """A workload from its declaration, which was checked when it was made. BadDeclaration when it cannot be read."""
-    return Workload(declared, read_template(declared.manifest, declared.namespace), read_earlier(declared))
-
-
-def _templates_of(declared: WorkloadDeclared) -> tuple[object, ...]:
-    return declared.manifest, declared.earlier_templates
 
 
 def _put(keys: dict[WorkloadKey, None], key: WorkloadKey, member: bool) -> None:

@@ -8,9 +8,10 @@ from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.nodes import ClusterNodes
 from planner.core.reservation import NOTHING_RESERVED, Reservation
 from planner.core.shares import facts_of
-from planner.core.state import PlannerState, Workload
+from planner.core.state import PlannerState
+from planner.core.workload import Workload
 from spillway.columns import columns_of
-from spillway.model import NodeRow
+from spillway.model import NodeRow, Shape
 
 SUPPOSED_BLOCK = 1_000_000
 """A block index that no collector has: the nodes that are only supposed."""
@@ -43,12 +44,18 @@ class SupposedState(PlannerState):
                 continue
             view, borne = self.clusters[cluster], workload.template_of(part)
             nodes = None
+            own = self.shape_in(cluster, borne.shape)
             if facts is not None and len(facts.counted) == 1:
-                nodes = view.nodes.without(workload.declared.namespace, borne.labels, borne.shape.requests, counted)
+                nodes = view.nodes.without(workload.declared.namespace, borne.labels, own.requests, counted)
             if nodes is None:
                 raise Indistinguishable(f"its pods in {cluster} cannot be told from others")
             self.clusters[cluster] = view.with_nodes(nodes)
         self.workloads.pop(workload.key, None)
+        return self
+
+    def with_shape(self, base: Shape, variant: Shape) -> "SupposedState":
+        """As if a template's shape were a variant of what it is."""
+        self.admitted = self.admitted.varied(base, variant)
         return self
 
     def with_nodes(self, cluster: str, rows: Iterable[NodeRow]) -> "SupposedState":

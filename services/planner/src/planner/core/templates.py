@@ -107,12 +107,12 @@ def _without_replicas(manifest: bytes) -> dict[str, Any]:
 
 
 def wider(shape: Shape, others: Sequence[Shape]) -> Shape:
-    """A shape with the largest request of all in every resource, and otherwise its own demands."""
+    """A shape with the largest request of all in every resource, and otherwise its own demands; of no template."""
     amounts: dict[str, int] = dict(shape.requests)
     for other in others:
         for name, amount in other.requests:
             amounts[name] = max(amounts.get(name, 0), amount)
-    return replace(shape, requests=tuple(sorted(amounts.items())), unmodelled=())
+    return replace(shape, requests=tuple(sorted(amounts.items())), unmodelled=(), template="")
 
 
 def bare(shape: Shape) -> Shape:

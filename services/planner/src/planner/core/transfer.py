@@ -1,6 +1,6 @@
 """What may not be asked while a workload changes hands: what runs is not ours to change then."""
 
-from planner.core.state import Workload
+from planner.core.workload import Workload
 from spillway.api import RequestError
 
 

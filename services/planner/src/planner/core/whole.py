@@ -16,7 +16,8 @@ from planner.core.placement import (
     most_of,
 )
 from planner.core.policy import TierClusters, selects
-from planner.core.state import PlannerState, Workload
+from planner.core.state import PlannerState
+from planner.core.workload import Workload
 from spillway.api import RequestError, invalid
 from spillway.model import ClusterLimit, Policy, WorkloadFacts
 

@@ -1,0 +1,26 @@
+"""What runs out: how long unbound replicas have waited, and how long a cluster gets no more of something."""
+
+from dataclasses import dataclass
+
+from spillway.model import Generation
+
+
+@dataclass(slots=True)
+class Timer:
+    """When a part's unbound replicas last made progress: since then they wait.
+
+    version: of the part that it is about, and whether it was the cluster that kept them from binding.
+    """
+
+    version: tuple[Generation, bool]
+    unbound: int
+    since: float
+
+
+@dataclass(slots=True)
+class Hold:
+    """No more of this shape, or of this workload, in this cluster until then; the next time for twice as long."""
+
+    until: float
+    seconds: float
+    over: bool = False

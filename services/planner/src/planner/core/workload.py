@@ -1,0 +1,73 @@
+"""One workload as the planner knows it: its declaration, the templates in it, its placement and what was said of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from planner.core.fleet import WorkloadKey
+from planner.core.templates import Template, read_earlier, read_template, template_number
+from spillway.events import PlacementDecided, WorkloadDeclared, WorkloadObserved
+from spillway.model import Part, Shape
+
+
+@dataclass(slots=True)
+class Workload:
+    """One workload. template is read from the declaration's manifest, earlier from those that some parts still bear.
+
+    waiting_since, settled: since when replicas wait for binds, and whether that wait is over. gone_at: since when
+    nothing of a deleted workload is left. looked_at: the reasons to move for which all was done that room allowed.
+    held_by: by cause and cluster, what moves were said to wait for beside room. All are forgotten by a restart.
+    """
+
+    declared: WorkloadDeclared
+    template: Template
+    earlier: dict[int, Template]
+    placement: PlacementDecided | None = None
+    statuses: dict[str, WorkloadObserved] = field(default_factory=dict)
+    waiting_since: float | None = None
+    settled: bool = False
+    gone_at: float | None = None
+    looked_at: object = None
+    held_by: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> WorkloadKey:
+        return (self.declared.namespace, self.declared.name)
+
+    @property
+    def shape(self) -> Shape:
+        """What a replica of the newest template asks for."""
+        return self.template.shape
+
+    @property
+    def unmodelled(self) -> tuple[str, ...]:
+        return self.template.unmodelled
+
+    def template_of(self, part: Part) -> Template:
+        """The template that a part bears."""
+        return self.earlier.get(template_number(part, self.declared), self.template)
+
+    def shapes_in(self, cluster: str) -> tuple[Shape, Shape]:
+        """What a replica that is added in a cluster may have to be: of the newest template, and of the one there."""
+        part = self.parts.get(cluster)
+        return self.shape, self.shape if part is None or part.removing else self.template_of(part).shape
+
+    def shapes(self) -> tuple[Shape, ...]:
+        """Of all templates that may have pods."""
+        return self.shape, *(one.shape for one in self.earlier.values()), *self.declared.rolling_from
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        return {part.cluster: part for part in self.placement.parts} if self.placement else {}
+
+    @property
+    def unplaced(self) -> int:
+        return self.placement.unplaced if self.placement else self.declared.replicas
+
+
+def read_workload(declared: WorkloadDeclared) -> Workload:
+    """A workload from its declaration, which was checked when it was made. BadDeclaration when it cannot be read."""
+    return Workload(declared, read_template(declared.manifest, declared.namespace), read_earlier(declared))
+
+
+def templates_of(declared: WorkloadDeclared) -> tuple[object, ...]:
+    return declared.manifest, declared.earlier_templates

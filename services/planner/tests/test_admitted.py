@@ -1,0 +1,341 @@
+"""Rooms, reservations and answers by what clusters make of a template's pods, not by what its template says."""
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.core import aftermath, asking, decisions, explaining, placing
+from planner.core.admitted import AdmittedShapes
+from planner.core.answers import capacity
+from spillway.addresses import SHAPES
+from spillway.api import ApplyRequest, CapacityRequest, ExplainReply, ExplainRequest, RequestError
+from spillway.events import (
+    SHAPE_ADMITTED,
+    SHAPE_FORBIDDEN,
+    SHAPE_REFUSED,
+    SHAPE_UNASKED,
+    ClusterLeft,
+    ShapeAdmitted,
+    TurnTaken,
+)
+from spillway.model import Shape, Toleration
+from spillway.pod_shape import shape_of, template_digest
+
+from .builders import Fleet, container, deployment, facts, node, policy, template, texts
+
+WEB = template(container(cpu="1"))
+DIGEST = template_digest(WEB, "default")
+DECLARED = shape_of(WEB, "default", "t")
+SEQUENCES = iter(range(10**9))
+
+
+def with_cpu(cpu: int, base: Shape = DECLARED) -> Shape:
+    return replace(base, requests=tuple(sorted((dict(base.requests) | {"cpu": cpu}).items())))
+
+
+def admitted(
+    cluster: str, shape: Shape | None = None, state: str = SHAPE_ADMITTED, message: str = "", digest: str = DIGEST
+) -> ShapeAdmitted:
+    return ShapeAdmitted(digest, cluster, 1, next(SEQUENCES), "default", state, message, shape)
+
+
+def say(fleet: Fleet, *events: Any) -> None:
+    for event in events:
+        fleet.state.apply(event, fleet.now)
+
+
+def keep(fleet: Fleet, events: Any) -> None:
+    for event in events:
+        fleet.state.apply(event, fleet.now)
+
+
+def apply(fleet: Fleet, replicas: int, name: str = "web", **pod: Any) -> Any:
+    request = ApplyRequest(texts(deployment(replicas, name, pod or WEB)))
+    decided = decisions.apply(fleet.state, request, fleet.moment())
+    keep(fleet, decided.events)
+    return decided.reply
+
+
+def placed(reply: Any) -> dict[str, int]:
+    return {part.cluster: part.replicas for part in reply.parts if part.replicas}
+
+
+# ── One door ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_shape_is_a_clusters_own_only_where_that_said_so() -> None:
+    shapes = AdmittedShapes()
+    assert shapes.apply(admitted("a", with_cpu(1500)))
+    assert not shapes.apply(admitted("b")), "as declared"
+    in_a = shapes.shape_in("a", DECLARED)
+    assert (dict(in_a.requests)["cpu"], shapes.shape_in("b", DECLARED)) == (1500, DECLARED)
+    assert shapes.shape_in("a", in_a) == in_a, "asked with what it gave, it gives the same"
+    other = replace(DECLARED, template="another digest")
+    assert shapes.shape_in("a", other) is other
+    assert (shapes.differ_in("a"), shapes.differ_in("b")) == (True, False)
+
+
+def test_what_is_older_than_known_changes_nothing() -> None:
+    shapes = AdmittedShapes()
+    old, new = admitted("a", with_cpu(1500)), admitted("a", with_cpu(2000))
+    assert shapes.apply(new)
+    assert not shapes.apply(old)
+    assert not shapes.apply(new)
+    assert not shapes.apply(replace(old, sequence=10**9, epoch=0))
+    assert dict(shapes.shape_in("a", DECLARED).requests)["cpu"] == 2000
+
+
+def test_a_tombstone_and_a_cluster_that_left_are_forgotten() -> None:
+    fleet = Fleet(a=[node("n")], b=[node("n")])
+    say(fleet, admitted("a", with_cpu(1500)), admitted("b", with_cpu(1500)), ClusterLeft("b"))
+    assert fleet.state.shape_in("b", DECLARED) is DECLARED
+    fleet.state.apply_tombstone(SHAPES.name, f"{DIGEST}/a")
+    assert fleet.state.shape_in("a", DECLARED) is DECLARED
+    assert not fleet.state.admitted.differ_in("a")
+
+
+# ── Rooms and placements ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+ROOMS = {
+    "larger": ((with_cpu(2000), 2), {"a": 2, "b": 4}),
+    "smaller": ((with_cpu(500), 8), {"a": 6}),
+    "where only another node may take it": (
+        (replace(DECLARED, node_selector=(("sandbox", "yes"),)), 0),
+        {"b": 4},
+    ),
+}
+
+
+@pytest.mark.parametrize(("there", "expected"), ROOMS.values(), ids=ROOMS)
+def test_replicas_go_by_what_each_cluster_makes_of_them(there: tuple[Shape, int], expected: dict[str, int]) -> None:
+    """Two clusters with a node of 4 cores each; what is asked for is 6 replicas of 1 core, packed."""
+    shape, takes = there
+    fleet = Fleet(a=[node("n")], b=[node("n")])
+    say(fleet, admitted("a", shape), admitted("b"))
+    assert fleet.state.room("a", DECLARED, False, fleet.now).certain == takes
+    tiers = [{"name": "all", "clusters": {"names": ["a", "b"]}, "split": "Pack"}]
+    request = ApplyRequest(texts(deployment(6, pod=WEB), policy(tiers=tiers)))
+    reply = decisions.apply(fleet.state, request, fleet.moment()).reply
+    assert placed(reply) == expected
+    assert reply.unplaced == 6 - sum(expected.values())
+
+
+def test_what_is_promised_is_held_in_the_shape_that_the_cluster_makes_of_it() -> None:
+    fleet = Fleet(a=[node("n", 8000)])
+    say(fleet, admitted("a", with_cpu(1500)))
+    apply(fleet, 2)
+    other = template(container(cpu="1"), labels={"app": "web", "of": "other"})
+    assert fleet.state.room("a", shape_of(other, "default", "t"), False, fleet.now).certain == 3
+    assert fleet.state.reservation(("default", "web"), "a").entries[0][0].requests == with_cpu(1500).requests
+
+
+def test_what_turns_out_larger_is_taken_back_where_it_does_not_bind() -> None:
+    """Planned as declared: 4 of 1 core. They are of 2 cores each: two bind, and two are placed elsewhere."""
+    fleet = Fleet(a=[node("n")], cloud=[node("n")])
+    assert placed(apply(fleet, 4)) == {"a": 4}
+    say(fleet, admitted("a", with_cpu(2000)), admitted("cloud", with_cpu(2000)))
+    workload = fleet.state.workloads["default", "web"]
+    version = workload.parts["a"].version
+    fleet.change("a", [node("n", used=4000)], shown=[facts(version, 2, spec=4, status=4)])
+    aftermath.watch(fleet.state, fleet.now)
+    fleet.now += fleet.state.rules.take_back_after + 1
+    fleet.beat()
+    ((found, counts),) = aftermath.take_backs(fleet.state, fleet.moment())
+    assert (found, counts) == (workload, {"a": 2})
+    aftermath.hold(fleet.state, workload, counts, fleet.now)
+    keep(fleet, placing.take_back(fleet.state, workload, counts, fleet.moment()).events)
+    kept = {part.cluster: part.replicas_kept for part in workload.parts.values()}
+    assert kept == {"a": 2, "cloud": 2}
+
+
+def test_who_waits_is_due_when_a_shape_turns_out_smaller() -> None:
+    fleet = Fleet(a=[node("n")])
+    assert apply(fleet, 6).unplaced == 2
+    workload = fleet.state.workloads["default", "web"]
+    for _ in range(2):
+        for due in aftermath.next_waiting(fleet.state, fleet.now):
+            keep(fleet, aftermath.try_again(fleet.state, due, fleet.moment()).events)
+    assert aftermath.next_waiting(fleet.state, fleet.now) == []
+    say(fleet, admitted("a", with_cpu(500)))
+    assert aftermath.next_waiting(fleet.state, fleet.now) == [workload]
+
+
+def test_equal_declared_shapes_may_be_admitted_differently() -> None:
+    """Two templates that differ by an annotation alone; one of them is injected into."""
+    fleet = Fleet(a=[node("n")])
+    injected = {**WEB, "metadata": {**WEB["metadata"], "annotations": {"inject": "yes"}}}
+    shape = shape_of(injected, "default", "t")
+    assert (shape, shape.template == DIGEST) == (DECLARED, False)
+    say(fleet, admitted("a", with_cpu(4000), digest=shape.template))
+    assert fleet.state.room("a", shape, False, fleet.now).certain == 1
+    assert fleet.state.room("a", DECLARED, False, fleet.now).certain == 4
+    found = {text: _capacity(fleet, pod) for text, pod in (("declared", WEB), ("injected", injected))}
+    assert found == {"declared": 4, "injected": 1}
+
+
+def _capacity(fleet: Fleet, pod: dict[str, Any]) -> int:
+    return capacity(fleet.state, CapacityRequest(texts(deployment(1, pod=pod))), fleet.now).clusters[0].certain
+
+
+AMOUNTS = st.one_of(st.none(), st.integers(100, 4000))
+WORKLOADS = st.tuples(st.integers(100, 3000), st.integers(1, 12), st.lists(AMOUNTS, min_size=3, max_size=3))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.integers(500, 8000), min_size=1, max_size=3), min_size=1, max_size=3),
+    st.lists(
+        st.tuples(st.integers(100, 3000), st.integers(1, 12), st.lists(AMOUNTS, min_size=3, max_size=3)), max_size=5
+    ),
+)
+def test_never_over_capacity_with_admitted_shapes_larger_or_smaller(
+    nodes: list[list[int]], workloads: list[tuple[int, int, list[int | None]]]
+) -> None:
+    """What is placed fits the nodes in the shapes that the clusters make of it: each on its own, and all in sum."""
+    names = ["a", "b", "c"][: len(nodes)]
+    sizes = dict(zip(names, nodes, strict=True))
+    fleet = Fleet(**{name: [node(f"n{i}", cpu) for i, cpu in enumerate(of)] for name, of in sizes.items()})
+    used = dict.fromkeys(names, 0)
+    for index, (cpu, replicas, there) in enumerate(workloads):
+        pod = template(container(cpu=f"{cpu}m"), labels={"app": "web", "of": f"w{index}"})
+        digest, declared = template_digest(pod, "default"), shape_of(pod, "default", "t")
+        cpus = {name: own or cpu for name, own in zip(names, there, strict=False)}
+        for name, own in zip(names, there, strict=False):
+            say(fleet, admitted(name, with_cpu(own, declared) if own else None, digest=digest))
+        counts: dict[str, int] = {}
+        with suppress(RequestError):  # It fits no node, not even an empty one.
+            counts = placed(apply(fleet, replicas, f"w{index}", **pod))
+        for name, count in counts.items():
+            used[name] += count * cpus[name]
+            fits = sum(size // cpus[name] for size in sizes[name])
+            assert count <= fits
+    assert all(used[name] <= sum(of) for name, of in sizes.items())
+
+
+# ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def held(fleet: Fleet, *clusters: str) -> None:
+    say(fleet, *(TurnTaken("propagator", cluster, "p1") for cluster in clusters))
+
+
+def question(fleet: Fleet, replicas: int = 2, pod: dict[str, Any] = WEB, *policies: dict[str, Any]) -> Any:
+    request = ApplyRequest(texts(deployment(replicas, pod=pod), *policies))
+    return asking.question(fleet.state, request, fleet.moment())
+
+
+def test_all_clusters_of_the_policy_are_asked_and_those_that_are_used_are_waited_for() -> None:
+    fleet = Fleet(a=[node("n")], b=[node("n")], cloud=[node("n")])
+    assert question(fleet) is None, "no propagator holds any"
+    held(fleet, "a", "cloud")
+    asked = question(fleet, 8)
+    assert asked.event.clusters == ("a", "cloud")
+    assert asked.awaited == {"a"}, "b, which is used too, is nobody's"
+    assert (asked.event.template, asked.event.namespace, asked.event.name) == (DIGEST, "default", "web")
+    only = policy(tiers=[{"name": "cloud", "clusters": {"names": ["cloud"]}, "split": "Pack"}])
+    assert question(fleet, 2, WEB, only).event.clusters == ("cloud",)
+
+
+KNOWN = {
+    "a workload has the template": lambda fleet: apply(fleet, 1),
+    "a workload had it, and is scaled": lambda fleet: (apply(fleet, 1), apply(fleet, 2, "web", **template())),
+    "a cluster said something of it": lambda fleet: say(fleet, admitted("cloud", state=SHAPE_UNASKED)),
+    "it was asked before": lambda fleet: fleet.state.admitted.saw(DIGEST),
+}
+
+
+@pytest.mark.parametrize("before", KNOWN.values(), ids=KNOWN)
+def test_a_template_that_was_answered_before_never_waits_again(before: Any) -> None:
+    fleet = Fleet(a=[node("n")], cloud=[node("n")])
+    held(fleet, "a", "cloud")
+    assert question(fleet) is not None
+    before(fleet)
+    assert question(fleet) is None
+
+
+def test_who_let_a_question_pass_is_asked_and_not_waited_for_until_heard() -> None:
+    fleet = Fleet(a=[node("n")])
+    held(fleet, "a")
+    fleet.state.admitted.went_unanswered(["a"])
+    other = template(labels={"app": "web", "of": "other"})
+    assert question(fleet, 2, other).awaited == frozenset()
+    say(fleet, admitted("a"))
+    assert question(fleet, 2, other).awaited == {"a"}
+    fleet.state.admitted.went_unanswered(["a"])
+    held(fleet, "a")
+    assert question(fleet, 2, other).awaited == {"a"}, "claimed anew"
+
+
+# ── What is said ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+WARNED = {
+    "nobody holds the cluster": ([], ()),
+    "not known yet": (
+        [TurnTaken("propagator", "a", "p")],
+        ("a: planned as declared: what pods of this template become there is not known yet",),
+    ),
+    "known": ([admitted("a", with_cpu(1500))], ()),
+    "no right": (
+        [admitted("a", state=SHAPE_FORBIDDEN)],
+        ("a: planned as declared: our account there may not create pods, which a dry run needs",),
+    ),
+    "not asked": (
+        [admitted("a", state=SHAPE_UNASKED, message="no answer within 2 s")],
+        ("a: planned as declared: it could not be asked: no answer within 2 s",),
+    ),
+    "refused": (
+        [admitted("a", state=SHAPE_REFUSED, message="violates PodSecurity")],
+        ("a: pods of this template are refused there: violates PodSecurity",),
+    ),
+}
+
+
+@pytest.mark.parametrize(("events", "expected"), WARNED.values(), ids=WARNED)
+def test_an_answer_says_where_it_was_planned_as_declared(events: list[Any], expected: tuple[str, ...]) -> None:
+    fleet = Fleet(a=[node("n")])
+    say(fleet, *events)
+    assert apply(fleet, 1).warnings == expected
+
+
+def test_overhead_is_computed_once_the_cluster_showed_it() -> None:
+    fleet = Fleet(a=[node("n")])
+    pod = template(container(cpu="1"), runtimeClassName="box")
+    digest = template_digest(pod, "default")
+    assert apply(fleet, 1, "web", **pod).unmodelled == ("overhead of runtimeClassName box",)
+    say(fleet, admitted("a", with_cpu(1250), digest=digest))
+    assert apply(fleet, 1, "web", **pod).unmodelled == ()
+
+
+def explain(fleet: Fleet, request: ExplainRequest) -> ExplainReply:
+    steps = explaining.explain(fleet.state, request, fleet.moment(), None)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            reply: ExplainReply = done.value
+            return reply
+
+
+def test_explain_says_what_clusters_make_of_it() -> None:
+    fleet = Fleet(a=[node("n")], b=[node("n")])
+    there = replace(with_cpu(2500), tolerations=(Toleration("box", "Exists", "", ""),), node_selector=(("box", "yes"),))
+    say(fleet, admitted("a", there), admitted("b"))
+    reply = explain(fleet, ExplainRequest(manifests=texts(deployment(9, pod=WEB))))
+    assert reply.notes == ("admitted in a: cpu 2500m instead of 1, nodes with box=yes, tolerates box",)
+
+
+def test_a_smaller_request_is_tried_with_what_the_cluster_adds_to_it() -> None:
+    """A node of 4 cores takes 2 of 1 + 1 cores, 4 of 0 + 1 (a request is never below a milli-core): three at 333m."""
+    fleet = Fleet(a=[node("n")])
+    say(fleet, admitted("a", with_cpu(2000)))
+    reply = explain(fleet, ExplainRequest(manifests=texts(deployment(3, pod=WEB))))
+    assert reply.placed == 2
+    (change,) = [entry for entry in reply.changes if entry.kind == "Request"]
+    assert (change.subject, change.placed_after) == ("cpu", 3)
+    assert change.after <= 333

@@ -1,0 +1,113 @@
+"""What a member makes of a template's pods, from its API to the placement: in one process and virtual time."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from planner.settings import PlannerSettings
+from sim.settings import Faults, SidecarSpec
+from spillway.api import ApplyRequest, ScaleRequest
+from spillway.cluster_api import NAMESPACES
+from spillway_local import member_nodes
+from spillway_local.fleet_plan import GIB, MemberPlan, deployment
+from spillway_local.in_process import InProcess, in_process
+
+sys.path.insert(0, str(Path(__file__).parent))
+from platform_steps import NAMESPACE, bound, join, unbound, until
+
+pytestmark = pytest.mark.looptime
+
+SMALL = (
+    MemberPlan("own-1", "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("cloud-1", "cloud", (member_nodes.NodeSpec(4, "n", 8_000, 32 * GIB),), room=64),
+)
+MOMENT = PlannerSettings().shape_wait_seconds
+SIDECAR = SidecarSpec(cpu_millis=500, memory_bytes=1 << 20)
+"""With it a replica of half a core takes a whole one."""
+
+
+def request(name: str, replicas: int, image: str = "app:1") -> ApplyRequest:
+    return ApplyRequest((deployment(name, NAMESPACE, replicas, cpu="500m").replace("app:1", image),))
+
+
+async def ready(platform: InProcess) -> None:
+    """The namespace is there already, so that the members can be asked."""
+    await join(platform)
+    for name in platform.members:
+        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        await platform.api(name).create(NAMESPACES, manifest)
+    held = platform.planner().state.admitted.held
+    await until(lambda: held.keys() == platform.members.keys(), "a propagator holds every cluster")
+
+
+async def seconds_of(platform: InProcess, asked: ApplyRequest) -> tuple[float, dict[str, int], tuple[str, ...]]:
+    """How long the answer took in virtual time, what it places, and what it warns of."""
+    began = asyncio.get_running_loop().time()
+    reply = await platform.planner().apply(asked)
+    placed = {part.cluster: part.replicas for part in reply.parts}
+    return asyncio.get_running_loop().time() - began, placed, reply.warnings
+
+
+async def test_a_new_template_is_placed_by_what_its_pods_become() -> None:
+    """Of 32 replicas 16 fit the own nodes with what is injected there; every one of them binds at once."""
+    async with in_process(SMALL) as platform:
+        await ready(platform)
+        platform.members["own-1"].inject(SIDECAR)
+        seconds, placed, warnings = await seconds_of(platform, request("web", 32))
+        assert (placed, warnings) == ({"own-1": 16, "cloud-1": 16}, ())
+        assert seconds < MOMENT
+        await until(lambda: _all_bound(platform, 32), "all of them run where they were placed")
+        counts = await bound(platform)
+        assert counts == {"own-1": 16, "cloud-1": 16}
+        # Scaling waits for nothing, and goes by the same.
+        began = asyncio.get_running_loop().time()
+        reply = await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 40))
+        assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 16, "cloud-1": 24}
+        assert asyncio.get_running_loop().time() - began < MOMENT
+
+
+async def _all_bound(platform: InProcess, count: int) -> bool:
+    return sum((await bound(platform)).values()) == count and not await unbound(platform)
+
+
+async def test_who_does_not_answer_is_waited_for_once_and_for_a_moment_and_take_back_corrects() -> None:
+    """own-1 answers its dry runs too late: planned as declared, said so, and what does not bind moves to the cloud."""
+    async with in_process(SMALL) as platform:
+        await ready(platform)
+        platform.members["own-1"].inject(SIDECAR)
+        platform.members["own-1"].set_faults(Faults(latency_seconds=MOMENT))
+        seconds, placed, warnings = await seconds_of(platform, request("web", 32))
+        assert placed == {"own-1": 32}
+        assert MOMENT <= seconds < MOMENT + 0.2
+        assert warnings == ("own-1: planned as declared: what pods of this template become there is not known yet",)
+        again, _, _ = await seconds_of(platform, request("web", 32))
+        assert again < MOMENT, "what was answered before does not wait again"
+        platform.members["own-1"].set_faults(Faults())
+        await until(lambda: _all_bound(platform, 32), "what did not bind runs elsewhere", 120)
+        assert await bound(platform) == {"own-1": 16, "cloud-1": 16}
+
+
+async def test_an_account_that_may_not_create_pods_is_named_and_costs_no_time() -> None:
+    async with in_process(SMALL) as platform:
+        await ready(platform)
+        platform.members["own-1"].set_faults(Faults(forbidden=("POST pods",)))
+        seconds, placed, warnings = await seconds_of(platform, request("web", 8))
+        assert (seconds < MOMENT, placed) == (True, {"own-1": 8})
+        assert warnings == ("own-1: planned as declared: our account there may not create pods, which a dry run needs",)
+
+
+async def test_a_planner_that_starts_knows_what_was_admitted() -> None:
+    """The shapes are read from the log with all else: the first decision after a restart goes by them."""
+    async with in_process(SMALL) as platform:
+        await ready(platform)
+        platform.members["own-1"].inject(SIDECAR)
+        await platform.planner().apply(request("web", 1))
+        await platform.stop("propagator-1")
+        await platform.stop("planner-1")
+        platform.start("planner-1")
+        await until(lambda: platform.planner().is_active, "the planner is active")
+        seconds, placed, _ = await seconds_of(platform, request("web", 20))
+        assert placed == {"own-1": 16, "cloud-1": 4}
+        assert seconds < MOMENT
