@@ -32,6 +32,10 @@ def scaled(name: str, replicas: int, key: str = "") -> BatchItem:
     return BatchItem(scale=ScaleRequest(NAMESPACE, name, replicas, key))
 
 
+DECIDING = ("snapshot-1", "planner-1")
+"""Without a propagator nobody is asked about templates, which is a transaction of its own."""
+
+
 def transactions() -> tuple[float, float]:
     """(transactions, requests in them) so far, of this process."""
     samples = {
@@ -50,7 +54,7 @@ async def with_requests(platform: InProcess, request: PlanBatchRequest) -> tuple
 
 
 async def test_a_batch_is_one_transaction_however_small_the_groups_are() -> None:
-    async with in_process(planner_settings=PlannerSettings(requests_in_group_max=3)) as platform:
+    async with in_process(services=DECIDING, planner_settings=PlannerSettings(requests_in_group_max=3)) as platform:
         await join(platform)
         request = PlanBatchRequest(tuple(applied(number) for number in range(20)))
         assert await with_requests(platform, request) == (1, ["OK"] * 20)
@@ -60,7 +64,7 @@ async def test_a_batch_is_one_transaction_however_small_the_groups_are() -> None
 
 async def test_what_one_is_refused_for_does_not_touch_the_others() -> None:
     """In their order: what is declared first can be scaled by the next."""
-    async with in_process() as platform:
+    async with in_process(services=DECIDING) as platform:
         await join(platform)
         items = (applied(0), scaled("web-0", 7), scaled("nobody", 3), applied(1, replicas=-1), applied(2))
         _, codes = await with_requests(platform, PlanBatchRequest(items))

@@ -73,13 +73,15 @@ async def refuse_more_pods(platform: InProcess, cluster: str) -> None:
 
 
 async def test_a_drain_into_a_quota_stops_nothing_that_runs() -> None:
-    """own-3 drains; own-2 has room by its nodes, its quota refuses the pods, own-1 is full."""
+    """own-3 drains; own-2 has room by its nodes, its quota, not heard of yet, refuses the pods, own-1 is full."""
     async with running(2, 12, 2, request=asked(8, limits=[{"cluster": "own-2", "max": 1}])) as platform:
         await platform.planner().apply(asked(8))
+        await platform.stop("snapshot-1")
         await refuse_more_pods(platform, "own-2")
         async with watched(platform) as seen:
             await platform.planner().set_cluster_phase(SetClusterPhaseRequest("own-3", "Draining"))
             await until(lambda: parts(platform)["own-3"][2] == 3, "three leave own-3")
+            platform.start("snapshot-1")
             await until(lambda: parts(platform)["own-3"][0] == 3, "they are kept again once own-2 refused the others")
             await asyncio.sleep(200)
         assert seen.fewest == 8

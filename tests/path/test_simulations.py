@@ -28,6 +28,8 @@ async def running(platform: InProcess) -> None:
         return sum((await bound(platform)).values()) == 60
 
     await until(all_run, "the first workload runs")
+    state = platform.planner().state
+    await until(lambda: not state.unbound_places(), "the planner knows that it does")
 
 
 async def test_a_simulation_says_what_a_batch_then_does() -> None:

@@ -261,6 +261,8 @@ class PlannerState:
         closed = self.ages.not_fresh(self.clusters, now, self.rules.capacity_age_max)
         closed |= {name for name, view in self.clusters.items() if view.phase != PHASE_ACTIVE}
         closed |= {name for name, whose in self.holds if whose in (self.shape_in(name, shape), key)}
+        for name, node_groups in [place for place in rooms if place[0] in closed] if closed else ():
+            rooms[name, node_groups] = self.room(name, shape, node_groups, now, key)
         return rooms
 
     def growth_room(
@@ -421,14 +423,8 @@ class PlannerState:
     def _shape_changed(self, digest: str, cluster: str) -> None:
         """What is promised of this template there is held in another shape, and so is what waits."""
         for key in self.keys_in(cluster):
-            workload = self.workloads[key]
-            shapes = (
-                workload.shape,
-                *(one.shape for one in workload.earlier.values()),
-                *workload.declared.rolling_from,
-            )
-            if any(shape.template == digest for shape in shapes):
-                self._refresh_part(workload, cluster)
+            if any(shape.template == digest for shape in self.workloads[key].shapes()):
+                self._refresh_part(self.workloads[key], cluster)
         self.room_changed(cluster)
 
     def _facts_changed(self, cluster: str, keys: Iterable[WorkloadKey]) -> None:
