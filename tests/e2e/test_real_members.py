@@ -53,6 +53,24 @@ BINDING = {
     "spec": {"policyName": "no-web", "validationActions": ["Deny"]},
 }
 
+LIMIT_RANGES = Kind("", "v1", "limitranges", AnyObject)
+LIMIT_RANGE = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "cores", "namespace": NAMESPACE},
+    "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "2"}}]},
+}
+OWN_1_THEN_CLOUD = json.dumps(
+    {
+        "apiVersion": "spillway.io/v1",
+        "kind": "PlacementPolicy",
+        "metadata": {"name": "web"},
+        "spec": {
+            "tiers": [{"name": name, "clusters": {"names": [name]}, "split": "Pack"} for name in ("own-1", "cloud-1")]
+        },
+    }
+)
+
 MEMBER_PARTS = ("apiserver", "scheduler", "controllers")
 """Not kwok: a new one waits until the leases of the one before have run out, and its pods never end until then."""
 LOSS_POLICY = json.dumps(
@@ -99,6 +117,27 @@ async def test_pods_that_a_quota_and_an_admission_policy_refuse_run_elsewhere(fl
             (own_2, POLICIES, "no-web"),
         ):
             await _remove(api, kind, name)
+
+
+async def test_what_a_limit_range_gives_to_pods_is_planned_with(fleet: Platform) -> None:
+    """In own-1 a pod asks for 2 cores that no manifest says: 24 fit its 12 nodes, and all run where they were put."""
+    own_1 = fleet.members.api("own-1")
+    for name in ("own-1", "cloud-1"):
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        await _ensure(fleet.members.api(name), NAMESPACES, namespace)
+    await _ensure(own_1, LIMIT_RANGES, LIMIT_RANGE)
+    try:
+        manifest = json.loads(deployment("web", NAMESPACE, 40))
+        del manifest["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+        reply = await fleet.planner.apply(ApplyRequest((json.dumps(manifest), OWN_1_THEN_CLOUD)))
+        assert ({part.cluster: part.replicas for part in reply.parts}, reply.warnings) == (
+            {"own-1": 24, "cloud-1": 16},
+            (),
+        )
+        assert await fleet.running("web", 40) == {"own-1": 24, "cloud-1": 16}
+        await fleet.planner.delete(DeleteRequest(NAMESPACE, "web"))
+    finally:
+        await _remove(own_1, LIMIT_RANGES, "cores")
 
 
 async def test_a_control_plane_that_dies_and_returns_costs_no_available_replica(fleet: Platform) -> None:

@@ -72,11 +72,13 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
     except Indistinguishable as why:
         notes.append(f"no change was tried: {why}")
     notes.extend(changes.notes)
-    shape, names = case.subject.shape, [joined.cluster for joined in state.joined()]
-    notes.extend(differences(state.admitted, shape, names))
-    used = [name for name, count in case.division.replicas.items() if count]
-    unmodelled, unknown = known_of(state.admitted, replace(shape, unmodelled=case.subject.template.unmodelled), used)
-    notes.extend(unknown)
+    unmodelled = case.subject.template.unmodelled
+    if record is None:
+        shape, names = case.subject.shape, [joined.cluster for joined in state.joined()]
+        notes.extend(differences(state.admitted, shape, names))
+        used = [name for name, count in case.division.replicas.items() if count]
+        unmodelled, unknown = known_of(state.admitted, replace(shape, unmodelled=unmodelled), used)
+        notes.extend(unknown)
     return ExplainReply(
         namespace=case.subject.declared.namespace,
         name=case.subject.declared.name,
