@@ -22,6 +22,6 @@ def test_the_ages_of_all_are_those_of_each(
             view.heard_at, view.age_ms, view.is_incomplete, listed = told[step]
             view.epoch = 1 if listed else NEVER
         for now in (1e6, 1e6 + later):
-            assert ages.ages_ms(views, now) == {name: age_ms(view, now) for name, view in views.items()}
+            assert ages.ages_ms(views, now, age_max) == {name: age_ms(view, now) for name, view in views.items()}
             stale = {name for name, view in views.items() if view.not_fresh(now, age_max)}
             assert ages.not_fresh(views, now, age_max) == stale

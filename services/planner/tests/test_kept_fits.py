@@ -36,7 +36,7 @@ SHAPES = st.builds(
         cpu, requests=more, node_selector=selector, node_terms=terms, tolerations=tolerations
     ),
     st.sampled_from([0, 300, 1000, 1500]),
-    st.sampled_from([{}, {"memory": 2**30}, {"gpu": 1}, {"memory": 3 * 2**30, "gpu": 2}]),
+    st.sampled_from([{}, {"memory": 2**30}, {"gpu": 1}, {"memory": 3 * 2**30, "gpu": 2}, {"memory": 2**30 + 7}]),
     st.sampled_from([(), (("pool", "a"),)]),
     st.sampled_from([(), (NodeTerm((Requirement("zone", "In", ("x", "y")),), ()),)]),
     st.sampled_from([(), (Toleration("", "Exists", "", ""),), (Toleration("gpu", "Exists", "", ""),)]),
@@ -53,7 +53,7 @@ def rows(draw: st.DrawFn) -> NodeRow:
         cpu=draw(st.sampled_from([2000, 4000])),
         used=draw(st.integers(0, 45)) * 100,
         pods=draw(st.sampled_from([0, 3, 110])),
-        requested={"memory": draw(st.integers(0, 70)) * 2**30},
+        requested={"memory": draw(st.integers(0, 70)) * 2**30 + draw(st.sampled_from([0, 0, 1, 2**20 - 1]))},
         taints=draw(st.sampled_from([(), (TAINT,)])),
         state=draw(st.sampled_from([NODE_OWNED, NODE_OWNED, NODE_LENT])),
         unschedulable=draw(st.booleans()),

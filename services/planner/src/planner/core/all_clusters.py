@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.core.fleet import NEVER, ClusterView
 from planner.core.policy import Clusters
-from spillway.events import ClusterJoined
+from spillway.events import PHASE_ACTIVE, ClusterJoined
 
 
 class Joined:
@@ -15,14 +15,24 @@ class Joined:
     def __init__(self) -> None:
         self._of: list[ClusterJoined | None] = []
         self._found = Clusters()
+        self._not_active: frozenset[str] = frozenset()
 
     def of(self, views: Mapping[str, ClusterView]) -> Clusters:
         """By name."""
+        self._look(views)
+        return self._found
+
+    def not_active(self, views: Mapping[str, ClusterView]) -> frozenset[str]:
+        """Those that get no new replicas by what was said of them."""
+        self._look(views)
+        return self._not_active
+
+    def _look(self, views: Mapping[str, ClusterView]) -> None:
         found = [view.joined for view in views.values()]
         if found != self._of:
             there = (joined for joined in found if joined is not None)
             self._of, self._found = found, Clusters(sorted(there, key=lambda joined: joined.cluster))
-        return self._found
+            self._not_active = frozenset(name for name, view in views.items() if view.phase != PHASE_ACTIVE)
 
 
 class Ages:
@@ -31,25 +41,33 @@ class Ages:
     def __init__(self) -> None:
         self._of: object = None
         self._ages_ms: dict[str, int] = {}
+        self._not_fresh: frozenset[str] = frozenset()
 
-    def ages_ms(self, views: Mapping[str, ClusterView], now: float) -> Mapping[str, int]:
+    def ages_ms(self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float) -> Mapping[str, int]:
         """By cluster, rounded; −1 when nothing was ever heard. Not to be changed."""
-        heard = [view.heard_at for view in views.values()]
-        said = [view.age_ms for view in views.values()]
-        of = (now, list(views), heard, said)
-        if of != self._of:
-            ages = np.array(said) / 1000 + (now - np.array(heard))
-            rounded = np.rint(ages * 1000).astype(np.int64).tolist()
-            known = (NEVER not in entry for entry in zip(heard, said, strict=True))
-            self._ages_ms = {
-                name: age if is_known else NEVER for name, age, is_known in zip(views, rounded, known, strict=True)
-            }
-            self._of = of
+        self._look(views, now, age_max_seconds)
         return self._ages_ms
 
-    def not_fresh(self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float) -> set[str]:
+    def not_fresh(self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float) -> frozenset[str]:
         """The clusters where nothing new may be placed for want of knowledge."""
+        self._look(views, now, age_max_seconds)
+        return self._not_fresh
+
+    def _look(self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float) -> None:
+        heard = [(view.heard_at, view.age_ms, view.is_incomplete, view.epoch) for view in views.values()]
+        of = (now, age_max_seconds, list(views), heard)
+        if of == self._of:
+            return
+        self._of = of
+        heard_at, said = np.array([entry[:2] for entry in heard], float).reshape(-1, 2).T
+        rounded = np.rint((said / 1000 + (now - heard_at)) * 1000)
+        rounded[(heard_at == NEVER) | (said == NEVER)] = NEVER
+        self._ages_ms = dict(zip(views, rounded.astype(np.int64).tolist(), strict=True))
         oldest_ms = age_max_seconds * 1000 - 1  # What is rounded may be younger or older than it says.
-        unsure = {name for name, age in self.ages_ms(views, now).items() if not 0 <= age <= oldest_ms}
-        unsure |= {name for name, view in views.items() if view.is_incomplete or view.epoch < 0}
-        return {name for name in unsure if views[name].not_fresh(now, age_max_seconds)}
+        unsure = (rounded < 0) | (rounded > oldest_ms) | np.array([entry[2] or entry[3] < 0 for entry in heard], bool)
+        names = list(views)
+        self._not_fresh = frozenset(
+            names[index]
+            for index in np.flatnonzero(unsure).tolist()
+            if views[names[index]].not_fresh(now, age_max_seconds)
+        )

@@ -18,6 +18,8 @@ from spillway.model import Int64s, Shape
 CHANGED_MAX = 256
 """Nodes that may change at once before all that is kept is counted anew."""
 _NOTHING_ASKED = 2**62
+_NARROW = 2**31
+_MEBI = 2**20
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -222,6 +224,8 @@ class KeptFits:
         self._allocatable, self._free = nodes.allocatable.copy(), nodes.allocatable - nodes.requested
         self._live, self._label_set, self._taint_set = nodes.live, nodes.label_set.copy(), nodes.taint_set.copy()
         self._state, self._unschedulable = nodes.state.copy(), nodes.unschedulable.copy()
+        self._used = len(nodes.names)
+        self._units = [_in_units(free) for free in self._free]
         self._sane = bool((nodes.requested >= 0).all())
 
     def _changed(self, nodes: ClusterNodes) -> Int64s | None:
@@ -254,6 +258,13 @@ class KeptFits:
             self._filter_again(nodes, rows)
         self._allocatable[:, rows] = nodes.allocatable[:, rows]
         self._free[:, rows] = nodes.allocatable[:, rows] - nodes.requested[:, rows]
+        self._used = max(self._used, len(nodes.names))
+        for index, (unit, units) in enumerate(self._units):
+            there = self._free[index, rows]
+            if unit and abs(there).max(initial=0) // unit < _NARROW - 1:
+                units[rows] = there // unit
+            else:
+                self._units[index] = (0, units)
         if self._sane and bool((nodes.requested[:, rows] < 0).any()):
             self._sane = False
             self._table.apart_of[self._slot] = 0
@@ -331,22 +342,21 @@ class KeptFits:
     def _count(self, number: int) -> None:
         assert self._nodes is not None
         demand = self._demand(int(self._shapes.demand[number]))
-        resources, least, smaller = self._nodes.resources, None, []
+        least, smaller = None, []
         for name, amount in self._shapes.shapes[number].requests:
-            row = resources.get(name)
-            free = self._free[row] if row is not None else np.zeros(len(demand.codes), np.int64)
-            takes = free if amount == 1 else free // amount
+            takes = self._takes(name, amount)
             if least is None:
                 least = takes
             else:
                 smaller.append(takes < least)
                 least = np.minimum(least, takes)
         assert least is not None
-        takes = np.maximum(least, 0) * demand.open
+        takes = np.maximum(least, 0) * demand.open[: self._used]
         self._grow()
+        some = takes > 0
         self.total[number], largest = takes.sum(), takes.max(initial=0)
         self.largest[number], self.at_largest[number] = largest, np.count_nonzero(takes == largest)
-        packed = np.packbits(takes > 0)
+        packed = np.packbits(some)
         self.bits[number, : len(packed)] = packed
         self._table.sample[self._slot, number] = self._words_of(number)
         self.counts[number] = 0
@@ -355,12 +365,24 @@ class KeptFits:
         self._when_empty.pop(number, None)
         self.kept[number] = True
 
+    def _takes(self, name: str, amount: int) -> npt.NDArray[np.int32] | Int64s:
+        """[rows]: replicas by one resource. Whole units of what is free suffice for a whole number of them."""
+        assert self._nodes is not None
+        row = self._nodes.resources.get(name)
+        if row is None:
+            return np.zeros(self._used, np.int32)
+        unit, units = self._units[row][0], self._units[row][1][: self._used]
+        if unit and not amount % unit and amount // unit < _NARROW:
+            return units if amount == unit else units // np.int32(amount // unit)
+        free: Int64s = self._free[row, : self._used]
+        return free if amount == 1 else free // amount
+
     def _count_reasons(self, number: int, demand: _Demand, smaller: list[Bools]) -> None:
         """smaller: for each request but the first, where it allows fewer than all before it."""
         reasons, nodes = demand.closed
         self.counts[number, reasons] = nodes
         names = [name for name, _ in self._shapes.shapes[number].requests]
-        rest = demand.open
+        rest = demand.open[: self._used]
         for name, hits in zip(reversed(names[1:]), reversed(smaller), strict=True):
             bound = rest & hits
             count = int(np.count_nonzero(bound))
@@ -389,6 +411,13 @@ class KeptFits:
         missing = len(self._shapes.reasons) - self.counts.shape[1]
         if missing > 0:
             self.counts = np.pad(self.counts, ((0, 0), (0, max(missing, self.counts.shape[1]))))
+
+
+def _in_units(free: Int64s) -> tuple[int, npt.NDArray[np.int32]]:
+    """Amounts in the smallest unit in which they are narrow, rounded down, and that unit; 0: they are in none."""
+    most = int(abs(free).max(initial=0))
+    unit = next((unit for unit in (1, _MEBI) if most // unit < _NARROW - 1), 0)
+    return unit, (free // (unit or _NOTHING_ASKED)).astype(np.int32)
 
 
 def _only(nodes: ClusterNodes, rows: Int64s) -> ClusterNodes:

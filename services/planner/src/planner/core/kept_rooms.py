@@ -6,16 +6,18 @@ there is added, and nothing else is worked out anew. The functions of room.py ar
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.core.fleet import ClusterView
 from planner.core.kept_fits import FitTable, KeptFits
 from planner.core.kept_groups import KeptGroups
 from planner.core.kept_shapes import KeptShapes
 from planner.core.node_match import Bools
-from planner.core.room import NOT_ALL_BOUND, PROMISED, Room, nested
+from planner.core.room import NOT_ALL_BOUND, PROMISED, Room
 from spillway.model import Int64s, Shape
 from spillway.texts import counted
 
@@ -40,6 +42,7 @@ class _Slot:
     def __init__(self, index: int, fits: KeptFits, groups: KeptGroups) -> None:
         self.index, self.fits, self.groups = index, fits, groups
         self.view: ClusterView | None = None
+        self.joined: object = None
         self.changes = -1
         self.is_current = False
         self.places: dict[int, int] = {}
@@ -60,11 +63,21 @@ class _Slot:
         return not pods.repelling or not any(pods.repels(name) for name in (shape.namespace, *self.namespaces))
 
 
+@dataclass(slots=True)
+class _Words:
+    """In order: what limits a shape on all nodes, whether it would run where nothing else did, and of what nodes."""
+
+    changes: int
+    of: list[int]
+    limits: list[str]
+    when_empty: list[bool]
+
+
 class KeptRooms:
     """others, counts: [slots, places], the shapes that are reserved in a cluster, and the unbound replicas of each.
 
     slack: [layers, slots, places], room that each of them can lose and still bind all of its own; negative: it cannot.
-    Void when the shapes' numbers are.
+    samples, most: what the table has of each of them. Void when the shapes' numbers are.
     """
 
     def __init__(self, shapes: KeptShapes) -> None:
@@ -72,10 +85,12 @@ class KeptRooms:
         self._shapes = shapes
         self._table = FitTable(16)
         self._slots: dict[str, _Slot] = {}
+        self._by_index: list[_Slot] = []
         self._in_order: list[_Slot] = []
         self._seen: tuple[list[object], ...] = ()
         self._order: Int64s = np.zeros(0, np.int64)
-        self._grouped: Int64s = np.zeros(0, np.int64)
+        self._all_slots: Int64s = np.zeros(0, np.int64)
+        self._layers: Int64s = np.zeros(0, np.int64)
         self._with_groups: list[int] = []
         self._places: list[tuple[str, bool]] = []
         self._repelling = False
@@ -85,8 +100,11 @@ class KeptRooms:
         self._others: Int64s = np.zeros((16, 8), np.int64)
         self._counts: Int64s = np.zeros((16, 8), np.int64)
         self._slack: Int64s = np.full((2, 16, 8), -1, np.int64)
-        self._waiting: list[tuple[_Slot, int, int]] = []
-        self._words: dict[int, tuple[list[int], list[str], list[bool]]] = {}
+        self._samples: npt.NDArray[np.uint64] = np.zeros((16, 8), np.uint64)
+        self._most: Int64s = np.zeros((2, 16, 8), np.int64)
+        self._waiting: dict[tuple[int, int], int] = {}
+        self._words: dict[int, _Words] = {}
+        self._changes = 0
 
     # ── What is reserved ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -99,7 +117,8 @@ class KeptRooms:
         if number is None:
             slot.odd, self._odd = slot.odd + more, self._odd + more
         else:
-            self._waiting.append((slot, number, more))
+            place = (slot.index, number)
+            self._waiting[place] = self._waiting.get(place, 0) + more
 
     def reserve_odd(self, cluster: str, more: int) -> None:
         """So many more reservations, or fewer, of which arrays do not tell: of replicas that wait for new nodes."""
@@ -113,9 +132,12 @@ class KeptRooms:
             self._table.grow(index + 1, len(self._shapes.shapes), len(self._shapes.kinds))
             if index >= len(self._others):
                 self._others, self._counts = (np.pad(one, ((0, index), (0, 0))) for one in (self._others, self._counts))
+                self._samples = np.pad(self._samples, ((0, index), (0, 0)))
+                self._most = np.pad(self._most, ((0, 0), (0, index), (0, 0)))
                 self._slack = np.pad(self._slack, ((0, 0), (0, index), (0, 0)), constant_values=-1)
             fits = KeptFits(self._shapes, self._table, index)
             slot = self._slots[cluster] = _Slot(index, fits, KeptGroups(self._shapes, self._table, index))
+            self._by_index.append(slot)
         return slot
 
     # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
@@ -126,13 +148,14 @@ class KeptRooms:
         self._follow(slot, view)
         if not slot.is_plain(view, shape):
             return None
-        self._take_waiting()
+        if self._waiting:
+            self._take_waiting()
         if not slot.is_current:
             self._begin([slot])
         known = slot.rooms.get(number)
         if known is None:
-            slot.fits.keep(number, view.nodes)
             if number not in slot.found:
+                slot.fits.keep(number, view.nodes)
                 self._find_in(slot, number)
             certain, possible, bound_by = slot.found[number]
             limit = self._limit(slot.fits.limited_by(number), slot.index, certain != possible, bound_by)
@@ -144,20 +167,20 @@ class KeptRooms:
         self._refresh(views)
         self._keep(number)
         certain, possible, bound_by = self._all(number)
-        texts, empties = self._words_of(number)
-        limits = [*texts, *(texts[index] for index in self._with_groups)]
-        unbound = self._counts[np.concatenate((self._order, self._grouped))].sum(axis=1).tolist()
+        words = self._words_of(number)
+        limits = [*words.limits, *(words.limits[index] for index in self._with_groups)]
+        unbound = self._counts[self._all_slots].sum(axis=1).tolist()
         for index in np.flatnonzero(certain != possible).tolist():
             limits[index] += _not_all_bound(unbound[index])
         for index in np.flatnonzero(bound_by >= 0).tolist():
             limits[index] = _promised(int(bound_by[index]))
-        whether = [*empties, *(empties[index] for index in self._with_groups)]
-        rooms = list(map(Room, certain.tolist(), possible.tolist(), limits, whether))
-        found = dict(zip(self._places, rooms, strict=False))
-        for index, everywhere in zip(self._with_groups, rooms[len(texts) :], strict=True):
-            slot, place = self._in_order[index], self._places[index]
-            left = everywhere._replace(certain=max(0, everywhere.certain - rooms[index].certain))
-            found[place[0], True] = nested(slot.groups.room(number), left)
+        beside = certain.tolist()
+        rooms = map(Room, beside, possible.tolist(), limits, words.when_empty)
+        found = dict(zip(self._places, rooms, strict=True))
+        for at, index in enumerate(self._with_groups, len(self._in_order)):
+            alone, left = self._in_order[index].groups.room(number), max(0, beside[at] - beside[index])
+            room = alone if left >= alone.certain else Room(left, alone.possible, limits[at], alone.when_empty)
+            found[self._places[index][0], True] = room
         if self._odd or self._repelling or any(view.quotas for view in views.values()):
             for slot, (name, view) in zip(self._in_order, views.items(), strict=True):
                 if not slot.is_plain(view, shape):
@@ -170,18 +193,19 @@ class KeptRooms:
             return _promised(bound_by)
         return text + _not_all_bound(int(self._counts[slot].sum())) if not_all_bound else text
 
-    def _words_of(self, number: int) -> tuple[list[str], list[bool]]:
-        """In order: what limits the shape on all nodes, and whether it would run where nothing else did."""
-        changes = [slot.fits.changes for slot in self._in_order]
+    def _words_of(self, number: int) -> _Words:
         known = self._words.get(number)
-        if known is None or len(known[0]) != len(changes):
-            known = self._words[number] = ([-1] * len(changes), [""] * len(changes), [False] * len(changes))
-        if known[0] != changes:
+        if known is None:
+            size = len(self._in_order)
+            known = self._words[number] = _Words(-1, [-1] * size, [""] * size, [False] * size)
+        if known.changes != self._changes:
+            known.changes = self._changes
             for index, slot in enumerate(self._in_order):
-                if known[0][index] != changes[index]:
-                    known[1][index], known[2][index] = slot.fits.limited_by(number), slot.fits.when_empty(number)
-            known[0][:] = changes
-        return known[1], known[2]
+                if known.of[index] != slot.changes:
+                    known.of[index] = slot.changes
+                    known.limits[index] = slot.fits.limited_by(number)
+                    known.when_empty[index] = slot.fits.when_empty(number)
+        return known
 
     # ── Following nodes and reservations ────────────────────────────────────────────────────────────────────────
 
@@ -198,7 +222,8 @@ class KeptRooms:
                 self._follow(slot, view)
             self._order = np.array([slot.index for slot in self._in_order], np.int64)
             self._with_groups = [index for index, slot in enumerate(self._in_order) if slot.groups.remaining]
-            self._grouped = self._order[self._with_groups]
+            self._all_slots = np.concatenate((self._order, self._order[self._with_groups]))
+            self._layers = np.repeat((NODES, EVERYWHERE), (len(self._order), len(self._with_groups)))
             self._repelling = any(entry.pods.repelling for entry in nodes)
             self._places = [(name, False) for name in views]
             self._seen = seen
@@ -208,26 +233,25 @@ class KeptRooms:
             self._begin(late)
 
     def _follow(self, slot: _Slot, view: ClusterView) -> None:
-        slot.view = view
+        if slot.view is view and slot.joined is view.joined and slot.fits.is_of(view.nodes):
+            return
+        slot.view, slot.joined = view, view.joined
         slot.fits.follow(view.nodes)
         if slot.groups.follow(view) or slot.changes != slot.fits.changes:
             slot.changes = slot.fits.changes
             slot.is_current = False
             slot.changed()
+            self._changes += 1
             self._has_groups = self._has_groups or bool(slot.groups.remaining)
 
     def _take_waiting(self) -> None:
         """Each reservation that changed since the last time; of one cluster one after the other."""
-        while self._waiting:
-            now: dict[int, tuple[_Slot, int, int]] = {}
-            later = []
-            for entry in self._waiting:
-                if entry[0].index in now:
-                    later.append(entry)
-                else:
-                    now[entry[0].index] = entry
-            self._waiting = later
-            self._take([entry for entry in now.values() if entry[2]])
+        waiting = [(index, number, more) for (index, number), more in self._waiting.items() if more]
+        self._waiting.clear()
+        while waiting:
+            now = {entry[0]: entry for entry in reversed(waiting)}
+            waiting = [entry for entry in waiting if now[entry[0]] is not entry]
+            self._take([(self._by_index[index], number, more) for index, number, more in now.values()])
 
     def _take(self, changes: Sequence[tuple[_Slot, int, int]]) -> None:
         """changes: (where, of which shape, how many more), no two of one cluster."""
@@ -242,29 +266,37 @@ class KeptRooms:
             if slot.is_current and slot.view is not None:
                 slot.fits.keep(number, slot.view.nodes)
                 slot.groups.keep(number)
-                begun.append((slot.index, number, more, place, is_new, bool(slot.groups.remaining)))
+                begun.append((NODES, slot.index, number, more, place, is_new))
+                if slot.groups.remaining:
+                    begun.append((EVERYWHERE, slot.index, number, more, place, is_new))
         if begun:
-            self._shift(begun)
+            self._shift(np.array(begun, np.int64))
         for slot, number, _ in changes:
             place = slot.places[number]
             if not self._counts[slot.index, place]:
                 self._drop_place(slot, number, place)
 
-    def _shift(self, begun: Sequence[tuple[int, int, int, int, bool, bool]]) -> None:
-        """What more of a shape in each of some clusters takes from the slack of the others there, and from its own."""
-        layers = [NODES] * len(begun) + [EVERYWHERE] * sum(entry[5] for entry in begun)
-        begun = (*begun, *(entry for entry in begun if entry[5]))
-        slots, numbers, more, places = (np.array([entry[at] for entry in begun], np.int64) for at in range(4))
-        layer = np.array(layers, np.int64)
+    def _shift(self, begun: Int64s) -> None:
+        """What more of a shape in each of some clusters takes from the slack of the others there, and from its own.
+
+        begun: [clusters, 6]: layer, slot, number, how many more, place, whether it is new there.
+        """
+        new = begun[begun[:, 5] > 0]
+        self._note_places(*new[:, [0, 1, 2, 4]].T)
+        layer, slots, numbers, more, places, _ = begun.T
         wide = self._wide()
         others, there = self._others[slots, :wide], self._counts[slots, :wide] > 0
-        costs = self._costs(layer, slots, numbers, others, there, onto_others=True)
+        losses = np.minimum(self._losses(numbers, others), self._most[layer, slots, :wide])
+        costs = np.where(self._meet(layer, slots, numbers, others, there), losses, 0)
         self._slack[layer, slots, :wide] -= more[:, None] * costs
         self._slack[layer, slots, places] -= more
-        new = np.flatnonzero(np.array([entry[4] for entry in begun]))
         if len(new):
-            slack = self._slack_of(layer[new], slots[new], numbers[new])
-            self._slack[layer[new], slots[new], places[new]] = slack
+            layer, slots, numbers, _, places, _ = new.T
+            self._slack[layer, slots, places] = self._slack_of(layer, slots, numbers)
+
+    def _note_places(self, layer: Int64s, slots: Int64s, numbers: Int64s, places: Int64s) -> None:
+        self._most[layer, slots, places] = self._largest(layer, slots, numbers)
+        self._samples[slots, places] = self._table.sample[slots, numbers]
 
     def _begin(self, late: Iterable[_Slot]) -> None:
         """The slack of all that is reserved in some clusters, in full."""
@@ -280,6 +312,8 @@ class KeptRooms:
                 if slot.groups.remaining:
                     pairs.append((EVERYWHERE, slot.index, number, place))
         for start in range(0, len(pairs), 1024):
+            self._note_places(*np.array(pairs[start : start + 1024], np.int64).T)
+        for start in range(0, len(pairs), 1024):
             layer, slots, numbers, places = np.array(pairs[start : start + 1024], np.int64).T
             self._slack[layer, slots, places] = self._slack_of(layer, slots, numbers)
 
@@ -288,6 +322,8 @@ class KeptRooms:
         wide = self._others.shape[1]
         if place >= wide:
             self._others, self._counts = (np.pad(one, ((0, 0), (0, wide))) for one in (self._others, self._counts))
+            self._samples = np.pad(self._samples, ((0, 0), (0, wide)))
+            self._most = np.pad(self._most, ((0, 0), (0, 0), (0, wide)))
             self._slack = np.pad(self._slack, ((0, 0), (0, 0), (0, wide)), constant_values=-1)
         self._others[slot.index, place] = number
         self._used = None if self._used is None else max(self._used, place + 1)
@@ -297,7 +333,7 @@ class KeptRooms:
         """The last one takes its place."""
         index, last = slot.index, len(slot.places) - 1
         moved = int(self._others[index, last])
-        for array in (self._others, self._counts, *self._slack):
+        for array in (self._others, self._counts, self._samples, *self._most, *self._slack):
             array[index, place] = array[index, last]
         self._others[index, last] = self._counts[index, last] = 0
         self._slack[:, index, last] = -1
@@ -322,9 +358,7 @@ class KeptRooms:
 
     def _all(self, number: int) -> tuple[Int64s, Int64s, Int64s]:
         """As _beside: in order, and then on all nodes of each cluster with node groups."""
-        slots = np.concatenate((self._order, self._grouped))
-        layer = np.repeat((NODES, EVERYWHERE), (len(self._order), len(self._grouped)))
-        return self._beside(layer, slots, np.full(len(slots), number))
+        return self._beside(self._layers, self._all_slots, np.full(len(self._all_slots), number))
 
     def _find_in(self, slot: _Slot, number: int) -> None:
         asked = np.array([number])
@@ -346,55 +380,55 @@ class KeptRooms:
             return total, total, np.full(len(total), -1)
         others, counts = self._others[slots, :wide], self._counts[slots, :wide]
         slack = self._slack[layer, slots, :wide]
-        there = counts > 0
-        meets = self._meet(layer, slots, numbers, others, there)
-        is_same = others == numbers[:, None]
-        most = self._largest(layer, slots, numbers)[:, None]
-        costs = np.minimum(self._shapes.losses[others, numbers[:, None]], most)
-        lost = np.einsum("ij,ij,ij->i", counts, costs, meets)
-        same = (counts * is_same).sum(axis=1)
+        meets = self._meet(layer, slots, numbers, others, counts > 0)
+        lost = (counts * np.where(meets, self._costs(layer, slots, numbers, others), 0)).sum(axis=1)
+        same = (counts * (others == numbers[:, None])).sum(axis=1)
         possible = np.maximum(total - same, 0)
         certain = np.minimum(possible, np.maximum(np.maximum(total - lost, 0) - same, 0))
-        largest = self._largest(layer[:, None], slots[:, None], others)
-        onto = np.where(meets, np.minimum(self._shapes.losses[numbers[:, None], others], largest), 0)
-        bounds = (slack >= 0) & (onto > 0)
-        allowed = np.where(bounds, slack // np.maximum(onto, 1), _UNBOUNDED)
+        onto = np.where(meets, np.minimum(self._losses(numbers, others), self._most[layer, slots, :wide]), 0)
+        bounds = (slack >= 0) & (slack < certain[:, None] * onto)  # As slack // onto < certain, where that is divided.
+        if not bounds.any():
+            return certain, possible, np.full(len(total), -1)
+        allowed = np.full(bounds.shape, _UNBOUNDED)
+        np.floor_divide(slack, onto, out=allowed, where=bounds)
         least = allowed.min(axis=1)
-        bound_by = np.full(len(total), -1)
-        for index in np.flatnonzero(least < certain).tolist():
-            bound_by[index] = counts[index, allowed[index] == least[index]].max()
-        return np.minimum(certain, least), possible, bound_by
+        promised = np.where(bounds & (allowed == least[:, None]), counts, -1).max(axis=1)
+        return np.minimum(certain, least), possible, promised
 
     def _slack_of(self, layer: Int64s, slots: Int64s, numbers: Int64s) -> Int64s:
         """[pairs] of cluster and a shape that is reserved there."""
         wide = self._wide()
         others, counts = self._others[slots, :wide], self._counts[slots, :wide]
-        costs = self._costs(layer, slots, numbers, others, counts > 0, onto_others=False)
+        meets = self._meet(layer, slots, numbers, others, counts > 0)
+        costs = np.where(meets, self._costs(layer, slots, numbers, others), 0)
         own = (counts * (others == numbers[:, None])).sum(axis=1)
         slack: Int64s = self._total(layer, slots, numbers) - own - (counts * costs).sum(axis=1)
         return slack
 
-    def _costs(
-        self, layer: Int64s, slots: Int64s, numbers: Int64s, others: Int64s, there: Bools, *, onto_others: bool
-    ) -> Int64s:
-        """[pairs, others]: what one replica of the other costs the shape at the most, or the shape the other."""
-        meets = self._meet(layer, slots, numbers, others, there)
+    def _costs(self, layer: Int64s, slots: Int64s, numbers: Int64s, others: Int64s) -> Int64s:
+        """[pairs, others]: what one replica of the other costs the shape at the most, where they meet."""
         ones = numbers[:, None]
-        if onto_others:
-            largest = self._largest(layer[:, None], slots[:, None], others)
-            costs = np.minimum(self._shapes.losses[ones, others], largest)
-        else:
-            costs = np.minimum(self._shapes.losses[others, ones], self._largest(layer, slots, numbers)[:, None])
-        return np.where(meets, costs, 0)
+        same = len(numbers) and bool((numbers == numbers[0]).all())
+        losses = self._shapes.losses[:, numbers[0]][others] if same else self._shapes.losses[others, ones]
+        return np.minimum(losses, self._largest(layer, slots, numbers)[:, None])
+
+    def _losses(self, numbers: Int64s, others: Int64s) -> Int64s:
+        """[pairs, others]: the most replicas of the other that room for one of the shape is taken from."""
+        same = len(numbers) and bool((numbers == numbers[0]).all())
+        losses: Int64s = (
+            self._shapes.losses[numbers[0]][others] if same else self._shapes.losses[numbers[:, None], others]
+        )
+        return losses
 
     def _meet(self, layer: Int64s, slots: Int64s, numbers: Int64s, others: Int64s, there: Bools) -> Bools:
-        """[pairs, others]: whether some node takes either of two different shapes."""
-        table, ones, at = self._table, numbers[:, None], slots[:, None]
-        differs = there & (others != ones)
-        meets: Bools = (table.sample[at, ones] & table.sample[at, others]) != 0
+        """[pairs, others]: whether some node takes either of two different shapes; others: of the places of a slot."""
+        table, wide = self._table, others.shape[1]
+        differs = there & (others != numbers[:, None])
+        meets: Bools = (table.sample[slots, numbers][:, None] & self._samples[slots, :wide]) != 0
         if self._has_groups:
-            meets |= (layer[:, None] * (table.groups[at, ones] & table.groups[at, others])) != 0
-        unsure = ~meets & differs & (table.total[at, ones] > 0) & (table.total[at, others] > 0)
+            groups = (layer * table.groups[slots, numbers])[:, None]
+            meets |= (groups & table.groups[slots[:, None], others]) != 0
+        unsure = differs & ~meets & (self._most[NODES, slots, :wide] > 0) & (table.total[slots, numbers] > 0)[:, None]
         if unsure.any():
             pairs, columns = np.nonzero(unsure)
             meets[pairs, columns] = self._look_closer(slots[pairs], numbers[pairs], others[pairs, columns])
@@ -405,10 +439,9 @@ class KeptRooms:
         """[pairs]: of shapes that no node of the sample takes both."""
         kind, meets = self._shapes.kind, np.zeros(len(slots), np.bool_)
         unsure = np.flatnonzero(~self._table.apart[slots, kind[ones], kind[others]])
-        by_index = {slot.index: slot for slot in self._slots.values()} if len(unsure) else {}
         for index in np.unique(slots[unsure]).tolist():
             here = unsure[slots[unsure] == index]
-            meets[here] = by_index[index].fits.take_both(ones[here], others[here])
+            meets[here] = self._by_index[index].fits.take_both(ones[here], others[here])
         return meets
 
     def _wide(self) -> int:

@@ -9,6 +9,7 @@ from spillway.model import HOSTNAME_LABEL, Int64s, Shape
 
 SHAPES_MAX = 2048
 """Of more, all are forgotten, and those that are asked about come back."""
+NEW = -1
 OPEN = -1
 ABSENT = -2
 """Codes of a row beside reasons: it is open to the shape, as far as labels, taints and states go; there is no node."""
@@ -45,8 +46,9 @@ class KeptShapes:
 
     def number(self, shape: Shape) -> int | None:
         """None for a shape that is not kept. May make all earlier numbers void; forgotten tells."""
-        if shape in self._ids:
-            return self._ids[shape]
+        known = self._ids.get(shape, NEW)
+        if known != NEW:
+            return known
         if len(self._ids) >= SHAPES_MAX:
             self._begin()
             self.forgotten += 1

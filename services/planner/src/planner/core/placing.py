@@ -377,7 +377,8 @@ def _decide(
             part = replace(part, removing=False)
         if part is not None:
             by_name = _by_name(subject, before.get(cluster)) + why.sent.get(cluster, 0)
-            parts.append(replace(part, replicas_by_name=min(by_name, part.replicas_kept)))
+            by_name = min(by_name, part.replicas_kept)
+            parts.append(part if by_name == part.replicas_by_name else replace(part, replicas_by_name=by_name))
     placement = PlacementDecided(
         namespace=declared.namespace,
         name=declared.name,
@@ -495,7 +496,7 @@ def _record(
     cause: str,
 ) -> Record:
     offsets = {name: view.offset for name, view in state.clusters.items()}
-    settings = state.rules.text()
+    rules = state.rules
 
     def record() -> DecisionRecorded:
         inputs, basis = tuple(division.inputs), division.basis
@@ -510,7 +511,7 @@ def _record(
             unplaced=division.unplaced,
             inputs=inputs,
             positions=tuple((f"capacity-changes/{name}", offsets[name]) for name in names if offsets[name] != NEVER),
-            settings=settings,
+            settings=rules.text(),
             code_version=CODE_VERSION,
             division=pack_division(basis) if basis is not None else b"",
         )

@@ -245,8 +245,8 @@ class PlannerState:
             return Room(0, 0, stale, room.when_empty or view.epoch < 0)
         if view.phase != PHASE_ACTIVE:
             return Room(0, 0, f"the cluster is {view.phase.lower()}", room.when_empty)
-        of_shape, of_workload = self.holds.get((cluster, shape)), self.holds.get((cluster, key)) if key else None
-        for hold, whose in ((of_shape, "this shape"), (of_workload, "this workload")):
+        for holder, whose in ((shape, "this shape"), (key, "this workload")) if self.holds else ():
+            hold = self.holds.get((cluster, holder)) if holder is not None else None
             if hold is not None and hold.until > now:
                 text = f"held for {hold.until - now:.0f} s more: replicas of {whose} were taken back"
                 return Room(0, 0, text, room.when_empty)
@@ -258,9 +258,9 @@ class PlannerState:
         for one, names in self.admitted.elsewhere(shape):
             there = self._promises.rooms(self.clusters, one)
             rooms |= {place: room for place, room in there.items() if place[0] in names}
-        closed = self.ages.not_fresh(self.clusters, now, self.rules.capacity_age_max)
-        closed |= {name for name, view in self.clusters.items() if view.phase != PHASE_ACTIVE}
-        closed |= {name for name, whose in self.holds if whose in (self.shape_in(name, shape), key)}
+        closed = {name for name, whose in self.holds if whose in (self.shape_in(name, shape), key)}
+        closed |= self.ages.not_fresh(self.clusters, now, self.rules.capacity_age_max)
+        closed |= self._joined.not_active(self.clusters)
         for name, node_groups in [place for place in rooms if place[0] in closed] if closed else ():
             rooms[name, node_groups] = self.room(name, shape, node_groups, now, key)
         return rooms
