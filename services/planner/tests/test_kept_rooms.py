@@ -12,13 +12,14 @@ from planner.core.promises import Promises
 from planner.core.reservation import NOTHING_RESERVED, Reservation
 from spillway.columns import columns_of
 from spillway.events import ClusterJoined
-from spillway.model import NodeGroup, NodeRow, PodSelector, PodTerm, Quota, Shape
+from spillway.model import NodeGroup, NodeRow, PodSelector, PodTerm, Quota, Shape, Spread
 
 from .builders import group, node, shape
 from .test_kept_fits import SHAPES, rows
 
 CLUSTERS = ("a", "b", "c")
 APART = shape(300, apart=(PodTerm(PodSelector(()), own=True),))
+SPREAD = shape(300, spread=(Spread(PodSelector(()), 1, topology_key="zone"),))
 """Of which arrays do not tell."""
 
 RESERVATIONS = st.builds(
@@ -84,7 +85,7 @@ def test_rooms_over_arrays_are_those_of_the_plain_functions(
             assert_rooms(promises, views, step[2])
         for one in shapes[:2]:
             assert promises.room(views[step[1]], one, False) == promises.room_without(views[step[1]], one, False)
-    for one in asked:
+    for one in (*asked, APART, SPREAD):
         assert_rooms(promises, views, one)
 
 

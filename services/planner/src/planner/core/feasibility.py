@@ -132,7 +132,7 @@ def _fit(shape: Shape, nodes: ClusterNodes) -> Fit:
         total=int(per_node.sum()),
         possible=int(per_node.sum()),
         largest=int(per_node.max(initial=0)),
-        when_empty=fits_when_empty(shape, nodes),
+        when_empty=_one_that_takes_it(per_node, nodes) or fits_when_empty(shape, nodes),
         reasons=tuple(sorted(verdict.reasons.items(), key=lambda entry: (-entry[1], entry[0]))),
     )
     if not ceilings and groups is None:
@@ -146,6 +146,12 @@ def _bounded(fits: Fit, bound: Bound | NearBound, texts: Sequence[str]) -> Fit:
     named = [*dict.fromkeys(texts), *(["affinity to its own first replica"] if isinstance(bound, NearBound) else [])]
     beyond = tuple(named) if total < fits.total else ()
     return replace(fits, total=total, possible=bound.possible, beyond=beyond, bounds=(bound,))
+
+
+def _one_that_takes_it(per_node: Int64s, nodes: ClusterNodes) -> bool:
+    """Whether the first node that takes one as it is would when nothing ran there: no less is free then."""
+    rows = np.flatnonzero(per_node)[:1]
+    return len(rows) > 0 and bool((nodes.requested[:, rows] >= 0).all())
 
 
 def fits_when_empty(shape: Shape, nodes: ClusterNodes) -> bool:
@@ -204,11 +210,15 @@ def _rows(rows: Sequence[int], nodes: ClusterNodes) -> Bools:
 
 def _by_resource(shape: Shape, resources: Mapping[str, int], free: Int64s) -> tuple[Int64s, Int64s]:
     """[rows] replicas by resources alone, and [rows] which of the shape's requests binds."""
-    none = np.zeros(free.shape[1], np.int64)
-    quotients = np.stack(
-        [free[resources[name]] // amount if name in resources else none for name, amount in shape.requests]
-    )
-    return np.maximum(quotients.min(axis=0), 0), quotients.argmin(axis=0)
+    binding = np.zeros(free.shape[1], np.int64)
+    least = None
+    for index, (name, amount) in enumerate(shape.requests):
+        takes = free[resources[name]] // amount if name in resources else np.zeros(free.shape[1], np.int64)
+        if least is not None:
+            binding[takes < least] = index
+        least = takes if least is None else np.minimum(least, takes)
+    assert least is not None, "a shape asks for something"
+    return np.maximum(least, 0), binding
 
 
 def _count_binding(shape: Shape, verdict: Verdict, binding: Int64s) -> None:

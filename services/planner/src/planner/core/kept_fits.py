@@ -9,7 +9,8 @@ from copy import copy
 import numpy as np
 import numpy.typing as npt
 
-from planner.core.feasibility import fits_when_empty, in_words
+from planner.core import kept_shapes
+from planner.core.feasibility import Fit, fits_when_empty, in_words
 from planner.core.kept_shapes import ABSENT, OPEN, KeptShapes
 from planner.core.node_match import Bools, Verdict, filter_by_labels, filter_by_state, filter_by_taints
 from planner.core.nodes import ClusterNodes
@@ -68,28 +69,27 @@ class FitTable:
     """
 
     def __init__(self, slots: int = 1) -> None:
-        self.total: Int64s = np.zeros((slots, 64), np.int64)
-        self.largest: Int64s = np.zeros((slots, 64), np.int64)
-        self.sample: npt.NDArray[np.uint64] = np.zeros((slots, 64), np.uint64)
-        self.kept: Bools = np.zeros((slots, 64), np.bool_)
-        self.more: Int64s = np.zeros((slots, 64), np.int64)
-        self.more_largest: Int64s = np.zeros((slots, 64), np.int64)
-        self.groups: Int64s = np.zeros((slots, 64), np.int64)
+        size = (slots, kept_shapes.SHAPES_MAX + 1)
+        self.total: Int64s = np.zeros(size, np.int64)
+        self.largest: Int64s = np.zeros(size, np.int64)
+        self.sample: npt.NDArray[np.uint64] = np.zeros(size, np.uint64)
+        self.kept: Bools = np.zeros(size, np.bool_)
+        self.more: Int64s = np.zeros(size, np.int64)
+        self.more_largest: Int64s = np.zeros(size, np.int64)
+        self.groups: Int64s = np.zeros(size, np.int64)
         self.apart: Bools = np.zeros((slots, 8, 8), np.bool_)
         self.apart_of: Int64s = np.zeros(slots, np.int64)
 
-    def grow(self, slots: int, shapes: int, kinds: int) -> None:
+    def grow(self, slots: int, kinds: int) -> None:
         """Room for so many of each."""
-        there, wide = self.total.shape
-        if slots > there or shapes > wide:
-            more = ((0, 2 * slots - there if slots > there else 0), (0, 2 * shapes - wide if shapes > wide else 0))
-            for name in ("total", "largest", "sample", "kept", "more", "more_largest", "groups"):
-                setattr(self, name, np.pad(getattr(self, name), more))
         there, wide = self.apart.shape[:2]
-        if slots > there or kinds > wide:
-            more = ((0, 2 * slots - there if slots > there else 0), (0, 2 * kinds - wide if kinds > wide else 0))
-            self.apart = np.pad(self.apart, (*more, more[1]))
-            self.apart_of = np.pad(self.apart_of, more[0])
+        if slots <= there and kinds <= wide:
+            return
+        more = ((0, 2 * slots - there if slots > there else 0), (0, 2 * kinds - wide if kinds > wide else 0))
+        self.apart = np.pad(self.apart, (*more, more[1]))
+        for name in ("total", "largest", "sample", "kept", "more", "more_largest", "groups"):
+            setattr(self, name, np.pad(getattr(self, name), (more[0], (0, 0))))
+        self.apart_of = np.pad(self.apart_of, more[0])
 
 
 class KeptFits:
@@ -114,9 +114,10 @@ class KeptFits:
         self._table.kept[self._slot] = False
         self._table.apart_of[self._slot] = 0
         self._table.apart[self._slot] = False
-        self.at_largest: Int64s = np.zeros(0, np.int64)
-        self.bits: Bytes = np.zeros((0, 8 * max(1, -(-rows // 64))), np.uint8)
-        self.counts: npt.NDArray[np.int32] = np.zeros((0, 32), np.int32)
+        most = len(self.kept)
+        self.at_largest: Int64s = np.zeros(most, np.int64)
+        self.bits: Bytes = np.zeros((most, 8 * max(1, -(-rows // 64))), np.uint8)
+        self.counts: npt.NDArray[np.int32] = np.zeros((most, 32), np.int32)
         self._texts: dict[int, str] = {}
         self._when_empty: dict[int, bool] = {}
         self._demands: dict[int, _Demand] = {}
@@ -141,8 +142,7 @@ class KeptFits:
     def keep(self, number: int, nodes: ClusterNodes) -> None:
         """Brings all that is kept up to these nodes, and this shape too."""
         self.follow(nodes)
-        kept = self._table.kept
-        if number >= kept.shape[1] or not kept[self._slot, number]:
+        if not self._table.kept[self._slot, number]:
             self._count(number)
 
     def when_empty(self, number: int) -> bool:
@@ -161,6 +161,12 @@ class KeptFits:
         if text is None:
             text = self._texts[number] = in_words(self.reasons(number))
         return text
+
+    def fit(self, number: int) -> Fit:
+        """For others that look at what is reserved: whether a node takes one, in place of how many, and no reasons."""
+        takes = np.unpackbits(self.bits[number], count=len(self._live)).astype(np.int64)
+        total = int(self.total[number])
+        return Fit(takes, total, total, int(self.largest[number]), self.when_empty(number), ())
 
     def reasons(self, number: int) -> tuple[tuple[str, int], ...]:
         """As in Fit."""
@@ -192,7 +198,7 @@ class KeptFits:
             masks.append(mask)
         may_be = np.stack(masks).astype(np.float32)
         common: npt.NDArray[np.float32] = may_be @ may_be.T
-        table.grow(0, 0, len(kinds))
+        table.grow(0, len(kinds))
         table.apart[self._slot, : len(kinds), : len(kinds)] = common == 0
         table.apart_of[self._slot] = len(kinds)
 
@@ -352,7 +358,7 @@ class KeptFits:
                 least = np.minimum(least, takes)
         assert least is not None
         takes = np.maximum(least, 0) * demand.open[: self._used]
-        self._grow()
+        self._widen()
         some = takes > 0
         self.total[number], largest = takes.sum(), takes.max(initial=0)
         self.largest[number], self.at_largest[number] = largest, np.count_nonzero(takes == largest)
@@ -396,18 +402,8 @@ class KeptFits:
         found: npt.NDArray[np.uint64] = words[numbers, words.shape[1] // 2]
         return found
 
-    def _grow(self) -> None:
-        """Room for all numbers and reasons that there are."""
-        self._table.grow(0, len(self._shapes.shapes), 0)
-        missing = len(self._shapes.shapes) - len(self.at_largest)
-        if missing > 0:
-            more = max(missing, len(self.at_largest), 64)
-            self.at_largest = np.pad(self.at_largest, (0, more))
-            self.bits = np.pad(self.bits, ((0, more), (0, 0)))
-            self.counts = np.pad(self.counts, ((0, more), (0, 0)))
-        self._widen()
-
     def _widen(self) -> None:
+        """Room for all reasons that there are."""
         missing = len(self._shapes.reasons) - self.counts.shape[1]
         if missing > 0:
             self.counts = np.pad(self.counts, ((0, 0), (0, max(missing, self.counts.shape[1]))))

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from planner.core.feasibility import Fit
 from planner.core.fleet import ClusterView
 from planner.core.kept_fits import FitTable, KeptFits
 from planner.core.kept_groups import KeptGroups
@@ -129,7 +130,7 @@ class KeptRooms:
         slot = self._slots.get(cluster)
         if slot is None:
             index = len(self._slots)
-            self._table.grow(index + 1, len(self._shapes.shapes), len(self._shapes.kinds))
+            self._table.grow(index + 1, len(self._shapes.kinds))
             if index >= len(self._others):
                 self._others, self._counts = (np.pad(one, ((0, index), (0, 0))) for one in (self._others, self._counts))
                 self._samples = np.pad(self._samples, ((0, index), (0, 0)))
@@ -161,6 +162,13 @@ class KeptRooms:
             limit = self._limit(slot.fits.limited_by(number), slot.index, certain != possible, bound_by)
             known = slot.rooms[number] = Room(certain, possible, limit, slot.fits.when_empty(number))
         return known
+
+    def fit(self, view: ClusterView, number: int) -> Fit:
+        """Of a reserved shape, as far as others look at it."""
+        slot = self._slot(view.name)
+        self._follow(slot, view)
+        slot.fits.keep(number, view.nodes)
+        return slot.fits.fit(number)
 
     def rooms(self, views: Mapping[str, ClusterView], shape: Shape, number: int) -> dict[tuple[str, bool], Room]:
         """By cluster, on the nodes that exist; with True, on those of its node groups. Where arrays tell."""
@@ -346,7 +354,7 @@ class KeptRooms:
 
     def _keep(self, number: int) -> None:
         """The fit of a shape in all clusters."""
-        self._table.grow(0, len(self._shapes.shapes), len(self._shapes.kinds))
+        self._table.grow(0, len(self._shapes.kinds))
         missing = ~self._table.kept[self._order, number]
         for index in np.flatnonzero(missing).tolist():
             slot = self._in_order[index]

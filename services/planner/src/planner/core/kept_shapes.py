@@ -36,10 +36,11 @@ class KeptShapes:
         self.shapes: list[Shape] = []
         self.demands: list[Shape] = []
         self.kinds: list[tuple[int, tuple[str, ...]]] = []
-        self.requests: Int64s = np.zeros((64, 8), np.int64)
-        self.demand: Int64s = np.zeros(64, np.int64)
-        self.kind: Int64s = np.zeros(64, np.int64)
-        self.losses: Int64s = np.zeros((64, 64), np.int64)
+        most = SHAPES_MAX + 1  # Zeros that nobody has touched take no memory: arrays for all shapes never grow.
+        self.requests: Int64s = np.zeros((most, 8), np.int64)
+        self.demand: Int64s = np.zeros(most, np.int64)
+        self.kind: Int64s = np.zeros(most, np.int64)
+        self.losses: Int64s = np.zeros((most, most), np.int64)
         self._ids: dict[Shape, int | None] = {}
         self._demand_ids: dict[object, int] = {}
         self._kind_ids: dict[tuple[int, tuple[str, ...]], int] = {}
@@ -70,10 +71,8 @@ class KeptShapes:
                 self.resources[name] = len(self.resources)
                 self.resource_reason = np.append(self.resource_reason, self.reason(name))
         wide = max(self.requests.shape[1], len(self.resources))
-        long = len(self.demand) * (2 if number >= len(self.demand) else 1)
-        self.requests = _grown(self.requests, (long, wide))
-        self.demand, self.kind = _grown(self.demand, (long,)), _grown(self.kind, (long,))
-        self.losses = _grown(self.losses, (long, long))
+        if wide > self.requests.shape[1]:
+            self.requests = np.pad(self.requests, ((0, 0), (0, wide - self.requests.shape[1])))
         for name, amount in shape.requests:
             self.requests[number, self.resources[name]] = amount
         self.demand[number] = self._demand(shape)
@@ -115,9 +114,3 @@ def _losses(taken: Int64s, asked: Int64s) -> Int64s:
     rounded_up = -(-taken // np.maximum(asked, 1))
     most: Int64s = np.where(asked > 0, rounded_up, 0).max(axis=-1)
     return most
-
-
-def _grown(array: Int64s, size: tuple[int, ...]) -> Int64s:
-    """The array with zeros behind it, at least of that size."""
-    more = [(0, max(0, new - old)) for new, old in zip(size, array.shape, strict=True)]
-    return np.pad(array, more) if any(after for _, after in more) else array

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from planner.core.feasibility import fit
+from planner.core.feasibility import Fit, fit
 from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.interplay import looks_at_pods
 from planner.core.kept_rooms import KeptRooms
@@ -16,6 +16,8 @@ from planner.core.room import Room, nested, room_in_groups, room_on_nodes, with_
 from spillway.model import LabelSet, PodTraits, Shape
 
 ROOMS_KEPT_MAX = 65_536
+FitOf = Callable[[Shape], Fit]
+"""Of a reserved shape in one cluster."""
 
 
 class Promises:
@@ -113,7 +115,7 @@ class Promises:
         kept = self._rooms.get(place)
         if kept is not None and kept[:2] == (view.revision, revision):
             return kept[2]
-        room = self.room_without(view, shape, node_groups)
+        room = self._let_in(view, shape, node_groups, None, lambda other: self._fit(view, other))
         if len(self._rooms) > ROOMS_KEPT_MAX:
             self._rooms.clear()
         self._rooms[place] = (view.revision, revision, room)
@@ -144,20 +146,34 @@ class Promises:
         self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None = None
     ) -> Room:
         """As if nothing were reserved for one workload: what the nodes take, and what quotas let in of that."""
-        room = self._room_of_nodes(view, shape, node_groups, without)
+        return self._let_in(view, shape, node_groups, without, view.fit)
+
+    def _fit(self, view: ClusterView, shape: Shape) -> Fit:
+        """Of a reserved shape."""
+        kept, number = self._keep(shape)
+        if kept is None or number is None or view.nodes.pods.repels(shape.namespace):
+            return view.fit(shape)
+        return kept.fit(view, number)
+
+    def _let_in(
+        self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None, fit_of: FitOf
+    ) -> Room:
+        room = self._room_of_nodes(view, shape, node_groups, without, fit_of)
         quotas = view.quotas.get(shape.namespace, ())
         if not quotas:
             return room
         entries = [entry for reserved in self._entries(view.name, without) for entry in _all_of(reserved)]
         lets_in = allowed(shape, quotas, entries)
         if node_groups:  # A part may use both: what the nodes that exist certainly take is left to them.
-            taken = self._room_of_nodes(view, shape, False, without).certain
+            taken = self._room_of_nodes(view, shape, False, without, fit_of).certain
             lets_in = replace(lets_in, certain=max(0, lets_in.certain - taken))
         certain, possible = min(room.certain, lets_in.certain), min(room.possible, lets_in.possible)
         limited_by = lets_in.limited_by if certain < room.certain or possible < room.possible else room.limited_by
         return Room(certain, possible, limited_by, room.when_empty)
 
-    def _room_of_nodes(self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None) -> Room:
+    def _room_of_nodes(
+        self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None, fit_of: FitOf
+    ) -> Room:
         """The nested conditions of P5: what is promised on free nodes fits there, and all of it fits on all nodes."""
         by_label = self._by_label(view, shape)
         entries = list(self._entries(view.name, without))
@@ -165,12 +181,12 @@ class Promises:
         new = _summed((entry.new_entries for entry in entries), by_label)
         if node_groups and not free and not new:
             return room_in_groups(shape, view.node_groups(), ())
-        on_nodes = room_on_nodes(shape, view.fit(shape), [(other, count, view.fit(other)) for other, count in free])
+        on_nodes = room_on_nodes(shape, view.fit(shape), [(other, count, fit_of(other)) for other, count in free])
         if not new and not node_groups:
             return on_nodes
         groups = view.node_groups()
         everything = [
-            (other, count, with_groups(view.fit(other), other, groups))
+            (other, count, with_groups(fit_of(other), other, groups))
             for other, count in _summed((tuple(free), tuple(new)), by_label)
         ]
         everywhere = room_on_nodes(shape, with_groups(view.fit(shape), shape, groups), everything)

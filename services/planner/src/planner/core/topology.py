@@ -230,7 +230,8 @@ def _nested(takes: Int64s, ceilings: Sequence[Ceiling]) -> _Nested | None:
 
 def _domains_in_play(ceiling: Ceiling, takes: Int64s) -> int:
     domains = ceiling.domains[takes > 0]
-    return len(np.unique(domains)) + int(np.count_nonzero(domains == NO_DOMAIN))
+    without = int(np.count_nonzero(domains == NO_DOMAIN))
+    return int(np.count_nonzero(np.bincount(domains[domains != NO_DOMAIN]))) + (without + 1 if without else 0)
 
 
 def _with_singles(ceiling: Ceiling, rows: Int64s) -> Ceiling:
