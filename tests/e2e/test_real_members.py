@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spillway.api import ApplyRequest, ConfirmRequest, DeleteRequest, ListBrakesRequest
-from spillway.cluster_api import ClusterApi, Refused
+from spillway.cluster_api import ClusterApi, Conflict, Refused
 from spillway.kubernetes import NAMESPACES, PODS, RESOURCE_QUOTAS, AnyObject, Kind
 from spillway_local.fleet_plan import deployment
 from spillway_local.stack import Stack
@@ -190,11 +190,21 @@ async def _ensure(api: ClusterApi, kind: Kind, manifest: dict[str, Any]) -> None
 
 
 async def _remove(api: ClusterApi, kind: Kind, name: str) -> None:
+    """Its controllers may write to it in between."""
     namespace = NAMESPACE if kind.namespaced else ""
-    found = await api.get(kind, namespace, name)
-    if found is not None:
+
+    async def is_accepted() -> bool:
+        found = await api.get(kind, namespace, name)
+        if found is None:
+            return True
         metadata = found["metadata"]
-        await api.delete(kind, namespace, name, uid=metadata["uid"], resource_version=metadata["resourceVersion"])
+        try:
+            await api.delete(kind, namespace, name, uid=metadata["uid"], resource_version=metadata["resourceVersion"])
+        except Conflict:
+            return False
+        return True
+
+    await until(f"{kind.plural} {name} may go", is_accepted)
 
 
 async def _quota_is_counted(api: ClusterApi) -> bool:

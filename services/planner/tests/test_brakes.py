@@ -148,11 +148,39 @@ def test_all_limited_causes_draw_from_one_bucket_and_those_asked_by_name_from_no
     assert on.moved == Counter({CAUSE_FAILOVER: 80, CAUSE_DRAIN: 20, CAUSE_LOST: 0, CAUSE_MIGRATE: 5_000})
 
 
+def test_what_is_small_in_each_cluster_is_confirmed_when_it_is_large_in_all() -> None:
+    """Seven clusters of fourteen behind one broken network: half of the fleet, 7 % in each."""
+    lost = {(CAUSE_FAILOVER, f"own-{index}"): 70 for index in range(7)}
+    on = Brakes(Rules())
+    step(on, {(CAUSE_FAILOVER, "own-0"): 70}, 0.0)
+    step(on, {(CAUSE_FAILOVER, "own-0"): 70}, 30.0)
+    assert on.allow(CAUSE_FAILOVER, "own-0", WEB, 70) == 70
+    asked = step(on, lost, 40.0)
+    assert {event.scope for event in asked if isinstance(event, ConfirmationAsked)} == {
+        f"Failover/{cluster}" for _, cluster in lost
+    }
+    assert [on.allow(CAUSE_FAILOVER, cluster, WEB, 70) for _, cluster in lost] == [0] * 7
+    on.apply(ConfirmationGiven("Failover/own-3", "ann", 1))
+    step(on, lost, 41.0)
+    assert on.allow(CAUSE_FAILOVER, "own-3", WEB, 70) == 70
+    assert on.allow(CAUSE_FAILOVER, "own-4", WEB, 70) == 0
+
+
+def test_what_was_confirmed_makes_nothing_else_large() -> None:
+    on, wanted = Brakes(Rules()), {(CAUSE_DRAIN, "own-1"): 500}
+    step(on, wanted, 0.0)
+    on.apply(ConfirmationGiven("Drain/own-1", "ann", 1))
+    assert step(on, {**wanted, (CAUSE_DRAIN, "own-2"): 20}) == []
+    assert on.allow(CAUSE_DRAIN, "own-2", WEB, 20) == 20
+    assert not on.needs_confirmation(CAUSE_DRAIN, "own-3", 70, 1000)
+    assert on.needs_confirmation(CAUSE_DRAIN, "own-3", 90, 1000), "own-2 and own-3 are over 10 % together"
+
+
 def test_one_workload_in_several_clusters_keeps_to_the_budget_in_all() -> None:
     wanted = {(CAUSE_DRAIN, "own-1"): 80, (CAUSE_DRAIN, "own-2"): 80}
     on = Brakes(Rules())
     for now in (0.0, 10.0):
-        step(on, wanted, now)
+        step(on, wanted, now, fleet=2000)
     for _ in range(2):
         allowed = [on.allow(CAUSE_DRAIN, cluster, WEB, 80) for cluster in ("own-1", "own-2")]
     assert allowed == [80, 20]

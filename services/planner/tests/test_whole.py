@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core import aftermath, decisions, moves, placing
+from planner.core import aftermath, decisions, membership, moves, placing
+from planner.core.allowance import Everything
 from planner.core.placement import Division, Held, Situation
 from planner.core.policy import policy_of
 from planner.core.request import read_manifests
@@ -14,8 +15,16 @@ from planner.core.reservation import reserve
 from planner.core.room import Room
 from planner.core.whole import divide_whole
 from spillway.addresses import Tombstone
-from spillway.api import ApplyRequest, DeleteRequest, PlacementReply, RequestError, ScaleRequest
-from spillway.events import STATE_ENDED, STATE_PRESENT, Event
+from spillway.api import (
+    ApplyRequest,
+    ClusterMovesReply,
+    DeleteRequest,
+    PlacementReply,
+    RequestError,
+    ScaleRequest,
+    SetClusterPhaseRequest,
+)
+from spillway.events import PHASE_ACTIVE, PHASE_DRAINING, STATE_ENDED, STATE_PRESENT, Event
 from spillway.model import NO_GENERATION, Generation, Part, WorkloadFacts
 
 from .builders import Fleet, cluster, deployment, facts, job, node, policy, room, shape, statefulset, template, texts
@@ -283,6 +292,32 @@ def test_a_statefulset_of_none_stays_where_it_was() -> None:
 
 
 # ── After the placement ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def drained(fleet: Fleet, cluster: str, phase: str = PHASE_DRAINING) -> ClusterMovesReply:
+    set_to = membership.set_phase(fleet.state, SetClusterPhaseRequest(cluster, phase), fleet.moment())
+    keep(fleet, set_to.events)
+    for workload in moves.due(fleet.state, fleet.now, Everything()):
+        keep(fleet, moves.next_step(fleet.state, workload, fleet.moment(), Everything()).events)
+    return set_to.reply
+
+
+def test_a_drained_cluster_keeps_it_and_says_for_whom_it_waits() -> None:
+    fleet = fleet_of()
+    apply(fleet, statefulset(2))
+    where = next(iter(parts(fleet)))
+    reply = drained(fleet, where)
+    assert (reply.replicas, reply.confirm) == (0, "")
+    placement = fleet.state.workloads[DB].placement
+    assert placement is not None
+    assert placement.waiting_for == (
+        f"held: 2 replicas kept in {where} wait for a person: a StatefulSet does not move by itself"
+    )
+    assert parts(fleet)[where].replicas == 2
+    drained(fleet, where, PHASE_ACTIVE)
+    placement = fleet.state.workloads[DB].placement
+    assert placement is not None
+    assert placement.waiting_for == ""
 
 
 def after(fleet: Fleet, seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 
 from planner.service import Planner
@@ -66,8 +67,9 @@ def _stands(world: World, planner: Planner, known: Known) -> bool:
     surges, others = SURGE.findall(text), ELSEWHERE.findall(text)
     rolls = any(_has_room_to_roll(world.clusters[cluster], name, known.cpu, int(count)) for count, cluster in surges)
     for count, cluster in others:
-        takes = [other for other in _takes(world, planner, known) if other != cluster]
-        rolls |= sum(members.room_for(world.clusters[other], known.cpu) for other in takes) >= int(count)
+        takes = {other: more for other, more in _takes(world, planner, known).items() if other != cluster}
+        room = {other: min(more, members.room_for(world.clusters[other], known.cpu)) for other, more in takes.items()}
+        rolls |= sum(room.values()) >= int(count)
     return bool(surges or others) and not rolls
 
 
@@ -83,17 +85,14 @@ def _has_room_to_roll(cluster: SimCluster, name: str, cpu: int, surge: int) -> b
     return places >= int(replicas) + surge
 
 
-def _takes(world: World, planner: Planner, known: Known) -> list[str]:
-    """Clusters that take new replicas of it."""
+def _takes(world: World, planner: Planner, known: Known) -> dict[str, int]:
+    """Clusters that take new replicas of it, and how many more its policy lets them have."""
     assert known.declared is not None
     parts = {part.cluster: part.replicas for part in known.placement.parts} if known.placement else {}
-    full = {
-        limit.cluster
-        for limit in known.declared.policy.limits
-        if 0 <= limit.replicas_max <= parts.get(limit.cluster, 0)
-    }
+    most = {limit.cluster: limit.replicas_max for limit in known.declared.policy.limits if limit.replicas_max >= 0}
+    more = {name: max(0, most[name] - parts.get(name, 0)) if name in most else sys.maxsize for name in world.clusters}
     active = {name for name, view in planner.state.clusters.items() if view.phase == PHASE_ACTIVE and view.joined}
-    return [name for name in world.clusters if name in active - full]
+    return {name: count for name, count in more.items() if name in active and count}
 
 
 def _of_part(cluster: SimCluster, user: User, known: Known, part: Part, rollout_stands: bool) -> Iterator[str]:

@@ -101,6 +101,7 @@ class Brakes:
         self._now = 0.0
         self._fleet_replicas = 0
         self._totals: dict[str, int] = {}
+        self._unconfirmed: Counter[str] = Counter()
         self._moved_of_cause: Counter[str] = Counter()
         self._over_since: dict[str, float] = {}
         self._over_budget: dict[tuple[str, str, WorkloadKey], int] = {}
@@ -213,7 +214,7 @@ class Brakes:
             return True
         if scope in self.asked or scope not in self._totals:
             return False
-        return not self._is_above(self._totals[scope], self._fleet_replicas)
+        return not self._is_above(self._unconfirmed[cause], self._fleet_replicas)
 
     def _is_above(self, replicas: int, fleet_replicas: int) -> bool:
         rules = self._rules
@@ -225,6 +226,9 @@ class Brakes:
         self, wanted: Mapping[Cause, int], fleet_replicas: int, now: float, wall_ms: int
     ) -> tuple[ConfirmationAsked | Tombstone, ...]:
         """Counts what every cause would still move; gives the confirmations to ask for, and tombstones of those over.
+
+        Many clusters may be lost at once for one reason: a cause is large when all that it moves from everywhere is,
+        less what was confirmed.
 
         wanted: every cause that goes on, with the replicas that it has yet to move, 0 included; those that it has moved
         are counted here, so that a cause which comes in small pieces is confirmed like one that comes at once.
@@ -238,6 +242,10 @@ class Brakes:
         self._promised.clear()
         self.wanted = {confirmation_scope(*cause): replicas for cause, replicas in wanted.items()}
         self._totals = {scope: replicas + self._moved_of_cause[scope] for scope, replicas in self.wanted.items()}
+        self._unconfirmed = Counter()
+        for scope, total in self._totals.items():
+            if scope not in self.given:
+                self._unconfirmed[scope.partition("/")[0]] += total
         return (*self._to_ask(wanted, wall_ms), *self._to_forget(now))
 
     @property
@@ -269,13 +277,17 @@ class Brakes:
 
     def needs_confirmation(self, cause: str, cluster: str, replicas: int, fleet_replicas: int) -> bool:
         """Whether a cause that is about to begin would wait for a confirmation."""
-        return self._is_above(replicas, fleet_replicas) and confirmation_scope(cause, cluster) not in self.given
+        scope = confirmation_scope(cause, cluster)
+        others = self._unconfirmed[cause] - (self._totals.get(scope, 0) if scope not in self.given else 0)
+        return scope not in self.given and self._is_above(replicas + others, fleet_replicas)
 
-    def _to_ask(self, wanted: Iterable[Cause], wall_ms: int) -> Iterable[ConfirmationAsked]:
+    def _to_ask(self, wanted: Mapping[Cause, int], wall_ms: int) -> Iterable[ConfirmationAsked]:
         for cause, cluster in sorted(wanted):
             scope = confirmation_scope(cause, cluster)
             total = self._totals[scope]
-            if cause not in CAUSES_CONFIRMED or scope in self.given or not self._is_above(total, self._fleet_replicas):
+            if cause not in CAUSES_CONFIRMED or scope in self.given or not wanted[cause, cluster]:
+                continue
+            if not self._is_above(self._unconfirmed[cause], self._fleet_replicas):
                 continue
             known = self.asked.get(scope)
             if known is None or total >= known.replicas * ASKED_AGAIN_GROWTH:

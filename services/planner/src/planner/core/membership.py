@@ -7,6 +7,7 @@ from planner.core import answers
 from planner.core.allowance import CAUSE_DRAIN
 from planner.core.brakes import confirmation_scope
 from planner.core.fleet import ClusterView
+from planner.core.reasons import moves_by_itself
 from planner.core.request import LABEL_NAME, check_name
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
@@ -117,7 +118,7 @@ def _set(state: PlannerState, view: ClusterView, phase: str, moment: Moment) -> 
     if phase not in PHASES_HANDING_OVER and state.brakes.knows(scope):  # The next drain is another one.
         events += (Tombstone(brake_address(scope)),)
     to_go = phase not in (PHASE_ACTIVE, PHASE_CORDONED)
-    replicas = answers.placed_by_cluster(state)[view.name].replicas if to_go else 0
+    replicas = _replicas_to_go(state, view.name, phase) if to_go else 0
     fleet_replicas = state.fleet_replicas()
     waits = phase in PHASES_HANDING_OVER and state.brakes.needs_confirmation(
         CAUSE_DRAIN, view.name, replicas, fleet_replicas
@@ -130,6 +131,16 @@ def _set(state: PlannerState, view: ClusterView, phase: str, moment: Moment) -> 
         changed=changed,
     )
     return PhaseSet(events, reply)
+
+
+def _replicas_to_go(state: PlannerState, cluster: str, phase: str) -> int:
+    """Kept there and to go elsewhere: of a cluster that is lost all, else what moves by itself."""
+    workloads = (state.workloads[key] for key in state.keys_in(cluster))
+    return sum(
+        workload.parts[cluster].replicas_kept
+        for workload in workloads
+        if phase == PHASE_LOST or moves_by_itself(workload)
+    )
 
 
 def _listed(state: PlannerState, name: str) -> ClusterView:

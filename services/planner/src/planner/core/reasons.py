@@ -39,7 +39,7 @@ def is_back(state: PlannerState, cluster: str, now: float) -> bool:
 
 
 def held_by(state: PlannerState, workload: Workload, why: Mapping[str, str], now: float) -> dict[tuple[str, str], str]:
-    """By cause and cluster, the brake or the confirmation for which what is to move, return or leave waits.
+    """By cause and cluster, the brake, the confirmation or the person for whom what is to move, return or leave waits.
 
     why: reasons().
     """
@@ -50,6 +50,10 @@ def held_by(state: PlannerState, workload: Workload, why: Mapping[str, str], now
         if part.replicas_leaving:
             causes.append((part.cluster, ""))
     held = {(cause, cluster): state.brakes.why_held(cause, cluster, workload.key) for cluster, cause in causes}
+    for part in workload.parts.values() if not moves_by_itself(workload) and not is_in_transfer(workload) else ():
+        view = state.clusters.get(part.cluster)
+        if part.replicas_kept and view is not None and view.hands_over and view.phase != PHASE_LOST:
+            held[CAUSE_DRAIN, part.cluster] = f"a person: a {workload.declared.kind} does not move by itself"
     return {place: text for place, text in held.items() if text}
 
 
