@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from planner.settings import PlannerSettings
+from propagator.core.live import ANNOTATION_PLACEMENT
 from sim.settings import NodeGroupSpec, NodeSpec, Settings
 from spillway.api import (
     ApplyRequest,
@@ -19,11 +20,12 @@ from spillway.api import (
     ScaleRequest,
     WatchRequest,
 )
+from spillway.cluster_api import DEPLOYMENTS
 from spillway.kubernetes import RESOURCE_QUOTAS
 from spillway.model import NodeGroup
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import in_process
+from spillway_local.in_process import InProcess, in_process
 
 sys.path.insert(0, str(Path(__file__).parent))
 from platform_steps import NAMESPACE, all_ready, bound, join, unbound, until
@@ -39,6 +41,15 @@ SMALL = (
 
 def request(name: str, replicas: int, cpu: str = "500m", policy: str = "") -> ApplyRequest:
     return ApplyRequest((deployment(name, NAMESPACE, replicas, cpu=cpu), *((policy,) if policy else ())))
+
+
+async def mark_at(platform: InProcess, cluster: str, version: str) -> str:
+    """Somebody else's hand on our annotation of web. Returns what it was."""
+    api = platform.api(cluster)
+    metadata = (await api.get(DEPLOYMENTS, NAMESPACE, "web"))["metadata"]
+    marks = {"metadata": {"annotations": {ANNOTATION_PLACEMENT: version}}}
+    await api.patch(DEPLOYMENTS, NAMESPACE, "web", marks, resource_version=metadata["resourceVersion"])
+    return str(metadata["annotations"][ANNOTATION_PLACEMENT])
 
 
 async def test_replicas_wait_for_nodes_that_arrive_late() -> None:
@@ -309,3 +320,32 @@ async def test_a_write_of_unknown_outcome_is_retried_safely(written: bool) -> No
             return sum((await bound(platform, "web")).values()) == 20
 
         await until(all_run, "20 replicas run")
+
+
+async def test_a_part_that_its_propagator_holds_says_why() -> None:
+    """Somebody wrote a higher version onto the object: it is left as it is, and the answer about it says so."""
+    async with in_process(SMALL) as platform:
+        await join(platform)
+        placed = await platform.planner().apply(request("web", 8))
+
+        async def runs(count: int) -> bool:
+            return sum((await bound(platform, "web")).values()) == count
+
+        await until(lambda: runs(8), "it runs")
+        where = placed.parts[0].cluster
+        before = await mark_at(platform, where, "99.1")
+        await asyncio.sleep(5)
+        await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 20))
+
+        async def silent() -> bool:
+            return not await says("on hold: ")
+
+        async def says(beginning: str) -> bool:
+            reply = await platform.planner().get(GetRequest(NAMESPACE, "web"))
+            return next(status.message for status in reply.statuses if status.cluster == where).startswith(beginning)
+
+        await until(lambda: says("on hold: the object is at 99.1, above "), "it is said")
+        assert not await runs(20), "what is on hold is left as it is"
+        await mark_at(platform, where, before)
+        await until(lambda: runs(20), "it is carried out")
+        await until(silent, "nothing is said any more")

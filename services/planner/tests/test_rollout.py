@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.core import aftermath, answers, decisions, moves
 from planner.core.allowance import Everything
-from planner.core.rollout import Standing, next_turn
+from planner.core.rollout import Standing, figures, next_turn
 from planner.core.rollout_list import RolloutList
 from planner.core.templates import template_number
 from spillway.addresses import Tombstone
@@ -52,6 +52,14 @@ def stands(name: str, replicas: int, number: int, shown: tuple[int, ...] | None 
     lost = more.pop("lost", False)
     observed = seen(part, *shown, **more) if shown is not None else None
     return Standing(part, number, number == 3, lost, observed)
+
+
+def test_a_cluster_whose_object_is_on_hold_is_not_merely_slow() -> None:
+    part = Part("a", V2, 5, 0, 5, False, 1)
+    slow = seen(part, 5, 5, version=V1)
+    assert figures(part, slow) == "not carried out yet"
+    held = replace(slow, message="on hold: the object is at 99.1, above 9.2")
+    assert figures(part, held) == "not carried out yet, on hold: the object is at 99.1, above 9.2"
 
 
 TURNS: dict[str, tuple[list[Standing], tuple[str, str, int, int]]] = {

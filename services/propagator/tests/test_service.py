@@ -127,6 +127,50 @@ async def test_a_placement_is_held_until_its_declaration_is_read(fleet: Any) -> 
     assert fleet.replicas("own-1") == 3
 
 
+async def mark_at(fleet: Any, version: str) -> None:
+    """Somebody else's hand on our annotation."""
+    found = await fleet.api("own-1").get(DEPLOYMENTS, "default", "web")
+    marks = {"metadata": {"annotations": {"spillway.io/placement": version}}}
+    await fleet.api("own-1").patch(
+        DEPLOYMENTS, "default", "web", marks, resource_version=found["metadata"]["resourceVersion"]
+    )
+
+
+@on_fleet
+async def test_a_hold_is_said_once_it_lasts_and_no_more_once_it_is_over(fleet: Any) -> None:
+    bound = Settings().hold_said_seconds
+    await fleet.declare()
+    await fleet.place(1, {"own-1": 3})
+    await fleet.start()
+    await asyncio.sleep(5)
+    await mark_at(fleet, "99.1")
+    await asyncio.sleep(bound / 2)
+    await fleet.place(2, {"own-1": 5})
+    await asyncio.sleep(bound / 2 - 1)
+    assert fleet.state() == ("Present", "99.1", "")
+    await asyncio.sleep(3)
+    assert fleet.state() == ("Present", "99.1", "on hold: the object is at 99.1, above 1.2")
+    said = len(fleet.said)
+    await asyncio.sleep(5 * bound)
+    assert len(fleet.said) == said, "it is said once"
+    await mark_at(fleet, "1.1")
+    await asyncio.sleep(3)
+    assert (fleet.replicas("own-1"), fleet.state()) == (5, ("Present", "1.2", ""))
+
+
+@on_fleet
+async def test_what_is_held_before_there_is_an_object_is_said_as_absent(fleet: Any) -> None:
+    await fleet.start()
+    await fleet.place(1, {"own-1": 3})
+    await asyncio.sleep(Settings().hold_said_seconds + 2)
+    state, version, message = fleet.state()
+    assert (state, version) == ("Absent", "0.0")
+    assert message.startswith("on hold: waiting for ")
+    await fleet.declare()
+    await asyncio.sleep(3)
+    assert (fleet.replicas("own-1"), fleet.state()) == (3, ("Present", "1.1", ""))
+
+
 @on_fleet
 async def test_a_conflict_is_read_again_and_compared(fleet: Any) -> None:
     """Somebody changes the object between our read and our write."""

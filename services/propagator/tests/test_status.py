@@ -7,8 +7,9 @@ import pytest
 
 from propagator.core.desired import Target
 from propagator.core.live import LiveWorkload, Marks, workload_from_manifest, workload_from_struct
-from propagator.core.status import Outcome, is_news, observed
-from spillway.events import WorkloadObserved
+from propagator.core.reconcile import seeded
+from propagator.core.status import Outcome, held_back, is_news, observed
+from spillway.events import STATE_ENDED, STATE_PRESENT, WorkloadObserved
 from spillway.kubernetes import Deployment
 from spillway.model import Generation
 
@@ -45,6 +46,33 @@ def test_numbering_is_no_news() -> None:
     assert is_news(current, None)
     assert not is_news(current, replace(current, epoch=9, sequence=9))
     assert is_news(replace(current, ready=3), replace(current, epoch=9, sequence=9))
+
+
+REFUSED, NOT_THERE = Outcome(V2, "Refused", "quota"), said(Generation(0, 0), "Absent", "on hold: why", 0, 0, 0, 0, 0)
+NONE, FIVE = (0, 0, 0, 0, 0), (5, 5, 5, 5, 5)
+HELD = {
+    "an object": (observed(TARGET, FOUND, None), None, said(V1, "Present", "on hold: why", 5, 4, 3, 2, 1)),
+    "what failed": (observed(TARGET, None, REFUSED), None, said(V2, "Refused", "quota; on hold: why", *NONE)),
+    "was there": (None, said(V1, "Present", "", *FIVE), said(V1, "Present", "on hold: why", *NONE)),
+    "held before": (None, said(V1, "Present", "x; on hold: so", *FIVE), said(V1, "Present", "x; on hold: why", *NONE)),
+    "never was": (None, None, NOT_THERE),
+    "an orphan before": (None, said(V1, "Orphaned", "", *FIVE), NOT_THERE),
+}
+
+
+@pytest.mark.parametrize(("shown", "logged", "expected"), HELD.values(), ids=HELD.keys())
+def test_a_hold_is_said_in_the_message_alone(
+    shown: WorkloadObserved | None, logged: WorkloadObserved | None, expected: WorkloadObserved
+) -> None:
+    assert held_back(shown, logged, TARGET, "why") == expected
+
+
+@pytest.mark.parametrize("state", [STATE_PRESENT, STATE_ENDED])
+def test_a_new_owner_knows_a_job_that_ended_though_it_is_on_hold(state: str) -> None:
+    """Else somebody's deletion of the object would run the Job anew."""
+    ended = said(V1, state, "Complete: 5 succeeded", 0, 0, 0, 0, 0)
+    assert seeded(held_back(ended, None, TARGET, "why")) == seeded(ended)
+    assert seeded(ended).ended == "Complete: 5 succeeded"
 
 
 @pytest.mark.parametrize(("observed", "updated"), [(6, 0), (7, 4)], ids=["not seen yet", "seen"])

@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from spillway.api import (
+    ClusterStatus,
     GetRequest,
     ListBrakesReply,
     ListBrakesRequest,
@@ -16,7 +17,7 @@ from spillway.api import (
 from spillway.events import PHASE_DRAINING, STATE_PRESENT
 from spillway.rpc import PlannerClient
 from spillway.scopes import FLEET_SCOPE, cluster_scope
-from spillway.texts import counted
+from spillway.texts import counted, on_hold
 from spillway_cli.exits import Code, CommandFailed
 
 POLL_SECONDS = 0.5
@@ -143,11 +144,11 @@ def _unready(reply: WorkloadReply) -> str:
     for part in reply.placement.parts:
         status = statuses.get(part.cluster)
         if part.removing:
-            return f"{part.cluster}: being removed"
+            return _with_hold(f"{part.cluster}: being removed", status)
         if status is None:
             return f"{part.cluster}: nothing heard of it yet"
         if not status.current:
-            return f"{part.cluster}: not carried out yet"
+            return _with_hold(f"{part.cluster}: not carried out yet", status)
         if status.state != STATE_PRESENT:
             return f"{part.cluster}: {status.state}{': ' + status.message if status.message else ''}"
         if reply.kind == "Job" and status.message.startswith("Complete"):
@@ -156,6 +157,11 @@ def _unready(reply: WorkloadReply) -> str:
             waits = f", {status.unschedulable} pending" if status.unschedulable else ""
             return f"{part.cluster}: {min(status.ready, status.updated)} of {part.replicas} ready{waits}"
     return ""
+
+
+def _with_hold(text: str, status: ClusterStatus | None) -> str:
+    hold = on_hold(status.message) if status is not None else ""
+    return f"{text}, {hold}" if hold else text
 
 
 async def _poll(look: Callable[[], Awaitable[bool]], seconds: float) -> bool:

@@ -1,4 +1,9 @@
-"""Numbers in sentences for people."""
+"""Sentences for people, and the words in them that more than one service knows."""
+
+from typing import Final
+
+ON_HOLD: Final = "on hold: "
+"""In a status's message, before what the work on the object waits for."""
 
 
 def counted(count: int, noun: str = "replica") -> str:
@@ -9,3 +14,14 @@ def counted(count: int, noun: str = "replica") -> str:
 def waiting(count: int, whose: str) -> str:
     """1 replica of … waits, 2 replicas of … wait."""
     return f"{counted(count)} {whose} {'waits' if count == 1 else 'wait'}"
+
+
+def on_hold(message: str) -> str:
+    """What a status says of a hold, ON_HOLD in front; empty when it says of none."""
+    _, words, reason = message.partition(ON_HOLD)
+    return words + reason
+
+
+def before_hold(message: str) -> str:
+    """What a status says beside its hold."""
+    return message.partition(ON_HOLD)[0].removesuffix("; ")

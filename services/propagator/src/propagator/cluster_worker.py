@@ -11,7 +11,7 @@ from propagator.core.desired import Desired, Target, Wanted
 from propagator.core.kinds import DEPLOYMENT, KINDS, refused_text
 from propagator.core.live import LABEL_FLEET, Live, Reference
 from propagator.core.reconcile import after, next_action
-from propagator.core.status import Outcome, observed
+from propagator.core.status import Outcome, held_back, observed
 from propagator.finder import Finder
 from propagator.log_proof import LogProof
 from propagator.member import Member
@@ -282,6 +282,7 @@ class ClusterWorker:
         live = await self._member.carry_out(action, wanted.target, live)
         memory.history = after(memory.history, wanted, live, action, self._clock(), self._rules)
         if not isinstance(action, Question):
+            memory.hold_over()
             self._reflect(wanted.target, live)
             log.info(
                 "carried out",
@@ -316,7 +317,7 @@ class ClusterWorker:
                 again = memory.ended_in(Outcome(wanted.part.version, state, message), self._settings)
             case Hold(reason, seconds):
                 log.debug("held", cluster=self.cluster, workload=_name(target), reason=reason)
-                again = seconds or None
+                again = memory.held(reason, seconds, self._clock(), self._settings)
             case Nothing():
                 memory.went_well(self._clock())
         if again is not None:
@@ -331,7 +332,9 @@ class ClusterWorker:
         if memory is None or not memory.looked_at:
             return None
         ours = found is not None and is_ours(found.marks, target, self._rules.fleet)
-        return observed(target, found if ours else None, memory.outcome)
+        shown = observed(target, found if ours else None, memory.outcome)
+        hold = memory.long_hold(self._clock(), self._settings)
+        return held_back(shown, self._desired.status(target), target, hold) if hold else shown
 
     def _vanished(self, target: Target) -> bool:
         listed = self._all_listed.is_set()

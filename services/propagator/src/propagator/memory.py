@@ -29,6 +29,7 @@ class Memory:
     """looked_at: whether it was worked on in this turn; before that nothing is said of it.
 
     retries: in a row with the same outcome. due_since: when it was first known that something is to be done.
+    hold, held_since: for what it is on hold, and since when nothing else came of it; empty and None when it is not.
     """
 
     history: History
@@ -36,6 +37,8 @@ class Memory:
     looked_at: bool = False
     retries: int = 0
     due_since: float | None = None
+    hold: str = ""
+    held_since: float | None = None
 
     def due(self, now: float) -> None:
         if self.due_since is None:
@@ -45,11 +48,13 @@ class Memory:
         if self.due_since is not None:
             metrics.PLACEMENT_SECONDS.observe(now - self.due_since)
         self.due_since = None
+        self.hold_over()
         self._become(None)
 
     def ended_in(self, outcome: Outcome, settings: Settings) -> float | None:
         """How many seconds until it is tried again, None when trying again cannot help."""
         self.due_since = None
+        self.hold_over()
         before = self.outcome
         if before is None or (before.version, before.state) != (outcome.version, outcome.state):
             self.retries = 0
@@ -61,6 +66,22 @@ class Memory:
         seconds = min(longest, settings.retry_first_seconds * 2.0 ** min(self.retries, 32))
         self.retries += 1
         return seconds
+
+    def held(self, reason: str, seconds: float, now: float, settings: Settings) -> float | None:
+        """How many seconds until it is looked at again. seconds: what its hold asks for, 0 when nothing."""
+        self.hold = reason
+        if self.held_since is None:
+            self.held_since = now
+        left = self.held_since + settings.hold_said_seconds - now
+        return min((pause for pause in (left, seconds) if pause > 0), default=None)
+
+    def hold_over(self) -> None:
+        self.hold, self.held_since = "", None
+
+    def long_hold(self, now: float, settings: Settings) -> str:
+        """For what it has been on hold for so long that it is to be said; empty when for nothing."""
+        lasts = self.held_since is not None and now - self.held_since >= settings.hold_said_seconds
+        return self.hold if lasts else ""
 
     def close(self) -> None:
         self._become(None)

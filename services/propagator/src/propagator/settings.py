@@ -18,6 +18,9 @@ class Settings:
     creations_max: int = setting(10, "times within the window that one version of an object is created")
     window_seconds: float = setting(600.0, "window of these maxima, seconds")
     status_gather_seconds: float = setting(0.2, "seconds that statuses are gathered before they are published")
+    hold_said_seconds: float = setting(
+        30.0, "seconds that an object is on hold (left as it is until something else happens) before its status says so"
+    )
     status_batch: int = setting(500, "statuses published at once")
     objects_at_once: int = setting(8, "objects of one cluster that are worked on at the same time")
     objects_at_once_overall: int = setting(256, "the same for all clusters of this instance")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from spillway.events import STATE_PRESENT, WorkloadObserved
 from spillway.model import Part
-from spillway.texts import counted
+from spillway.texts import counted, on_hold
 
 HELD = "held: "
 """What waits for a brake or a confirmation stands in a placement's waiting_for behind what waits for room, and so."""
@@ -130,7 +130,8 @@ def _is_rolling(entry: Standing, oldest: int) -> bool:
 def figures(part: Part, observed: WorkloadObserved | None) -> str:
     """How far a cluster is with the template that it is to have, for people."""
     if observed is None or observed.version != part.version:
-        return "not carried out yet"
+        hold = on_hold(observed.message) if observed is not None else ""
+        return f"not carried out yet, {hold}" if hold else "not carried out yet"
     if observed.state != STATE_PRESENT:
         return f"{observed.state}: {observed.message}" if observed.message else observed.state
     updated = min(observed.updated, part.replicas)

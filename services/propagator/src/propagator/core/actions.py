@@ -76,7 +76,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Nothing is done or said until something is read, or for at most this long when seconds is not 0."""
+    """Nothing is done until something is read, or for at most this long when seconds is not 0; said once it lasts."""
 
     reason: str
     seconds: float = 0.0

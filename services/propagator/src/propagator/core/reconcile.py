@@ -50,6 +50,7 @@ from spillway.events import (
     WorkloadObserved,
 )
 from spillway.model import NO_GENERATION, Generation
+from spillway.texts import before_hold
 
 NOT_RUN_AGAIN = "; somebody deleted the Job, and it is not run again: delete and apply it to run it anew"
 
@@ -124,7 +125,8 @@ def seeded(status: WorkloadObserved | None) -> History:
     if status is None:
         return History()
     contested = status.state == STATE_CONTESTED
-    note = status.message.partition(NOT_RUN_AGAIN)[0] if status.state in (STATE_PRESENT, STATE_ENDED) else ""
+    said = before_hold(status.message).partition(NOT_RUN_AGAIN)[0]
+    note = said if status.state in (STATE_PRESENT, STATE_ENDED) else ""
     ended = note if _has_ended(note) else ""
     return History(status.version, written=contested, contested=contested, highest=status.version, ended=ended)
 

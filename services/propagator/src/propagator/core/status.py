@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 from propagator.core.desired import Target
 from propagator.core.live import LiveWorkload
-from spillway.events import STATE_ABSENT, STATE_PRESENT, STATE_RELEASED, WorkloadObserved
+from spillway.events import STATE_ABSENT, STATE_ORPHANED, STATE_PRESENT, STATE_RELEASED, WorkloadObserved
 from spillway.model import Generation
+from spillway.texts import ON_HOLD, before_hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,23 @@ def observed(target: Target, found: LiveWorkload | None, outcome: Outcome | None
         ready=found.ready,
         available=found.available,
     )
+
+
+def held_back(
+    shown: WorkloadObserved | None, logged: WorkloadObserved | None, target: Target, reason: str
+) -> WorkloadObserved:
+    """What is said of an object that has been on hold for long. shown: what would be said had it not.
+
+    Only the message tells of it, behind what it has to tell else: planners and the next owner go by the rest. So where
+    nothing is shown, because there is no object, it is what the log says of it last, and that nothing runs.
+    """
+    if shown is None and logged is not None and logged.state != STATE_ORPHANED:
+        shown = replace(logged, epoch=0, sequence=0, spec_replicas=0, replicas=0, updated=0, ready=0, available=0)
+    if shown is None:
+        shown = observed(target, None, Outcome(Generation(0, 0), STATE_ABSENT, ""))
+    assert shown is not None, f"{target}: an outcome is always shown"
+    note = before_hold(shown.message)
+    return replace(shown, message=f"{note}; {ON_HOLD}{reason}" if note else f"{ON_HOLD}{reason}")
 
 
 def is_news(current: WorkloadObserved, said: WorkloadObserved | None) -> bool:
