@@ -103,6 +103,14 @@ def test_what_is_not_kept_is_said(filled: Any, arguments: tuple[str, ...], words
     assert (result.exit_code, words in result.stderr) == (1, True)
 
 
+def test_the_newest_that_divided_is_replayed_where_none_is_named(filled: Any) -> None:
+    divided = filled.planner.records[0]
+    settled = replace(divided, cause="Settled", division=b"", generation=Generation(7, 9))
+    filled.planner.records = (settled, divided)
+    assert lines(filled("replay", "web").stdout)[0].startswith("default/web decision 7.2, Apply, on ")
+    assert filled("replay", "web", "--decision", "7.9").exit_code == 1
+
+
 def test_a_record_without_its_division_is_not_replayed(filled: Any) -> None:
     filled.planner.records = (replace(filled.planner.records[0], division=b""),)
     result = filled("replay", "web")

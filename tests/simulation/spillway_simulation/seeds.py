@@ -9,4 +9,10 @@ KEPT: dict[int, str] = {
     40: "replicas that came on top of a roll took the room of its surge: new pods waited for an old one, for ever",
     5363: "a template that was taken back while it waited for room waited for that room itself",
     474: "the same, and what was held for that roll kept others from free nodes",
+    729: "a take-back that was carried out late ended what had bound meanwhile",
+    1655: "a roll to a larger template began with room for its first exchange alone, and stood half done",
+    857: "an unbound surge pod that was to leave while its template rolled never went",
+    2553: "a roll began by the replicas that there were before the same Apply asked for fewer",
+    2868: "a roll to a larger template began where it was not known yet what ran",
+    2631: "a roll to a larger template took running replicas for which nobody had room",
 }

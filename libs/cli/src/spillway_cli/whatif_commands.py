@@ -33,7 +33,9 @@ HISTORY_MAX = 1000
 def replay(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Workload, NAME or NAMESPACE/NAME.", show_default=False)],
-    decision: Annotated[str, typer.Option(help="As `get --history` shows it.", show_default="the newest")] = "",
+    decision: Annotated[
+        str, typer.Option(help="As `get --history` shows it.", show_default="the newest that divided")
+    ] = "",
     namespace: Namespace = None,
     output: Output = Format.table,
 ) -> None:
@@ -60,8 +62,10 @@ def replay(
 def _chosen(history: tuple[DecisionRecorded, ...], decision: str, workload: str) -> DecisionRecorded:
     if not history:
         raise CommandFailed(f"{workload}: no decision is kept any more")
+    if not decision:  # What left, or was removed, was decided without a division.
+        return next((record for record in history if record.division), history[0])
     for record in history:
-        if decision in ("", str(record.generation)):
+        if decision == str(record.generation):
             return record
     known = ", ".join(str(record.generation) for record in history[:5])
     raise CommandFailed(f"{workload}: decision {decision!r} is not kept, or was never made: the last ones are {known}")
