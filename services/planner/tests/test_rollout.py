@@ -28,7 +28,7 @@ from spillway.events import (
 )
 from spillway.model import Generation, NodeRow, Part, PodTable, Shape
 
-from .builders import Fleet, cluster, container, deployment, facts, node, policy, template, texts
+from .builders import Fleet, cluster, container, deployment, facts, node, nodes_of, policy, template, texts
 
 WEB = ("default", "web")
 V1, V2 = Generation(9, 1), Generation(9, 2)
@@ -584,6 +584,13 @@ def test_what_no_longer_fits_and_has_no_room_elsewhere_is_not_given_up() -> None
     tick(fleet)
     assert {name: part.replicas_kept for name, part in parts(fleet).items()} == {"own-1": 2, "cloud-1": 2}
     assert parts(fleet)["own-1"].replicas_leaving == 2
+
+
+def test_of_no_node_there_is_nothing_to_take_away() -> None:
+    """Seed 7127: where no node is left no resource is known either, and that ended the planner."""
+    rest = nodes_of().without("default", {"app": "web"}, (("cpu", 1000),), 0)
+    assert rest is not None
+    assert not rest.live.any()
 
 
 def test_a_larger_template_waits_for_a_cluster_to_show_what_runs_there() -> None:

@@ -106,7 +106,8 @@ class ClusterNodes:
         rest.requested = self.requested.copy()
         rest.pods = self.pods.without(own)
         for name, amount in requests:
-            rest.requested[self.resources[name]] -= amount * counts
+            if name in self.resources:  # Where no node is left, none of a resource is known either.
+                rest.requested[self.resources[name]] -= amount * counts
         return rest
 
     def columns(self) -> NodeColumns:
