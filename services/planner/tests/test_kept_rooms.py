@@ -107,3 +107,19 @@ def test_rooms_are_right_when_more_shapes_are_reserved_than_are_kept(
     for cpu in (300, 700, 1100):
         promises.set("a", ("n", str(cpu)), Reservation(1, 0, 0, ((shape(cpu), 1),), ()))
         assert promises.rooms({"a": view}, shape(500)) == {("a", False): promises.room_without(view, shape(500), False)}
+
+
+def test_rooms_are_right_when_kinds_of_shapes_come_that_no_cluster_was_looked_at_for() -> None:
+    """Of twelve kinds each asks for another node; each is reserved once all others were asked about."""
+    promises, views = Promises(), {name: ClusterView(name) for name in CLUSTERS}
+    kinds = [shape(100, node_selector=(("pool", f"p{index}"),)) for index in range(12)]
+    for name, view in views.items():
+        view.joined = joined(name, 0)
+        pools = [node(f"n{index}", 1000, labels={"pool": f"p{index}"}) for index in range(12)]
+        take(("nodes", name, pools), views, promises)
+    for index, one in enumerate(kinds):
+        for name in CLUSTERS:
+            take(("reserve", name, (f"w{index}", Reservation(0, 0, 0, ((one, 2),), ()))), views, promises)
+        assert_rooms(promises, views, one)
+    for one in kinds:
+        assert_rooms(promises, views, one)

@@ -446,6 +446,7 @@ class KeptRooms:
     def _look_closer(self, slots: Int64s, ones: Int64s, others: Int64s) -> Bools:
         """[pairs]: of shapes that no node of the sample takes both."""
         kind, meets = self._shapes.kind, np.zeros(len(slots), np.bool_)
+        self._table.grow(0, len(self._shapes.kinds))  # Some may have come since the last look.
         unsure = np.flatnonzero(~self._table.apart[slots, kind[ones], kind[others]])
         for index in np.unique(slots[unsure]).tolist():
             here = unsure[slots[unsure] == index]
