@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -140,6 +141,11 @@ class _Amounts(msgspec.Struct, frozen=True, rename="camel"):
     init_containers: tuple[_ContainerAmounts, ...] = ()
     resources: _Resources = _Resources()
     overhead: dict[str, kubernetes.Quantity] = {}
+
+
+def bare(shape: Shape) -> Shape:
+    """A shape without its notes, so that equal demands are equal values."""
+    return replace(shape, unmodelled=())
 
 
 def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:

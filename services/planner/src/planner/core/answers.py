@@ -8,7 +8,6 @@ from planner.core.placement import Division
 from planner.core.request import read_manifests
 from planner.core.rollout import ROLLOUT, figures
 from planner.core.state import PlannerState
-from planner.core.templates import bare
 from planner.core.workload import Workload
 from spillway.api import (
     CapacityReply,
@@ -30,6 +29,7 @@ from spillway.api import (
 )
 from spillway.events import DecisionRecorded, PlacementDecided, WorkloadDeclared
 from spillway.model import ClusterInput
+from spillway.pod_shape import bare
 
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1000

@@ -11,7 +11,7 @@ from planner.core.request import surge_of as pods_of_surge
 from spillway.api import RequestError
 from spillway.events import WorkloadDeclared
 from spillway.model import Part, Shape
-from spillway.pod_shape import shape_of
+from spillway.pod_shape import bare, shape_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,3 @@ def wider(shape: Shape, others: Sequence[Shape]) -> Shape:
         for name, amount in other.requests:
             amounts[name] = max(amounts.get(name, 0), amount)
     return replace(shape, requests=tuple(sorted(amounts.items())), unmodelled=(), template="")
-
-
-def bare(shape: Shape) -> Shape:
-    """A shape without its notes, so that equal demands are equal values."""
-    return replace(shape, unmodelled=())

@@ -11,7 +11,7 @@ from typing import Any
 from spillway.api import RequestError
 from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, SHAPE_UNASKED
 from spillway.model import Shape
-from spillway.pod_shape import TEMPLATE_HASH_LABELS, shape_of
+from spillway.pod_shape import TEMPLATE_HASH_LABELS, bare, shape_of
 
 Manifest = dict[str, Any]
 
@@ -38,8 +38,8 @@ def pod_to_try(template: Mapping[str, Any], namespace: str, name: str, digest: s
 
 def admitted_shape(pod: Manifest, template: Mapping[str, Any], namespace: str) -> Shape | None:
     """What the pod asks for; None when that is what its template says. RequestError when it cannot be read."""
-    declared = _bare(shape_of(template, namespace, "template"))
-    found = _bare(shape_of(_as_template(pod, template), namespace, "pod"))
+    declared = bare(shape_of(template, namespace, "template"))
+    found = bare(shape_of(_as_template(pod, template), namespace, "pod"))
     same = found == declared and found.traits == declared.traits
     return None if same else replace(found, template=declared.template)
 
@@ -64,10 +64,6 @@ def read_pod(pod: Manifest, template: Mapping[str, Any], namespace: str) -> tupl
         return SHAPE_ADMITTED, "", admitted_shape(pod, template, namespace)
     except RequestError as error:
         return SHAPE_UNASKED, f"what came back cannot be read: {error.text}", None
-
-
-def _bare(shape: Shape) -> Shape:
-    return replace(shape, unmodelled=())
 
 
 def _as_template(pod: Manifest, template: Mapping[str, Any]) -> Manifest:
