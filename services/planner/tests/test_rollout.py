@@ -569,6 +569,22 @@ def test_who_has_no_room_for_its_surge_keeps_nobody_else_waiting() -> None:
     assert numbers(fleet) == {"own-1": 2, "own-2": 2}
 
 
+def test_who_waits_for_room_elsewhere_hears_of_it_though_it_is_not_named() -> None:
+    """Six clusters that lack room for a surge are before it, and five are named."""
+    small = {f"own_{index}": [node(f"n{index}", 1000)] for index in range(6)}
+    fleet = Fleet(**small, own_6=[node("n6", 2000)], cloud_1=[node("c", 500)])
+    ask(fleet, web("app:1", 8, **rolling_update(1, 0)))
+    for index in range(7):
+        bind(fleet, f"own-{index}", f"n{index}", 2000, 1000)
+    ask(fleet, web("app:2", 8, cpu="1500m", **rolling_update(1, 0)))
+    assert waiting_for(fleet).endswith("1 surge pod in own-4 and in 2 more clusters")
+    tick(fleet)
+    assert fleet.state.rollouts.due(9) == []
+    fleet.change("cloud-1", [node("c", 9000)])
+    tick(fleet)
+    assert numbers(fleet)["own-6"] == 2
+
+
 def test_what_no_longer_fits_and_has_no_room_elsewhere_is_not_given_up() -> None:
     """Seed 2631: running replicas went for a larger template, and nobody had room for it."""
     fleet = Fleet(own_1=[node("a", 4000)], cloud_1=[node("c", 1000)])

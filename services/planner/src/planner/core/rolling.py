@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from planner.core.placement import most_of
-from planner.core.policy import in_tier
+from planner.core.policy import clusters_of_tiers
 from planner.core.reasons import is_lost, moves_by_itself
 from planner.core.rollout import Standing, Turn, next_turn
 from planner.core.shares import is_done_there
@@ -13,7 +13,7 @@ from planner.core.state import PlannerState
 from planner.core.templates import Template, copies_of_newest, is_newest, template_number, wider
 from planner.core.workload import Workload
 from spillway.events import WorkloadDeclared
-from spillway.model import Part
+from spillway.model import Part, Shape
 from spillway.texts import counted
 
 
@@ -39,8 +39,21 @@ class Newest(Protocol):
     def template(self) -> Template: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Lack:
+    """Room for so many surge pods in a cluster, or, elsewhere, for so many replicas that no longer fit in it."""
+
+    count: int
+    cluster: str
+    elsewhere: bool
+
+    def __str__(self) -> str:
+        if self.elsewhere:
+            return f"{counted(self.count, 'replica')} that no longer fit in {self.cluster}"
+        return f"{counted(self.count, 'surge pod')} in {self.cluster}"
+
+
 NOTHING_ROLLS = Outlook("", (), "")
-ELSEWHERE = "that no longer fit in"
 NAMED_MAX = 5
 """Clusters without room that waiting_for names."""
 
@@ -65,7 +78,7 @@ def outlook(
 
 def _first_with_room(state: PlannerState, workload: Workload, newest: Newest, turn: Turn, now: float) -> Outlook:
     """Who has no room to roll keeps nobody else waiting; a brake, or silence, is for people to look at first."""
-    missing: dict[str, str] = {}
+    missing: dict[str, _Lack] = {}
     for cluster in turn.candidates:
         part = workload.parts[cluster]
         frozen = state.brakes.why_frozen(cluster, workload.key)
@@ -75,16 +88,15 @@ def _first_with_room(state: PlannerState, workload: Workload, newest: Newest, tu
             return Outlook("", (*missing, cluster), turn.text(f"waits for {cluster} to be fresh"))
         if _asks_for_more(state, workload, part, newest.template) and not is_done_there(state, workload, part):
             return Outlook("", (*missing, cluster), turn.text(f"waits for {cluster} to show what runs there"))
-        lacks = _room_lacked(state, workload, part, newest, now)
-        if not lacks:
+        lack = _room_lacked(state, workload, part, newest, now)
+        if lack is None:
             return Outlook(cluster, (), "")
-        missing[cluster] = lacks
-    named = list(missing.values())[:NAMED_MAX]
+        missing[cluster] = lack
+    named = [str(lack) for lack in missing.values()][:NAMED_MAX]
     if len(missing) > NAMED_MAX:
         named.append(f"in {counted(len(missing) - NAMED_MAX, 'more cluster')}")
-    waits_on = tuple(missing)
-    if any(ELSEWHERE in lacks for lacks in named):
-        waits_on = tuple(dict.fromkeys((*missing, *state.clusters)))
+    elsewhere = any(lack.elsewhere for lack in missing.values())
+    waits_on = tuple(dict.fromkeys((*missing, *state.clusters))) if elsewhere else tuple(missing)
     return Outlook("", waits_on, turn.text(f"waits for room for {' and '.join(named)}"))
 
 
@@ -150,8 +162,7 @@ def keeps(state: PlannerState, workload: Workload, part: Part, template: Templat
     All stay, unless the new pods are known not to fit that often; then so many that they also roll: where none may be
     unavailable, the surge must fit beside them. So it must beside those that come on top, or the roll stands for ever.
     """
-    old = state.shape_in(part.cluster, workload.template_of(part).shape)
-    new = state.shape_in(part.cluster, template.shape)
+    old, new = _old_and_new(state, workload, part, template)
     most = state.refit(workload, part, new) if old != new else None
     if most is None:
         return part.replicas, most
@@ -167,21 +178,27 @@ def keeps(state: PlannerState, workload: Workload, part: Part, template: Templat
     return fits, fits
 
 
+def _old_and_new(state: PlannerState, workload: Workload, part: Part, template: Template) -> tuple[Shape, Shape]:
+    """What a pod asks for in the part's cluster: of the template that it bears, and of this one."""
+    borne = workload.template_of(part).shape
+    return state.shape_in(part.cluster, borne), state.shape_in(part.cluster, template.shape)
+
+
 def _asks_for_more(state: PlannerState, workload: Workload, part: Part, template: Template) -> bool:
-    old = state.shape_in(part.cluster, workload.template_of(part).shape)
-    return wider(state.shape_in(part.cluster, template.shape), (old,)).requests != old.requests
+    old, new = _old_and_new(state, workload, part, template)
+    return wider(new, (old,)).requests != old.requests
 
 
-def _room_lacked(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> str:
-    """What a roll of this part must have room for and has not, for people; empty when it may begin."""
+def _room_lacked(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> _Lack | None:
+    """What a roll of this part must have room for and has not; None when it may begin."""
     kept, _ = keeps(state, workload, part, newest.template)
     if kept >= part.replicas:
         surge = _surge_lacked(state, workload, part, newest, now)
-        return f"{counted(surge, 'surge pod')} in {part.cluster}" if surge else ""
+        return _Lack(surge, part.cluster, elsewhere=False) if surge else None
     rest = part.replicas - kept
     if not moves_by_itself(workload) or _room_elsewhere(state, workload, part, newest, now) >= rest:
-        return ""
-    return f"{counted(rest, 'replica')} {ELSEWHERE} {part.cluster}"
+        return None
+    return _Lack(rest, part.cluster, elsewhere=True)
 
 
 def _surge_lacked(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> int:
@@ -192,8 +209,7 @@ def _surge_lacked(state: PlannerState, workload: Workload, part: Part, newest: N
     gone. Fewer pods than places leave a place free, wherever the scheduler put them.
     """
     template, replicas = newest.template, part.replicas
-    old = state.shape_in(part.cluster, workload.template_of(part).shape)
-    new = state.shape_in(part.cluster, template.shape)
+    old, new = _old_and_new(state, workload, part, template)
     fewer = newest.declared.replicas < workload.declared.replicas  # Of how many it will roll is not known yet.
     if template.may_go_without_surge(1 if fewer else replicas):
         return 0
@@ -216,16 +232,13 @@ def _surge_lacked(state: PlannerState, workload: Workload, part: Part, newest: N
 
 def _room_elsewhere(state: PlannerState, workload: Workload, part: Part, newest: Newest, now: float) -> int:
     """How many of the newest template certainly fit in other clusters that the policy allows, as far as they may."""
-    limits = {limit.cluster: limit for limit in newest.declared.policy.limits}
-    found = 0
-    for cluster in state.joined():
-        name, tiers = cluster.cluster, [tier for tier in newest.declared.policy.tiers if in_tier(tier, cluster)]
-        if name == part.cluster or not tiers:
-            continue
-        room = max(
-            state.room(name, newest.template.shape, groups, now, workload.key).certain
-            for groups in {tier.node_groups for tier in tiers}
-        )
-        there = workload.parts[name].replicas_kept if name in workload.parts else 0
-        found += max(0, min(room, most_of(limits, name) - there))
-    return found
+    policy, rooms = newest.declared.policy, state.all_rooms(newest.template.shape, now, workload.key)
+    limits = {limit.cluster: limit for limit in policy.limits}
+    found: dict[str, int] = {}
+    for tier, names in clusters_of_tiers(policy.tiers, state.joined()):
+        for name in names:
+            there = workload.parts[name].replicas_kept if name in workload.parts else 0
+            more = max(0, min(rooms[name, tier.node_groups].certain, most_of(limits, name) - there))
+            found[name] = max(found.get(name, 0), more)
+    found.pop(part.cluster, None)
+    return sum(found.values())
