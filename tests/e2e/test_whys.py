@@ -147,6 +147,8 @@ async def _divisions(platform: Platform, count: int) -> list[str]:
 
 
 async def _told(spillway: Command, decision: str) -> tuple[Any, Any]:
-    """What replay and explain say of a decision."""
+    """What replay and explain say of a decision, whichever planner is asked."""
     replayed = await spillway.json("replay", "past", "--decision", decision)
-    return replayed, await spillway.json("explain", "past", "--decision", decision)
+    explained = await spillway.json("explain", "past", "--decision", decision)
+    del explained["stale"]
+    return replayed, explained
