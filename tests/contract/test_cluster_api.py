@@ -98,6 +98,24 @@ async def namespace(api: ClusterApi) -> str:
     return name
 
 
+async def test_the_system_namespace_tells_api_servers_apart(api: ClusterApi) -> None:
+    """The collector knows by its uid whether two names of the fleet are one API server."""
+    first = await api.get(NAMESPACES, "", "kube-system")
+    listed = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await api.list(NAMESPACES)}
+    again = await api.get(NAMESPACES, "", "kube-system")
+    assert first["metadata"]["uid"] == again["metadata"]["uid"] == listed["kube-system"] != ""
+
+
+async def test_simulated_api_servers_differ_by_their_names_and_stay_who_they_are() -> None:
+    from sim.cluster import SimCluster
+
+    uids = []
+    for name in ("blue", "green", "blue"):
+        async with SimCluster(name) as cluster:
+            uids.append(cluster.get("namespaces", "kube-system", "")["metadata"]["uid"])
+    assert uids[0] == uids[2] != uids[1]
+
+
 def config_map(namespace: str, name: str, labels: dict[str, str] | None = None, **data: str) -> Manifest:
     metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}

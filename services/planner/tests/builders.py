@@ -131,8 +131,9 @@ def reported(
     count: int = 1,
     sequence: int = 0,
     shown: Iterable[WorkloadFacts] = (),
+    api_server: str = "",
 ) -> CapacityReported:
-    return CapacityReported(name, epoch, index, count, sequence, 0, b"", tuple(shown))
+    return CapacityReported(name, epoch, index, count, sequence, 0, b"", tuple(shown), api_server=api_server)
 
 
 def changed(name: str, sequence: int, *, epoch: int = EPOCH, index: int = 0, **more: Any) -> CapacityChanged:
@@ -168,10 +169,13 @@ class Fleet:
         self.report(joined.cluster, rows)
         self.beat(joined.cluster)
 
-    def report(self, name: str, rows: Iterable[NodeRow], shown: Iterable[WorkloadFacts] = ()) -> None:
+    def report(
+        self, name: str, rows: Iterable[NodeRow], shown: Iterable[WorkloadFacts] = (), api_server: str = ""
+    ) -> None:
         """A full block."""
         rows = list(rows)
-        event = reported(name, rows, sequence=self.sequences.setdefault(name, 0), shown=shown)
+        sequence = self.sequences.setdefault(name, 0)
+        event = reported(name, rows, sequence=sequence, shown=shown, api_server=api_server)
         self.state.apply(event, self.now, columns=columns_of(rows))
 
     def change(self, name: str, rows: Iterable[NodeRow] = (), **more: Any) -> None:

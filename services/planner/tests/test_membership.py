@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.core import answers, braking, decisions, membership
+from planner.core import answers, braking, decisions, membership, moves
 from spillway.addresses import Tombstone, brake_address
 from spillway.api import (
     ApplyRequest,
@@ -320,3 +320,81 @@ def test_apply_scale_and_delete_go_on_under_a_brake(fleet: Fleet, scope: str) ->
     assert sum(part.replicas for part in state.workloads["default", "web"].parts.values()) == 6
     keep(fleet, decisions.delete(state, DeleteRequest("", "web"), fleet.moment()).events)
     assert all(part.removing for part in state.workloads["default", "web"].parts.values())
+
+
+# ── One API server under several names ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def twins() -> Fleet:
+    """z-first has room for 12; a-twin joined later and is the same API server; other is another one, and full."""
+    fleet = Fleet()
+    for name, server, cpu in (("z-first", "u1", 12_000), ("a-twin", "u1", 12_000), ("other", "u2", 0)):
+        joined, _ = membership.join_cluster(fleet.state, JoinClusterRequest(name, name))
+        fleet.state.apply(joined, fleet.now)
+        fleet.report(name, [node("n", cpu)], api_server=server)
+        fleet.beat(name)
+    return fleet
+
+
+def shown(fleet: Fleet) -> dict[str, tuple[str, str]]:
+    clusters = answers.list_clusters(fleet.state, fleet.now).clusters
+    return {one.cluster: (one.state, one.trouble) for one in clusters}
+
+
+def test_an_api_server_counts_under_the_name_that_joined_first(twins: Fleet) -> None:
+    told = "the same API server as z-first"
+    assert shown(twins) == {"z-first": ("Ready", ""), "a-twin": ("Duplicate", told), "other": ("Ready", "")}
+    applied = decisions.apply(twins.state, ApplyRequest(texts(deployment(20))), twins.moment())
+    keep(twins, applied.events)
+    assert [(part.cluster, part.replicas) for part in applied.reply.parts] == [("z-first", 12)]
+    assert applied.reply.unplaced == 8
+    assert {one.cluster: one.limited_by for one in applied.reply.inputs}["a-twin"] == told
+
+
+def test_whose_record_is_written_again_has_not_joined_later(twins: Fleet) -> None:
+    set_phase(twins, PHASE_CORDONED, "z-first")
+    set_phase(twins, PHASE_ACTIVE, "z-first")
+    again, news = membership.join_cluster(twins.state, JoinClusterRequest("z-first", "z-first", zone="b"))
+    twins.state.apply(again, twins.now)
+    assert news
+    assert shown(twins)["z-first"] == ("Ready", "")
+    assert shown(twins)["a-twin"][0] == "Duplicate"
+
+
+def test_fleets_from_before_the_count_go_by_name() -> None:
+    fleet = Fleet(own_1=[node("a")], own_2=[node("a")])
+    for name in ("own-2", "own-1"):
+        fleet.report(name, [node("a")], api_server="u1")
+    assert shown(fleet) == {"own-1": ("Ready", ""), "own-2": ("Duplicate", "the same API server as own-1")}
+
+
+def test_the_other_name_takes_replicas_once_the_first_has_left(twins: Fleet) -> None:
+    keep(twins, decisions.apply(twins.state, ApplyRequest(texts(deployment(20))), twins.moment()).events)
+    revision = twins.state.room_revision("a-twin")
+    twins.state.apply(ClusterLeft("z-first"), twins.now)
+    assert shown(twins)["a-twin"] == ("Ready", "")
+    assert twins.state.room_revision("a-twin") != revision
+    assert ("default", "web") in twins.state.waiting.due(9)
+
+
+def test_what_is_placed_under_the_other_name_stays(fleet: Fleet) -> None:
+    """As of a fleet that joined before API servers were told apart."""
+    before = {cluster: part.replicas for cluster, part in fleet.state.workloads["default", "web"].parts.items()}
+    for name in ("own-1", "own-2"):
+        fleet.report(name, [node("a", 12_000)], api_server="u1")
+    assert shown(fleet)["own-2"][0] == "Duplicate"
+    keep(fleet, decisions.scale(fleet.state, ScaleRequest("default", "web", 21), fleet.moment()).events)
+    after = {cluster: part.replicas for cluster, part in fleet.state.workloads["default", "web"].parts.items()}
+    assert after == before | {"own-1": after["own-1"]}
+    assert after["own-1"] >= before["own-1"]
+
+
+def test_another_credential_may_end_it(twins: Fleet) -> None:
+    twins.report("a-twin", [node("n", 12_000)], api_server="u3")
+    assert shown(twins)["a-twin"] == ("Ready", "")
+
+
+def test_a_twin_with_nothing_placed_leaves_at_once(twins: Fleet) -> None:
+    assert leave(twins, "a-twin").cluster.trouble == "the same API server as z-first"
+    assert moves.left(twins.state) == (ClusterLeft("a-twin"),)

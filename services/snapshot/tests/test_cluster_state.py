@@ -18,6 +18,8 @@ from spillway.kubernetes import (
     REPLICASETS,
     RESOURCE_QUOTAS,
     STATEFULSETS,
+    AnnotatedMeta,
+    AnyObject,
 )
 from spillway.model import (
     NO_GENERATION,
@@ -391,3 +393,18 @@ def test_what_is_gone_of_a_namespace_is_said(state: ClusterState, objects: Any) 
     state.listed(NAMESPACES, [], 0.0)
     assert state.take_changes().namespaces_removed == ("team-a",)
     assert not state.dirty
+
+
+def system_namespace(uid: str, name: str = "kube-system") -> AnyObject:
+    return AnyObject(AnnotatedMeta(name, "", uid))
+
+
+def test_the_api_server_is_known_by_the_uid_of_its_system_namespace(state: ClusterState) -> None:
+    assert state.take_changes().api_server == ""
+    state.listed(NAMESPACES, (system_namespace("u1"), system_namespace("u0", "default")), 0.0)
+    assert (state.dirty, state.take_changes().api_server, state.whole().api_server) == (True, "u1", "u1")
+    # Behind another credential there is another cluster: its list is taken in before what it lacks goes.
+    state.listed(NAMESPACES, (system_namespace("u2"),), 1.0)
+    assert (state.dirty, state.take_changes().api_server) == (True, "u2")
+    state.removed(NAMESPACES, system_namespace("u2"))
+    assert state.take_changes().api_server == ""

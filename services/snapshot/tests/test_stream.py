@@ -240,3 +240,12 @@ def test_changes_applied_to_the_whole_give_the_whole(new_reader: Any, blocks: in
         for index in range(blocks):
             fresh.apply(stream.full(index, 0.0))
         assert (fresh.nodes, fresh.facts) == (follower.nodes, follower.facts)
+
+
+def test_which_api_server_it_is_is_said_in_whole_block_0_alone() -> None:
+    stream = begun(replace(rows("a", "b", "c"), api_server="u1"), blocks=2)
+    assert [full.api_server for full in fulls(stream)] == ["u1", ""]
+    assert list(stream.changes(replace(NOTHING, api_server="u1"), SIGN)) == []
+    assert fulls(stream) == []
+    assert list(stream.changes(replace(NOTHING, api_server="u2"), SIGN)) == []
+    assert [(full.index, full.api_server) for full in fulls(stream)] == [(0, "u2")]

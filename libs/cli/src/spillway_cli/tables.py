@@ -133,6 +133,8 @@ def cluster_moves(reply: ClusterMovesReply) -> Text:
         text.append(f"; nothing moves: {reply.frozen}", style="yellow")
     if phase == PHASE_LOST:
         text.append(f"; {_why_lost(reply.cluster)}", style="yellow")
+    elif reply.cluster.trouble:
+        text.append(f"; {reply.cluster.trouble}", style="yellow")
     return text
 
 

@@ -109,7 +109,7 @@ async def until_handed_over(client: PlannerClient, name: str, phase: str, second
             return True
         left = f"{counted(cluster.replicas, 'replica')} of {counted(cluster.workloads, 'workload')} still there"
         held = _held_back(await client.list_brakes(ListBrakesRequest()), name)
-        left += f"; {held}" if held else ""
+        left += "".join(f"; {text}" for text in (held, cluster.trouble) if text)
         say(f"{name}: {left}")
         return False
 

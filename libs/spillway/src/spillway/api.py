@@ -361,7 +361,8 @@ class CapacityReply:
 
 @dataclass(frozen=True, slots=True)
 class ClusterReply:
-    """state: Ready, Stale (too old to place on), Unreachable (trouble says why), Unknown (nothing heard yet).
+    """state: Ready, Stale (too old to place on), Unreachable (trouble says why), Unknown (nothing heard yet), Duplicate
+    (the same API server joined earlier under the name in trouble: nothing new is placed here).
 
     nodes_ready: neither cordoned nor tainted not-ready. allocatable and requested: sums over the nodes.
     replicas, workloads: placed there, and how many placements list the cluster.

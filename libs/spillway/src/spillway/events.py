@@ -49,7 +49,8 @@ class ClusterJoined:
     """A cluster belongs to the fleet. credential names a file in the services' folder; it is never the content.
 
     phase: Active takes replicas; Cordoned no new ones; Draining hands over those it has; Leaving does too, and leaves
-    when none is left; Lost will not return: what is listed there is given up.
+    when none is left; Lost will not return: what is listed there is given up. ordinal: higher than of all that were
+    in the fleet when it joined; 0 of those that joined before this was counted.
     """
 
     cluster: str
@@ -61,6 +62,7 @@ class ClusterJoined:
     labels: tuple[tuple[str, str], ...]
     node_groups: tuple[NodeGroup, ...]
     phase: str = PHASE_ACTIVE
+    ordinal: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ class CapacityReported:
     index of count blocks; a new epoch takes effect when all its blocks are there.
     sequence: the last change that this block contains; as_of_offset: from where in the cluster's partition of
     capacity-changes a reader goes on. columns: wire.pack_columns, compressed. In block 0 only: facts of our workloads,
-    and namespaces with labels or quotas.
+    namespaces with labels or quotas, and api_server: the uid of the namespace kube-system, by which API servers are
+    told apart; empty when it is not known.
     """
 
     cluster: str
@@ -89,6 +92,7 @@ class CapacityReported:
     columns: bytes
     facts: tuple[WorkloadFacts, ...]
     namespaces: tuple[NamespaceFacts, ...] = ()
+    api_server: str = ""
 
 
 @dataclass(frozen=True, slots=True)

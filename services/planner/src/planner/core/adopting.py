@@ -210,6 +210,8 @@ def _checked_clusters(state: PlannerState, names: Sequence[str], moment: Moment)
         stale = state.clusters[name].not_fresh(moment.now, state.rules.capacity_age_max)
         if stale:
             raise RequestError("FAILED_PRECONDITION", f"cluster {name}: {stale}: what runs there is not known")
+        if state.clusters[name].twin:
+            raise RequestError("FAILED_PRECONDITION", f"cluster {name}: {state.clusters[name].twin}: adopt it there")
     return tuple(sorted(names))
 
 

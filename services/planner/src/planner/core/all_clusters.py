@@ -35,6 +35,19 @@ class Joined:
             self._not_active = frozenset(name for name, view in views.items() if view.phase != PHASE_ACTIVE)
 
 
+def twins(views: Mapping[str, ClusterView]) -> dict[str, str]:
+    """By cluster that joined under one more name, the name under which its API server joined first.
+
+    Its nodes are there once, so they count once: under the first name. Who left is none of them.
+    """
+    names_by_server: dict[str, list[tuple[int, str]]] = {}
+    for name, view in views.items():
+        if view.api_server and view.joined is not None:
+            names_by_server.setdefault(view.api_server, []).append((view.joined.ordinal, name))
+    several = (sorted(names) for names in names_by_server.values() if len(names) > 1)
+    return {name: names[0][1] for names in several for _, name in names[1:]}
+
+
 class Ages:
     """What ClusterView says of one cluster, of all of them. Every answer is of the moment that it is asked for."""
 

@@ -203,7 +203,7 @@ def cluster_reply(
         labels=joined.labels,
         node_groups=joined.node_groups,
         state=_cluster_state(view, now, state.rules.capacity_age_max),
-        trouble=view.trouble,
+        trouble=view.trouble or view.twin,
         age_ms=age_ms(view, now),
         nodes=int(live.sum()),
         nodes_ready=int(ready.sum()),
@@ -226,7 +226,9 @@ def _cluster_state(view: ClusterView, now: float, age_max_seconds: float) -> str
         return "Unreachable"
     if view.epoch < 0 or view.age_seconds(now) is None:
         return "Unknown"
-    return "Stale" if view.not_fresh(now, age_max_seconds) else "Ready"
+    if view.not_fresh(now, age_max_seconds):
+        return "Stale"
+    return "Duplicate" if view.twin else "Ready"
 
 
 def _status(state: PlannerState, workload: Workload, cluster: str) -> ClusterStatus:

@@ -30,6 +30,7 @@ PHASE, AGE, LEAVING, FROZEN, POLICY = "Phase", "Age", "Leaving", "Frozen", "Poli
 BOUND_BY_WORDS = (
     ("held for ", HELD),
     ("the cluster is ", PHASE),
+    ("the same API server as ", PHASE),
     ("capacity is ", AGE),
     ("no capacity heard", AGE),
     ("a change of its capacity", AGE),

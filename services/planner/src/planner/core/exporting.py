@@ -58,10 +58,9 @@ def _cluster(view: ClusterView, now: float) -> Iterator[Exported]:
         NamespaceFacts(name, tuple(labels.items()), view.quotas.get(name, ()))
         for name, labels in view.nodes.namespaces.items()
     )
-    yield (
-        CapacityReported(view.name, view.epoch, 0, 1, 0, 0, b"", tuple(view.facts.values()), namespaces),
-        view.nodes.columns(),
-    )
+    facts = tuple(view.facts.values())
+    report = CapacityReported(view.name, view.epoch, 0, 1, 0, 0, b"", facts, namespaces, view.api_server)
+    yield report, view.nodes.columns()
     if not view.is_incomplete:  # Else nothing is placed there: as in a cluster that was never heard.
         beat = CapacityChanged(view.name, view.epoch, 0, 1, age_ms(view, now), b"", (), (), (), view.trouble)
         yield beat, NO_NODES

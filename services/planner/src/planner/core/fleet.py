@@ -45,6 +45,7 @@ class ClusterView:
     """One cluster. Readers take what they need; only the apply methods change anything.
 
     revision: raised when room may have changed. heard_at, bound_at: the caller's clock, in seconds; NEVER when not yet.
+    twin_of: the cluster of the fleet that is the same API server and joined earlier; empty when none is.
     is_incomplete: a change is missing, and what is known waits for the next full block.
     troubled_since, troubled_at: the same clock, of the first and the last heartbeat that told of trouble in the cluster
     itself, without one in between that did not.
@@ -58,6 +59,8 @@ class ClusterView:
         self.facts: dict[WorkloadKey, WorkloadFacts] = {}
         self.quotas: dict[str, tuple[Quota, ...]] = {}
         self.pending: dict[str, PodsUnschedulable] = {}
+        self.api_server = ""
+        self.twin_of = ""
         self.trouble = ""
         self.age_ms = NEVER
         self.heard_at: float = NEVER
@@ -96,6 +99,11 @@ class ClusterView:
     @property
     def phase(self) -> str:
         return self.joined.phase if self.joined is not None else PHASE_ACTIVE
+
+    @property
+    def twin(self) -> str:
+        """Why what is here is not counted; empty when it is."""
+        return f"the same API server as {self.twin_of}" if self.twin_of else ""
 
     @property
     def hands_over(self) -> bool:
@@ -237,7 +245,7 @@ class ClusterView:
             changed = set(self.facts)
             self.facts = {(facts.namespace, facts.name): facts for facts in event.facts}
             changed |= set(self.facts)
-            self.quotas, self.nodes.namespaces = {}, {}
+            self.quotas, self.nodes.namespaces, self.api_server = {}, {}, event.api_server
             self._take_namespaces(event.namespaces)
         held = self._blocks[event.index].held if event.index in self._blocks else []
         self._blocks[event.index] = Block(event.sequence)

@@ -69,7 +69,9 @@ def join_cluster(state: PlannerState, request: JoinClusterRequest) -> tuple[Clus
         if other.cluster != name and other.credential == credential:
             raise RequestError("ALREADY_EXISTS", f"credential: {credential!r}: cluster {other.cluster!r} uses it")
     if known is not None:
-        joined = replace(joined, phase=known.phase)
+        joined = replace(joined, phase=known.phase, ordinal=known.ordinal)
+    else:
+        joined = replace(joined, ordinal=1 + max((other.ordinal for other in state.joined()), default=0))
     return joined, joined != known
 
 

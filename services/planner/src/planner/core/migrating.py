@@ -39,6 +39,8 @@ def sources(state: PlannerState, workload: Workload, request: MigrateRequest, no
             raise _refused(key, f"cluster {cluster!r}: {not_fresh}")
     if target.phase != PHASE_ACTIVE:
         raise _refused(key, f"to_cluster: {target.name!r} is {target.phase}: expected an active cluster")
+    if target.twin:
+        raise _refused(key, f"to_cluster: {target.name!r}: {target.twin}")
     _check_policy(state, workload, target, counts)
     _check_room(state, workload, target.name, sum(counts.values()), now)
     return counts

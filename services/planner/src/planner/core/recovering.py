@@ -46,6 +46,9 @@ def ask(state: PlannerState, request: RecoverFleetRequest, fleet: str, moment: M
         if stale:
             text = f"cluster {name}: {stale}: every cluster must be heard, or leave first (`spillway cluster leave`)"
             raise RequestError("FAILED_PRECONDITION", text)
+        if state.clusters[name].twin:
+            text = f"cluster {name}: {state.clusters[name].twin}: it must leave first (`spillway cluster leave`)"
+            raise RequestError("FAILED_PRECONDITION", text)
     return AdoptionAsked(moment.generation, "", "", clusters, request.fleet_before)
 
 

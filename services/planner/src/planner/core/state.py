@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from planner.core.admitted import AdmittedShapes
-from planner.core.all_clusters import Ages, Joined
+from planner.core.all_clusters import Ages, Joined, twins
 from planner.core.brakes import Brakes
 from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.policy import Clusters
@@ -76,6 +76,7 @@ class PlannerState:
         self.rollouts = RolloutList()
         self.ages = Ages()
         self._joined = Joined()
+        self._twins: dict[str, str] = {}
         self.admitted = AdmittedShapes()
         self._promises = Promises()
         self._orphan_placements: dict[WorkloadKey, PlacementDecided] = {}
@@ -94,10 +95,12 @@ class PlannerState:
                 self.clusters.pop(event.cluster, None)
                 self.admitted.forget_cluster(event.cluster)
                 self.room_changed(event.cluster)
+                self._look_for_twins()
             case CapacityReported():
                 assert columns is not None
                 self._facts_changed(event.cluster, self.view(event.cluster).apply_reported(event, columns))
                 self.room_changed(event.cluster)
+                self._look_for_twins()
             case CapacityChanged():
                 assert columns is not None
                 view = self.view(event.cluster)
@@ -128,6 +131,7 @@ class PlannerState:
             self.forget((namespace, name))
         elif topic == CLUSTERS.name:
             self.clusters.pop(key, None)
+            self._look_for_twins()
         elif topic == BRAKES.name:
             self.brakes.forget(key, offset)
             self.rollouts.retry_all()
@@ -245,6 +249,8 @@ class PlannerState:
             return Room(0, 0, stale, room.when_empty or view.epoch < 0)
         if view.phase != PHASE_ACTIVE:
             return Room(0, 0, f"the cluster is {view.phase.lower()}", room.when_empty)
+        if view.twin:
+            return Room(0, 0, view.twin, room.when_empty)
         for holder, whose in ((shape, "this shape"), (key, "this workload")) if self.holds else ():
             hold = self.holds.get((cluster, holder)) if holder is not None else None
             if hold is not None and hold.until > now:
@@ -260,7 +266,7 @@ class PlannerState:
             rooms |= {place: room for place, room in there.items() if place[0] in names}
         closed = {name for name, whose in self.holds if whose in (self.shape_in(name, shape), key)}
         closed |= self.ages.not_fresh(self.clusters, now, self.rules.capacity_age_max)
-        closed |= self._joined.not_active(self.clusters)
+        closed |= self._joined.not_active(self.clusters) | self._twins.keys()
         for name, node_groups in [place for place in rooms if place[0] in closed] if closed else ():
             rooms[name, node_groups] = self.room(name, shape, node_groups, now, key)
         return rooms
@@ -376,6 +382,17 @@ class PlannerState:
                 self.workloads[key].looked_at = None
         view.apply_joined(event)
         self.room_changed(event.cluster)
+        self._look_for_twins()
+
+    def _look_for_twins(self) -> None:
+        found = twins(self.clusters)
+        for name in found.keys() | self._twins.keys():
+            view = self.clusters.get(name)
+            if view is not None and view.twin_of != found.get(name, ""):
+                view.twin_of = found.get(name, "")
+                view.revision += 1
+                self.room_changed(name)
+        self._twins = found
 
     def _depend(self, event: DependencyDeclared) -> None:
         key = (event.kind, event.namespace, event.name)

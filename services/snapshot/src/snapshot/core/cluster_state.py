@@ -34,7 +34,7 @@ NO_LOAD = Load()
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is different since the last time, in no more detail than it is said."""
+    """What is different since the last time, in no more detail than it is said; api_server is said in any case."""
 
     rows: tuple[NodeRow, ...]
     removed: tuple[str, ...]
@@ -42,6 +42,7 @@ class Changes:
     facts_removed: tuple[WorkloadKey, ...]
     namespaces: tuple[NamespaceFacts, ...] = ()
     namespaces_removed: tuple[str, ...] = ()
+    api_server: str = ""
 
     def __bool__(self) -> bool:
         found = self.rows or self.removed or self.facts or self.facts_removed
@@ -157,6 +158,7 @@ class ClusterState:
             facts_removed=tuple(key for key, entry in facts.items() if entry is None),
             namespaces=tuple(entry for entry in namespaces.values() if entry is not None),
             namespaces_removed=tuple(name for name, entry in namespaces.items() if entry is None),
+            api_server=self.namespaces.api_server,
         )
 
     def whole(self) -> Changes:
@@ -169,6 +171,7 @@ class ClusterState:
             facts=tuple(entry for entry in facts if entry is not None),
             facts_removed=(),
             namespaces=tuple(entry for entry in namespaces if entry is not None),
+            api_server=self.namespaces.api_server,
         )
 
     def row(self, name: str) -> NodeRow:

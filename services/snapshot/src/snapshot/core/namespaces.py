@@ -8,6 +8,7 @@ from spillway.model import LabelSet, NamespaceFacts, Quota, Requirement
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 """The API server gives it to each namespace; it is implied and not said."""
+SYSTEM_NAMESPACE = "kube-system"
 INT64_MAX = 2**63 - 1
 
 
@@ -17,10 +18,14 @@ class _Placed(NamedTuple):
 
 
 class NamespaceTable:
-    """dirty: namespaces that may have changed since the reader cleared it."""
+    """dirty: namespaces that may have changed since the reader cleared it.
+
+    api_server: the uid of kube-system, by which API servers are told apart; empty while there is none.
+    """
 
     def __init__(self) -> None:
         self.dirty: set[str] = set()
+        self.api_server = ""
         self._labels: dict[str, LabelSet] = {}
         self._name_by_uid: dict[str, str] = {}
         self._quotas: dict[str, _Placed] = {}
@@ -29,12 +34,17 @@ class NamespaceTable:
     def upsert(self, item: kubernetes.AnyObject) -> None:
         labels = tuple(sorted(entry for entry in item.metadata.labels.items() if entry[0] != NAME_LABEL))
         self._name_by_uid[item.metadata.uid] = item.metadata.name
+        if item.metadata.name == SYSTEM_NAMESPACE and self.api_server != item.metadata.uid:
+            self.api_server = item.metadata.uid
+            self.dirty.add(SYSTEM_NAMESPACE)
         if self._labels.get(item.metadata.name) != labels:
             self._labels[item.metadata.name] = labels
             self.dirty.add(item.metadata.name)
 
     def remove(self, uid: str) -> None:
         name = self._name_by_uid.pop(uid, None)
+        if uid == self.api_server:
+            self.api_server = ""
         if name is not None and name not in self._name_by_uid.values():
             self._labels.pop(name, None)
             self.dirty.add(name)

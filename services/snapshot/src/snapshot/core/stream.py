@@ -72,6 +72,7 @@ class Stream:
         self._blocks = [_Block()]
         self._facts: dict[WorkloadKey, WorkloadFacts] = {}
         self._namespaces: dict[str, NamespaceFacts] = {}
+        self._api_server = ""
         self._as_of_offset = epoch
         self._blocks_min = blocks_min
         self._too_heavy = False
@@ -102,9 +103,13 @@ class Stream:
             self._blocks[block_of(row.name, self.count)].rows[row.name] = row
         self._facts = {_key(facts): facts for facts in whole.facts}
         self._namespaces = {entry.name: entry for entry in whole.namespaces}
+        self._api_server = whole.api_server
 
     def changes(self, changes: Changes, sign: Sign) -> Iterator[CapacityChanged]:
         """Block 0 last: what is counted of our workloads must not be known before the room that their pods take."""
+        if changes.api_server != self._api_server:  # Another credential, another cluster: only a whole block says it.
+            self._api_server = changes.api_server
+            self.want_full(FACTS_BLOCK)
         rows: list[list[NodeRow]] = [[] for _ in self._blocks]
         removed: list[list[str]] = [[] for _ in self._blocks]
         for row in changes.rows:
@@ -166,12 +171,22 @@ class Stream:
             return None
         facts = tuple(self._facts[key] for key in sorted(self._facts)) if index == FACTS_BLOCK else ()
         spaces = tuple(self._namespaces[name] for name in sorted(self._namespaces)) if index == FACTS_BLOCK else ()
+        api_server = self._api_server if index == FACTS_BLOCK else ""
         first = block.full_due_at == float("inf")
         block.full_due_at = now + (self._first_period(index) if first else self._settings.full_seconds)
         block.weight, block.full_weight = 0, len(columns) + FACTS_WEIGHT * (len(facts) + len(spaces))
         block.full_wanted = False
         return CapacityReported(
-            self.cluster, self.epoch, index, self.count, block.sequence, self._as_of_offset, columns, facts, spaces
+            self.cluster,
+            self.epoch,
+            index,
+            self.count,
+            block.sequence,
+            self._as_of_offset,
+            columns,
+            facts,
+            spaces,
+            api_server,
         )
 
     def want_full(self, index: int) -> None:
