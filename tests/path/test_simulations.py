@@ -4,7 +4,7 @@ import looptime  # noqa: F401 - the plugin makes an hour of waiting take millise
 import pytest
 
 from planner import exports
-from planner.core.simulating import Simulation
+from planner.core.explaining.simulating import Simulation
 from spillway.api import ApplyRequest, BatchItem, ExportRequest, PlanBatchRequest
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import InProcess, in_process

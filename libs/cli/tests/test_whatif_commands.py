@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner import exports
-from planner.core import decisions
+from planner.core.requests import decisions
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.core.subject import Moment

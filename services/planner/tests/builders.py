@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from planner.core.nodes import ClusterNodes
-from planner.core.room import Room
+from planner.core.feasibility.nodes import ClusterNodes
+from planner.core.feasibility.room import Room
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.core.subject import Moment

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from planner.core import aftermath, decisions, moves, placing
-from planner.core.brakes import Brakes
-from planner.core.homing import Homing
-from planner.core.replaying import replay
+from planner.core import placing
+from planner.core.division.replaying import replay
+from planner.core.moving import aftermath, moves
+from planner.core.moving.brakes import Brakes
+from planner.core.moving.homing import Homing
+from planner.core.requests import decisions
 from planner.core.rules import Rules
 from planner.core.workload import Workload
 from spillway.addresses import Tombstone

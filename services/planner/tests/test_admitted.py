@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core import aftermath, asking, decisions, explaining, placing
-from planner.core.admitted import AdmittedShapes
-from planner.core.answers import capacity
+from planner.core import placing
+from planner.core.explaining import explanation
+from planner.core.feasibility.admitted import AdmittedShapes
+from planner.core.moving import aftermath
+from planner.core.requests import asking, decisions
+from planner.core.requests.answers import capacity
 from spillway.addresses import SHAPES
 from spillway.api import ApplyRequest, CapacityRequest, ExplainReply, ExplainRequest, RequestError
 from spillway.events import (
@@ -313,7 +316,7 @@ def test_overhead_is_computed_once_the_cluster_showed_it() -> None:
 
 
 def explain(fleet: Fleet, request: ExplainRequest) -> ExplainReply:
-    steps = explaining.explain(fleet.state, request, fleet.moment(), None)
+    steps = explanation.explain(fleet.state, request, fleet.moment(), None)
     while True:
         try:
             next(steps)

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core import adopting, aftermath, decisions, moves, releasing
-from planner.core.allowance import Everything
-from planner.core.answers import is_gone, list_orphans
+from planner.core.moving import aftermath, moves
+from planner.core.moving.allowance import Everything
+from planner.core.requests import adopting, decisions, releasing
+from planner.core.requests.answers import is_gone, list_orphans
 from spillway.addresses import WORKLOAD_STATUS, Tombstone
 from spillway.api import (
     AdoptRequest,

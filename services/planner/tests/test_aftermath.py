@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from planner.core import aftermath, decisions, moves, placing
-from planner.core.allowance import Everything
+from planner.core import placing
+from planner.core.moving import aftermath, moves
+from planner.core.moving.allowance import Everything
+from planner.core.requests import decisions
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, ScaleRequest
 from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_PRESENT, PodsUnschedulable, WorkloadObserved

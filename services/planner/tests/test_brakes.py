@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.core.allowance import (
+from planner.core.moving.allowance import (
     CAUSE_DRAIN,
     CAUSE_FAILOVER,
     CAUSE_LOST,
@@ -17,7 +17,7 @@ from planner.core.allowance import (
     CAUSE_TAKE_BACK,
     Allowance,
 )
-from planner.core.brakes import (
+from planner.core.moving.brakes import (
     CAUSES_CONFIRMED,
     BrakeEvent,
     Brakes,

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core import aftermath, answers, decisions, placing
-from planner.core.decisions import Decided
+from planner.core import placing
+from planner.core.moving import aftermath
+from planner.core.requests import answers, decisions
+from planner.core.requests.decisions import Decided
 from planner.core.rules import Rules
 from spillway.addresses import Tombstone
 from spillway.api import (

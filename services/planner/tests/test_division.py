@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.division import apportion
+from planner.core.division.votes import apportion
 
 AMOUNTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 60), max_size=8)
 

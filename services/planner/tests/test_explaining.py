@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core import decisions, explaining
-from planner.core.explaining import AGE, BINDS, ENOUGH, HELD, LEAVING, MAXIMUM, PHASE, POLICY, ROOM
-from planner.core.feasibility import fit
+from planner.core.explaining import explanation
+from planner.core.explaining.explanation import AGE, BINDS, ENOUGH, HELD, LEAVING, MAXIMUM, PHASE, POLICY, ROOM
+from planner.core.explaining.witness import node_reasons
+from planner.core.feasibility.fit import fit
+from planner.core.requests import decisions
 from planner.core.timers import Hold
-from planner.core.witness import node_reasons
 from spillway.api import ApplyRequest, ExplainedChange, ExplainReply, ExplainRequest, RequestError
 from spillway.events import PHASE_CORDONED, PHASE_DRAINING, DecisionRecorded
 from spillway.model import NodeRow, PodTable, Taint
@@ -36,7 +37,7 @@ GPU = Taint("gpu", "only", "NoSchedule")
 
 
 def explained(fleet: Fleet, request: ExplainRequest, record: DecisionRecorded | None = None) -> ExplainReply:
-    steps = explaining.explain(fleet.state, request, fleet.moment(), record)
+    steps = explanation.explain(fleet.state, request, fleet.moment(), record)
     while True:
         try:
             next(steps)

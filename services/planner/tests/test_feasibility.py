@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.feasibility import fit, fit_of_group
+from planner.core.feasibility.fit import fit, fit_of_group
 from spillway.columns import columns_of
 from spillway.model import (
     NODE_LENT,

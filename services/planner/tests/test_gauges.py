@@ -2,7 +2,8 @@
 
 from prometheus_client import REGISTRY
 
-from planner.core import aftermath, decisions
+from planner.core.moving import aftermath
+from planner.core.requests import decisions
 from planner.gauges import show_state
 from spillway.api import ApplyRequest
 

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.core import aftermath, decisions
-from planner.core.allowance import CAUSE_HOME, CAUSE_SETTLED, CAUSE_TAKE_BACK
-from planner.core.brakes import Recent
-from planner.core.overflow import Overflow, overflow_of
-from planner.core.policy import policy_of
+from planner.core.manifests.policy import policy_of
+from planner.core.moving import aftermath
+from planner.core.moving.allowance import CAUSE_HOME, CAUSE_SETTLED, CAUSE_TAKE_BACK
+from planner.core.moving.brakes import Recent
+from planner.core.moving.overflow import Overflow, overflow_of
+from planner.core.moving.steady import SteadyRoom
+from planner.core.requests import decisions
 from planner.core.rules import Rules
-from planner.core.steady import SteadyRoom
 from spillway.api import ApplyRequest, MigrateRequest
 from spillway.events import (
     PHASE_ACTIVE,

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from planner.core import aftermath, moves, placing
-from planner.core.allowance import CAUSE_HOME
-from planner.core.brakes import Brakes
-from planner.core.homing import Homing
-from planner.core.overflow import first_tier
+from planner.core import placing
+from planner.core.moving import aftermath, moves
+from planner.core.moving.allowance import CAUSE_HOME
+from planner.core.moving.brakes import Brakes
+from planner.core.moving.homing import Homing
+from planner.core.moving.overflow import first_tier
 from planner.core.rules import Rules
 from planner.core.workload import Workload
 from spillway.addresses import Tombstone

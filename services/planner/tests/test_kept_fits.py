@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core import kept_shapes
-from planner.core.feasibility import fit
-from planner.core.kept_fits import KeptFits
-from planner.core.kept_shapes import KeptShapes
-from planner.core.nodes import ClusterNodes
+from planner.core.feasibility import kept_shapes
+from planner.core.feasibility.fit import fit
+from planner.core.feasibility.kept_fits import KeptFits
+from planner.core.feasibility.kept_shapes import KeptShapes
+from planner.core.feasibility.nodes import ClusterNodes
 from spillway.columns import columns_of
 from spillway.model import (
     NODE_LENT,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core import promises as promises_module
+from planner.core.feasibility import promises as promises_module
+from planner.core.feasibility.promises import Promises
+from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
 from planner.core.fleet import ClusterView
-from planner.core.promises import Promises
-from planner.core.reservation import NOTHING_RESERVED, Reservation
 from spillway.columns import columns_of
 from spillway.events import ClusterJoined
 from spillway.model import NodeGroup, NodeRow, PodSelector, PodTerm, Quota, Shape, Spread

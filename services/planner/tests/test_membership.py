@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from planner.core import answers, braking, decisions, membership, moves
+from planner.core.moving import moves
+from planner.core.requests import answers, braking, decisions, membership
 from spillway.addresses import Tombstone, brake_address
 from spillway.api import (
     ApplyRequest,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.core import decisions
+from planner.core.requests import decisions
 from spillway.api import DeleteRequest, MigrateRequest, PlacementReply, RequestError
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, BrakeSet
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from planner.core import aftermath, decisions, moves
-from planner.core.allowance import Everything
 from planner.core.fleet import WorkloadKey
+from planner.core.moving import aftermath, moves
+from planner.core.moving.allowance import Everything
+from planner.core.requests import decisions
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, ScaleRequest
 from spillway.events import (

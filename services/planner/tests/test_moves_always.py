@@ -5,8 +5,10 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core import aftermath, decisions, moves, placing
-from planner.core.replaying import replay
+from planner.core import placing
+from planner.core.division.replaying import replay
+from planner.core.moving import aftermath, moves
+from planner.core.requests import decisions
 from planner.core.workload import Workload
 from spillway.api import ApplyRequest, ScaleRequest
 from spillway.events import (

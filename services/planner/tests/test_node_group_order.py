@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.placement import Division, Held, Situation, divide_workload
-from planner.core.policy import OWN_FIRST, policy_of
-from planner.core.room import Room
+from planner.core.division.placement import Division, Held, Situation, divide_workload
+from planner.core.feasibility.room import Room
+from planner.core.manifests.policy import OWN_FIRST, policy_of
 from planner.core.strategies.node_group_order import places
 from spillway.api import RequestError
 from spillway.events import ClusterJoined

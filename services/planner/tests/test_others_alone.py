@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from planner.core import answers
+from planner.core.requests import answers
 from spillway.api import CapacityRequest
 from spillway.columns import columns_of
 from spillway.model import ClusterInput

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.placement import Division, Held, Situation, divide_workload
-from planner.core.policy import OWN_FIRST
-from planner.core.room import Room
+from planner.core.division.placement import Division, Held, Situation, divide_workload
+from planner.core.feasibility.room import Room
+from planner.core.manifests.policy import OWN_FIRST
 from spillway.events import ClusterJoined
 from spillway.model import SPLIT_PACK, SPLIT_SPREAD, ClusterLimit, ClusterSelector, Policy, Requirement, Tier
 

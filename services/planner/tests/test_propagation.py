@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from planner.core.propagation import read
-from planner.core.request import read_manifests
+from planner.core.manifests.propagation import read
+from planner.core.manifests.request import read_manifests
 from spillway.api import RequestError
 from spillway.model import ClusterSelector, ClusterWeight, GroupSpread, Strategy
 

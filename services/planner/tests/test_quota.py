@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from planner.core.quota import UNLIMITED, allowed
+from planner.core.feasibility.quota import UNLIMITED, allowed
 from spillway.model import NamespaceFacts, PodSelector, PodTerm, PodTraits, Quota, Requirement, Shape
 
 from .builders import Fleet, cluster, deployment, facts, group, node, shape

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from planner.core import decisions, placing
-from planner.core.replaying import NotReplayable, replay
+from planner.core import placing
+from planner.core.division.replaying import NotReplayable, replay
+from planner.core.requests import decisions
 from spillway.api import ApplyRequest, DeleteRequest, MigrateRequest, ScaleRequest
 from spillway.events import DecisionRecorded, Event
 from spillway.packed import pack, unpack

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from planner.core.policy import DEFAULT_POLICY
-from planner.core.request import Declaration, read_manifests, surge_of
+from planner.core.manifests.policy import DEFAULT_POLICY
+from planner.core.manifests.request import Declaration, read_manifests, surge_of
 from spillway.api import RequestError
 from spillway.model import SPLIT_PACK, ClusterLimit
 

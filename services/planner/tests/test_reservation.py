@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.core.reservation import NOTHING_RESERVED, is_rolling, next_ceiling, reserve
+from planner.core.feasibility.reservation import NOTHING_RESERVED, is_rolling, next_ceiling, reserve
 from spillway.model import NO_GENERATION, Generation, Part, Shape, WorkloadFacts
 
 from .builders import facts, shape

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core import aftermath, answers, decisions, moves
-from planner.core.allowance import Everything
-from planner.core.rollout import Standing, figures, next_turn
-from planner.core.rollout_list import RolloutList
-from planner.core.templates import template_number
+from planner.core.manifests.templates import template_number
+from planner.core.moving import aftermath, moves
+from planner.core.moving.allowance import Everything
+from planner.core.requests import answers, decisions
+from planner.core.rollout.rollout_list import RolloutList
+from planner.core.rollout.turns import Standing, figures, next_turn
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, GetRequest, PlacementReply, RequestError, ScaleRequest
 from spillway.events import (

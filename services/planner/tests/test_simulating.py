@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import exports
-from planner.core import decisions
+from planner.core.explaining.simulating import Simulation, kept
+from planner.core.requests import decisions
 from planner.core.rules import Rules
-from planner.core.simulating import Simulation, kept
 from planner.core.state import PlannerState
 from planner.core.timers import Hold
 from spillway.api import ApplyRequest, ExportReply, RequestError, ScaleRequest

@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core import aftermath, answers, decisions
+from planner.core.moving import aftermath
+from planner.core.requests import answers, decisions
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from spillway.api import ApplyRequest, DeleteRequest, ListRequest, RequestError, ScaleRequest

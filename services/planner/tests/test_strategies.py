@@ -6,11 +6,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from planner.core import aftermath
-from planner.core.allowance import CAUSE_DRAIN, CAUSE_FAILOVER
-from planner.core.placement import Division, Held, Situation
-from planner.core.policy import ALL_CLUSTERS
-from planner.core.room import Room
+from planner.core.division.placement import Division, Held, Situation
+from planner.core.feasibility.room import Room
+from planner.core.manifests.policy import ALL_CLUSTERS
+from planner.core.moving import aftermath
+from planner.core.moving.allowance import CAUSE_DRAIN, CAUSE_FAILOVER
 from planner.core.strategies.choice import divider
 from spillway.events import ClusterJoined
 from spillway.model import (

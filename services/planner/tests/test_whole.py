@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core import aftermath, decisions, membership, moves, placing
-from planner.core.allowance import Everything
-from planner.core.placement import Division, Held, Situation
-from planner.core.policy import policy_of
-from planner.core.request import read_manifests
-from planner.core.reservation import reserve
-from planner.core.room import Room
-from planner.core.whole import divide_whole
+from planner.core import placing
+from planner.core.division.placement import Division, Held, Situation
+from planner.core.division.whole import divide_whole
+from planner.core.feasibility.reservation import reserve
+from planner.core.feasibility.room import Room
+from planner.core.manifests.policy import policy_of
+from planner.core.manifests.request import read_manifests
+from planner.core.moving import aftermath, moves
+from planner.core.moving.allowance import Everything
+from planner.core.requests import decisions, membership
 from spillway.addresses import Tombstone
 from spillway.api import (
     ApplyRequest,

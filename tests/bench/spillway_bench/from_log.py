@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from planner.core import declaring
-from planner.core.request import read_manifests
+from planner.core.manifests.request import read_manifests
+from planner.core.requests import declaring
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.log import WHOLE

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import zstandard
 
-from planner.core.node_match import untolerated
+from planner.core.feasibility.node_match import untolerated
 from spillway.columns import NO_NODES
 from spillway.model import Int64s, NodeColumns, Shape
 from spillway.pod_shape import matches_labels

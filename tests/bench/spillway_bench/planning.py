@@ -15,12 +15,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from planner.core import declaring, placing
-from planner.core.request import read_manifests
+from planner.core import placing
+from planner.core.manifests.request import read_manifests
+from planner.core.manifests.templates import read_template
+from planner.core.requests import declaring
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, Subject
-from planner.core.templates import read_template
 from spillway.columns import NO_NODES
 from spillway.events import CapacityChanged, CapacityReported, PlacementDecided
 from spillway.model import Generation, NodeColumns, Part, Shape, WorkloadFacts

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from planner.core.feasibility import fit
-from planner.core.nodes import ClusterNodes
-from planner.core.room import room_on_nodes
+from planner.core.feasibility.fit import fit
+from planner.core.feasibility.nodes import ClusterNodes
+from planner.core.feasibility.room import room_on_nodes
 from snapshot.core.cluster_state import ClusterState
 from snapshot.settings import Settings
 from spillway import wire

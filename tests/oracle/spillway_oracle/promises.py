@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from planner.core.feasibility.promises import Promises as PlannersPromises
+from planner.core.feasibility.reservation import Reservation
 from planner.core.fleet import ClusterView
-from planner.core.promises import Promises as PlannersPromises
-from planner.core.reservation import Reservation
 from spillway.api import RequestError
 from spillway.kubernetes import Manifest
 from spillway.pod_shape import shape_of

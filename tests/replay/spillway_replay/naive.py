@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from planner.core.feasibility import fit
-from planner.core.nodes import ClusterNodes
+from planner.core.feasibility.fit import fit
+from planner.core.feasibility.nodes import ClusterNodes
 from snapshot.core.cluster_state import Changes
 from spillway.columns import columns_of
 from spillway.model import Generation, NodeRow, Shape

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from planner import exports
+from planner.core.division.replaying import NotReplayable, Replayed
+from planner.core.division.replaying import replay as replay_division
+from planner.core.explaining.simulating import Simulation
 from planner.core.placing import CODE_VERSION
-from planner.core.replaying import NotReplayable, Replayed
-from planner.core.replaying import replay as replay_division
 from planner.core.rules import Rules
-from planner.core.simulating import Simulation
 from spillway import api
 from spillway.events import DecisionRecorded
 from spillway.rpc import PlannerClient

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from planner.core import asking
+from planner.core.requests import asking
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from spillway import metrics

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from planner.core import adopting, recovering
+from planner.core.requests import adopting, recovering
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from planner.questions import Inquiry, Questions

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from planner.core import decisions
+from planner.core.requests import decisions
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from spillway.api import (

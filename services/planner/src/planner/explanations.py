@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from planner.core import explaining
-from planner.core.replaying import NotReplayable
+from planner.core.division.replaying import NotReplayable
+from planner.core.explaining import explanation
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from spillway.api import ExplainReply, ExplainRequest, RequestError, invalid
@@ -42,7 +42,7 @@ class Explanations:
     async def explain(
         self, state: PlannerState, request: ExplainRequest, moment: Moment, record: DecisionRecorded | None
     ) -> ExplainReply:
-        steps = explaining.explain(state, request, moment, record)
+        steps = explanation.explain(state, request, moment, record)
         try:
             while True:
                 next(steps)

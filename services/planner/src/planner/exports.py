@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from planner.core.exporting import Exported, events_of, held_back, hold_back
+from planner.core.explaining.exporting import Exported, events_of, held_back, hold_back
+from planner.core.explaining.simulating import rules_without_bounds
 from planner.core.placing import CODE_VERSION
 from planner.core.rules import Rules
-from planner.core.simulating import rules_without_bounds
 from planner.core.state import PlannerState
 from spillway.addresses import EVENTS_BY_TOPIC
 from spillway.api import ExportedEvent, ExportReply

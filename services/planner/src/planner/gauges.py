@@ -1,6 +1,6 @@
 """What metrics show of the state after each step."""
 
-from planner.core.brakes import Brakes
+from planner.core.moving.brakes import Brakes
 from planner.core.state import PlannerState
 from spillway import metrics
 from spillway.scopes import SCOPE_KINDS

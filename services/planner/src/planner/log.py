@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 import structlog
 
 from planner.core.fleet import NEVER
+from planner.core.manifests.templates import BadDeclaration
 from planner.core.state import PlannerState
-from planner.core.templates import BadDeclaration
 from spillway import metrics
 from spillway.addresses import (
     BRAKES,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from planner.core.answers import workload_reply
+from planner.core.requests.answers import workload_reply
 from planner.core.state import PlannerState
 from planner.log import changed_keys
 from spillway.addresses import DECISIONS

@@ -12,11 +12,13 @@ import structlog
 from planner import batches, exports
 from planner.admissions import Admissions
 from planner.adoptions import Adoptions
-from planner.core import aftermath, answers, braking, decisions, membership, moves, placing, releasing
-from planner.core.aftermath import Step
-from planner.core.decisions import Undecided
+from planner.core import placing
 from planner.core.fleet import NEVER
-from planner.core.homing import Homing
+from planner.core.moving import aftermath, moves
+from planner.core.moving.aftermath import Step
+from planner.core.moving.homing import Homing
+from planner.core.requests import answers, braking, decisions, membership, releasing
+from planner.core.requests.decisions import Undecided
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from planner.explanations import Explanations

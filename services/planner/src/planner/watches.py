@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import AsyncIterator, Iterable
 
-from planner.core.answers import is_gone, workload_reply
+from planner.core.requests.answers import is_gone, workload_reply
 from planner.core.state import PlannerState
 from planner.log import WATCHED, changed_keys
 from spillway.api import RequestError, WatchReply, WatchRequest, invalid

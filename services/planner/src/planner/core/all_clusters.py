@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from planner.core.fleet import NEVER, ClusterView
-from planner.core.policy import Clusters
+from planner.core.manifests.policy import Clusters
 from spillway.events import PHASE_ACTIVE, ClusterJoined
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.core.feasibility import Fit, fit
-from planner.core.nodes import ClusterNodes
+from planner.core.feasibility.fit import Fit, fit
+from planner.core.feasibility.nodes import ClusterNodes
 from spillway.events import (
     PHASE_ACTIVE,
     PHASE_CORDONED,

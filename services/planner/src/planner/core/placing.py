@@ -4,7 +4,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from planner.core.allowance import (
+from planner.core.division.dividing import How, divide
+from planner.core.division.placement import Division, Held
+from planner.core.division.replaying import pack_division
+from planner.core.division.whole import is_whole
+from planner.core.feasibility.reservation import next_ceiling
+from planner.core.fleet import NEVER, WorkloadKey
+from planner.core.manifests.kinds import STATEFULSET
+from planner.core.manifests.templates import manifests_borne, same_object, template_number
+from planner.core.moving.allowance import (
     CAUSE_DRAIN,
     CAUSE_FAILOVER,
     CAUSE_HOME,
@@ -16,20 +24,12 @@ from planner.core.allowance import (
     CAUSE_WAITING,
     Allowance,
 )
-from planner.core.answers import age_ms
-from planner.core.dividing import How, divide
-from planner.core.fleet import NEVER, WorkloadKey
-from planner.core.kinds import STATEFULSET
-from planner.core.placement import Division, Held
-from planner.core.reasons import held_by, held_text
-from planner.core.replaying import pack_division
-from planner.core.reservation import next_ceiling
-from planner.core.rolling import keeps, outlook, that_have_it
-from planner.core.shares import Share, cut, facts_of, held_by_cluster, kept_part, part_of, share_of, without
+from planner.core.moving.reasons import held_by, held_text
+from planner.core.moving.shares import Share, cut, facts_of, held_by_cluster, kept_part, part_of, share_of, without
+from planner.core.requests.answers import age_ms
+from planner.core.rollout.outlook import keeps, outlook, that_have_it
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, Subject, subject_of
-from planner.core.templates import manifests_borne, same_object, template_number
-from planner.core.whole import is_whole
 from planner.core.workload import Workload
 from spillway.events import (
     PHASE_LOST,

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 
-from planner.core.admitted import AdmittedShapes
 from planner.core.all_clusters import Ages, Joined, twins
-from planner.core.brakes import Brakes
+from planner.core.feasibility.admitted import AdmittedShapes
+from planner.core.feasibility.promises import Promises
+from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation, is_over, reserve
+from planner.core.feasibility.room import Room
 from planner.core.fleet import ClusterView, WorkloadKey
-from planner.core.policy import Clusters
-from planner.core.promises import Promises
-from planner.core.reservation import NOTHING_RESERVED, Reservation, is_over, reserve
-from planner.core.rollout import waits_for_room
-from planner.core.rollout_list import RolloutList
-from planner.core.room import Room
+from planner.core.manifests.policy import Clusters
+from planner.core.manifests.templates import is_newest, read_earlier, read_template, wider
+from planner.core.moving.brakes import Brakes
+from planner.core.moving.waiting import Rooms, WaitingList
+from planner.core.rollout.rollout_list import RolloutList
+from planner.core.rollout.turns import waits_for_room
 from planner.core.rules import Rules
-from planner.core.templates import is_newest, read_earlier, read_template, wider
 from planner.core.timers import Hold, Timer
-from planner.core.waiting import Rooms, WaitingList
 from planner.core.workload import Workload, read_workload, templates_of
 from spillway.addresses import BRAKES, CLUSTERS, SHAPES, WORKLOAD_STATUS, WORKLOADS
 from spillway.events import (

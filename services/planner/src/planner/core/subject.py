@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from planner.core.fleet import WorkloadKey
-from planner.core.templates import Template
+from planner.core.manifests.templates import Template
 from planner.core.workload import Workload
 from spillway.events import WorkloadDeclared
 from spillway.model import Generation, Part, Shape

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from planner.core.fleet import WorkloadKey
-from planner.core.templates import Template, read_earlier, read_template, template_number
+from planner.core.manifests.templates import Template, read_earlier, read_template, template_number
 from spillway.events import PlacementDecided, WorkloadDeclared, WorkloadObserved
 from spillway.model import Part, Shape
 

@@ -1,8 +1,8 @@
 """Which way a workload is divided: all of them stand behind one interface, placement.Divide."""
 
-from planner.core.placement import Divide, Situation, divide_workload
+from planner.core.division.placement import Divide, Situation, divide_workload
+from planner.core.division.whole import divide_whole
 from planner.core.strategies.compatible import divide_by_strategy
-from planner.core.whole import divide_whole
 
 
 def divider(situation: Situation) -> Divide:

@@ -7,9 +7,7 @@ placed beyond certain room, and what runs leaves only for what replaces it. What
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.core.allowance import CAUSE_FAILOVER
-from planner.core.division import apportion
-from planner.core.placement import (
+from planner.core.division.placement import (
     Division,
     Held,
     Inputs,
@@ -19,7 +17,9 @@ from planner.core.placement import (
     fits_somewhere,
     most_of,
 )
-from planner.core.policy import TierClusters, weight_of
+from planner.core.division.votes import apportion
+from planner.core.manifests.policy import TierClusters, weight_of
+from planner.core.moving.allowance import CAUSE_FAILOVER
 from planner.core.strategies import karmada, kubeadmiral
 from planner.core.strategies import karmada_selection as selection
 from spillway.events import ClusterJoined

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Protocol
 
-from planner.core.division import apportion
+from planner.core.division.votes import apportion
 from spillway.model import (
     SPLIT_CHEAPEST,
     SPLIT_EVEN,

@@ -1,0 +1,101 @@
+"""From a workload and the fleet to the situation that is divided, and its division."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from planner.core.division.placement import Basis, Division, Held, Situation
+from planner.core.division.whole import is_whole
+from planner.core.feasibility.room import Room
+from planner.core.moving.allowance import Allowance
+from planner.core.moving.reasons import reasons
+from planner.core.state import PlannerState
+from planner.core.strategies.choice import divider
+from planner.core.subject import Moment, Subject
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What a division is told beside the fleet: settled and gently as in Situation.
+
+    most: by cluster, what it takes in all; its room is what is left of that. brakes: None lets nothing move.
+    by_name: as in Situation.
+    """
+
+    settled: bool = False
+    gently: bool = False
+    most: Mapping[str, int] = field(default_factory=dict)
+    brakes: Allowance | None = None
+    by_name: bool = False
+
+
+def divide(
+    state: PlannerState,
+    subject: Subject,
+    held: Mapping[str, Held],
+    moment: Moment,
+    how: How,
+) -> Division:
+    """The division of a workload on what the fleet is now.
+
+    What is to go from lost and draining clusters is divided twice: once to know how much has a place elsewhere, and
+    once more when the brakes let less of it move.
+    """
+    why = reasons(state, subject.known, moment.now) if subject.known is not None else {}
+    to_go = {cluster: held[cluster].replicas for cluster in why if held[cluster].replicas}
+    parts = subject.known.parts if subject.known is not None else {}
+    situation = Situation(
+        replicas=subject.declared.replicas,
+        policy=subject.declared.policy,
+        clusters=state.joined(),
+        held=dict(held),
+        room=_rooms(state, subject, held, moment, how),
+        settled=how.settled,
+        age_ms=state.ages.ages_ms(state.clusters, moment.now, state.rules.capacity_age_max),
+        reasons=why,
+        moving=to_go,
+        fixed=(how.brakes or state.brakes).frozen_among(state.clusters, subject.key),
+        gently=how.gently,
+        whole=subject.declared.kind if is_whole(subject.declared.kind) else "",
+        listed=frozenset(parts),
+        identity="/".join(subject.key),
+        by_name=how.by_name,
+    )
+    way = divider(situation)
+    division = way(situation)
+    if situation.whole:
+        return replace(division, basis=Basis(situation, division))
+    basis = Basis(situation, division)
+    wanted = {cluster: division.moved.get(cluster, 0) for cluster in to_go}
+    allowed = {
+        cluster: min(count, how.brakes.allow(why[cluster], cluster, subject.key, count))
+        if how.brakes is not None
+        else 0
+        for cluster, count in wanted.items()
+    }
+    if allowed != wanted and not how.gently:
+        held_back = sum(wanted.values()) - sum(allowed.values())
+        situation = replace(situation, moving=allowed)
+        fewer = way(situation)
+        division, basis = replace(fewer, stays=division.stays, held_back=held_back), Basis(situation, fewer)
+    return replace(division, basis=basis)
+
+
+def _rooms(
+    state: PlannerState, subject: Subject, held: Mapping[str, Held], moment: Moment, how: How
+) -> Callable[[str, bool], Room]:
+    """The rooms of one division, all of them now: what is read of them later is what was divided by."""
+    parts = subject.known.parts if subject.known is not None else {}
+    rooms = state.all_rooms(subject.shape, moment.now, subject.key)
+
+    def ask(cluster: str, node_groups: bool) -> Room:
+        part = parts.get(cluster)
+        borne = subject.shape if part is None or part.removing else subject.template_of(part).shape
+        found = state.growth_room(cluster, (subject.shape, borne), node_groups, moment.now, subject.key)
+        if node_groups or cluster not in how.most:
+            return found
+        left = max(0, how.most[cluster] - (held[cluster].replicas if cluster in held else 0))
+        return found._replace(certain=min(found.certain, left), possible=min(found.possible, left))
+
+    for place in [place for place in rooms if place[0] in parts or place[0] in how.most]:
+        rooms[place] = ask(*place)
+    return lambda cluster, node_groups: rooms[cluster, node_groups]

@@ -1,0 +1,469 @@
+"""Divides replicas over tiers and clusters: the tiers in order up, in reverse down, moving as few as it can."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import overload
+
+from planner.core.feasibility.room import Room
+from planner.core.manifests.policy import Clusters, TierClusters, clusters_of_tiers, weights_of
+from planner.core.moving.allowance import CAUSE_FAILOVER, CAUSE_LOST
+from planner.core.strategies.splits import BY_ROOM, Standing, divide, shrink
+from spillway.events import ClusterJoined
+from spillway.model import ClusterInput, ClusterLimit, Policy, Tier
+from spillway.texts import counted, waiting
+
+LOST = (CAUSE_FAILOVER, CAUSE_LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a workload has in one cluster.
+
+    replicas: those kept, which count towards what was asked for; new of them wait for new nodes, unbound are not bound.
+    lost, leaving: as in Part. may_keep: of leaving, those that the cluster may keep after all; they need no room.
+    idle: of leaving, those that are not bound.
+    unready: of those that are bound, so many are not ready, as far as is known.
+    """
+
+    replicas: int
+    new: int
+    unbound: int
+    lost: int = 0
+    leaving: int = 0
+    may_keep: int = 0
+    idle: int = 0
+    unready: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that a division depends on.
+
+    room: (cluster, on node groups) → how many more the cluster takes. settled: do not wait for binds any more, what is
+    only possible counts as not there. age_ms: by cluster, for the record.
+    reasons: why what is kept in a cluster is to go elsewhere, besides the policy; such clusters take nothing.
+    whole: the kind, when all replicas go to one cluster (whole.py); listed: the clusters that may hold it.
+    identity: the workload's, by which strategies break ties. by_name: a person asked for this now.
+    moving: how many of those may go now. fixed: from and to these clusters nothing moves. gently: of too many, running
+    ones leave only once the others are available.
+    """
+
+    replicas: int
+    policy: Policy
+    clusters: Sequence[ClusterJoined]
+    held: Mapping[str, Held]
+    room: Callable[[str, bool], Room]
+    settled: bool
+    age_ms: Mapping[str, int]
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    moving: Mapping[str, int] = field(default_factory=dict)
+    fixed: frozenset[str] = frozenset()
+    gently: bool = False
+    whole: str = ""
+    listed: frozenset[str] = frozenset()
+    identity: str = ""
+    by_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """Kept replicas, and new of them, by cluster, clusters that end with none included.
+
+    uncertain of unplaced wait for binds. moved: by cluster, what others took from it, which is not cut before they run.
+    kept_again: by cluster, of what was leaving there. to_leave: what the policy rules out and nobody took; stays: the
+    same of what is to go for another reason; lacking: what a minimum lacks. held_back: what might move and may not yet.
+    whole: why replicas may not go just anywhere, for people. basis: of the division that was made last, for the record.
+    """
+
+    replicas: Mapping[str, int]
+    new: Mapping[str, int]
+    unplaced: int
+    uncertain: int = 0
+    to_leave: int = 0
+    inputs: Sequence[ClusterInput] = ()
+    fits_nowhere: bool = False
+    moved: Mapping[str, int] = field(default_factory=dict)
+    kept_again: Mapping[str, int] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    stays: Mapping[str, int] = field(default_factory=dict)
+    lacking: Mapping[str, int] = field(default_factory=dict)
+    held_back: int = 0
+    whole: str = ""
+    basis: "Basis | None" = None
+
+    def waiting_for(self) -> str:
+        """What unplaced or misplaced replicas wait for, for people."""
+        rest = self.unplaced - self.uncertain
+        texts = []
+        if self.uncertain:
+            texts.append(f"{f'{self.uncertain} for ' if rest else ''}binding of replicas that were promised before")
+        if rest:
+            texts.append(f"{f'{rest} for ' if self.uncertain else ''}{self.whole or 'room'} ({self._limits()})")
+        if self.to_leave:
+            texts.append(f"room elsewhere for {counted(self.to_leave)} in clusters that the policy rules out")
+        for cluster, count in ((cluster, count) for cluster, count in sorted(self.stays.items()) if count):
+            what = "lost" if self.reasons[cluster] in LOST else "draining"
+            whose = f"of {what} cluster {cluster}"
+            texts.append(f"{waiting(count, whose)} for room elsewhere ({self._limits()})")
+        for cluster, count in self.lacking.items():
+            limit = next((entry.limited_by for entry in self.inputs if entry.cluster == cluster), "no tier has it")
+            texts.append(f"room for {counted(count)} that the minimum of {cluster} lacks ({limit})")
+        return "; ".join(texts)
+
+    def _limits(self) -> str:
+        named = ((entry.cluster or f"tier {entry.tier}", entry.limited_by) for entry in self.inputs[:8])
+        return "; ".join(f"{name}: {limit}" for name, limit in named) or "no cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """A situation, and the division of it before anything was said of what stays all the same."""
+
+    situation: Situation
+    division: Division
+
+
+Divide = Callable[[Situation], Division]
+"""What every way to divide a workload is: all that it depends on in, where the replicas go out."""
+
+
+@dataclass(slots=True)
+class _Growth:
+    """Replicas handed out so far, by cluster: on nodes that exist, and on nodes that do not yet.
+
+    closed: clusters that get none.
+    """
+
+    closed: frozenset[str] = frozenset()
+
+    free: dict[str, int] = field(default_factory=dict)
+    new: dict[str, int] = field(default_factory=dict)
+    uncertain: int = 0
+
+    def of(self, cluster: str) -> int:
+        return self.free.get(cluster, 0) + self.new.get(cluster, 0)
+
+    def total(self) -> int:
+        return sum(self.free.values()) + sum(self.new.values())
+
+
+def divide_workload(situation: Situation) -> Division:
+    """Where the replicas go.
+
+    More replicas: those that are there stay, the rest go to the first tier that certainly takes them. Fewer: the last
+    tier is emptied first, in a cluster those that are not bound yet. Replicas in clusters that the policy rules out, or
+    above a maximum, leave as far as others take them, and so do those that a minimum lacks elsewhere.
+    """
+    tiers = clusters_by_tier(situation)
+    limits = {limit.cluster: limit for limit in situation.policy.limits}
+    over = {
+        name: count for name, count in _ruled_out(situation, tiers, limits).items() if name not in situation.reasons
+    }
+    missing = situation.replicas - sum(held.replicas for held in situation.held.values())
+    growth, to_go = _Growth(), dict[str, int]()
+    taken, moved, lacking = dict[str, int](), dict[str, int](), dict[str, int]()
+    if missing < 0:
+        first = over | {name: _before(situation, name) for name in situation.reasons}
+        taken = _shrink(situation, tiers, limits, first, -missing)
+        moved = taken if situation.gently else {}
+    else:
+        to_go = _to_go(situation, over)
+        closed = frozenset(situation.reasons) | (situation.fixed if to_go else frozenset())
+        growth = _grow(situation, tiers, limits, missing + sum(to_go.values()), closed)
+        taken = first_of(to_go, max(0, growth.total() - missing))
+        lacking = _fill_minima(situation, tiers, limits, growth, taken)
+        moved = taken
+    names = dict.fromkeys((*situation.held, *growth.free, *growth.new))
+    unplaced = max(0, missing - growth.total())
+    replicas = {name: _before(situation, name) + growth.of(name) - taken.get(name, 0) for name in names}
+    return Division(
+        replicas=replicas,
+        new={name: _still_new(situation, growth, taken, name) for name in names},
+        unplaced=unplaced,
+        uncertain=min(growth.uncertain, unplaced),
+        to_leave=sum(over.values()) - sum(min(over.get(name, 0), count) for name, count in taken.items()),
+        inputs=Inputs(situation, tiers, replicas),
+        fits_nowhere=not fits_somewhere(situation, tiers),
+        moved=moved,
+        kept_again={
+            name: min(count, situation.held[name].may_keep)
+            for name, count in growth.free.items()
+            if name in situation.held and situation.held[name].may_keep
+        },
+        reasons=situation.reasons,
+        stays={name: count - taken.get(name, 0) for name, count in to_go.items() if name in situation.reasons},
+        lacking=lacking,
+    )
+
+
+def _before(situation: Situation, cluster: str) -> int:
+    return situation.held[cluster].replicas if cluster in situation.held else 0
+
+
+def _still_new(situation: Situation, growth: _Growth, taken: Mapping[str, int], cluster: str) -> int:
+    """What is taken away is taken from those that wait for new nodes first: they are not bound."""
+    waiting = situation.held[cluster].new if cluster in situation.held else 0
+    return max(0, waiting - taken.get(cluster, 0)) + growth.new.get(cluster, 0)
+
+
+def clusters_by_tier(situation: Situation) -> TierClusters:
+    clusters = situation.clusters
+    return clusters_of_tiers(situation.policy.tiers, clusters if isinstance(clusters, Clusters) else Clusters(clusters))
+
+
+def _ruled_out(situation: Situation, tiers: TierClusters, limits: Mapping[str, ClusterLimit]) -> dict[str, int]:
+    if not situation.held:
+        return {}
+    allowed = {name for _, names in tiers for name in names}
+    over = {}
+    for name, held in situation.held.items():
+        most = most_of(limits, name) if name in allowed else 0
+        if held.replicas > most:
+            over[name] = held.replicas - most
+    return over
+
+
+def _to_go(situation: Situation, over: dict[str, int]) -> dict[str, int]:
+    """By cluster, what goes as far as others take it."""
+    to_go = over | {name: min(count, _before(situation, name)) for name, count in situation.moving.items()}
+    return {name: count for name, count in to_go.items() if name not in situation.fixed}
+
+
+def most_of(limits: Mapping[str, ClusterLimit], cluster: str) -> int:
+    limit = limits.get(cluster)
+    return limit.replicas_max if limit is not None and limit.replicas_max >= 0 else 2**31
+
+
+def _grow(
+    situation: Situation, tiers: TierClusters, limits: Mapping[str, ClusterLimit], wanted: int, closed: frozenset[str]
+) -> _Growth:
+    growth = _Growth(closed)
+    for tier, names in tiers:  # Minima first, whatever their tier: they are what the policy insists on.
+        for name in _bounded_below(tier, names, limits):
+            lacks = _least(limits, name) - _before(situation, name)
+            more = min(lacks, _open(situation, tier, limits, growth, name), wanted)
+            if more > 0:
+                growth.free[name] = more
+                wanted -= more
+    for tier, names in tiers:
+        if not wanted:
+            break
+        rooms = _open_in_tier(situation, tier, limits, growth, names)
+        target = growth.new if tier.node_groups else growth.free
+        held = dict.fromkeys(names, 0)
+        for name in (situation.held.keys() | growth.free.keys() | growth.new.keys()) & held.keys():
+            held[name] = _before(situation, name) + growth.of(name)
+        standing = Standing(held, rooms, weights_of(tier, names, situation.clusters))
+        for name, more in divide(tier.split, min(wanted, sum(rooms.values())), standing).items():
+            target[name] = target.get(name, 0) + more
+            wanted -= more
+        if not situation.settled and wanted:
+            uncertain = min(wanted, sum(_uncertain(situation, tier, limits, growth, name) for name in names))
+            growth.uncertain += uncertain
+            wanted -= uncertain
+    return growth
+
+
+def _open_in_tier(
+    situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], growth: _Growth, names: Sequence[str]
+) -> dict[str, int]:
+    """As _open, of the clusters of a tier: nothing but the room says anything of most of them."""
+    room, node_groups = situation.room, tier.node_groups
+    rooms = {name: room(name, node_groups).certain for name in names}
+    for name in (situation.held.keys() | limits.keys() | growth.free.keys() | growth.new.keys()) & rooms.keys():
+        rooms[name] = _open(situation, tier, limits, growth, name)
+    for name in growth.closed & rooms.keys():
+        rooms[name] = 0
+    return rooms
+
+
+def _open(situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], growth: _Growth, cluster: str) -> int:
+    """Replicas that a cluster certainly takes beyond what this division gave it already."""
+    given = growth.new if tier.node_groups else growth.free
+    if cluster in growth.closed:
+        return 0
+    room = situation.room(cluster, tier.node_groups).certain - given.get(cluster, 0)
+    if cluster in situation.held and not tier.node_groups:
+        room += situation.held[cluster].may_keep
+    most = most_of(limits, cluster) - _before(situation, cluster) - growth.of(cluster)
+    return max(0, min(room, most))
+
+
+def _uncertain(
+    situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], growth: _Growth, cluster: str
+) -> int:
+    if cluster in growth.closed:
+        return 0
+    room = situation.room(cluster, tier.node_groups)
+    most = most_of(limits, cluster) - _before(situation, cluster) - growth.of(cluster)
+    return max(0, min(room.possible - room.certain, most))
+
+
+def first_of(amounts: Mapping[str, int], total: int) -> dict[str, int]:
+    """So many of these amounts, by name."""
+    taken = {}
+    for name in sorted(amounts):
+        taken[name] = min(amounts[name], total)
+        total -= taken[name]
+    return {name: count for name, count in taken.items() if count}
+
+
+def _shrink(
+    situation: Situation,
+    tiers: TierClusters,
+    limits: Mapping[str, ClusterLimit],
+    over: Mapping[str, int],
+    surplus: int,
+) -> dict[str, int]:
+    """What to take away: ruled-out replicas, then tier by tier from the last, keeping minima while that suffices."""
+    taken = first_of(over, surplus)
+    least = {name: _least(limits, name) for name in situation.held}
+    for keep in (least, dict.fromkeys(least, 0)):
+        spare = {name: max(0, held.replicas - taken.get(name, 0) - keep[name]) for name, held in situation.held.items()}
+        _add(taken, _take(situation, tiers, spare, taken, surplus - sum(taken.values())))
+    return taken
+
+
+def _take(
+    situation: Situation, tiers: TierClusters, spare: Mapping[str, int], gone: Mapping[str, int], surplus: int
+) -> dict[str, int]:
+    """So many of what clusters can spare, tier by tier from the last. gone: what was taken before, by cluster."""
+    left, taken = dict(spare), dict[str, int]()
+    for tier, names in reversed(tiers):
+        here = {name: left[name] for name in names if name in left}
+        there = {name: _before(situation, name) - gone.get(name, 0) - taken.get(name, 0) for name in here}
+        more = _shrink_tier(situation, tier, here, there, surplus - sum(taken.values()))
+        _add(taken, more)
+        left |= {name: left[name] - count for name, count in more.items()}
+    return taken
+
+
+def _add(counts: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, count in more.items():
+        counts[name] = counts.get(name, 0) + count
+
+
+def _bounded_below(tier: Tier, names: Sequence[str], limits: Mapping[str, ClusterLimit]) -> list[str]:
+    """The clusters of a tier that have a minimum."""
+    if tier.node_groups or not limits:
+        return []
+    return [name for name in names if _least(limits, name) > 0]
+
+
+def _least(limits: Mapping[str, ClusterLimit], cluster: str) -> int:
+    return limits[cluster].replicas_min if cluster in limits else 0
+
+
+def _fill_minima(
+    situation: Situation,
+    tiers: TierClusters,
+    limits: Mapping[str, ClusterLimit],
+    growth: _Growth,
+    taken: dict[str, int],
+) -> dict[str, int]:
+    """Takes from clusters above their minima what others lack of theirs. Returns what they still lack and could get."""
+    lacking = {}
+    for tier, names in tiers:
+        for name in _bounded_below(tier, names, limits):
+            lacks = _least(limits, name) - _before(situation, name) - growth.of(name) + taken.get(name, 0)
+            if lacks <= 0 or name in situation.fixed:
+                continue
+            spare = _spare(situation, limits, taken)
+            spare.pop(name, None)
+            more = _take(situation, tiers, spare, taken, min(lacks, _open(situation, tier, limits, growth, name)))
+            count = sum(more.values())
+            if count:
+                _add(taken, more)
+                growth.free[name] = growth.free.get(name, 0) + count
+            left = min(lacks, sum(spare.values())) - count
+            if left > 0:
+                lacking[name] = left
+    return lacking
+
+
+def _spare(situation: Situation, limits: Mapping[str, ClusterLimit], taken: Mapping[str, int]) -> dict[str, int]:
+    """What clusters keep above their minima, where what is kept may move."""
+    left = {
+        name: held.replicas - taken.get(name, 0) - _least(limits, name)
+        for name, held in situation.held.items()
+        if name not in situation.reasons and name not in situation.fixed
+    }
+    return {name: count for name, count in left.items() if count > 0}
+
+
+def _shrink_tier(
+    situation: Situation, tier: Tier, spare: Mapping[str, int], there: Mapping[str, int], surplus: int
+) -> dict[str, int]:
+    """Of what clusters can spare of what is there: what is not bound first, then what is not ready."""
+    held, taken = situation.held, dict[str, int]()
+    steps = [
+        {name: held[name].unbound for name in spare},
+        {name: held[name].unbound + held[name].unready for name in spare},
+        spare,
+    ]
+    if tier.node_groups:  # Only what waits for new nodes belongs to this tier; what is bound is on nodes that exist.
+        steps = [{name: held[name].new for name in spare}]
+    weights = weights_of(tier, list(spare), situation.clusters)
+    room = {name: situation.room(name, tier.node_groups).certain for name in spare} if tier.split in BY_ROOM else {}
+    for most in steps:
+        left = {name: min(count, most[name]) - taken.get(name, 0) for name, count in spare.items()}
+        now = Standing({name: count - taken.get(name, 0) for name, count in there.items()}, room, weights)
+        if sum(taken.values()) < surplus:
+            _add(taken, shrink(tier.split, surplus - sum(taken.values()), left, now))
+    return taken
+
+
+class Inputs(Sequence[ClusterInput]):
+    """What a division had of each cluster of each tier: put together when it is first asked for."""
+
+    def __init__(self, situation: Situation, tiers: TierClusters, replicas: Mapping[str, int]) -> None:
+        self._of = situation, tiers, replicas
+        self._found: tuple[ClusterInput, ...] | None = None
+
+    @overload
+    def __getitem__(self, index: int) -> ClusterInput: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ClusterInput, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> ClusterInput | tuple[ClusterInput, ...]:
+        return self.found()[index]
+
+    def __len__(self) -> int:
+        return len(self.found())
+
+    def __eq__(self, other: object) -> bool:
+        return self.found() == (other.found() if isinstance(other, Inputs) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.found())
+
+    def __repr__(self) -> str:
+        return repr(self.found())
+
+    def found(self) -> tuple[ClusterInput, ...]:
+        if self._found is None:
+            self._found = tuple(_inputs(*self._of))
+        return self._found
+
+
+def _inputs(situation: Situation, tiers: TierClusters, replicas: Mapping[str, int]) -> Iterator[ClusterInput]:
+    limits = {limit.cluster: limit for limit in situation.policy.limits}
+    held, ages = situation.held, situation.age_ms
+    for tier, names in tiers:
+        if not names and not tier.node_groups:
+            yield ClusterInput("", tier.name, 0, 0, 0, 0, 0, "no cluster of the fleet is in this tier", -1)
+        for name in names:
+            certain, possible, limited_by, _ = situation.room(name, tier.node_groups)
+            before = reserved = 0
+            if name in held:
+                before, reserved = held[name].replicas, held[name].unbound
+            if limits and (most := most_of(limits, name)) - before < certain:
+                limited_by = f"policy max {most}"
+            after = replicas.get(name, before)
+            age = ages.get(name, -1)
+            yield ClusterInput(name, tier.name, certain, possible, reserved, before, after, limited_by, age)
+
+
+def fits_somewhere(situation: Situation, tiers: TierClusters) -> bool:
+    return any(situation.room(name, tier.node_groups).when_empty for tier, names in tiers for name in names)

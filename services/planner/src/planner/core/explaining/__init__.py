@@ -1,0 +1,1 @@
+"""Why things are where they are, and what would be otherwise."""

@@ -1,0 +1,320 @@
+"""The smallest changes that would alter an answer: a request lowered, a toleration, more nodes, a larger maximum.
+
+Each is found and shown by planning it: the workload is divided as if it were placed anew on the fleet as it is now but
+for that change. Found by halving: with a little less of the change the answer is not that one.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from planner.core.division.dividing import How, divide
+from planner.core.division.placement import Division, clusters_by_tier
+from planner.core.explaining.supposing import SupposedState, copies_of
+from planner.core.explaining.witness import shown
+from planner.core.feasibility.fit import fit, fit_of_group
+from planner.core.feasibility.node_match import TRANSIENT_TAINTS, untolerated
+from planner.core.feasibility.nodes import ClusterNodes
+from planner.core.fleet import ClusterView
+from planner.core.state import PlannerState
+from planner.core.subject import Moment, Subject
+from spillway.api import ExplainedChange, ExplainedCluster
+from spillway.columns import columns_of
+from spillway.model import ClusterLimit, NodeGroup, Shape, Taint, Toleration
+
+PLANS_MAX = 250
+NODES_MAX = 4096
+CLUSTERS_TRIED_MAX = 4
+TAINTS_TRIED_MAX = 8
+CHANGES_OF_A_KIND_MAX = 2
+STEP_BY_RESOURCE = {"cpu": 1, "memory": 2**20, "ephemeral-storage": 2**20}
+"""A request is lowered by whole ones of these; of any other resource by ones."""
+
+Steps = Generator[None, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """unplaced replicas, and those that are placed outside the first tier; fewer is better, the first comes first.
+
+    placed: all that have a place; with copies in every cluster they are more than were asked for.
+    """
+
+    unplaced: int
+    outside: int
+    placed: int = field(default=0, compare=False)
+
+    def is_better(self, other: "Outcome") -> bool:
+        return (self.unplaced, self.outside) < (other.unplaced, other.outside)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A change of a kind by an amount. plan: what comes out of so much of it."""
+
+    kind: str
+    cluster: str
+    subject: str
+    before: int
+    most: int
+    plan: Callable[[int], Outcome]
+    after: Callable[[int], int]
+    text: Callable[[int], str]
+
+
+class Changes:
+    """Searches in steps. found: what was found so far; notes: for people.
+
+    clusters: as they are explained; empty searches nothing. Raises Indistinguishable for a workload whose own pods
+    cannot be thought away.
+    """
+
+    def __init__(
+        self, state: PlannerState, subject: Subject, moment: Moment, clusters: Sequence[ExplainedCluster]
+    ) -> None:
+        self.found: list[ExplainedChange] = []
+        self.notes: list[str] = []
+        self._state = state
+        self._subject = replace(subject, known=None)
+        self._known = subject.known
+        self._moment = moment
+        self._clusters = clusters
+        self._plans = 0
+        self._base = Outcome(0, 0)
+
+    def search(self) -> Steps:
+        if not self._clusters:
+            return
+        self._base = self._planned(self._supposed(), self._subject)
+        yield
+        waiting = any(entry.bound not in ("Enough", "Policy") for entry in self._clusters)
+        if self._base == Outcome(0, 0) or (self._base.unplaced == 0 and waiting):
+            if waiting:
+                self.notes.append("placed anew all would have a place: nothing that runs is moved to make room")
+            return
+        for trials in (self._requests(), self._tolerations(), self._nodes(), self._groups(), self._maxima()):
+            found: list[ExplainedChange] = []
+            for trial in trials:
+                yield
+                change = yield from self._least(trial)
+                if change is not None:
+                    found.append(change)
+            found.sort(key=lambda change: (-change.placed_after, abs(change.after - change.before), change.subject))
+            self.found.extend(found[:CHANGES_OF_A_KIND_MAX])
+        if self._plans >= PLANS_MAX:
+            self.notes.append(f"the search for changes ended after {PLANS_MAX} plans")
+
+    # ── Planning ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _supposed(self) -> SupposedState:
+        state = SupposedState(self._state)
+        return state if self._known is None else state.without(self._known)
+
+    def _planned(self, state: PlannerState, subject: Subject) -> Outcome:
+        self._plans += 1
+        return outcome_of(divide(state, subject, {}, self._moment, How(settled=True)))
+
+    def _least(self, trial: Trial) -> Generator[None, None, ExplainedChange | None]:
+        """The least amount that gives all that is wanted; where none does, the least that is better at all."""
+        if trial.most < 1 or self._plans >= PLANS_MAX:
+            return None
+        best = trial.plan(trial.most)
+        if not best.is_better(self._base):
+            return None
+
+        def is_enough(outcome: Outcome) -> bool:
+            """As good as the most of it: all placed, or all in the first tier; else better at all."""
+            if best.unplaced == 0 and self._base.unplaced:
+                return outcome.unplaced == 0
+            return outcome == best if best == Outcome(0, 0) else outcome.is_better(self._base)
+
+        low, high, found = 0, trial.most, best
+        while high - low > 1 and self._plans < PLANS_MAX:
+            yield
+            middle = (low + high) // 2
+            outcome = trial.plan(middle)
+            if is_enough(outcome):
+                high, found = middle, outcome
+            else:
+                low = middle
+        return self._change(trial, high, found)
+
+    def _change(self, trial: Trial, amount: int, outcome: Outcome) -> ExplainedChange:
+        before, after = self._base.placed, outcome.placed
+        if self._base.unplaced:
+            effect = f"place all {after}" if outcome.unplaced == 0 else f"place {after} instead of {before}"
+        else:
+            effect = f"leave {outcome.outside} instead of {self._base.outside} replicas outside the first tier"
+        text = f"{trial.text(amount)} would {effect}"
+        return ExplainedChange(
+            trial.kind, trial.cluster, trial.subject, trial.before, trial.after(amount), before, after, text
+        )
+
+    # ── What is tried ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _requests(self) -> Iterator[Trial]:
+        """Lower requests of what lacks somewhere."""
+        lacking = {reason.resource for entry in self._clusters for reason in entry.reasons if reason.resource}
+        for name, amount in self._subject.shape.requests:
+            if name in lacking and name != "pods":
+                yield self._request(name, amount)
+
+    def _request(self, name: str, amount: int) -> Trial:
+        step = STEP_BY_RESOURCE.get(name, 1)
+
+        def lowered(steps: int) -> int:
+            return amount - steps * step
+
+        return Trial(
+            kind="Request",
+            cluster="",
+            subject=name,
+            before=amount,
+            most=(amount - 1) // step,
+            plan=lambda steps: self._with_shape(with_request(self._subject.shape, name, lowered(steps))),
+            after=lowered,
+            text=lambda steps: f"a request of {shown(name, lowered(steps))} {name} instead of {shown(name, amount)}",
+        )
+
+    def _tolerations(self) -> Iterator[Trial]:
+        tolerations = self._subject.shape.tolerations
+        taints: dict[Taint, None] = {}
+        for view in self._views():
+            for row, _ in view.nodes.classes():
+                taint = untolerated(view.nodes.taint_sets[int(view.nodes.taint_set[row])], tolerations)
+                if taint is not None and not taint.key.startswith(TRANSIENT_TAINTS):
+                    taints[taint] = None
+        return map(self._toleration, list(taints)[:TAINTS_TRIED_MAX])
+
+    def _toleration(self, taint: Taint) -> Trial:
+        shape = self._subject.shape
+        toleration = Toleration(taint.key, "Equal" if taint.value else "Exists", taint.value, taint.effect)
+        tolerant = replace(shape, tolerations=(*shape.tolerations, toleration))
+        return Trial(
+            kind="Toleration",
+            cluster="",
+            subject=str(taint),
+            before=0,
+            most=1,
+            plan=lambda _: self._with_shape(tolerant),
+            after=lambda amount: amount,
+            text=lambda _: f"a toleration of the taint {taint}",
+        )
+
+    def _nodes(self) -> Iterator[Trial]:
+        """More nodes of the class that takes most, in the clusters that the policy has first."""
+        for view in list(self._views())[:CLUSTERS_TRIED_MAX]:
+            row, takes = self._best_class(view)
+            if takes:
+                yield self._more_nodes(view, row, takes)
+
+    def _more_nodes(self, view: ClusterView, row: int, takes: int) -> Trial:
+        like = view.nodes.names[row]
+
+        def plan(count: int) -> Outcome:
+            supposed = self._supposed().with_nodes(view.name, copies_of(view, row, count))
+            return self._planned(supposed, self._subject)
+
+        return Trial(
+            kind="Nodes",
+            cluster=view.name,
+            subject=like,
+            before=0,
+            most=self._most_nodes(takes),
+            plan=plan,
+            after=lambda count: count,
+            text=lambda count: f"{count} more node{'s' * (count != 1)} like {like} in {view.name}",
+        )
+
+    def _groups(self) -> Iterator[Trial]:
+        clusters = [entry.cluster for entry in self._clusters if entry.node_groups]
+        for cluster in clusters[:CLUSTERS_TRIED_MAX]:
+            for group, _ in self._state.clusters[cluster].node_groups():
+                takes = fit_of_group(self._state.shape_in(cluster, self._subject.shape), group)
+                if takes:
+                    yield self._wider_group(cluster, group, takes)
+
+    def _wider_group(self, cluster: str, group: NodeGroup, takes: int) -> Trial:
+        def plan(count: int) -> Outcome:
+            return self._planned(self._supposed().with_wider_group(cluster, group.name, count), self._subject)
+
+        where = f"in node group {group.name} of {cluster}"
+        return Trial(
+            kind="NodeGroup",
+            cluster=cluster,
+            subject=group.name,
+            before=group.nodes_max,
+            most=self._most_nodes(takes),
+            plan=plan,
+            after=lambda count: group.nodes_max + count,
+            text=lambda count: f"at most {group.nodes_max + count} nodes instead of {group.nodes_max} {where}",
+        )
+
+    def _maxima(self) -> Iterator[Trial]:
+        replicas = self._subject.declared.replicas
+        for limit in self._subject.declared.policy.limits:
+            if 0 <= limit.replicas_max < replicas:
+                yield self._maximum(limit, replicas)
+
+    def _maximum(self, limit: ClusterLimit, replicas: int) -> Trial:
+        policy, most = self._subject.declared.policy, limit.replicas_max
+
+        def plan(count: int) -> Outcome:
+            raised = replace(limit, replicas_max=most + count)
+            limits = tuple(raised if entry == limit else entry for entry in policy.limits)
+            declared = replace(self._subject.declared, policy=replace(policy, limits=limits))
+            return self._planned(self._supposed(), replace(self._subject, declared=declared))
+
+        return Trial(
+            kind="Maximum",
+            cluster=limit.cluster,
+            subject="",
+            before=most,
+            most=replicas - most,
+            plan=plan,
+            after=lambda count: most + count,
+            text=lambda count: f"a maximum of {most + count} instead of {most} in {limit.cluster}",
+        )
+
+    def _with_shape(self, shape: Shape) -> Outcome:
+        subject = replace(self._subject, template=replace(self._subject.template, shape=shape))
+        return self._planned(self._supposed().with_shape(self._subject.shape, shape), subject)
+
+    def _views(self) -> Iterator[ClusterView]:
+        """The clusters of the policy's tiers in the order of use, those on whose nodes replicas may go."""
+        for name in dict.fromkeys(entry.cluster for entry in self._clusters if entry.tier and not entry.node_groups):
+            view = self._state.clusters.get(name)
+            if view is not None and view.joined is not None:
+                yield view
+
+    def _best_class(self, view: ClusterView) -> tuple[int, int]:
+        """(row, replicas) of the class of which an empty node takes most; 0 replicas when none takes one."""
+        shape = self._state.shape_in(view.name, self._subject.shape)
+        takes = [(takes_empty(shape, view.nodes, row), -row) for row, _ in view.nodes.classes()]
+        most, row = max(takes, default=(0, 0))
+        return -row, most
+
+    def _most_nodes(self, takes: int) -> int:
+        wanted = self._base.unplaced or self._base.outside
+        return min(NODES_MAX, -(-wanted // takes) * 4 + 4)
+
+
+def outcome_of(division: Division) -> Outcome:
+    assert division.basis is not None, "what is planned is divided"
+    tiers = clusters_by_tier(division.basis.situation)
+    first = set(tiers[0][1]) if tiers and not tiers[0][0].node_groups else set()
+    kept = {name: count - division.new.get(name, 0) for name, count in division.replicas.items()}
+    inside = sum(count for name, count in kept.items() if name in first)
+    placed = sum(division.replicas.values())
+    return Outcome(division.unplaced, placed - inside, placed)
+
+
+def with_request(shape: Shape, resource: str, amount: int) -> Shape:
+    requests = ((name, amount if name == resource else before) for name, before in shape.requests)
+    return replace(shape, requests=tuple(requests))
+
+
+def takes_empty(shape: Shape, nodes: ClusterNodes, row: int) -> int:
+    """Replicas that an empty node of a row's class takes."""
+    alone = ClusterNodes()
+    alone.upsert(columns_of([nodes.empty_like(row, nodes.names[row])]), 0)
+    return fit(shape, alone).largest

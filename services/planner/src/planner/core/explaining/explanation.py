@@ -1,0 +1,250 @@
+"""Why replicas are where they are: what each cluster takes, what binds it, what it got and why not more.
+
+What takes long is done in steps, between which others may be served: generators that yield nothing.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from planner.core import placing
+from planner.core.division.placement import Division, Held, Situation, clusters_by_tier, most_of
+from planner.core.division.replaying import replay
+from planner.core.explaining.changing import Changes
+from planner.core.explaining.supposing import Indistinguishable, SupposedState
+from planner.core.explaining.witness import explain_node, node_reasons
+from planner.core.feasibility.admitted import differences, known_of
+from planner.core.feasibility.room import Room
+from planner.core.manifests.request import check_replicas, read_manifests
+from planner.core.manifests.templates import read_template
+from planner.core.requests import declaring
+from planner.core.requests.answers import is_gone
+from planner.core.state import PlannerState
+from planner.core.subject import Moment, Subject, subject_of
+from spillway.api import ExplainedCluster, ExplainedNode, ExplainReply, ExplainRequest, RequestError
+from spillway.events import DecisionRecorded
+from spillway.model import Tier
+
+Steps = Generator[None, None, ExplainReply]
+
+ENOUGH, MAXIMUM, ROOM, BINDS, HELD = "Enough", "Maximum", "Room", "Binds", "Held"
+PHASE, AGE, LEAVING, FROZEN, POLICY = "Phase", "Age", "Leaving", "Frozen", "Policy"
+BOUND_BY_WORDS = (
+    ("held for ", HELD),
+    ("the cluster is ", PHASE),
+    ("the same API server as ", PHASE),
+    ("capacity is ", AGE),
+    ("no capacity heard", AGE),
+    ("a change of its capacity", AGE),
+)
+"""What state.room says of a cluster that takes nothing at all now; records have the words alone."""
+RESERVERS_SHOWN = 3
+CLUSTERS_IN_VERDICT = 4
+NO_HELD = Held(0, 0, 0)
+NO_ROOM = Room(0, 0, "", when_empty=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is explained: the division of a subject, with its situation. record: of a past decision."""
+
+    subject: Subject
+    situation: Situation
+    division: Division
+    record: DecisionRecorded | None = None
+
+    @property
+    def placed(self) -> int:
+        return sum(self.division.replicas.values())
+
+
+def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record: DecisionRecorded | None) -> Steps:
+    """record: of the decision that the request names. RequestError for what cannot be explained."""
+    case = _now(state, request, moment) if record is None else _past(state, request, record)
+    notes = []
+    if record is not None:
+        notes.append("rooms are those of the decision; nodes are not kept, so their reasons are not shown")
+    clusters = []
+    for entry in _clusters(state, case):
+        clusters.append(entry)
+        yield
+    node = _node(state, case, request) if request.node else None
+    changes = Changes(state, case.subject, moment, () if record is not None or request.node else clusters)
+    try:
+        yield from changes.search()
+    except Indistinguishable as why:
+        notes.append(f"no change was tried: {why}")
+    notes.extend(changes.notes)
+    unmodelled = case.subject.template.unmodelled
+    if record is None:
+        shape, names = case.subject.shape, [joined.cluster for joined in state.joined()]
+        notes.extend(differences(state.admitted, shape, names))
+        used = [name for name, count in case.division.replicas.items() if count]
+        unmodelled, unknown = known_of(state.admitted, replace(shape, unmodelled=unmodelled), used)
+        notes.extend(unknown)
+    return ExplainReply(
+        namespace=case.subject.declared.namespace,
+        name=case.subject.declared.name,
+        decision=str(record.generation) if record is not None else "",
+        at_ms=record.at_ms if record is not None else 0,
+        cause=record.cause if record is not None else "",
+        replicas=case.subject.declared.replicas,
+        placed=case.placed,
+        unplaced=case.division.unplaced,
+        verdict=_verdict(case, clusters),
+        clusters=tuple(clusters),
+        changes=tuple(changes.found),
+        node=node,
+        unmodelled=unmodelled,
+        notes=tuple(notes),
+        stale=False,
+    )
+
+
+def _now(state: PlannerState, request: ExplainRequest, moment: Moment) -> Case:
+    """The division that would be made now. Nothing is refused for want of room: that is what is asked about."""
+    subject = _asked(state, request) if request.manifests else _declared(state, request)
+    if request.replicas >= 0:
+        replicas = check_replicas(request.replicas, "replicas")
+        subject = replace(subject, declared=replace(subject.declared, replicas=replicas))
+    settled = subject.known is not None and subject.known.settled
+    division = placing.place(state, subject, moment, "Explain", settled=settled).division
+    assert division.basis is not None, "what is placed is divided"
+    return Case(subject, division.basis.situation, division)
+
+
+def _asked(state: PlannerState, request: ExplainRequest) -> Subject:
+    """With the name of a workload the manifests are what is to be beside its own: a policy."""
+    own = (_declared(state, request).declared.manifest.decode(),) if request.name else ()
+    declaration = read_manifests((*own, *request.manifests))
+    known = state.workloads.get((declaration.namespace, declaration.name))
+    known = None if known is None or is_gone(known) or known.declared.deleting else known
+    declaring.check_kind(known, declaration)
+    declaring.check_policy(state, declaration.policy)
+    declared = declaring.declared(state, declaration, known)
+    return Subject(declared, read_template(declared.manifest, declared.namespace), known)
+
+
+def _past(state: PlannerState, request: ExplainRequest, record: DecisionRecorded) -> Case:
+    """A past decision, as its record has it."""
+    found = replay(record)
+    subject = _declared(state, request)
+    subject = replace(subject, declared=replace(subject.declared, replicas=record.replicas))
+    return Case(subject, found.situation, replace(found.division, unplaced=record.unplaced), record)
+
+
+def _declared(state: PlannerState, request: ExplainRequest) -> Subject:
+    key = (request.namespace or "default", request.name)
+    known = state.workloads.get(key)
+    if known is None or is_gone(known) or known.declared.deleting:
+        raise RequestError("NOT_FOUND", f"workload {key[0]}/{key[1]}: not declared")
+    return subject_of(known)
+
+
+# ── Clusters ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _clusters(state: PlannerState, case: Case) -> Iterator[ExplainedCluster]:
+    """Each cluster of each tier in the order of use, then those that no tier has."""
+    tiers = clusters_by_tier(case.situation)
+    for tier, names in tiers:
+        for name in names:
+            yield _entry(state, case, name, tier)
+    selected = {name for _, names in tiers for name in names}
+    for cluster in case.situation.clusters:
+        if cluster.cluster not in selected:
+            yield _entry(state, case, cluster.cluster, None)
+
+
+def _entry(state: PlannerState, case: Case, name: str, tier: Tier | None) -> ExplainedCluster:
+    situation, division = case.situation, case.division
+    node_groups = tier is not None and tier.node_groups
+    held = situation.held.get(name, NO_HELD)
+    new = division.new.get(name, 0)
+    before = held.new if node_groups else held.replicas - held.new
+    after = new if node_groups else division.replicas.get(name, held.replicas) - new
+    room = NO_ROOM if tier is None else situation.room(name, tier.node_groups)
+    bound, why = _bound(case, name, tier, room, after - before)
+    view = state.clusters.get(name)
+    of_nodes = case.record is None and tier is not None and not node_groups and view is not None
+    shape = state.shape_in(name, case.subject.shape)
+    reserved = SupposedState(state).reserved_in(name) if case.record is None else {}
+    promised = {"/".join(key): entry.new if node_groups else entry.free for key, entry in reserved.items()}
+    most = sorted(((key, count) for key, count in promised.items() if count), key=lambda item: (-item[1], item[0]))
+    return ExplainedCluster(
+        cluster=name,
+        tier=tier.name if tier is not None else "",
+        node_groups=node_groups,
+        certain=room.certain,
+        possible=room.possible,
+        before=before,
+        after=after,
+        bound=bound,
+        why=why,
+        nodes=int(view.nodes.live.sum()) if of_nodes and view is not None else 0,
+        reasons=node_reasons(shape, view.nodes) if of_nodes and view is not None else (),
+        reserved_replicas=sum(promised.values()),
+        reserved=tuple(most[:RESERVERS_SHOWN]),
+        age_ms=situation.age_ms.get(name, -1),
+    )
+
+
+def _bound(case: Case, name: str, tier: Tier | None, room: Room, more: int) -> tuple[str, str]:
+    """Why a cluster has not more than it got; more: what it got beyond what it had."""
+    situation, division = case.situation, case.division
+    if tier is None:
+        return POLICY, "no tier of the policy selects it"
+    if name in situation.reasons:
+        return LEAVING, f"what is there is to go elsewhere: {situation.reasons[name]}"
+    if name in situation.fixed and any(situation.moving.values()):
+        return FROZEN, "a brake is on: nothing moves there that nobody asked for by name"
+    if division.unplaced <= division.uncertain and not division.unplaced:
+        left = max(0, room.certain - more)
+        return ENOUGH, f"all have a place; it takes {left} more" if left else f"all have a place; {room.limited_by}"
+    most = most_of({limit.cluster: limit for limit in situation.policy.limits}, name)
+    if division.replicas.get(name, 0) >= most:
+        return MAXIMUM, f"the policy's maximum there is {most}"
+    for words, bound in BOUND_BY_WORDS:
+        if room.limited_by.startswith(words):
+            return bound, room.limited_by
+    if room.possible > room.certain and division.uncertain:
+        more_possible = room.possible - room.certain
+        return BINDS, f"{more_possible} more possibly fit: that is known once what was promised before has bound"
+    return ROOM, room.limited_by if room.certain <= max(0, more) else division.whole or room.limited_by
+
+
+# ── In words ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _verdict(case: Case, clusters: Sequence[ExplainedCluster]) -> str:
+    division = case.division
+    replicas = case.placed + division.unplaced  # With copies in every cluster more than were asked for.
+    where = ", ".join(
+        f"{entry.cluster}{' on new nodes' if entry.node_groups else ''} {entry.after}"
+        for entry in clusters
+        if entry.after
+    )
+    if not division.unplaced:
+        return f"all {replicas} replicas have a place: {where}" if replicas else "no replica is asked for"
+    waits = f"{division.unplaced} of {replicas} replicas have no place"
+    if division.fits_nowhere:
+        waits = f"a replica fits no node, not even an empty one: {waits}"
+    elif division.uncertain:
+        waits += f", {division.uncertain} of them until what was promised before has bound"
+    limits = [f"{entry.cluster}: {_short(entry)}" for entry in clusters if entry.bound not in (ENOUGH, POLICY)]
+    more = f"; and {len(limits) - CLUSTERS_IN_VERDICT} clusters more" if len(limits) > CLUSTERS_IN_VERDICT else ""
+    placed = f"; placed: {where}" if where else ""
+    return f"{waits} ({'; '.join(limits[:CLUSTERS_IN_VERDICT])}{more}){placed}"
+
+
+def _short(entry: ExplainedCluster) -> str:
+    if entry.bound == ROOM and entry.reasons and not entry.node_groups:
+        first = entry.reasons[0]
+        return f"{first.reason} on {first.nodes} of {entry.nodes} nodes"
+    return entry.why
+
+
+def _node(state: PlannerState, case: Case, request: ExplainRequest) -> ExplainedNode:
+    view = state.clusters.get(request.cluster)
+    if view is None or view.joined is None:
+        raise RequestError("NOT_FOUND", f"cluster {request.cluster!r}: no cluster of the fleet")
+    return explain_node(state.shape_in(view.name, case.subject.shape), view.nodes, request.cluster, request.node)

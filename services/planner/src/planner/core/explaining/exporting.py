@@ -1,0 +1,83 @@
+"""The state as events that make it again, elsewhere and later: for questions about what is not so.
+
+Left out is what no placement depends on: answers to idempotency keys, contents of dependencies, timers of replicas that
+are on their way.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from planner.core.fleet import ClusterView
+from planner.core.requests.answers import age_ms
+from planner.core.state import PlannerState
+from planner.core.timers import Hold
+from spillway.api import HeldBack
+from spillway.columns import NO_NODES
+from spillway.events import CapacityChanged, CapacityReported, Event
+from spillway.model import NamespaceFacts, NodeColumns, Shape
+
+Exported = tuple[Event, NodeColumns | None]
+"""An event, and the columns that belong to it."""
+
+
+def events_of(state: PlannerState, now: float) -> Iterator[Exported]:
+    """Cluster by cluster, each as it is when it is asked for; then all else, as it is at one moment.
+
+    So a placement is at least as new as the capacity that it is counted against, as it is for a planner that follows.
+    """
+    for name in [joined.cluster for joined in state.joined()]:
+        view = state.clusters.get(name)
+        if view is not None and view.joined is not None:
+            yield from _cluster(view, now)
+    yield from [(event, None) for event in _placed(state)]
+
+
+def held_back(state: PlannerState, now: float) -> tuple[HeldBack, ...]:
+    found = []
+    for (cluster, whom), hold in state.holds.items():
+        left_ms = round((hold.until - now) * 1000)
+        if left_ms > 0:
+            shape = whom if isinstance(whom, Shape) else None
+            namespace, name = ("", "") if isinstance(whom, Shape) else whom
+            found.append(HeldBack(cluster, namespace, name, shape, left_ms, hold.seconds))
+    return tuple(found)
+
+
+def hold_back(state: PlannerState, entry: HeldBack, now: float) -> None:
+    """Makes a hold again."""
+    whom = entry.shape if entry.shape is not None else (entry.namespace, entry.name)
+    state.holds[entry.cluster, whom] = Hold(now + entry.left_ms / 1000, entry.seconds)
+
+
+def _cluster(view: ClusterView, now: float) -> Iterator[Exported]:
+    assert view.joined is not None
+    yield replace(view.joined, credential="", endpoint=""), None
+    if view.epoch < 0:
+        return
+    namespaces = tuple(
+        NamespaceFacts(name, tuple(labels.items()), view.quotas.get(name, ()))
+        for name, labels in view.nodes.namespaces.items()
+    )
+    facts = tuple(view.facts.values())
+    report = CapacityReported(view.name, view.epoch, 0, 1, 0, 0, b"", facts, namespaces, view.api_server)
+    yield report, view.nodes.columns()
+    if not view.is_incomplete:  # Else nothing is placed there: as in a cluster that was never heard.
+        beat = CapacityChanged(view.name, view.epoch, 0, 1, age_ms(view, now), b"", (), (), (), view.trouble)
+        yield beat, NO_NODES
+    for pending in view.pending.values():
+        yield pending, None
+
+
+def _placed(state: PlannerState) -> Iterator[Event]:
+    yield from state.admitted.records()
+    for workload in state.workloads.values():
+        yield replace(workload.declared, answered=())
+        if workload.placement is not None:
+            yield workload.placement
+        yield from workload.statuses.values()
+    for dependency in state.dependencies.values():
+        yield replace(dependency, manifest=b"")
+    yield from state.needed.values()
+    brakes = state.brakes
+    for entries in (brakes.brakes, brakes.asked, brakes.given):
+        yield from entries.values()

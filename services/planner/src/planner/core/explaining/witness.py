@@ -1,0 +1,164 @@
+"""Why nodes take no replica: the filters that decide it, asked node by node, by the kube-scheduler's names for them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.core.feasibility.fit import filter_by_ports, fit
+from planner.core.feasibility.node_match import (
+    Bools,
+    Verdict,
+    filter_by_labels,
+    filter_by_name,
+    filter_by_state,
+    filter_by_taints,
+)
+from planner.core.feasibility.nodes import ClusterNodes
+from planner.core.feasibility.pod_affinity import filter_by_other_pods, filter_by_spread
+from spillway.api import ExplainedNode, NodeFilter, NodeReason, RequestError
+from spillway.model import Int64s, Shape
+
+Filter = Callable[[Shape, ClusterNodes, Verdict], object]
+FILTERS: tuple[tuple[str, Filter], ...] = (
+    ("NodeUnschedulable", filter_by_state),
+    ("NodeName", filter_by_name),
+    ("NodeAffinity", filter_by_labels),
+    ("TaintToleration", filter_by_taints),
+    ("NodePorts", filter_by_ports),
+    ("InterPodAffinity", filter_by_other_pods),
+    ("PodTopologySpread", filter_by_spread),
+)
+"""In the order in which feasibility.py asks them: a node is out for the first that bars it."""
+RESOURCES = "NodeResourcesFit"
+ONE_A_NODE = "NodePorts, InterPodAffinity"
+AMOUNTS_APART_MAX = 3
+"""Groups of nodes that lack of a resource; where the amounts are more, they are one group with a range."""
+REASONS_MAX = 12
+
+
+class Witness(Verdict):
+    """A verdict that remembers for each node what met it first."""
+
+    def __init__(self, live: Bools) -> None:
+        super().__init__(live)
+        self.filter = ""
+        self.found: list[tuple[str, str, Bools]] = []
+
+    def out(self, mask: Bools, reason: str) -> None:
+        met = self.open & mask
+        if met.any():
+            self.found.append((self.filter, reason, met))
+        super().out(mask, reason)
+
+
+def node_reasons(shape: Shape, nodes: ClusterNodes) -> tuple[NodeReason, ...]:
+    """Why each node takes none, or not one more than it does, most nodes first."""
+    witness = Witness(nodes.live)
+    for name, apply in FILTERS:
+        witness.filter = name
+        consume(apply(shape, nodes, witness))
+    reasons = [
+        NodeReason(int(met.sum()), name, reason, example=nodes.names[int(np.flatnonzero(met)[0])])
+        for name, reason, met in witness.found
+    ]
+    reasons += _shortages(shape, nodes, witness.open)
+    return tuple(sorted(reasons, key=lambda entry: (-entry.nodes, entry.reason, entry.lacks)))[:REASONS_MAX]
+
+
+def explain_node(shape: Shape, nodes: ClusterNodes, cluster: str, node: str) -> ExplainedNode:
+    """Each filter's answer for one node. NOT_FOUND when there is no such node."""
+    row = nodes.row_of(node)
+    if row is None:
+        raise RequestError("NOT_FOUND", f"node {node!r}: cluster {cluster} has none of this name")
+    filters = []
+    for name, apply in FILTERS:
+        witness = Witness(nodes.live)
+        consume(apply(shape, nodes, witness))
+        reason = next((text for _, text, met in witness.found if met[row]), "")
+        filters.append(NodeFilter(name, not reason, reason))
+    lacks = [_lack_text(name, lack) for name, lack in _lacks(shape, nodes, row)]
+    filters.append(NodeFilter(RESOURCES, not lacks, ", ".join(lacks)))
+    return ExplainedNode(cluster, node, int(fit(shape, nodes).per_node[row]), tuple(filters))
+
+
+def consume(found: object) -> None:
+    """Some filters go on only while they are asked for more."""
+    if isinstance(found, Iterator):
+        for _ in found:
+            pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Lack:
+    """The resources of which nodes lack, the rows, and how much of the first of them each lacks."""
+
+    resources: tuple[str, ...]
+    rows: Int64s
+    amounts: Int64s
+
+
+def _shortages(shape: Shape, nodes: ClusterNodes, open_: Bools) -> Iterator[NodeReason]:
+    """Of the nodes that nothing else bars, by which resource lacks for one more than they take, and how much of it."""
+    per_node = fit(shape, nodes).per_node
+    free = {name: _free(nodes, name) for name, _ in shape.requests}
+    most = np.maximum(0, np.stack([free[name] // amount for name, amount in shape.requests]).min(axis=0))
+    single = open_ & (per_node < most)
+    if single.any():
+        example = nodes.names[int(np.flatnonzero(single)[0])]
+        text = f"takes {int(per_node[single].max())}, whatever its size"
+        yield NodeReason(int(single.sum()), ONE_A_NODE, text, example=example)
+    rows = np.flatnonzero(open_ & ~single)
+    lacking = np.stack([amount * (most[rows] + 1) - free[name][rows] for name, amount in shape.requests])
+    short = lacking > 0
+    names = [name for name, _ in shape.requests]
+    for which in np.unique(short, axis=1).T:
+        if not which.any():
+            continue
+        here = np.flatnonzero((short == which[:, None]).all(axis=0))
+        first = int(np.argmax(which))
+        resources = tuple(name for name, lacks in zip(names, which.tolist(), strict=True) if lacks)
+        yield from _grouped(nodes, _Lack(resources, rows[here], lacking[first, here]))
+
+
+def _grouped(nodes: ClusterNodes, lack: _Lack) -> Iterator[NodeReason]:
+    amounts = np.unique(lack.amounts)
+    groups = amounts.tolist() if len(amounts) <= AMOUNTS_APART_MAX else [None]
+    beside = "".join(f", and {name} too" for name in lack.resources[1:])
+    for amount in groups:
+        member = lack.amounts == amount if amount is not None else np.ones(len(lack.rows), np.bool_)
+        least, most = int(lack.amounts[member].min()), int(lack.amounts[member].max())
+        example = nodes.names[int(lack.rows[member][np.argmin(lack.amounts[member])])]
+        text = _lack_text(lack.resources[0], least)
+        text += f" to {shown(lack.resources[0], most)}" if most > least else ""
+        yield NodeReason(int(member.sum()), RESOURCES, text + beside, lack.resources[0], least, most, example)
+
+
+def _free(nodes: ClusterNodes, resource: str) -> Int64s:
+    index = nodes.resources.get(resource)
+    if index is None:
+        return np.zeros(nodes.block.shape, np.int64)
+    free: Int64s = nodes.allocatable[index] - nodes.requested[index]
+    return free
+
+
+def _lacks(shape: Shape, nodes: ClusterNodes, row: int) -> Iterator[tuple[str, int]]:
+    for name, amount in shape.requests:
+        lack = amount - int(_free(nodes, name)[row])
+        if lack > 0:
+            yield name, lack
+
+
+def _lack_text(resource: str, lack: int) -> str:
+    return f"{resource} short by {shown(resource, lack)}"
+
+
+def shown(resource: str, amount: int) -> str:
+    """An amount as manifests have it."""
+    if resource == "cpu":
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    if resource in ("memory", "ephemeral-storage"):
+        for unit, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+            if amount >= size:
+                return f"{amount / size:.4g}{unit}"
+    return str(amount)

@@ -1,0 +1,1 @@
+"""How many replicas nodes take, and how many more beside what is reserved."""

@@ -1,0 +1,196 @@
+"""What clusters make of a template's pods, as far as they said: the one place where a shape becomes a cluster's own."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from planner.core.explaining.witness import shown
+from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, ShapeAdmitted
+from spillway.model import PodTraits, Shape
+
+SEEN_MAX = 100_000
+"""Digests of templates that were declared in this process; of more, those longest ago are forgotten."""
+OVERHEAD = "overhead of runtimeClassName"
+"""How pod_shape begins what it says of a template whose overhead only the cluster knows."""
+
+
+class AdmittedShapes:
+    """Records by digest of the template and cluster, the newest of each. A shape that bears no digest is no template's.
+
+    held: clusters that a propagator has claimed; silent: those of them that let the last question pass unanswered.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[str, None] = {}
+        self.silent: dict[str, None] = {}
+        self._said: dict[str, dict[str, ShapeAdmitted]] = {}
+        self._differing: dict[str, dict[str, Shape]] = {}
+        self._differs_in: dict[str, int] = {}
+        self._seen: dict[str, None] = {}
+
+    # ── What is known ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def shape_in(self, cluster: str, shape: Shape) -> Shape:
+        """What a replica of this shape's template asks for there; the shape itself where that is not known.
+
+        Asked with what it gave, it gives the same.
+        """
+        differing = self._differing.get(shape.template)
+        return shape if differing is None else differing.get(cluster, shape)
+
+    def elsewhere(self, shape: Shape) -> Iterator[tuple[Shape, frozenset[str]]]:
+        """What replicas of the shape's template ask for where that is not the shape itself, and in which clusters."""
+        found: dict[tuple[Shape, PodTraits], list[str]] = {}
+        for cluster, one in self._differing.get(shape.template, {}).items():
+            found.setdefault((one, one.traits), []).append(cluster)
+        for (one, _), names in found.items():
+            yield one, frozenset(names)
+
+    def differ_in(self, cluster: str) -> bool:
+        """Whether any template's pods are not there what the template says."""
+        return self._differs_in.get(cluster, 0) > 0
+
+    def is_known(self, digest: str) -> bool:
+        """Whether a template was declared or asked about before: it never waits again."""
+        return digest in self._seen or digest in self._said
+
+    def said(self, digest: str, cluster: str) -> ShapeAdmitted | None:
+        return self._said.get(digest, {}).get(cluster)
+
+    def records(self) -> Iterator[ShapeAdmitted]:
+        for by_cluster in self._said.values():
+            yield from by_cluster.values()
+
+    # ── What is learnt ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, event: ShapeAdmitted) -> bool:
+        """Whether the replicas of the template ask for something else there now. Drops what is older than known."""
+        self.claimed(event.cluster)
+        before = self.said(event.template, event.cluster)
+        if before is not None and (before.epoch, before.sequence) > (event.epoch, event.sequence):
+            return False
+        self._said.setdefault(event.template, {})[event.cluster] = event
+        return self._put(event.template, event.cluster, event.shape)
+
+    def forget(self, digest: str, cluster: str) -> bool:
+        """A tombstone. As apply."""
+        by_cluster = self._said.get(digest, {})
+        by_cluster.pop(cluster, None)
+        if not by_cluster:
+            self._said.pop(digest, None)
+        return self._put(digest, cluster, None)
+
+    def forget_cluster(self, cluster: str) -> None:
+        """It has left the fleet."""
+        self.held.pop(cluster, None)
+        self.silent.pop(cluster, None)
+        for digest in [digest for digest, by_cluster in self._said.items() if cluster in by_cluster]:
+            self.forget(digest, cluster)
+
+    def saw(self, digest: str) -> None:
+        """A workload with this template is declared, or is about to be."""
+        self._seen[digest] = None
+        if len(self._seen) > SEEN_MAX:
+            del self._seen[next(iter(self._seen))]
+
+    def claimed(self, cluster: str) -> None:
+        """A propagator holds it."""
+        self.held[cluster] = None
+        self.silent.pop(cluster, None)
+
+    def went_unanswered(self, clusters: Iterable[str]) -> None:
+        """Nobody waits for them until they say something, or are claimed anew."""
+        self.silent.update(dict.fromkeys(clusters))
+
+    def varied(self, base: Shape, variant: Shape) -> "AdmittedShapes":
+        """As if the template's shape were a variant of what it is: what clusters add to it is added to that."""
+        found = AdmittedShapes()
+        for name in ("held", "silent", "_said", "_seen"):
+            setattr(found, name, getattr(self, name))
+        found._differs_in, found._differing = dict(self._differs_in), dict(self._differing)
+        differing = self._differing.get(base.template)
+        if differing is not None:
+            found._differing[base.template] = {
+                cluster: _varied(base, variant, admitted) for cluster, admitted in differing.items()
+            }
+        return found
+
+    def _put(self, digest: str, cluster: str, shape: Shape | None) -> bool:
+        differing = self._differing.setdefault(digest, {})
+        before = differing.pop(cluster, None)
+        if shape is not None:
+            differing[cluster] = replace(shape, template=digest)
+        if not differing:
+            del self._differing[digest]
+        self._differs_in[cluster] = self._differs_in.get(cluster, 0) + (shape is not None) - (before is not None)
+        same_traits = before is None or shape is None or before.traits == shape.traits
+        return before != shape or not same_traits
+
+
+def _varied(base: Shape, variant: Shape, admitted: Shape) -> Shape:
+    was, wanted, became = dict(base.requests), dict(variant.requests), dict(admitted.requests)
+    amounts = {
+        name: wanted.get(name, 0) + became.get(name, 0) - was.get(name, 0) for name in {**wanted, **became, **was}
+    }
+    more = tuple(entry for entry in variant.tolerations if entry not in base.tolerations)
+    requests = tuple(sorted((name, amount) for name, amount in amounts.items() if amount > 0))
+    return replace(admitted, requests=requests, tolerations=(*admitted.tolerations, *more))
+
+
+# ── For people ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def planned_without(shapes: AdmittedShapes, digest: str, clusters: Iterable[str]) -> tuple[str, ...]:
+    """Why replicas were planned as their template says where nobody knows what pods of it become."""
+    silent, found = [], dict[str, list[str]]()
+    for cluster in sorted(clusters):
+        said = shapes.said(digest, cluster)
+        if said is None:
+            silent += [cluster] if cluster in shapes.held else []
+        elif said.state == SHAPE_REFUSED:
+            found.setdefault(f"pods of this template are refused there: {said.message}", []).append(cluster)
+        elif said.state == SHAPE_FORBIDDEN:
+            why = "planned as declared: our account there may not create pods, which a dry run needs"
+            found.setdefault(why, []).append(cluster)
+        elif said.state != SHAPE_ADMITTED:
+            found.setdefault(f"planned as declared: it could not be asked: {said.message}", []).append(cluster)
+    if silent:
+        found["planned as declared: what pods of this template become there is not known yet"] = silent
+    return tuple(f"{', '.join(names)}: {why}" for why, names in found.items())
+
+
+def known_of(shapes: AdmittedShapes, shape: Shape, clusters: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What stays unmodelled of a shape in these clusters, and where it was planned as its template says, and why."""
+    said = [shapes.said(shape.template, cluster) for cluster in clusters]
+    admitted = bool(said) and all(one is not None and one.state == SHAPE_ADMITTED for one in said)
+    unmodelled = tuple(text for text in shape.unmodelled if not (admitted and text.startswith(OVERHEAD)))
+    return unmodelled, planned_without(shapes, shape.template, clusters)
+
+
+def differences(shapes: AdmittedShapes, shape: Shape, clusters: Iterable[str]) -> tuple[str, ...]:
+    """What clusters make of a shape, where it is not what its template says."""
+    found: dict[str, list[str]] = {}
+    for cluster in clusters:
+        admitted = shapes.shape_in(cluster, shape)
+        if admitted is not shape:
+            found.setdefault(_difference(shape, admitted), []).append(cluster)
+    return tuple(f"admitted in {', '.join(names)}: {text}" for text, names in found.items())
+
+
+def _difference(shape: Shape, admitted: Shape) -> str:
+    was, became = dict(shape.requests), dict(admitted.requests)
+    texts = [
+        f"{name} {shown(name, became.get(name, 0))} instead of {shown(name, was.get(name, 0))}"
+        for name in sorted({**was, **became})
+        if was.get(name, 0) != became.get(name, 0)
+    ]
+    selected = [f"{key}={value}" for key, value in admitted.node_selector if (key, value) not in shape.node_selector]
+    tolerated = [entry.key for entry in admitted.tolerations if entry not in shape.tolerations]
+    texts += [f"nodes with {', '.join(selected)}"] if selected else []
+    texts += [f"tolerates {', '.join(tolerated)}"] if tolerated else []
+    texts += [f"priority class {admitted.traits.priority_class}"] * (
+        admitted.traits.priority_class != shape.traits.priority_class
+    )
+    alike = replace(admitted, requests=shape.requests, node_selector=shape.node_selector, tolerations=shape.tolerations)
+    texts += ["other affinity, spread or host ports"] if alike != shape else []
+    texts += ["other labels"] if admitted.traits.labels != shape.traits.labels else []
+    return ", ".join(texts) or "other limits"

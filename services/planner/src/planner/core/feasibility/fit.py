@@ -1,0 +1,228 @@
+"""How many replicas of a shape the nodes of a cluster take, and what binds it.
+
+Models the kube-scheduler's default filters (v1.36): NodeResourcesFit and NodePorts here; NodeUnschedulable, NodeName,
+NodeAffinity and TaintToleration in node_match.py; InterPodAffinity and PodTopologySpread in pod_affinity.py and
+topology.py. Preemption is not counted.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.core.feasibility.near import NearBound
+from planner.core.feasibility.node_match import (
+    Bools,
+    Verdict,
+    filter_by_labels,
+    filter_by_lasting_taints,
+    filter_by_name,
+    filter_by_state,
+    filter_by_taints,
+    selector_requirements,
+    untolerated,
+)
+from planner.core.feasibility.nodes import ClusterNodes
+from planner.core.feasibility.own_template import candidates
+from planner.core.feasibility.pod_affinity import filter_by_other_pods, filter_by_spread, limits_a_node, own_ceilings
+from planner.core.feasibility.topology import Bound
+from spillway.model import HOSTNAME_LABEL, HostPort, Int64s, NodeGroup, Shape
+from spillway.pod_shape import matches_labels
+
+ANY_IP = "0.0.0.0"
+REASONS_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """per_node: int64 [rows], replicas that each node takes by itself. largest: the most on one node.
+
+    total: replicas that are placed whatever nodes the member's scheduler picks, in whatever order; possible: at the
+    most. They differ for some shapes whose replicas bar nodes for each other; all such shapes have bounds.
+    when_empty: whether some node would take one if nothing ran there.
+    reasons: (what binds, nodes that it binds), most nodes first. beyond: what binds the sum, not a node.
+    """
+
+    per_node: Int64s
+    total: int
+    possible: int
+    largest: int
+    when_empty: bool
+    reasons: tuple[tuple[str, int], ...]
+    beyond: tuple[str, ...] = ()
+    bounds: tuple[Bound | NearBound, ...] = ()
+
+    def limited_by(self) -> str:
+        """What binds, for people: "cpu (12 nodes), taint gpu=only:NoSchedule (4 nodes)"."""
+        text = in_words(self.reasons)
+        if not self.beyond or not self.reasons:
+            return text
+        sure = f", {self.total} to {self.possible} by what the scheduler picks" if self.total < self.possible else ""
+        return f"{', '.join(self.beyond)}{sure}; {text}"
+
+    def certain_without(self, lost: int) -> int:
+        """As total, once room for so many replicas is lost, wherever that hurts most."""
+        if not self.bounds:
+            return max(0, self.total - lost)
+        return max(0, min(bound.certain(lost) for bound in self.bounds))
+
+    def spare(self, wanted: int) -> int:
+        """The most room that can be lost while so many replicas stay certain; negative: they are not even now."""
+        if not self.bounds:
+            return self.total - wanted
+        if self.total < wanted:
+            return self.total - wanted
+        least, most = 0, self.total
+        while least < most:
+            middle = (least + most + 1) // 2
+            least, most = (middle, most) if self.certain_without(middle) >= wanted else (least, middle - 1)
+        return least
+
+    @property
+    def marks_of_a_pod(self) -> int:
+        """Places that another pod may cost because it counts as one of the shape's own, beside the room it takes."""
+        return max((bound.ceilings_of_a_pod for bound in self.bounds), default=0)
+
+
+def in_words(reasons: Sequence[tuple[str, int]]) -> str:
+    """(what binds, nodes that it binds), most nodes first: "cpu (12 nodes), taint gpu=only:NoSchedule (4 nodes)"."""
+    if not reasons:
+        return "no nodes"
+    shown = [f"{reason} ({nodes} node{'s' if nodes != 1 else ''})" for reason, nodes in reasons[:REASONS_SHOWN]]
+    rest = len(reasons) - REASONS_SHOWN
+    return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
+
+
+def fit(shape: Shape, nodes: ClusterNodes) -> Fit:
+    """The replicas of a shape that the nodes take as they are.
+
+    Where its selectors mean the pods of its own template alone, and it cannot be known which those are: at the least
+    and at the most of all that they may be.
+    """
+    fits = [_fit(candidate, nodes) for candidate in candidates(shape, nodes)]
+    if len(fits) == 1:
+        return fits[0]
+    least = min(fits, key=lambda found: found.total)
+    return replace(
+        least,
+        per_node=np.maximum.reduce([found.per_node for found in fits]),
+        possible=max(found.possible for found in fits),
+        largest=max(found.largest for found in fits),
+        beyond=least.beyond or ("which pods are of this template",),
+        bounds=tuple(bound for found in fits for bound in found.bounds),
+    )
+
+
+def _fit(shape: Shape, nodes: ClusterNodes) -> Fit:
+    verdict = Verdict(nodes.live)
+    filter_by_state(shape, nodes, verdict)
+    filter_by_name(shape, nodes, verdict)
+    filter_by_labels(shape, nodes, verdict)
+    filter_by_taints(shape, nodes, verdict)
+    filter_by_ports(shape, nodes, verdict)
+    groups = filter_by_other_pods(shape, nodes, verdict)
+    ceilings = [*filter_by_spread(shape, nodes, verdict), *own_ceilings(shape, nodes)]
+    per_node, binding = _by_resource(shape, nodes.resources, nodes.allocatable - nodes.requested)
+    per_node = np.where(verdict.open, per_node, 0)
+    if limits_a_node(shape, nodes):
+        per_node = np.minimum(per_node, 1)
+    _count_binding(shape, verdict, binding)
+    fits = Fit(
+        per_node=per_node,
+        total=int(per_node.sum()),
+        possible=int(per_node.sum()),
+        largest=int(per_node.max(initial=0)),
+        when_empty=_one_that_takes_it(per_node, nodes) or fits_when_empty(shape, nodes),
+        reasons=tuple(sorted(verdict.reasons.items(), key=lambda entry: (-entry[1], entry[0]))),
+    )
+    if not ceilings and groups is None:
+        return fits
+    bound = Bound(per_node, [ceiling for _, ceiling in ceilings])
+    return _bounded(fits, bound if groups is None else NearBound(bound, groups), [text for text, _ in ceilings])
+
+
+def _bounded(fits: Fit, bound: Bound | NearBound, texts: Sequence[str]) -> Fit:
+    total = bound.certain()
+    named = [*dict.fromkeys(texts), *(["affinity to its own first replica"] if isinstance(bound, NearBound) else [])]
+    beyond = tuple(named) if total < fits.total else ()
+    return replace(fits, total=total, possible=bound.possible, beyond=beyond, bounds=(bound,))
+
+
+def _one_that_takes_it(per_node: Int64s, nodes: ClusterNodes) -> bool:
+    """Whether the first node that takes one as it is would when nothing ran there: no less is free then."""
+    rows = np.flatnonzero(per_node)[:1]
+    return len(rows) > 0 and bool((nodes.requested[:, rows] >= 0).all())
+
+
+def fits_when_empty(shape: Shape, nodes: ClusterNodes) -> bool:
+    """Whether a node would take one if nothing ran there and it were well: cordons and troubles pass."""
+    verdict = Verdict(nodes.live)
+    filter_by_name(shape, nodes, verdict)
+    filter_by_labels(shape, nodes, verdict)
+    filter_by_lasting_taints(shape, nodes, verdict)
+    takes, _ = _by_resource(shape, nodes.resources, nodes.allocatable)
+    return bool(np.any(takes[verdict.open] > 0))
+
+
+def fit_of_group(shape: Shape, group: NodeGroup) -> int:
+    """Replicas that one node of a node group would take.
+
+    0 where it depends on the domain that the node would come up in: nobody knows that before it is there.
+    """
+    wide = [term for term in shape.apart if term.key != HOSTNAME_LABEL]
+    if shape.node_name or shape.near or shape.spread or wide:
+        return 0
+    labels = dict(group.labels)
+    if not matches_labels(selector_requirements(shape), labels):
+        return 0
+    if shape.node_terms and not any(
+        not term.fields and matches_labels(term.labels, labels) for term in shape.node_terms
+    ):
+        return 0
+    if untolerated(group.taints, shape.tolerations):
+        return 0
+    allocatable = dict(group.allocatable)
+    takes = min(allocatable.get(name, 0) // amount for name, amount in shape.requests)
+    return min(takes, 1) if shape.host_ports or any(term.own for term in shape.apart) else takes
+
+
+def filter_by_ports(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
+    if shape.host_ports:
+        taken = [row for row, ports in nodes.ports.items() if _clash(shape.host_ports, ports)]
+        verdict.out(_rows(taken, nodes), "host port in use")
+
+
+def _clash(wanted: Sequence[HostPort], taken: Sequence[HostPort]) -> bool:
+    return any(
+        one.port == other.port
+        and one.protocol == other.protocol
+        and (one.ip == other.ip or ANY_IP in (one.ip, other.ip))
+        for one in wanted
+        for other in taken
+    )
+
+
+def _rows(rows: Sequence[int], nodes: ClusterNodes) -> Bools:
+    mask = np.zeros(nodes.block.shape, np.bool_)
+    mask[list(rows)] = True
+    return mask
+
+
+def _by_resource(shape: Shape, resources: Mapping[str, int], free: Int64s) -> tuple[Int64s, Int64s]:
+    """[rows] replicas by resources alone, and [rows] which of the shape's requests binds."""
+    binding = np.zeros(free.shape[1], np.int64)
+    least = None
+    for index, (name, amount) in enumerate(shape.requests):
+        takes = free[resources[name]] // amount if name in resources else np.zeros(free.shape[1], np.int64)
+        if least is not None:
+            binding[takes < least] = index
+        least = takes if least is None else np.minimum(least, takes)
+    assert least is not None, "a shape asks for something"
+    return np.maximum(least, 0), binding
+
+
+def _count_binding(shape: Shape, verdict: Verdict, binding: Int64s) -> None:
+    counts = np.bincount(binding[verdict.open], minlength=len(shape.requests))
+    for (name, _), count in zip(shape.requests, counts.tolist(), strict=True):
+        if count:
+            verdict.reasons[name] = verdict.reasons.get(name, 0) + count

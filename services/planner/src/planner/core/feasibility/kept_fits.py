@@ -1,0 +1,426 @@
+"""What fits in one cluster, kept for many shapes at once: a node that changes changes only its own share of each.
+
+Everything is what feasibility.fit says, whose filters decide here too; only sums are carried over. A shape is counted
+in full when it is first asked about, and again when more than a few nodes have changed.
+"""
+
+from copy import copy
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.core.feasibility import kept_shapes
+from planner.core.feasibility.fit import Fit, fits_when_empty, in_words
+from planner.core.feasibility.kept_shapes import ABSENT, OPEN, KeptShapes
+from planner.core.feasibility.node_match import Bools, Verdict, filter_by_labels, filter_by_state, filter_by_taints
+from planner.core.feasibility.nodes import ClusterNodes
+from spillway.model import Int64s, Shape
+
+CHANGED_MAX = 256
+"""Nodes that may change at once before all that is kept is counted anew."""
+_NOTHING_ASKED = 2**62
+_NARROW = 2**31
+_MEBI = 2**20
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class _Codes(Verdict):
+    """[rows]: OPEN, ABSENT, or the reason for which the filters leave a node out."""
+
+    def __init__(self, live: Bools, shapes: KeptShapes) -> None:
+        super().__init__(live)
+        self.codes: Int64s = np.where(live, OPEN, ABSENT).astype(np.int64)
+        self._shapes = shapes
+
+    def out(self, mask: Bools, reason: str) -> None:
+        hit = self.open & mask
+        if hit.any():
+            self.codes[hit] = self._shapes.reason(reason)
+            self.open &= ~mask
+
+
+def _codes(shape: Shape, nodes: ClusterNodes, shapes: KeptShapes) -> Int64s:
+    verdict = _Codes(nodes.live, shapes)
+    filter_by_state(shape, nodes, verdict)
+    filter_by_labels(shape, nodes, verdict)
+    filter_by_taints(shape, nodes, verdict)
+    return verdict.codes
+
+
+class _Demand:
+    """Of one set of selectors and tolerations. closed: (reasons, nodes that each leaves out)."""
+
+    def __init__(self, codes: Int64s) -> None:
+        self.codes = codes
+        self.open: Bools = codes == OPEN
+        self.count = int(np.count_nonzero(self.open))
+        counts = np.bincount(codes[codes >= 0])
+        reasons = np.flatnonzero(counts)
+        self.closed: tuple[Int64s, Int64s] = (reasons, counts[reasons])
+
+
+class FitTable:
+    """What is kept of the fits of all clusters: [slots, shapes], a slot for each cluster.
+
+    total, largest as in Fit. sample: the bits of 64 nodes. kept: what is known. more, more_largest: as the first two,
+    of nodes that node groups could still make; groups: bits of the groups that take one. apart: [slots, kinds, kinds],
+    of what kinds of shapes is known that no node may take both; apart_of: how many kinds were looked at for that.
+    """
+
+    def __init__(self, slots: int = 1) -> None:
+        size = (slots, kept_shapes.SHAPES_MAX + 1)
+        self.total: Int64s = np.zeros(size, np.int64)
+        self.largest: Int64s = np.zeros(size, np.int64)
+        self.sample: npt.NDArray[np.uint64] = np.zeros(size, np.uint64)
+        self.kept: Bools = np.zeros(size, np.bool_)
+        self.more: Int64s = np.zeros(size, np.int64)
+        self.more_largest: Int64s = np.zeros(size, np.int64)
+        self.groups: Int64s = np.zeros(size, np.int64)
+        self.apart: Bools = np.zeros((slots, 8, 8), np.bool_)
+        self.apart_of: Int64s = np.zeros(slots, np.int64)
+
+    def grow(self, slots: int, kinds: int) -> None:
+        """Room for so many of each."""
+        there, wide = self.apart.shape[:2]
+        if slots <= there and kinds <= wide:
+            return
+        more = ((0, 2 * slots - there if slots > there else 0), (0, 2 * kinds - wide if kinds > wide else 0))
+        self.apart = np.pad(self.apart, (*more, more[1]))
+        for name in ("total", "largest", "sample", "kept", "more", "more_largest", "groups"):
+            setattr(self, name, np.pad(getattr(self, name), (more[0], (0, 0))))
+        self.apart_of = np.pad(self.apart_of, more[0])
+
+
+class KeptFits:
+    """By the number of a shape: total, largest as in Fit; bits, packed over rows: whether the node takes one.
+
+    at_largest: nodes that take as many as the largest. counts: [shapes, reasons], nodes. kept: what is known.
+    revision: of the nodes that all this is about. changes: how often any of it became another. slot: where total,
+    largest and kept are in a table of many clusters.
+    """
+
+    def __init__(self, shapes: KeptShapes, table: FitTable | None = None, slot: int = 0) -> None:
+        self._shapes = shapes
+        self._table, self._slot = table or FitTable(), slot
+        self._nodes: ClusterNodes | None = None
+        self.revision = -1
+        self.changes = 0
+        self._forgotten = shapes.forgotten
+        self._clear()
+
+    def _clear(self) -> None:
+        rows = 0 if self._nodes is None else len(self._nodes.block)
+        self._table.kept[self._slot] = False
+        self._table.apart_of[self._slot] = 0
+        self._table.apart[self._slot] = False
+        most = len(self.kept)
+        self.at_largest: Int64s = np.zeros(most, np.int64)
+        self.bits: Bytes = np.zeros((most, 8 * max(1, -(-rows // 64))), np.uint8)
+        self.counts: npt.NDArray[np.int32] = np.zeros((most, 32), np.int32)
+        self._texts: dict[int, str] = {}
+        self._when_empty: dict[int, bool] = {}
+        self._demands: dict[int, _Demand] = {}
+
+    @property
+    def total(self) -> Int64s:
+        row: Int64s = self._table.total[self._slot]
+        return row
+
+    @property
+    def largest(self) -> Int64s:
+        row: Int64s = self._table.largest[self._slot]
+        return row
+
+    @property
+    def kept(self) -> Bools:
+        row: Bools = self._table.kept[self._slot]
+        return row
+
+    # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def keep(self, number: int, nodes: ClusterNodes) -> None:
+        """Brings all that is kept up to these nodes, and this shape too."""
+        self.follow(nodes)
+        if not self._table.kept[self._slot, number]:
+            self._count(number)
+
+    def when_empty(self, number: int) -> bool:
+        """As in Fit: a node that takes one now would when nothing ran there."""
+        if self.total[number] > 0 and self._sane:
+            return True
+        known = self._when_empty.get(number)
+        if known is None:
+            assert self._nodes is not None
+            known = self._when_empty[number] = fits_when_empty(self._shapes.shapes[number], self._nodes)
+        return known
+
+    def limited_by(self, number: int) -> str:
+        """As Fit says it."""
+        text = self._texts.get(number)
+        if text is None:
+            text = self._texts[number] = in_words(self.reasons(number))
+        return text
+
+    def fit(self, number: int) -> Fit:
+        """For others that look at what is reserved: whether a node takes one, in place of how many, and no reasons."""
+        takes = np.unpackbits(self.bits[number], count=len(self._live)).astype(np.int64)
+        total = int(self.total[number])
+        return Fit(takes, total, total, int(self.largest[number]), self.when_empty(number), ())
+
+    def reasons(self, number: int) -> tuple[tuple[str, int], ...]:
+        """As in Fit."""
+        counts = self.counts[number]
+        found = [(self._shapes.reasons[index], int(counts[index])) for index in np.flatnonzero(counts).tolist()]
+        return tuple(sorted(found, key=lambda entry: (-entry[1], entry[0])))
+
+    def take_both(self, ones: Int64s, others: Int64s) -> Bools:
+        """[pairs], by numbers that are kept: whether some node takes either."""
+        meets = np.zeros(len(ones), np.bool_)
+        table, slot, kind = self._table, self._slot, self._shapes.kind
+        if table.apart_of[slot] < len(self._shapes.kinds):
+            self._find_apart()
+        unsure = np.flatnonzero(~table.apart[slot, kind[ones], kind[others]])
+        words = self.bits.view(np.uint64)
+        meets[unsure] = (words[ones[unsure]] & words[others[unsure]]).any(axis=1)
+        return meets
+
+    def _find_apart(self) -> None:
+        """A node that gives none of a resource takes nothing that asks for it, while no more is free than it gives."""
+        table, kinds = self._table, self._shapes.kinds
+        assert self._nodes is not None
+        gives = {name: self._allocatable[row] > 0 for name, row in self._nodes.resources.items()} if self._sane else {}
+        masks = []
+        for demand, names in kinds:
+            mask = self._demand(demand).open.copy()
+            for name in names if self._sane else ():
+                mask &= gives.get(name, False)
+            masks.append(mask)
+        may_be = np.stack(masks).astype(np.float32)
+        common: npt.NDArray[np.float32] = may_be @ may_be.T
+        table.grow(0, len(kinds))
+        table.apart[self._slot, : len(kinds), : len(kinds)] = common == 0
+        table.apart_of[self._slot] = len(kinds)
+
+    # ── Following the nodes ─────────────────────────────────────────────────────────────────────────────────────
+
+    def is_of(self, nodes: ClusterNodes) -> bool:
+        """Whether all that is kept is of these nodes as they are."""
+        same = nodes is self._nodes and nodes.revision == self.revision
+        return same and self._forgotten == self._shapes.forgotten
+
+    def follow(self, nodes: ClusterNodes) -> None:
+        """Takes in what has changed of the nodes since the last time."""
+        if self.is_of(nodes):
+            return
+        changed = None
+        if nodes is self._nodes and self._forgotten == self._shapes.forgotten:
+            changed = self._changed(nodes)
+        if changed is None or len(changed) > CHANGED_MAX:
+            self._nodes, self._forgotten = nodes, self._shapes.forgotten
+            self.changes += 1
+            self._clear()
+            self._copy(nodes)
+        elif len(changed):
+            self.changes += 1
+            self._take(nodes, changed)
+        self.revision = nodes.revision
+
+    def _copy(self, nodes: ClusterNodes) -> None:
+        self._allocatable, self._free = nodes.allocatable.copy(), nodes.allocatable - nodes.requested
+        self._live, self._label_set, self._taint_set = nodes.live, nodes.label_set.copy(), nodes.taint_set.copy()
+        self._state, self._unschedulable = nodes.state.copy(), nodes.unschedulable.copy()
+        self._used = len(nodes.names)
+        self._units = [_in_units(free) for free in self._free]
+        self._sane = bool((nodes.requested >= 0).all())
+
+    def _changed(self, nodes: ClusterNodes) -> Int64s | None:
+        """The rows that are not what they were; None when the arrays have another form."""
+        if self._allocatable.shape != nodes.allocatable.shape:
+            return None
+        differs = (self._free != nodes.allocatable - nodes.requested).any(axis=0)
+        differs |= (self._allocatable != nodes.allocatable).any(axis=0)
+        differs |= self._filtered(nodes)
+        return np.flatnonzero(differs)
+
+    def _filtered(self, nodes: ClusterNodes) -> Bools:
+        """[rows]: whether the filters may say otherwise of a node than they did."""
+        differs: Bools = (
+            (self._live != nodes.live)
+            | (self._label_set != nodes.label_set)
+            | (self._taint_set != nodes.taint_set)
+            | (self._state != nodes.state)
+            | (self._unschedulable != nodes.unschedulable)
+        )
+        return differs
+
+    def _take(self, nodes: ClusterNodes, rows: Int64s) -> None:
+        numbers = np.flatnonzero(self.kept)
+        before = self._shares(numbers, rows)
+        if (self._allocatable[:, rows] != nodes.allocatable[:, rows]).any() or self._filtered(nodes)[rows].any():
+            self._when_empty.clear()
+            self._table.apart_of[self._slot] = 0
+            self._table.apart[self._slot] = False
+            self._filter_again(nodes, rows)
+        self._allocatable[:, rows] = nodes.allocatable[:, rows]
+        self._free[:, rows] = nodes.allocatable[:, rows] - nodes.requested[:, rows]
+        self._used = max(self._used, len(nodes.names))
+        for index, (unit, units) in enumerate(self._units):
+            there = self._free[index, rows]
+            if unit and abs(there).max(initial=0) // unit < _NARROW - 1:
+                units[rows] = there // unit
+            else:
+                self._units[index] = (0, units)
+        if self._sane and bool((nodes.requested[:, rows] < 0).any()):
+            self._sane = False
+            self._table.apart_of[self._slot] = 0
+            self._table.apart[self._slot] = False
+        for name in ("label_set", "taint_set", "state", "unschedulable"):
+            getattr(self, f"_{name}")[rows] = getattr(nodes, name)[rows]
+        self._live[rows] = nodes.live[rows]
+        after = self._shares(numbers, rows)
+        self._add(numbers, rows, before, after)
+
+    def _filter_again(self, nodes: ClusterNodes, rows: Int64s) -> None:
+        part = _only(nodes, rows)
+        for index, demand in self._demands.items():
+            demand.codes[rows] = _codes(self._shapes.demands[index], part, self._shapes)
+            self._demands[index] = _Demand(demand.codes)
+
+    def _shares(self, numbers: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
+        """[shapes, rows]: replicas that each node takes, and what binds it: a reason, or ABSENT."""
+        asked, free = self._shapes.requests[numbers], self._free[:, rows]
+        assert self._nodes is not None
+        least = np.full((len(numbers), len(rows)), _NOTHING_ASKED, np.int64)
+        binds = np.zeros(least.shape, np.int64)
+        for name, column in sorted(self._shapes.resources.items()):
+            amounts = asked[:, column]
+            wanted = amounts > 0
+            if not wanted.any():
+                continue
+            row = self._nodes.resources.get(name)
+            here = free[row] if row is not None else np.zeros(len(rows), np.int64)
+            takes = np.where(wanted[:, None], here // np.where(wanted, amounts, 1)[:, None], _NOTHING_ASKED)
+            binds = np.where(takes < least, self._shapes.resource_reason[column], binds)
+            least = np.minimum(least, takes)
+        codes = self._codes_of(numbers, rows)
+        is_open = codes == OPEN
+        return np.where(is_open, np.maximum(least, 0), 0), np.where(is_open, binds, codes)
+
+    def _codes_of(self, numbers: Int64s, rows: Int64s) -> Int64s:
+        demands, which = np.unique(self._shapes.demand[numbers], return_inverse=True)
+        if not len(demands):
+            return np.zeros((0, len(rows)), np.int64)
+        codes: Int64s = np.stack([self._demand(index).codes[rows] for index in demands.tolist()])[which]
+        return codes
+
+    def _add(self, numbers: Int64s, rows: Int64s, before: tuple[Int64s, Int64s], after: tuple[Int64s, Int64s]) -> None:
+        (old, bound_by), (new, binds) = before, after
+        self.total[numbers] += new.sum(axis=1) - old.sum(axis=1)
+        largest, most = self.largest[numbers], new.max(axis=1)
+        left = self.at_largest[numbers] - np.count_nonzero(old == largest[:, None], axis=1)
+        left = np.where(most > largest, 0, left) + np.count_nonzero(new == np.maximum(most, largest)[:, None], axis=1)
+        takes = self.total[numbers] > 0
+        self.largest[numbers], self.at_largest[numbers] = np.where(takes, np.maximum(most, largest), 0), left
+        self.kept[numbers[takes & (left <= 0)]] = False  # Which is the largest now is not known.
+        for index, row in enumerate(rows.tolist()):
+            byte, bit = row >> 3, np.uint8(128 >> (row & 7))
+            held = self.bits[numbers, byte]
+            self.bits[numbers, byte] = np.where(new[:, index] > 0, held | bit, held & ~bit)
+        self._table.sample[self._slot, numbers] = self._words_of(numbers)
+        other = bound_by != binds
+        for sign, reasons in ((-1, bound_by), (1, binds)):
+            counted = other & (reasons >= 0)
+            self._widen()
+            np.add.at(self.counts, (numbers[np.nonzero(counted)[0]], reasons[counted]), sign)
+        for number in numbers[other.any(axis=1)].tolist():
+            self._texts.pop(number, None)
+
+    # ── Counting in full ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _demand(self, index: int) -> _Demand:
+        known = self._demands.get(index)
+        if known is None:
+            assert self._nodes is not None
+            known = self._demands[index] = _Demand(_codes(self._shapes.demands[index], self._nodes, self._shapes))
+        return known
+
+    def _count(self, number: int) -> None:
+        assert self._nodes is not None
+        demand = self._demand(int(self._shapes.demand[number]))
+        least, smaller = None, []
+        for name, amount in self._shapes.shapes[number].requests:
+            takes = self._takes(name, amount)
+            if least is None:
+                least = takes
+            else:
+                smaller.append(takes < least)
+                least = np.minimum(least, takes)
+        assert least is not None
+        takes = np.maximum(least, 0) * demand.open[: self._used]
+        self._widen()
+        some = takes > 0
+        self.total[number], largest = takes.sum(), takes.max(initial=0)
+        self.largest[number], self.at_largest[number] = largest, np.count_nonzero(takes == largest)
+        packed = np.packbits(some)
+        self.bits[number, : len(packed)] = packed
+        self._table.sample[self._slot, number] = self._words_of(number)
+        self.counts[number] = 0
+        self._count_reasons(number, demand, smaller)
+        self._texts.pop(number, None)
+        self._when_empty.pop(number, None)
+        self.kept[number] = True
+
+    def _takes(self, name: str, amount: int) -> npt.NDArray[np.int32] | Int64s:
+        """[rows]: replicas by one resource. Whole units of what is free suffice for a whole number of them."""
+        assert self._nodes is not None
+        row = self._nodes.resources.get(name)
+        if row is None:
+            return np.zeros(self._used, np.int32)
+        unit, units = self._units[row][0], self._units[row][1][: self._used]
+        if unit and not amount % unit and amount // unit < _NARROW:
+            return units if amount == unit else units // np.int32(amount // unit)
+        free: Int64s = self._free[row, : self._used]
+        return free if amount == 1 else free // amount
+
+    def _count_reasons(self, number: int, demand: _Demand, smaller: list[Bools]) -> None:
+        """smaller: for each request but the first, where it allows fewer than all before it."""
+        reasons, nodes = demand.closed
+        self.counts[number, reasons] = nodes
+        names = [name for name, _ in self._shapes.shapes[number].requests]
+        rest = demand.open[: self._used]
+        for name, hits in zip(reversed(names[1:]), reversed(smaller), strict=True):
+            bound = rest & hits
+            count = int(np.count_nonzero(bound))
+            if count:
+                self.counts[number, self._shapes.reason(name)] = count
+                rest = rest & ~hits
+        self.counts[number, self._shapes.reason(names[0])] = np.count_nonzero(rest)
+
+    def _words_of(self, numbers: Int64s | int) -> npt.NDArray[np.uint64]:
+        words = self.bits.view(np.uint64)
+        found: npt.NDArray[np.uint64] = words[numbers, words.shape[1] // 2]
+        return found
+
+    def _widen(self) -> None:
+        """Room for all reasons that there are."""
+        missing = len(self._shapes.reasons) - self.counts.shape[1]
+        if missing > 0:
+            self.counts = np.pad(self.counts, ((0, 0), (0, max(missing, self.counts.shape[1]))))
+
+
+def _in_units(free: Int64s) -> tuple[int, npt.NDArray[np.int32]]:
+    """Amounts in the smallest unit in which they are narrow, rounded down, and that unit; 0: they are in none."""
+    most = int(abs(free).max(initial=0))
+    unit = next((unit for unit in (1, _MEBI) if most // unit < _NARROW - 1), 0)
+    return unit, (free // (unit or _NOTHING_ASKED)).astype(np.int32)
+
+
+def _only(nodes: ClusterNodes, rows: Int64s) -> ClusterNodes:
+    """Some rows as the filters of a kept shape see them, with the label sets that are among them."""
+    part = copy(nodes)
+    used, part.label_set = np.unique(nodes.label_set[rows], return_inverse=True)
+    part.label_sets = [nodes.label_sets[index] for index in used.tolist()] if nodes.label_sets else []
+    part.block, part.taint_set = nodes.block[rows], nodes.taint_set[rows]
+    part.state, part.unschedulable = nodes.state[rows], nodes.unschedulable[rows]
+    return part

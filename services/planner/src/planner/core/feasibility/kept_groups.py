@@ -1,0 +1,45 @@
+"""What the node groups of one cluster could still make for many shapes, kept beside what its nodes take."""
+
+from planner.core.feasibility.fit import fit_of_group
+from planner.core.feasibility.kept_fits import FitTable
+from planner.core.feasibility.kept_shapes import KeptShapes
+from planner.core.feasibility.room import Room, room_in_groups
+from planner.core.fleet import ClusterView
+from spillway.model import NodeGroup
+
+
+class KeptGroups:
+    """remaining: (node group, its nodes that exist), of the last that was followed. Its numbers are in the table."""
+
+    def __init__(self, shapes: KeptShapes, table: FitTable, slot: int) -> None:
+        self._shapes, self._table, self._slot = shapes, table, slot
+        self._of: tuple[object, int, object] = (None, -1, None)
+        self.remaining: list[tuple[NodeGroup, int]] = []
+        self._rooms: dict[int, Room] = {}
+
+    def follow(self, view: ClusterView) -> bool:
+        """Whether this changed what the groups could make."""
+        of = (view.nodes, view.nodes.revision, view.joined)
+        if of == self._of:
+            return False
+        self._of = of
+        before, self.remaining = self.remaining, view.node_groups()
+        if before == self.remaining:
+            return False
+        self._rooms.clear()
+        return True
+
+    def keep(self, number: int) -> None:
+        """Of a shape, as room.with_groups and room.room_in_groups say it."""
+        if not self.remaining or number in self._rooms:
+            return
+        shape, table, slot = self._shapes.shapes[number], self._table, self._slot
+        takes = [fit_of_group(shape, group) if group.nodes_max > existing else 0 for group, existing in self.remaining]
+        self._rooms[number] = room = room_in_groups(shape, self.remaining, ())
+        table.more[slot, number] = room.possible
+        table.more_largest[slot, number] = max(takes)
+        table.groups[slot, number] = sum(1 << index for index, count in enumerate(takes) if count)
+
+    def room(self, number: int) -> Room:
+        """Beside nothing that is reserved, of a shape that is kept."""
+        return self._rooms[number]

@@ -1,0 +1,44 @@
+"""Replicas that must be near their own like when none of it runs yet: the first one picks the place for all."""
+
+import numpy as np
+
+from planner.core.feasibility.nodes import NO_DOMAIN
+from planner.core.feasibility.topology import Bound
+from spillway.model import Int64s
+
+GROUPS_MAX = 64
+"""Groups that are looked at one by one under ceilings; of more, only that one replica finds a place is certain."""
+
+
+class NearBound:
+    """groups: [rows], nodes that the first replica ties all others to; NO_DOMAIN for a node that takes none."""
+
+    def __init__(self, everywhere: Bound, groups: Int64s) -> None:
+        takes = np.where(groups != NO_DOMAIN, everywhere.takes, 0)
+        self._sums = np.bincount(groups[takes > 0], takes[takes > 0]).astype(np.int64)
+        self._sums = self._sums[self._sums > 0]
+        self._bounds: list[Bound] | None = None
+        self._everywhere = everywhere
+        if everywhere.ceilings:
+            found = np.unique(groups[takes > 0])
+            if len(found) <= GROUPS_MAX:
+                bounds = [Bound(np.where(groups == group, takes, 0), everywhere.ceilings) for group in found.tolist()]
+                self._bounds = [bound for bound in bounds if bound.certain()]
+        self.possible = self._possible()
+
+    @property
+    def ceilings_of_a_pod(self) -> int:
+        return self._everywhere.ceilings_of_a_pod
+
+    def certain(self, lost: int = 0) -> int:
+        """As Bound.certain, whichever group the first replica picks."""
+        if not self._everywhere.ceilings:
+            return max(0, int(self._sums.min(initial=self.possible)) - lost)
+        if self._bounds is None:
+            return max(0, min(1, self._everywhere.certain()) - lost)
+        return min((bound.certain(lost) for bound in self._bounds), default=0)
+
+    def _possible(self) -> int:
+        if self._bounds is None:
+            return min(int(self._sums.max(initial=0)), self._everywhere.possible)
+        return max((bound.possible for bound in self._bounds), default=0)

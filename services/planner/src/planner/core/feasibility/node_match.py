@@ -1,0 +1,143 @@
+"""Which nodes a pod may run on by what the nodes are: their state, labels, names and taints.
+
+Models the kube-scheduler's filters NodeUnschedulable, NodeName, NodeAffinity with nodeSelector, and TaintToleration.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.core.feasibility.nodes import ClusterNodes
+from spillway.model import (
+    HOSTNAME_LABEL,
+    NODE_OWNED,
+    NodeTerm,
+    Requirement,
+    Shape,
+    Taint,
+    Toleration,
+)
+from spillway.pod_shape import matches_labels
+
+Bools = npt.NDArray[np.bool_]
+
+UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+TRANSIENT_TAINTS = "node.kubernetes.io/"
+"""Cordoned, not ready, under pressure: the cluster itself puts these on and takes them off."""
+
+
+class Verdict:
+    """Nodes in question, and why others are out: each node is out for the first reason that met it."""
+
+    def __init__(self, live: Bools) -> None:
+        self.open = live.copy()
+        self.reasons: dict[str, int] = {}
+
+    def out(self, mask: Bools, reason: str) -> None:
+        count = int(np.count_nonzero(self.open & mask))
+        if count:
+            self.reasons[reason] = self.reasons.get(reason, 0) + count
+            self.open &= ~mask
+
+
+def filter_by_state(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
+    verdict.out(nodes.state != NODE_OWNED, "lent or recalled")
+    if untolerated((UNSCHEDULABLE,), shape.tolerations):
+        verdict.out(nodes.unschedulable != 0, "cordoned")
+
+
+def filter_by_name(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
+    if shape.node_name:
+        verdict.out(~_named((shape.node_name,), nodes), f"node name {shape.node_name}")
+
+
+def filter_by_labels(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
+    if shape.node_selector:
+        matched = nodes_matching((NodeTerm(selector_requirements(shape), ()),), nodes)
+        wanted = ", ".join(f"{key}={value}" for key, value in shape.node_selector)
+        verdict.out(~matched, f"node selector {wanted}")
+    if shape.node_terms:
+        verdict.out(~nodes_matching(shape.node_terms, nodes), "node affinity")
+
+
+def filter_by_taints(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
+    for index, taints in enumerate(nodes.taint_sets):
+        taint = untolerated(taints, shape.tolerations)
+        if taint is not None:
+            verdict.out(nodes.taint_set == index, f"taint {taint}")
+
+
+def filter_by_lasting_taints(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
+    """By those alone that the cluster itself does not put on and take off."""
+    for index, taints in enumerate(nodes.taint_sets):
+        lasting = [taint for taint in taints if not taint.key.startswith(TRANSIENT_TAINTS)]
+        if untolerated(lasting, shape.tolerations) is not None:
+            verdict.open &= nodes.taint_set != index
+
+
+def selector_requirements(shape: Shape) -> tuple[Requirement, ...]:
+    return tuple(Requirement(key, "In", (value,)) for key, value in shape.node_selector)
+
+
+def nodes_matching(terms: Sequence[NodeTerm], nodes: ClusterNodes) -> Bools:
+    """[rows]: whether any term holds. Decided once per label set; a node that is asked for by name is looked up."""
+    matched = np.zeros(nodes.block.shape, np.bool_)
+    for term in terms:
+        held = _by_set([entry for entry in term.labels if entry.key != HOSTNAME_LABEL], nodes)
+        for entry in term.labels:
+            if entry.key == HOSTNAME_LABEL:
+                held &= _by_hostname(entry, nodes)
+        for entry in term.fields:
+            named = _named(entry.values, nodes)
+            held &= named if entry.operator == "In" else ~named
+        matched |= held
+    return matched
+
+
+def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
+    """The first taint that keeps a pod away; PreferNoSchedule never does."""
+    for taint in taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(_tolerates(entry, taint) for entry in tolerations):
+            return taint
+    return None
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    return toleration.operator == "Exists" or (bool(toleration.key) and toleration.value == taint.value)
+
+
+def _by_set(requirements: Sequence[Requirement], nodes: ClusterNodes) -> Bools:
+    by_set = [matches_labels(requirements, dict(labels)) for labels in nodes.label_sets]
+    return np.array([*by_set, False], np.bool_)[nodes.label_set]
+
+
+def _named(names: Sequence[str], nodes: ClusterNodes) -> Bools:
+    mask = np.zeros(nodes.block.shape, np.bool_)
+    mask[[row for row in map(nodes.row_of, names) if row is not None]] = True
+    return mask
+
+
+def _by_hostname(requirement: Requirement, nodes: ClusterNodes) -> Bools:
+    """A hostname is the node's name, but for the label sets that say another, or none."""
+    explicit = nodes.explicit_hostnames()
+    implied = ~np.isin(nodes.label_set, list(explicit))
+    match requirement.operator:
+        case "In":
+            held = _named(requirement.values, nodes)
+        case "NotIn":
+            held = ~_named(requirement.values, nodes)
+        case "Exists" | "DoesNotExist":
+            held = np.full(implied.shape, requirement.operator == "Exists")
+        case _:
+            held = np.array([matches_labels((requirement,), {HOSTNAME_LABEL: name}) for name in nodes.names], np.bool_)
+            held = np.pad(held, (0, len(implied) - len(held)))
+    held &= implied
+    for index, hostname in explicit.items():
+        if matches_labels((requirement,), {HOSTNAME_LABEL: hostname} if hostname else {}):
+            held |= nodes.label_set == index
+    return held

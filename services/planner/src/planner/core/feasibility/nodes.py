@@ -1,0 +1,279 @@
+"""The nodes of one cluster as arrays that follow its capacity stream."""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.core.feasibility.pod_index import Entries, PodIndex
+from spillway.model import HOSTNAME_LABEL, HostPort, Int64s, LabelSet, NodeColumns, NodeRow, Taint
+
+ROOM_TO_GROW = 64
+NO_BLOCK = -1
+NO_DOMAIN = -1
+
+T = TypeVar("T", bound=Hashable)
+
+
+class ClusterNodes:
+    """Rows of nodes; a removed node leaves a hole that the next new node fills.
+
+    allocatable, requested: int64 [resources, rows]. block: int64 [rows], NO_BLOCK in a hole.
+    revision: raised by every change, so that what was computed from these arrays can be kept until then.
+    labels_revision: the same of the nodes' labels, and of which nodes there are. namespaces: their labels.
+    """
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.labels_revision = 0
+        self.names: list[str] = []
+        self.resources: dict[str, int] = {}
+        self.label_sets: list[LabelSet] = []
+        self.taint_sets: list[tuple[Taint, ...]] = []
+        self.allocatable: Int64s = np.zeros((0, 0), np.int64)
+        self.requested: Int64s = np.zeros((0, 0), np.int64)
+        self.label_set: Int64s = np.zeros(0, np.int64)
+        self.taint_set: Int64s = np.zeros(0, np.int64)
+        self.state: Int64s = np.zeros(0, np.int64)
+        self.unschedulable: Int64s = np.zeros(0, np.int64)
+        self.block: Int64s = np.zeros(0, np.int64)
+        self.ports: dict[int, tuple[HostPort, ...]] = {}
+        self.pods = PodIndex()
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        self._row_by_name: dict[str, int] = {}
+        self._holes: list[int] = []
+        self._label_set_ids: dict[LabelSet, int] = {}
+        self._taint_set_ids: dict[tuple[Taint, ...], int] = {}
+        self._domains: dict[str, tuple[int, Int64s]] = {}
+        self._explicit_hostnames: dict[int, str] = {}
+        self._sets_seen = 0
+
+    @property
+    def live(self) -> npt.NDArray[np.bool_]:
+        """[rows]: whether a node is there."""
+        there: npt.NDArray[np.bool_] = self.block != NO_BLOCK
+        return there
+
+    def replace_block(self, columns: NodeColumns, block: int) -> None:
+        """The whole of a block: its nodes that are not among the columns are gone."""
+        present = set(columns.names)
+        here = np.flatnonzero(self.block == block).tolist()
+        self._remove(row for row in here if self.names[row] not in present)
+        self.upsert(columns, block)
+
+    def upsert(self, columns: NodeColumns, block: int) -> None:
+        self.revision += 1
+        if not columns.names:
+            return
+        rows = self._rows_for(columns.names)
+        for index, resource in enumerate(self._resource_rows(columns.resources)):
+            self.allocatable[resource, rows] = columns.allocatable[index]
+            self.requested[resource, rows] = columns.requested[index]
+        absent = [index for name, index in self.resources.items() if name not in columns.resources]
+        if absent:
+            self.allocatable[np.array(absent)[:, None], rows] = 0
+            self.requested[np.array(absent)[:, None], rows] = 0
+        label_set = _interned(columns.label_sets, self._label_set_ids, self.label_sets)[columns.label_set]
+        if not (self.live[rows].all() and np.array_equal(self.label_set[rows], label_set)):
+            self.labels_revision += 1
+        self.label_set[rows] = label_set
+        self.taint_set[rows] = _interned(columns.taint_sets, self._taint_set_ids, self.taint_sets)[columns.taint_set]
+        self.state[rows] = columns.state
+        self.unschedulable[rows] = columns.unschedulable
+        self.block[rows] = block
+        self._replace_ports(columns, rows.tolist())
+        self.pods.replace(rows, columns.pod_tables, Entries(columns.pod_rows, columns.pod_sets, columns.pod_counts))
+
+    def remove(self, names: Iterable[str]) -> None:
+        self.revision += 1
+        self._remove(self._row_by_name[name] for name in names if name in self._row_by_name)
+
+    def without(
+        self, namespace: str, labels: Mapping[str, str], requests: Sequence[tuple[str, int]], pods: int
+    ) -> "ClusterNodes | None":
+        """These nodes as they are once a workload's pods, known by their labels, are gone.
+
+        None when so many pods with these labels are not found, or more: they cannot be told from others then.
+        """
+        wanted = set(labels.items())
+        own = self.pods.matching((namespace,), lambda table: wanted <= set(table.labels))
+        counts = self.pods.counts(own, len(self.block))
+        if not wanted or int(counts.sum()) != pods:
+            return None
+        rest = copy(self)
+        rest.requested = self.requested.copy()
+        rest.pods = self.pods.without(own)
+        for name, amount in requests:
+            if name in self.resources:  # Where no node is left, none of a resource is known either.
+                rest.requested[self.resources[name]] -= amount * counts
+        return rest
+
+    def columns(self) -> NodeColumns:
+        """All nodes, as a collector would report them in one block."""
+        rows = np.flatnonzero(self.live)
+        resources = np.array(list(self.resources.values()), np.int64)
+        pods = self.pods.entries()
+        index_of_row = np.full(len(self.block), NO_BLOCK, np.int64)
+        index_of_row[rows] = np.arange(len(rows))
+        return NodeColumns(
+            names=tuple(self.names[row] for row in rows.tolist()),
+            resources=tuple(self.resources),
+            allocatable=self.allocatable[np.ix_(resources, rows)],
+            requested=self.requested[np.ix_(resources, rows)],
+            label_sets=tuple(self.label_sets),
+            label_set=self.label_set[rows],
+            taint_sets=tuple(self.taint_sets),
+            taint_set=self.taint_set[rows],
+            state=self.state[rows],
+            unschedulable=self.unschedulable[rows],
+            ports=tuple((index, port) for index, row in enumerate(rows.tolist()) for port in self.ports.get(row, ())),
+            pod_tables=tuple(self.pods.tables),
+            pod_rows=index_of_row[pods.rows],
+            pod_sets=pods.tables,
+            pod_counts=pods.counts,
+        )
+
+    def classes(self) -> Iterator[tuple[int, int]]:
+        """One row of each class of nodes, equal in labels, taints and allocatable, and how many nodes it has."""
+        rows = np.flatnonzero(self.live)
+        keys = np.vstack((self.label_set[rows], self.taint_set[rows], self.allocatable[:, rows]))
+        _, first, counts = np.unique(keys, axis=1, return_index=True, return_counts=True)
+        yield from zip(rows[first].tolist(), counts.tolist(), strict=True)
+
+    def empty_like(self, row: int, name: str) -> NodeRow:
+        """A node of the same class on which nothing runs."""
+        labels = dict(self.label_sets[int(self.label_set[row])])
+        if labels.setdefault(HOSTNAME_LABEL, name) == "":  # Marked: its nodes bear none.
+            del labels[HOSTNAME_LABEL]
+        return NodeRow(
+            name=name,
+            allocatable={resource: int(self.allocatable[index, row]) for resource, index in self.resources.items()},
+            requested={},
+            labels=tuple(sorted(labels.items())),
+            taints=self.taint_sets[int(self.taint_set[row])],
+        )
+
+    def row_of(self, name: str) -> int | None:
+        return self._row_by_name.get(name)
+
+    def domains(self, key: str) -> Int64s:
+        """[rows]: an id for each value of a topology key, NO_DOMAIN for a node without it. Ids are below the rows."""
+        kept = self._domains.get(key)
+        if kept is not None and kept[0] == self.labels_revision:
+            return kept[1]
+        domains = np.where(self.live, self._hosts() if key == HOSTNAME_LABEL else self._values(key), NO_DOMAIN)
+        self._domains[key] = (self.labels_revision, domains)
+        return domains
+
+    def _values(self, key: str) -> Int64s:
+        ids: dict[str, int] = {}
+        by_set = [
+            ids.setdefault(value, len(ids)) if value is not None else NO_DOMAIN
+            for value in (dict(labels).get(key) for labels in self.label_sets)
+        ]
+        values = np.array([*by_set, NO_DOMAIN], np.int64)[self.label_set]
+        _, found = np.unique(values, return_inverse=True)
+        return np.where(values != NO_DOMAIN, found, NO_DOMAIN)
+
+    def _hosts(self) -> Int64s:
+        """The row itself, but for nodes whose hostname is not their name: they may share one with another node."""
+        hosts, explicit = np.arange(len(self.block)), self.explicit_hostnames()
+        first: dict[str, int] = {}
+        for row in np.flatnonzero(self.live & np.isin(self.label_set, list(explicit))).tolist():
+            hostname = explicit[int(self.label_set[row])]
+            named = self._row_by_name.get(hostname)
+            if not hostname:
+                hosts[row] = NO_DOMAIN
+            elif named is not None and int(self.label_set[named]) not in explicit:
+                hosts[row] = named
+            else:
+                hosts[row] = first.setdefault(hostname, row)
+        return hosts
+
+    def explicit_hostnames(self) -> Mapping[int, str]:
+        """By label set, a hostname that is not implied by the node's name; "" is none at all."""
+        for index in range(self._sets_seen, len(self.label_sets)):
+            hostname = dict(self.label_sets[index]).get(HOSTNAME_LABEL)
+            if hostname is not None:
+                self._explicit_hostnames[index] = hostname
+        self._sets_seen = len(self.label_sets)
+        return self._explicit_hostnames
+
+    def totals(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Allocatable and requested by resource, over all nodes."""
+        live = self.live
+        return (
+            {name: int(self.allocatable[index, live].sum()) for name, index in self.resources.items()},
+            {name: int(self.requested[index, live].sum()) for name, index in self.resources.items()},
+        )
+
+    def _remove(self, rows: Iterable[int]) -> None:
+        for row in list(rows):
+            self.labels_revision += 1
+            self.block[row] = NO_BLOCK
+            self.allocatable[:, row] = 0
+            self.requested[:, row] = 0
+            self.ports.pop(row, None)
+            self.pods.drop(row)
+            self._row_by_name.pop(self.names[row])
+            self.names[row] = ""
+            self._holes.append(row)
+
+    def _rows_for(self, names: Sequence[str]) -> Int64s:
+        rows = np.empty(len(names), np.int64)
+        for index, name in enumerate(names):
+            row = self._row_by_name.get(name)
+            if row is None:
+                row = self._new_row(name)
+            rows[index] = row
+        self._grow(len(self.names))
+        return rows
+
+    def _new_row(self, name: str) -> int:
+        if self._holes:
+            row = self._holes.pop()
+            self.names[row] = name
+        else:
+            row = len(self.names)
+            self.names.append(name)
+        self._row_by_name[name] = row
+        return row
+
+    def _grow(self, rows: int) -> None:
+        missing = rows - self.block.shape[0]
+        if missing <= 0:
+            return
+        more = missing + ROOM_TO_GROW + rows // 4
+        for name in ("label_set", "taint_set", "state", "unschedulable"):
+            setattr(self, name, np.pad(getattr(self, name), (0, more)))
+        self.block = np.pad(self.block, (0, more), constant_values=NO_BLOCK)
+        self.allocatable = np.pad(self.allocatable, ((0, 0), (0, more)))
+        self.requested = np.pad(self.requested, ((0, 0), (0, more)))
+
+    def _resource_rows(self, resources: Sequence[str]) -> list[int]:
+        rows = [self.resources.setdefault(name, len(self.resources)) for name in resources]
+        missing = len(self.resources) - self.allocatable.shape[0]
+        if missing:
+            self.allocatable = np.pad(self.allocatable, ((0, missing), (0, 0)))
+            self.requested = np.pad(self.requested, ((0, missing), (0, 0)))
+        return rows
+
+    def _replace_ports(self, columns: NodeColumns, rows: list[int]) -> None:
+        if self.ports:
+            for row in rows:
+                self.ports.pop(row, None)
+        for index, port in columns.ports:
+            self.ports[rows[index]] = (*self.ports.get(rows[index], ()), port)
+
+
+def _interned(values: Sequence[T], ids: dict[T, int], table: list[T]) -> Int64s:
+    """The ids that a message's table entries have here; new ones are added."""
+    local = []
+    for value in values:
+        if value not in ids:
+            ids[value] = len(table)
+            table.append(value)
+        local.append(ids[value])
+    return np.array(local, np.int64)

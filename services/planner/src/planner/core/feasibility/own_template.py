@@ -1,0 +1,58 @@
+"""Selectors that mean the pods of the replicas' own template alone (matchLabelKeys: pod-template-hash).
+
+Only the cluster's controller knows which hash a template gets. So such a requirement stands for whatever hash it will
+be: one of those that the pods have which the selector means otherwise, or one that no pod has yet.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from planner.core.feasibility.nodes import ClusterNodes
+from planner.core.feasibility.pod_affinity import namespaces_of
+from spillway.model import LabelSet, PodSelector, PodTerm, Requirement, Shape, Spread
+from spillway.pod_shape import OWN_TEMPLATE, matches_labels
+
+T = TypeVar("T", Spread, PodTerm)
+
+
+def candidates(shape: Shape, nodes: ClusterNodes) -> list[Shape]:
+    """The shape, with each hash in place of the one that is not known; first as if no pod of its template ran."""
+    meant: list[tuple[PodSelector, Iterable[str] | None]] = [
+        (entry.selector, (shape.namespace,)) for entry in shape.spread
+    ]
+    meant += [(term.selector, namespaces_of(term, shape.namespace, nodes)) for term in (*shape.apart, *shape.near)]
+    found: dict[tuple[str, str], None] = {}
+    for selector, namespaces in meant:
+        keys = {entry.key for entry in selector.requirements if entry.values == OWN_TEMPLATE}
+        others = [entry for entry in selector.requirements if entry.values != OWN_TEMPLATE]
+        for labels in _labels_matching(others, namespaces, nodes) if keys else ():
+            found |= dict.fromkeys(label for label in labels if label[0] in keys)
+    return [shape, *(_with_hash(shape, label) for label in sorted(found))]
+
+
+def _labels_matching(
+    requirements: Sequence[Requirement], namespaces: Iterable[str] | None, nodes: ClusterNodes
+) -> list[LabelSet]:
+    tables = nodes.pods.matching(namespaces, lambda table: matches_labels(requirements, dict(table.labels)))
+    return [nodes.pods.tables[index].labels for index in tables]
+
+
+def _with_hash(shape: Shape, label: tuple[str, str]) -> Shape:
+    labels = tuple(sorted((dict(shape.traits.labels) | dict((label,))).items()))
+    return replace(
+        shape,
+        spread=tuple(_known(entry, label) for entry in shape.spread),
+        apart=tuple(_known(entry, label) for entry in shape.apart),
+        near=tuple(_known(entry, label) for entry in shape.near),
+        traits=replace(shape.traits, labels=labels),
+    )
+
+
+def _known(entry: T, label: tuple[str, str]) -> T:
+    key, value = label
+    requirements = (
+        replace(one, values=(value,)) if one.key == key and one.values == OWN_TEMPLATE else one
+        for one in entry.selector.requirements
+    )
+    return replace(entry, selector=PodSelector(tuple(requirements)))

@@ -1,0 +1,182 @@
+"""Which nodes other pods bar, and which replicas bar each other: pod affinity and anti-affinity, topology spread.
+
+Models the kube-scheduler's filters InterPodAffinity and PodTopologySpread (v1.36): what pods that run already decide is
+a matter of each node; what the replicas decide for each other is left to topology.py, as ceilings and groups.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from planner.core.feasibility.node_match import Bools, Verdict, filter_by_labels, filter_by_taints
+from planner.core.feasibility.nodes import NO_DOMAIN, ClusterNodes
+from planner.core.feasibility.topology import Ceiling
+from spillway.model import HOSTNAME_LABEL, Int64s, PodTerm, Shape, Spread
+from spillway.pod_shape import matches_labels
+
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+
+
+def over(key: str) -> str:
+    return "" if key == HOSTNAME_LABEL else f" over {key}"
+
+
+def filter_by_other_pods(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Int64s | None:
+    """Leaves the nodes that the pods which run allow.
+
+    Returns, where the shape is near its own like and none of it runs yet, the groups [rows] of which the first replica
+    picks one for all.
+    """
+    for term in shape.apart:
+        barred = _in_domains_of(_pods_of_term(term, shape, nodes), term.key, nodes)
+        verdict.out(barred, f"anti-affinity{over(term.key)}")
+    for key, barred in _barred_by_existing(shape, nodes):
+        verdict.out(barred, f"anti-affinity of pods that run{over(key)}")
+    return _filter_near(shape, nodes, verdict) if shape.near else None
+
+
+def own_ceilings(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[str, Ceiling]]:
+    """What keeps replicas apart from each other, but for one a node, which is no matter of several nodes."""
+    for key in dict.fromkeys(term.key for term in shape.apart if _is_own(term, shape, nodes)):
+        if key != HOSTNAME_LABEL or not one_node_a_host(nodes):
+            domains = nodes.domains(key)
+            size = int(domains.max(initial=NO_DOMAIN)) + 1
+            yield f"anti-affinity{over(key)}", Ceiling(domains, np.zeros(size, np.int64), 1, None)
+
+
+def one_node_a_host(nodes: ClusterNodes) -> bool:
+    """Whether each node has a hostname that no other one has."""
+    hosts = nodes.domains(HOSTNAME_LABEL)
+    return bool(((hosts == np.arange(len(hosts))) | ~nodes.live).all())
+
+
+def limits_a_node(shape: Shape, nodes: ClusterNodes) -> bool:
+    """Whether a node takes one replica at the most."""
+    if shape.host_ports:
+        return True
+    own = any(term.key == HOSTNAME_LABEL and _is_own(term, shape, nodes) for term in shape.apart)
+    return own and one_node_a_host(nodes)
+
+
+def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Iterator[tuple[str, Ceiling]]:
+    """Leaves the nodes that the constraints allow; those that the replicas fill themselves are ceilings."""
+    keyed = nodes.live
+    for spread in shape.spread:
+        keyed = keyed & (nodes.domains(spread.key) != NO_DOMAIN)
+        verdict.out(nodes.domains(spread.key) == NO_DOMAIN, f"no label {spread.key}, over which it spreads")
+    for spread in shape.spread:
+        if not spread.selector.requirements:
+            continue  # The scheduler counts no pod then, and one more is never too many.
+        ceiling = _ceiling(spread, shape, nodes, keyed)
+        if spread.others_only:
+            height = ceiling.lowest
+            full = ceiling.present > height
+            verdict.out(np.append(full, False)[ceiling.domains], f"spread over {spread.key}")
+        else:
+            yield f"spread over {spread.key}", ceiling
+
+
+def _ceiling(spread: Spread, shape: Shape, nodes: ClusterNodes, keyed: Bools) -> Ceiling:
+    counting = Verdict(keyed)
+    if spread.honor_affinity:
+        filter_by_labels(shape, nodes, counting)
+    if spread.honor_taints:
+        filter_by_taints(shape, nodes, counting)
+    requirements = spread.selector.requirements
+    tables = nodes.pods.matching(
+        (shape.namespace,),
+        lambda table: not table.terminating and matches_labels(requirements, dict(table.labels)),
+    )
+    domains = nodes.domains(spread.key)
+    size = int(domains.max(initial=NO_DOMAIN)) + 1
+    counted = np.bincount(domains[counting.open], minlength=size) > 0
+    pods = nodes.pods.counts(tables, len(domains))
+    present = np.bincount(domains[counting.open], pods[counting.open], minlength=size).astype(np.int64)
+    few = int(np.count_nonzero(counted)) < spread.min_domains
+    return Ceiling(domains, present, spread.max_skew, None if few else counted)
+
+
+def _pods_of_term(term: PodTerm, shape: Shape, nodes: ClusterNodes) -> list[int]:
+    """The tables of pods that a term of the shape means."""
+    requirements = term.selector.requirements
+    return nodes.pods.matching(
+        namespaces_of(term, shape.namespace, nodes), lambda table: matches_labels(requirements, dict(table.labels))
+    )
+
+
+def namespaces_of(term: PodTerm, own: str, nodes: ClusterNodes) -> Iterable[str] | None:
+    """Where the pods of a term may be, None for everywhere.
+
+    A selector of namespaces that holds without any label holds everywhere: so does the scheduler read it, since it
+    looks at other pods without the labels of their namespaces.
+    """
+    if term.namespace_selector is None:
+        return term.namespaces or (own,)
+    requirements = term.namespace_selector.requirements
+    if matches_labels(requirements, {}):
+        return None
+    found = [name for name in nodes.pods.namespaces if matches_labels(requirements, namespace_labels(name, nodes))]
+    return dict.fromkeys((*term.namespaces, *found))
+
+
+def _is_own(term: PodTerm, shape: Shape, nodes: ClusterNodes) -> bool:
+    """Whether a term of a shape means its own replicas."""
+    if not term.own or term.namespace_selector is None or shape.namespace in term.namespaces:
+        return term.own
+    requirements = term.namespace_selector.requirements
+    return matches_labels(requirements, {}) or matches_labels(requirements, namespace_labels(shape.namespace, nodes))
+
+
+def namespace_labels(name: str, nodes: ClusterNodes) -> Mapping[str, str]:
+    return {**nodes.namespaces.get(name, {}), NAMESPACE_LABEL: name}
+
+
+def _in_domains_of(tables: Sequence[int], key: str, nodes: ClusterNodes) -> Bools:
+    """[rows]: whether the domain of a node has pods of these tables."""
+    domains = nodes.domains(key)
+    taken = np.zeros(int(domains.max(initial=NO_DOMAIN)) + 2, np.bool_)
+    taken[domains[nodes.pods.counts(tables, len(domains)) > 0]] = True
+    taken[NO_DOMAIN] = False
+    barred: Bools = taken[domains]
+    return barred
+
+
+def _barred_by_existing(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[str, Bools]]:
+    """By topology key, the nodes around pods whose own anti-affinity means the replicas."""
+    tables_by_key: dict[str, list[int]] = {}
+    for index, term in nodes.pods.terms_about(shape.namespace):
+        if means(term, nodes.pods.tables[index].namespace, shape, nodes):
+            tables_by_key.setdefault(term.key, []).append(index)
+    for key, tables in sorted(tables_by_key.items()):
+        yield key, _in_domains_of(tables, key, nodes)
+
+
+def means(term: PodTerm, bearer: str, shape: Shape, nodes: ClusterNodes) -> bool:
+    """Whether a term that a pod of a namespace bears means the replicas of a shape."""
+    named = term.namespaces or (() if term.namespace_selector is not None else (bearer,))
+    selected = term.namespace_selector is not None and matches_labels(
+        term.namespace_selector.requirements, namespace_labels(shape.namespace, nodes)
+    )
+    if shape.namespace not in named and not selected:
+        return False
+    return matches_labels(term.selector.requirements, dict(shape.traits.labels))
+
+
+def _filter_near(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Int64s | None:
+    """Each term needs in its domain a pod that all terms mean; the first of its own kind may go anywhere."""
+    domains = [nodes.domains(term.key) for term in shape.near]
+    keyed = np.logical_and.reduce([found != NO_DOMAIN for found in domains])
+    verdict.out(~keyed, "affinity: no such label")
+    tables = set(_pods_of_term(shape.near[0], shape, nodes))
+    for term in shape.near[1:]:
+        tables &= set(_pods_of_term(term, shape, nodes))
+    pods = nodes.pods.counts(tables, len(nodes.block)) > 0
+    if any((pods & (found != NO_DOMAIN)).any() for found in domains):
+        for term in shape.near:
+            verdict.out(~_in_domains_of(list(tables), term.key, nodes), f"affinity{over(term.key)}")
+        return None
+    if not all(_is_own(term, shape, nodes) for term in shape.near):
+        verdict.out(nodes.live, "affinity: no such pod runs")
+        return None
+    _, groups = np.unique(np.stack(domains), axis=1, return_inverse=True)
+    return np.where(keyed, groups.reshape(-1), NO_DOMAIN)

@@ -1,0 +1,225 @@
+"""What is promised in each cluster and not bound yet, and the room that is left beside it."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from planner.core.feasibility.fit import Fit, fit
+from planner.core.feasibility.interplay import looks_at_pods
+from planner.core.feasibility.kept_rooms import KeptRooms
+from planner.core.feasibility.kept_shapes import SHAPES_MAX, KeptShapes
+from planner.core.feasibility.nodes import ClusterNodes
+from planner.core.feasibility.quota import allowed
+from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
+from planner.core.feasibility.room import Room, nested, room_in_groups, room_on_nodes, with_groups
+from planner.core.fleet import ClusterView, WorkloadKey
+from spillway.model import LabelSet, PodTraits, Shape
+
+ROOMS_KEPT_MAX = 65_536
+FitOf = Callable[[Shape], Fit]
+"""Of a reserved shape in one cluster."""
+
+
+class Promises:
+    """Reservations by cluster and workload. Rooms are kept as long as neither they nor the cluster change."""
+
+    def __init__(self) -> None:
+        self._reserved: dict[str, dict[WorkloadKey, Reservation]] = {}
+        self._revisions: dict[str, int] = {}
+        self._rooms: dict[tuple[str, Shape, PodTraits, bool], tuple[int, int, Room]] = {}
+        self._looked_at: dict[str, tuple[int, bool]] = {}
+        self._shapes = KeptShapes()
+        self._shapes_reserved: Counter[Shape] = Counter()
+        self._kept: KeptRooms | None = None
+
+    def of(self, key: WorkloadKey, cluster: str) -> Reservation:
+        return self._reserved.get(cluster, {}).get(key, NOTHING_RESERVED)
+
+    def in_cluster(self, cluster: str) -> Mapping[WorkloadKey, Reservation]:
+        return self._reserved.get(cluster, {})
+
+    def copied(self) -> "Promises":
+        """The same, to be changed apart."""
+        other = Promises()
+        other._reserved = {cluster: dict(entries) for cluster, entries in self._reserved.items()}
+        other._shapes_reserved = Counter(self._shapes_reserved)
+        return other
+
+    def places(self) -> Iterator[tuple[WorkloadKey, str]]:
+        """Where anything is reserved."""
+        return ((key, cluster) for cluster, entries in self._reserved.items() for key in entries)
+
+    def set(self, cluster: str, key: WorkloadKey, reservation: Reservation) -> bool:
+        """Whether this changes the room of others."""
+        reserved = self._reserved.setdefault(cluster, {})
+        before = reserved.get(key, NOTHING_RESERVED)
+        if reservation == NOTHING_RESERVED:
+            reserved.pop(key, None)
+        else:
+            reserved[key] = reservation
+        if (before.entries, before.new_entries) == (reservation.entries, reservation.new_entries):
+            return False
+        self._revisions[cluster] = self._revisions.get(cluster, 0) + 1
+        for entry, sign in ((before, -1), (reservation, 1)):
+            for shape, count in entry.entries:
+                self._shapes_reserved[shape] += sign * count
+                if not self._shapes_reserved[shape]:
+                    del self._shapes_reserved[shape]
+            if self._kept is not None:
+                self._note(self._kept, cluster, entry, sign)
+        return True
+
+    def revision(self, cluster: str) -> int:
+        """Another one after each change that set() called one."""
+        return self._revisions.get(cluster, 0)
+
+    def rooms(self, views: Mapping[str, ClusterView], shape: Shape) -> dict[tuple[str, bool], Room]:
+        """By cluster, its room on the nodes that exist; with True, on those of its node groups where it has any."""
+        kept, number = self._keep(shape)
+        known = kept.rooms(views, shape, number) if kept is not None and number is not None else {}
+        for name, view in views.items():
+            if (name, False) not in known:
+                known[name, False] = self.room(view, shape, False)
+                if view.joined is not None and view.joined.node_groups:
+                    known[name, True] = self.room(view, shape, True)
+        return known
+
+    def _keep(self, shape: Shape) -> tuple[KeptRooms | None, int | None]:
+        """What is kept, None when too many shapes are reserved for that; and the number of a shape; None: not kept."""
+        if len(self._shapes_reserved) > SHAPES_MAX // 2:
+            self._kept = None
+            return None, None
+        number = self._shapes.number(shape)
+        if self._kept is None or self._kept.forgotten != self._shapes.forgotten:
+            self._kept = KeptRooms(self._shapes)
+            for cluster, entries in self._reserved.items():
+                for reservation in entries.values():
+                    self._note(self._kept, cluster, reservation, 1)
+            number = self._shapes.number(shape)
+        return self._kept, number
+
+    def _note(self, kept: KeptRooms, cluster: str, reservation: Reservation, sign: int) -> None:
+        for shape, count in reservation.entries:
+            kept.reserve(cluster, shape, sign * count)
+        if reservation.new_entries:
+            kept.reserve_odd(cluster, sign)
+
+    def room(self, view: ClusterView, shape: Shape, node_groups: bool) -> Room:
+        if not node_groups:
+            rooms, number = self._keep(shape)
+            kept_room = rooms.room(view, shape, number) if rooms is not None and number is not None else None
+            if kept_room is not None:
+                return kept_room
+        revision = self._revisions.get(view.name, 0)
+        place = (view.name, shape, self._traits_that_matter(view, shape), node_groups)
+        kept = self._rooms.get(place)
+        if kept is not None and kept[:2] == (view.revision, revision):
+            return kept[2]
+        room = self._let_in(view, shape, node_groups, None, lambda other: self._fit(view, other))
+        if len(self._rooms) > ROOMS_KEPT_MAX:
+            self._rooms.clear()
+        self._rooms[place] = (view.revision, revision, room)
+        return room
+
+    def labels_matter(self, view: ClusterView, shape: Shape) -> bool:
+        """Whether pods in a cluster, bound or reserved, may look at what the replicas of a shape are called."""
+        revision = self._revisions.get(view.name, 0)
+        kept = self._looked_at.get(view.name)
+        if kept is None or kept[0] != revision:
+            looks = any(looks_at_pods(one) for entry in self._entries(view.name) for one, _ in _all_of(entry))
+            kept = self._looked_at[view.name] = (revision, looks)
+        return kept[1] or looks_at_pods(shape) or view.nodes.pods.repels(shape.namespace)
+
+    def _by_label(self, view: ClusterView, shape: Shape) -> Callable[[Shape], bool]:
+        """Which reserved shapes are told apart by their labels beside this one."""
+        looked_at, repels = self.labels_matter(view, shape), view.nodes.pods.repels
+        return lambda other: looked_at or repels(other.namespace)
+
+    def traits_matter(self, view: ClusterView, shape: Shape) -> bool:
+        """Whether rooms for equal shapes may differ in this cluster."""
+        return bool(view.quotas.get(shape.namespace)) or self.labels_matter(view, shape)
+
+    def _traits_that_matter(self, view: ClusterView, shape: Shape) -> PodTraits:
+        return shape.traits if self.traits_matter(view, shape) else PodTraits()
+
+    def room_without(
+        self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None = None
+    ) -> Room:
+        """As if nothing were reserved for one workload: what the nodes take, and what quotas let in of that."""
+        return self._let_in(view, shape, node_groups, without, view.fit)
+
+    def _fit(self, view: ClusterView, shape: Shape) -> Fit:
+        """Of a reserved shape."""
+        kept, number = self._keep(shape)
+        if kept is None or number is None or view.nodes.pods.repels(shape.namespace):
+            return view.fit(shape)
+        return kept.fit(view, number)
+
+    def _let_in(
+        self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None, fit_of: FitOf
+    ) -> Room:
+        room = self._room_of_nodes(view, shape, node_groups, without, fit_of)
+        quotas = view.quotas.get(shape.namespace, ())
+        if not quotas:
+            return room
+        entries = [entry for reserved in self._entries(view.name, without) for entry in _all_of(reserved)]
+        lets_in = allowed(shape, quotas, entries)
+        if node_groups:  # A part may use both: what the nodes that exist certainly take is left to them.
+            taken = self._room_of_nodes(view, shape, False, without, fit_of).certain
+            lets_in = replace(lets_in, certain=max(0, lets_in.certain - taken))
+        certain, possible = min(room.certain, lets_in.certain), min(room.possible, lets_in.possible)
+        limited_by = lets_in.limited_by if certain < room.certain or possible < room.possible else room.limited_by
+        return Room(certain, possible, limited_by, room.when_empty)
+
+    def _room_of_nodes(
+        self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None, fit_of: FitOf
+    ) -> Room:
+        """The nested conditions of P5: what is promised on free nodes fits there, and all of it fits on all nodes."""
+        by_label = self._by_label(view, shape)
+        entries = list(self._entries(view.name, without))
+        free = _summed((entry.entries for entry in entries), by_label)
+        new = _summed((entry.new_entries for entry in entries), by_label)
+        if node_groups and not free and not new:
+            return room_in_groups(shape, view.node_groups(), ())
+        on_nodes = room_on_nodes(shape, view.fit(shape), [(other, count, fit_of(other)) for other, count in free])
+        if not new and not node_groups:
+            return on_nodes
+        groups = view.node_groups()
+        everything = [
+            (other, count, with_groups(fit_of(other), other, groups))
+            for other, count in _summed((tuple(free), tuple(new)), by_label)
+        ]
+        everywhere = room_on_nodes(shape, with_groups(view.fit(shape), shape, groups), everything)
+        if not node_groups:
+            return nested(on_nodes, everywhere)
+        # What the free nodes certainly take is left to them: a part may use both.
+        left = everywhere._replace(certain=max(0, everywhere.certain - on_nodes.certain))
+        return nested(room_in_groups(shape, groups, new), left)
+
+    def room_after(self, view: ClusterView, shape: Shape, nodes: ClusterNodes, without: WorkloadKey) -> Room:
+        """On the nodes as they will be, beside what is reserved for all others."""
+        others = (entry.entries for entry in self._entries(view.name, without))
+        reserved = _summed(others, self._by_label(view, shape))
+        return room_on_nodes(shape, fit(shape, nodes), [(other, count, view.fit(other)) for other, count in reserved])
+
+    def _entries(self, cluster: str, without: WorkloadKey | None = None) -> Iterator[Reservation]:
+        return (entry for key, entry in self.in_cluster(cluster).items() if key != without)
+
+
+def _all_of(reservation: Reservation) -> Iterator[tuple[Shape, int]]:
+    yield from reservation.entries
+    yield from reservation.new_entries
+
+
+def _summed(
+    groups: Iterable[tuple[tuple[Shape, int], ...]], by_label: Callable[[Shape], bool]
+) -> list[tuple[Shape, int]]:
+    """Equal shapes as one entry, in the order in which they were first met; by_label: with equal labels too."""
+    shapes: dict[tuple[Shape, LabelSet], Shape] = {}
+    counts: Counter[tuple[Shape, LabelSet]] = Counter()
+    for entries in groups:
+        for shape, count in entries:
+            key = (shape, shape.traits.labels if by_label(shape) else ())
+            shapes.setdefault(key, shape)
+            counts[key] += count
+    return [(shapes[key], count) for key, count in counts.items()]

@@ -1,0 +1,94 @@
+"""How many replicas the quotas of a namespace let in.
+
+Source: ResourceQuota of the Kubernetes API (v1.36) and its evaluator of pods. Of what a quota counts beside pods and
+their resources, replicas use nothing. A quota of a resource that a template does not name is not counted: a LimitRange
+may name it, or the server refuses the pods.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.core.explaining.witness import shown
+from spillway.model import Quota, Requirement, Shape
+from spillway.pod_shape import matches_labels
+
+UNLIMITED = 2**31
+COMPUTE = ("cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Replicas, and which quota it is that lets in no more. certain: when all that is reserved needs its share too."""
+
+    certain: int = UNLIMITED
+    possible: int = UNLIMITED
+    limited_by: str = ""
+
+
+def allowed(shape: Shape, quotas: Sequence[Quota], reserved: Iterable[tuple[Shape, int]]) -> Allowed:
+    """What quotas of the shape's namespace let in. reserved: replicas not bound yet; of their namespace those count.
+
+    Some of them exist and are counted by the quotas already; how many is not known at the same instant, so that they
+    are counted twice until they are bound.
+    """
+    found = Allowed()
+    entries = [(other, count) for other, count in reserved if other.namespace == shape.namespace] if quotas else []
+    for quota in quotas:
+        if not in_scope(shape, quota):
+            continue
+        used, others = dict(quota.used), [entry for entry in entries if in_scope(entry[0], quota)]
+        for name, hard in quota.hard:
+            each = usage(shape, name)
+            if not each:
+                continue
+            left = hard - used.get(name, 0)
+            certain = max(0, left - sum(count * usage(other, name) for other, count in others)) // each
+            if certain < found.certain:
+                text = f"quota {quota.name} in {shape.namespace}: {name} {shown(_resource(name), max(0, left))} left"
+                found = Allowed(certain, min(found.possible, max(0, left) // each), text)
+            found = Allowed(found.certain, min(found.possible, max(0, left) // each), found.limited_by)
+    return found
+
+
+def usage(shape: Shape, name: str) -> int:
+    """What one replica uses of a quota's resource: pods, cpu, requests.cpu, limits.memory, requests.gpus, …"""
+    if name in ("pods", "count/pods"):
+        return 1
+    if name.startswith("limits."):
+        return _amount(shape.traits.limits, name.removeprefix("limits."))
+    return _amount(shape.requests, name.removeprefix("requests."))
+
+
+def in_scope(shape: Shape, quota: Quota) -> bool:
+    return all(_in_scope(shape, scope) for scope in quota.scopes)
+
+
+def _in_scope(shape: Shape, scope: Requirement) -> bool:
+    traits = shape.traits
+    match scope.key:
+        case "Terminating":
+            return traits.terminating
+        case "NotTerminating":
+            return not traits.terminating
+        case "BestEffort":
+            return not _asks(shape)
+        case "NotBestEffort":
+            return _asks(shape)
+        case "PriorityClass":
+            named: Mapping[str, str] = {"PriorityClass": traits.priority_class} if traits.priority_class else {}
+            return matches_labels((scope,), named)
+        case "CrossNamespacePodAffinity":
+            return any(term.namespaces or term.namespace_selector is not None for term in (*shape.apart, *shape.near))
+    return True
+
+
+def _asks(shape: Shape) -> bool:
+    return any(_amount(amounts, name) for amounts in (shape.requests, shape.traits.limits) for name in COMPUTE)
+
+
+def _amount(amounts: Sequence[tuple[str, int]], name: str) -> int:
+    return next((amount for known, amount in amounts if known == name), 0)
+
+
+def _resource(name: str) -> str:
+    return name.removeprefix("limits.").removeprefix("requests.")

@@ -1,0 +1,250 @@
+"""How many replicas nodes take together under ceilings on the pods of each domain: at the least, and at the most.
+
+A ceiling is a topology spread constraint (so many above the emptiest domain) or a replica that keeps its like out of
+its domain (one). The member's scheduler picks any node that no ceiling bars, one pod at a time, until all are barred or
+full; which it picks may decide how many that are.
+
+One ceiling: the number is the same whatever is picked. The emptiest domain rises until it is full, to
+m = min over domains of what is there and what fits; the others to m + skew.
+
+Several ceilings over domains that lie in each other (hosts in zones): when all stands still, each domain is full, or at
+its ceiling, or barred from above. Counted from the inside out that is a least number; the most is the same sum with the
+ceilings as high as they can get. Domains that cross each other: each pod that is placed bars at most one place for each
+ceiling, so that any order reaches 1/k of what k ceilings let in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.core.feasibility.nodes import NO_DOMAIN
+from spillway.model import Int64s
+
+Bools = npt.NDArray[np.bool_]
+
+UNBOUNDED = 2**40
+STEPS_MAX = 128
+"""Levels that are ruled out for the emptiest inner domain; where more could be, the least is a little too small."""
+ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ceiling:
+    """domains: [rows], NO_DOMAIN where nothing bounds. present: [domains], pods that count already.
+
+    counted: [domains], those that count for the emptiest; None: the ceiling is skew, whatever there is elsewhere.
+    """
+
+    domains: Int64s
+    present: Int64s
+    skew: int
+    counted: Bools | None
+
+    def sums(self, amounts: Int64s) -> Int64s:
+        """[domains]: of amounts [rows]."""
+        return _sums(self.domains, amounts, len(self.present))
+
+    def height(self, room: Int64s) -> int:
+        """Where the ceiling is once the emptiest domain has taken what it can. room: [domains]."""
+        if self.counted is None:
+            return self.skew
+        return self.skew + int((self.present + room)[self.counted].min(initial=UNBOUNDED))
+
+    @property
+    def lowest(self) -> int:
+        return self.height(np.zeros(len(self.present), np.int64))
+
+    def outside(self, amounts: Int64s) -> int:
+        """Of amounts [rows], those that nothing bounds here."""
+        return int(amounts[self.domains == NO_DOMAIN].sum())
+
+
+class Bound:
+    """takes: [rows], replicas that each node takes by itself."""
+
+    def __init__(self, takes: Int64s, ceilings: Sequence[Ceiling]) -> None:
+        self.takes = takes
+        self.ceilings = sorted(ceilings, key=lambda ceiling: -_domains_in_play(ceiling, takes))
+        """From the finest to the coarsest."""
+        self._nested = _nested(takes, self.ceilings)
+        self._certain: dict[int, int] = {}
+        self.possible = self._possible()
+
+    @property
+    def ceilings_of_a_pod(self) -> int:
+        """How many of the places left one more counting pod may cost, beside the room that it takes."""
+        return len(self.ceilings)
+
+    def certain(self, lost: int = 0) -> int:
+        """Replicas that are placed whatever is picked, when room for so many is lost, wherever that hurts most."""
+        if lost not in self._certain:
+            self._certain[lost] = max(0, min(self._find_certain(lost), self.possible))
+        return self._certain[lost]
+
+    def _find_certain(self, lost: int) -> int:
+        if not self.ceilings:
+            return int(self.takes.sum()) - lost
+        if len(self.ceilings) == 1:
+            (only,) = self.ceilings
+            room = only.sums(self.takes)
+            height = only.height(np.maximum(room - lost, 0))
+            return int(np.clip(height - only.present, 0, room).sum()) + only.outside(self.takes) - lost
+        if self._nested is None:
+            return -(-max(0, self._packed() - lost) // len(self.ceilings))
+        return self._nested.least(lost) - lost
+
+    def _possible(self) -> int:
+        takes, most = self.takes, int(self.takes.sum())
+        for _ in range(ROUNDS):
+            before = most
+            for ceiling in self.ceilings:
+                room = ceiling.sums(takes)
+                allowed = np.clip(ceiling.height(room) - ceiling.present, 0, room)
+                most = min(most, int(allowed.sum()) + ceiling.outside(takes))
+                bounded = ceiling.domains != NO_DOMAIN
+                takes = np.where(bounded, np.minimum(takes, np.append(allowed, 0)[ceiling.domains]), takes)
+            if most == before:
+                break
+        if self._nested is None:
+            return most
+        heights = [ceiling.height(ceiling.sums(self.takes)) for ceiling in self.ceilings]
+        return min(most, self._nested.total(heights))
+
+    def _packed(self) -> int:
+        """Replicas in one arrangement under the ceilings as they are now, not the best one."""
+        rows = np.flatnonzero(self.takes)
+        keys = np.stack([ceiling.domains[rows] for ceiling in self.ceilings])
+        kinds, kind_of_row = np.unique(keys, axis=1, return_inverse=True)
+        takes = np.bincount(kind_of_row.reshape(-1), self.takes[rows]).astype(np.int64).tolist()
+        left = [np.append(ceiling.lowest - ceiling.present, UNBOUNDED).tolist() for ceiling in self.ceilings]
+        total = 0
+        for kind, here in zip(kinds.T.tolist(), takes, strict=True):
+            taken = max(0, min(here, *(places[domain] for places, domain in zip(left, kind, strict=True))))
+            for places, domain in zip(left, kind, strict=True):
+                places[domain] -= taken
+            total += taken
+        return total
+
+
+class _Nested:
+    """Ceilings of which each one's domains lie within the next one's. parents: [domains] of each, in the next one."""
+
+    def __init__(self, takes: Int64s, ceilings: Sequence[Ceiling], parents: Sequence[Int64s]) -> None:
+        self.ceilings = ceilings
+        self.parents = parents
+        self.rooms = [ceiling.sums(takes) for ceiling in ceilings]
+
+    def _placed(self, heights: Sequence[int]) -> list[Int64s]:
+        """[domains] for each ceiling: the replicas in them when each is full, at its height, or barred within."""
+        inner = self.rooms[0]
+        levels = []
+        for index, (ceiling, height) in enumerate(zip(self.ceilings, heights, strict=True)):
+            levels.append(np.clip(height - ceiling.present, 0, inner))
+            if index < len(self.parents):
+                inner = _sums(self.parents[index], levels[-1], len(self.ceilings[index + 1].present))
+        return levels
+
+    def total(self, heights: Sequence[int]) -> int:
+        return int(self._placed(heights)[-1].sum())
+
+    def _inner(self, levels: Sequence[Int64s], index: int) -> Int64s:
+        """[domains] of a ceiling: what the ceilings within it let in."""
+        if index == 0:
+            return self.rooms[0]
+        return _sums(self.parents[index - 1], levels[index - 1], len(self.ceilings[index].present))
+
+    def _heights(self, index: int, emptiest: int, lost: int) -> tuple[list[int], list[Int64s]]:
+        """The lowest that the ceilings can be when all stands still and the emptiest domain of one is so full."""
+        heights = [ceiling.lowest for ceiling in self.ceilings]
+        if self.ceilings[index].counted is not None:
+            heights[index] = emptiest + self.ceilings[index].skew
+        levels = self._placed(heights)
+        # Nothing bars the outermost domains from above: the emptiest of them is full, or barred within.
+        heights[-1] = self.ceilings[-1].height(np.maximum(self._inner(levels, len(self.ceilings) - 1) - lost, 0))
+        return heights, self._placed(heights)
+
+    def least(self, lost: int) -> int:
+        """Replicas when all stands still, at the least, before what is lost is taken off."""
+        moving = [index for index, ceiling in enumerate(self.ceilings[:-1]) if ceiling.counted is not None]
+        if not moving:
+            return int(self._heights(0, 0, lost)[1][-1].sum())
+        index = moving[0]
+        ceiling = self.ceilings[index]
+        assert ceiling.counted is not None
+        emptiest = int(ceiling.present[ceiling.counted].min(initial=UNBOUNDED))
+        if emptiest >= UNBOUNDED:
+            return 0
+        for _ in range(STEPS_MAX):
+            heights, levels = self._heights(index, emptiest, lost)
+            if self._may_stand(index, emptiest, heights, levels, lost):
+                break
+            emptiest += 1
+        return int(self._heights(index, emptiest, lost)[1][-1].sum())
+
+    def _may_stand(
+        self, index: int, emptiest: int, heights: Sequence[int], levels: Sequence[Int64s], lost: int
+    ) -> bool:
+        """Whether all can stand still while the emptiest domain of a ceiling is so full.
+
+        That domain is below its own ceiling: so it is full, or barred within, or a domain around it is at its height,
+        filled by the others in there.
+        """
+        ceiling = self.ceilings[index]
+        low = (ceiling.present <= emptiest) & (ceiling.counted if ceiling.counted is not None else True)
+        if bool((low & (ceiling.present + self._inner(levels, index) <= emptiest + lost)).any()):
+            return True
+        room, full = self.rooms[index], emptiest + ceiling.skew
+        most = np.clip(full - ceiling.present, 0, room)
+        # What the emptiest domain has less than it could: it is at emptiest exactly.
+        short = np.where(low & (ceiling.present + most >= emptiest), ceiling.present + most - emptiest, UNBOUNDED)
+        domains = np.arange(len(ceiling.present))
+        for outer in range(index, len(self.ceilings) - 1):
+            domains = np.append(self.parents[outer], NO_DOMAIN)[domains]
+            above, size = self.ceilings[outer + 1], len(self.ceilings[outer + 1].present)
+            shortest = np.full(size + 1, UNBOUNDED, np.int64)
+            np.minimum.at(shortest, domains, short)
+            most_there = _sums(domains, most, size) - shortest[:size]
+            if bool((heights[outer + 1] - above.present <= most_there).any()):
+                return True
+        return False
+
+
+def _nested(takes: Int64s, ceilings: Sequence[Ceiling]) -> _Nested | None:
+    """The ceilings as levels, or None where domains cross. A node outside a ceiling's domains is one of its own."""
+    if len(ceilings) < 2:
+        return None
+    rows = np.flatnonzero(takes)
+    levels = [_with_singles(ceiling, rows) for ceiling in ceilings]
+    parents = []
+    for inner, outer in pairwise(levels):
+        parent = np.full(len(inner.present), NO_DOMAIN, np.int64)
+        parent[inner.domains[rows]] = outer.domains[rows]
+        if not np.array_equal(parent[inner.domains[rows]], outer.domains[rows]):
+            return None
+        parents.append(parent)
+    return _Nested(takes, levels, parents)
+
+
+def _domains_in_play(ceiling: Ceiling, takes: Int64s) -> int:
+    domains = ceiling.domains[takes > 0]
+    without = int(np.count_nonzero(domains == NO_DOMAIN))
+    return int(np.count_nonzero(np.bincount(domains[domains != NO_DOMAIN]))) + (without + 1 if without else 0)
+
+
+def _with_singles(ceiling: Ceiling, rows: Int64s) -> Ceiling:
+    """The same with a domain for each of these rows that has none, far below any height."""
+    alone = rows[ceiling.domains[rows] == NO_DOMAIN]
+    if not len(alone):
+        return ceiling
+    domains, count = ceiling.domains.copy(), len(ceiling.present)
+    domains[alone] = count + np.arange(len(alone))
+    counted = None if ceiling.counted is None else np.append(ceiling.counted, np.zeros(len(alone), np.bool_))
+    return Ceiling(domains, np.append(ceiling.present, np.full(len(alone), -UNBOUNDED)), ceiling.skew, counted)
+
+
+def _sums(domains: Int64s, amounts: Int64s, size: int) -> Int64s:
+    there = domains != NO_DOMAIN
+    return np.bincount(domains[there], amounts[there], minlength=size).astype(np.int64)

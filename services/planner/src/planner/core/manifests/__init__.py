@@ -1,0 +1,1 @@
+"""What manifests and policies ask for, or what is wrong with them."""

@@ -1,0 +1,231 @@
+"""Reads a PlacementPolicy, and says which clusters a tier means."""
+
+import re
+from collections.abc import Collection, Iterable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from planner.core.manifests.strategy_spec import (
+    SelectorSpec,
+    StrategySpec,
+    WeightSpec,
+    check_split,
+    selector,
+    strategy,
+    weights,
+)
+from planner.core.strategies.node_group_order import places
+from spillway.api import RequestError, invalid
+from spillway.events import ClusterJoined
+from spillway.model import (
+    SPLIT_PACK,
+    SPLIT_SPREAD,
+    SPLITS_OF_NODE_GROUPS,
+    TIER_CLOUD,
+    TIER_OWN,
+    UNPLACEABLE_REFUSE,
+    UNPLACEABLE_WAIT,
+    ClusterLimit,
+    ClusterSelector,
+    ClusterWeight,
+    Policy,
+    Tier,
+)
+from spillway.pod_shape import matches_labels
+
+API_VERSION = "spillway.io/v1"
+KIND = "PlacementPolicy"
+
+OWN_FIRST = (
+    Tier("own", ClusterSelector(tiers=(TIER_OWN,)), SPLIT_SPREAD, node_groups=False),
+    Tier("cloud", ClusterSelector(tiers=(TIER_CLOUD,)), SPLIT_SPREAD, node_groups=False),
+    Tier("node-groups", ClusterSelector(), SPLIT_PACK, node_groups=True),
+)
+ALL_CLUSTERS = (Tier("all", ClusterSelector(), SPLIT_SPREAD, node_groups=False),)
+ANY_ORDER = (*ALL_CLUSTERS, OWN_FIRST[-1])
+DEFAULT_POLICY = Policy(OWN_FIRST, (), UNPLACEABLE_WAIT)
+
+TIERS_KEPT_MAX = 256
+
+ROLLOUT_ONE = "one"
+ROLLOUT_ALL = "all"
+OVERFLOW_GOES_HOME = "GoHome"
+OVERFLOW_STAYS = "Stay"
+
+TIERS_MAX = 16
+LIMITS_MAX = 1000
+REPLICAS_MAX = 100_000
+PRIORITY_MAX = 1_000_000_000
+LOSS_SECONDS_MIN = 30
+LOSS_SECONDS_MAX = 7 * 24 * 3600
+NEVER = "never"
+DURATION = re.compile(r"(\d{1,6})(s|m|h)")
+SECONDS_BY_UNIT = {"s": 1, "m": 60, "h": 3600}
+
+
+class TierSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    name: str
+    clusters: SelectorSpec = SelectorSpec()
+    split: str = SPLIT_SPREAD
+    node_groups: bool = False
+    weights: tuple[WeightSpec, ...] = ()
+
+
+class LimitSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    cluster: str
+    min: int = 0
+    max: int | None = None
+
+
+class ClusterLossSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    after: str = "5m"
+
+
+class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    tiers: tuple[TierSpec, ...] = ()
+    limits: tuple[LimitSpec, ...] = ()
+    unplaceable: str = UNPLACEABLE_WAIT
+    own_first: bool = True
+    on_cluster_loss: ClusterLossSpec = ClusterLossSpec()
+    rollout: str = ROLLOUT_ONE
+    strategy: StrategySpec | None = None
+    priority: int = 0
+    overflow: str = OVERFLOW_GOES_HOME
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class PolicyManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    api_version: str
+    kind: str
+    spec: PolicySpec
+    metadata: Metadata = Metadata()
+
+
+def policy_of(manifest: dict[str, Any]) -> Policy:
+    """The policy in a manifest. Raises RequestError that names the field, the value and what was expected."""
+    try:
+        spec = msgspec.convert(manifest, PolicyManifest).spec
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).partition(" - at `")
+        raise RequestError("INVALID_ARGUMENT", f"{KIND}{path.rstrip('`').removeprefix('$')}: {text}") from None
+    if len(spec.tiers) > TIERS_MAX:
+        raise invalid(f"{KIND}.spec.tiers", len(spec.tiers), f"at most {TIERS_MAX}")
+    if len(spec.limits) > LIMITS_MAX:
+        raise invalid(f"{KIND}.spec.limits", len(spec.limits), f"at most {LIMITS_MAX}")
+    if spec.unplaceable not in (UNPLACEABLE_WAIT, UNPLACEABLE_REFUSE):
+        raise invalid(f"{KIND}.spec.unplaceable", spec.unplaceable, f"{UNPLACEABLE_WAIT} or {UNPLACEABLE_REFUSE}")
+    if spec.rollout not in (ROLLOUT_ONE, ROLLOUT_ALL):
+        raise invalid(f"{KIND}.spec.rollout", spec.rollout, f"{ROLLOUT_ONE} or {ROLLOUT_ALL}")
+    if spec.overflow not in (OVERFLOW_GOES_HOME, OVERFLOW_STAYS):
+        raise invalid(f"{KIND}.spec.overflow", spec.overflow, f"{OVERFLOW_GOES_HOME} or {OVERFLOW_STAYS}")
+    tiers = tuple(_tier(tier, f"{KIND}.spec.tiers[{index}]") for index, tier in enumerate(spec.tiers))
+    if len({tier.name for tier in tiers}) != len(tiers):
+        raise invalid(f"{KIND}.spec.tiers", [tier.name for tier in tiers], "different names")
+    limits = tuple(_limit(limit, f"{KIND}.spec.limits[{index}]") for index, limit in enumerate(spec.limits))
+    if len({limit.cluster for limit in limits}) != len(limits):
+        raise invalid(f"{KIND}.spec.limits", [limit.cluster for limit in limits], "one entry a cluster")
+    if not -PRIORITY_MAX <= spec.priority <= PRIORITY_MAX:
+        raise invalid(f"{KIND}.spec.priority", spec.priority, f"-{PRIORITY_MAX} to {PRIORITY_MAX}")
+    chosen = strategy(spec.strategy, tiers, limits)
+    if not tiers:
+        tiers = ALL_CLUSTERS if chosen is not None else OWN_FIRST if spec.own_first else ANY_ORDER
+    loss_seconds = _loss_seconds(spec.on_cluster_loss.after)
+    rollout_all, overflow_stays = spec.rollout == ROLLOUT_ALL, spec.overflow == OVERFLOW_STAYS
+    return Policy(tiers, limits, spec.unplaceable, loss_seconds, rollout_all, chosen, spec.priority, overflow_stays)
+
+
+def _loss_seconds(after: str) -> int:
+    """0 for never."""
+    if after == NEVER:
+        return 0
+    match = DURATION.fullmatch(after)
+    seconds = int(match[1]) * SECONDS_BY_UNIT[match[2]] if match else -1
+    if not LOSS_SECONDS_MIN <= seconds <= LOSS_SECONDS_MAX:
+        expected = f"{NEVER}, or a duration like 90s, 5m or 1h, from {LOSS_SECONDS_MIN}s to {LOSS_SECONDS_MAX // 3600}h"
+        raise invalid(f"{KIND}.spec.onClusterLoss.after", after, expected)
+    return seconds
+
+
+def _tier(spec: TierSpec, where: str) -> Tier:
+    if not spec.name:
+        raise invalid(f"{where}.name", spec.name, "a name")
+    tier_weights = weights(spec.weights, f"{where}.weights")
+    check_split(spec.split, tier_weights, spec.node_groups, where)
+    return Tier(spec.name, selector(spec.clusters, f"{where}.clusters"), spec.split, spec.node_groups, tier_weights)
+
+
+def _limit(spec: LimitSpec, where: str) -> ClusterLimit:
+    if not 0 <= spec.min <= REPLICAS_MAX:
+        raise invalid(f"{where}.min", spec.min, f"0 to {REPLICAS_MAX}")
+    if spec.max is not None and spec.max < spec.min:
+        raise invalid(f"{where}.max", spec.max, f"at least min, {spec.min}")
+    return ClusterLimit(spec.cluster, spec.min, -1 if spec.max is None else spec.max)
+
+
+def selects(selector: ClusterSelector, cluster: ClusterJoined) -> bool:
+    """Whether a cluster is meant: it meets every list that is not empty."""
+    return (
+        (not selector.names or cluster.cluster in selector.names)
+        and (not selector.tiers or cluster.tier in selector.tiers)
+        and (not selector.regions or cluster.region in selector.regions)
+        and (not selector.zones or cluster.zone in selector.zones)
+        and cluster.cluster not in selector.excluded
+        and (not selector.labels or matches_labels(selector.labels, dict(cluster.labels)))
+    )
+
+
+def in_tier(tier: Tier, cluster: ClusterJoined) -> bool:
+    """Whether a tier may place in a cluster at all; one of its weights must mean it where it has any."""
+    return selects(tier.clusters, cluster) and (not tier.weights or weight_of(tier.weights, cluster) > 0)
+
+
+def weight_of(weights: Iterable[ClusterWeight], cluster: ClusterJoined) -> int:
+    """The largest weight that means a cluster; 0 when none does."""
+    return max((entry.weight for entry in weights if selects(entry.clusters, cluster)), default=0)
+
+
+class Clusters(tuple[ClusterJoined, ...]):  # noqa: SLOT001 - what is hashed is kept beside it
+    """The clusters of a fleet. Hashed once, so that what depends on them alone can be kept by them."""
+
+    def __hash__(self) -> int:
+        known: int | None = self.__dict__.get("known")
+        if known is None:
+            known = self.__dict__["known"] = super().__hash__()
+        return known
+
+
+TierClusters = tuple[tuple[Tier, tuple[str, ...]], ...]
+"""The tiers of a policy in order, and the clusters of each by name."""
+
+
+@lru_cache(maxsize=TIERS_KEPT_MAX)
+def clusters_of_tiers(tiers: tuple[Tier, ...], clusters: Clusters) -> TierClusters:
+    """Each cluster is in the first tier that selects it, once for its nodes and once for its node groups."""
+    placed: set[tuple[str, bool]] = set()
+    found = []
+    for tier in tiers:
+        names = [
+            cluster.cluster
+            for cluster in clusters
+            if (cluster.cluster, tier.node_groups) not in placed
+            and in_tier(tier, cluster)
+            and (not tier.node_groups or cluster.node_groups)
+        ]
+        placed.update((name, tier.node_groups) for name in names)
+        found.append((tier, tuple(sorted(names))))
+    return tuple(found)
+
+
+def weights_of(tier: Tier, names: Collection[str], clusters: Iterable[ClusterJoined]) -> dict[str, int]:
+    """By cluster of a tier, where its split goes by weights, or by the places of node groups; else empty."""
+    if tier.split in SPLITS_OF_NODE_GROUPS:
+        return places(tier.split, (cluster for cluster in clusters if cluster.cluster in names))
+    if not tier.weights:
+        return {}
+    return {cluster.cluster: weight_of(tier.weights, cluster) for cluster in clusters if cluster.cluster in names}

@@ -1,0 +1,417 @@
+"""Reads the manifests of an Apply into a declaration, or says what is wrong with them."""
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from planner.core.manifests import policy as policies
+from planner.core.manifests import propagation
+from planner.core.manifests.kinds import (
+    JOB,
+    KIND_NAMES,
+    KINDS,
+    NOT_OURS_TO_SAY,
+    STATEFULSET,
+    completions_of,
+    rolls_with,
+)
+from planner.core.manifests.policy import REPLICAS_MAX
+from spillway import kubernetes
+from spillway.api import RequestError, invalid
+from spillway.model import Policy, Shape
+from spillway.pod_shape import LabelSelector, convert, matches_labels, selector_of, shape_of
+
+MANIFEST_BYTES_MAX = 900 * 1024
+"""Bound on each object, so that a record stays under 1 MiB."""
+MANIFESTS_MAX = 64
+DEPTH_MAX = 64
+"""Of objects and lists in each other: the API's own kinds need a third of it, and what walks a manifest recurses."""
+
+POLICY_KINDS = (policies.KIND, propagation.KIND)
+DEPENDENCY_KINDS = {"ConfigMap": "v1", "Service": "v1"}
+NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+LABEL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+POD_SPEC = frozenset(
+    ("activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers", "dnsConfig", "dnsPolicy",
+     "enableServiceLinks", "ephemeralContainers", "hostAliases", "hostIPC", "hostNetwork", "hostPID", "hostUsers",
+     "hostname", "hostnameOverride", "imagePullSecrets", "initContainers", "nodeName", "nodeSelector", "os", "overhead",
+     "preemptionPolicy", "priority", "priorityClassName", "readinessGates", "resourceClaims", "resources",
+     "restartPolicy", "runtimeClassName", "schedulerName", "schedulingGates", "securityContext", "serviceAccount",
+     "serviceAccountName", "setHostnameAsFQDN", "shareProcessNamespace", "subdomain", "terminationGracePeriodSeconds",
+     "tolerations", "topologySpreadConstraints", "volumes", "workloadRef")
+)  # fmt: skip
+CONTAINER = frozenset(
+    ("args", "command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle", "livenessProbe", "name", "ports",
+     "readinessProbe", "resizePolicy", "resources", "restartPolicy", "restartPolicyRules", "securityContext",
+     "startupProbe", "stdin", "stdinOnce", "terminationMessagePath", "terminationMessagePolicy", "tty", "volumeDevices",
+     "volumeMounts", "workingDir")
+)  # fmt: skip
+
+RESOURCES = frozenset(("claims", "limits", "requests"))
+STRATEGY = frozenset(("rollingUpdate", "type"))
+ROLLING_UPDATE = frozenset(("maxSurge", "maxUnavailable"))
+STATEFUL_UPDATE = frozenset(("maxUnavailable", "partition"))
+
+SERVER_FILLED = frozenset(
+    ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
+     "ownerReferences", "resourceVersion", "selfLink", "uid")
+)  # fmt: skip
+SERVER_ANNOTATIONS = frozenset(
+    ("deployment.kubernetes.io/revision", "kubectl.kubernetes.io/last-applied-configuration")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DependencyManifest:
+    kind: str
+    name: str
+    manifest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """One workload as it was asked for. template: canonical bytes of what makes pods roll when it changes.
+
+    warnings: what of its policy has no effect, for people.
+    replicas None: the manifest leaves them to what they are, 1 for a new workload.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    manifest: bytes
+    template: bytes
+    replicas: int | None
+    surge: int | str
+    shape: Shape
+    policy: Policy
+    dependencies: tuple[DependencyManifest, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def read_manifests(texts: Sequence[str]) -> Declaration:
+    """The declaration in an Apply's manifests. Raises RequestError INVALID_ARGUMENT that names what is wrong."""
+    objects = _objects(texts)
+    policy_manifests = [entry for entry in objects if entry.get("kind") in POLICY_KINDS]
+    if len(policy_manifests) > 1:
+        raise invalid("manifests", f"{len(policy_manifests)} {policies.KIND}", f"at most one {policies.KIND}")
+    dependencies = [entry for entry in objects if entry.get("kind") in DEPENDENCY_KINDS]
+    workloads = [entry for entry in objects if entry.get("kind") not in (*POLICY_KINDS, *DEPENDENCY_KINDS)]
+    if len(workloads) != 1:
+        named = ", ".join(str(entry.get("kind")) for entry in workloads) or "none"
+        raise invalid("manifests", named, f"exactly one of {KIND_NAMES}")
+    workload = _without_nulls(workloads[0])
+    read = _policy(policy_manifests, workload)
+    return replace(_declaration(workload, dependencies, read.policy), warnings=read.warnings)
+
+
+def _policy(manifests: Sequence[dict[str, Any]], workload: dict[str, Any]) -> propagation.Read:
+    """The policy for a workload: one of ours, a PropagationPolicy, or the default one."""
+    if not manifests:
+        return propagation.Read(policies.DEFAULT_POLICY, ())
+    manifest = _without_nulls(manifests[0])
+    if manifest["kind"] == propagation.KIND:
+        return propagation.read(manifest, workload)
+    if manifest.get("apiVersion") != policies.API_VERSION:
+        raise invalid(f"{policies.KIND}.apiVersion", manifest.get("apiVersion"), policies.API_VERSION)
+    return propagation.Read(policies.policy_of(manifest), ())
+
+
+def surge_of(surge: int | str, replicas: int) -> int:
+    """maxSurge in pods: a percentage is rounded up, as the Deployment controller does."""
+    if isinstance(surge, int):
+        return surge
+    return -(-replicas * int(surge.rstrip("%")) // 100)
+
+
+def unavailable_of(unavailable: int | str, replicas: int) -> int:
+    """maxUnavailable in pods: a percentage is rounded down, as the Deployment controller does."""
+    if isinstance(unavailable, int):
+        return unavailable
+    return replicas * int(unavailable.rstrip("%")) // 100
+
+
+def declared_surge(manifest: Mapping[str, Any]) -> int | str:
+    """maxSurge of a manifest; 0 with strategy Recreate, and of kinds that have none."""
+    if KINDS[manifest["kind"]].whole:
+        return 0
+    strategy = _strategy(manifest)
+    if strategy.type == "Recreate":
+        return 0
+    surge: int | str = strategy.rolling_update.max_surge if strategy.rolling_update else "25%"
+    return _pods_or_percentage(surge, "maxSurge")
+
+
+def declared_unavailable(manifest: Mapping[str, Any]) -> int | str:
+    """maxUnavailable of a manifest; all with strategy Recreate, and of kinds whose pods go before others come."""
+    if KINDS[manifest["kind"]].whole:
+        return "100%"
+    strategy = _strategy(manifest)
+    if strategy.type == "Recreate":
+        return "100%"
+    unavailable: int | str = strategy.rolling_update.max_unavailable if strategy.rolling_update else "25%"
+    return _pods_or_percentage(unavailable, "maxUnavailable")
+
+
+def _strategy(manifest: Mapping[str, Any]) -> kubernetes.DeploymentStrategy:
+    strategy: kubernetes.DeploymentStrategy = convert(
+        (manifest.get("spec") or {}).get("strategy") or {}, kubernetes.DeploymentStrategy, "Deployment.spec.strategy"
+    )
+    if strategy.type not in ("RollingUpdate", "Recreate"):
+        raise invalid("Deployment.spec.strategy.type", strategy.type, "RollingUpdate or Recreate")
+    return strategy
+
+
+def _pods_or_percentage(value: int | str, field: str) -> int | str:
+    valid = bool(re.fullmatch(r"[0-9]{1,4}%", value)) if isinstance(value, str) else value >= 0
+    if not valid:
+        raise invalid(f"Deployment.spec.strategy.rollingUpdate.{field}", value, "0 or more pods, or a percentage")
+    return value
+
+
+def _objects(texts: Sequence[str]) -> list[dict[str, Any]]:
+    if not texts:
+        raise invalid("manifests", [], f"one of {KIND_NAMES}")
+    if len(texts) > MANIFESTS_MAX:
+        raise invalid("manifests", len(texts), f"at most {MANIFESTS_MAX} objects")
+    return [_object(text, f"manifests[{index}]") for index, text in enumerate(texts)]
+
+
+def _object(text: str, where: str) -> dict[str, Any]:
+    size = len(text.encode())
+    if size > MANIFEST_BYTES_MAX:
+        raise RequestError("INVALID_ARGUMENT", f"{where}: {size} bytes: expected at most {MANIFEST_BYTES_MAX}")
+    try:
+        parsed = json.loads(text) if text.lstrip().startswith("{") else yaml.load(text, yaml.CSafeLoader)
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise RequestError("INVALID_ARGUMENT", f"{where}: neither JSON nor YAML: {str(error)[:200]}") from None
+    _check_extent(parsed, size, where)
+    if not isinstance(parsed, dict):
+        raise invalid(where, parsed, "a Kubernetes object")
+    if not isinstance(parsed.get("kind"), str):
+        raise invalid(f"{where}.kind", parsed.get("kind"), "a kind")
+    return parsed
+
+
+def _check_extent(parsed: object, size: int, where: str) -> None:
+    """Refuses what is nested too deep, and YAML that is far larger when its aliases are followed."""
+    values, waiting = 0, [(parsed, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        values += 1
+        if depth > DEPTH_MAX:
+            raise RequestError("INVALID_ARGUMENT", f"{where}: nested deeper than {DEPTH_MAX}")
+        if values > size + 1:  # Every value that is written out takes a byte.
+            raise RequestError("INVALID_ARGUMENT", f"{where}: aliases that repeat more than the text has bytes")
+        if isinstance(value, dict):
+            waiting.extend((inner, depth + 1) for inner in value.values())
+        elif isinstance(value, list):
+            waiting.extend((inner, depth + 1) for inner in value)
+
+
+def _without_nulls(value: Any) -> Any:
+    """Fields that are null are absent, as they are to the API server."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _declaration(workload: dict[str, Any], dependencies: Iterable[dict[str, Any]], policy: Policy) -> Declaration:
+    kind = KINDS.get(str(workload.get("kind")))
+    if kind is None:
+        raise invalid("kind", workload.get("kind"), f"{KIND_NAMES}, ConfigMap, Service or PlacementPolicy")
+    if workload.get("apiVersion") != kind.api_version:
+        raise invalid(f"{kind.name}.apiVersion", workload.get("apiVersion"), kind.api_version)
+    namespace, name = _names(workload, kind.name, NAME)
+    spec = workload.get("spec")
+    if not isinstance(spec, dict):
+        raise invalid(f"{kind.name}.spec", spec, "an object")
+    if kind.name == JOB:
+        _check_job(spec)
+    _known(spec, kind.fields, f"{kind.name}.spec")
+    replicas = _replicas(workload)
+    template = _template(spec, kind.name)
+    if kind.name == STATEFULSET:
+        _check_statefulset(spec)
+    elif kind.name != JOB:
+        _check_strategy(spec)
+        declared_unavailable(workload)
+    shape = shape_of(template, namespace, f"{kind.name}.spec.template")
+    return Declaration(
+        kind=kind.name,
+        namespace=namespace,
+        name=name,
+        manifest=_canonical(_without_status(workload, namespace)),
+        template=_canonical(rolls_with(workload)),
+        replicas=replicas,
+        surge=declared_surge(workload),
+        shape=replace(shape, unmodelled=(*shape.unmodelled, *_unmodelled(spec))),
+        policy=policy,
+        dependencies=tuple(_dependency(entry, namespace) for entry in dependencies),
+    )
+
+
+def _replicas(workload: Mapping[str, Any]) -> int | None:
+    """A Job has as many pods at a time as its parallelism says, and never more than its completions."""
+    kind, spec = KINDS[workload["kind"]], workload["spec"]
+    given = spec.get(kind.replicas, 1 if kind.name == JOB else None)
+    if given is None:
+        return None
+    replicas = check_replicas(given, f"{kind.name}.spec.{kind.replicas}")
+    completions = completions_of(workload)
+    return replicas if completions is None else min(replicas, completions)
+
+
+def _unmodelled(spec: Mapping[str, Any]) -> Iterable[str]:
+    if spec.get("paused"):
+        yield "paused: no pods are made until it is resumed"
+    if spec.get("suspend"):
+        yield "suspend: no pods are made until it is resumed"
+    if spec.get("volumeClaimTemplates"):
+        yield "volumeClaimTemplates: on which nodes its volumes can be"
+
+
+def _check_statefulset(spec: Mapping[str, Any]) -> None:
+    where = f"{STATEFULSET}.spec"
+    policy = spec.get("podManagementPolicy", "OrderedReady")
+    if policy not in ("OrderedReady", "Parallel"):
+        raise invalid(f"{where}.podManagementPolicy", policy, "OrderedReady or Parallel")
+    strategy = spec.get("updateStrategy", {})
+    if not isinstance(strategy, dict):
+        raise invalid(f"{where}.updateStrategy", strategy, "an object")
+    _known(strategy, STRATEGY, f"{where}.updateStrategy")
+    if strategy.get("type", "RollingUpdate") not in ("RollingUpdate", "OnDelete"):
+        raise invalid(f"{where}.updateStrategy.type", strategy["type"], "RollingUpdate or OnDelete")
+    if isinstance(strategy.get("rollingUpdate"), dict):
+        _known(strategy["rollingUpdate"], STATEFUL_UPDATE, f"{where}.updateStrategy.rollingUpdate")
+
+
+def _check_job(spec: Mapping[str, Any]) -> None:
+    for field, why in NOT_OURS_TO_SAY.items():
+        if field in spec:
+            raise invalid(f"{JOB}.spec.{field}", spec[field], f"nothing: {why}")
+    if "completions" in spec:
+        check_replicas(spec["completions"], f"{JOB}.spec.completions")
+    template = spec.get("template")
+    pod = template.get("spec") if isinstance(template, dict) else None
+    restarts = pod.get("restartPolicy", "Always") if isinstance(pod, dict) else "Never"
+    if restarts not in ("Never", "OnFailure"):
+        raise invalid(f"{JOB}.spec.template.spec.restartPolicy", restarts, "Never or OnFailure")
+
+
+def check_replicas(replicas: object, where: str) -> int:
+    """A number of replicas, or RequestError."""
+    if isinstance(replicas, bool) or not isinstance(replicas, int) or not 0 <= replicas <= REPLICAS_MAX:
+        raise invalid(where, replicas, f"an integer, 0 to {REPLICAS_MAX}")
+    return replicas
+
+
+def _template(spec: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    where = f"{kind}.spec.template"
+    template = spec.get("template")
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        raise invalid(where, template, "a pod template with a spec")
+    _known(template, frozenset(("metadata", "spec")), where)
+    _known(template["spec"], POD_SPEC, f"{where}.spec")
+    for field_name in ("containers", "initContainers"):
+        for index, container in enumerate(_list(template["spec"], field_name, where)):
+            path = f"{where}.spec.{field_name}[{index}]"
+            if not isinstance(container, dict):
+                raise invalid(path, container, "an object")
+            _known(container, CONTAINER, path)
+            for field in ("name", "image"):
+                if not isinstance(container.get(field), str) or not container[field]:
+                    raise invalid(f"{path}.{field}", container.get(field), "a text")
+            if isinstance(container.get("resources"), dict):
+                _known(container["resources"], RESOURCES, f"{path}.resources")
+    if kind != JOB:  # The cluster makes a Job's.
+        _check_selector(spec, template, kind)
+    return template
+
+
+def _check_strategy(spec: Mapping[str, Any]) -> None:
+    where = "Deployment.spec.strategy"
+    strategy = spec.get("strategy")
+    if isinstance(strategy, dict):
+        _known(strategy, STRATEGY, where)
+        if isinstance(strategy.get("rollingUpdate"), dict):
+            _known(strategy["rollingUpdate"], ROLLING_UPDATE, f"{where}.rollingUpdate")
+
+
+def _list(spec: Mapping[str, Any], field: str, where: str) -> list[Any]:
+    value = spec.get(field) or []
+    if not isinstance(value, list):
+        raise invalid(f"{where}.spec.{field}", value, "a list")
+    return value
+
+
+def _check_selector(spec: Mapping[str, Any], template: Mapping[str, Any], kind: str) -> None:
+    where = f"{kind}.spec.selector"
+    metadata = template.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise invalid(f"{kind}.spec.template.metadata", metadata, "an object")
+    labels = convert(metadata.get("labels", {}), dict[str, str], f"{kind}.spec.template.metadata.labels")
+    selector = selector_of(convert(spec.get("selector", {}), LabelSelector, where), where)
+    if not selector.requirements:
+        raise invalid(where, spec.get("selector"), "at least one label")
+    if not matches_labels(selector.requirements, labels):
+        raise invalid(where, spec["selector"], f"labels of the template, {labels}")
+
+
+def _dependency(manifest: dict[str, Any], namespace: str) -> DependencyManifest:
+    kind = manifest["kind"]
+    if manifest.get("apiVersion") != DEPENDENCY_KINDS[kind]:
+        raise invalid(f"{kind}.apiVersion", manifest.get("apiVersion"), DEPENDENCY_KINDS[kind])
+    own_namespace, name = _names(manifest, kind, NAME)
+    given = (manifest.get("metadata") or {}).get("namespace")
+    if given and own_namespace != namespace:
+        raise invalid(f"{kind}.metadata.namespace", own_namespace, f"the workload's, {namespace}")
+    return DependencyManifest(kind, name, _canonical(_without_status(manifest, namespace)))
+
+
+def _names(manifest: Mapping[str, Any], where: str, pattern: re.Pattern[str]) -> tuple[str, str]:
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, dict):
+        raise invalid(f"{where}.metadata", metadata, "an object with a name")
+    return (
+        check_name(metadata.get("namespace") or "default", f"{where}.metadata.namespace", LABEL_NAME, 63),
+        check_name(metadata.get("name"), f"{where}.metadata.name", pattern, 253),
+    )
+
+
+def check_name(name: object, where: str, pattern: re.Pattern[str] = NAME, length_max: int = 253) -> str:
+    """A Kubernetes name, or RequestError."""
+    if not isinstance(name, str) or len(name) > length_max or not pattern.fullmatch(name):
+        raise invalid(where, name, f"lower-case letters, digits and '-', at most {length_max}")
+    return name
+
+
+def _known(value: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+    for field in value:
+        if field not in known:
+            close = difflib.get_close_matches(str(field), known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise RequestError("INVALID_ARGUMENT", f"{where}.{field}: unknown field{hint}")
+
+
+def _without_status(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    """What a user declares: without what a server fills in, so that a copy of a live object is a valid manifest."""
+    metadata = {key: value for key, value in manifest["metadata"].items() if key not in SERVER_FILLED}
+    if isinstance(metadata.get("annotations"), dict):
+        annotations = metadata["annotations"].items()
+        metadata["annotations"] = {key: value for key, value in annotations if key not in SERVER_ANNOTATIONS}
+    kept = {key: value for key, value in manifest.items() if key != "status"}
+    return kept | {"metadata": metadata | {"namespace": namespace}}
+
+
+def _canonical(value: object) -> bytes:
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise RequestError("INVALID_ARGUMENT", f"manifests: not representable as JSON: {error}") from None

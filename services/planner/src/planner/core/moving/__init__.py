@@ -1,0 +1,1 @@
+"""Why and when replicas move that nobody asked for by name, and what holds them."""

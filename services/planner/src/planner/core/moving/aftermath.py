@@ -1,0 +1,227 @@
+"""After the placement (P6): what does not bind is taken back, what waits is tried again, removals are settled."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from planner.core import placing
+from planner.core.division.whole import may_be_taken_back
+from planner.core.fleet import WorkloadKey
+from planner.core.moving.allowance import Allowance, Everything
+from planner.core.moving.shares import is_done_there
+from planner.core.requests import adopting, declaring
+from planner.core.requests.answers import is_gone
+from planner.core.rollout.outlook import outlook
+from planner.core.state import PlannerState
+from planner.core.subject import Moment, subject_of
+from planner.core.timers import Hold, Timer
+from planner.core.workload import Workload
+from spillway.addresses import (
+    PLACEMENTS,
+    WORKLOADS,
+    Tombstone,
+    dependency_address,
+    needed_address,
+    status_address,
+    workload_address,
+)
+from spillway.events import (
+    STATE_ORPHANED,
+    CapacityNeeded,
+    Event,
+)
+from spillway.model import Part, Shape
+
+NO_BRAKES = Everything()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One workload's events, to be written together; taken_back: replicas by cluster, for the metric."""
+
+    key: WorkloadKey
+    events: tuple[Event | Tombstone, ...]
+    cause: str
+
+
+def watch(state: PlannerState, now: float) -> None:
+    """Starts, restarts and ends the timers of parts with unbound replicas; notes what time alone changed."""
+    places = state.unbound_places()
+    for place in [place for place in state.timers if place not in places]:
+        key, cluster = place
+        version, _ = state.timers.pop(place).version
+        part = state.workloads[key].parts.get(cluster) if key in state.workloads else None
+        if part is not None and part.version == version:  # None has gone: all of them are bound.
+            workload = state.workloads[key]
+            shape = workload.template_of(part).shape
+            state.holds.pop((cluster, state.shape_in(cluster, shape)), None)
+            state.holds.pop((cluster, key), None)
+    for key, cluster in places:
+        workload = state.workloads[key]
+        part = workload.parts[cluster]
+        if part.removing:
+            state.timers.pop((key, cluster), None)
+        else:
+            _watch_part(state, workload, part, now)
+    _note_time(state, now)
+
+
+def _watch_part(state: PlannerState, workload: Workload, part: Part, now: float) -> None:
+    unbound = state.unbound(workload, part)
+    place = (workload.key, part.cluster)
+    version = (part.version, is_done_there(state, workload, part))
+    timer = state.timers.get(place)
+    if timer is None or timer.version != version or unbound < timer.unbound:
+        state.timers[place] = Timer(version, unbound, now)
+    else:
+        timer.unbound = unbound
+
+
+def _note_time(state: PlannerState, now: float) -> None:
+    """Room may come up with no event: a hold is over, a cluster is fresh again."""
+    for (cluster, whom), hold in state.holds.items():
+        if not hold.over and hold.until <= now:
+            hold.over = True
+            state.room_changed(cluster)
+            if not isinstance(whom, Shape):
+                state.waiting.retry(whom)
+    age_max = state.rules.capacity_age_max
+    fresh = frozenset(name for name, view in state.clusters.items() if not view.not_fresh(now, age_max))
+    for cluster in fresh ^ state.fresh:
+        state.room_changed(cluster)
+        state.to_look_at.update(state.moved)
+    state.fresh = fresh
+    for name, view in state.clusters.items():
+        if view.lost_seconds(now, age_max) is not None:
+            state.rollouts.touch(name)
+
+
+def take_backs(
+    state: PlannerState, moment: Moment, brakes: Allowance = NO_BRAKES
+) -> Iterable[tuple[Workload, dict[str, int]]]:
+    """Workloads with replicas that waited too long for a node, and how many by cluster."""
+    due: dict[WorkloadKey, dict[str, int]] = {}
+    for (key, cluster), timer in state.timers.items():
+        workload = state.workloads[key]
+        part = workload.parts.get(cluster)
+        if part is None or not state.is_fresh(cluster, moment.now):  # None: given up since the timer was looked at.
+            continue
+        if not is_done_there(state, workload, part) or brakes.frozen(cluster, key):
+            continue
+        if not may_be_taken_back(workload.declared.kind, state.clusters[cluster].facts.get(key)):
+            continue
+        kept = min(timer.unbound, state.unbound_kept(workload, part))
+        if kept and moment.now - timer.since >= state.rules.take_back_after + _lead_time(state, part):
+            due.setdefault(key, {})[cluster] = kept
+    for key, counts in due.items():
+        yield state.workloads[key], counts
+
+
+def _lead_time(state: PlannerState, part: Part) -> float:
+    """Replicas that were promised new nodes are due once the slowest of the node groups could have made them."""
+    view = state.clusters.get(part.cluster)
+    if not part.replicas_new or view is None or view.joined is None:
+        return 0.0
+    return float(max((group.lead_time_seconds for group in view.joined.node_groups), default=0))
+
+
+def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: float) -> None:
+    """No more of this in these clusters for a while, each time for twice as long.
+
+    Of the shape where the scheduler found no node; else of the workload alone: what a quota, a foreign object or a
+    missing Secret keeps out says nothing about others.
+    """
+    for cluster in clusters:
+        unschedulable = "/".join(workload.key) in state.clusters[cluster].pending
+        shape = state.shape_in(cluster, workload.template_of(workload.parts[cluster]).shape)
+        whom: Shape | WorkloadKey = shape if unschedulable else workload.key
+        before = state.holds.get((cluster, whom))
+        seconds = state.rules.hold_min if before is None else min(before.seconds * 2, state.rules.hold_max)
+        state.holds[cluster, whom] = Hold(now + seconds, seconds)
+        state.timers.pop((workload.key, cluster), None)
+
+
+def next_waiting(state: PlannerState, now: float) -> list[Workload]:
+    """Waiting workloads with a reason to be planned again, a bounded number of them: the longest due first."""
+    bound_at = max((view.bound_at for view in state.clusters.values()), default=0.0)
+    for key in list(state.waiting.unsettled):
+        if _is_settled(state, state.workloads[key], bound_at, now):
+            del state.waiting.unsettled[key]
+            state.workloads[key].settled = True
+            state.waiting.retry(key)
+    state.waiting.look(lambda cluster, shape: state.rooms(cluster, shape, now))
+    return [state.workloads[key] for key in state.waiting.due(state.rules.replans_max)]
+
+
+def _is_settled(state: PlannerState, workload: Workload, bound_at: float, now: float) -> bool:
+    """Whether its wait for binds is over."""
+    assert workload.waiting_since is not None
+    quiet = now - max(bound_at, workload.waiting_since) >= state.rules.bind_quiet
+    return quiet or now - workload.waiting_since >= state.rules.bind_wait_max
+
+
+def try_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance = NO_BRAKES) -> Step:
+    """Places what it can of a waiting workload; no events when nothing changed."""
+    if workload.waiting_since is None:
+        workload.waiting_since = moment.now
+    if not workload.settled:
+        state.waiting.unsettled[workload.key] = None
+    state.waiting.tried(workload.key, lambda cluster, shape: state.rooms(cluster, shape, moment.now))
+    return Step(workload.key, placing.place_again(state, workload, moment, brakes).events, "Waiting")
+
+
+def roll_on(state: PlannerState, workload: Workload, moment: Moment) -> Step:
+    """The next cluster's turn at the newest template, or why there is none; no events when nothing changed."""
+    placed = placing.roll(state, subject_of(workload), moment, "Rollout", settled=workload.settled)
+    waits = outlook(state, workload, workload, moment.now)
+    state.rollouts.wait_for(workload.key, waits.waits_on)
+    if not placed.events:
+        return Step(workload.key, (), "Rollout")
+    declared = declaring.with_templates(workload.declared, workload, placed.placement.parts)
+    changed = (declared,) if declared != workload.declared else ()
+    return Step(workload.key, (*changed, *placed.events), "Rollout")
+
+
+def needs_met(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]:
+    """CapacityNeeded of replicas that have bound since it was said: it is state, and says what is still needed."""
+    fewer = []
+    for (key, cluster), said in state.needed.items():
+        if said.replicas_new:
+            needed = state.reservation(key, cluster).new
+            if needed < said.replicas_new:
+                fewer.append(replace(said, replicas_new=needed, generation=moment.generation))
+    return tuple(fewer)
+
+
+def settle(state: PlannerState, key: WorkloadKey, moment: Moment) -> Step:
+    """Follows what is adopted, drops parts that are absent or released; long after the last one, tombstones."""
+    workload = state.workloads[key]
+    followed = adopting.follow(state, workload, moment)
+    if followed:
+        return Step(key, followed, "Adopt")
+    if workload.placement is not None:
+        placement = placing.settle_removed(state, workload, moment)
+        if placement is not None:
+            return Step(key, (placement, *placing.needed_events(state, key, placement, moment)), "Removed")
+    if not is_gone(workload):
+        return Step(key, (), "")
+    if workload.gone_at is None:
+        workload.gone_at = moment.now
+    if moment.now - workload.gone_at < state.rules.forget_after:
+        return Step(key, (), "")
+    return Step(key, tuple(_tombstones(state, workload)), "Forgotten")
+
+
+def _tombstones(state: PlannerState, workload: Workload) -> Iterable[Tombstone]:
+    namespace, name = workload.key
+    for topic in (PLACEMENTS, WORKLOADS):
+        yield Tombstone(workload_address(topic, namespace, name))
+    for dependency in state.dependencies.values():
+        if dependency.workload == f"{namespace}/{name}":
+            yield Tombstone(dependency_address(dependency.workload, dependency.kind, namespace, dependency.name))
+    for owner, cluster in state.needed:
+        if owner == workload.key:
+            yield Tombstone(needed_address(namespace, name, cluster))
+    for cluster, status in workload.statuses.items():
+        if status.state == STATE_ORPHANED:  # It is there, and its propagator takes that back.
+            continue
+        yield Tombstone(status_address(namespace, name, cluster))

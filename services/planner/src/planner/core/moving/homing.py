@@ -1,0 +1,263 @@
+"""Overflow goes home (README, "Overflow goes home"): who does, how many, and what holds the rest."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+
+from planner.core import placing
+from planner.core.division.placement import most_of
+from planner.core.division.whole import is_whole
+from planner.core.feasibility.reservation import is_rolling
+from planner.core.fleet import WorkloadKey
+from planner.core.manifests.policy import Clusters, in_tier
+from planner.core.moving.aftermath import NO_BRAKES, Step
+from planner.core.moving.allowance import CAUSE_HOME, Allowance
+from planner.core.moving.overflow import Overflow, overflow_of
+from planner.core.moving.reasons import reasons
+from planner.core.moving.shares import facts_of
+from planner.core.moving.steady import SteadyRoom
+from planner.core.requests.transfer import is_in_transfer
+from planner.core.state import PlannerState
+from planner.core.subject import Moment
+from planner.core.workload import Workload
+from spillway.events import PlacementDecided
+from spillway.model import Policy, Shape
+
+LOOK_SECONDS = 1.0
+"""How often rooms are looked at: one that went and came back in between counts as having been there."""
+
+Place = tuple[str, Shape]
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """So many replicas may go from a cluster to homes, each of which takes at most its room."""
+
+    cluster: str
+    replicas: int
+    rooms: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The overflow of one workload, by the placement and the policy that it was found in."""
+
+    placement: PlacementDecided | None
+    policy: Policy
+    overflow: tuple[Overflow, ...]
+
+
+@dataclass(slots=True)
+class _Watched:
+    """The room of one shape in one home. as_of: the figures of the cluster that it was computed from.
+
+    Of workloads with equal shapes one stands for all: what labels make of it is looked at when replicas are to go.
+    """
+
+    as_of: object = None
+    steady: SteadyRoom = field(default_factory=SteadyRoom)
+
+
+class Homing:
+    """What is remembered of overflow and of room at home; forgotten with the turn.
+
+    wanted: by cause and cluster, how many would go home now if nothing held them, as the last look found.
+    """
+
+    def __init__(self) -> None:
+        self.wanted: dict[tuple[str, str], int] = {}
+        self._known: dict[WorkloadKey, _Known] = {}
+        self._joined = Clusters()
+        self._watched: dict[Place, _Watched] = {}
+        self._expected: frozenset[str] = frozenset()
+        self._looked_at: float | None = None
+
+    def due(self, state: PlannerState, now: float) -> list[Workload]:
+        """Workloads that may send replicas home, a bounded number of them; none between two looks.
+
+        To be asked in a step after what waits was tried.
+        """
+        if self._looked_at is not None and now - self._looked_at < LOOK_SECONDS:
+            return []
+        self._looked_at = now
+        overflowed = self._overflowed(state)
+        self._look(state, overflowed, now)
+        homes = {home for home, _ in self._watched}
+        self._expected = frozenset(home for home in homes if _is_expected(state, home, now))
+        return self._wanting(state, overflowed, now)[: state.rules.replans_max]
+
+    def next_step(self, state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Step:
+        """What one workload sends home now; no events when nothing."""
+        known = self._known.get(workload.key)
+        current = known is not None and known.placement is workload.placement and _stands(state, workload, moment.now)
+        for entry in known.overflow if known is not None and current else ():
+            if brakes.frozen(entry.cluster, workload.key):
+                continue
+            journey = self._journey(state, workload, entry, moment.now, brakes)
+            allowed = brakes.allow(CAUSE_HOME, entry.cluster, workload.key, journey.replicas)
+            placed = placing.send_home(state, workload, entry.cluster, allowed, journey.rooms, moment)
+            if placed is not None:
+                brakes.spend(CAUSE_HOME, entry.cluster, workload.key, allowed)
+                return Step(workload.key, placed.events, CAUSE_HOME)
+        return Step(workload.key, (), CAUSE_HOME)
+
+    # ── What there is ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _overflowed(self, state: PlannerState) -> dict[WorkloadKey, tuple[Overflow, ...]]:
+        """Who has overflow, by the newest placements; computed anew only where one is another than before."""
+        joined = state.joined()
+        if joined != self._joined:
+            self._joined, self._known = joined, {}
+        for key in self._known.keys() - state.workloads.keys():
+            del self._known[key]
+        for key, workload in state.workloads.items():
+            known, policy = self._known.get(key), workload.declared.policy
+            if known is None or known.placement is not workload.placement or known.policy is not policy:
+                self._known[key] = _Known(workload.placement, policy, overflow_of(workload, joined))
+        return {key: known.overflow for key, known in self._known.items() if known.overflow}
+
+    def _look(self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float) -> None:
+        """Notes the room of every shape that overflows in each of its homes; what nobody watches is forgotten."""
+        places = {
+            (home, state.shape_in(home, state.workloads[key].shape))
+            for key, entries in overflowed.items()
+            for entry in entries
+            for home in entry.homes
+        }
+        for place in self._watched.keys() - places:
+            del self._watched[place]
+        held = _held(state, now)
+        figures = {home: (*_figures(state, home, now), held.get(home)) for home in {home for home, _ in places}}
+        for home, shape in places:
+            watched = self._watched.setdefault((home, shape), _Watched())
+            if watched.as_of != figures[home]:
+                watched.as_of = figures[home]
+                watched.steady.note(state.room(home, shape, False, now).certain, now)
+
+    def _wanting(
+        self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float
+    ) -> list[Workload]:
+        """Who has a journey; and how many replicas all of them have.
+
+        Several may hope for the same room: each is counted on what those before it leave.
+        """
+        self.wanted = {}
+        left: defaultdict[str, float] = defaultdict(lambda: 1.0)
+        found: dict[WorkloadKey, Workload] = {}
+        for key, entries in overflowed.items():
+            workload = state.workloads[key]
+            for entry in entries if _stands(state, workload, now) else ():
+                journey = self._journey(state, workload, entry, now, NO_BRAKES, left)
+                if journey.replicas:
+                    found[key] = workload
+                    cause = (CAUSE_HOME, entry.cluster)
+                    self.wanted[cause] = self.wanted.get(cause, 0) + journey.replicas
+                    _use(left, journey)
+        return list(found.values())
+
+    def _journey(
+        self,
+        state: PlannerState,
+        workload: Workload,
+        overflow: Overflow,
+        now: float,
+        brakes: Allowance,
+        left: Mapping[str, float] | None = None,
+    ) -> Journey:
+        """What may go: no more than has fitted for long enough and does now, less the margin. left: of each room."""
+        if not state.is_fresh(overflow.cluster, now):
+            return Journey(overflow.cluster, 0, {})
+        rooms = {}
+        for home in overflow.homes:
+            watched = self._watched.get((home, state.shape_in(home, workload.shape)))
+            if watched is None or home in self._expected or brakes.frozen(home, workload.key):
+                continue
+            steady = watched.steady.held(state.rules.home_after, now)
+            room = min(steady, _room_now(state, workload, home, now)) if steady else 0
+            rooms[home] = int(room * left[home]) if left is not None else room
+        margin = max(1, ceil(state.rules.home_margin * workload.declared.replicas))
+        return Journey(overflow.cluster, max(0, min(overflow.replicas, sum(rooms.values()) - margin)), rooms)
+
+
+def _stands(state: PlannerState, workload: Workload, now: float) -> bool:
+    """Whether nothing else of the workload is under way: all are placed, none leave, roll or are to move."""
+    key = workload.key
+    if workload.unplaced or key in state.waiting or key in state.misplaced or key in state.rollouts:
+        return False
+    if is_in_transfer(workload) or reasons(state, workload, now):
+        return False
+    rolling_from = workload.declared.rolling_from
+    return not any(
+        part.replicas_leaving or part.removing or is_rolling(part, facts_of(state, key, part.cluster), rolling_from)
+        for part in workload.parts.values()
+    )
+
+
+def _room_now(state: PlannerState, workload: Workload, home: str, now: float) -> int:
+    """How many more of it a home takes now: by its room, and by the policy's bound."""
+    part = workload.parts.get(home)
+    if part is not None and part.replicas_lost:
+        return 0
+    limits = {limit.cluster: limit for limit in workload.declared.policy.limits}
+    bound = most_of(limits, home) - (part.replicas_kept if part is not None else 0)
+    room = state.growth_room(home, workload.shapes_in(home), False, now, workload.key)
+    return max(0, min(room.certain, bound))
+
+
+def _is_expected(state: PlannerState, home: str, now: float) -> bool:
+    """Whether somebody who waits may be placed there: what goes home leaves the room to those that run nowhere."""
+    for key in state.waiting.hopeful_in(home):
+        workload = state.workloads[key]
+        joined, policy = state.clusters[home].joined, workload.declared.policy
+        if joined is None or not any(in_tier(tier, joined) for tier in policy.tiers if not tier.node_groups):
+            continue
+        if is_whole(workload.declared.kind) and workload.parts and home not in workload.parts:
+            continue
+        part = workload.parts.get(home)
+        limits = {limit.cluster: limit for limit in policy.limits}
+        kept = part.replicas_kept if part is not None else 0
+        least = limits[home].replicas_min if home in limits else 0
+        if kept >= least and _waits_for_minima_alone(state, workload, now):
+            continue
+        if kept < most_of(limits, home) and state.room(home, workload.shape, False, now, key).possible:
+            return True
+    return False
+
+
+def _waits_for_minima_alone(state: PlannerState, workload: Workload, now: float) -> bool:
+    """Whether all of it is placed where it may stay, and it only waits for clusters that lack of their minimum."""
+    policy = workload.declared.policy
+    limits = {limit.cluster: limit for limit in policy.limits}
+    may_stay = all(
+        part.replicas_kept <= most_of(limits, name)
+        and (joined := state.clusters[name].joined) is not None
+        and any(in_tier(tier, joined) for tier in policy.tiers)
+        for name, part in workload.parts.items()
+        if part.replicas_kept and name in state.clusters
+    )
+    return not workload.unplaced and may_stay and not reasons(state, workload, now)
+
+
+def _figures(state: PlannerState, home: str, now: float) -> tuple[object, ...]:
+    """Others whenever a room there may be another one, but for holds."""
+    view = state.clusters[home]
+    return state.room_revision(home), state.is_fresh(home, now), view.phase
+
+
+def _held(state: PlannerState, now: float) -> dict[str, frozenset[object]]:
+    """By cluster, whom a hold is against now."""
+    found: dict[str, set[object]] = {}
+    for (cluster, whom), hold in state.holds.items():
+        if hold.until > now:
+            found.setdefault(cluster, set()).add(whom)
+    return {cluster: frozenset(held) for cluster, held in found.items()}
+
+
+def _use(left: dict[str, float], journey: Journey) -> None:
+    """Of each room is left what a journey does not take, the first homes first."""
+    rest = journey.replicas
+    for home, room in journey.rooms.items():
+        taken = min(rest, room)
+        rest -= taken
+        left[home] *= 1 - taken / room if room else 1

@@ -1,0 +1,257 @@
+"""Moves what runs (README, "Moving what runs"): away from lost and draining clusters, back, and out at the end."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from planner.core import placing
+from planner.core.fleet import ClusterView, WorkloadKey
+from planner.core.moving.aftermath import Step
+from planner.core.moving.allowance import (
+    CAUSE_DRAIN,
+    CAUSE_FAILOVER,
+    CAUSE_LOST,
+    CAUSE_RETURN,
+    CAUSE_SETTLED,
+    Allowance,
+)
+from planner.core.moving.reasons import held_by, is_back, reasons
+from planner.core.requests.transfer import is_in_transfer
+from planner.core.rollout.outlook import stopped_in
+from planner.core.state import PlannerState
+from planner.core.subject import Moment
+from planner.core.workload import Workload
+from spillway.events import PHASE_LEAVING, PHASE_LOST, ClusterLeft, PlacementDecided, WorkloadObserved
+from spillway.model import Part
+
+
+def due(state: PlannerState, now: float, brakes: Allowance) -> list[Workload]:
+    """Workloads with a next step to take. Those for which room is all that lacks are due when room comes up."""
+    moved = [state.workloads[key] for key in state.to_look_at]
+    found = {workload.key: None for workload in moved if _may_settle(state, workload, now, brakes)}
+    divisions = 0
+    to_tell = []
+    for key in _perhaps_misplaced(state, now):
+        workload = state.workloads[key]
+        if divisions < state.rules.replans_max and _may_move(state, workload, now, brakes):
+            found[key] = None
+            divisions += 1
+        elif _is_held_otherwise(state, workload, now):
+            to_tell.append(key)
+    found.update((key, None) for key in to_tell[: max(0, state.rules.replans_max - divisions)])
+    return [state.workloads[key] for key in found]
+
+
+def next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Step:
+    """The next step of one workload; no events when there is none."""
+    step = _next_step(state, workload, moment, brakes)
+    placement = next((event for event in step.events if isinstance(event, PlacementDecided)), None)
+    if placement is None:
+        return step
+    stopped = stopped_in(workload, workload.declared, placement.parts)
+    if stopped == workload.declared.rollout_stopped_in:
+        return step
+    return replace(step, events=(replace(workload.declared, rollout_stopped_in=stopped), *step.events))
+
+
+def _next_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> Step:
+    lost = _given_up(state, workload, moment.now, brakes)
+    if lost:
+        placed = placing.give_up(state, workload, lost, moment)
+        _spend(brakes, CAUSE_LOST, workload.key, lost)
+        return Step(workload.key, placed.events, CAUSE_LOST)
+    back = {cluster: count for cluster, count in _returned(state, workload, moment.now, brakes).items() if count}
+    if back:
+        placed = placing.bring_back(state, workload, back, moment)
+        _spend(brakes, CAUSE_RETURN, workload.key, back)
+        return Step(workload.key, placed.events, CAUSE_RETURN)
+    gone = _may_go(state, workload, moment.now, brakes)
+    if gone:
+        placed = placing.let_leave(state, workload, gone, moment)
+        return Step(workload.key, placed.events, CAUSE_SETTLED)
+    if workload.declared.deleting:
+        return Step(workload.key, (), "")
+    return Step(workload.key, placing.place_again(state, workload, moment, brakes).events, "")
+
+
+def wanted(state: PlannerState, now: float) -> Mapping[tuple[str, str], int]:
+    """By cause and cluster, how many replicas would move if nothing held them back, whether or not there is room.
+
+    A cause that goes on and has moved all that it could is listed with 0.
+    """
+    found: dict[tuple[str, str], int] = {}
+    for cluster in _to_leave(state, now):
+        found[_cause_of(state.clusters[cluster]), cluster] = 0
+        for key in state.keys_in(cluster):
+            workload = state.workloads[key]
+            cause = reasons(state, workload, now).get(cluster)
+            if cause:
+                kept = workload.parts[cluster].replicas_kept
+                found[cause, cluster] = found.get((cause, cluster), 0) + kept
+    for key in state.moved:
+        for part in state.workloads[key].parts.values():
+            if part.replicas_lost and is_back(state, part.cluster, now):
+                place = (CAUSE_RETURN, part.cluster)
+                found[place] = found.get(place, 0) + part.replicas_lost
+    return found
+
+
+def _cause_of(view: ClusterView) -> str:
+    if view.phase == PHASE_LOST:
+        return CAUSE_LOST
+    return CAUSE_DRAIN if view.hands_over else CAUSE_FAILOVER
+
+
+def left(state: PlannerState) -> tuple[ClusterLeft, ...]:
+    """Clusters that were to leave, and that no placement lists any more."""
+    return tuple(
+        ClusterLeft(view.name)
+        for view in state.clusters.values()
+        if view.phase in (PHASE_LEAVING, PHASE_LOST) and not any(True for _ in state.keys_in(view.name))
+    )
+
+
+# ── Who is due ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _to_leave(state: PlannerState, now: float) -> list[str]:
+    """Clusters that replicas may have to leave now."""
+    age_max = state.rules.capacity_age_max
+    return [
+        view.name
+        for view in state.clusters.values()
+        if (view.hands_over and view.phase != PHASE_LOST)
+        or state.is_lost_for_good(view.name, now)
+        or view.lost_seconds(now, age_max) is not None
+    ]
+
+
+def _perhaps_misplaced(state: PlannerState, now: float) -> dict[WorkloadKey, None]:
+    keys = dict(state.misplaced)
+    for cluster in _to_leave(state, now):
+        keys.update((key, None) for key in state.keys_in(cluster))
+    return keys
+
+
+def _may_move(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> bool:
+    """Whether there is a reason to divide again: one that was not looked at yet, and that no brake stops."""
+    if is_in_transfer(workload):
+        return False
+    if any(state.is_lost_for_good(cluster, now) for cluster in workload.parts):
+        return bool(_given_up(state, workload, now, brakes))
+    why = reasons(state, workload, now)
+    if workload.looked_at == why or workload.declared.deleting:
+        return False
+    parts, key = workload.parts, workload.key
+    if not why:
+        return not any(brakes.frozen(cluster, key) for cluster in parts)
+    return any(brakes.allow(why[name], name, key, parts[name].replicas_kept) for name in why)
+
+
+def _is_held_otherwise(state: PlannerState, workload: Workload, now: float) -> bool:
+    """Whether what moves wait for is another brake or confirmation than was said last."""
+    if is_in_transfer(workload) or workload.declared.deleting:
+        return False
+    return workload.held_by != held_by(state, workload, reasons(state, workload, now), now)
+
+
+def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> bool:
+    """Whether something that moved before may return or go. Looked at again when a status or the freshness changes."""
+    if is_in_transfer(workload):
+        return False
+    if any(_returned(state, workload, now, brakes).values()) or _may_go(state, workload, now, brakes):
+        return True
+    if _is_held_otherwise(state, workload, now):
+        return True
+    held_up = any(
+        (part.replicas_lost and state.is_fresh(part.cluster, now))
+        or (part.replicas_leaving and (workload.key, part.cluster) in state.timers)
+        or brakes.frozen(part.cluster, workload.key)
+        for part in workload.parts.values()
+    )
+    if not held_up:
+        state.to_look_at.pop(workload.key, None)
+    return False
+
+
+# ── Out of clusters that will not return ────────────────────────────────────────────────────────────────────────
+
+
+def _given_up(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
+    """By cluster, how many kept replicas are given up now; 0 where none is kept and the part itself goes."""
+    found = {}
+    for part in workload.parts.values():
+        if state.is_lost_for_good(part.cluster, now) and not brakes.frozen(part.cluster, workload.key):
+            count = brakes.allow(CAUSE_LOST, part.cluster, workload.key, part.replicas_kept)
+            if count or not part.replicas_kept:
+                found[part.cluster] = count
+    return found
+
+
+# ── Back from clusters that were lost ───────────────────────────────────────────────────────────────────────────
+
+
+def _returned(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
+    """By cluster that is back, how many of the replicas lost there may be counted on again."""
+    return {
+        part.cluster: brakes.allow(CAUSE_RETURN, part.cluster, workload.key, part.replicas_lost)
+        for part in workload.parts.values()
+        if part.replicas_lost and is_back(state, part.cluster, now)
+    }
+
+
+# ── Out once the others are available ───────────────────────────────────────────────────────────────────────────
+
+
+def _may_go(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
+    """By cluster, how many of those that leave may go: none before as many are available as are kept.
+
+    Of too many, a ReplicaSet removes those that are not ready first, unless templates roll: then only those count that
+    have not bound for so long that they would be taken back. What was said last may be a moment old, and more may be
+    ready by now: so those that are not ready wait as well, while fewer are available.
+    """
+    parts = workload.parts.values()
+    if not any(part.replicas_leaving for part in parts):
+        return {}
+    statuses = {part.cluster: status for part in parts if (status := _status(state, workload, part, now)) is not None}
+    available = sum(_available(part, statuses.get(part.cluster)) for part in parts)
+    spare = available - sum(part.replicas_kept for part in parts)
+    if spare < 0:
+        return {}
+    going = {}
+    for part in parts:
+        status = statuses.get(part.cluster)
+        if not part.replicas_leaving or status is None or brakes.frozen(part.cluster, workload.key):
+            continue
+        rolls = status.updated < status.replicas
+        idle = part.replicas - min(part.replicas, max(status.ready, status.available))
+        if rolls:
+            idle = _unbound_for_long(state, workload, part, now)
+        at_once = min(part.replicas_leaving, idle)
+        running = min(part.replicas_leaving - at_once, spare)
+        spare -= running
+        going[part.cluster] = at_once + running
+    return {cluster: count for cluster, count in going.items() if count}
+
+
+def _unbound_for_long(state: PlannerState, workload: Workload, part: Part, now: float) -> int:
+    timer = state.timers.get((workload.key, part.cluster))
+    if timer is None or now - timer.since < state.rules.take_back_after:
+        return 0
+    return min(timer.unbound, state.unbound(workload, part))
+
+
+def _status(state: PlannerState, workload: Workload, part: Part, now: float) -> WorkloadObserved | None:
+    """What a fresh cluster says of its part as it was decided; None when nothing sure is known."""
+    status = workload.statuses.get(part.cluster)
+    if status is None or status.version != part.version or not state.is_fresh(part.cluster, now):
+        return None
+    return status
+
+
+def _available(part: Part, status: WorkloadObserved | None) -> int:
+    return min(part.replicas, status.available) if status is not None else 0
+
+
+def _spend(brakes: Allowance, cause: str, key: WorkloadKey, counts: Mapping[str, int]) -> None:
+    for cluster, count in counts.items():
+        brakes.spend(cause, cluster, key, count)

@@ -1,0 +1,94 @@
+"""Why replicas that run are to go elsewhere with nobody having asked for it by name: lost and draining clusters."""
+
+from collections.abc import Iterable, Mapping
+
+from planner.core.fleet import ClusterView
+from planner.core.manifests.kinds import WHOLE
+from planner.core.moving.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_RETURN
+from planner.core.requests.transfer import is_in_transfer
+from planner.core.rollout.turns import HELD
+from planner.core.state import PlannerState
+from planner.core.workload import Workload
+from spillway.events import PHASE_LOST
+from spillway.model import Part
+from spillway.texts import waiting
+
+
+def moves_by_itself(workload: Workload) -> bool:
+    """Not what goes whole to one cluster: it would be doubled by a move that nobody watches."""
+    return workload.declared.kind not in WHOLE
+
+
+def reasons(state: PlannerState, workload: Workload, now: float) -> dict[str, str]:
+    """By cluster in which replicas are kept, the cause for which they are to go elsewhere."""
+    found: dict[str, str] = {}
+    if is_in_transfer(workload):
+        return found
+    for part in workload.placement.parts if workload.placement is not None else ():
+        view = state.clusters.get(part.cluster)
+        if part.replicas_kept and view is not None:
+            cause = _cause(state, workload, view, now)
+            if cause:
+                found[part.cluster] = cause
+    return found
+
+
+def is_back(state: PlannerState, cluster: str, now: float) -> bool:
+    """Whether a cluster that was lost is known again, and well."""
+    return state.is_fresh(cluster, now) and not state.clusters[cluster].trouble
+
+
+def held_by(state: PlannerState, workload: Workload, why: Mapping[str, str], now: float) -> dict[tuple[str, str], str]:
+    """By cause and cluster, the brake, the confirmation or the person for whom what is to move, return or leave waits.
+
+    why: reasons().
+    """
+    causes = list(why.items())
+    for part in workload.placement.parts if workload.placement is not None else ():
+        if part.replicas_lost and is_back(state, part.cluster, now):
+            causes.append((part.cluster, CAUSE_RETURN))
+        if part.replicas_leaving:
+            causes.append((part.cluster, ""))
+    held = {(cause, cluster): state.brakes.why_held(cause, cluster, workload.key) for cluster, cause in causes}
+    for part in workload.parts.values() if not moves_by_itself(workload) and not is_in_transfer(workload) else ():
+        view = state.clusters.get(part.cluster)
+        if part.replicas_kept and view is not None and view.hands_over and view.phase != PHASE_LOST:
+            held[CAUSE_DRAIN, part.cluster] = f"a person: a {workload.declared.kind} does not move by itself"
+    return {place: text for place, text in held.items() if text}
+
+
+def held_text(state: PlannerState, workload: Workload | None, parts: Iterable[Part], now: float) -> str:
+    """What moves wait for beside room, once these are the parts; empty when for no brake and no confirmation."""
+    if workload is None:
+        return ""
+    there = {part.cluster: part for part in parts}
+    texts = []
+    for (cause, cluster), what in sorted(held_by(state, workload, reasons(state, workload, now), now).items()):
+        if cluster not in there:
+            continue
+        part = there[cluster]
+        count, whose = part.replicas_kept, f"kept in {cluster}"
+        if cause == CAUSE_RETURN:
+            count, whose = part.replicas_lost, f"lost in {cluster}"
+        elif not cause:
+            count, whose = part.replicas_leaving, f"leaving {cluster}"
+        if count:
+            texts.append(f"{waiting(count, whose)} for {what}")
+    return HELD + ", ".join(texts) if texts else ""
+
+
+def is_lost(state: PlannerState, workload: Workload, view: ClusterView, now: float) -> bool:
+    """Whether the cluster is lost for as long as the workload's policy bears."""
+    after = workload.declared.policy.on_cluster_loss_seconds
+    lost = view.lost_seconds(now, state.rules.capacity_age_max)
+    return bool(after) and lost is not None and lost >= after
+
+
+def _cause(state: PlannerState, workload: Workload, view: ClusterView, now: float) -> str:
+    if view.phase == PHASE_LOST:
+        return CAUSE_LOST if state.is_lost_for_good(view.name, now) else ""
+    if not moves_by_itself(workload):
+        return ""
+    if is_lost(state, workload, view, now):
+        return CAUSE_FAILOVER
+    return CAUSE_DRAIN if view.hands_over else ""

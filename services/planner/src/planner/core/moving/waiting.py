@@ -1,0 +1,157 @@
+"""Workloads with replicas that wait for room, and which of them have a reason to be planned again (P6).
+
+What blocks a workload is the room for its shape in the clusters. So the index is (cluster, shape): only what changed in
+a cluster is looked at, once per shape that waits, and only the workloads of a shape that gained something are due.
+"""
+
+from collections.abc import Callable, Iterator
+
+from planner.core.feasibility.room import Room
+from spillway.model import Shape
+
+WorkloadKey = tuple[str, str]
+Rooms = tuple[Room, ...]
+"""Of one shape in one cluster: on nodes that exist and, where it has node groups, on those that they would make."""
+
+
+class WaitingList:
+    """Who waits, by priority and then longest first.
+
+    unsettled: those that still wait for binds, so that what is only possible is not used yet.
+    """
+
+    def __init__(self) -> None:
+        self.unsettled: dict[WorkloadKey, None] = {}
+        self._shapes: dict[WorkloadKey, Shape] = {}
+        self._priorities: dict[WorkloadKey, int] = {}
+        self._keys_by_shape: dict[Shape, dict[WorkloadKey, None]] = {}
+        self._due: dict[WorkloadKey, None] = {}
+        self._anyway: set[WorkloadKey] = set()
+        self._touched: set[str] = set()
+        self._rooms: dict[str, dict[Shape, Rooms]] = {}
+
+    def __iter__(self) -> Iterator[WorkloadKey]:
+        return iter(self._shapes)
+
+    def __contains__(self, key: WorkloadKey) -> bool:
+        return key in self._shapes
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def with_shape(self, shape: Shape) -> Iterator[WorkloadKey]:
+        return iter(self._keys_by_shape.get(shape, ()))
+
+    def put(self, key: WorkloadKey, shape: Shape, priority: int = 0) -> None:
+        """It waits with this shape. Due when it did not before."""
+        self._priorities[key] = priority
+        if self._shapes.get(key) == shape:
+            return
+        self.drop(key)
+        self._priorities[key] = priority
+        self._shapes[key] = shape
+        if shape not in self._keys_by_shape:
+            self._keys_by_shape[shape] = {}
+            self._touched.update(self._rooms)
+        self._keys_by_shape[shape][key] = None
+        self.retry(key)
+
+    def drop(self, key: WorkloadKey) -> None:
+        """It does not wait any more."""
+        self.done(key)
+        self.unsettled.pop(key, None)
+        self._priorities.pop(key, None)
+        shape = self._shapes.pop(key, None)
+        if shape is None:
+            return
+        keys = self._keys_by_shape[shape]
+        del keys[key]
+        if not keys:
+            del self._keys_by_shape[shape]
+            for rooms in self._rooms.values():
+                rooms.pop(shape, None)
+
+    def touch(self, cluster: str) -> None:
+        """Its rooms may be others now."""
+        self._touched.add(cluster)
+
+    def retry(self, key: WorkloadKey) -> None:
+        """Due whatever the rooms are."""
+        if key in self._shapes:
+            self._due[key] = None
+            self._anyway.add(key)
+
+    def begin(self, key: WorkloadKey) -> None:
+        """It waits for something else than before."""
+        self.unsettled.pop(key, None)
+        self.retry(key)
+
+    def tried(self, key: WorkloadKey, rooms_of: Callable[[str, Shape], Rooms]) -> None:
+        """It is tried on the rooms as they are now, not as they were looked at: another one may have taken them since.
+
+        What comes back of that by the next look is a gain.
+        """
+        shape = self._shapes.get(key)
+        if shape is not None:
+            for cluster in self._touched:
+                self._compare(cluster, shape, rooms_of)
+        self.done(key)
+
+    def done(self, key: WorkloadKey) -> None:
+        """It was tried, on all that has been looked at."""
+        self._due.pop(key, None)
+        self._anyway.discard(key)
+
+    def look(self, rooms_of: Callable[[str, Shape], Rooms]) -> None:
+        """Looks at the clusters that were touched. rooms_of: empty for a cluster that is not there."""
+        for cluster in sorted(self._touched):
+            for shape in self._keys_by_shape:
+                self._compare(cluster, shape, rooms_of)
+        self._touched.clear()
+
+    def _compare(self, cluster: str, shape: Shape, rooms_of: Callable[[str, Shape], Rooms]) -> None:
+        known, keys = self._rooms.setdefault(cluster, {}), self._keys_by_shape[shape]
+        before, rooms = known.get(shape, ()), rooms_of(cluster, shape)
+        known[shape] = rooms
+        if _grew(before, rooms):
+            self._due.update(keys)
+        elif _narrowed(before, rooms):
+            self._due.update((key, None) for key in keys if key in self.unsettled)
+
+    def due(self, most: int) -> list[WorkloadKey]:
+        """At most so many, the highest priority and then the longest due first.
+
+        Those of a shape that has no room anywhere are due no more.
+        """
+        hopeless = {shape for shape in self._keys_by_shape if not self._has_room(shape)}
+        found: list[WorkloadKey] = []
+        for key in sorted(self._due, key=lambda key: -self._priorities[key]):
+            if len(found) == most:
+                break
+            if key in self._anyway or self._shapes[key] not in hopeless:
+                found.append(key)
+            else:
+                del self._due[key]
+        return found
+
+    def hopeful_in(self, cluster: str) -> Iterator[WorkloadKey]:
+        """Who may possibly be placed on nodes that exist in a cluster, by the last look; and who was not looked at."""
+        known = self._rooms.get(cluster, {})
+        for shape, keys in self._keys_by_shape.items():
+            rooms = known.get(shape)
+            if rooms is None or (rooms and rooms[0].possible):
+                yield from keys
+
+    def _has_room(self, shape: Shape) -> bool:
+        return any(room.possible for rooms in self._rooms.values() for room in rooms.get(shape, ()))
+
+
+def _grew(before: Rooms, after: Rooms) -> bool:
+    if len(before) != len(after):
+        return bool(after)
+    return any(new.certain > old.certain or new.possible > old.possible for old, new in zip(before, after, strict=True))
+
+
+def _narrowed(before: Rooms, after: Rooms) -> bool:
+    """Fewer are still possible: who waited to see whether they are certain may go to the next tier."""
+    return any(new.possible < old.possible for old, new in zip(before, after, strict=False))

@@ -1,0 +1,280 @@
+"""Adopting: what runs becomes the placement. Nothing is divided, nothing is scaled, until somebody asks for it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from planner.core.division.placement import Division
+from planner.core.fleet import NEVER, WorkloadKey
+from planner.core.manifests.request import LABEL_NAME, check_name, read_manifests
+from planner.core.placing import CODE_VERSION, Placed
+from planner.core.requests import declaring
+from planner.core.requests.answers import age_ms, is_gone
+from planner.core.requests.decisions import Decided, Unanswered, answer_with, digest_of, remembered_answer
+from planner.core.requests.transfer import refuse_in_transfer
+from planner.core.state import PlannerState
+from planner.core.subject import Moment
+from planner.core.workload import Workload
+from spillway.api import AdoptRequest, PlacementReply, RequestError, invalid
+from spillway.events import (
+    FOUND,
+    FOUND_NOTHING,
+    STATE_ABSENT,
+    STATE_NOT_OWNED,
+    STATE_PRESENT,
+    AdoptionAsked,
+    DecisionRecorded,
+    Event,
+    PlacementDecided,
+    WorkloadDeclared,
+    WorkloadFound,
+)
+from spillway.live_objects import first_difference
+from spillway.model import STRATEGY_DUPLICATED, ClusterInput, Part, Policy
+
+KINDS = ("deployment", "deployments", "deploy", "Deployment")
+NOT_SPLIT = ("statefulset", "job", "daemonset", "cronjob", "pod", "replicaset")
+CLUSTERS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What the named clusters have: how many by cluster, and which object."""
+
+    replicas: Mapping[str, int]
+    uids: Mapping[str, str]
+    fleet: str
+
+
+def ask(state: PlannerState, request: AdoptRequest, moment: Moment) -> AdoptionAsked | PlacementReply:
+    """What to ask of the clusters, or the answer that this request was given before. RequestError when it is wrong."""
+    key = _checked_key(request)
+    clusters = _checked_clusters(state, request.clusters, moment)
+    known = state.workloads.get(key)
+    remembered = remembered_answer(state, known, request.idempotency_key, _digest(request), moment)
+    if remembered is not None:
+        return remembered
+    _refuse_known(known)
+    return AdoptionAsked(moment.generation, *key, clusters, "")
+
+
+def decide(state: PlannerState, request: AdoptRequest, found: Mapping[str, WorkloadFound], moment: Moment) -> Decided:
+    """Declares what was found, with what runs as its placement. RequestError when it cannot be adopted."""
+    key = _checked_key(request)
+    known = state.workloads.get(key)
+    remembered = remembered_answer(state, known, request.idempotency_key, _digest(request), moment)
+    if remembered is not None:
+        return Decided((), remembered)
+    _refuse_known(known)
+    for cluster in sorted(found):
+        _refuse_found(key, found[cluster])
+    refuse_different(key, found)
+    running = Running(
+        {cluster: entry.replicas for cluster, entry in found.items()},
+        {cluster: entry.uid for cluster, entry in found.items()},
+        "",
+    )
+    first = found[min(found)]
+    texts = (*texts_of(first), *((request.policy,) if request.policy else ()))
+    decided = declared_as_found(state, key, texts, running, moment, "Adopt")
+    return answer_with(state, decided, request.idempotency_key, _digest(request), moment)
+
+
+def declared_as_found(
+    state: PlannerState, key: WorkloadKey, texts: Sequence[str], running: Running, moment: Moment, cause: str
+) -> Unanswered:
+    """The declaration and the placement of what runs. RequestError when the object cannot be declared."""
+    declaration = read_manifests(texts)
+    assert (declaration.namespace, declaration.name) == key, f"{key}: the manifest found is of another object"
+    declaring.check_policy(state, declaration.policy)
+    _refuse_copies(declaration.policy)
+    declaring.check_dependencies(state, declaration)
+    known = state.workloads.get(key)
+    declared = declaring.declared(state, declaration, known)
+    total = sum(running.replicas.values())
+    generation = declared.generation + (known is not None and declared.generation <= known.declared.generation)
+    declared = replace(declared, replicas=total, generation=generation)
+    parts = tuple(
+        Part(
+            cluster,
+            moment.generation,
+            count,
+            0,
+            # Nothing is held for it: what runs is counted as anybody's, until the object shows that it is ours.
+            ceiling=0,
+            removing=False,
+            adopting=True,
+            found_uid=running.uids[cluster],
+            found_fleet=running.fleet,
+            replicas_by_name=count,
+        )
+        for cluster, count in sorted(running.replicas.items())
+    )
+    placement = PlacementDecided(*key, moment.generation, declared.generation, parts, 0, "")
+    record = _record(state, declared, parts, moment, cause)
+    dependencies = declaring.dependencies(declaration, declared)
+    placed = Placed(placement, Division({}, {}, 0, inputs=record.inputs), (placement, record))
+    return Unanswered(declared, dependencies, placed, declaration.shape.unmodelled)
+
+
+def _refuse_copies(policy: Policy) -> None:
+    """What runs adds up to the replicas; with this strategy each cluster would have to have them all."""
+    if policy.strategy is not None and policy.strategy.name == STRATEGY_DUPLICATED:
+        raise invalid("PlacementPolicy.spec.strategy.name", STRATEGY_DUPLICATED, "another: apply it once it is adopted")
+
+
+def follow(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Event, ...]:
+    """What the clusters say of adopting parts: taken over as decided, with other replicas, or not at all.
+
+    Nothing is scaled by adopting: the placement becomes what runs. Empty when nothing is to be said.
+    """
+    placement = workload.placement
+    if placement is None:
+        return ()
+    parts = (_followed(state, workload, part, moment) for part in placement.parts)
+    followed = tuple(part for part in parts if part is not None)
+    if followed == placement.parts:
+        return ()
+    declared, events = workload.declared, list[Event]()
+    lost = sum(part.replicas for part in placement.parts) - sum(part.replicas for part in followed)
+    if lost or not followed:
+        declared = replace(
+            declared,
+            replicas=max(0, declared.replicas - lost),
+            generation=declared.generation + 1,
+            releasing=not followed,
+        )
+        events.append(declared)
+    events.append(
+        replace(placement, parts=followed, generation=moment.generation, workload_generation=declared.generation)
+    )
+    return tuple(events)
+
+
+def refuse_different(key: WorkloadKey, found: Mapping[str, WorkloadFound]) -> None:
+    """RequestError when two clusters have other manifests, or other objects that go along, under this name."""
+    one, *others = sorted(found)
+    for other in others:
+        where = first_difference(_loaded(found[one]), _loaded(found[other]))
+        if where:
+            raise RequestError(
+                "FAILED_PRECONDITION",
+                f"workload {'/'.join(key)}: it differs between {one} and {other}, first in {where}: make them alike, "
+                "or adopt it in one of them",
+            )
+
+
+def texts_of(found: WorkloadFound) -> tuple[str, ...]:
+    return (found.manifest.decode(), *(one.decode() for one in found.dependencies))
+
+
+def _followed(state: PlannerState, workload: Workload, part: Part, moment: Moment) -> Part | None:
+    observed = workload.statuses.get(part.cluster)
+    if part.adopting and state.is_lost_for_good(part.cluster, moment.now):
+        return None
+    if not part.adopting or observed is None or observed.version != part.version:
+        return part
+    if observed.state in (STATE_NOT_OWNED, STATE_ABSENT):
+        return None
+    if observed.state != STATE_PRESENT:
+        return part
+    if observed.spec_replicas == part.replicas:
+        return replace(part, ceiling=part.replicas, adopting=False, found_uid="", found_fleet="")
+    return replace(
+        part,
+        version=moment.generation,
+        replicas=observed.spec_replicas,
+        replicas_by_name=observed.spec_replicas,
+    )
+
+
+def _checked_key(request: AdoptRequest) -> WorkloadKey:
+    if request.kind.lower() in NOT_SPLIT:
+        text = f"kind: {request.kind!r}: expected deployment: a {request.kind} cannot be adopted yet"
+        raise RequestError("INVALID_ARGUMENT", text)
+    if request.kind not in KINDS:
+        raise invalid("kind", request.kind, "deployment")
+    return (
+        check_name(request.namespace or "default", "namespace", LABEL_NAME, 63),
+        check_name(request.name, "name"),
+    )
+
+
+def _checked_clusters(state: PlannerState, names: Sequence[str], moment: Moment) -> tuple[str, ...]:
+    joined = {cluster.cluster for cluster in state.joined()}
+    if not names or len(names) > CLUSTERS_MAX or len(set(names)) != len(names):
+        raise invalid("clusters", list(names), f"1 to {CLUSTERS_MAX} clusters, each once")
+    for name in names:
+        if name not in joined:
+            raise invalid("clusters", name, f"a cluster of the fleet: {', '.join(sorted(joined)) or 'none has joined'}")
+        stale = state.clusters[name].not_fresh(moment.now, state.rules.capacity_age_max)
+        if stale:
+            raise RequestError("FAILED_PRECONDITION", f"cluster {name}: {stale}: what runs there is not known")
+        if state.clusters[name].twin:
+            raise RequestError("FAILED_PRECONDITION", f"cluster {name}: {state.clusters[name].twin}: adopt it there")
+    return tuple(sorted(names))
+
+
+def _refuse_known(known: Workload | None) -> None:
+    if known is None or is_gone(known):
+        return
+    name = "/".join(known.key)
+    if known.declared.releasing:
+        refuse_in_transfer(known)
+    if known.declared.deleting:
+        text = f"workload {name}: Deleting: still in {', '.join(sorted(known.parts))}: try again"
+        raise RequestError("FAILED_PRECONDITION", text)
+    raise RequestError("ALREADY_EXISTS", f"workload {name}: declared already; release it, or take another name")
+
+
+def _refuse_found(key: WorkloadKey, found: WorkloadFound) -> None:
+    if found.state != FOUND:
+        code = "NOT_FOUND" if found.state == FOUND_NOTHING else "FAILED_PRECONDITION"
+        text = f"deployment {'/'.join(key)} in cluster {found.cluster}: {found.message}"
+        raise RequestError(code, text)
+
+
+def _loaded(found: WorkloadFound) -> dict[str, object]:
+    along = [json.loads(one) for one in found.dependencies]
+    named = {f"{one['kind']} {one['metadata']['name']}": one for one in along}
+    loaded: dict[str, object] = json.loads(found.manifest)
+    return loaded | named
+
+
+def _digest(request: AdoptRequest) -> str:
+    return digest_of("adopt", *sorted(request.clusters), request.policy)
+
+
+def _record(
+    state: PlannerState, declared: WorkloadDeclared, parts: Sequence[Part], moment: Moment, cause: str
+) -> DecisionRecorded:
+    views = {part.cluster: state.clusters[part.cluster] for part in parts}
+    inputs = tuple(
+        ClusterInput(
+            cluster=part.cluster,
+            tier=view.joined.tier if (view := views[part.cluster]).joined else "",
+            certain=0,
+            possible=0,
+            reserved=0,
+            before=part.replicas,
+            after=part.replicas,
+            limited_by="as it runs",
+            age_ms=age_ms(view, moment.now),
+        )
+        for part in parts
+    )
+    return DecisionRecorded(
+        namespace=declared.namespace,
+        name=declared.name,
+        generation=moment.generation,
+        at_ms=moment.wall_ms,
+        cause=cause,
+        replicas=declared.replicas,
+        unplaced=0,
+        inputs=inputs,
+        positions=tuple(
+            (f"capacity-changes/{name}", view.offset) for name, view in views.items() if view.offset != NEVER
+        ),
+        settings=state.rules.text(),
+        code_version=CODE_VERSION,
+    )

@@ -1,0 +1,255 @@
+"""What is answered to a question: values for people and machines, read from the state, changing nothing."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from planner.core.division.placement import Division
+from planner.core.fleet import ClusterView
+from planner.core.manifests.request import read_manifests
+from planner.core.rollout.turns import ROLLOUT, figures
+from planner.core.state import PlannerState
+from planner.core.workload import Workload
+from spillway.api import (
+    CapacityReply,
+    CapacityRequest,
+    ClusterReply,
+    ClusterStatus,
+    GetRequest,
+    ListClustersReply,
+    ListOrphansReply,
+    ListOrphansRequest,
+    ListReply,
+    ListRequest,
+    Orphan,
+    PlacedPart,
+    PlacementReply,
+    RequestError,
+    WorkloadReply,
+    invalid,
+)
+from spillway.events import DecisionRecorded, PlacementDecided, WorkloadDeclared
+from spillway.model import ClusterInput
+from spillway.pod_shape import bare
+
+PAGE_SIZE_DEFAULT = 100
+PAGE_SIZE_MAX = 1000
+
+
+def placement_reply(
+    state: PlannerState,
+    declared: WorkloadDeclared,
+    placement: PlacementDecided | None,
+    division: Division | None = None,
+    unmodelled: tuple[str, ...] = (),
+) -> PlacementReply:
+    """A placement as it is answered; division adds what each cluster could take and what bound it."""
+    parts = placement.parts if placement else ()
+    unplaced = placement.unplaced if placement else declared.replicas
+    return PlacementReply(
+        namespace=declared.namespace,
+        name=declared.name,
+        generation=declared.generation,
+        replicas=declared.replicas,
+        placed=sum(part.replicas_kept for part in parts),
+        unplaced=unplaced,
+        waiting_for=_waiting_for(state, declared, placement),
+        parts=tuple(
+            PlacedPart(
+                cluster=part.cluster,
+                tier=_tier_of(state, part.cluster),
+                replicas=part.replicas,
+                replicas_new=part.replicas_new,
+                removing=part.removing,
+                replicas_lost=part.replicas_lost,
+                replicas_leaving=part.replicas_leaving,
+                adopting=part.adopting,
+                releasing=part.releasing,
+            )
+            for part in parts
+        ),
+        inputs=tuple(division.inputs) if division else (),
+        unmodelled=unmodelled,
+        deleting=declared.deleting,
+        releasing=declared.releasing,
+        stale=False,
+    )
+
+
+def _waiting_for(state: PlannerState, declared: WorkloadDeclared, placement: PlacementDecided | None) -> str:
+    """What was written with the placement, and how far the cluster is now that a rollout waits for."""
+    text = placement.waiting_for if placement else ""
+    workload = state.workloads.get((declared.namespace, declared.name))
+    if workload is None or workload.placement is not placement:
+        return text
+    part = workload.parts.get(text.rpartition("waits for ")[2]) if ROLLOUT in text else None
+    return f"{text}: {figures(part, workload.statuses.get(part.cluster))}" if part is not None else text
+
+
+def get_workload(state: PlannerState, request: GetRequest, history: tuple[DecisionRecorded, ...] = ()) -> WorkloadReply:
+    """One workload. NOT_FOUND when it was never declared, or is deleted and nothing of it is left."""
+    workload = state.workloads.get((request.namespace or "default", request.name))
+    if workload is None or is_gone(workload):
+        raise RequestError("NOT_FOUND", f"workload {request.namespace or 'default'}/{request.name}: not declared")
+    return workload_reply(state, workload, history)
+
+
+def is_gone(workload: Workload) -> bool:
+    """Deleted or released, and every cluster said so."""
+    return (workload.declared.deleting or workload.declared.releasing) and not workload.parts
+
+
+def workload_reply(
+    state: PlannerState, workload: Workload, history: tuple[DecisionRecorded, ...] = ()
+) -> WorkloadReply:
+    placement = placement_reply(state, workload.declared, workload.placement, None, workload.unmodelled)
+    statuses = tuple(_status(state, workload, cluster) for cluster in workload.parts)
+    return WorkloadReply(placement, workload.declared.kind, statuses, history)
+
+
+def list_workloads(state: PlannerState, request: ListRequest) -> ListReply:
+    """A page of workloads by namespace and name. page_token: the last key of the page before."""
+    size = request.page_size or PAGE_SIZE_DEFAULT
+    if not 1 <= size <= PAGE_SIZE_MAX:
+        raise invalid("page_size", request.page_size, f"1 to {PAGE_SIZE_MAX}")
+    if request.page_token and request.page_token.count("/") != 1:
+        raise invalid("page_token", request.page_token, "a token that List gave")
+    after = tuple(request.page_token.split("/")) if request.page_token else ("", "")
+    keys = sorted(
+        key
+        for key, workload in state.workloads.items()
+        if key > after and not is_gone(workload) and request.namespace in ("", key[0])
+    )
+    page = [workload_reply(state, state.workloads[key]) for key in keys[:size]]
+    token = "/".join(keys[size - 1]) if len(keys) > size else ""
+    return ListReply(tuple(page), token, stale=False)
+
+
+def list_orphans(state: PlannerState, request: ListOrphansRequest) -> ListOrphansReply:
+    """Objects that bear this fleet's label and that no placement lists."""
+    found = tuple(
+        Orphan(said.cluster, said.namespace, said.name, said.spec_replicas, said.ready, str(said.version))
+        for said in state.orphans()
+        if request.namespace in ("", said.namespace)
+    )
+    return ListOrphansReply(found, stale=False)
+
+
+def capacity(state: PlannerState, request: CapacityRequest, now: float) -> CapacityReply:
+    """How many more of a shape each cluster takes, on nodes that exist and on those of its node groups."""
+    declaration = read_manifests(request.manifests)
+    shape = bare(declaration.shape)
+    inputs = []
+    for joined in state.joined():
+        for node_groups in (False, True) if joined.node_groups else (False,):
+            room = state.room(joined.cluster, shape, node_groups, now)
+            inputs.append(
+                ClusterInput(
+                    cluster=joined.cluster,
+                    tier="node-groups" if node_groups else joined.tier,
+                    certain=room.certain,
+                    possible=room.possible,
+                    reserved=0,
+                    before=0,
+                    after=0,
+                    limited_by=room.limited_by,
+                    age_ms=age_ms(state.clusters[joined.cluster], now),
+                )
+            )
+    return CapacityReply(tuple(inputs), declaration.shape.unmodelled, stale=False)
+
+
+@dataclass(slots=True)
+class PlacedThere:
+    """What placements have in one cluster: the replicas that count towards what was asked for, and who lists it."""
+
+    replicas: int = 0
+    workloads: int = 0
+
+
+def placed_by_cluster(state: PlannerState) -> defaultdict[str, PlacedThere]:
+    placed: defaultdict[str, PlacedThere] = defaultdict(PlacedThere)
+    for workload in state.workloads.values():
+        for part in workload.placement.parts if workload.placement else ():
+            placed[part.cluster].replicas += part.replicas_kept
+            placed[part.cluster].workloads += 1
+    return placed
+
+
+def list_clusters(state: PlannerState, now: float) -> ListClustersReply:
+    names, placed = [joined.cluster for joined in state.joined()], placed_by_cluster(state)
+    replies = tuple(cluster_reply(state, state.clusters[name], now, placed[name]) for name in names)
+    return ListClustersReply(replies, stale=False)
+
+
+def cluster_reply(
+    state: PlannerState, view: ClusterView, now: float, placed: PlacedThere | None = None
+) -> ClusterReply:
+    joined = view.joined
+    placed = placed or placed_by_cluster(state)[view.name]
+    assert joined is not None, f"cluster {view.name} was never joined"
+    allocatable, requested = view.nodes.totals()
+    live = view.nodes.live
+    ready = live & (view.nodes.unschedulable == 0)
+    for index, taints in enumerate(view.nodes.taint_sets):
+        if any(taint.key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable") for taint in taints):
+            ready &= view.nodes.taint_set != index
+    return ClusterReply(
+        cluster=joined.cluster,
+        credential=joined.credential,
+        endpoint=joined.endpoint,
+        tier=joined.tier,
+        region=joined.region,
+        zone=joined.zone,
+        labels=joined.labels,
+        node_groups=joined.node_groups,
+        state=_cluster_state(view, now, state.rules.capacity_age_max),
+        trouble=view.trouble or view.twin,
+        age_ms=age_ms(view, now),
+        nodes=int(live.sum()),
+        nodes_ready=int(ready.sum()),
+        allocatable=tuple(sorted(allocatable.items())),
+        requested=tuple(sorted(requested.items())),
+        unschedulable_pods=sum(entry.pods for entry in view.pending.values()),
+        phase=joined.phase,
+        replicas=placed.replicas,
+        workloads=placed.workloads,
+    )
+
+
+def age_ms(view: ClusterView, now: float) -> int:
+    age = view.age_seconds(now)
+    return -1 if age is None else round(age * 1000)
+
+
+def _cluster_state(view: ClusterView, now: float, age_max_seconds: float) -> str:
+    if view.trouble:
+        return "Unreachable"
+    if view.epoch < 0 or view.age_seconds(now) is None:
+        return "Unknown"
+    if view.not_fresh(now, age_max_seconds):
+        return "Stale"
+    return "Duplicate" if view.twin else "Ready"
+
+
+def _status(state: PlannerState, workload: Workload, cluster: str) -> ClusterStatus:
+    observed = workload.statuses.get(cluster)
+    view = state.clusters.get(cluster)
+    pending = view.pending.get("/".join(workload.key)) if view else None
+    return ClusterStatus(
+        cluster=cluster,
+        state=observed.state if observed else "Unknown",
+        message=observed.message if observed else "",
+        spec_replicas=observed.spec_replicas if observed else 0,
+        replicas=observed.replicas if observed else 0,
+        updated=observed.updated if observed else 0,
+        ready=observed.ready if observed else 0,
+        available=observed.available if observed else 0,
+        unschedulable=pending.pods if pending else 0,
+        unschedulable_reason=pending.reason if pending else "",
+        current=observed is not None and observed.version == workload.parts[cluster].version,
+    )
+
+
+def _tier_of(state: PlannerState, cluster: str) -> str:
+    view = state.clusters.get(cluster)
+    return view.joined.tier if view and view.joined else ""

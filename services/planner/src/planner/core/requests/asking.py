@@ -1,0 +1,63 @@
+"""Which clusters are asked what they make of a template that was never seen, and which of them are waited for."""
+
+import json
+from dataclasses import dataclass, replace
+
+from planner.core.manifests.policy import in_tier
+from planner.core.manifests.request import Declaration, read_manifests
+from planner.core.requests import decisions
+from planner.core.requests.decisions import Undecided
+from planner.core.state import PlannerState
+from planner.core.subject import Moment
+from spillway.api import ApplyRequest, RequestError
+from spillway.events import PHASE_ACTIVE, ShapeAsked
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """awaited: the clusters that replicas would go to as things are."""
+
+    event: ShapeAsked
+    awaited: frozenset[str]
+
+
+def digest_of(request: ApplyRequest) -> str:
+    """Of its template; empty for a request that cannot be read, which is refused later on."""
+    try:
+        return read_manifests(request.manifests).shape.template
+    except RequestError:
+        return ""
+
+
+def question(state: PlannerState, request: ApplyRequest, moment: Moment) -> Asked | None:
+    """None when there is nobody to ask, or nothing to wait for: the template is known, or the request is refused.
+
+    All clusters that the policy may use are asked: where there is no room now there may be later.
+    """
+    declaration = read_manifests(request.manifests)
+    digest = declaration.shape.template
+    clusters = _to_ask(state, declaration, moment.now)
+    if state.admitted.is_known(digest) or not clusters:
+        return None
+    try:
+        parts = decisions.apply(state, replace(request, idempotency_key=""), moment).reply.parts
+        used = {part.cluster for part in parts if part.replicas and not part.removing}
+    except Undecided:
+        used = set(clusters)
+    except RequestError:
+        return None
+    pod = json.dumps(json.loads(declaration.manifest)["spec"]["template"]).encode()
+    asked = ShapeAsked(digest, declaration.namespace, declaration.name, clusters, pod)
+    return Asked(asked, frozenset(used & set(clusters) - state.admitted.silent.keys()))
+
+
+def _to_ask(state: PlannerState, declaration: Declaration, now: float) -> tuple[str, ...]:
+    """Clusters of the policy's tiers that take replicas, answer, and are a propagator's."""
+    return tuple(
+        joined.cluster
+        for joined in state.joined()
+        if joined.cluster in state.admitted.held
+        and joined.phase == PHASE_ACTIVE
+        and state.is_fresh(joined.cluster, now)
+        and any(in_tier(tier, joined) for tier in declaration.policy.tiers)
+    )

@@ -1,0 +1,119 @@
+"""Requests on brakes: freeze, unfreeze, confirm; and what is on and what it holds back."""
+
+from planner.core.fleet import WorkloadKey
+from planner.core.moving.reasons import reasons
+from planner.core.requests.answers import is_gone
+from planner.core.state import PlannerState
+from planner.core.subject import Moment
+from spillway.api import (
+    Brake,
+    Confirmation,
+    ConfirmRequest,
+    FreezeRequest,
+    ListBrakesReply,
+    RequestError,
+    UnfreezeRequest,
+    invalid,
+)
+from spillway.events import BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
+from spillway.scopes import Scope, read_scope
+
+REASON_LENGTH_MAX = 500
+
+BrakeEvents = tuple[BrakeSet | BrakeReleased | ConfirmationGiven, ...]
+
+
+def freeze(state: PlannerState, request: FreezeRequest, by: str, moment: Moment) -> tuple[BrakeEvents, Brake]:
+    """Sets a brake; with another reason, says that one. NOT_FOUND when there is nothing of that name to hold."""
+    scope = read_scope(request.scope)
+    if len(request.reason) > REASON_LENGTH_MAX:
+        raise invalid("reason", request.reason, f"at most {REASON_LENGTH_MAX} characters")
+    _check_is_there(state, scope)
+    known = state.brakes.brakes.get(str(scope))
+    if known is not None and known.reason == request.reason:
+        return (), _brake(state, known, moment.now)
+    event = BrakeSet(str(scope), request.reason, by, moment.wall_ms)
+    return (event,), _brake(state, event, moment.now)
+
+
+def unfreeze(state: PlannerState, request: UnfreezeRequest, by: str, moment: Moment) -> tuple[BrakeEvents, Brake]:
+    """Releases a brake, also of what is not there any more; one that is not on is left as it is."""
+    scope = read_scope(request.scope)
+    known = state.brakes.brakes.get(str(scope))
+    if known is None:
+        _check_is_there(state, scope)
+        return (), Brake(str(scope), False, "", "", 0, 0)
+    released = BrakeReleased(str(scope), by, moment.wall_ms)
+    return (released,), Brake(str(scope), False, known.reason, by, moment.wall_ms, 0)
+
+
+def confirm(state: PlannerState, request: ConfirmRequest, by: str, moment: Moment) -> tuple[BrakeEvents, Confirmation]:
+    """Gives a confirmation that is asked for. NOT_FOUND when it is not."""
+    given = state.brakes.given.get(request.scope)
+    if given is not None:
+        return (), _confirmation(state, given)
+    if request.scope not in state.brakes.asked:
+        asked = ", ".join(sorted(state.brakes.asked)) or "none"
+        raise RequestError("NOT_FOUND", f"scope: {request.scope!r}: no confirmation is asked for; waiting: {asked}")
+    event = ConfirmationGiven(request.scope, by, moment.wall_ms)
+    return (event,), _confirmation(state, event)
+
+
+def list_brakes(state: PlannerState, now: float) -> ListBrakesReply:
+    brakes = state.brakes
+    return ListBrakesReply(
+        brakes=tuple(_brake(state, brakes.brakes[scope], now) for scope in sorted(brakes.brakes)),
+        confirmations=tuple(
+            _confirmation(state, brakes.given.get(scope) or brakes.asked[scope])
+            for scope in sorted({*brakes.asked, *brakes.given})
+        ),
+        moves_per_minute=state.rules.moves_per_minute,
+        over_budget=brakes.over_budget,
+        stale=False,
+    )
+
+
+def _brake(state: PlannerState, event: BrakeSet, now: float) -> Brake:
+    scope = read_scope(event.scope)
+    if scope.name:
+        replicas = _to_move(state, (scope.namespace, scope.name), now)
+    else:
+        replicas = state.brakes.wanted_in(scope.cluster)
+    return Brake(event.scope, True, event.reason, event.by, event.at_ms, replicas)
+
+
+def _to_move(state: PlannerState, key: WorkloadKey, now: float) -> int:
+    workload = state.workloads.get(key)
+    if workload is None:
+        return 0
+    return sum(workload.parts[cluster].replicas_kept for cluster in reasons(state, workload, now))
+
+
+def _confirmation(state: PlannerState, event: ConfirmationAsked | ConfirmationGiven) -> Confirmation:
+    """One that is asked for shows by nobody; what it would move is as of now."""
+    cause, _, cluster = event.scope.partition("/")
+    given = isinstance(event, ConfirmationGiven)
+    return Confirmation(
+        scope=event.scope,
+        cause=cause,
+        cluster=cluster,
+        replicas=state.brakes.wanted.get(event.scope, 0),
+        fleet_replicas=state.fleet_replicas(),
+        given=given,
+        by=event.by if isinstance(event, ConfirmationGiven) else "",
+        at_ms=event.at_ms,
+    )
+
+
+def _check_is_there(state: PlannerState, scope: Scope) -> None:
+    if scope.cluster:
+        names = [joined.cluster for joined in state.joined()]
+        if scope.cluster not in names:
+            listed = ", ".join(names) or "none has joined"
+            raise RequestError("NOT_FOUND", f"scope: {str(scope)!r}: no cluster of the fleet: {listed}")
+    elif scope.name:
+        workload = state.workloads.get((scope.namespace, scope.name))
+        if workload is None or is_gone(workload):
+            raise RequestError(
+                "NOT_FOUND", f"scope: {str(scope)!r}: workload {scope.namespace}/{scope.name}: not declared"
+            )

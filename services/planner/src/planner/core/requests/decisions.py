@@ -1,0 +1,239 @@
+"""From a request to events: what is declared, where its replicas go, and the record of why. Changes no state itself."""
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from planner.core import placing
+from planner.core.division.placement import Division
+from planner.core.division.whole import check_whole
+from planner.core.feasibility.admitted import known_of
+from planner.core.manifests.kinds import JOB
+from planner.core.manifests.request import check_replicas, read_manifests
+from planner.core.manifests.templates import read_template
+from planner.core.moving.allowance import CAUSE_MIGRATE
+from planner.core.placing import Placed
+from planner.core.requests import declaring, migrating, transfer
+from planner.core.requests.answers import is_gone, placement_reply
+from planner.core.state import PlannerState
+from planner.core.subject import Moment, Subject
+from planner.core.workload import Workload
+from spillway.api import (
+    ApplyRequest,
+    DeleteRequest,
+    MigrateRequest,
+    PlacementReply,
+    RequestError,
+    ScaleRequest,
+    invalid,
+)
+from spillway.events import DependencyDeclared, Event, WorkloadDeclared
+from spillway.model import UNPLACEABLE_REFUSE, Answered
+
+KEY_LENGTH_MAX = 128
+
+
+class Undecided(Exception):
+    """Replicas possibly fit, not certainly, and the policy says Refuse: neither promised nor refused before binds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Events to write in one transaction, and the answer once they are in the log."""
+
+    events: tuple[Event, ...]
+    reply: PlacementReply
+
+    @property
+    def both(self) -> tuple[tuple[Event, ...], PlacementReply]:
+        return self.events, self.reply
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """What was decided on a request, before its answer is part of the declaration."""
+
+    declared: WorkloadDeclared
+    dependencies: tuple[DependencyDeclared, ...]
+    placed: Placed
+    unmodelled: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided:
+    """Declares a workload and places it. RequestError when it is wrong, fits nowhere, or is being deleted."""
+    declaration = read_manifests(request.manifests)
+    key = (declaration.namespace, declaration.name)
+    digest = digest_of("apply", *request.manifests)
+    known = state.workloads.get(key)
+    answer = remembered_answer(state, known, request.idempotency_key, digest, moment)
+    if answer is not None:
+        return Decided((), answer)
+    if known is not None and known.declared.deleting and known.parts:
+        raise RequestError("FAILED_PRECONDITION", f"workload {key[0]}/{key[1]}: Deleting: {_still_there(known)}")
+    transfer.refuse_in_transfer(known)
+    declaring.check_kind(known, declaration)
+    declaring.check_policy(state, declaration.policy)
+    declaring.check_dependencies(state, declaration)
+    declared = declaring.declared(state, declaration, known)
+    check_whole(state, declared.kind, declared.replicas, declared.policy, known)
+    subject = Subject(declared, read_template(declared.manifest, declared.namespace), known)
+    placed = placing.roll(state, subject, moment, "Apply")
+    _refuse_what_cannot_be(declared, placed.division, moment)
+    declared = declaring.with_templates(declared, known, placed.placement.parts)
+    dependencies = declaring.dependencies(declaration, declared)
+    used = [part.cluster for part in placed.placement.parts if part.replicas]
+    unmodelled, unknown = known_of(state.admitted, declaration.shape, used)
+    warnings = (*declaration.warnings, *unknown)
+    decided = Unanswered(declared, dependencies, placed, unmodelled, warnings)
+    return answer_with(state, decided, request.idempotency_key, digest, moment)
+
+
+def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided:
+    """Changes the number of replicas. RequestError when the workload is unknown or being deleted."""
+    known = existing(state, request.namespace, request.name)
+    digest = digest_of("scale", str(request.replicas))
+    answer = remembered_answer(state, known, request.idempotency_key, digest, moment)
+    if answer is not None:
+        return Decided((), answer)
+    refuse_gone(known)
+    if known.declared.deleting:
+        raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
+    transfer.refuse_in_transfer(known)
+    if known.declared.kind == JOB:
+        text = "a Job is not scaled: apply it with another parallelism"
+        raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: {text}")
+    replicas = check_replicas(request.replicas, "replicas")
+    changed = replicas != known.declared.replicas
+    generation = known.declared.generation + 1 if changed else known.declared.generation
+    declared = replace(known.declared, replicas=replicas, generation=generation)
+    placed = placing.place(state, Subject(declared, known.template, known), moment, "Scale")
+    _refuse_part(declared, placed.division, moment)
+    declared = declaring.with_templates(declared, known, placed.placement.parts)
+    decided = Unanswered(declared, (), placed, known.unmodelled)
+    return answer_with(state, decided, request.idempotency_key, digest, moment)
+
+
+def migrate(state: PlannerState, request: MigrateRequest, moment: Moment) -> Decided:
+    """Moves replicas to a cluster: asked for by name, so without budget or confirmation, but all or nothing."""
+    known = existing(state, request.namespace, request.name)
+    digest = digest_of("migrate", request.to_cluster, request.from_cluster, str(request.replicas))
+    answer = remembered_answer(state, known, request.idempotency_key, digest, moment)
+    if answer is not None:
+        return Decided((), answer)
+    refuse_gone(known)
+    if known.declared.deleting:
+        raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
+    transfer.refuse_in_transfer(known)
+    counts = migrating.sources(state, known, request, moment.now)
+    placed = placing.migrate(state, known, counts, request.to_cluster, moment)
+    for cluster, count in counts.items():
+        state.brakes.spend(CAUSE_MIGRATE, cluster, known.key, count)
+    decided = Unanswered(known.declared, (), placed, known.unmodelled)
+    return answer_with(state, decided, request.idempotency_key, digest, moment)
+
+
+def delete(state: PlannerState, request: DeleteRequest, moment: Moment) -> Decided:
+    """Marks a workload as deleting: every part is to be removed, and is listed until its cluster says absent."""
+    known = existing(state, request.namespace, request.name)
+    digest = digest_of("delete")
+    answer = remembered_answer(state, known, request.idempotency_key, digest, moment)
+    if answer is not None:
+        return Decided((), answer)
+    refuse_gone(known)
+    transfer.refuse_in_transfer(known)
+    declared = known.declared
+    if not declared.deleting:
+        declared = replace(declared, deleting=True, replicas=0, generation=declared.generation + 1)
+    placed = placing.remove(state, Subject(declared, known.template, known), moment)
+    decided = Unanswered(declared, (), placed, known.unmodelled)
+    return answer_with(state, decided, request.idempotency_key, digest, moment)
+
+
+def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:
+    if declared.replicas and division.fits_nowhere:
+        limits = "; ".join(f"{entry.cluster}: {entry.limited_by}" for entry in division.inputs if entry.cluster)
+        raise RequestError(
+            "FAILED_PRECONDITION",
+            f"workload {declared.namespace}/{declared.name}: a replica fits no node, not even an empty one: {limits}",
+        )
+    _refuse_part(declared, division, moment)
+
+
+def _refuse_part(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:
+    if not division.unplaced or declared.policy.unplaceable != UNPLACEABLE_REFUSE:
+        return
+    if moment.patient and division.uncertain == division.unplaced:
+        raise Undecided(_no_room(declared, division))
+    raise RequestError("RESOURCE_EXHAUSTED", _no_room(declared, division))
+
+
+def _no_room(declared: WorkloadDeclared, division: Division) -> str:
+    wanted = sum(division.replicas.values()) + division.unplaced
+    return (
+        f"workload {declared.namespace}/{declared.name}: {division.unplaced} of {wanted} replicas have no "
+        f"place, and the policy says Refuse: {division.waiting_for()}"
+    )
+
+
+def existing(state: PlannerState, namespace: str, name: str) -> Workload:
+    key = (namespace or "default", name)
+    known = state.workloads.get(key)
+    if known is None:
+        raise RequestError("NOT_FOUND", f"workload {key[0]}/{key[1]}: not declared")
+    return known
+
+
+def refuse_gone(workload: Workload) -> None:
+    """What is deleted and left every cluster is not there any more, though its answers are still remembered."""
+    if is_gone(workload):
+        raise RequestError("NOT_FOUND", f"workload {'/'.join(workload.key)}: not declared")
+
+
+def _still_there(workload: Workload) -> str:
+    return "still in " + ", ".join(sorted(workload.parts))
+
+
+def digest_of(verb: str, *texts: str) -> str:
+    digest = hashlib.sha256(verb.encode())
+    for text in texts:
+        digest.update(b"\0" + hashlib.sha256(text.encode()).digest())
+    return digest.hexdigest()
+
+
+def _remembered(state: PlannerState, declared: WorkloadDeclared, moment: Moment) -> list[Answered]:
+    kept_ms = state.rules.key_kept * 1000
+    return [entry for entry in declared.answered if moment.wall_ms - entry.at_ms < kept_ms]
+
+
+def remembered_answer(
+    state: PlannerState, known: Workload | None, key: str, digest: str, moment: Moment
+) -> PlacementReply | None:
+    """The answer that this key was given before. INVALID_ARGUMENT when it was for another request."""
+    if len(key) > KEY_LENGTH_MAX:
+        raise invalid("idempotency_key", key, f"at most {KEY_LENGTH_MAX} characters")
+    if not key or known is None:
+        return None
+    for entry in _remembered(state, known.declared, moment):
+        if entry.key == key:
+            if entry.request_digest != digest:
+                raise invalid("idempotency_key", key, "a new key: this one was used for another request")
+            return msgspec.json.decode(entry.answer, type=PlacementReply)
+    return None
+
+
+def answer_with(state: PlannerState, decided: Unanswered, key: str, digest: str, moment: Moment) -> Decided:
+    """Adds the answer to the declaration, so that it is in the log with what it answers."""
+    declared, placed = decided.declared, decided.placed
+    reply = placement_reply(state, declared, placed.placement, placed.division, decided.unmodelled)
+    reply = replace(reply, warnings=decided.warnings)
+    rules = state.rules
+    fresh = _remembered(state, declared, moment)
+    if key:
+        fresh.append(Answered(key, digest, moment.wall_ms, msgspec.json.encode(reply)))
+    declared = replace(declared, answered=tuple(fresh[-rules.keys_kept_max :]))
+    known = state.workloads.get((declared.namespace, declared.name))
+    if known is not None and known.declared == declared and not placed.events:
+        return Decided((), reply)
+    return Decided((declared, *decided.dependencies, *placed.events), reply)

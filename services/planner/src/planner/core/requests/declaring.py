@@ -1,0 +1,185 @@
+"""From manifests to a declaration: its generations, the templates that still roll, and what a policy may name."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from planner.core.feasibility.reservation import is_rolling
+from planner.core.manifests.kinds import first_unchangeable, rolls_with
+from planner.core.manifests.policy import selects
+from planner.core.manifests.request import MANIFEST_BYTES_MAX, Declaration
+from planner.core.manifests.templates import manifests_borne, template_number
+from planner.core.requests.answers import is_gone
+from planner.core.rollout.outlook import stopped_in
+from planner.core.state import PlannerState
+from planner.core.workload import Workload
+from spillway.api import RequestError, invalid
+from spillway.events import DependencyDeclared, WorkloadDeclared
+from spillway.model import Answered, EarlierTemplate, ObjectReference, Part, Policy, Shape
+
+ROLLING_SHAPES_MAX = 8
+TEMPLATES_MAX = 8
+"""Of one workload that clusters may have at once."""
+
+
+def declared(state: PlannerState, declaration: Declaration, known: Workload | None) -> WorkloadDeclared:
+    references = tuple(ObjectReference(e.kind, declaration.namespace, e.name) for e in declaration.dependencies)
+    generation, template_generation = 1, 1
+    rolling_from: tuple[Shape, ...] = ()
+    answered: tuple[Answered, ...] = ()
+    replicas = declaration.replicas
+    if replicas is None:
+        replicas = known.declared.replicas if known is not None and not is_gone(known) else 1
+    if known is not None:
+        before = known.declared
+        answered = before.answered
+        old_template = _template_of(before)
+        rolling_from = _still_rolling(state, known)
+        template_generation = before.template_generation
+        if old_template != declaration.template:
+            template_generation += 1
+            borne = (known.template_of(part).shape for part in known.parts.values())
+            rolling_from = tuple(dict.fromkeys((*rolling_from, *borne)))[-ROLLING_SHAPES_MAX:]
+        changed = (
+            before.deleting
+            or before.releasing
+            or old_template != declaration.template
+            or before.replicas != replicas
+            or before.policy != declaration.policy
+            or before.manifest != declaration.manifest
+            or before.dependencies != references
+            or _dependencies_changed(state, declaration)
+        )
+        generation = before.generation + 1 if changed else before.generation
+    return WorkloadDeclared(
+        namespace=declaration.namespace,
+        name=declaration.name,
+        kind=declaration.kind,
+        generation=generation,
+        template_generation=template_generation,
+        manifest=declaration.manifest,
+        replicas=replicas,
+        policy=declaration.policy,
+        dependencies=references,
+        rolling_from=rolling_from,
+        answered=answered,
+        deleting=False,
+    )
+
+
+def with_templates(declared: WorkloadDeclared, known: Workload | None, parts: Sequence[Part]) -> WorkloadDeclared:
+    """The declaration with the manifests of those earlier templates that these parts bear, and of no others.
+
+    And with the cluster in which its rollout stopped, if it did.
+    FAILED_PRECONDITION when they are too many, or too large for one record.
+    """
+    if known is None:
+        return declared
+    numbers = {template_number(part, declared) for part in parts if not part.removing}
+    borne = manifests_borne(known.declared, numbers - {declared.template_generation})
+    name = f"workload {declared.namespace}/{declared.name}"
+    if len(borne) >= TEMPLATES_MAX:
+        raise RequestError(
+            "FAILED_PRECONDITION",
+            f"{name}: clusters have {len(borne)} earlier templates: expected fewer than {TEMPLATES_MAX}; "
+            "wait for its rollout, or apply with rollout: all",
+        )
+    size = sum(len(manifest) for manifest in (*borne.values(), declared.manifest))
+    if borne and size > MANIFEST_BYTES_MAX:
+        raise RequestError(
+            "FAILED_PRECONDITION",
+            f"{name}: its manifest and those that clusters still have are {size} bytes: expected at most "
+            f"{MANIFEST_BYTES_MAX}; wait for its rollout, or apply with rollout: all",
+        )
+    return replace(
+        declared,
+        earlier_templates=tuple(EarlierTemplate(*entry) for entry in borne.items()),
+        rollout_stopped_in=stopped_in(known, declared, parts),
+    )
+
+
+def _template_of(declared: WorkloadDeclared) -> bytes:
+    template = rolls_with(json.loads(declared.manifest))
+    return json.dumps(template, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _still_rolling(state: PlannerState, known: Workload) -> tuple[Shape, ...]:
+    for part in known.parts.values():
+        view = state.clusters.get(part.cluster)
+        facts = view.facts.get(known.key) if view is not None else None
+        if is_rolling(part, facts, known.declared.rolling_from):
+            return known.declared.rolling_from
+    return ()
+
+
+def _dependencies_changed(state: PlannerState, declaration: Declaration) -> bool:
+    known = (
+        state.dependencies.get((entry.kind, declaration.namespace, entry.name)) for entry in declaration.dependencies
+    )
+    return any(
+        one is None or one.manifest != entry.manifest
+        for one, entry in zip(known, declaration.dependencies, strict=True)
+    )
+
+
+def dependencies(declaration: Declaration, declared: WorkloadDeclared) -> tuple[DependencyDeclared, ...]:
+    owner = f"{declaration.namespace}/{declaration.name}"
+    return tuple(
+        DependencyDeclared(entry.kind, declaration.namespace, entry.name, owner, declared.generation, entry.manifest)
+        for entry in declaration.dependencies
+    )
+
+
+def check_kind(known: Workload | None, declaration: Declaration) -> None:
+    """A name is one workload of one kind, until it is deleted; what a member lets nobody change is refused here."""
+    if known is None or is_gone(known):
+        return
+    name, before = f"workload {declaration.namespace}/{declaration.name}", known.declared
+    if before.kind != declaration.kind:
+        text = f"{name}: it is a {before.kind}: expected the same kind, not {declaration.kind}; delete it first"
+        raise RequestError("FAILED_PRECONDITION", text)
+    field = first_unchangeable(json.loads(before.manifest), json.loads(declaration.manifest))
+    if field:
+        text = f"{name}: {declaration.kind}.spec.{field} cannot be changed in a cluster; delete it first"
+        raise RequestError("FAILED_PRECONDITION", text)
+
+
+def check_dependencies(state: PlannerState, declaration: Declaration) -> None:
+    owner = f"{declaration.namespace}/{declaration.name}"
+    seen = set()
+    for entry in declaration.dependencies:
+        known = state.dependencies.get((entry.kind, declaration.namespace, entry.name))
+        if known is not None and known.workload != owner and _is_listed(state, known):
+            raise RequestError(
+                "FAILED_PRECONDITION",
+                f"{entry.kind} {declaration.namespace}/{entry.name}: it goes with {known.workload}",
+            )
+        if (entry.kind, entry.name) in seen:
+            raise invalid("manifests", f"{entry.kind} {entry.name} twice", "each object once")
+        seen.add((entry.kind, entry.name))
+
+
+def _is_listed(state: PlannerState, dependency: DependencyDeclared) -> bool:
+    namespace, _, name = dependency.workload.partition("/")
+    owner = state.workloads.get((namespace, name))
+    wanted = ObjectReference(dependency.kind, dependency.namespace, dependency.name)
+    return owner is not None and wanted in owner.declared.dependencies
+
+
+def check_policy(state: PlannerState, policy: Policy) -> None:
+    clusters = state.joined()
+    names = {cluster.cluster for cluster in clusters}
+    listed = ", ".join(sorted(names)) or "none has joined"
+    selectors = [(f"tiers.{tier.name}.clusters", tier.clusters) for tier in policy.tiers]
+    selectors += [(f"tiers.{tier.name}.weights", entry.clusters) for tier in policy.tiers for entry in tier.weights]
+    if policy.strategy is not None:
+        selectors += [("strategy.weights", entry.clusters) for entry in policy.strategy.weights]
+    asked = [(f"{field}.names", name) for field, selector in selectors for name in selector.names]
+    asked += [("limits.cluster", limit.cluster) for limit in policy.limits]
+    for field, name in asked:
+        if name not in names:
+            raise invalid(f"PlacementPolicy.spec.{field}", name, f"a cluster of the fleet: {listed}")
+    if not any(selects(tier.clusters, cluster) for tier in policy.tiers for cluster in clusters):
+        raise RequestError(
+            "FAILED_PRECONDITION", f"PlacementPolicy.spec.tiers: no cluster of the fleet matches: {listed}"
+        )

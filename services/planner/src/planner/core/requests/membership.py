@@ -1,0 +1,153 @@
+"""Clusters of the fleet: joining, and the phases from Active to gone."""
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from planner.core.fleet import ClusterView
+from planner.core.manifests.request import LABEL_NAME, check_name
+from planner.core.moving.allowance import CAUSE_DRAIN
+from planner.core.moving.brakes import confirmation_scope
+from planner.core.moving.reasons import moves_by_itself
+from planner.core.requests import answers
+from planner.core.state import PlannerState
+from planner.core.subject import Moment
+from spillway.addresses import Tombstone, brake_address
+from spillway.api import (
+    ClusterMovesReply,
+    JoinClusterRequest,
+    LeaveClusterRequest,
+    RequestError,
+    SetClusterPhaseRequest,
+    invalid,
+)
+from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST, ClusterJoined
+from spillway.model import NodeGroup
+
+PHASES_TO_SET = (PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING)
+PHASES_HANDING_OVER = (PHASE_DRAINING, PHASE_LEAVING)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSet:
+    """events: none when the cluster is in this phase already."""
+
+    events: tuple[ClusterJoined | Tombstone, ...]
+    reply: ClusterMovesReply
+
+
+def join_cluster(state: PlannerState, request: JoinClusterRequest) -> tuple[ClusterJoined, bool]:
+    """The cluster to add, and whether that changes anything. Two clusters of one name are refused.
+
+    One that is drained, or is to leave, stays so: joining again says only what is known of it.
+    """
+    name = check_name(request.name, "name", LABEL_NAME, 63)
+    credential = check_name(request.credential, "credential", LABEL_NAME, 63)
+    tier = check_name(request.tier or "own", "tier", LABEL_NAME, 63)
+    groups = [group.name for group in request.node_groups]
+    if len(set(groups)) != len(groups):
+        raise invalid("node_groups", groups, "different names")
+    for group in request.node_groups:
+        _check_group(group)
+    joined = ClusterJoined(
+        cluster=name,
+        credential=credential,
+        endpoint=request.endpoint,
+        tier=tier,
+        region=request.region,
+        zone=request.zone,
+        labels=tuple(sorted(request.labels)),
+        node_groups=request.node_groups,
+    )
+    view = state.clusters.get(name)
+    known = view.joined if view is not None else None
+    # Before its first report a wrong credential is a slip that may be put right.
+    if view is not None and known is not None and known.credential != credential and view.epoch >= 0:
+        raise RequestError(
+            "ALREADY_EXISTS", f"name: {name!r}: a cluster of this name joined with credential {known.credential!r}"
+        )
+    for other in state.joined():
+        if other.cluster != name and other.credential == credential:
+            raise RequestError("ALREADY_EXISTS", f"credential: {credential!r}: cluster {other.cluster!r} uses it")
+    if known is not None:
+        joined = replace(joined, phase=known.phase, ordinal=known.ordinal)
+    else:
+        joined = replace(joined, ordinal=1 + max((other.ordinal for other in state.joined()), default=0))
+    return joined, joined != known
+
+
+def _check_group(group: NodeGroup) -> None:
+    check_name(group.name, "node_groups.name", LABEL_NAME, 63)
+    if group.nodes_max < 0 or group.lead_time_seconds < 0:
+        raise invalid(f"node_groups.{group.name}", (group.nodes_max, group.lead_time_seconds), "0 or more")
+    if not 0 <= group.cost_per_hour < inf:
+        raise invalid(f"node_groups.{group.name}.cost_per_hour", group.cost_per_hour, "0 or more")
+    if any(amount < 0 for _, amount in group.allocatable):
+        raise invalid(f"node_groups.{group.name}.allocatable", group.allocatable, "0 or more")
+    if not group.selector:
+        raise invalid(f"node_groups.{group.name}.selector", (), "labels by which its nodes are known")
+
+
+def set_phase(state: PlannerState, request: SetClusterPhaseRequest, moment: Moment) -> PhaseSet:
+    """Any phase from any other, for as long as the cluster is listed; Lost is said by leave()."""
+    if request.phase not in PHASES_TO_SET:
+        raise invalid("phase", request.phase, ", ".join(PHASES_TO_SET))
+    return _set(state, _listed(state, request.name), request.phase, moment)
+
+
+def leave(state: PlannerState, request: LeaveClusterRequest, moment: Moment) -> PhaseSet:
+    """Leaving, or Lost. FAILED_PRECONDITION when one said to be lost is fresh: what runs there would be doubled.
+
+    Of one that is not fresh nobody knows here whether it runs on: its collector may be what is silent.
+    """
+    view = _listed(state, request.name)
+    age_max = state.rules.capacity_age_max
+    if request.lost and not view.not_fresh(moment.now, age_max):
+        raise RequestError(
+            "FAILED_PRECONDITION",
+            f"lost: cluster {request.name!r} answered {view.age_seconds(moment.now):.0f} s ago: expected no answer for "
+            f"over {age_max:g} s; its replicas would run on beside those that replace them; leave without lost hands "
+            "them over",
+        )
+    return _set(state, view, PHASE_LOST if request.lost else PHASE_LEAVING, moment)
+
+
+def _set(state: PlannerState, view: ClusterView, phase: str, moment: Moment) -> PhaseSet:
+    assert view.joined is not None
+    joined = replace(view.joined, phase=phase)
+    changed = joined != view.joined
+    events: tuple[ClusterJoined | Tombstone, ...] = (joined,) if changed else ()
+    scope = confirmation_scope(CAUSE_DRAIN, view.name)
+    if phase not in PHASES_HANDING_OVER and state.brakes.knows(scope):  # The next drain is another one.
+        events += (Tombstone(brake_address(scope)),)
+    to_go = phase not in (PHASE_ACTIVE, PHASE_CORDONED)
+    replicas = _replicas_to_go(state, view.name, phase) if to_go else 0
+    fleet_replicas = state.fleet_replicas()
+    waits = phase in PHASES_HANDING_OVER and state.brakes.needs_confirmation(
+        CAUSE_DRAIN, view.name, replicas, fleet_replicas
+    )
+    reply = ClusterMovesReply(
+        cluster=replace(answers.cluster_reply(state, view, moment.now), phase=phase),
+        replicas=replicas,
+        confirm=scope if waits else "",
+        frozen=state.brakes.why_frozen(view.name) if to_go else "",
+        changed=changed,
+    )
+    return PhaseSet(events, reply)
+
+
+def _replicas_to_go(state: PlannerState, cluster: str, phase: str) -> int:
+    """Kept there and to go elsewhere: of a cluster that is lost all, else what moves by itself."""
+    workloads = (state.workloads[key] for key in state.keys_in(cluster))
+    return sum(
+        workload.parts[cluster].replicas_kept
+        for workload in workloads
+        if phase == PHASE_LOST or moves_by_itself(workload)
+    )
+
+
+def _listed(state: PlannerState, name: str) -> ClusterView:
+    view = state.clusters.get(name)
+    if view is None or view.joined is None:
+        names = ", ".join(joined.cluster for joined in state.joined()) or "none has joined"
+        raise RequestError("NOT_FOUND", f"name: {name!r}: no cluster of the fleet: {names}")
+    return view

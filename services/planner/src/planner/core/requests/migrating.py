@@ -1,0 +1,111 @@
+"""A migration that was asked for by name: which replicas it takes from where, or why it cannot be."""
+
+from planner.core.fleet import ClusterView
+from planner.core.manifests.policy import selects
+from planner.core.manifests.request import check_replicas
+from planner.core.moving.reasons import moves_by_itself
+from planner.core.moving.shares import held_by_cluster
+from planner.core.state import PlannerState
+from planner.core.workload import Workload
+from spillway.api import MigrateRequest, RequestError, invalid
+from spillway.events import PHASE_ACTIVE
+from spillway.texts import counted
+
+
+def sources(state: PlannerState, workload: Workload, request: MigrateRequest, now: float) -> dict[str, int]:
+    """How many replicas leave each cluster; empty when all that was asked for is there already.
+
+    RequestError when a cluster is unknown, a brake holds, the policy would take the replicas back, or they certainly
+    do not all fit there.
+    """
+    key = workload.key
+    if not moves_by_itself(workload):
+        raise _refused(key, f"a {workload.declared.kind} is not migrated: two clusters would have it at the same time")
+    strategy = workload.declared.policy.strategy
+    if strategy is not None:
+        raise _refused(key, f"its policy's strategy, {strategy.name}, says what each cluster has: apply another policy")
+    target = _listed(state, "to_cluster", request.to_cluster)
+    if request.from_cluster:
+        _listed(state, "from_cluster", request.from_cluster)
+        if request.from_cluster == request.to_cluster:
+            raise invalid("from_cluster", request.from_cluster, "another cluster than to_cluster")
+    counts = _taken(state, workload, request)
+    for cluster in (request.to_cluster, *counts):
+        frozen = state.brakes.why_frozen(cluster, key)
+        if frozen:
+            raise _refused(key, frozen)
+        not_fresh = state.clusters[cluster].not_fresh(now, state.rules.capacity_age_max)
+        if not_fresh:
+            raise _refused(key, f"cluster {cluster!r}: {not_fresh}")
+    if target.phase != PHASE_ACTIVE:
+        raise _refused(key, f"to_cluster: {target.name!r} is {target.phase}: expected an active cluster")
+    if target.twin:
+        raise _refused(key, f"to_cluster: {target.name!r}: {target.twin}")
+    _check_policy(state, workload, target, counts)
+    _check_room(state, workload, target.name, sum(counts.values()), now)
+    return counts
+
+
+def _taken(state: PlannerState, workload: Workload, request: MigrateRequest) -> dict[str, int]:
+    kept = {
+        part.cluster: part.replicas_kept
+        for part in workload.parts.values()
+        if part.replicas_kept
+        and part.cluster != request.to_cluster
+        and request.from_cluster in ("", part.cluster)
+        and part.cluster in state.clusters
+    }
+    most = sum(kept.values())
+    wanted = check_replicas(request.replicas, "replicas") or most
+    if wanted > most:
+        where = ", ".join(f"{cluster} {count}" for cluster, count in sorted(kept.items())) or "nothing runs there"
+        raise invalid("replicas", request.replicas, f"at most {most} ({where})")
+    counts: dict[str, int] = {}
+    for cluster in sorted(kept, key=lambda name: (-_tier_index(state, workload, name), name)):
+        counts[cluster] = min(kept[cluster], wanted - sum(counts.values()))
+    return {cluster: count for cluster, count in counts.items() if count}
+
+
+def _tier_index(state: PlannerState, workload: Workload, cluster: str) -> int:
+    """The first tier of the policy that has the cluster; past the last one when none does."""
+    joined, tiers = state.clusters[cluster].joined, workload.declared.policy.tiers
+    found = (index for index, tier in enumerate(tiers) if joined is not None and selects(tier.clusters, joined))
+    return next(found, len(tiers))
+
+
+def _check_policy(state: PlannerState, workload: Workload, target: ClusterView, counts: dict[str, int]) -> None:
+    """What the policy rules out would be moved back at once."""
+    parts, policy = workload.parts, workload.declared.policy
+    if _tier_index(state, workload, target.name) == len(policy.tiers):
+        raise _refused(workload.key, f"to_cluster: {target.name!r}: no tier of its policy has this cluster")
+    after = {cluster: parts[cluster].replicas_kept - count for cluster, count in counts.items()}
+    there = parts[target.name].replicas_kept if target.name in parts else 0
+    after[target.name] = there + sum(counts.values())
+    for limit in policy.limits:
+        count = after.get(limit.cluster, limit.replicas_min)
+        too_many = 0 <= limit.replicas_max < count
+        if count < limit.replicas_min or too_many:
+            bound = f"at most {limit.replicas_max}" if too_many else f"at least {limit.replicas_min}"
+            raise _refused(workload.key, f"{limit.cluster} would have {counted(count)}: its policy says {bound}")
+
+
+def _check_room(state: PlannerState, workload: Workload, cluster: str, wanted: int, now: float) -> None:
+    there = held_by_cluster(state, workload, now).get(cluster)
+    room = state.growth_room(cluster, workload.shapes_in(cluster), False, now, workload.key)
+    most = room.certain + (there.may_keep if there is not None else 0)
+    if wanted > most:
+        raise _refused(
+            workload.key, f"only {most} of {wanted} replicas certainly fit in {cluster!r} ({room.limited_by})"
+        )
+
+
+def _listed(state: PlannerState, field: str, name: str) -> ClusterView:
+    view = state.clusters.get(name)
+    if view is None or view.joined is None:
+        names = ", ".join(joined.cluster for joined in state.joined()) or "none has joined"
+        raise RequestError("NOT_FOUND", f"{field}: {name!r}: no cluster of the fleet: {names}")
+    return view
+
+
+def _refused(key: tuple[str, str], why: str) -> RequestError:
+    return RequestError("FAILED_PRECONDITION", f"workload {'/'.join(key)}: {why}")

@@ -1,0 +1,119 @@
+"""Recovering a fleet whose log was lost: what bears the former fleet's label becomes this fleet's, as it runs."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from planner.core.fleet import WorkloadKey
+from planner.core.manifests.kinds import WHOLE
+from planner.core.requests.adopting import Running, declared_as_found, refuse_different, texts_of
+from planner.core.requests.answers import is_gone
+from planner.core.state import PlannerState
+from planner.core.subject import Moment
+from spillway.api import RecoveredWorkload, RecoverFleetReply, RecoverFleetRequest, RequestError, invalid
+from spillway.events import FOUND, AdoptionAsked, Event, WorkloadFound
+
+FLEET_ID = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+FOUND_NOW = "Found"
+RECOVERING = "Recovering"
+REFUSED = "Refused"
+"""What is said of a workload: it may be recovered; it is declared and being taken over; it is left as it is."""
+
+FoundByCluster = dict[str, WorkloadFound]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Events to write in one transaction, and the answer once they are in the log."""
+
+    events: tuple[Event, ...]
+    reply: RecoverFleetReply
+
+
+def ask(state: PlannerState, request: RecoverFleetRequest, fleet: str, moment: Moment) -> AdoptionAsked:
+    """Every cluster is asked: some of them have but a part of a workload. RequestError when one is not heard."""
+    if not FLEET_ID.fullmatch(request.fleet_before):
+        raise invalid("fleet_before", request.fleet_before, "the id of a fleet, as its label spillway.io/fleet says it")
+    if request.fleet_before == fleet:
+        raise invalid("fleet_before", request.fleet_before, "another fleet's id than this one's")
+    clusters = tuple(joined.cluster for joined in state.joined())
+    if not clusters:
+        raise RequestError("FAILED_PRECONDITION", "no cluster has joined: join those of the former fleet first")
+    for name in clusters:
+        stale = state.clusters[name].not_fresh(moment.now, state.rules.capacity_age_max)
+        if stale:
+            text = f"cluster {name}: {stale}: every cluster must be heard, or leave first (`spillway cluster leave`)"
+            raise RequestError("FAILED_PRECONDITION", text)
+        if state.clusters[name].twin:
+            text = f"cluster {name}: {state.clusters[name].twin}: it must leave first (`spillway cluster leave`)"
+            raise RequestError("FAILED_PRECONDITION", text)
+    return AdoptionAsked(moment.generation, "", "", clusters, request.fleet_before)
+
+
+def recover(
+    state: PlannerState,
+    request: RecoverFleetRequest,
+    found: Iterable[WorkloadFound],
+    ends: Mapping[str, WorkloadFound],
+    moment: Moment,
+    events_max: int,
+) -> Recovered:
+    """Declares what was found, until there are events_max; without `confirmed` only says what it would do.
+
+    May be asked again and again: what is declared is not declared twice, and what was taken over is not found any more.
+    """
+    for cluster, end in sorted(ends.items()):
+        if end.state != FOUND:
+            raise RequestError("FAILED_PRECONDITION", f"cluster {cluster}: {end.message}")
+    by_key: dict[WorkloadKey, FoundByCluster] = {}
+    for one in found:
+        by_key.setdefault((one.namespace, one.name), {})[one.cluster] = one
+    said, events, remaining = [], list[Event](), 0
+    for key in sorted(by_key):
+        state_now, text, decided = _considered(state, request, key, by_key[key], moment)
+        if state_now == FOUND_NOW and request.confirmed:
+            if len(events) >= events_max:
+                remaining += 1
+            else:
+                events.extend(decided)
+                state_now = RECOVERING
+        said.append(_said(key, by_key[key], state_now, text))
+    notes = tuple(f"{cluster}: {end.message}" for cluster, end in sorted(ends.items()) if end.message)
+    return Recovered(tuple(events), RecoverFleetReply(request.fleet_before, tuple(said), remaining, notes))
+
+
+def _considered(
+    state: PlannerState, request: RecoverFleetRequest, key: WorkloadKey, found: FoundByCluster, moment: Moment
+) -> tuple[str, str, tuple[Event, ...]]:
+    """What is to be said of one workload, why, and the events that would recover it."""
+    known = state.workloads.get(key)
+    if known is not None and not is_gone(known):
+        parts = known.parts
+        same = all(name in parts and parts[name].found_uid == one.uid for name, one in found.items())
+        if same:
+            return RECOVERING, "", ()
+        return REFUSED, "a workload of this name is declared already: release or delete one of both", ()
+    for cluster, one in sorted(found.items()):
+        if one.state != FOUND:
+            return REFUSED, f"{cluster}: {one.message}", ()
+    running = Running(
+        {cluster: one.replicas for cluster, one in found.items()},
+        {cluster: one.uid for cluster, one in found.items()},
+        request.fleet_before,
+    )
+    kind = json.loads(found[min(found)].manifest)["kind"]
+    if kind in WHOLE and len(found) > 1:
+        return REFUSED, f"a {kind} goes whole to one cluster, and is in {' and '.join(sorted(found))}", ()
+    try:
+        refuse_different(key, found)
+        decided = declared_as_found(state, key, texts_of(found[min(found)]), running, moment, "Recover")
+    except RequestError as error:
+        return REFUSED, error.text, ()
+    return FOUND_NOW, "", (decided.declared, *decided.dependencies, *decided.placed.events)
+
+
+def _said(key: WorkloadKey, found: FoundByCluster, state: str, message: str) -> RecoveredWorkload:
+    replicas = tuple((cluster, one.replicas) for cluster, one in sorted(found.items()))
+    return RecoveredWorkload(*key, state, message, replicas)

@@ -1,0 +1,68 @@
+"""Releasing: our marks go, objects and pods stay."""
+
+from dataclasses import replace
+
+from planner.core.division.placement import Division
+from planner.core.placing import Placed, needed_events
+from planner.core.requests.decisions import (
+    Decided,
+    Unanswered,
+    answer_with,
+    digest_of,
+    existing,
+    refuse_gone,
+    remembered_answer,
+)
+from planner.core.state import PlannerState
+from planner.core.subject import Moment
+from planner.core.workload import Workload
+from spillway.api import ReleaseRequest, RequestError
+from spillway.events import Event, PlacementDecided
+from spillway.model import Part
+
+
+def release(state: PlannerState, request: ReleaseRequest, moment: Moment) -> Decided:
+    """Marks a workload as releasing: every part is listed until its cluster says that our marks are gone."""
+    known = existing(state, request.namespace, request.name)
+    digest = digest_of("release")
+    remembered = remembered_answer(state, known, request.idempotency_key, digest, moment)
+    if remembered is not None:
+        return Decided((), remembered)
+    refuse_gone(known)
+    declared = known.declared
+    if declared.deleting:
+        text = f"workload {'/'.join(known.key)}: Deleting: it is not released any more"
+        raise RequestError("FAILED_PRECONDITION", text)
+    if not declared.releasing:
+        _refuse_moving(known)
+    parts = tuple(_releasing(part, moment) for part in known.parts.values())
+    placed = Placed(_placement(known, parts, moment), Division({}, {}, 0))
+    if not declared.releasing:
+        declared = replace(declared, releasing=True, generation=declared.generation + 1)
+        placement = replace(placed.placement, workload_generation=declared.generation)
+        events: tuple[Event, ...] = (placement, *needed_events(state, known.key, placement, moment))
+        placed = replace(placed, placement=placement, changes=events)
+    decided = Unanswered(declared, (), placed, known.unmodelled)
+    return answer_with(state, decided, request.idempotency_key, digest, moment)
+
+
+def _refuse_moving(known: Workload) -> None:
+    """Half way through a move more runs than was asked for, and nobody would take it away once our marks are gone."""
+    moving = [f"{part.replicas_leaving} leave {part.cluster}" for part in known.parts.values() if part.replicas_leaving]
+    moving += [
+        f"{part.replicas_lost} are lost in {part.cluster}" for part in known.parts.values() if part.replicas_lost
+    ]
+    if moving:
+        text = f"workload {'/'.join(known.key)}: Moving: {', '.join(sorted(moving))}: release it when that is over"
+        raise RequestError("FAILED_PRECONDITION", text)
+
+
+def _releasing(part: Part, moment: Moment) -> Part:
+    """A part that was being removed goes on being removed: its object may be half gone."""
+    if part.releasing or part.removing:
+        return part
+    return Part(part.cluster, moment.generation, 0, 0, 0, removing=False, releasing=True)
+
+
+def _placement(known: Workload, parts: tuple[Part, ...], moment: Moment) -> PlacementDecided:
+    return PlacementDecided(*known.key, moment.generation, known.declared.generation, parts, 0, "")

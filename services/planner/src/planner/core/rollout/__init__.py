@@ -1,0 +1,1 @@
+"""How a new template goes from cluster to cluster."""
