@@ -30,7 +30,11 @@ def row(topic: Topic) -> str:
 
 
 def type_name(hint: object) -> str:
-    return getattr(hint, "__name__", "") if isinstance(hint, type) else str(hint).replace("spillway.model.", "")
+    return (
+        getattr(hint, "__name__", "")
+        if isinstance(hint, type)
+        else str(hint).replace("spillway.model.", "").replace("spillway.events_scaling.", "")
+    )
 
 
 def section(event: type) -> str:

@@ -30,6 +30,14 @@ from spillway.events import (
     WorkloadFound,
     WorkloadObserved,
 )
+from spillway.events_scaling import (
+    BacklogObserved,
+    LoadObserved,
+    PodsObserved,
+    ScaleDecided,
+    ScalePolicyDeclared,
+    ScaleStateChanged,
+)
 
 SCOPE_CLUSTER: Final = "cluster"
 SCOPE_WORKLOAD: Final = "workload"
@@ -44,7 +52,7 @@ class Topic:
     """A topic: its scope decides the number of partitions and by whose name a record is partitioned.
 
     retention_ms 0 keeps the last record per key (compacted). lag_ms: how long a record stays readable after a newer
-    one of its key (min.compaction.lag). committed: only the planner's fenced transactions write it.
+    one of its key (min.compaction.lag). committed: only its emitter, in fenced transactions, writes it.
     """
 
     name: str
@@ -82,6 +90,13 @@ ADOPTIONS = _topic("adoptions", SCOPE_WORKLOAD, DAY_MS, "planner", "propagator",
 FOUND_WORKLOADS = _topic("found-workloads", SCOPE_WORKLOAD, DAY_MS, "propagator", "planner")
 SHAPES_ASKED = _topic("shapes-asked", SCOPE_WORKLOAD, HOUR_MS, "planner", "propagator", committed=True)
 SHAPES = _topic("shapes", SCOPE_CLUSTER, 0, "propagator", "planner propagator")
+TURNS_HPA = _topic("turns.hpa", SCOPE_ONE, 0, "hpa", "hpa", committed=True)
+PODS = _topic("pods", SCOPE_WORKLOAD, 0, "snapshot", "hpa snapshot")
+LOAD = _topic("load", SCOPE_WORKLOAD, DAY_MS, "hpa and anyone", "hpa")
+BACKLOG = _topic("backlog", SCOPE_WORKLOAD, DAY_MS, "hpa and anyone", "hpa")
+SCALE_POLICIES = _topic("scale-policies", SCOPE_WORKLOAD, 0, "hpa", "hpa planner snapshot", committed=True)
+SCALE_STATE = _topic("scale-state", SCOPE_WORKLOAD, 0, "hpa", "hpa", committed=True)
+SCALE = _topic("scale", SCOPE_WORKLOAD, 0, "hpa", "hpa planner", committed=True)
 DEAD_LETTERS = _topic("dead-letters", SCOPE_ONE, 7 * DAY_MS, "every reader", "operators")
 
 TOPICS: Final = (
@@ -102,6 +117,13 @@ TOPICS: Final = (
     FOUND_WORKLOADS,
     SHAPES_ASKED,
     SHAPES,
+    TURNS_HPA,
+    PODS,
+    LOAD,
+    BACKLOG,
+    SCALE_POLICIES,
+    SCALE_STATE,
+    SCALE,
     DEAD_LETTERS,
 )
 
@@ -109,7 +131,12 @@ TOPIC_BY_NAME: Final = {topic.name: topic for topic in TOPICS}
 
 # A claim goes into its owner's own stream, in the partition of the cluster's name: a reader of that stream meets the
 # claim before the first record of the new epoch, and the offset orders all claims of one cluster.
-CLAIM_TOPIC_BY_SERVICE: Final = {"snapshot": CAPACITY_CHANGES, "propagator": WORKLOAD_STATUS, "planner": TURNS_PLANNER}
+CLAIM_TOPIC_BY_SERVICE: Final = {
+    "snapshot": CAPACITY_CHANGES,
+    "propagator": WORKLOAD_STATUS,
+    "planner": TURNS_PLANNER,
+    "hpa": TURNS_HPA,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +187,10 @@ def shape_address(template: str, cluster: str) -> Address:
     return Address(SHAPES, f"{template}/{cluster}", cluster)
 
 
+def pods_address(namespace: str, name: str, cluster: str) -> Address:
+    return Address(PODS, f"{namespace}/{name}/{cluster}", workload_key(namespace, name))
+
+
 def workload_address(topic: Topic, namespace: str, name: str) -> Address:
     key = workload_key(namespace, name)
     return Address(topic, key, key)
@@ -195,6 +226,12 @@ _ADDRESS: Final[dict[type, Callable[..., Address]]] = {
     ),
     ShapeAsked: lambda e: Address(SHAPES_ASKED, e.template, workload_key(e.namespace, e.name)),
     ShapeAdmitted: lambda e: shape_address(e.template, e.cluster),
+    PodsObserved: lambda e: pods_address(e.namespace, e.name, e.cluster),
+    LoadObserved: lambda e: workload_address(LOAD, e.namespace, e.name),
+    BacklogObserved: lambda e: workload_address(BACKLOG, e.namespace, e.name),
+    ScalePolicyDeclared: lambda e: workload_address(SCALE_POLICIES, e.namespace, e.name),
+    ScaleStateChanged: lambda e: workload_address(SCALE_STATE, e.namespace, e.name),
+    ScaleDecided: lambda e: workload_address(SCALE, e.namespace, e.name),
     DeadLettered: lambda e: Address(DEAD_LETTERS, f"{e.topic}/{e.partition}/{e.offset}/{e.reader}", e.topic),
 }
 
@@ -224,5 +261,12 @@ EVENTS_BY_TOPIC: Final = {
     FOUND_WORKLOADS.name: (WorkloadFound,),
     SHAPES_ASKED.name: (ShapeAsked,),
     SHAPES.name: (ShapeAdmitted,),
+    TURNS_HPA.name: (TurnTaken,),
+    PODS.name: (PodsObserved,),
+    LOAD.name: (LoadObserved,),
+    BACKLOG.name: (BacklogObserved,),
+    SCALE_POLICIES.name: (ScalePolicyDeclared,),
+    SCALE_STATE.name: (ScaleStateChanged,),
+    SCALE.name: (ScaleDecided,),
     DEAD_LETTERS.name: (DeadLettered,),
 }

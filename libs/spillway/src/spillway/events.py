@@ -1,11 +1,12 @@
 """Every event: the language of the platform. A fact in the past tense, one emitter each.
 
-Where each goes, and under which key: addresses.py.
+Where each goes, and under which key: addresses.py. Those of scaling: events_scaling.py.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
+from spillway.events_scaling import ScalingEvent
 from spillway.model import (
     Answered,
     ClusterInput,
@@ -433,4 +434,5 @@ Event = (
     | ShapeAsked
     | ShapeAdmitted
     | DeadLettered
+    | ScalingEvent
 )
