@@ -1,15 +1,19 @@
 """One platform that is kept up for many rounds, with its load, its ledger and its audits."""
 
 import asyncio
+import json
 import os
 import random as chance
 import signal
 import socket
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+
+from aiokafka.admin import AIOKafkaAdminClient
 
 from spillway.api import ApplyRequest, JoinClusterRequest, ListClustersRequest, ListRequest, RequestError
 from spillway.rpc import PlannerClient
@@ -28,6 +32,7 @@ KINDS = ("planner", "snapshot", "propagator")
 SERVICES = tuple(f"{kind}-{number}" for kind in KINDS for number in (1, 2))
 PULSE = "pulse"
 READY_SECONDS = 90.0
+_QUORUM_NOTE = "data/__cluster_metadata-0/quorum-state"
 _POLL_SECONDS, _LOOK_SECONDS = 0.1, 0.05
 
 
@@ -192,6 +197,23 @@ class Ground:
 
         await until("a planner is active", known)
         return found[0]
+
+    async def broker_roles(self) -> tuple[str, Counter[str]]:
+        """Who is the controller of Kafka's quorum, and how many partitions each broker leads."""
+        brokers = {broker.node_id: broker for broker in self.stack.brokers()}
+        led = Counter({broker.name: 0 for broker in brokers.values()})
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.stack.addresses().kafka)
+        await admin.start()
+        try:
+            topics = await admin.describe_topics(None)
+        finally:
+            await admin.close()
+        leaders = (partition["leader"] for topic in topics for partition in topic["partitions"])
+        led.update(brokers[leader].name for leader in leaders if leader in brokers)
+        # Clients are told any broker as the controller: the nodes' own notes say which it is, the newest epoch's.
+        notes = [json.loads((broker.folder / _QUORUM_NOTE).read_text()) for broker in brokers.values()]
+        newest = max((note for note in notes if note["leaderId"] in brokers), key=lambda note: note["leaderEpoch"])
+        return brokers[newest["leaderId"]].name, led
 
     async def redis(self, command: str) -> None:
         port = int(self.stack.addresses().redis.rpartition(":")[2].partition("/")[0])

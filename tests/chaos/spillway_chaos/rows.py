@@ -23,6 +23,15 @@ SESSION_SECONDS = {
     "propagator": SETTINGS.cluster_session_seconds,
 }
 """After it, another instance takes over."""
+_LONGEST_WAIT = SETTINGS.cluster_session_seconds + SETTINGS.request_seconds
+"""Of any request to a broker: to join a group of clusters."""
+BROKER_FROZEN = (
+    (0.3, SETTINGS.session_seconds - 1),
+    (SETTINGS.session_seconds + 0.5, SETTINGS.cluster_session_seconds - 0.5),
+    (SETTINGS.cluster_session_seconds + 0.5, _LONGEST_WAIT - 3),
+    (_LONGEST_WAIT - 3, _LONGEST_WAIT + 15),
+)
+"""Seconds: within all sessions, past the planner's, past all of them, past the waits of all requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,14 @@ async def _victim(ground: Ground, kind: str, random: Random) -> str:
     return await ground.active_planner() if kind == "planner" else f"{kind}-{random.randint(1, 2)}"
 
 
+async def _freeze(ground: Ground, name: str, seconds: float) -> None:
+    ground.signal(name, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        ground.signal(name, signal.SIGCONT)
+
+
 def kill(kind: str) -> Fault:
     async def fault(ground: Ground, random: Random) -> Broken:
         name = await _victim(ground, kind, random)
@@ -71,11 +88,7 @@ def kill(kind: str) -> Fault:
 def freeze(kind: str, shortest: float, longest: float) -> Fault:
     async def fault(ground: Ground, random: Random) -> Broken:
         name, seconds = await _victim(ground, kind, random), random.uniform(shortest, longest)
-        ground.signal(name, signal.SIGSTOP)
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            ground.signal(name, signal.SIGCONT)
+        await _freeze(ground, name, seconds)
         await ground.is_up(name)
         return Broken(f"{name} frozen for {seconds:.1f} s")
 
@@ -92,6 +105,17 @@ async def kill_kafka(ground: Ground, random: Random) -> Broken:
 
     await until(f"{broker.name} listens", ready)
     return Broken(f"{broker.name} killed")
+
+
+async def freeze_kafka(ground: Ground, random: Random) -> Broken:
+    """Of three brokers as often the controller and the one that leads most as any."""
+    controller, led = await ground.broker_roles()
+    names = sorted(led)
+    name = random.choice((controller, max(names, key=lambda name: led[name]), random.choice(names)))
+    seconds = random.uniform(*random.choice(BROKER_FROZEN))
+    await _freeze(ground, name, seconds)
+    role = f"{'the controller, ' if name == controller else ''}leads {led[name]} of {led.total()} partitions"
+    return Broken(f"{name} ({role}) frozen for {seconds:.1f} s")
 
 
 async def kill_redis(ground: Ground, _: Random) -> Broken:
@@ -118,11 +142,7 @@ async def _stop_api(ground: Ground, name: str, way: str, after_seconds: float) -
     await asyncio.sleep(after_seconds)
     program = f"{name}-apiserver"
     if way == "frozen":
-        ground.signal(program, signal.SIGSTOP)
-        try:
-            await asyncio.sleep(OUTAGE_SECONDS)
-        finally:
-            ground.signal(program, signal.SIGCONT)
+        await _freeze(ground, program, OUTAGE_SECONDS)
     else:
         await asyncio.to_thread(ground.stack.supervision.stop_program, program)
         try:
@@ -233,9 +253,11 @@ ROWS = (
         for kind in KINDS
     ),
     Row("kafka-killed", "sim", "kill -9 of the only broker, restarted", kill_kafka),
+    Row("kafka-frozen", "sim", "SIGSTOP of the only broker for 0.3 to 35 s, SIGCONT", freeze_kafka),
     Row("redis-killed", "sim", "kill -9 of Redis, restarted", kill_redis),
     Row("redis-flushed", "sim", "FLUSHALL", flush_redis),
     Row("broker-of-three-killed", "brokers", "kill -9 of one of three brokers in a burst", kill_kafka, BURST),
+    Row("broker-of-three-frozen", "brokers", "SIGSTOP of one of three in a burst, SIGCONT", freeze_kafka, BURST),
     Row("apiserver-stopped", "kube", "an apiserver frozen or ended for a minute", stop_apis, SLOW),
     Row("token-revoked", "kube", "401 from an apiserver, for seconds", revoke_token),
     Row("list-cut-short", "kube", "an apiserver's lists end too early, for seconds", cut_lists),
