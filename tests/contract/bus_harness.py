@@ -154,7 +154,7 @@ def any_event(topic: Topic) -> Event:
     """One that can be read on the topic, with a word in every text."""
     kind = EVENTS_BY_TOPIC[topic.name][0]
     if kind is TurnTaken:
-        return TurnTaken("planner", "", "fine")
+        return TurnTaken(topic.emitter, "", "fine")
     empty = decode(topic.name, TYPE_PREFIX + kind.__name__, b"")
     words = {field.name: "fine" for field in dataclasses.fields(empty) if field.type is str}
     return dataclasses.replace(empty, **words)  # type: ignore[arg-type]
