@@ -24,10 +24,9 @@ from spillway import api
 from spillway.api import RequestError
 from spillway.bus import BusUnavailable, OutcomeUnknown
 from spillway.events import DecisionRecorded
-from spillway.metrics import VERBS
 from spillway.model import ClusterInput, Generation, NodeGroup, Taint
 from spillway.process import OperatorError
-from spillway.rpc import PlannerClient, RpcServer, RpcSettings
+from spillway.rpc import PLANNER, PlannerClient, RpcServer, RpcSettings
 from spillway.rpc_security import CALLER, Gate, UnsafeBind, is_loopback
 
 INPUT = ClusterInput("own-1", "own", 3, 5, 1, 0, 3, "cpu", 120)
@@ -294,7 +293,7 @@ def raising(error: Exception) -> Answer:
 # ── Round trips and errors ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("watch", "export")])
+@pytest.mark.parametrize("verb", [verb for verb in PLANNER.calls if verb not in ("watch", "export")])
 async def test_every_method_round_trips(verb: str) -> None:
     request, reply = ROUND_TRIPS[verb]
     planner = FakePlanner()

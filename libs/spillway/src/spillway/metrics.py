@@ -125,6 +125,12 @@ VERBS: Final = (
     "unfreeze",
     "confirm",
     "list_brakes",
+    "declare_policy",
+    "delete_policy",
+    "get_policy",
+    "list_policies",
+    "explain_policy",
+    "report",
 )
 REQUESTS: Final = Counter("spillway_requests", "gRPC calls answered, by verb and status", ["verb", "code"])
 REQUESTS_OK: Final = {verb: REQUESTS.labels(verb, "OK") for verb in VERBS}

@@ -1,27 +1,27 @@
-"""The planner over gRPC: its server and its client, values inward; the only importer of grpc besides the stubs."""
+"""Our services over gRPC: server and clients, values inward; the only importer of grpc besides the stubs."""
 
 import asyncio
 import math
-import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Any, Final, Never, Self, cast
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
-from spillway import api, metrics, tracing, wire
+from spillway import api, metrics, tracing
 from spillway.api import RequestError
 from spillway.bus import BusUnavailable, OutcomeUnknown
+from spillway.rpc_calls import PLANNER, SCALING, Call, Service, message_bytes
 from spillway.rpc_route import Route
 from spillway.rpc_security import (
     CALLER,
@@ -33,75 +33,41 @@ from spillway.rpc_security import (
     is_loopback,
     read_file,
 )
-from spillway.rpc_verbs import PlannerApi, Verbs
+from spillway.rpc_verbs import PlannerApi, ScalingApi, ScalingVerbs, Verbs
 from spillway.settings import OperatorError
-from spillway.v1 import planner_pb2
 
-__all__ = ["PlannerApi", "PlannerClient", "RpcServer", "RpcSettings"]
+__all__ = [
+    "PLANNER",
+    "SCALING",
+    "PlannerApi",
+    "PlannerClient",
+    "RpcServer",
+    "RpcSettings",
+    "ScalingApi",
+    "ScalingClient",
+]
 
 LEADER_TRAILER: Final = "spillway-leader"
 RECEIVE_BYTES_MAX: Final = 16 * MEBIBYTE
 """What gRPC lets in, so that we ourselves can say what was too large; beyond it the answer is gRPC's own."""
 
-_SERVICE = planner_pb2.DESCRIPTOR.services_by_name["Planner"]
 _REPLY_BYTES_MAX = 64 * MEBIBYTE
 _SILENCE_SECONDS = 12.0
 """After so long a client asks another planner: one that works answers within its request_seconds, 10. Keepalive
 does not see a frozen one while a call is under way."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """One method: its verb, its path, and the values and messages of its request and reply."""
-
-    verb: str
-    path: str
-    streams: bool
-    request: type
-    request_message: type[Message]
-    reply: type
-    reply_message: type[Message]
-
-    def read_request(self, data: bytes) -> Any:
-        return wire.value_from(self.request_message.FromString(data), self.request)
-
-    def read_reply(self, data: bytes) -> Any:
-        return wire.value_from(self.reply_message.FromString(data), self.reply)
-
-
-def _bytes(value: object, message: Message) -> bytes:
-    wire.fill_message(value, message)
-    return message.SerializeToString()
-
-
-def _calls() -> Iterator[_Call]:
-    for method in _SERVICE.methods:
-        request, reply = method.input_type.name, method.output_type.name
-        yield _Call(
-            verb=re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower(),
-            path=f"/{_SERVICE.full_name}/{method.name}",
-            streams=method.server_streaming,
-            request=getattr(api, request),
-            request_message=getattr(planner_pb2, request),
-            reply=getattr(api, reply),
-            reply_message=getattr(planner_pb2, reply),
-        )
-
-
-_CALL_BY_VERB: Final[Mapping[str, _Call]] = {call.verb: call for call in _calls()}
-assert set(_CALL_BY_VERB) == set(metrics.VERBS)
-
-
 # ── Server ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class RpcServer:
-    """Serves a PlannerApi while it is open, with health and reflection. Opening raises OperatorError when it may not
-    or cannot listen; not serving (health) until set_serving(True), though calls are answered."""
+    """Serves one of our services while it is open, with health and reflection. Opening raises OperatorError when it may
+    not or cannot listen; not serving (health) until set_serving(True), though calls are answered."""
 
-    def __init__(self, planner: PlannerApi, settings: RpcSettings) -> None:
+    def __init__(self, answers: PlannerApi | ScalingApi, settings: RpcSettings, service: Service = PLANNER) -> None:
         self._gate = Gate(settings, time.monotonic)
-        self._planner = planner
+        self._answers = answers
+        self._service = service
         self._settings = settings
         self._log = structlog.get_logger(part="rpc")
         self._running = 0
@@ -113,11 +79,10 @@ class RpcServer:
         self._health = health_aio.HealthServicer()
         await self.set_serving(False)
         self._server = aio.server(interceptors=(_ReflectionGuard(self._gate, self._settings),), options=_SERVER_OPTIONS)
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(_SERVICE.full_name, dict(map(self._handler, _calls()))),)
-        )
+        handlers = dict(map(self._handler, self._service.calls.values()))
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(self._service.name, handlers),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (_SERVICE.full_name, "grpc.health.v1.Health", reflection.SERVICE_NAME)
+        names = (self._service.name, "grpc.health.v1.Health", reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
         self._port = self._listen()
         await self._server.start()
@@ -138,9 +103,9 @@ class RpcServer:
         return f"[{host}]:{self._port}" if ":" in host and not host.startswith("[") else f"{host}:{self._port}"
 
     async def set_serving(self, serving: bool) -> None:
-        """What grpc.health.v1 answers for the server and for spillway.v1.Planner."""
+        """What grpc.health.v1 answers for the server and for its service."""
         status = health_pb2.HealthCheckResponse
-        for service in ("", _SERVICE.full_name):
+        for service in ("", self._service.name):
             await self._health.set(service, status.SERVING if serving else status.NOT_SERVING)
 
     async def failed(self) -> Never:
@@ -158,7 +123,7 @@ class RpcServer:
         except RuntimeError as error:
             raise OperatorError(f"gRPC: cannot listen on {target}: taken, or not an address of this machine") from error
 
-    def _handler(self, call: _Call) -> tuple[str, Any]:
+    def _handler(self, call: Call) -> tuple[str, Any]:
         """The handler of a method. It gets bytes, so that the size is checked before anything is parsed."""
 
         async def answer(data: bytes, context: Any) -> bytes | None:
@@ -167,7 +132,7 @@ class RpcServer:
         make = grpc.unary_stream_rpc_method_handler if call.streams else grpc.unary_unary_rpc_method_handler
         return call.path.rpartition("/")[2], make(answer)
 
-    async def _handle(self, call: _Call, data: bytes, context: Any) -> bytes | None:
+    async def _handle(self, call: Call, data: bytes, context: Any) -> bytes | None:
         started = time.perf_counter()
         code, text, answer = "CANCELLED", "", None
         try:
@@ -181,14 +146,14 @@ class RpcServer:
         except (BusUnavailable, OutcomeUnknown) as error:
             code, text = "UNAVAILABLE", f"the log cannot be written now: {error}"
         except Exception as error:
-            code, text = "INTERNAL", f"{call.verb}: a bug of the planner, which stops now; see its log"
+            code, text = "INTERNAL", f"{call.verb}: a bug of the {self._service.who}, which stops now; see its log"
             self._log.exception("bug in a call", verb=call.verb)
             if not self._fatal.done():
                 self._fatal.set_exception(error)
         finally:
             metrics.REQUEST_SECONDS_BY_VERB[call.verb].observe(time.perf_counter() - started)
             (metrics.REQUESTS_OK[call.verb] if code == "OK" else metrics.REQUESTS.labels(call.verb, code)).inc()
-        leader = self._planner.leader()
+        leader = self._answers.leader()
         trailer = ((LEADER_TRAILER, leader),) if leader else ()
         if code != "OK":
             await context.abort(grpc.StatusCode[code], text, trailer)
@@ -196,7 +161,7 @@ class RpcServer:
         return answer
 
     @contextmanager
-    def _slot(self, call: _Call) -> Iterator[None]:
+    def _slot(self, call: Call) -> Iterator[None]:
         """Counts what runs, and refuses what is too much."""
         running, most = self._running, self._settings.concurrent_requests_max
         if call.streams:
@@ -216,7 +181,7 @@ class RpcServer:
             self._running -= not call.streams
             self._watches.discard(task)
 
-    async def _admit(self, call: _Call, data: bytes, context: Any) -> Any:
+    async def _admit(self, call: Call, data: bytes, context: Any) -> Any:
         """The request, when this caller may make it."""
         metadata = dict(context.invocation_metadata() or ())
         try:
@@ -235,29 +200,29 @@ class RpcServer:
             raise
         return request
 
-    async def _answer(self, call: _Call, request: Any, context: Any) -> bytes:
+    async def _answer(self, call: Call, request: Any, context: Any) -> bytes:
         most = self._settings.deadline_seconds_max
         asked = context.time_remaining()
         seconds = most if asked is None else min(most, asked)
         try:
             async with asyncio.timeout(seconds) as bound:
-                reply = await getattr(self._planner, call.verb)(request)
+                reply = await getattr(self._answers, call.verb)(request)
         except TimeoutError:
             if not bound.expired():
                 raise
             raise RequestError("DEADLINE_EXCEEDED", f"{call.verb}: not done within {seconds:.1f} s") from None
-        return _bytes(reply, call.reply_message())
+        return message_bytes(reply, call.reply_message())
 
-    async def _stream(self, call: _Call, request: Any, context: Any) -> None:
-        replies = getattr(self._planner, call.verb)(request)
+    async def _stream(self, call: Call, request: Any, context: Any) -> None:
+        replies = getattr(self._answers, call.verb)(request)
         try:
             async for reply in replies:
-                await context.write(_bytes(reply, call.reply_message()))
+                await context.write(message_bytes(reply, call.reply_message()))
         except asyncio.CancelledError:
             if not self._closing:
                 raise
             cast("asyncio.Task[Any]", asyncio.current_task()).uncancel()
-            raise RequestError("UNAVAILABLE", "this planner stops: go on at another one") from None
+            raise RequestError("UNAVAILABLE", f"this {self._service.who} stops: go on at another one") from None
         finally:
             close = getattr(replies, "aclose", None)
             if close is not None:
@@ -317,14 +282,16 @@ def _trace_context(context: Any) -> Any:
 # ── Client ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class PlannerClient(Verbs):
-    """A PlannerApi at the other end. Open it with `async with`; one for each process is enough.
+class _Client:
+    """One of our services at the other end. Open it with `async with`; one for each process is enough.
 
-    endpoints: host:port of every planner. UNAVAILABLE is tried again, at the leader that a planner names or at the
+    endpoints: host:port of every instance. UNAVAILABLE is tried again, at the leader that an instance names or at the
     next endpoint, with the same idempotency key (one is made when absent), for retry_seconds and no longer than the
     call's time. Everything else raises RequestError. ca: file; it turns TLS on. identity: files of our own
     certificate and key.
     """
+
+    _service: Service
 
     def __init__(
         self,
@@ -335,12 +302,15 @@ class PlannerClient(Verbs):
         timeout_seconds: float = 30.0,
         retry_seconds: float = 30.0,
     ) -> None:
+        who = self._service.who
         if not endpoints:
-            raise OperatorError("planner: no endpoint: expected host:port")
+            raise OperatorError(f"{who}: no endpoint: expected host:port")
         if token and not ca:
             for endpoint in endpoints:
                 if not is_loopback(endpoint.rpartition(":")[0]):
-                    raise OperatorError(f"planner: {endpoint}: the token is not sent without TLS: expected a ca file")
+                    raise OperatorError(
+                        f"{self._service.who}: {endpoint}: the token is not sent without TLS: expected a ca file"
+                    )
         self._endpoints = list(dict.fromkeys(endpoints))
         self._token, self._ca, self._identity = token, ca, identity
         self._timeout_seconds, self._retry_seconds = timeout_seconds, retry_seconds
@@ -358,56 +328,14 @@ class PlannerClient(Verbs):
             await channel.close()
 
     def leader(self) -> str:
-        """The active planner as the last answer named it; empty when none did."""
+        """The active instance as the last answer named it; empty when none did."""
         return self._leader
 
-    async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
-        """Goes on at another planner, from the last position, when one stops. A change may come twice, never not."""
-        call, position = _CALL_BY_VERB["watch"], request.position
-        route = self._route(self._retry_seconds)
-        while True:
-            endpoint, opened = await route.next(), time.monotonic()
-            data = _bytes(replace(request, position=position), call.request_message())
-            stream = self._stub(endpoint, call)(data, metadata=self._metadata())
-            try:
-                async for answer in stream:
-                    reply: api.WatchReply = call.read_reply(answer)
-                    position, opened = reply.position or position, -math.inf
-                    yield reply
-                error, trailer = RequestError("UNAVAILABLE", "the watch ended"), await stream.trailing_metadata()
-            except aio.AioRpcError as failure:
-                error, trailer = _request_error(failure), failure.trailing_metadata()
-            finally:
-                stream.cancel()
-            if time.monotonic() - opened > self._retry_seconds:
-                route = self._route(self._retry_seconds)  # It worked for a while: this is another failure.
-            route.failed(endpoint, error, self._hear(endpoint, trailer))
-
-    async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
-        """From whichever planner answers; from the beginning at another one when it could not be begun."""
-        call, route = _CALL_BY_VERB["export"], self._route(self._retry_seconds)
-        begun = False
-        while True:
-            endpoint = await route.next()
-            stream = self._stub(endpoint, call)(_bytes(request, call.request_message()), metadata=self._metadata())
-            try:
-                async for answer in stream:
-                    begun = True
-                    yield call.read_reply(answer)
-                return
-            except aio.AioRpcError as failure:
-                error = _request_error(failure)
-                if begun:
-                    raise error from None
-                route.failed(endpoint, error, self._hear(endpoint, failure.trailing_metadata()))
-            finally:
-                stream.cancel()
-
     async def _ask(self, verb: str, request: Any, seconds: float | None) -> Any:
-        call = _CALL_BY_VERB[verb]
+        call = self._service.calls[verb]
         if verb != "plan":
             request = _with_keys(request)
-        data = _bytes(request, call.request_message())
+        data = message_bytes(request, call.request_message())
         deadline = time.monotonic() + (self._timeout_seconds if seconds is None else seconds)
         route = self._route(min(self._retry_seconds, deadline - time.monotonic()))
         while True:
@@ -425,7 +353,7 @@ class PlannerClient(Verbs):
                     failure = RequestError("UNAVAILABLE", f"silent for {share:g} s")
                 route.failed(endpoint, failure, self._hear(endpoint, error.trailing_metadata()))
 
-    def _stub(self, endpoint: str, call: _Call) -> Any:
+    def _stub(self, endpoint: str, call: Call) -> Any:
         channel = self._channels.get(endpoint)
         if channel is None:
             if self._credentials is None:
@@ -452,6 +380,60 @@ class PlannerClient(Verbs):
         if leader or self._leader == endpoint:
             self._leader = leader
         return leader
+
+
+class PlannerClient(_Client, Verbs):
+    """A PlannerApi at the other end."""
+
+    _service = PLANNER
+
+    async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
+        """Goes on at another planner, from the last position, when one stops. A change may come twice, never not."""
+        call, position = self._service.calls["watch"], request.position
+        route = self._route(self._retry_seconds)
+        while True:
+            endpoint, opened = await route.next(), time.monotonic()
+            data = message_bytes(replace(request, position=position), call.request_message())
+            stream = self._stub(endpoint, call)(data, metadata=self._metadata())
+            try:
+                async for answer in stream:
+                    reply: api.WatchReply = call.read_reply(answer)
+                    position, opened = reply.position or position, -math.inf
+                    yield reply
+                error, trailer = RequestError("UNAVAILABLE", "the watch ended"), await stream.trailing_metadata()
+            except aio.AioRpcError as failure:
+                error, trailer = _request_error(failure), failure.trailing_metadata()
+            finally:
+                stream.cancel()
+            if time.monotonic() - opened > self._retry_seconds:
+                route = self._route(self._retry_seconds)  # It worked for a while: this is another failure.
+            route.failed(endpoint, error, self._hear(endpoint, trailer))
+
+    async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
+        """From whichever planner answers; from the beginning at another one when it could not be begun."""
+        call, route = self._service.calls["export"], self._route(self._retry_seconds)
+        data, begun = message_bytes(request, call.request_message()), False
+        while True:
+            endpoint = await route.next()
+            stream = self._stub(endpoint, call)(data, metadata=self._metadata())
+            try:
+                async for answer in stream:
+                    begun = True
+                    yield call.read_reply(answer)
+                return
+            except aio.AioRpcError as failure:
+                error = _request_error(failure)
+                if begun:
+                    raise error from None
+                route.failed(endpoint, error, self._hear(endpoint, failure.trailing_metadata()))
+            finally:
+                stream.cancel()
+
+
+class ScalingClient(_Client, ScalingVerbs):
+    """A ScalingApi at the other end."""
+
+    _service = SCALING
 
 
 def _with_keys(request: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Who may call the planner and how much: the bind that is refused, callers by token or certificate, rates and sizes."""
+"""Who may call us and how much: the bind that is refused, callers by token or certificate, rates and sizes."""
 
 import hashlib
 import ipaddress
@@ -15,6 +15,7 @@ import yaml
 from msgspec import Meta
 
 from spillway.api import ExplainRequest, FreezeRequest, PlanBatchRequest, RequestError, UnfreezeRequest
+from spillway.api_scaling import DeclarePolicyRequest, ReportRequest
 from spillway.metrics import VERBS
 from spillway.scopes import read_scope
 from spillway.settings import OperatorError, setting
@@ -240,6 +241,13 @@ def check_namespaces(caller: Caller, verb: str, request: object) -> None:
             for inner, asked in (("apply", item.apply), ("scale", item.scale)):
                 if asked is not None:
                     check_namespaces(caller, inner, asked)
+        return
+    if isinstance(request, DeclarePolicyRequest):
+        caller.require(verb, _namespace_of(request.manifest, "manifest"))
+        return
+    if isinstance(request, ReportRequest):
+        for namespace in {reported.namespace for reports in (request.loads, request.backlogs) for reported in reports}:
+            caller.require(verb, namespace or DEFAULT_NAMESPACE)
         return
     manifests: tuple[str, ...] | None = getattr(request, "manifests", None)
     if isinstance(request, ExplainRequest) and (request.name or not request.manifests):

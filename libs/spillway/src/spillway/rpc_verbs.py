@@ -1,9 +1,9 @@
-"""What a planner answers, verb by verb with its types, and the same verbs as a client asks them; nothing of gRPC."""
+"""What planner and hpa answer, verb by verb with types, and the same verbs as a client asks them; nothing of gRPC."""
 
 from collections.abc import AsyncIterator
 from typing import Any, Protocol, cast
 
-from spillway import api
+from spillway import api, api_scaling
 
 
 class PlannerApi(Protocol):
@@ -129,3 +129,53 @@ class Verbs:
 
     async def list_brakes(self, request: api.ListBrakesRequest, seconds: float | None = None) -> api.ListBrakesReply:
         return cast(api.ListBrakesReply, await self._ask("list_brakes", request, seconds))
+
+
+class ScalingApi(Protocol):
+    """What hpa answers; proto/spillway/v1/scaling.proto says what each call means. Errors as of PlannerApi."""
+
+    async def declare_policy(self, request: api_scaling.DeclarePolicyRequest) -> api_scaling.PolicyReply: ...
+    async def delete_policy(self, request: api_scaling.DeletePolicyRequest) -> api_scaling.PolicyReply: ...
+    async def get_policy(self, request: api_scaling.GetPolicyRequest) -> api_scaling.PolicyReply: ...
+    async def list_policies(self, request: api_scaling.ListPoliciesRequest) -> api_scaling.ListPoliciesReply: ...
+    async def explain_policy(self, request: api_scaling.ExplainPolicyRequest) -> api_scaling.ExplainPolicyReply: ...
+    async def report(self, request: api_scaling.ReportRequest) -> api_scaling.ReportReply: ...
+
+    def leader(self) -> str:
+        """host:port of the active instance's gRPC; empty when it is not known."""
+        ...
+
+
+class ScalingVerbs:
+    """The verbs of a client. seconds: how long the call may take; without it, the client's own time."""
+
+    async def _ask(self, verb: str, request: Any, seconds: float | None) -> Any:
+        raise NotImplementedError
+
+    async def declare_policy(
+        self, request: api_scaling.DeclarePolicyRequest, seconds: float | None = None
+    ) -> api_scaling.PolicyReply:
+        return cast(api_scaling.PolicyReply, await self._ask("declare_policy", request, seconds))
+
+    async def delete_policy(
+        self, request: api_scaling.DeletePolicyRequest, seconds: float | None = None
+    ) -> api_scaling.PolicyReply:
+        return cast(api_scaling.PolicyReply, await self._ask("delete_policy", request, seconds))
+
+    async def get_policy(
+        self, request: api_scaling.GetPolicyRequest, seconds: float | None = None
+    ) -> api_scaling.PolicyReply:
+        return cast(api_scaling.PolicyReply, await self._ask("get_policy", request, seconds))
+
+    async def list_policies(
+        self, request: api_scaling.ListPoliciesRequest, seconds: float | None = None
+    ) -> api_scaling.ListPoliciesReply:
+        return cast(api_scaling.ListPoliciesReply, await self._ask("list_policies", request, seconds))
+
+    async def explain_policy(
+        self, request: api_scaling.ExplainPolicyRequest, seconds: float | None = None
+    ) -> api_scaling.ExplainPolicyReply:
+        return cast(api_scaling.ExplainPolicyReply, await self._ask("explain_policy", request, seconds))
+
+    async def report(self, request: api_scaling.ReportRequest, seconds: float | None = None) -> api_scaling.ReportReply:
+        return cast(api_scaling.ReportReply, await self._ask("report", request, seconds))

@@ -1,0 +1,70 @@
+"""The calls of each gRPC service: verb, path, values and messages of request and reply, by one rule from the protos."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from spillway import api, api_scaling, metrics, wire
+from spillway.v1 import planner_pb2, scaling_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One method: its verb, its path, and the values and messages of its request and reply."""
+
+    verb: str
+    path: str
+    streams: bool
+    request: type
+    request_message: type[Message]
+    reply: type
+    reply_message: type[Message]
+
+    def read_request(self, data: bytes) -> Any:
+        return wire.value_from(self.request_message.FromString(data), self.request)
+
+    def read_reply(self, data: bytes) -> Any:
+        return wire.value_from(self.reply_message.FromString(data), self.reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """name: the full one. who: what it is called in sentences."""
+
+    name: str
+    who: str
+    calls: Mapping[str, Call]
+
+
+def message_bytes(value: object, message: Message) -> bytes:
+    wire.fill_message(value, message)
+    return message.SerializeToString()
+
+
+def _service(name: str, who: str, messages: Any, values: ModuleType) -> Service:
+    descriptor = messages.DESCRIPTOR.services_by_name[name]
+    return Service(descriptor.full_name, who, {call.verb: call for call in _calls(descriptor, messages, values)})
+
+
+def _calls(descriptor: Any, messages: Any, values: ModuleType) -> Iterator[Call]:
+    for method in descriptor.methods:
+        request, reply = method.input_type.name, method.output_type.name
+        yield Call(
+            verb=re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower(),
+            path=f"/{descriptor.full_name}/{method.name}",
+            streams=method.server_streaming,
+            request=getattr(values, request),
+            request_message=getattr(messages, request),
+            reply=getattr(values, reply),
+            reply_message=getattr(messages, reply),
+        )
+
+
+PLANNER: Final = _service("Planner", "planner", planner_pb2, api)
+SCALING: Final = _service("Scaling", "hpa", scaling_pb2, api_scaling)
+assert not PLANNER.calls.keys() & SCALING.calls.keys()
+assert {*PLANNER.calls, *SCALING.calls} == {*metrics.VERBS}
