@@ -33,6 +33,7 @@ SERVICES = tuple(f"{kind}-{number}" for kind in KINDS for number in (1, 2))
 PULSE = "pulse"
 READY_SECONDS = 90.0
 _QUORUM_NOTE = "data/__cluster_metadata-0/quorum-state"
+_FAILED = '"event": "failed"'
 _POLL_SECONDS, _LOOK_SECONDS = 0.1, 0.05
 
 
@@ -179,6 +180,15 @@ class Ground:
     async def page(self, name: str, page: str) -> str:
         """Of a service's health server; empty when it is not answered with 200."""
         return await asyncio.to_thread(_get, self.url(name, page))
+
+    async def times_said(self, name: str, text: str) -> int:
+        """How often a program's log has this text."""
+        log = self.stack.supervision.log(name)
+        return (await asyncio.to_thread(log.read_text, errors="replace")).count(text)
+
+    async def failures(self) -> Counter[str]:
+        """How often each service was stopped by what it did not expect, which is a bug."""
+        return Counter({name: await self.times_said(name, _FAILED) for name in SERVICES})
 
     def url(self, name: str, page: str) -> str:
         port = PortBook(self.stack.folder / "ports.json").recorded()[f"{name}-health"]

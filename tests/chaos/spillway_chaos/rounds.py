@@ -42,7 +42,7 @@ class Round:
 
 async def run_round(ground: Ground, row: Row, seed: str) -> Round:
     random, loop, done = Random(seed), asyncio.get_running_loop(), Round(seed)
-    answered_before = ground.load.answered
+    answered_before, failures_before = ground.load.answered, await ground.failures()
     ground.load.think_seconds, ground.pulse.every_seconds = row.think_seconds, row.pulse_seconds
     ground.load.asks.set()
     await asyncio.sleep(random.uniform(*BEFORE_SECONDS))
@@ -62,5 +62,7 @@ async def run_round(ground: Ground, row: Row, seed: str) -> Round:
     done.answered = ground.load.answered - answered_before
     claims, moves = Counter(ground.log.claims), Counter(ground.log.moves)
     done.findings = unsettled + await ground.evidence()
+    if failures := await ground.failures() - failures_before:
+        done.trouble = done.trouble or f"stopped by a bug: {dict(failures)}"
     done.claims, done.moves = dict(ground.log.claims - claims), dict(ground.log.moves - moves)
     return done

@@ -6,7 +6,6 @@ import signal
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 from aiokafka.errors import KafkaError
@@ -27,7 +26,7 @@ async def wipe_log(ground: Ground, random: Random) -> str:
     await ground.end_story()
     ground.load.asks.clear()
     fleet_before = ground.log.fleet
-    said_before = {name: await _times_said(ground, name) for name in SERVICES}
+    said_before = {name: await ground.times_said(name, _SAID) for name in SERVICES}
     empty_seconds = random.choice((0.0, random.uniform(1.0, 8.0)))
     await _empty(ground)
     await asyncio.sleep(empty_seconds)
@@ -35,7 +34,7 @@ async def wipe_log(ground: Ground, random: Random) -> str:
     await _create_topics(ground)
 
     async def all_said() -> bool:
-        return all([await _times_said(ground, name) > said_before[name] for name in SERVICES])
+        return all([await ground.times_said(name, _SAID) > said_before[name] for name in SERVICES])
 
     await until("every service said that it cannot run, and stopped", all_said, STOPPED_SECONDS)
     for name in SERVICES:
@@ -132,8 +131,3 @@ async def _delete(ground: Ground, name: str) -> None:
 
 def _apart_from_versions(objects: Mapping[tuple[str, str], Kept]) -> dict[tuple[str, str], Kept]:
     return {key: replace(kept, version=(-1, -1)) for key, kept in objects.items()}
-
-
-async def _times_said(ground: Ground, name: str) -> int:
-    log: Path = ground.stack.supervision.log(name)
-    return (await asyncio.to_thread(log.read_text, errors="replace")).count(_SAID)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+from aiokafka.errors import KafkaConnectionError, KafkaError, OffsetOutOfRangeError
 
 from spillway import metrics
 from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, CLUSTERS, TOPICS, Tombstone, Topic
@@ -180,6 +180,10 @@ class KafkaBus:
     async def _started(self, client: Any) -> Any:
         try:
             await client.start()
+        except AssertionError as error:
+            # A broker that was away names no broker, not even itself, until it is admitted again; aiokafka asserts one.
+            self.close_later(client.stop())
+            raise KafkaConnectionError(str(error)) from error
         except BaseException:
             self.close_later(client.stop())
             raise

@@ -1,0 +1,49 @@
+"""The bus against brokers that answer what a real one says for a moment only, and nobody can make it say at will."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiokafka.protocol.admin import ApiVersionResponse_v0
+from aiokafka.protocol.metadata import MetadataResponse_v1
+
+from spillway.bus import BusUnavailable
+from spillway.kafka import KafkaBus, KafkaSettings
+
+ANSWER_BY_REQUEST = {
+    18: ApiVersionResponse_v0(0, [(18, 0, 0), (3, 1, 1), (10, 0, 0)]),
+    3: MetadataResponse_v1(brokers=[], controller_id=-1, topics=[]),
+}
+
+
+@asynccontextmanager
+async def broker_that_names_none() -> AsyncIterator[str]:
+    """As a broker does that was frozen and is not admitted again yet: it answers, and knows of no broker."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                (length,) = struct.unpack(">i", await reader.readexactly(4))
+                request, _, correlation = struct.unpack_from(">hhi", await reader.readexactly(length))
+                reply = struct.pack(">i", correlation) + ANSWER_BY_REQUEST[request].encode()
+                writer.write(struct.pack(">i", len(reply)) + reply)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        yield f"{host}:{port}"
+
+
+@pytest.mark.parametrize(
+    "options", [{"transactional_id": "writer"}, {"enable_idempotence": True}], ids=["fenced", "plain"]
+)
+async def test_a_broker_that_names_no_broker_is_waited_for(options: dict[str, str | bool]) -> None:
+    """It is the world's trouble and not a bug of ours, which would end the process."""
+    async with broker_that_names_none() as bootstrap:
+        bus = KafkaBus(KafkaSettings(bootstrap, request_seconds=0.2), "", "test")
+        with pytest.raises(BusUnavailable):
+            await bus.until(0.5, lambda: bus.started_producer(**options))
