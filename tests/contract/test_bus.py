@@ -248,6 +248,8 @@ async def test_the_writer_before_is_fenced_and_stays_so(harness: Harness) -> Non
             if isinstance(harness, LocalHarness):
                 harness.broker.expel(bus)
             new = await turn(again.wait())
+            turns = [record.offset for record in await whole(bus, [TURNS_PLANNER])]
+            assert turns == [old.epoch, new.epoch], "who was fenced reads of it, though it writes nothing"
             for _ in range(2):
                 with pytest.raises(OutcomeUnknown):
                     await old.write([ClusterLeft("late")])

@@ -99,7 +99,9 @@ class Writer(Protocol):
     """The one fenced writer of a standby service: opened by taking the turn, which fences the one before."""
 
     @property
-    def epoch(self) -> int: ...
+    def epoch(self) -> int:
+        """The offset of this writer's TurnTaken. Who follows the turns and reads one above it knows it to be fenced."""
+        ...
 
     async def write(self, events: Sequence[Event | Tombstone]) -> None:
         """All in one transaction. OutcomeUnknown after any error or time-out: nothing more may be written."""

@@ -49,7 +49,7 @@ log = structlog.get_logger()
 class Follower:
     """Keeps one state up to date. While this planner writes, its own records are not read back into the state.
 
-    turn: the last TurnTaken, whose instance names the active planner.
+    turn: the last TurnTaken, whose instance names the active planner; turn_epoch: its offset, -1 before the first.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Follower:
         self.state = state
         self.writing = False
         self.turn: TurnTaken | None = None
+        self.turn_epoch = -1
         self.positions: dict[tuple[str, int], int] = {}
         self._bus = bus
         self._clock = clock
@@ -98,6 +99,11 @@ class Follower:
         async with self._moved:
             await self._moved.wait_for(lambda: all(reached(self.positions, end) for end in ends))
 
+    async def overtaken(self, epoch: int) -> None:
+        """Returns when the log has a turn above this one: its writer is fenced, whether or not it tried to write."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: self.turn_epoch > epoch)
+
     def _changes_from(self) -> Mapping[tuple[str, int], int]:
         """A partition without a block is read from its end: nothing in it can be applied before a block comes."""
         return dict(self._as_of)
@@ -117,8 +123,8 @@ class Follower:
 
     async def _apply(self, record: Record, now: float) -> None:
         event = record.event
-        if isinstance(event, TurnTaken) and record.topic == TURNS_PLANNER.name:
-            self.turn = event
+        if isinstance(event, TurnTaken) and record.topic == TURNS_PLANNER.name and record.offset > self.turn_epoch:
+            self.turn, self.turn_epoch = event, record.offset
         if self.writing and record.topic in OWN:
             return
         metrics.EVENTS_APPLIED.labels(record.topic).inc()

@@ -165,8 +165,6 @@ class Planner:
             metrics.TRANSACTIONS_UNKNOWN.inc()
         except* BusUnavailable as unavailable:
             log.warning("the log cannot be reached", error=str(unavailable.exceptions[0]))
-        finally:
-            self._step_down()
 
     def _on_records(self, records: tuple[Record, ...], positions: Offsets) -> None:
         self._admissions.hear(records)
@@ -185,15 +183,17 @@ class Planner:
         metrics.PLANNER_ACTIVE.set(1)
         log.info("turn taken", epoch=writer.epoch, workloads=len(self.state.workloads))
         lost = asyncio.create_task(turn.lost())
+        overtaken = asyncio.create_task(follower.overtaken(writer.epoch))
         self._serving = asyncio.create_task(self._serve(writer))
         try:
-            await asyncio.wait({lost, self._serving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({lost, overtaken, self._serving}, return_when=asyncio.FIRST_COMPLETED)
             self._ending.set()
             self._asked.set()
             await self._serving
         finally:
-            lost.cancel()
-            self._serving.cancel()
+            for task in (lost, overtaken, self._serving):
+                task.cancel()
+            self._step_down()  # Leaving the group may take seconds, in which this state would pass for the active one.
         # What others write from now on is only in the log: the state is built again from there.
         log.info("turn over", epoch=writer.epoch)
 
@@ -233,6 +233,7 @@ class Planner:
                 if events:
                     await self._write(writer, events, [waiting for waiting, _ in answered])
             except BaseException:
+                self._writer = None  # Before those go on who wait to read: what they read may not be in the log.
                 for waiting, _ in answered:
                     _fail(waiting, RequestError("UNAVAILABLE", f"outcome unknown: {RETRY}"))
                 raise
