@@ -48,6 +48,11 @@ class InProcess:
     propagator_settings: propagator.settings.Settings = field(default_factory=propagator.settings.Settings)
     running: dict[str, Running] = field(default_factory=dict)
     apis: dict[str, ClusterApi] = field(default_factory=dict)
+    started_at: float = 0.0
+
+    def wall_ms(self) -> int:
+        """Unix time in milliseconds as the members' objects have it, in the loop's (virtual) time."""
+        return round((SimSettings().start_unix_seconds + asyncio.get_running_loop().time() - self.started_at) * 1000)
 
     def connect(self, joined: ClusterJoined) -> ClusterApi:
         member = self.members.get(joined.credential)
@@ -65,7 +70,7 @@ class InProcess:
             clocks = Clocks(loop.time, lambda: round(loop.time() * 1000))
             service = Planner(bus, self.store, self.planner_settings, f"{name}@{name}", clocks)
         elif kind == "snapshot":
-            service = Snapshot(bus, self.connect, self.snapshot_settings, name)
+            service = Snapshot(bus, self.connect, self.snapshot_settings, name, wall_ms=self.wall_ms)
         else:
             service = Propagator(bus, self.connect, self.propagator_settings, name)
         stopping = asyncio.Event()
@@ -119,7 +124,8 @@ async def in_process(
 ) -> AsyncIterator[InProcess]:
     """Members and services, running until the block ends."""
     members = {member.name: _member(member, sim_settings(member.name)) for member in fleet}
-    platform = InProcess(LocalBroker(), MemoryStore(), members, **settings)
+    started_at = asyncio.get_running_loop().time()
+    platform = InProcess(LocalBroker(), MemoryStore(), members, started_at=started_at, **settings)
     for member in members.values():
         member.start()
     try:

@@ -16,10 +16,12 @@ from sim.settings import NodeSpec
 from snapshot.service import Snapshot
 from snapshot.settings import Settings
 from spillway.addresses import CAPACITY, CAPACITY_CHANGES, PENDING
+from spillway.addresses import PODS as PODS_TOPIC
 from spillway.bus import Record
 from spillway.cluster_api import ClusterApi, ClusterApiSettings
 from spillway.columns import rows_of
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, TurnTaken
+from spillway.events_scaling import PodsObserved
 from spillway.kubernetes import (
     DEPLOYMENTS,
     JOBS,
@@ -63,6 +65,7 @@ class Objects:
         if more.get("terminating"):
             metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         container = {
+            "name": "main",
             "resources": {"requests": {"cpu": cpu}},
             "ports": [{"containerPort": port, "hostPort": port} for port in more.get("ports", ())],
         }
@@ -71,6 +74,11 @@ class Objects:
             status["conditions"] = [
                 {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
             ]
+        if ready := more.get("ready", ""):
+            status["startTime"] = "2026-01-01T00:00:00Z"
+            status.setdefault("conditions", []).append(
+                {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:05Z"}
+            )
         spec = {"containers": [container], **({"nodeName": node} if node else {}), **more.get("spec", {})}
         return _decoded(PODS, {"metadata": metadata, "spec": spec, "status": status})
 
@@ -225,7 +233,7 @@ class Fleet:
         await self._stack.aclose()
 
     async def _read(self) -> None:
-        async with self.bus.follow((CAPACITY, CAPACITY_CHANGES, PENDING)) as feed:
+        async with self.bus.follow((CAPACITY, CAPACITY_CHANGES, PENDING, PODS_TOPIC)) as feed:
             async for batch in feed:
                 self.said += batch.records
 
@@ -255,6 +263,11 @@ class Fleet:
 
     def of(self, cluster: str) -> Iterable[Record]:
         return [record for record in self.said if record.key.split("/")[0] == cluster]
+
+    def pods(self, cluster: str, workload: str = "default/web") -> list[PodsObserved | None]:
+        """What was said of the workload's pods; None is a tombstone."""
+        found = [record.event for record in self.said if record.key == f"{workload}/{cluster}"]
+        return [event for event in found if event is None or isinstance(event, PodsObserved)]
 
     def events(self, cluster: str, kind: type) -> list[Any]:
         return [record.event for record in self.of(cluster) if isinstance(record.event, kind)]

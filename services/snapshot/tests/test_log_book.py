@@ -1,11 +1,12 @@
 """What others wrote behind our back."""
 
-from snapshot.core.log_book import LogBook, block_index, group_name
-from spillway.addresses import CAPACITY, PENDING
+from snapshot.core.log_book import LogBook, address_of_key, block_index, group_name, workload_of
+from spillway.addresses import CAPACITY, PENDING, PODS, capacity_address, pending_address, pods_address
 from spillway.events import CapacityReported, PodsScheduled
 
 BLOCK = (CAPACITY.name, "own-1/0")
 GROUP = (PENDING.name, "own-1/default/web")
+SCALED = (PODS.name, "default/web/own-1")
 
 
 def report(epoch: int) -> CapacityReported:
@@ -48,4 +49,18 @@ def test_an_older_record_does_not_hide_a_newer_one() -> None:
 
 
 def test_keys_say_what_they_stand_for() -> None:
-    assert (block_index(BLOCK), block_index(GROUP), group_name(GROUP)) == (0, None, "default/web")
+    assert [block_index(key) for key in (BLOCK, GROUP, SCALED)] == [0, None, None]
+    assert [group_name(key) for key in (BLOCK, GROUP, SCALED)] == [None, "default/web", None]
+    assert workload_of(SCALED) == ("default", "web")
+    addresses = [address_of_key("own-1", key) for key in (BLOCK, GROUP, SCALED)]
+    assert addresses == [
+        capacity_address("own-1", 0),
+        pending_address("own-1", "default/web"),
+        pods_address("default", "web", "own-1"),
+    ]
+    assert [(address.topic.name, address.key) for address in addresses] == [BLOCK, GROUP, SCALED]
+
+
+def test_a_tombstone_of_pods_is_its_clusters() -> None:
+    """Its key begins with the workload, and ends with the cluster."""
+    assert LogBook().note(*SCALED, 9, None) == "own-1"

@@ -10,9 +10,10 @@ from sim.manifests import deployment
 from sim.rest import SimTransport
 from sim.settings import Faults, NodeSpec
 from snapshot.core.collection import Collection
-from spillway.addresses import CAPACITY, CAPACITY_CHANGES, PENDING
+from spillway.addresses import CAPACITY, CAPACITY_CHANGES, PENDING, SCALE_POLICIES, Tombstone, workload_address
 from spillway.cluster_api import DEPLOYMENTS, ClusterApi, ClusterApiSettings
 from spillway.events import CapacityChanged, CapacityReported, ClusterLeft, PodsScheduled, PodsUnschedulable, TurnTaken
+from spillway.events_scaling import ScalePolicyDeclared
 from spillway.model import Generation
 
 pytestmark = pytest.mark.looptime
@@ -388,3 +389,118 @@ async def test_heartbeats_tell_the_age_every_two_seconds(make_fleet: Any) -> Non
         beats = fleet.events("own-1", CapacityChanged)[before:]
         assert 9 <= len(beats) <= 11
         assert all(beat.index == 0 and not beat.columns and 0 <= beat.age_ms < 2_500 for beat in beats)
+
+
+async def declare_policy(fleet: Any, name: str = "web") -> None:
+    generation = Generation(1, 1)
+    policy = ScalePolicyDeclared("default", name, generation, "HorizontalPodAutoscaler", name, b"{}", 0)
+    await fleet.bus.publish(policy)
+
+
+async def test_pods_of_a_scaled_workload_are_told_with_their_use(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        cluster = await fleet.join("own-1")
+        fleet.start("s1")
+        await deploy(fleet, "own-1", 2)
+        await asyncio.sleep(5)
+        assert fleet.pods("own-1") == []
+        cluster.set_load("default", "web", {"cpu": 600})
+        await declare_policy(fleet)
+        await asyncio.sleep(1)
+        said = fleet.pods("own-1")[-1]
+        assert (said.trouble, [pod.ready for pod in said.pods]) == ("", ["true", "true"])
+        assert [pod.usage[0].usage for pod in said.pods] == [(("cpu", 300),)] * 2
+        assert said.requests[0].containers[0].requests == (("cpu", 500), ("memory", 64_000 << 20))
+        cluster.set_load("default", "web", {"cpu": 1_000})
+        await asyncio.sleep(16)
+        assert [pod.usage[0].usage for pod in fleet.pods("own-1")[-1].pods] == [(("cpu", 500),)] * 2
+
+
+@pytest.mark.parametrize(
+    ("faults", "reason"),
+    [
+        pytest.param(Faults(metrics="absent"), "metrics: absent: ", id="no metrics API"),
+        pytest.param(Faults(metrics="unavailable"), "metrics: server: ", id="its server is away"),
+        pytest.param(Faults(forbidden=("GET pods.metrics.k8s.io",)), "metrics: forbidden: ", id="no right"),
+        pytest.param(Faults(silent=True), "metrics: timeout: ", id="the cluster is silent"),
+    ],
+)
+async def test_without_samples_the_trouble_is_told_and_ends(make_fleet: Any, faults: Faults, reason: str) -> None:
+    async with make_fleet() as fleet:
+        cluster = await fleet.join("own-1")
+        fleet.start("s1")
+        await deploy(fleet, "own-1", 2)
+        cluster.set_load("default", "web", {"cpu": 600})
+        await declare_policy(fleet)
+        await asyncio.sleep(10)
+        cluster.set_faults(faults)
+        await asyncio.sleep(25)
+        said = fleet.pods("own-1")[-1]
+        assert said.trouble.startswith(reason)
+        assert [pod.usage for pod in said.pods] == [(), ()]
+        cluster.set_faults(Faults())
+        await asyncio.sleep(25)
+        said = fleet.pods("own-1")[-1]
+        assert (said.trouble, len(said.pods[0].usage)) == ("", 1)
+
+
+async def test_readiness_is_told_within_a_quarter_second(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        cluster = await fleet.join("own-1")
+        fleet.start("s1")
+        await declare_policy(fleet)
+        await asyncio.sleep(5)
+        await deploy(fleet, "own-1", 1)
+        await asyncio.sleep(0.3)
+        assert [pod.phase for pod in fleet.pods("own-1")[-1].pods] == ["Pending"]
+        await asyncio.sleep(cluster.settings.start_delay_seconds)
+        assert [pod.ready for pod in fleet.pods("own-1")[-1].pods] == ["true"]
+
+
+async def test_the_pods_key_ends_with_the_policy_the_workload_and_the_cluster(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        await fleet.join("own-1")
+        fleet.start("s1")
+        await deploy(fleet, "own-1", 1)
+        await declare_policy(fleet)
+        await asyncio.sleep(5)
+        assert fleet.pods("own-1")[-1] is not None
+        await fleet.bus.publish(Tombstone(workload_address(SCALE_POLICIES, "default", "web")))
+        await asyncio.sleep(1)
+        assert fleet.pods("own-1")[-1] is None
+        await declare_policy(fleet)
+        await asyncio.sleep(1)
+        assert fleet.pods("own-1")[-1] is not None
+        await fleet.bus.publish(ClusterLeft("own-1"))
+        await asyncio.sleep(3)
+        assert fleet.pods("own-1")[-1] is None
+
+
+async def test_what_an_earlier_owner_said_of_a_policy_that_is_gone_is_taken_back(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        await fleet.join("own-1")
+        fleet.start("s1")
+        await deploy(fleet, "own-1", 1)
+        await declare_policy(fleet)
+        await asyncio.sleep(5)
+        await fleet.stop("s1")
+        await fleet.bus.publish(Tombstone(workload_address(SCALE_POLICIES, "default", "web")))
+        fleet.start("s2")
+        await asyncio.sleep(5)
+        assert fleet.pods("own-1")[-1] is None
+
+
+async def test_another_owner_says_the_pods_again_under_its_epoch(make_fleet: Any) -> None:
+    async with make_fleet() as fleet:
+        await fleet.join("own-1")
+        fleet.start("s1")
+        await deploy(fleet, "own-1", 1)
+        await declare_policy(fleet)
+        await asyncio.sleep(5)
+        first = fleet.pods("own-1")[-1]
+        await fleet.stop("s1")
+        fleet.start("s2")
+        await asyncio.sleep(5)
+        last = fleet.pods("own-1")[-1]
+        assert last.epoch > first.epoch
+        assert last.pods == first.pods

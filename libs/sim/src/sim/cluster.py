@@ -1,7 +1,7 @@
 """A simulated cluster at work: owns its state, lets the controllers act in the event loop's time, wakes watches."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, Self
 
@@ -102,6 +102,14 @@ class SimCluster:
         node = self._node(name)
         spec = node.get("spec") or {}
         self._put_node(node, {**spec, "taints": [one for one in spec.get("taints") or () if one["key"] != key]})
+
+    def set_usage(self, namespace: str, pod: str, amounts: Mapping[str, int] | None) -> None:
+        """What a pod uses from now on: thousandths of cpu, units of all else; None: its share of the load again."""
+        self.machine.usage.set_pod(namespace, pod, amounts)
+
+    def set_load(self, namespace: str, workload: str, amounts: Mapping[str, int] | None) -> None:
+        """What the ready pods of a workload use together, each the same; without it they have no samples."""
+        self.machine.usage.set_load(namespace, workload, amounts)
 
     def inject(self, sidecar: SidecarSpec | None) -> None:
         """Into every pod that is made from now on."""

@@ -13,7 +13,7 @@ from aiohttp import web
 from sim.cluster import SimCluster
 from sim.core.requests import Request, denied
 from sim.rest import SimTransport
-from sim.settings import Faults, NodeSpec
+from sim.settings import Faults, NodeSpec, UsageSpec
 from spillway.cluster_api import ClusterUnreachable, TransportStatus
 
 _BODY_LIMIT_BYTES = 16 << 20
@@ -42,6 +42,7 @@ class SimServer:
         app = web.Application(middlewares=[self._authorize], client_max_size=_BODY_LIMIT_BYTES)
         app.router.add_post("/sim/faults", self._set_faults)
         app.router.add_post("/sim/nodes", self._add_nodes)
+        app.router.add_post("/sim/load", self._set_load)
         app.router.add_post("/sim/drop-watches", self._drop_watches)
         app.router.add_post("/sim/expire-history", self._expire_history)
         app.router.add_route("*", "/{path:.*}", self._answer)
@@ -127,6 +128,16 @@ class SimServer:
         except msgspec.MsgspecError as error:
             return _json(400, msgspec.json.encode({"message": str(error)}))
         return _json(200, msgspec.json.encode(self._cluster.add_nodes(specs)))
+
+    async def _set_load(self, request: web.Request) -> web.StreamResponse:
+        try:
+            asked = msgspec.json.decode(await request.read(), type=UsageSpec)
+        except msgspec.MsgspecError as error:
+            return _json(400, msgspec.json.encode({"message": str(error)}))
+        (self._cluster.set_usage if asked.pod else self._cluster.set_load)(
+            asked.namespace, asked.pod or asked.workload, asked.amounts
+        )
+        return _json(200, b"{}")
 
     async def _drop_watches(self, _request: web.Request) -> web.StreamResponse:
         self._cluster.drop_watches()

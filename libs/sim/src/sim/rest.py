@@ -8,6 +8,8 @@ from sim.cluster import SimCluster
 from sim.core.errors import ApiError, expired, too_old, unauthorized
 from sim.core.listing import encode
 from sim.core.requests import Request, denied, forbidden_by_rights
+from sim.core.usage import ROOT as METRICS_ROOT
+from sim.core.usage import not_served, unavailable
 from sim.watch import Watch, open_watch
 from spillway.cluster_api import ClusterUnreachable, Response, TransportStatus
 
@@ -41,6 +43,9 @@ class SimTransport:
         refusal = forbidden_by_rights(request, faults.forbidden)
         if refusal is not None:
             return Response(*refusal)
+        if faults.metrics and path.startswith(METRICS_ROOT):
+            trouble = not_served() if faults.metrics == "absent" else unavailable()
+            return Response(trouble.code, encode(trouble.status()))
         self._cluster.tick()
         return Response(*self._cluster.api.answer(request))
 

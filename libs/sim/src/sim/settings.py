@@ -47,6 +47,16 @@ class SidecarSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class UsageSpec:
+    """What the pods of a workload use together, or one pod; amounts None: nothing of that is known any more."""
+
+    namespace: str
+    workload: str = ""
+    pod: str = ""
+    amounts: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LoadSpec:
     """Bound, running pods for `SimCluster.load`, shared out over `deployments` Deployments."""
 
@@ -78,6 +88,8 @@ class Settings:
     """From the binding to Running and Ready."""
     delete_delay_seconds: float = 0.2
     """From a pod's deletionTimestamp to its removal, at most its grace period."""
+    metrics_window_seconds: float = 15.0
+    """Over how long a pod's sample says that it was taken."""
     bookmark_seconds: float = 60.0
     """Between BOOKMARK events of a quiet watch."""
     watch_timeout_seconds: float = 1_800.0
@@ -109,5 +121,7 @@ class Faults:
     """Watches from a resourceVersion get 410: as HTTP status or as an ERROR event; running ones as an event."""
     forbidden: tuple[str, ...] = ()
     """What the account may not do, as `POST pods`: 403 in the words of RBAC."""
+    metrics: Literal["", "absent", "unavailable"] = ""
+    """metrics.k8s.io: 404, as where nobody serves it; or 503, as while its server does not answer."""
     latency_seconds: float = 0.0
     """Added before every answer."""

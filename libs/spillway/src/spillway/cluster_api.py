@@ -14,6 +14,7 @@ import msgspec
 from spillway import kubernetes, metrics
 from spillway.credentials import BadCredentials, Endpoint, Session
 from spillway.kubernetes import JSON, Manifests, Page, T
+from spillway.pod_metrics import POD_METRICS, PodMetrics
 
 Kind = kubernetes.Kind
 Manifest = kubernetes.Manifest
@@ -22,7 +23,9 @@ DEPLOYMENTS, REPLICASETS, RESOURCE_QUOTAS = kubernetes.DEPLOYMENTS, kubernetes.R
 CONFIG_MAPS, SECRETS, SERVICES = kubernetes.CONFIG_MAPS, kubernetes.SECRETS, kubernetes.SERVICES
 HORIZONTAL_POD_AUTOSCALERS = kubernetes.HORIZONTAL_POD_AUTOSCALERS
 MERGE_PATCH: Final = "application/merge-patch+json"
-UnreachableReason = Literal["unauthorized", "forbidden", "timeout", "connection", "garbage", "server", "closed"]
+UnreachableReason = Literal[
+    "unauthorized", "forbidden", "timeout", "connection", "garbage", "server", "closed", "absent"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +215,14 @@ class ClusterApi:
             with suppress(_Expired):
                 return [*(await self.pages(kind, params, kubernetes.MANIFEST_PAGE, namespace))[0]]
         raise ClusterUnreachable(self.name, "server", f"the list of {kind.plural} expired before its end, repeatedly")
+
+    async def pod_metrics(self, namespace: str, seconds: float) -> tuple[PodMetrics, ...]:
+        """The newest samples of a namespace's pods, asked for once; "absent" where the cluster has no such API."""
+        path = POD_METRICS.path(namespace)
+        response = await self._bounded(self._transport.request("GET", path, {}), seconds)
+        if response.status == NOT_FOUND:
+            raise ClusterUnreachable(self.name, "absent", "metrics.k8s.io is not served")
+        return self.decoded(kubernetes.page_decoder(POD_METRICS), self.read(response)).items or ()
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
         """Conflict (AlreadyExists) when there is one. What a later apply leaves out stays: see kubernetes.ABSENT."""

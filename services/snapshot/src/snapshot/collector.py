@@ -10,7 +10,7 @@ from snapshot import counters
 from snapshot.core.cluster_state import KINDS, WORKLOAD_KINDS
 from snapshot.core.collection import Collection
 from snapshot.core.log_book import LogBook
-from snapshot.core.workloads import FLEET_LABEL
+from snapshot.core.workloads import FLEET_LABEL, WorkloadKey
 from snapshot.settings import Settings
 from spillway.bus import Bus, BusUnavailable
 from spillway.cluster_api import Alive, Change, ClusterApi, ClusterUnreachable, Failed, Listed, Removed, Upserted
@@ -28,6 +28,14 @@ SHORTEST_WAIT_SECONDS = 0.001
 Connect = Callable[[ClusterJoined], ClusterApi]
 
 
+@dataclass(slots=True)
+class ScaledWorkloads:
+    """Those that have a scaling policy, once all policies were read."""
+
+    keys: set[WorkloadKey] = field(default_factory=set)
+    known: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the collectors of one process share. list_slots: clusters that may read their first lists at one time."""
@@ -39,6 +47,8 @@ class Surroundings:
     book: LogBook
     book_read: asyncio.Event
     list_slots: asyncio.Semaphore
+    wall_ms: Callable[[], int]
+    scaled: ScaledWorkloads = field(default_factory=ScaledWorkloads)
     log: structlog.typing.FilteringBoundLogger = field(default_factory=lambda: structlog.get_logger(service=SERVICE))
 
 
@@ -60,6 +70,8 @@ class Collector:
         self._lists_settled = asyncio.Event()
         self._others_epoch = -1
         self._own_claim = -1
+        self._sample_now = asyncio.Event()
+        self.see_policies()
         self._streams: dict[Kind, asyncio.Task[None]] = {}
 
     # ── What the service tells it ───────────────────────────────────────────────────────────────────────────────
@@ -82,6 +94,13 @@ class Collector:
         self._others_epoch = max(self._others_epoch, epoch)
         if self.core.stream is not None and self._others_epoch > self.core.epoch:
             self._lost.set()
+
+    def see_policies(self) -> None:
+        """Which workloads have a scaling policy was read, or changed."""
+        if self._around.scaled.known:
+            self.core.follow(self._around.scaled.keys)
+            self._sample_now.set()
+            self._heard.set()
 
     def finish(self) -> None:
         """Write what is known, then end."""
@@ -128,7 +147,11 @@ class Collector:
         async with asyncio.TaskGroup() as tasks:
             for kind in KINDS:
                 self._start_stream(tasks, api, kind)
-            others = [tasks.create_task(self._hold_list_slot()), tasks.create_task(self._probe(tasks, api))]
+            others = [
+                tasks.create_task(self._hold_list_slot()),
+                tasks.create_task(self._probe(tasks, api)),
+                tasks.create_task(self._sample(api)),
+            ]
             await self._rejoined.wait()
             for task in (*self._streams.values(), *others):
                 task.cancel()
@@ -205,6 +228,33 @@ class Collector:
             self._heard.set()
             await asyncio.sleep(max(0.0, started_at + pause_seconds - loop.time()))
 
+    async def _sample(self, api: ClusterApi) -> None:
+        """At an interval, and at once when policies change."""
+        loop, settings = asyncio.get_running_loop(), self._settings
+        await self._lists_settled.wait()
+        while True:
+            started_at = loop.time()
+            self._sample_now.clear()
+            slots = asyncio.Semaphore(settings.metrics_at_once)
+            async with asyncio.TaskGroup() as tasks:
+                for namespace in self.core.observed.namespaces():
+                    tasks.create_task(self._sample_namespace(api, namespace, slots))
+            await is_set_within(
+                self._sample_now, max(SHORTEST_WAIT_SECONDS, started_at + settings.metrics_seconds - loop.time())
+            )
+
+    async def _sample_namespace(self, api: ClusterApi, namespace: str, slots: asyncio.Semaphore) -> None:
+        async with slots:
+            try:
+                samples = await api.pod_metrics(namespace, self._settings.metrics_answer_seconds)
+            except ClusterUnreachable as error:
+                counters.unreachable(error.reason)
+                why = f"metrics: {error.reason}: {error.detail}"
+                self.core.not_sampled(namespace, why[:TROUBLE_CHARACTERS_MAX])
+            else:
+                self.core.sampled(namespace, samples)
+        self._heard.set()
+
     # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _write_on(self) -> None:
@@ -245,7 +295,7 @@ class Collector:
 
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
-        records = self.core.records(loop.time())
+        records = self.core.records(loop.time(), self._around.wall_ms())
         if not records:
             return
         try:

@@ -1,23 +1,24 @@
 """Takes clusters by its turn, and keeps one collector at each: reads, starts, stops. What is decided is in core/."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 
 import structlog
 
 from snapshot import counters
 from snapshot.collector import SERVICE, Collector, Connect, Surroundings
-from snapshot.core.log_book import LogBook, block_index, group_name
+from snapshot.core.log_book import LogBook, address_of_key
 from snapshot.settings import Settings
 from spillway.addresses import (
     CAPACITY,
     CAPACITY_CHANGES,
     CLUSTERS,
     PENDING,
+    PODS,
+    SCALE_POLICIES,
     Tombstone,
     Topic,
-    capacity_address,
-    pending_address,
 )
 from spillway.bus import Assignment, Bus, BusUnavailable, Offsets, Record, reached
 from spillway.events import (
@@ -29,17 +30,31 @@ from spillway.events import (
     PodsUnschedulable,
     TurnTaken,
 )
+from spillway.events_scaling import PodsObserved, ScalePolicyDeclared
 
 NO_TURN = Assignment(frozenset(), 1)
 
 SetReady = Callable[[str, bool, str], None]
 
 
+def unix_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class Snapshot:
-    """connect opens the door to a cluster and may raise. set_ready(part, ready, reason) hears when turns are known."""
+    """connect opens the door to a cluster and may raise. set_ready(part, ready, reason) hears when turns are known.
+
+    wall_ms: Unix time, which is told and orders nothing.
+    """
 
     def __init__(
-        self, bus: Bus, connect: Connect, settings: Settings, instance: str, set_ready: SetReady | None = None
+        self,
+        bus: Bus,
+        connect: Connect,
+        settings: Settings,
+        instance: str,
+        set_ready: SetReady | None = None,
+        wall_ms: Callable[[], int] = unix_ms,
     ) -> None:
         self._bus = bus
         self._settings = settings
@@ -47,11 +62,20 @@ class Snapshot:
         self._set_ready = set_ready or (lambda part, ready, reason: None)
         self._book = LogBook()
         self._around = Surroundings(
-            bus, connect, settings, instance, self._book, asyncio.Event(), asyncio.Semaphore(settings.lists_at_once)
+            bus,
+            connect,
+            settings,
+            instance,
+            self._book,
+            asyncio.Event(),
+            asyncio.Semaphore(settings.lists_at_once),
+            wall_ms,
         )
         self._log: structlog.typing.FilteringBoundLogger = self._around.log
         self._clusters_read = asyncio.Event()
         self._changes_open = asyncio.Event()
+        self._policies_read = asyncio.Event()
+        self._policies_changed = asyncio.Event()
         self._something_to_tend = asyncio.Event()
         self._assignment = NO_TURN
         self._joined: dict[str, ClusterJoined] = {}
@@ -68,7 +92,9 @@ class Snapshot:
         async with asyncio.TaskGroup() as tasks:
             work = [
                 tasks.create_task(self._read((CLUSTERS,), None, self._apply_cluster, self._clusters_read)),
-                tasks.create_task(self._read((CAPACITY, PENDING), None, self._apply_own, self._around.book_read)),
+                tasks.create_task(self._read((CAPACITY, PENDING, PODS), None, self._apply_own, self._around.book_read)),
+                tasks.create_task(self._read((SCALE_POLICIES,), None, self._apply_policy, self._policies_read)),
+                tasks.create_task(self._tell_policies()),
                 tasks.create_task(self._read((CAPACITY_CHANGES,), {}, self._apply_change, self._changes_open)),
                 tasks.create_task(self._take_turns()),
                 tasks.create_task(self._tend(tasks)),
@@ -128,14 +154,31 @@ class Snapshot:
         self._something_to_tend.set()
 
     def _apply_own(self, record: Record) -> None:
-        """capacity and pending, as they are in the log."""
+        """capacity, pending and pods, as they are in the log."""
         event = record.event
-        assert event is None or isinstance(event, CapacityReported | PodsUnschedulable | PodsScheduled)
+        assert event is None or isinstance(event, CapacityReported | PodsUnschedulable | PodsScheduled | PodsObserved)
         cluster = self._book.note(record.topic, record.key, record.offset, event)
         if event is not None and cluster in self._running:
             self._running[cluster][0].see_epoch(event.epoch)
         if cluster in self._left:
             self._something_to_tend.set()
+
+    def _apply_policy(self, record: Record) -> None:
+        namespace, _, name = record.key.partition("/")
+        keys = self._around.scaled.keys
+        (keys.add if isinstance(record.event, ScalePolicyDeclared) else keys.discard)((namespace, name))
+        self._policies_changed.set()
+
+    async def _tell_policies(self) -> None:
+        """Once for all that were read together."""
+        await self._policies_read.wait()
+        self._around.scaled.known = True
+        while True:
+            for collector, _ in self._running.values():
+                collector.see_policies()
+            await self._policies_changed.wait()
+            self._policies_changed.clear()
+            await asyncio.sleep(self._settings.gather_seconds)
 
     def _apply_change(self, record: Record) -> None:
         match record.event:
@@ -219,10 +262,7 @@ class Snapshot:
         if cluster in self._running or not self._around.book_read.is_set():
             return
         keys = self._book.left_over(cluster)
-        addresses = [
-            pending_address(cluster, group_name(key)) if index is None else capacity_address(cluster, index)
-            for key, index in ((key, block_index(key)) for key in keys)
-        ]
+        addresses = [address_of_key(cluster, key) for key in keys]
         if not addresses:
             self._book.forget(cluster)
             return

@@ -42,6 +42,11 @@ class Settings:
     pending_forget_seconds: float = setting(3_600.0, "seconds until the key of a group with no such pods is removed")
     reason_characters_max: int = setting(1_000, "most characters of a scheduler's message that are passed on")
 
+    metrics_seconds: float = setting(15.0, "seconds between questions for the use of scaled workloads' pods")
+    metrics_answer_seconds: float = setting(5.0, "seconds that one such question may take")
+    metrics_at_once: int = setting(4, "namespaces of one cluster that are asked for at one time")
+    pods_told_max: int = setting(5_000, "most pods of a scaled workload in one cluster that are told")
+
     lists_at_once: int = setting(4, "clusters whose first lists are read at one time")
     list_slot_seconds: float = setting(10.0, "seconds after which a slow first list no longer holds others up")
     list_step_objects: int = setting(500, "objects of a list that are applied before others have their turn")

@@ -17,6 +17,7 @@ from sim.core.scheduling import Scheduler
 from sim.core.shape import PodShape, ShapeBook
 from sim.core.statefulsets import StatefulSets
 from sim.core.store import Change
+from sim.core.usage import Usage
 from sim.core.world import RandomSource, World
 from sim.settings import Settings
 
@@ -38,6 +39,7 @@ class Machine:
         self.statefulsets = StatefulSets(self.world, self.garbage, self.quotas, self.shapes)
         self.jobs = Jobs(self.world, self.garbage, self.quotas, self.shapes)
         self.node_groups = NodeGroups(self.world, self.table)
+        self.usage = Usage(self.world)
         self.on_write: Callable[[str], None] = lambda _plural: None
         """Told the plural of every change; for watches."""
         self.world.store.listener = self._on_change

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.core.errors import ApiError, bad_request, no_such_resource, too_large, unauthorized
-from sim.core.kinds import KIND_BY_PLURAL, SCALABLE, Key, Object
+from sim.core.kinds import KIND_BY_PLURAL, SCALABLE, Key, Kind, Object
 from sim.core.listing import Lister, encode, list_text, object_text, selection_of
 from sim.core.machine import Machine
 from sim.core.routes import Route, parse_route
 from sim.core.subresources import bind, evict, scale_of, write_scale
+from sim.core.usage import POD_METRICS, ROOT
 from sim.core.verbs import DeleteOptions, Verbs, WriteOptions
 
 _APPLY = "application/apply-patch+yaml"
@@ -67,6 +68,8 @@ class Api:
             return 200, b"ok"
         if request.method == "GET" and request.path.rstrip("/") in _DISCOVERY:
             return 200, encode(_DISCOVERY[request.path.rstrip("/")])
+        if request.method == "GET" and request.path.startswith(ROOT):
+            return 200, self._machine.usage.answer(request.path)
         route = parse_route(request.path)
         if route.subresource not in ("", "status"):
             return self._subresource(request, route)
@@ -170,13 +173,21 @@ def _delete_options(body: Mapping[str, Any], params: Mapping[str, str]) -> Delet
 
 def forbidden_by_rights(request: Request, what: Collection[str]) -> Answer | None:
     """The refusal, when what is asked is among what the account may not do."""
-    if not what or f"{request.method} {parse_route(request.path).kind.plural}" not in what:
+    if not what:
         return None
-    route = parse_route(request.path)
-    verb, kind = {"POST": "create"}.get(request.method, request.method.lower()), route.kind
-    place = f'in API group "{kind.group}" in the namespace "{route.namespace}"'
+    kind, namespace = (POD_METRICS, "") if request.path.startswith(ROOT) else _place(request.path)
+    named = kind.qualified if kind is POD_METRICS else kind.plural
+    if f"{request.method} {named}" not in what:
+        return None
+    verb = {"POST": "create"}.get(request.method, request.method.lower())
+    place = f'in API group "{kind.group}" in the namespace "{namespace}"'
     why = f'{kind.qualified} is forbidden: User "sim" cannot {verb} resource "{kind.plural}" {place}'
     return 403, encode(ApiError(403, "Forbidden", why, {"kind": kind.plural}).status())
+
+
+def _place(path: str) -> tuple[Kind, str]:
+    route = parse_route(path)
+    return route.kind, route.namespace
 
 
 def denied() -> Answer:

@@ -10,6 +10,7 @@ from typing import Any
 
 from snapshot.core.namespaces import NamespaceTable
 from snapshot.core.nodes import INT64_MAX, NodeTable
+from snapshot.core.pod_details import PodDetails
 from snapshot.core.pods import Load, Owner, Pods
 from snapshot.core.workloads import WorkloadKey, WorkloadTable
 from snapshot.settings import Settings
@@ -62,6 +63,7 @@ class ClusterState:
     def __init__(self, fleet: str, settings: Settings) -> None:
         self.nodes = NodeTable(settings.shrink_confirm_seconds, settings.shrink_confirm_probes)
         self.pods = Pods(settings.ignored_pod_labels, settings.reason_characters_max)
+        self.details = PodDetails()
         self.workloads = WorkloadTable(fleet)
         self.namespaces = NamespaceTable()
         self._groups_changed = False
@@ -96,6 +98,7 @@ class ClusterState:
         uids = {item.metadata.uid for item in objects}
         if kind is PODS:
             self.pods.retain(uids)
+            self.details.retain(uids)
         elif kind is REPLICASETS:
             self.workloads.retain_replicasets(uids)
         elif kind is NAMESPACES:
@@ -109,6 +112,7 @@ class ClusterState:
     def upserted(self, kind: Kind, item: Any) -> None:
         if kind is PODS:
             self.pods.upsert(item)
+            self.details.upsert(item)
         elif kind is NODES:
             self.nodes.upsert(item)
         elif kind is REPLICASETS:
@@ -124,6 +128,7 @@ class ClusterState:
     def removed(self, kind: Kind, item: Any) -> None:
         if kind is PODS:
             self.pods.remove(item.metadata.uid)
+            self.details.remove(item.metadata.uid)
         elif kind is NODES:
             self.nodes.remove(item.metadata.name)
         elif kind is REPLICASETS:

@@ -1,19 +1,25 @@
 """One cluster, from what is heard of it to the records that are due: joins state, age, stream and pending."""
 
+from collections.abc import Collection as Many
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from snapshot.core.age import NEVER_MS, Age
 from snapshot.core.cluster_state import KINDS, ClusterState
-from snapshot.core.log_book import Key, LogBook, block_index, group_name
+from snapshot.core.log_book import Key, LogBook, block_index, group_name, workload_of
+from snapshot.core.observed_pods import ObservedPods
 from snapshot.core.pending import Pending
 from snapshot.core.stream import Pack, Sign, Stream
+from snapshot.core.workloads import WorkloadKey
 from snapshot.settings import Settings
 from spillway.addresses import CAPACITY_CHANGES, Tombstone, address_of, capacity_address
+from spillway.addresses import PODS as PODS_TOPIC
 from spillway.events import CapacityChanged, CapacityReported, PodsScheduled, PodsUnschedulable
+from spillway.events_scaling import PodsObserved
 from spillway.kubernetes import NODES, PODS, Kind
+from spillway.pod_metrics import PodMetrics
 
-Record = CapacityChanged | CapacityReported | PodsUnschedulable | PodsScheduled | Tombstone
+Record = CapacityChanged | CapacityReported | PodsUnschedulable | PodsScheduled | PodsObserved | Tombstone
 
 KIND_BY_PLURAL = {kind.plural: kind for kind in KINDS}
 
@@ -29,6 +35,7 @@ class Collection:
         self.state = ClusterState(fleet, settings)
         self.age = Age(tuple(KIND_BY_PLURAL), settings)
         self.pending = Pending(cluster, settings)
+        self.observed = ObservedPods(cluster, settings.pods_told_max, self.state.details, self.state.workloads)
         self.stream: Stream | None = None
         self._settings = settings
         self._pack = pack
@@ -79,6 +86,16 @@ class Collection:
         count = len(self.state.pods) if kind is PODS else self.state.nodes.count if kind is NODES else 0
         self.age.heard(kind.plural, count, now, listed=listed)
 
+    def follow(self, keys: Many[WorkloadKey]) -> None:
+        """The workloads that have a scaling policy, all of them."""
+        self.observed.follow(keys)
+
+    def sampled(self, namespace: str, samples: Iterable[PodMetrics]) -> None:
+        self.observed.sampled(namespace, samples)
+
+    def not_sampled(self, namespace: str, why: str) -> None:
+        self.observed.not_sampled(namespace, why)
+
     # ── What is said ────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
@@ -96,6 +113,7 @@ class Collection:
         blocks_min = 1 if self.stream is None else self.stream.blocks_wanted
         self.stream = Stream(self.cluster, epoch, self._settings, self._pack, blocks_min)
         self.pending.restate()
+        self.observed.restate()
         self._heartbeat_at = now
 
     def current(self, now: float) -> bool:
@@ -119,14 +137,20 @@ class Collection:
         stream = self.stream
         if stream is None:
             return False
-        return self._news_of(self.sign(now)) or (self.current(now) and (self.state.dirty or not stream.begun))
+        if self._news_of(self.sign(now)) or (stream.begun and self.observed.dirty):
+            return True
+        return self.current(now) and (self.state.dirty or not stream.begun)
 
     def _news_of(self, sign: Sign) -> bool:
         """Other trouble than was said last, or an age for the first time: readers wait for either."""
         return (sign.trouble, sign.age_ms == NEVER_MS) != self._said_sign
 
-    def records(self, now: float) -> list[Record]:
-        """What is due, in the order in which it is to be written. Changes before the whole block that has them."""
+    def records(self, now: float, wall_ms: int) -> list[Record]:
+        """What is due, in the order in which it is to be written. Changes before the whole block that has them.
+
+        Pods of scaled workloads also while a stream is not well: what is known of them stands, and why there are no
+        samples must be heard. wall_ms: Unix time, for readers who compare it with the samples'.
+        """
         stream = self.stream
         assert stream is not None
         sign, records = self.sign(now), list[Record]()
@@ -141,6 +165,8 @@ class Collection:
         records += [full for full in fulls if full is not None]
         records += [Tombstone(capacity_address(self.cluster, index)) for index in sorted(self._tombstones)]
         self._tombstones.clear()
+        if stream.begun:
+            records += self.observed.take(stream.epoch, wall_ms - max(0, sign.age_ms))
         return records
 
     def _state_records(self, stream: Stream, sign: Sign, now: float) -> list[Record]:
@@ -174,6 +200,8 @@ class Collection:
                     self.stream.want_full(record.index)
                 case PodsUnschedulable() | PodsScheduled():
                     self.pending.unsure(record.group)
+                case PodsObserved():
+                    self.observed.unsure((record.namespace, record.name))
                 case Tombstone():
                     self._contradict((record.address.topic.name, record.address.key), self.stream)
 
@@ -182,23 +210,29 @@ class Collection:
         if self.stream is None or not self.stream.begun:
             return
         for key in book.foreign(self.cluster, self.epoch, self._own):
+            if key[0] == PODS_TOPIC.name and not self.observed.knows_policies:
+                continue
             if book.is_tombstone(self.cluster, key) and not self._is_said(key, self.stream):
                 book.settle(self.cluster, key)
             else:
                 self._contradict(key, self.stream)
 
     def _contradict(self, key: Key, stream: Stream) -> None:
-        index = block_index(key)
-        if index is None:
-            self.pending.unsure(group_name(key))
+        index, group = block_index(key), group_name(key)
+        if group is not None:
+            self.pending.unsure(group)
+        elif index is None:
+            self.observed.unsure(workload_of(key))
         elif index < stream.count:
             stream.want_full(index)
         else:
             self._tombstones.add(index)
 
     def _is_said(self, key: Key, stream: Stream) -> bool:
-        index = block_index(key)
-        return self.pending.waits(group_name(key)) if index is None else index < stream.count
+        index, group = block_index(key), group_name(key)
+        if group is not None:
+            return self.pending.waits(group)
+        return self.observed.says(workload_of(key)) if index is None else index < stream.count
 
 
 def _says_age(records: Sequence[Record]) -> bool:

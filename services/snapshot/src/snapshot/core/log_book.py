@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from spillway.addresses import CAPACITY
+from spillway.addresses import CAPACITY, PENDING, PODS, Address, capacity_address, pending_address, pods_address
 from spillway.events import CapacityReported, PodsScheduled, PodsUnschedulable
+from spillway.events_scaling import PodsObserved
 
 Key = tuple[str, str]
 """Topic and key."""
@@ -19,6 +20,9 @@ class Seen(NamedTuple):
 
 TOMBSTONE = -1
 
+Kept = CapacityReported | PodsUnschedulable | PodsScheduled | PodsObserved
+"""What this service keeps in compacted topics."""
+
 
 class LogBook:
     """The compacted topics that this service writes, for all clusters, since any of them may become ours."""
@@ -26,11 +30,9 @@ class LogBook:
     def __init__(self) -> None:
         self._seen: dict[str, dict[Key, Seen]] = {}
 
-    def note(
-        self, topic: str, key: str, offset: int, event: CapacityReported | PodsUnschedulable | PodsScheduled | None
-    ) -> str:
-        """One record of capacity or pending, in the order of its partition. Returns the cluster's name."""
-        cluster = event.cluster if event is not None else key.partition("/")[0]
+    def note(self, topic: str, key: str, offset: int, event: Kept | None) -> str:
+        """One record of capacity, pending or pods, in the order of its partition. Returns the cluster's name."""
+        cluster = event.cluster if event is not None else _cluster_of(topic, key)
         epoch = event.epoch if event is not None else TOMBSTONE
         seen = self._seen.setdefault(cluster, {})
         if (topic, key) not in seen or seen[topic, key].offset < offset:
@@ -68,10 +70,29 @@ class LogBook:
 
 
 def block_index(key: Key) -> int | None:
-    """The block that a key stands for; None for a group of pods."""
+    """The block that a key stands for, if it does for one."""
     topic, name = key
     return int(name.rpartition("/")[2]) if topic == CAPACITY.name else None
 
 
-def group_name(key: Key) -> str:
-    return key[1].partition("/")[2]
+def group_name(key: Key) -> str | None:
+    """The group of waiting pods that a key stands for, if it does for one."""
+    topic, name = key
+    return name.partition("/")[2] if topic == PENDING.name else None
+
+
+def workload_of(key: Key) -> tuple[str, str]:
+    """Namespace and name of the workload that a key of pods stands for."""
+    namespace, name, _ = key[1].split("/")
+    return namespace, name
+
+
+def address_of_key(cluster: str, key: Key) -> Address:
+    index, group = block_index(key), group_name(key)
+    if index is not None:
+        return capacity_address(cluster, index)
+    return pods_address(*workload_of(key), cluster) if group is None else pending_address(cluster, group)
+
+
+def _cluster_of(topic: str, key: str) -> str:
+    return key.rpartition("/")[2] if topic == PODS.name else key.partition("/")[0]

@@ -29,7 +29,7 @@ class ObjectFacts(NamedTuple):
 
 
 class WorkloadTable:
-    """dirty: keys of workloads that may have changed since the reader cleared it.
+    """dirty: keys of workloads that may have changed since the reader cleared it; moved: the same, for another reader.
 
     Objects of all kinds are kept by uid, and which has a name was said last. Two kinds with one name are not both ours:
     a name is one workload, of one kind.
@@ -37,6 +37,7 @@ class WorkloadTable:
 
     def __init__(self, fleet: str) -> None:
         self.dirty: set[WorkloadKey] = set()
+        self.moved: set[WorkloadKey] = set()
         self._fleet = fleet
         self._objects: dict[str, ObjectFacts] = {}
         self._uids_by_kind: dict[Kind, set[str]] = {}
@@ -52,13 +53,21 @@ class WorkloadTable:
     def keys(self) -> Iterable[WorkloadKey]:
         return self._uid_by_key
 
+    def has(self, key: WorkloadKey) -> bool:
+        return key in self._uid_by_key
+
+    def owners(self, key: WorkloadKey) -> tuple[str, ...]:
+        """uids of what may own the workload's pods: itself and its ReplicaSets."""
+        uid = self._uid_by_key[key]
+        return (uid, *self._replicasets_by_deployment.get(uid, ()))
+
     def facts(self, key: WorkloadKey, counted: Mapping[str, Mapping[str, int]]) -> WorkloadFacts | None:
         """counted: pods by their owner's uid and template hash."""
         uid = self._uid_by_key.get(key)
         if uid is None:
             return None
         total: dict[str, int] = {}
-        for owner in (uid, *self._replicasets_by_deployment.get(uid, ())):
+        for owner in self.owners(key):
             for template_hash, pods in counted.get(owner, {}).items():
                 total[template_hash] = total.get(template_hash, 0) + pods
         facts = self._objects[uid]
@@ -76,7 +85,7 @@ class WorkloadTable:
             return
         self._objects[metadata.uid] = facts
         self._uid_by_key[key] = metadata.uid
-        self.dirty.add(key)
+        self._note(key)
 
     def remove(self, kind: Kind, uid: str) -> None:
         self._uids_by_kind.get(kind, set()).discard(uid)
@@ -86,7 +95,7 @@ class WorkloadTable:
         key = facts.namespace, facts.name
         if self._uid_by_key.get(key) == uid:  # Else another object has taken the name already.
             del self._uid_by_key[key]
-        self.dirty.add(key)
+        self._note(key)
 
     def retain(self, kind: Kind, uids: set[str]) -> None:
         for uid in self._uids_by_kind.get(kind, set()) - uids:
@@ -121,7 +130,11 @@ class WorkloadTable:
     def _mark(self, deployment_uid: str) -> None:
         facts = self._objects.get(deployment_uid)
         if facts is not None:
-            self.dirty.add((facts.namespace, facts.name))
+            self._note((facts.namespace, facts.name))
+
+    def _note(self, key: WorkloadKey) -> None:
+        self.dirty.add(key)
+        self.moved.add(key)
 
 
 def _read(item: Workload) -> ObjectFacts:

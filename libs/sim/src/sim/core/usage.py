@@ -1,0 +1,116 @@
+"""What pods use, and the metrics.k8s.io API that says so: loads are divided, a pod's own amounts are set."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sim.core.errors import ApiError, no_such_resource, not_found
+from sim.core.kinds import Key, Kind, Object
+from sim.core.listing import encode
+from sim.core.pods import is_ready, is_terminal
+from sim.core.quantity import text_of
+from sim.core.world import World, controller_of
+
+POD_METRICS: Final = Kind("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
+ROOT: Final = f"/apis/{POD_METRICS.api_version}/"
+
+Amounts = Mapping[str, int]
+"""Thousandths of cpu, whole units of all else, by resource."""
+
+
+class Usage:
+    """A pod has a sample while it is ready, and its use was set or its workload has a load to share."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._set: dict[Key, Amounts] = {}
+        self._load: dict[Key, Amounts] = {}
+
+    def set_pod(self, namespace: str, name: str, amounts: Amounts | None) -> None:
+        """What this pod uses, whatever its workload's load is; None: its share of that again."""
+        _put(self._set, (namespace, name), amounts)
+
+    def set_load(self, namespace: str, workload: str, amounts: Amounts | None) -> None:
+        """What the ready pods of a Deployment or StatefulSet use together, each the same; None: no samples."""
+        _put(self._load, (namespace, workload), amounts)
+
+    def answer(self, path: str) -> bytes:
+        """The list of a namespace or of all, or one pod's sample. ApiError for other paths, or no sample."""
+        parts = path.removeprefix(ROOT).split("/")
+        namespace, rest = (parts[1], parts[2:]) if parts[0] == "namespaces" and len(parts) > 2 else ("", parts)
+        if rest[0] != POD_METRICS.plural or len(rest) > 2:
+            raise no_such_resource()
+        items = self._samples(namespace)
+        if len(rest) == 1:
+            head = {"kind": "PodMetricsList", "apiVersion": POD_METRICS.api_version, "metadata": {}}
+            return encode({**head, "items": items})
+        found = next((one for one in items if one["metadata"]["name"] == rest[1]), None)
+        if found is None:
+            raise not_found(POD_METRICS, rest[1])
+        return encode({"kind": POD_METRICS.name, "apiVersion": POD_METRICS.api_version, **found})
+
+    def _samples(self, namespace: str) -> list[Object]:
+        if not self._set and not self._load:
+            return []
+        pods = self._world.store.tables["pods"].items()
+        ready = {
+            key: pod
+            for key, pod in pods
+            if (not namespace or key[0] == namespace) and is_ready(pod) and not is_terminal(pod)
+        }
+        counts: dict[Key, int] = {}
+        for pod in ready.values():
+            workload = self._workload_of(pod)
+            counts[workload] = counts.get(workload, 0) + 1
+        amounts = {key: self._amounts(key, pod, counts) for key, pod in sorted(ready.items())}
+        return [self._sample(ready[key], used) for key, used in amounts.items() if used is not None]
+
+    def _amounts(self, key: Key, pod: Object, counts: Mapping[Key, int]) -> Amounts | None:
+        workload = self._workload_of(pod)
+        if key in self._set:
+            return self._set[key]
+        load = self._load.get(workload)
+        return load and {resource: amount // counts[workload] for resource, amount in load.items()}
+
+    def _workload_of(self, pod: Object) -> Key:
+        namespace = pod["metadata"]["namespace"]
+        owner = controller_of(pod) or {"kind": "Pod", "name": ""}
+        if owner["kind"] == "ReplicaSet":
+            replicaset = self._world.store.get("replicasets", (namespace, owner["name"]))
+            owner = (controller_of(replicaset) if replicaset else None) or owner
+        return namespace, owner["name"]
+
+    def _sample(self, pod: Object, amounts: Amounts) -> Object:
+        """The pod's amounts, divided evenly among its containers."""
+        metadata, containers = pod["metadata"], pod["spec"]["containers"]
+        count = len(containers)
+        used = [
+            {resource: text_of(resource, _share(amount, index, count)) for resource, amount in amounts.items()}
+            for index in range(count)
+        ]
+        return {
+            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+            "timestamp": self._world.stamp(),
+            "window": f"{self._world.settings.metrics_window_seconds:g}s",
+            "containers": [{"name": one["name"], "usage": usage} for one, usage in zip(containers, used, strict=True)],
+        }
+
+
+def not_served() -> ApiError:
+    """What an API server says of a group that nobody serves; the real one says it in plain text."""
+    return ApiError(404, "NotFound", "404 page not found")
+
+
+def unavailable() -> ApiError:
+    """What an API server says while whoever serves a group does not answer it."""
+    return ApiError(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+
+
+def _share(amount: int, index: int, count: int) -> int:
+    return amount * (index + 1) // count - amount * index // count
+
+
+def _put(amounts: dict[Key, Amounts], key: Key, value: Any) -> None:
+    if value is None:
+        amounts.pop(key, None)
+    else:
+        amounts[key] = dict(value)

@@ -1,0 +1,50 @@
+"""What metrics.k8s.io says of pods, and Kubernetes' times and durations as milliseconds. Pure."""
+
+import re
+from datetime import datetime
+from functools import lru_cache
+from typing import Final
+
+from msgspec import Struct
+
+from spillway.kubernetes import Kind, Meta
+from spillway.quantities import Quantity
+
+DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+MS_BY_UNIT: Final = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "m": 60e3, "h": 3600e3}
+
+
+class ContainerMetrics(Struct, frozen=True, gc=False, rename="camel"):
+    name: str
+    usage: dict[str, Quantity] = {}
+
+
+class PodMetrics(Struct, frozen=True, gc=False, rename="camel"):
+    """timestamp: the end of the sample; window: over how long it was taken, as Go writes durations."""
+
+    metadata: Meta
+    timestamp: str
+    window: str
+    containers: tuple[ContainerMetrics, ...] = ()
+
+
+POD_METRICS: Final = Kind("metrics.k8s.io", "v1beta1", "pods", PodMetrics)
+
+
+@lru_cache(maxsize=65536)
+def unix_ms(text: str | None) -> int:
+    """Milliseconds of Unix time of an RFC 3339 time with its zone; 0 where there is none, or it cannot be read."""
+    try:
+        at = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return 0
+    return 0 if at is None or at.tzinfo is None else int(at.timestamp() * 1000)
+
+
+@lru_cache(maxsize=1024)
+def duration_ms(text: str) -> int:
+    """Milliseconds of a duration as Go writes it (1m0.5s); 0 where it cannot be read."""
+    parts = DURATION_PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return 0
+    return round(sum(float(number) * MS_BY_UNIT[unit] for number, unit in parts))

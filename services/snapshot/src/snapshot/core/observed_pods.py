@@ -1,0 +1,152 @@
+"""The pods of workloads that have a scaling policy, with their newest samples: what is due to be said of them."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from snapshot.core.pod_details import PodDetail, PodDetails, milli_amounts, requests_table
+from snapshot.core.workloads import WorkloadKey, WorkloadTable
+from spillway.addresses import Tombstone, pods_address
+from spillway.events_scaling import ContainerUsage, ObservedPod, PodsObserved
+from spillway.pod_metrics import PodMetrics, duration_ms, unix_ms
+
+NOT_ASKED = "metrics: not asked for yet"
+
+
+@dataclass(frozen=True, slots=True)
+class _Samples:
+    """Of one namespace, by pod. trouble: why there are none."""
+
+    by_pod: Mapping[str, PodMetrics]
+    trouble: str
+
+
+class ObservedPods:
+    """Of one cluster. A workload is said while it has a policy and is in the cluster; then its key gets a tombstone.
+
+    Told which workloads have a policy (before that nothing is due), what was sampled, and asked what is due.
+    """
+
+    def __init__(self, cluster: str, pods_max: int, details: PodDetails, workloads: WorkloadTable) -> None:
+        self._cluster = cluster
+        self._pods_max = pods_max
+        self._details = details
+        self._workloads = workloads
+        self._followed: frozenset[WorkloadKey] | None = None
+        self._by_namespace: dict[str, list[WorkloadKey]] = {}
+        self._dirty: set[WorkloadKey] = set()
+        self._said: dict[WorkloadKey, PodsObserved] = {}
+        self._samples: dict[str, _Samples] = {}
+        self._sequence = 0
+
+    @property
+    def knows_policies(self) -> bool:
+        return self._followed is not None
+
+    @property
+    def dirty(self) -> bool:
+        """Whether take may say something new."""
+        self._join()
+        return bool(self._dirty) and self.knows_policies
+
+    def namespaces(self) -> list[str]:
+        """Where samples are needed: those that have a workload with a policy."""
+        return [name for name, keys in self._by_namespace.items() if any(map(self._workloads.has, keys))]
+
+    def follow(self, keys: Collection[WorkloadKey]) -> None:
+        """The workloads that have a policy, all of them."""
+        before, self._followed = self._followed or frozenset(), frozenset(keys)
+        self._dirty |= before ^ self._followed
+        self._by_namespace = {}
+        for key in sorted(self._followed):
+            self._by_namespace.setdefault(key[0], []).append(key)
+        self._samples = {name: found for name, found in self._samples.items() if name in self._by_namespace}
+
+    def sampled(self, namespace: str, samples: Iterable[PodMetrics]) -> None:
+        self._have(namespace, _Samples({one.metadata.name: one for one in samples}, ""))
+
+    def not_sampled(self, namespace: str, why: str) -> None:
+        """What was sampled before is not known to be so any more."""
+        self._have(namespace, _Samples({}, why))
+
+    def restate(self) -> None:
+        """A new epoch: all is said again under it."""
+        self._sequence = 0
+        self._dirty |= self._said.keys() | (self._followed or set())
+        self._said = {key: replace(said, epoch=-1) for key, said in self._said.items()}
+
+    def unsure(self, key: WorkloadKey) -> None:
+        """The log may not have what we said of this workload, or has what somebody else said behind it."""
+        self._said.setdefault(key, PodsObserved(*key, self._cluster, -1, 0, 0, "", (), ()))
+        self._said[key] = replace(self._said[key], epoch=-1)
+        self._dirty.add(key)
+
+    def says(self, key: WorkloadKey) -> bool:
+        return self._followed is not None and key in self._followed and self._workloads.has(key)
+
+    def take(self, epoch: int, observed_ms: int) -> list[PodsObserved | Tombstone]:
+        """What is due. observed_ms: as of when the cluster is known."""
+        self._join()
+        if not self.knows_policies:
+            return []
+        records: list[PodsObserved | Tombstone] = []
+        for key in sorted(self._dirty):
+            if self.says(key):
+                records += self._say(key, epoch, observed_ms)
+            elif self._said.pop(key, None) is not None:
+                records.append(Tombstone(pods_address(*key, self._cluster)))
+        self._dirty.clear()
+        return records
+
+    def _say(self, key: WorkloadKey, epoch: int, observed_ms: int) -> Iterable[PodsObserved]:
+        found, said = self._observed(key, epoch), self._said.get(key)
+        if found == said:
+            return
+        self._said[key] = found
+        self._sequence += 1
+        yield replace(found, sequence=self._sequence, observed_ms=observed_ms)
+
+    def _observed(self, key: WorkloadKey, epoch: int) -> PodsObserved:
+        """Without sequence and time, so that equal ones are equal."""
+        samples = self._samples.get(key[0], _Samples({}, NOT_ASKED))
+        details = self._details.of_owners(self._workloads.owners(key))
+        trouble, told = samples.trouble, details[: self._pods_max]
+        if len(told) < len(details):
+            trouble = trouble or f"pods: {len(details)} are more than the {len(told)} that are told"
+        table = requests_table(told)
+        pods = tuple(_pod(one, table[one.requests], samples.by_pod.get(one.name)) for one in told)
+        return PodsObserved(*key, self._cluster, epoch, 0, 0, trouble, tuple(table), pods)
+
+    def _have(self, namespace: str, samples: _Samples) -> None:
+        keys = self._by_namespace.get(namespace, ())
+        if keys:  # Else the last policy went while it was asked for.
+            self._samples[namespace] = samples
+            self._dirty.update(keys)
+
+    def _join(self) -> None:
+        """From owners of pods to their workloads, as far as these are known and have a policy."""
+        changed = self._workloads.moved | {
+            key for uid in self._details.dirty_owners if (key := self._workloads.workload_of(uid)) is not None
+        }
+        self._workloads.moved.clear()
+        self._details.dirty_owners.clear()
+        self._dirty |= changed & (self._said.keys() | (self._followed or set()))
+
+
+def _pod(detail: PodDetail, requests: int, sample: PodMetrics | None) -> ObservedPod:
+    usage: tuple[ContainerUsage, ...] = ()
+    sampled_ms = window_ms = 0
+    if sample is not None:
+        sampled_ms, window_ms = unix_ms(sample.timestamp), duration_ms(sample.window)
+        usage = tuple(ContainerUsage(one.name, milli_amounts(one.usage.items())) for one in sample.containers)
+    return ObservedPod(
+        detail.name,
+        detail.phase,
+        detail.deleting,
+        detail.started_ms,
+        detail.ready,
+        detail.ready_changed_ms,
+        requests,
+        sampled_ms,
+        window_ms,
+        usage,
+    )

@@ -1,0 +1,127 @@
+"""Of each pod that a controller made: what decides whether and how it counts for scaling."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from spillway import kubernetes
+from spillway.events_scaling import ContainerRequests, PodRequests
+from spillway.pod_metrics import unix_ms
+from spillway.quantities import parse_quantity
+
+CONTROLLERS = frozenset({"ReplicaSet", "StatefulSet", "Job"})
+
+_Asked = tuple[tuple[kubernetes.Container, ...], tuple[kubernetes.Container, ...], kubernetes.Resources | None]
+
+
+class PodDetail(NamedTuple):
+    """ready: true, false, unknown, or empty without such a condition. Times as in ObservedPod."""
+
+    name: str
+    phase: str
+    deleting: bool
+    started_ms: int
+    ready: str
+    ready_changed_ms: int
+    requests: PodRequests
+
+
+class PodDetails:
+    """dirty_owners: uids of ReplicaSets, StatefulSets and Jobs whose pods changed since the reader cleared it."""
+
+    def __init__(self) -> None:
+        self.dirty_owners: set[str] = set()
+        self._owner_by_pod: dict[str, str] = {}
+        self._by_owner: dict[str, dict[str, PodDetail]] = {}
+        self._requests_by_owner: dict[str, tuple[_Asked, PodRequests]] = {}
+
+    def of_owners(self, owner_uids: Iterable[str]) -> list[PodDetail]:
+        """Their pods, by name."""
+        return sorted(detail for uid in owner_uids for detail in self._by_owner.get(uid, {}).values())
+
+    def upsert(self, pod: kubernetes.Pod) -> None:
+        uid, owner = pod.metadata.uid, _owner_uid(pod.metadata)
+        known_owner = self._owner_by_pod.get(uid, "")
+        if known_owner and known_owner != owner:
+            self.remove(uid)
+        if not owner:
+            return
+        pods = self._by_owner.setdefault(owner, {})
+        found = _read(pod, self._requests(owner, pod.spec))
+        if pods.get(uid) == found:
+            return
+        self._owner_by_pod[uid] = owner
+        pods[uid] = found
+        self.dirty_owners.add(owner)
+
+    def remove(self, uid: str) -> None:
+        owner = self._owner_by_pod.pop(uid, "")
+        if not owner:
+            return
+        pods = self._by_owner[owner]
+        del pods[uid]
+        if not pods:
+            del self._by_owner[owner], self._requests_by_owner[owner]
+        self.dirty_owners.add(owner)
+
+    def retain(self, uids: set[str]) -> None:
+        """Removes every pod that a whole list did not have."""
+        for uid in [uid for uid in self._owner_by_pod if uid not in uids]:
+            self.remove(uid)
+
+    def _requests(self, owner: str, spec: kubernetes.PodSpec) -> PodRequests:
+        """Read once for pods of one owner that ask alike, as nearly all do, and kept once."""
+        asked = spec.containers, spec.init_containers, spec.resources
+        known = self._requests_by_owner.get(owner)
+        if known is None or known[0] != asked:
+            known = self._requests_by_owner[owner] = asked, _requests(spec)
+        return known[1]
+
+
+def _owner_uid(metadata: kubernetes.Meta) -> str:
+    return next((one.uid for one in metadata.owner_references if one.controller and one.kind in CONTROLLERS), "")
+
+
+def _read(pod: kubernetes.Pod, requests: PodRequests) -> PodDetail:
+    status = pod.status
+    ready = next((one for one in status.conditions if one.type == "Ready"), None)
+    return PodDetail(
+        name=pod.metadata.name,
+        phase=status.phase,
+        deleting=pod.metadata.deletion_timestamp is not None,
+        started_ms=unix_ms(status.start_time),
+        ready="" if ready is None else ready.status.lower(),
+        ready_changed_ms=0 if ready is None else unix_ms(ready.last_transition_time),
+        requests=requests,
+    )
+
+
+def _requests(spec: kubernetes.PodSpec) -> PodRequests:
+    """As they are asked for, and not as a resize under way has them: so the autoscaler of Kubernetes reads them."""
+    containers = [_of_container(one) for one in spec.containers]
+    containers += [_of_container(one, init=True) for one in spec.init_containers]
+    return PodRequests(tuple(containers), () if spec.resources is None else _amounts(spec.resources))
+
+
+def _of_container(container: kubernetes.Container, *, init: bool = False) -> ContainerRequests:
+    restartable = init and container.restart_policy == "Always"
+    return ContainerRequests(container.name, _amounts(container.resources), init, restartable)
+
+
+def _amounts(resources: kubernetes.Resources) -> tuple[tuple[str, int], ...]:
+    return milli_amounts(resources.requests.items())
+
+
+def milli_amounts(items: Iterable[tuple[str, kubernetes.Quantity]]) -> tuple[tuple[str, int], ...]:
+    """Thousandths by resource; what cannot be read is left out, and whoever needs it says that it is missing."""
+    amounts: list[tuple[str, int]] = []
+    for name, text in items:
+        try:
+            amounts.append((name, parse_quantity(text, milli=True)))
+        except ValueError:
+            continue
+    return tuple(sorted(amounts))
+
+
+def requests_table(details: Sequence[PodDetail]) -> dict[PodRequests, int]:
+    """Each kind of requests once, in the order of its first pod, with its place."""
+    return {requests: index for index, requests in enumerate(dict.fromkeys(one.requests for one in details))}

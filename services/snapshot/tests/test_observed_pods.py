@@ -1,0 +1,246 @@
+"""What is said of the pods of workloads that have a scaling policy."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from snapshot.core.cluster_state import KINDS
+from snapshot.core.collection import Collection
+from snapshot.core.log_book import LogBook
+from snapshot.settings import Settings
+from spillway.addresses import PODS as PODS_TOPIC
+from spillway.addresses import Tombstone, pods_address
+from spillway.events_scaling import (
+    ContainerRequests,
+    ContainerUsage,
+    ObservedPod,
+    PodRequests,
+    PodsObserved,
+)
+from spillway.kubernetes import DEPLOYMENTS, PODS, REPLICASETS
+from spillway.pod_metrics import PodMetrics
+from spillway.wire import pack_columns
+
+WEB = ("default", "web")
+NEW_YEAR_MS = 1_767_225_600_000
+HALF = PodRequests((ContainerRequests("main", (("cpu", 500),)),))
+
+
+def sample(name: str, cpu: str = "250m", timestamp: str = "2026-01-01T00:01:00Z") -> PodMetrics:
+    text = json.dumps(
+        {
+            "metadata": {"name": name, "namespace": "default"},
+            "timestamp": timestamp,
+            "window": "15s",
+            "containers": [{"name": "main", "usage": {"cpu": cpu, "memory": "1Ki"}}],
+        }
+    )
+    return msgspec.json.decode(text, type=PodMetrics)
+
+
+class Cluster:
+    """A collection that is told of pods, and asked what is due."""
+
+    def __init__(self, objects: Any, **settings: Any) -> None:
+        self.objects = objects
+        self.core = Collection("own-1", "f1", Settings(**settings), pack_columns)
+        self.now = 0.0
+        self.offset = 100
+
+    def begin(self) -> list[Any]:
+        """Every list is there and empty, an epoch begins."""
+        for kind in KINDS:
+            self.core.listed(kind, (), self.now)
+        self.core.claimed(7, self.now)
+        return self.take()
+
+    def deploy(self, *pods: Any) -> None:
+        self.core.upserted(DEPLOYMENTS, [self.objects.deployment()], self.now)
+        self.core.upserted(REPLICASETS, [self.objects.replicaset("rs1")], self.now)
+        self.core.upserted(PODS, pods, self.now)
+
+    def pod(self, name: str, **more: Any) -> Any:
+        return self.objects.pod(name, "n1", owner="rs1", **more)
+
+    def take(self) -> list[Any]:
+        """What is due of pods, acknowledged."""
+        records = self.core.records(self.now, NEW_YEAR_MS)
+        self.offset += len(records)
+        self.core.acknowledged(records, range(self.offset, self.offset + len(records)))
+        return [
+            one
+            for one in records
+            if isinstance(one, PodsObserved) or (isinstance(one, Tombstone) and one.address.topic is PODS_TOPIC)
+        ]
+
+
+@pytest.fixture
+def cluster(objects: Any) -> Cluster:
+    made = Cluster(objects)
+    made.begin()
+    return made
+
+
+def test_nothing_is_said_of_workloads_without_a_policy(cluster: Cluster) -> None:
+    cluster.deploy(cluster.pod("p1"))
+    assert cluster.take() == []
+    cluster.core.follow({("default", "other")})
+    assert cluster.take() == []
+
+
+def test_what_was_seen_before_the_policy_is_said_with_it(cluster: Cluster) -> None:
+    cluster.deploy(cluster.pod("p1", ready="True"), cluster.pod("p2", phase="Pending"))
+    cluster.core.follow({WEB})
+    assert cluster.core.wants_to_speak(cluster.now)
+    pods = (
+        ObservedPod("p1", "Running", False, NEW_YEAR_MS, "true", NEW_YEAR_MS + 5_000, 0, 0, 0, ()),
+        ObservedPod("p2", "Pending", False, 0, "", 0, 0, 0, 0, ()),
+    )
+    why = "metrics: not asked for yet"
+    assert cluster.take() == [PodsObserved(*WEB, "own-1", 7, 1, NEW_YEAR_MS, why, (HALF,), pods)]
+    assert not cluster.core.wants_to_speak(cluster.now)
+    assert cluster.take() == []
+
+
+def test_a_sample_is_said_and_no_sample_is_not_zero(cluster: Cluster) -> None:
+    cluster.deploy(cluster.pod("p1"), cluster.pod("p2"))
+    cluster.core.follow({WEB})
+    cluster.take()
+    cluster.core.sampled("default", [sample("p1")])
+    (said,) = cluster.take()
+    usage = (ContainerUsage("main", (("cpu", 250), ("memory", 1_024_000))),)
+    assert (said.trouble, said.sequence) == ("", 2)
+    assert [(pod.sampled_ms, pod.window_ms, pod.usage) for pod in said.pods] == [
+        (NEW_YEAR_MS + 60_000, 15_000, usage),
+        (0, 0, ()),
+    ]
+    cluster.core.not_sampled("default", "metrics: timeout: no answer within 5 s")
+    (said,) = cluster.take()
+    assert said.trouble == "metrics: timeout: no answer within 5 s"
+    assert [pod.usage for pod in said.pods] == [(), ()]
+
+
+def test_the_same_sample_is_not_said_again_and_a_new_one_is(cluster: Cluster) -> None:
+    cluster.deploy(cluster.pod("p1"))
+    cluster.core.follow({WEB})
+    cluster.core.sampled("default", [sample("p1")])
+    assert len(cluster.take()) == 1
+    cluster.core.sampled("default", [sample("p1")])
+    assert cluster.take() == []
+    cluster.core.sampled("default", [sample("p1", timestamp="2026-01-01T00:01:15Z")])
+    assert len(cluster.take()) == 1
+
+
+def test_samples_of_other_namespaces_change_nothing(cluster: Cluster) -> None:
+    cluster.deploy(cluster.pod("p1"))
+    cluster.core.follow({WEB})
+    cluster.take()
+    cluster.core.sampled("other", [sample("p1")])
+    assert cluster.take() == []
+    assert cluster.core.observed.namespaces() == ["default"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda one: one.core.upserted(PODS, [one.pod("p1", ready="False")], 0.0), id="readiness"),
+        pytest.param(lambda one: one.core.upserted(PODS, [one.pod("p1", terminating=True)], 0.0), id="deleting"),
+        pytest.param(lambda one: one.core.upserted(PODS, [one.pod("p1", phase="Failed")], 0.0), id="phase"),
+        pytest.param(lambda one: one.core.upserted(PODS, [one.pod("p1", cpu="1")], 0.0), id="requests"),
+        pytest.param(lambda one: one.core.upserted(PODS, [one.pod("p9")], 0.0), id="one more"),
+        pytest.param(lambda one: one.core.removed(PODS, one.pod("p1"), 0.0), id="one less"),
+        pytest.param(lambda one: one.core.retained(PODS, (), 0.0), id="a list without it"),
+    ],
+)
+def test_a_change_of_a_pod_is_said_once(cluster: Cluster, change: Any) -> None:
+    cluster.deploy(cluster.pod("p1"), cluster.pod("p2"))
+    cluster.core.follow({WEB})
+    cluster.take()
+    change(cluster)
+    assert cluster.core.wants_to_speak(cluster.now)
+    assert len(cluster.take()) == 1
+    assert cluster.take() == []
+
+
+def test_pods_seen_before_their_replicaset_are_the_workloads_once_it_is_seen(cluster: Cluster) -> None:
+    cluster.core.follow({WEB})
+    cluster.core.upserted(PODS, [cluster.pod("p1")], 0.0)
+    cluster.core.upserted(DEPLOYMENTS, [cluster.objects.deployment()], 0.0)
+    assert [len(said.pods) for said in cluster.take()] == [0]
+    cluster.core.upserted(REPLICASETS, [cluster.objects.replicaset("rs1")], 0.0)
+    assert [len(said.pods) for said in cluster.take()] == [1]
+
+
+def test_the_key_goes_with_the_policy_and_with_the_workload(cluster: Cluster) -> None:
+    gone = [Tombstone(pods_address(*WEB, "own-1"))]
+    cluster.deploy(cluster.pod("p1"))
+    cluster.core.follow({WEB})
+    assert len(cluster.take()) == 1
+    cluster.core.follow(set())
+    assert cluster.take() == gone
+    cluster.core.follow({WEB})
+    assert len(cluster.take()) == 1
+    cluster.core.removed(DEPLOYMENTS, cluster.objects.deployment(), 0.0)
+    assert cluster.take() == gone
+    assert cluster.take() == []
+
+
+def test_a_new_epoch_says_all_again_from_one(cluster: Cluster) -> None:
+    cluster.deploy(cluster.pod("p1"))
+    cluster.core.follow({WEB})
+    cluster.core.sampled("default", [sample("p1")])
+    cluster.take()
+    cluster.core.claimed(30_000, 0.0)
+    assert [(said.epoch, said.sequence) for said in cluster.take()] == [(30_000, 1)]
+    assert cluster.take() == []
+
+
+def test_what_is_not_known_to_be_in_the_log_is_said_again(cluster: Cluster) -> None:
+    cluster.deploy(cluster.pod("p1"))
+    cluster.core.follow({WEB})
+    records = cluster.core.records(0.0, NEW_YEAR_MS)
+    cluster.core.unacknowledged(records)
+    assert [said.sequence for said in cluster.take()] == [2]
+
+
+def foreign(offset: int, name: str = "web", epoch: int = 3) -> LogBook:
+    book = LogBook()
+    event = PodsObserved("default", name, "own-1", epoch, 1, 0, "", (), ())
+    book.note(PODS_TOPIC.name, f"default/{name}/own-1", offset, event)
+    return book
+
+
+def test_a_record_of_a_lower_epoch_behind_ours_is_answered(cluster: Cluster) -> None:
+    cluster.deploy(cluster.pod("p1"))
+    cluster.core.follow({WEB})
+    assert len(cluster.take()) == 1
+    cluster.core.contradict(foreign(10_000))
+    assert [said.epoch for said in cluster.take()] == [7]
+
+
+def test_a_record_of_an_earlier_owner_that_nothing_stands_behind_gets_a_tombstone(cluster: Cluster) -> None:
+    """The policy went while nobody held the turn; but not before all policies were read."""
+    cluster.core.contradict(foreign(5, "old"))
+    assert cluster.take() == []
+    cluster.core.follow({WEB})
+    cluster.core.contradict(foreign(5, "old"))
+    assert cluster.take() == [Tombstone(pods_address("default", "old", "own-1"))]
+
+
+def test_more_pods_than_may_be_told_are_trouble(objects: Any) -> None:
+    cluster = Cluster(objects, pods_told_max=2)
+    cluster.begin()
+    cluster.deploy(*(cluster.pod(f"p{index}") for index in range(3)))
+    cluster.core.follow({WEB})
+    cluster.core.sampled("default", [sample("p0")])
+    (said,) = cluster.take()
+    assert (len(said.pods), said.trouble) == (2, "pods: 3 are more than the 2 that are told")
+
+
+def test_unreadable_requests_are_missing_and_not_zero(cluster: Cluster) -> None:
+    cluster.deploy(cluster.pod("p1", cpu="many"))
+    cluster.core.follow({WEB})
+    (said,) = cluster.take()
+    assert said.requests == (PodRequests((ContainerRequests("main", ()),)),)
