@@ -88,7 +88,9 @@ def workload_row(reply: WorkloadReply) -> tuple[object, ...]:
     shown = reply.placement
     held = [part for part in shown.parts if part.replicas or part.removing or part.releasing]
     where = ", ".join(f"{part.cluster} {part.replicas}" for part in held)
-    note = "deleting" if shown.deleting else "releasing" if shown.releasing else shown.waiting_for
+    scaled = f"scaled by {shown.scaled_by}" if shown.scaled_by else ""
+    note = "; ".join(filter(None, (scaled, shown.waiting_for)))
+    note = "deleting" if shown.deleting else "releasing" if shown.releasing else note
     return shown.namespace, shown.name, shown.replicas, shown.placed, ready(reply), shown.unplaced or "", where, note
 
 
@@ -240,7 +242,7 @@ def history(records: Sequence[DecisionRecorded]) -> Table:
     rows = [
         (
             str(record.generation),
-            record.cause,
+            f"{record.cause} by {record.scaled_by}" if record.scaled_by else record.cause,
             record.replicas,
             record.unplaced or "",
             ", ".join(
@@ -260,7 +262,8 @@ def summary(reply: PlacementReply, kind: str = "") -> Text:
     if reply.deleting or reply.releasing:
         left, what = sum(1 for _ in reply.parts), "deleted" if reply.deleting else "released"
         return text.append(f"  is being {what}: {left} cluster{'s' * (left != 1)} to go", style="not bold")
-    text.append(f"  {reply.replicas} replicas: {reply.placed} placed", style="not bold")
+    scaled = f" (scaled by {reply.scaled_by})" if reply.scaled_by else ""
+    text.append(f"  {reply.replicas} replicas{scaled}: {reply.placed} placed", style="not bold")
     if reply.unplaced:
         text.append(f", {reply.unplaced} wait", style="yellow")
         if reply.waiting_for:

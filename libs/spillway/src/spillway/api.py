@@ -236,6 +236,7 @@ class PlacementReply:
     """inputs: per cluster what it could take and the limit that bound it, empty when no division was made.
 
     warnings: what of the request has no effect, and where its pods are not known as the cluster will admit them.
+    scaled_by: kind/name of the policy that says how many replicas; empty where who declares it does.
     """
 
     namespace: str
@@ -252,6 +253,7 @@ class PlacementReply:
     stale: bool
     releasing: bool = False
     warnings: tuple[str, ...] = ()
+    scaled_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

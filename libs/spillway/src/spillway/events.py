@@ -150,7 +150,8 @@ class WorkloadDeclared:
     earlier_templates: what clusters still hold whose turn at the new template has not come.
     deleting: the objects are to go. releasing: our marks on them are to go, the objects stay.
     rollout_stopped_in: the cluster that the new template has left without having been available there, while no other
-    one has it: it goes to no other one until it is applied again.
+    one has it: it goes to no other one until it is applied again. scale_generation: of the ScaleDecided that was
+    declared last; None where none ever was.
     """
 
     namespace: str
@@ -168,6 +169,7 @@ class WorkloadDeclared:
     earlier_templates: tuple[EarlierTemplate, ...] = ()
     releasing: bool = False
     rollout_stopped_in: str = ""
+    scale_generation: Generation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +219,8 @@ class DecisionRecorded:
 
     positions: (topic/cluster, offset), the last change of each cluster's capacity that was read when deciding.
     division: JSON, compressed (packed.py): the situation that was divided, every room that was asked for in it, and
-    what came out; the planner's replaying.py divides it again. Empty when nothing was divided.
+    what came out; the planner's replaying.py divides it again. Empty when nothing was divided. scaled_by: of the cause
+    Autoscale, kind/name of the policy that decided.
     """
 
     namespace: str
@@ -232,6 +235,7 @@ class DecisionRecorded:
     settings: str
     code_version: str
     division: bytes = b""
+    scaled_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

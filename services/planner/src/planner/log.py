@@ -18,6 +18,8 @@ from spillway.addresses import (
     DEPENDENCIES,
     PENDING,
     PLACEMENTS,
+    SCALE,
+    SCALE_POLICIES,
     SHAPES,
     TURNS_PLANNER,
     WORKLOAD_STATUS,
@@ -39,8 +41,10 @@ WHOLE = (
     TURNS_PLANNER,
     BRAKES,
     SHAPES,
+    SCALE_POLICIES,
+    SCALE,
 )
-OWN = frozenset(topic.name for topic in WHOLE if topic.committed)
+OWN = frozenset(topic.name for topic in WHOLE if topic.emitter == "planner")
 WATCHED = (WORKLOADS, PLACEMENTS, WORKLOAD_STATUS)
 
 log = structlog.get_logger()

@@ -17,7 +17,7 @@ from planner.core.fleet import NEVER
 from planner.core.moving import aftermath, moves
 from planner.core.moving.aftermath import Step
 from planner.core.moving.homing import Homing
-from planner.core.requests import answers, braking, decisions, membership, releasing
+from planner.core.requests import answers, autoscaling, braking, decisions, membership, releasing
 from planner.core.requests.decisions import Undecided
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
@@ -170,6 +170,8 @@ class Planner:
         self._admissions.hear(records)
         self._watches.publish(records, positions)
         self._projection.observe(records, positions)
+        if self.is_active and self.state.scalings.due:
+            self._asked.set()
 
     # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -225,6 +227,7 @@ class Planner:
             await is_set_within(self._asked, self._settings.tick_seconds)
             self._asked.clear()
             events, answered = self._decide_waiting(writer)
+            events.extend(self._autoscale(writer))
             if self._clocks.steady() - self._looked_at >= self._settings.tick_seconds:
                 self._looked_at = self._clocks.steady()
                 events.extend(self._look_after(writer))
@@ -275,6 +278,19 @@ class Planner:
         if self._waiting:
             self._asked.set()
         return events, answered
+
+    def _autoscale(self, writer: Writer) -> list[Written]:
+        """What policies decided, in the same transaction; a bounded number, so that no request waits for them all."""
+        events: list[Written] = []
+        for key in self.state.scalings.next_due(self._settings.scales_in_group_max):
+            started = self._clocks.steady()
+            decided = autoscaling.declare(self.state, self.state.workloads[key], self._moment(writer))
+            events.extend(self._apply(decided))
+            metrics.DECISIONS.labels("autoscale").inc()
+            metrics.DECISION_SECONDS.observe(self._clocks.steady() - started)
+        if self.state.scalings.due:
+            self._asked.set()
+        return events
 
     def _next_group(self) -> list[Waiting]:
         """The requests of the next step: at most requests_in_group_max, and the rest of the last one's batch."""

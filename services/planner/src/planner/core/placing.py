@@ -13,6 +13,7 @@ from planner.core.fleet import NEVER, WorkloadKey
 from planner.core.manifests.kinds import STATEFULSET
 from planner.core.manifests.templates import manifests_borne, same_object, template_number
 from planner.core.moving.allowance import (
+    CAUSE_AUTOSCALE,
     CAUSE_DRAIN,
     CAUSE_FAILOVER,
     CAUSE_HOME,
@@ -45,8 +46,8 @@ from spillway.model import ClusterInput, Part
 
 CODE_VERSION = "0.1.0"
 
-BY_NAME = ("Apply", "Scale")
-"""Causes that are a person's own request for this workload."""
+BY_NAME = ("Apply", "Scale", CAUSE_AUTOSCALE)
+"""Causes that are a request for this workload, of a person or of a policy that names it."""
 
 
 Record = Callable[[], DecisionRecorded]
@@ -497,6 +498,7 @@ def _record(
 ) -> Record:
     offsets = {name: view.offset for name, view in state.clusters.items()}
     rules = state.rules
+    scaled_by = state.scalings.decided_by((declared.namespace, declared.name)) if cause == CAUSE_AUTOSCALE else ""
 
     def record() -> DecisionRecorded:
         inputs, basis = tuple(division.inputs), division.basis
@@ -514,6 +516,7 @@ def _record(
             settings=rules.text(),
             code_version=CODE_VERSION,
             division=pack_division(basis) if basis is not None else b"",
+            scaled_by=scaled_by,
         )
 
     return cache(record)

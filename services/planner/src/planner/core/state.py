@@ -15,9 +15,10 @@ from planner.core.moving.waiting import Rooms, WaitingList
 from planner.core.rollout.rollout_list import RolloutList
 from planner.core.rollout.turns import waits_for_room
 from planner.core.rules import Rules
+from planner.core.scalings import Scalings
 from planner.core.timers import Hold, Timer
 from planner.core.workload import Workload, read_workload, templates_of
-from spillway.addresses import BRAKES, CLUSTERS, SHAPES, WORKLOAD_STATUS, WORKLOADS
+from spillway.addresses import BRAKES, CLUSTERS, SCALE, SCALE_POLICIES, SHAPES, WORKLOAD_STATUS, WORKLOADS
 from spillway.events import (
     PHASE_ACTIVE,
     PHASE_LOST,
@@ -41,6 +42,7 @@ from spillway.events import (
     WorkloadDeclared,
     WorkloadObserved,
 )
+from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
 from spillway.model import NodeColumns, Part, Shape
 
 DependencyKey = tuple[str, str, str]
@@ -59,6 +61,7 @@ class PlannerState:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.brakes = Brakes(rules)
+        self.scalings = Scalings()
         self.clusters: dict[str, ClusterView] = {}
         self.workloads: dict[WorkloadKey, Workload] = {}
         self.dependencies: dict[DependencyKey, DependencyDeclared] = {}
@@ -96,18 +99,9 @@ class PlannerState:
                 self.admitted.forget_cluster(event.cluster)
                 self.room_changed(event.cluster)
                 self._look_for_twins()
-            case CapacityReported():
+            case CapacityReported() | CapacityChanged():
                 assert columns is not None
-                self._facts_changed(event.cluster, self.view(event.cluster).apply_reported(event, columns))
-                self.room_changed(event.cluster)
-                self._look_for_twins()
-            case CapacityChanged():
-                assert columns is not None
-                view = self.view(event.cluster)
-                before = view.revision
-                self._facts_changed(event.cluster, view.apply_changed(event, columns, now, offset))
-                if view.revision != before:
-                    self.room_changed(event.cluster)
+                self._see(event, now, offset, columns)
             case PodsUnschedulable() | PodsScheduled():
                 self.view(event.cluster).apply_pending(event)
             case WorkloadDeclared():
@@ -123,6 +117,9 @@ class PlannerState:
             case BrakeSet() | BrakeReleased() | ConfirmationAsked() | ConfirmationGiven():
                 self.brakes.apply(event, offset)
                 self.rollouts.retry_all()
+            case ScalePolicyDeclared() | ScaleDecided():
+                self.scalings.apply(event)
+                self._scale_changed((event.namespace, event.name))
 
     def apply_tombstone(self, topic: str, key: str, offset: int = -1) -> None:
         """Of this key of a compacted topic nothing is known any more."""
@@ -135,6 +132,10 @@ class PlannerState:
         elif topic == BRAKES.name:
             self.brakes.forget(key, offset)
             self.rollouts.retry_all()
+        elif topic in (SCALE_POLICIES.name, SCALE.name):
+            namespace, _, name = key.partition("/")
+            self.scalings.forget(topic, (namespace, name))
+            self._scale_changed((namespace, name))
         elif topic == SHAPES.name:
             digest, _, cluster = key.partition("/")
             if self.admitted.forget(digest, cluster):
@@ -149,6 +150,7 @@ class PlannerState:
             self._set_reserved(cluster, key, NOTHING_RESERVED)
             self._keys_in.get(cluster, {}).pop(key, None)
         self.waiting.drop(key)
+        self._scale_changed(key)
         for keys in (self.leaving, self.moved, self.to_look_at, self.misplaced):
             keys.pop(key, None)
         self.rollouts.drop(key)
@@ -394,6 +396,17 @@ class PlannerState:
                 self.room_changed(name)
         self._twins = found
 
+    def _see(self, event: CapacityReported | CapacityChanged, now: float, offset: int, columns: NodeColumns) -> None:
+        view = self.view(event.cluster)
+        before = view.revision
+        if isinstance(event, CapacityChanged):
+            self._facts_changed(event.cluster, view.apply_changed(event, columns, now, offset))
+        else:
+            self._facts_changed(event.cluster, view.apply_reported(event, columns))
+            self._look_for_twins()
+        if view.revision != before or isinstance(event, CapacityReported):
+            self.room_changed(event.cluster)
+
     def _depend(self, event: DependencyDeclared) -> None:
         key = (event.kind, event.namespace, event.name)
         known = self.dependencies.get(key)
@@ -444,6 +457,9 @@ class PlannerState:
                 self._refresh_part(self.workloads[key], cluster)
         self.room_changed(cluster)
 
+    def _scale_changed(self, key: WorkloadKey) -> None:
+        self.scalings.index(key, self.workloads.get(key))
+
     def _facts_changed(self, cluster: str, keys: Iterable[WorkloadKey]) -> None:
         for key in keys:
             if key in self.workloads:
@@ -477,6 +493,7 @@ class PlannerState:
 
     def _index(self, workload: Workload) -> None:
         """Keeps the short lists that are walked: who waits for room, who has moved, whose removal may be settled."""
+        self.scalings.index(workload.key, workload)
         ending, placement = workload.declared.deleting or workload.declared.releasing, workload.placement
         waits_for = waits_for_room(placement.waiting_for) if placement is not None else False
         if (workload.unplaced > 0 or waits_for) and not ending:

@@ -60,7 +60,7 @@ class Case:
 def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record: DecisionRecorded | None) -> Steps:
     """record: of the decision that the request names. RequestError for what cannot be explained."""
     case = _now(state, request, moment) if record is None else _past(state, request, record)
-    notes = []
+    notes = _scale_notes(state, case)
     if record is not None:
         notes.append("rooms are those of the decision; nodes are not kept, so their reasons are not shown")
     clusters = []
@@ -98,6 +98,20 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
         notes=tuple(notes),
         stale=False,
     )
+
+
+def _scale_notes(state: PlannerState, case: Case) -> list[str]:
+    """Who said how many, where a policy did."""
+    declared, record = case.subject.declared, case.record
+    if record is not None:
+        return [f"replicas: {record.replicas}: decided by {record.scaled_by}"] if record.scaled_by else []
+    scaled_by = state.scalings.scaled_by(declared)
+    decided = state.scalings.decided.get(case.subject.key)
+    if not scaled_by:
+        return []
+    if decided is None or decided.generation != declared.scale_generation:
+        return [f"scaled by {scaled_by}, which has decided nothing that is declared yet"]
+    return [f"scaled by {scaled_by}: {decided.replicas}: {decided.reason}"]
 
 
 def _now(state: PlannerState, request: ExplainRequest, moment: Moment) -> Case:

@@ -78,6 +78,9 @@ def _placed(state: PlannerState) -> Iterator[Event]:
     for dependency in state.dependencies.values():
         yield replace(dependency, manifest=b"")
     yield from state.needed.values()
+    for policy in state.scalings.policies.values():
+        yield replace(policy, manifest=b"")
+    yield from state.scalings.decided.values()
     brakes = state.brakes
     for entries in (brakes.brakes, brakes.asked, brakes.given):
         yield from entries.values()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from planner.core.explaining.supposing import SUPPOSED_BLOCK
 from planner.core.fleet import NEVER, ClusterView
 from planner.core.moving import aftermath, moves
-from planner.core.requests import decisions
+from planner.core.requests import autoscaling, decisions
 from planner.core.requests.answers import placement_reply
 from planner.core.requests.decisions import Undecided
 from planner.core.rules import Rules
@@ -124,6 +124,8 @@ class Simulation:
         count = self._keep(state.brakes.step(moves.wanted(state, moment.now), 0, moment.now, moment.wall_ms))
         for workload in moves.due(state, moment.now, state.brakes):
             count += self._keep(moves.next_step(state, workload, self._moment(), state.brakes).events)
+        for key in list(state.scalings.due):
+            count += self._keep(autoscaling.declare(state, state.workloads[key], self._moment()))
         for key in list(state.waiting):
             workload = state.workloads[key]
             if not workload.settled:  # Nothing binds here: what is waited for does not come.

@@ -93,7 +93,7 @@ def declared_as_found(
     declared = declaring.declared(state, declaration, known)
     total = sum(running.replicas.values())
     generation = declared.generation + (known is not None and declared.generation <= known.declared.generation)
-    declared = replace(declared, replicas=total, generation=generation)
+    declared = replace(declared, replicas=total, generation=generation, scale_generation=None)
     parts = tuple(
         Part(
             cluster,

@@ -72,6 +72,7 @@ def placement_reply(
         deleting=declared.deleting,
         releasing=declared.releasing,
         stale=False,
+        scaled_by=state.scalings.scaled_by(declared),
     )
 
 

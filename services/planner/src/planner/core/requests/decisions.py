@@ -10,7 +10,7 @@ from planner.core.division.placement import Division
 from planner.core.division.whole import check_whole
 from planner.core.feasibility.admitted import known_of
 from planner.core.manifests.kinds import JOB
-from planner.core.manifests.request import check_replicas, read_manifests
+from planner.core.manifests.request import Declaration, check_replicas, read_manifests
 from planner.core.manifests.templates import read_template
 from planner.core.moving.allowance import CAUSE_MIGRATE
 from planner.core.placing import Placed
@@ -85,7 +85,7 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     dependencies = declaring.dependencies(declaration, declared)
     used = [part.cluster for part in placed.placement.parts if part.replicas]
     unmodelled, unknown = known_of(state.admitted, declaration.shape, used)
-    warnings = (*declaration.warnings, *unknown)
+    warnings = (*declaration.warnings, *_replicas_not_taken(state, declaration, declared), *unknown)
     decided = Unanswered(declared, dependencies, placed, unmodelled, warnings)
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 
@@ -103,6 +103,10 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     transfer.refuse_in_transfer(known)
     if known.declared.kind == JOB:
         text = "a Job is not scaled: apply it with another parallelism"
+        raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: {text}")
+    scaled_by = state.scalings.scaled_by(known.declared)
+    if scaled_by:
+        text = f"scaled by {scaled_by}: change its bounds, or delete it first"
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: {text}")
     replicas = check_replicas(request.replicas, "replicas")
     changed = replicas != known.declared.replicas
@@ -149,6 +153,15 @@ def delete(state: PlannerState, request: DeleteRequest, moment: Moment) -> Decid
     placed = placing.remove(state, Subject(declared, known.template, known), moment)
     decided = Unanswered(declared, (), placed, known.unmodelled)
     return answer_with(state, decided, request.idempotency_key, digest, moment)
+
+
+def _replicas_not_taken(state: PlannerState, declaration: Declaration, declared: WorkloadDeclared) -> tuple[str, ...]:
+    if declaration.replicas in (None, declared.replicas):
+        return ()
+    scaled_by = state.scalings.scaled_by(declared)
+    return (
+        f"{declared.kind}.spec.replicas: {declaration.replicas}: not taken: {declared.replicas}, scaled by {scaled_by}",
+    )
 
 
 def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:

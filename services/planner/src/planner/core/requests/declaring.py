@@ -15,7 +15,7 @@ from planner.core.state import PlannerState
 from planner.core.workload import Workload
 from spillway.api import RequestError, invalid
 from spillway.events import DependencyDeclared, WorkloadDeclared
-from spillway.model import Answered, EarlierTemplate, ObjectReference, Part, Policy, Shape
+from spillway.model import Answered, EarlierTemplate, Generation, ObjectReference, Part, Policy, Shape
 
 ROLLING_SHAPES_MAX = 8
 TEMPLATES_MAX = 8
@@ -27,9 +27,7 @@ def declared(state: PlannerState, declaration: Declaration, known: Workload | No
     generation, template_generation = 1, 1
     rolling_from: tuple[Shape, ...] = ()
     answered: tuple[Answered, ...] = ()
-    replicas = declaration.replicas
-    if replicas is None:
-        replicas = known.declared.replicas if known is not None and not is_gone(known) else 1
+    replicas, scale_generation = _replicas(state, declaration, known)
     if known is not None:
         before = known.declared
         answered = before.answered
@@ -64,7 +62,22 @@ def declared(state: PlannerState, declaration: Declaration, known: Workload | No
         rolling_from=rolling_from,
         answered=answered,
         deleting=False,
+        scale_generation=scale_generation,
     )
+
+
+def _replicas(state: PlannerState, declaration: Declaration, known: Workload | None) -> tuple[int, Generation | None]:
+    """How many, and which decision of its policy that is: the manifest's number seeds what a policy then decides."""
+    before = known.declared if known is not None else None
+    last = before.scale_generation if before is not None else None
+    is_new = known is None or is_gone(known)
+    decided = state.scalings.newer(declaration, None if is_new else last)
+    if decided is not None:
+        return decided.replicas, decided.generation
+    keeps = declaration.replicas is None or (last is not None and state.scalings.scaled_by(declaration) != "")
+    if before is not None and not is_new and keeps:
+        return before.replicas, last
+    return 1 if declaration.replicas is None else declaration.replicas, last
 
 
 def with_templates(declared: WorkloadDeclared, known: Workload | None, parts: Sequence[Part]) -> WorkloadDeclared:

@@ -1,0 +1,25 @@
+"""A policy's decision, declared and placed: as a Scale by the workload's name that nobody waits for."""
+
+from dataclasses import replace
+
+from planner.core import placing
+from planner.core.moving.allowance import CAUSE_AUTOSCALE
+from planner.core.requests import declaring
+from planner.core.state import PlannerState
+from planner.core.subject import Moment, Subject
+from planner.core.workload import Workload
+from spillway.events import Event
+
+
+def declare(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Event, ...]:
+    """The events of a workload's newest decision; none when it is declared already. What does not fit waits."""
+    decided = state.scalings.newer_of(workload)
+    if decided is None:
+        return ()
+    declared = replace(workload.declared, scale_generation=decided.generation)
+    if decided.replicas == declared.replicas:
+        return (declared,)
+    declared = replace(declared, replicas=decided.replicas, generation=declared.generation + 1)
+    subject = Subject(declared, workload.template, workload)
+    placed = placing.place(state, subject, moment, CAUSE_AUTOSCALE)
+    return declaring.with_templates(declared, workload, placed.placement.parts), *placed.events

@@ -1,0 +1,88 @@
+"""How many replicas policies ask for: who is scaled by which policy, and which decisions are yet to be declared."""
+
+from collections.abc import Iterable
+from itertools import islice
+
+from planner.core.fleet import WorkloadKey
+from planner.core.manifests.kinds import JOB
+from planner.core.manifests.policy import REPLICAS_MAX
+from planner.core.manifests.request import Declaration
+from planner.core.manifests.templates import BadDeclaration
+from planner.core.requests.transfer import is_in_transfer
+from planner.core.workload import Workload
+from spillway.addresses import SCALE, SCALE_POLICIES
+from spillway.events import WorkloadDeclared
+from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
+from spillway.model import Generation
+
+ScaleEvent = ScalePolicyDeclared | ScaleDecided
+
+
+class Scalings:
+    """Part of the planner's state. policies, decided: the newest by workload, declared or not.
+
+    due: the workloads whose newest decision can be declared now, in the order in which they came to be so.
+    """
+
+    def __init__(self) -> None:
+        self.policies: dict[WorkloadKey, ScalePolicyDeclared] = {}
+        self.decided: dict[WorkloadKey, ScaleDecided] = {}
+        self.due: dict[WorkloadKey, None] = {}
+
+    def apply(self, event: ScaleEvent) -> None:
+        """Takes one event in; an older one is dropped. BadDeclaration for a number that nobody may ask for."""
+        key = (event.namespace, event.name)
+        if isinstance(event, ScalePolicyDeclared):
+            known = self.policies.get(key)
+            if known is None or event.generation >= known.generation:
+                self.policies[key] = event
+            return
+        if not 0 <= event.replicas <= REPLICAS_MAX:
+            raise BadDeclaration(f"replicas: {event.replicas}: expected 0 to {REPLICAS_MAX}")
+        decided = self.decided.get(key)
+        if decided is None or event.generation > decided.generation:
+            self.decided[key] = event
+
+    def forget(self, topic: str, key: WorkloadKey) -> None:
+        """A tombstone of a policy, or of a decision."""
+        if topic == SCALE_POLICIES.name:
+            self.policies.pop(key, None)
+        elif topic == SCALE.name:
+            self.decided.pop(key, None)
+
+    def index(self, key: WorkloadKey, workload: Workload | None) -> None:
+        """Keeps due, whenever something of a workload, of its policy or of its decision has changed."""
+        if workload is not None and not _is_held(workload) and self.newer_of(workload) is not None:
+            self.due.setdefault(key)
+        else:
+            self.due.pop(key, None)
+
+    def scaled_by(self, one: Declaration | WorkloadDeclared) -> str:
+        """kind/name of the policy that says how many replicas this has; empty when who declares it does."""
+        policy = self.policies.get((one.namespace, one.name))
+        return "" if policy is None or one.kind == JOB else f"{policy.kind}/{policy.policy}"
+
+    def decided_by(self, key: WorkloadKey) -> str:
+        """kind/name of the policy of the newest decision."""
+        decided = self.decided.get(key)
+        return "" if decided is None else f"{decided.policy_kind}/{decided.policy}"
+
+    def newer(self, one: Declaration | WorkloadDeclared, last: Generation | None) -> ScaleDecided | None:
+        """The decision that is newer than the last one declared; None without one, and without a policy."""
+        decided = self.decided.get((one.namespace, one.name))
+        if decided is None or not self.scaled_by(one):
+            return None
+        return decided if last is None or decided.generation > last else None
+
+    def newer_of(self, workload: Workload) -> ScaleDecided | None:
+        """The decision that a workload does not follow yet."""
+        return self.newer(workload.declared, workload.declared.scale_generation)
+
+    def next_due(self, most: int) -> Iterable[WorkloadKey]:
+        """At most so many of those that are due, the longest first."""
+        return list(islice(self.due, most))
+
+
+def _is_held(workload: Workload) -> bool:
+    """Whether its number is not to be changed now: it goes, or changes hands."""
+    return workload.declared.deleting or is_in_transfer(workload)
