@@ -135,7 +135,7 @@ def decide(
         return replace(begun, desired=policy.min_replicas, replicas=policy.min_replicas, reason=BELOW_MIN)
     if scale.pods_unclear:
         return _unclear(begun, scale.pods_unclear, known.desired)
-    found = asked(policy.metrics, readings, _scene(policy, scale, seen, settings, now_ms))
+    found = asked(policy.metrics, readings, scene_of(policy, scale, seen, settings, now_ms))
     if found.replicas is None:
         return _nothing_asked(begun, found, known.desired)
     return _normalized(begun, policy, found, settings, now_ms)
@@ -238,7 +238,8 @@ def _with_zero(conditions: tuple[Condition, ...], replicas: int, least: int) -> 
     return with_conditions(conditions, Condition(SCALED_TO_ZERO, False, "NotScaledToZero"))
 
 
-def _scene(policy: Autoscaler, scale: Scale, seen: PodsSeen, settings: Settings, now_ms: int) -> Scene:
+def scene_of(policy: Autoscaler, scale: Scale, seen: PodsSeen, settings: Settings, now_ms: int) -> Scene:
+    """What every metric of a policy is looked at with."""
     return Scene(
         current=scale.replicas,
         status=scale.status_replicas,

@@ -159,10 +159,7 @@ def read_autoscaler(manifest: dict[str, Any]) -> Attached:
     check_kind(manifest, API_VERSION, KIND)
     read: AutoscalerManifest = convert(manifest, AutoscalerManifest, KIND)
     spec, where = read.spec, f"{KIND}.spec"
-    metrics = tuple(
-        _metric(metric, f"{where}.metrics[{index}]")
-        for index, metric in enumerate(bounded(spec.metrics or (), METRICS_MAX, f"{where}.metrics"))
-    )
+    metrics = read_metrics(spec.metrics or (), f"{where}.metrics")
     least = 1 if spec.min_replicas is None else spec.min_replicas
     default = Metric(RESOURCE, "cpu", Target(UTILIZATION, 80))
     wanted = Autoscaler(
@@ -174,6 +171,11 @@ def read_autoscaler(manifest: dict[str, Any]) -> Attached:
     if least == 0 and not wanted.reaches_zero():
         raise invalid(f"{where}.minReplicas", 0, "at least one metric of type Object or External with it")
     return Attached(read.metadata.name, target_of(read.metadata, spec.scale_target_ref), wanted)
+
+
+def read_metrics(specs: tuple[MetricSpec, ...], where: str) -> tuple[Metric, ...]:
+    found = bounded(specs, METRICS_MAX, where)
+    return tuple(_metric(metric, f"{where}[{index}]") for index, metric in enumerate(found))
 
 
 def target_of(metadata: Metadata, reference: CrossReference) -> ScaleTarget:

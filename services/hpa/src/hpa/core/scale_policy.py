@@ -16,14 +16,19 @@ from hpa.core.keda.kafka import KafkaTrigger
 from hpa.core.keda.kafka_metadata import InvalidTrigger, read_kafka_trigger
 from hpa.core.manifests import (
     REPLICAS_MAX,
+    BehaviorSpec,
     CrossReference,
     Metadata,
+    MetricSpec,
     ScaleTarget,
     bounded,
     check_kind,
+    read_behavior,
+    read_metrics,
     target_of,
     within,
 )
+from hpa.core.policy import Autoscaler
 from spillway.api import RequestError, invalid
 from spillway.pod_shape import convert
 
@@ -74,6 +79,8 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     calendar: tuple[WindowSpec, ...] = ()
     drain: DrainSpec | None = None
     headroom: tuple[ShareSpec, ...] = ()
+    metrics: tuple[MetricSpec, ...] = ()
+    behavior: BehaviorSpec | None = None
 
 
 class PolicyManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -95,7 +102,10 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class ScalePolicy:
-    """What asks (drain, headroom, the largest counts), and what then bounds it (calendar, min, max)."""
+    """What asks (metrics, drain, headroom, the largest counts), and what then bounds it (calendar, min, max).
+
+    autoscaler: of the metrics, with this policy's bounds; None without metrics.
+    """
 
     name: str
     target: ScaleTarget
@@ -104,6 +114,7 @@ class ScalePolicy:
     calendar: tuple[Window, ...] = ()
     drain: Drain | None = None
     headroom: tuple[HeadroomShare, ...] = ()
+    autoscaler: Autoscaler | None = None
 
 
 def read_scale_policy(manifest: dict[str, Any]) -> ScalePolicy:
@@ -120,11 +131,16 @@ def read_scale_policy(manifest: dict[str, Any]) -> ScalePolicy:
     _check_names([window.name for window in calendar], f"{where}.calendar")
     shares = bounded(spec.headroom, WINDOWS_MAX, f"{where}.headroom")
     headroom = tuple(_share(share, f"{where}.headroom[{index}]") for index, share in enumerate(shares))
-    if not (calendar or spec.drain or headroom):
-        raise invalid(where, "", "a calendar, drain or headroom")
+    metrics = read_metrics(spec.metrics, f"{where}.metrics")
+    behavior = read_behavior(spec.behavior, f"{where}.behavior")
+    if not (calendar or spec.drain or headroom or metrics):
+        raise invalid(where, "", "a calendar, drain or headroom, or metrics")
+    if behavior is not None and not metrics:
+        raise invalid(f"{where}.behavior", "", "metrics with it: it binds what they ask for")
     drain = None if spec.drain is None else _drain(spec.drain, f"{where}.drain")
     target = target_of(read.metadata, spec.scale_target_ref)
-    return ScalePolicy(read.metadata.name, target, least, most, calendar, drain, headroom)
+    autoscaler = Autoscaler(most, metrics, least, behavior) if metrics else None
+    return ScalePolicy(read.metadata.name, target, least, most, calendar, drain, headroom, autoscaler)
 
 
 def _check_names(names: Sequence[str], where: str) -> None:

@@ -1,13 +1,10 @@
 """Reads the manifests of an Apply into a declaration, or says what is wrong with them."""
 
 import difflib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-import yaml
 
 from planner.core.manifests import policy as policies
 from planner.core.manifests import propagation
@@ -23,14 +20,11 @@ from planner.core.manifests.kinds import (
 from planner.core.manifests.policy import REPLICAS_MAX
 from spillway import kubernetes
 from spillway.api import RequestError, invalid
+from spillway.manifest_text import canonical, read_object
 from spillway.model import Policy, Shape
 from spillway.pod_shape import LabelSelector, convert, matches_labels, selector_of, shape_of
 
-MANIFEST_BYTES_MAX = 900 * 1024
-"""Bound on each object, so that a record stays under 1 MiB."""
 MANIFESTS_MAX = 64
-DEPTH_MAX = 64
-"""Of objects and lists in each other: the API's own kinds need a third of it, and what walks a manifest recurses."""
 
 POLICY_KINDS = (policies.KIND, propagation.KIND)
 DEPENDENCY_KINDS = {"ConfigMap": "v1", "Service": "v1"}
@@ -180,39 +174,7 @@ def _objects(texts: Sequence[str]) -> list[dict[str, Any]]:
         raise invalid("manifests", [], f"one of {KIND_NAMES}")
     if len(texts) > MANIFESTS_MAX:
         raise invalid("manifests", len(texts), f"at most {MANIFESTS_MAX} objects")
-    return [_object(text, f"manifests[{index}]") for index, text in enumerate(texts)]
-
-
-def _object(text: str, where: str) -> dict[str, Any]:
-    size = len(text.encode())
-    if size > MANIFEST_BYTES_MAX:
-        raise RequestError("INVALID_ARGUMENT", f"{where}: {size} bytes: expected at most {MANIFEST_BYTES_MAX}")
-    try:
-        parsed = json.loads(text) if text.lstrip().startswith("{") else yaml.load(text, yaml.CSafeLoader)
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise RequestError("INVALID_ARGUMENT", f"{where}: neither JSON nor YAML: {str(error)[:200]}") from None
-    _check_extent(parsed, size, where)
-    if not isinstance(parsed, dict):
-        raise invalid(where, parsed, "a Kubernetes object")
-    if not isinstance(parsed.get("kind"), str):
-        raise invalid(f"{where}.kind", parsed.get("kind"), "a kind")
-    return parsed
-
-
-def _check_extent(parsed: object, size: int, where: str) -> None:
-    """Refuses what is nested too deep, and YAML that is far larger when its aliases are followed."""
-    values, waiting = 0, [(parsed, 0)]
-    while waiting:
-        value, depth = waiting.pop()
-        values += 1
-        if depth > DEPTH_MAX:
-            raise RequestError("INVALID_ARGUMENT", f"{where}: nested deeper than {DEPTH_MAX}")
-        if values > size + 1:  # Every value that is written out takes a byte.
-            raise RequestError("INVALID_ARGUMENT", f"{where}: aliases that repeat more than the text has bytes")
-        if isinstance(value, dict):
-            waiting.extend((inner, depth + 1) for inner in value.values())
-        elif isinstance(value, list):
-            waiting.extend((inner, depth + 1) for inner in value)
+    return [read_object(text, f"manifests[{index}]") for index, text in enumerate(texts)]
 
 
 def _without_nulls(value: Any) -> Any:
@@ -247,8 +209,8 @@ def _declaration(workload: dict[str, Any], dependencies: Iterable[dict[str, Any]
         kind=kind.name,
         namespace=namespace,
         name=name,
-        manifest=_canonical(_without_status(workload, namespace)),
-        template=_canonical(rolls_with(workload)),
+        manifest=canonical(_without_status(workload, namespace)),
+        template=canonical(rolls_with(workload)),
         replicas=replicas,
         surge=declared_surge(workload),
         shape=replace(shape, unmodelled=(*shape.unmodelled, *_unmodelled(spec))),
@@ -372,7 +334,7 @@ def _dependency(manifest: dict[str, Any], namespace: str) -> DependencyManifest:
     given = (manifest.get("metadata") or {}).get("namespace")
     if given and own_namespace != namespace:
         raise invalid(f"{kind}.metadata.namespace", own_namespace, f"the workload's, {namespace}")
-    return DependencyManifest(kind, name, _canonical(_without_status(manifest, namespace)))
+    return DependencyManifest(kind, name, canonical(_without_status(manifest, namespace)))
 
 
 def _names(manifest: Mapping[str, Any], where: str, pattern: re.Pattern[str]) -> tuple[str, str]:
@@ -408,10 +370,3 @@ def _without_status(manifest: Mapping[str, Any], namespace: str) -> dict[str, An
         metadata["annotations"] = {key: value for key, value in annotations if key not in SERVER_ANNOTATIONS}
     kept = {key: value for key, value in manifest.items() if key != "status"}
     return kept | {"metadata": metadata | {"namespace": namespace}}
-
-
-def _canonical(value: object) -> bytes:
-    try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-    except (TypeError, ValueError) as error:
-        raise RequestError("INVALID_ARGUMENT", f"manifests: not representable as JSON: {error}") from None

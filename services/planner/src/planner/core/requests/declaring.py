@@ -7,7 +7,7 @@ from dataclasses import replace
 from planner.core.feasibility.reservation import is_rolling
 from planner.core.manifests.kinds import first_unchangeable, rolls_with
 from planner.core.manifests.policy import selects
-from planner.core.manifests.request import MANIFEST_BYTES_MAX, Declaration
+from planner.core.manifests.request import Declaration
 from planner.core.manifests.templates import manifests_borne, template_number
 from planner.core.requests.answers import is_gone
 from planner.core.rollout.outlook import stopped_in
@@ -15,6 +15,7 @@ from planner.core.state import PlannerState
 from planner.core.workload import Workload
 from spillway.api import RequestError, invalid
 from spillway.events import DependencyDeclared, WorkloadDeclared
+from spillway.manifest_text import MANIFEST_BYTES_MAX
 from spillway.model import Answered, EarlierTemplate, Generation, ObjectReference, Part, Policy, Shape
 
 ROLLING_SHAPES_MAX = 8

@@ -1,0 +1,210 @@
+"""What is answered about policies: one, all of them, and why a workload has the size that it has. Pure."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final
+
+from hpa.core.composing import Case, MetricRead, Sized
+from hpa.core.deciding import Scale, scene_of
+from hpa.core.inputs import is_lost
+from hpa.core.pods import READY, RUNNING
+from hpa.core.policy import UTILIZATION, VALUE, Metric
+from hpa.core.proposals import FAILURES, propose
+from hpa.core.replicas import Proposal
+from hpa.core.scale_policy import ScalePolicy
+from hpa.core.state import HpaState, Scaled
+from spillway.api import RequestError, invalid
+from spillway.api_scaling import (
+    DeletePolicyRequest,
+    ExplainedMetric,
+    ExplainPolicyReply,
+    ExplainPolicyRequest,
+    GetPolicyRequest,
+    ListPoliciesReply,
+    ListPoliciesRequest,
+    PodsInCluster,
+    PolicyReply,
+    ScaleCondition,
+)
+
+PAGE_SIZE_MAX: Final = 500
+CONDITION_TYPES: Final = {
+    "able_to_scale": "AbleToScale",
+    "scaling_active": "ScalingActive",
+    "scaling_limited": "ScalingLimited",
+    "scaled_to_zero": "ScaledToZero",
+    "ready": "Ready",
+    "active": "Active",
+    "fallback": "Fallback",
+    "paused": "Paused",
+    "autoscaler_active": "HPAActive",
+}
+STATUSES: Final = {True: "True", False: "False"}
+
+Named = GetPolicyRequest | DeletePolicyRequest | ExplainPolicyRequest
+
+
+def find(state: HpaState, request: Named) -> Scaled:
+    """The policy of a workload, or of that name. Raises RequestError NOT_FOUND, or which of two is meant."""
+    namespace = request.namespace or "default"
+    if request.name:
+        found = [one for one in [state.scaled.get((namespace, request.name))] if one is not None]
+    elif request.policy:
+        found = [one for one in state.scaled.values() if one.key[0] == namespace and one.policy.name == request.policy]
+    else:
+        raise invalid("name, policy", "", "the workload's name, or the policy's own")
+    found = [one for one in found if request.kind in ("", one.policy.kind)]
+    if not found:
+        raise RequestError("NOT_FOUND", f"{namespace}/{request.name or request.policy}: no such scaling policy")
+    if len(found) > 1:
+        kinds = ", ".join(f"{one.policy.kind} of {one.key[1]}" for one in found)
+        raise invalid("policy", request.policy, f"with the workload's name, or a kind: {kinds}")
+    return found[0]
+
+
+def policy_reply(state: HpaState, scaled: Scaled, *, changed: bool = False, manifest: bool = True) -> PolicyReply:
+    decided = state.decided.get(scaled.key)
+    return PolicyReply(
+        namespace=scaled.key[0],
+        name=scaled.key[1],
+        kind=scaled.policy.kind,
+        policy=scaled.policy.name,
+        generation=scaled.declared.generation,
+        manifest=scaled.declared.manifest.decode() if manifest else "",
+        declared_ms=scaled.declared.declared_ms,
+        changed=changed,
+        warnings=scaled.policy.warnings,
+        replicas_min=scaled.policy.least,
+        replicas_max=scaled.policy.most,
+        replicas=state.current(scaled.key),
+        replicas_desired=decided.replicas if decided is not None else -1,
+        targets=", ".join(f"{one.metric}: {one.value or '<unknown>'}/{one.target}" for one in metrics(state, scaled)),
+    )
+
+
+def list_policies(state: HpaState, request: ListPoliciesRequest) -> ListPoliciesReply:
+    """In the order of their workloads."""
+    size = min(request.page_size or PAGE_SIZE_MAX, PAGE_SIZE_MAX)
+    if size < 0:
+        raise invalid("page_size", request.page_size, "0 or more")
+    keys = sorted(key for key in state.scaled if request.namespace in ("", key[0]))
+    namespace, _, name = request.page_token.partition("/")
+    begin = bisect_right(keys, (namespace, name)) if request.page_token else 0
+    page = keys[begin : begin + size]
+    more = begin + size < len(keys)
+    return ListPoliciesReply(
+        policies=tuple(policy_reply(state, state.scaled[key], manifest=False) for key in page),
+        next_page_token="/".join(page[-1]) if more else "",
+        stale=False,
+    )
+
+
+def explain(state: HpaState, scaled: Scaled) -> ExplainPolicyReply:
+    sized = state.explained(scaled)
+    decided = state.decided.get(scaled.key)
+    return ExplainPolicyReply(
+        policy=policy_reply(state, scaled),
+        decided_ms=scaled.remembered.at_ms,
+        asked=-1 if sized.asked is None else sized.asked,
+        asked_by=sized.asked_by,
+        metrics=tuple(metrics(state, scaled)),
+        rules=sized.rules,
+        conditions=tuple(_conditions(scaled, sized)),
+        pods=tuple(_pods(state, scaled)),
+        due_ms=scaled.due.at_ms if scaled.due is not None else 0,
+        due_why=scaled.due.why if scaled.due is not None else "",
+        changed_ms=scaled.changed_ms,
+        reason=sized.reason or (decided.reason if decided is not None else ""),
+    )
+
+
+def _conditions(scaled: Scaled, sized: Sized) -> Iterator[ScaleCondition]:
+    for one in scaled.remembered.scaling.conditions:
+        yield ScaleCondition(CONDITION_TYPES[one.kind], STATUSES[one.status], one.reason, one.message)
+    for kind, status, reason in sized.extra:
+        yield ScaleCondition(CONDITION_TYPES[kind], status.capitalize(), reason, "")
+
+
+def _pods(state: HpaState, scaled: Scaled) -> Iterator[PodsInCluster]:
+    at_ms = scaled.remembered.at_ms
+    for name, cluster in sorted(state.inputs[scaled.key].clusters.items()):
+        fresh_ms = at_ms - state.rules.sample_age_max_ms
+        yield PodsInCluster(
+            cluster=name,
+            pods=len(cluster.pods),
+            ready=sum(1 for pod in cluster.pods.values() if pod.phase == RUNNING and pod.ready == READY),
+            sampled=sum(1 for pod in cluster.observed.values() if pod.usage and pod.sampled_ms >= fresh_ms),
+            lost=is_lost(cluster, at_ms, state.rules),
+            age_ms=max(at_ms - cluster.event.observed_ms, 0),
+            trouble=cluster.event.trouble,
+        )
+
+
+# ── Metrics ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def metrics(state: HpaState, scaled: Scaled) -> Iterator[ExplainedMetric]:
+    """Each metric against its target, and what it alone asks for."""
+    case = state.case(scaled, max(scaled.remembered.at_ms, scaled.declared.declared_ms))
+    for said in state.explained(scaled).reads:
+        read = said.read
+        proposal = _proposal(case, said)
+        unit = _unit(said.metric)
+        yield ExplainedMetric(
+            metric=said.name,
+            source=read.source,
+            target=_target(case, said),
+            value=_value(said, proposal),
+            value_milli=read.value_milli or 0,
+            target_milli=(said.metric.target.amount or 0) * unit if said.metric is not None else 0,
+            age_ms=max(case.now_ms - read.oldest_ms, 0) if read.oldest_ms else -1,
+            replicas=proposal.replicas if proposal is not None else -1 if said.replicas is None else said.replicas,
+            active=read.active,
+            trouble=read.trouble,
+            detail=read.detail,
+        )
+
+
+def _unit(metric: Metric | None) -> int:
+    """Of a target's amount in thousandths: percents are whole."""
+    return 1000 if metric is not None and metric.target.kind == UTILIZATION else 1
+
+
+def _proposal(case: Case, said: MetricRead) -> Proposal | None:
+    autoscaler = case.policy.autoscaler
+    if said.metric is None or autoscaler is None or case.current < 0:
+        return None
+    scale = Scale(case.current, case.inputs.status_replicas(case.current))
+    seen = case.inputs.seen(case.now_ms, case.rules)
+    scene = scene_of(autoscaler, scale, seen, case.rules.settings, case.now_ms)
+    try:
+        return propose(said.metric, said.read.reading, scene)
+    except FAILURES:
+        return None
+
+
+def _target(case: Case, said: MetricRead) -> str:
+    if said.metric is None:
+        wanted = case.policy.wanted
+        if isinstance(wanted, ScalePolicy) and wanted.drain is not None and said.name == "drain":
+            return f"drained in {wanted.drain.target.within_s:g} s"
+        return "what is idle"
+    amount = said.metric.target.amount or 0
+    if said.metric.target.kind == UTILIZATION:
+        return f"{amount}%"
+    return quantity(amount) + ("" if said.metric.target.kind == VALUE else " (avg)")
+
+
+def _value(said: MetricRead, proposal: Proposal | None) -> str:
+    if said.metric is None:
+        return said.read.detail
+    if proposal is None:
+        return ""
+    if said.metric.target.kind == UTILIZATION:
+        return f"{proposal.percent}%" if proposal.percent is not None else ""
+    return quantity(proposal.milli) if proposal.milli is not None else ""
+
+
+def quantity(milli: int) -> str:
+    """As Kubernetes writes amounts: whole, or in thousandths."""
+    return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"

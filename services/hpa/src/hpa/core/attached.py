@@ -1,0 +1,77 @@
+"""A policy of whichever kind, as read from its manifest: what of it is the same for all of them. Pure."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from hpa.core import manifests, scale_policy, scaled_object
+from hpa.core.manifests import ScaleTarget, read_autoscaler
+from hpa.core.policy import Autoscaler, Metric
+from hpa.core.scale_policy import ScalePolicy, read_scale_policy
+from hpa.core.scaled_object import ScaledObject, read_scaled_object
+from spillway.api import invalid
+
+KINDS: Final = (manifests.KIND, scaled_object.KIND, scale_policy.KIND)
+WORKLOAD_KINDS: Final = ("Deployment", "StatefulSet")
+"""A Job's parallelism is its manifest's."""
+
+HEADROOM_UNKNOWN: Final = (
+    "headroom: nothing of ours reports what is idle: until somebody reports the metrics headroom.free and"
+    " headroom.held, with the supply class as series, it asks for the size that there is"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """wanted: the policy itself. name: its own. least, most: bounds; least is the idle size where there is one."""
+
+    kind: str
+    name: str
+    target: ScaleTarget
+    wanted: Autoscaler | ScaledObject | ScalePolicy
+    least: int
+    most: int
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def autoscaler(self) -> Autoscaler | None:
+        """The part that metrics drive; None where there is none."""
+        return self.wanted if isinstance(self.wanted, Autoscaler) else self.wanted.autoscaler
+
+
+def read_attached(manifest: dict[str, Any]) -> Attached:
+    """The policy. Raises RequestError that names the field, the value and what was expected."""
+    kind = manifest.get("kind")
+    if kind == manifests.KIND:
+        found = read_autoscaler(manifest)
+        wanted = found.autoscaler
+        read = Attached(kind, found.name, found.target, wanted, wanted.min_replicas, wanted.max_replicas)
+    elif kind == scaled_object.KIND:
+        scaled = read_scaled_object(manifest)
+        activation = scaled.activation
+        least = activation.min_replicas if activation.idle_replicas is None else activation.idle_replicas
+        most = scaled.autoscaler.max_replicas
+        read = Attached(kind, scaled.name, scaled.target, scaled, least, most, scaled.warnings)
+    elif kind == scale_policy.KIND:
+        own = read_scale_policy(manifest)
+        read = Attached(kind, own.name, own.target, own, own.min_replicas, own.max_replicas, _own_warnings(own))
+    else:
+        raise invalid("kind", kind, " or ".join(KINDS))
+    if read.target.kind not in WORKLOAD_KINDS:
+        raise invalid(f"{kind}.spec.scaleTargetRef.kind", read.target.kind, " or ".join(WORKLOAD_KINDS))
+    alike = _alike(read.autoscaler.metrics if read.autoscaler else ())
+    return replace(read, warnings=(*read.warnings, *alike))
+
+
+def _own_warnings(own: ScalePolicy) -> tuple[str, ...]:
+    if not own.headroom:
+        return ()
+    return (HEADROOM_UNKNOWN,)
+
+
+def _alike(metrics: tuple[Metric, ...]) -> list[str]:
+    """Metrics that cannot be told apart by what is reported of them."""
+    names = [(one.source, one.name, one.container, one.object_kind, one.object_name) for one in metrics]
+    return [
+        f"metrics: {name}: named twice, with other selectors: both get the same values"
+        for _, name, *_ in dict.fromkeys(one for one in names if names.count(one) > 1)
+    ]

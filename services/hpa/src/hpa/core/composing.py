@@ -1,0 +1,185 @@
+"""One decision on one workload, of whichever policy: what is known, what was decided before, an instant → a size. Pure.
+
+A HorizontalPodAutoscaler is evaluating.evaluate. A ScaledObject is that with its triggers as external metrics, and
+keda/executor between zero, idle and one. A ScalePolicy is that with bounds which its calendar, its queue and what is
+idle move. No clock is read: an instant is an event's, or one that was said to be due.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hpa.core.attached import Attached
+from hpa.core.deciding import Condition, Known, Scale, without_scale
+from hpa.core.evaluating import NOTHING_DECIDED, Evaluation, Observed, ScalingState, evaluate
+from hpa.core.inputs import Inputs
+from hpa.core.policy import Autoscaler, Metric
+from hpa.core.proposals import Reading
+from hpa.core.readings import CRON, Moment, Read, read_metric
+from hpa.core.rules import Rules
+from spillway.api_scaling import ExplainedRule
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """All that later decisions depend on besides inputs. at_ms: the last instant that was decided for, 0: none.
+
+    active: the triggers were, at at_ms. last_active_ms: when they last were; None: never.
+    """
+
+    scaling: ScalingState = NOTHING_DECIDED
+    at_ms: int = 0
+    active: bool = False
+    last_active_ms: int | None = None
+
+
+NOTHING_REMEMBERED: Final = Remembered()
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    at_ms: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRead:
+    """metric: of the autoscaler; None for a queue to drain and for headroom, named by name. replicas: asked for."""
+
+    name: str
+    read: Read
+    metric: Metric | None = None
+    replicas: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """replicas: to scale to; None: as it is. asked: the most that was asked for. rules: what made another number of it.
+
+    kept: what is said besides, for Explain. extra: conditions of a ScaledObject, (type, status, reason).
+    """
+
+    current: int
+    replicas: int | None
+    remembered: Remembered
+    due: Due | None
+    reason: str = ""
+    asked: int | None = None
+    asked_by: str = ""
+    reads: tuple[MetricRead, ...] = ()
+    rules: tuple[ExplainedRule, ...] = ()
+    extra: tuple[tuple[str, str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What one decision looks at. current: the size that was declared, or decided and not declared yet."""
+
+    policy: Attached
+    inputs: Inputs
+    current: int
+    before: Remembered
+    moment: Moment
+
+    @property
+    def now_ms(self) -> int:
+        return self.moment.now_ms
+
+    @property
+    def rules(self) -> Rules:
+        return self.moment.rules
+
+
+def compose_autoscaler(case: Case, autoscaler: Autoscaler) -> Sized:
+    """As Kubernetes' controller."""
+    reads = tuple(read_metric(metric, case.inputs, case.moment) for metric in autoscaler.metrics)
+    return sized_by(case, autoscaler, reads)
+
+
+def sized_by(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...]) -> Sized:
+    """An autoscaler's decision over readings, one for each metric."""
+    found = evaluation(case, autoscaler, tuple(read.reading for read in reads))
+    decision = found.decision
+    asked_by = ""
+    if decision.asked is not None:
+        asked_by = _asked_by(decision.conditions)
+    return Sized(
+        current=case.current,
+        replicas=decision.replicas,
+        remembered=replace(case.before, scaling=found.state, at_ms=case.now_ms),
+        due=first_due(_dues(case, found, reads), case.now_ms),
+        reason=decision.reason,
+        asked=decision.asked,
+        asked_by=asked_by,
+        reads=tuple(
+            MetricRead(metric.name, read, metric) for metric, read in zip(autoscaler.metrics, reads, strict=True)
+        ),
+        rules=bound_rules(decision.asked, decision.desired, decision.conditions),
+    )
+
+
+def evaluation(case: Case, autoscaler: Autoscaler, readings: tuple[Reading, ...]) -> Evaluation:
+    scale = Scale(case.current, case.inputs.status_replicas(case.current))
+    observed = Observed(scale, case.inputs.seen(case.now_ms, case.rules), readings)
+    rules = case.rules
+    return evaluate(autoscaler, observed, case.before.scaling, rules.settings, case.now_ms, rules.mode)
+
+
+def first_due(dues: Iterable[Due], now_ms: int) -> Due | None:
+    return min((due for due in dues if due.at_ms > now_ms), key=lambda due: due.at_ms, default=None)
+
+
+def _dues(case: Case, found: Evaluation, reads: tuple[Read, ...]) -> Iterable[Due]:
+    if found.due_ms is not None:
+        scaled = found.decision.replicas is not None
+        why = "the size has just changed" if scaled else "a window or a period ends, or a new pod's cpu begins to count"
+        yield Due(found.due_ms, why)
+    yield from reads_due(reads)
+    for name, cluster in case.inputs.clusters.items():
+        if cluster.sampled:
+            yield Due(cluster.event.observed_ms + case.rules.pods_age_max_ms + 1, f"cluster {name} will count as lost")
+
+
+def reads_due(reads: Iterable[Read]) -> Iterable[Due]:
+    for read in reads:
+        if read.due_ms is not None:
+            why = "a schedule" if read.source == CRON else f"a value of {read.source} will be too old"
+            yield Due(read.due_ms, why)
+
+
+def _asked_by(conditions: tuple[Condition, ...]) -> str:
+    active = next((one for one in conditions if one.kind == "scaling_active"), None)
+    return active.message.rpartition(" from ")[2] if active is not None and active.status else ""
+
+
+def bound_rules(asked: int | None, desired: int, conditions: tuple[Condition, ...]) -> tuple[ExplainedRule, ...]:
+    """Which of an autoscaler's rules made another number of what was asked for, by its conditions."""
+    if asked is None or asked == desired:
+        return ()
+    by_kind = {one.kind: one for one in conditions}
+    found = []
+    able, limited = by_kind.get("able_to_scale"), by_kind.get("scaling_limited")
+    if able is not None and able.reason in ("ScaleUpStabilized", "ScaleDownStabilized"):
+        found.append(ExplainedRule("window", asked, desired, able.reason))
+    if limited is not None and limited.status:
+        rule = "bounds" if limited.reason in ("TooManyReplicas", "TooFewReplicas") else "rate"
+        found.append(ExplainedRule(rule, asked, desired, limited.reason))
+    return tuple(found) or (ExplainedRule("window", asked, desired, "held by what was asked for before"),)
+
+
+def why_not_there(case: Case) -> str:
+    """Why the workload cannot be scaled now; empty when it can."""
+    declared, target = case.inputs.declared, case.policy.target
+    if declared is None:
+        return "no workload of that name is declared"
+    if declared.deleting:
+        return "the workload is being deleted"
+    return "" if declared.kind == target.kind else f"the workload is a {declared.kind}, not a {target.kind}"
+
+
+def not_there(case: Case, why: str) -> Sized:
+    """Nothing is decided, and that is said."""
+    known = case.before.scaling
+    decided = without_scale(Known(known.history, known.conditions, known.desired), case.current, why)
+    state = replace(known, conditions=decided.conditions, asking=False)
+    return Sized(case.current, None, replace(case.before, scaling=state, at_ms=case.now_ms), None, why)

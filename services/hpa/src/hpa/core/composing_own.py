@@ -1,0 +1,141 @@
+"""A ScalePolicy's decision: metrics between bounds that its calendar, its queue and what is idle move. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hpa.core.calendar import Bound, bound_by
+from hpa.core.composing import Case, Due, MetricRead, Sized, compose_autoscaler, first_due, reads_due
+from hpa.core.draining import DrainWish, Partition, replicas_to_drain
+from hpa.core.headroom import Idle, headroom_due_s, headroom_replicas
+from hpa.core.keda.kafka import PartitionOffsets, selected
+from hpa.core.proposals import SeriesReading, Unavailable
+from hpa.core.readings import read_kafka, read_series
+from hpa.core.scale_policy import Drain, ScalePolicy
+from spillway.api_scaling import ExplainedRule
+
+DRAIN: Final = "drain"
+HEADROOM: Final = "headroom"
+HEADROOM_FREE: Final = "headroom.free"
+HEADROOM_HELD: Final = "headroom.held"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a queue or what is idle asks for. Where that is not known, the size that there is."""
+
+    replicas: int
+    said: MetricRead
+    due_s: int | None = None
+
+
+def compose_own(case: Case, policy: ScalePolicy) -> Sized:
+    """The largest of what is asked for, within what the calendar leaves."""
+    wishes = list(_wishes(case, policy))
+    asked = max((wish.replicas for wish in wishes), default=policy.min_replicas)
+    now_s = case.now_ms // 1000
+    bounded = min(max(asked, policy.min_replicas), policy.max_replicas)
+    least = bound_by(policy.calendar, bounded, case.current, now_s)
+    dues = [*_wishes_due(wishes), *_calendar_due(least)]
+    if policy.autoscaler is None:
+        found = _without_metrics(case, least.replicas)
+    else:
+        most = bound_by(policy.calendar, policy.max_replicas, case.current, now_s).replicas
+        bounds = replace(policy.autoscaler, min_replicas=least.replicas, max_replicas=max(most, least.replicas))
+        found = compose_autoscaler(case, bounds)
+        if case.current == 0 and found.replicas is None and least.replicas > 0:
+            found = replace(found, replicas=least.replicas, reason="at least so many are asked for")
+        dues += [found.due] if found.due is not None else []
+    return _with_wishes(found, wishes, asked, least, first_due(dues, case.now_ms))
+
+
+def _with_wishes(found: Sized, wishes: list[Wish], asked: int, least: Bound, due: Due | None) -> Sized:
+    reads = (*(wish.said for wish in wishes), *found.reads)
+    rules = list(found.rules)
+    if least.by:
+        rules.append(ExplainedRule("calendar", asked, least.replicas, f"windows: {', '.join(least.by)}"))
+    by_metrics = found.asked is not None and found.asked > asked
+    most_wished = max(wishes, key=lambda wish: wish.replicas, default=None)
+    by = found.asked_by if by_metrics else most_wished.said.name if most_wished is not None else "minReplicas"
+    reason = found.reason
+    if found.replicas is not None and not found.asked_by:
+        reason = f"windows {', '.join(least.by)} are open" if least.by else f"{by} asks for {asked}"
+    most = max(found.asked or 0, asked)
+    return replace(found, reads=reads, rules=tuple(rules), asked=most, asked_by=by, due=due, reason=reason)
+
+
+def _without_metrics(case: Case, replicas: int) -> Sized:
+    remembered = replace(case.before, at_ms=case.now_ms)
+    return Sized(case.current, replicas if replicas != case.current else None, remembered, None)
+
+
+def _wishes(case: Case, policy: ScalePolicy) -> Iterator[Wish]:
+    if policy.drain is not None:
+        yield _drain_wish(case, policy.drain, policy.max_replicas)
+    if policy.headroom:
+        yield _headroom_wish(case, policy)
+
+
+def _wishes_due(wishes: list[Wish]) -> Iterator[Due]:
+    yield from reads_due(wish.said.read for wish in wishes)
+    for wish in wishes:
+        if wish.due_s is not None:
+            yield Due(wish.due_s * 1000, f"the times of {wish.said.name}")
+
+
+def _calendar_due(bound: Bound) -> Iterator[Due]:
+    if bound.due_s is not None:
+        yield Due(bound.due_s * 1000, "a window opens or closes")
+
+
+def _drain_wish(case: Case, drain: Drain, most: int) -> Wish:
+    read = read_kafka(drain.queue, case.inputs, case.moment)
+    if isinstance(read.reading, Unavailable):
+        return Wish(case.current, MetricRead(DRAIN, read, replicas=None))
+    backlog = case.inputs.backlogs[drain.queue.group, drain.queue.topic]
+    arrivals = {(topic, partition): rate for topic, partition, rate in backlog.arrivals}
+    rows = [
+        PartitionOffsets(topic, partition, latest, committed)
+        for topic, partition, latest, committed in backlog.rows
+        if latest >= 0
+    ]
+    partitions = [
+        Partition(float(max(_lag(row), 0)), arrivals.get((row.topic, row.partition), 0.0))
+        for row in selected(drain.queue, rows)
+    ]
+    service = replace(drain.service, rate=backlog.rate or drain.service.rate)
+    wish = replicas_to_drain(case.current, partitions, service, drain.target, most)
+    read = replace(read, detail=_said(wish, service.rate))
+    return Wish(wish.replicas, MetricRead(DRAIN, read, replicas=wish.replicas))
+
+
+def _lag(row: PartitionOffsets) -> int:
+    """A group that has read nothing of a partition has all of it before it."""
+    assert row.latest is not None
+    return row.latest - max(row.committed or 0, 0)
+
+
+def _said(wish: DrainWish, rate: float) -> str:
+    hot = f", {wish.hot} partitions too slow for one replica" if wish.hot else ""
+    return f"{wish.reason}: drained in {wish.drained_s:.0f} s at {rate:g} records a second of a replica{hot}"
+
+
+def _headroom_wish(case: Case, policy: ScalePolicy) -> Wish:
+    """From what is reported of each supply class, in replicas."""
+    now_s = case.now_ms // 1000
+    read = read_series(HEADROOM_FREE, "", HEADROOM, case.inputs, case.moment)
+    due_s = headroom_due_s(policy.headroom, now_s)
+    if not isinstance(read.reading, SeriesReading):
+        return Wish(case.current, MetricRead(HEADROOM, read), due_s)
+    idle = {
+        name: Idle(_reported(case, HEADROOM_FREE, name), _reported(case, HEADROOM_HELD, name))
+        for name in {share.supply_class for share in policy.headroom}
+    }
+    replicas = headroom_replicas(policy.headroom, idle, now_s)
+    detail = ", ".join(f"{name}: {one.free} free, {one.held} held" for name, one in sorted(idle.items()))
+    return Wish(replicas, MetricRead(HEADROOM, replace(read, detail=detail), replicas=replicas), due_s)
+
+
+def _reported(case: Case, metric: str, supply_class: str) -> int:
+    load = case.inputs.loads.get((metric, "", supply_class, "", ""))
+    return load.value_milli // 1000 if load is not None else 0

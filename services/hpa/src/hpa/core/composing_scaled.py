@@ -1,0 +1,270 @@
+"""A ScaledObject's decision: triggers to metrics with their fallback, and between zero, idle and one. Pure."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hpa.core.behavior import Bounds, limit_rate, with_scaled
+from hpa.core.composing import Case, Due, MetricRead, Remembered, Sized, first_due, reads_due, sized_by
+from hpa.core.deciding import SCALING_ACTIVE, Condition, with_conditions
+from hpa.core.evaluating import SYNC_PERIOD_MS, ScalingState
+from hpa.core.history import recorded
+from hpa.core.keda.executor import (
+    FORCE_ACTIVATION,
+    PAUSED,
+    PAUSED_REPLICAS,
+    PAUSED_SCALE_IN,
+    PAUSED_SCALE_OUT,
+    Outcome,
+    Polled,
+    executed,
+)
+from hpa.core.keda.fallback import FAILING, Answer, Composite, Health, Now, Trigger, answer
+from hpa.core.keda.formula import composite_milli
+from hpa.core.keda.functions import ExpressionFailed
+from hpa.core.pods import ready_running
+from hpa.core.policy import EXTERNAL, SELECT_DISABLED, VALUE, Autoscaler, Behavior, Metric
+from hpa.core.proposals import Asked, SeriesReading, Unavailable, asked
+from hpa.core.readings import Read, read_metric, read_trigger
+from hpa.core.replicas import Scene
+from hpa.core.scaled_object import COMPOSITE, Composed, ScaledObject
+from spillway.api_scaling import ExplainedRule
+
+FORMULA: Final = "formula"
+
+
+@dataclass(frozen=True, slots=True)
+class Polls:
+    """What all triggers said. reads: one for each metric of the autoscaler. fallback: its reason, "": there is none."""
+
+    reads: tuple[Read, ...]
+    active: bool
+    failed: bool
+    fallback: str
+    dues: tuple[Due, ...]
+
+
+def compose_scaled(case: Case, scaled: ScaledObject) -> Sized:
+    """What KEDA does every polling interval, whenever something changed or is due."""
+    polls = _poll(case, scaled)
+    before = _before(case, scaled)
+    wanted = scaled.activation
+    paused = _paused_replicas(wanted.annotations.get(PAUSED_REPLICAS))
+    if paused is not None:
+        return _finished(case, scaled, polls, _to(case, before, paused, "paused-replicas"), Outcome(None, False, {}))
+    outcome = executed(wanted, _polled(case, before, polls, scaled), case.now_ms)
+    remembered = _renewed(before, polls.active or wanted.says(FORCE_ACTIVATION), outcome, case.now_ms)
+    case = replace(case, before=remembered)
+    if wanted.says(PAUSED):
+        found = Sized(case.current, None, replace(remembered, at_ms=case.now_ms), None)
+    elif outcome.replicas is not None and case.current == 0 and outcome.replicas > 0:
+        found = _from_zero(case, scaled.autoscaler, polls.reads, outcome.replicas)
+    elif outcome.replicas is not None:
+        found = _to(case, remembered, outcome.replicas, "triggers" if polls.active else "no trigger is active")
+    elif not (polls.active or polls.failed) and case.current <= (wanted.idle_replicas or 0):
+        found = Sized(case.current, None, replace(remembered, at_ms=case.now_ms), None)
+    else:
+        found = sized_by(case, _as_paused(scaled), polls.reads)
+    return _finished(case, scaled, polls, found, outcome)
+
+
+def _before(case: Case, scaled: ScaledObject) -> Remembered:
+    """Between two instants nothing changed: what was active at the last one was so until just now."""
+    before = case.before
+    return replace(before, last_active_ms=case.now_ms - 1) if before.active else before
+
+
+def _renewed(before: Remembered, active: bool, outcome: Outcome, now_ms: int) -> Remembered:
+    if outcome.renewed:
+        return replace(before, active=active, last_active_ms=now_ms)
+    return replace(before, active=False)
+
+
+def _paused_replicas(written: str | None) -> int | None:
+    return int(written) if written is not None and written.isascii() and written.isdigit() else None
+
+
+def _polled(case: Case, before: Remembered, polls: Polls, scaled: ScaledObject) -> Polled:
+    condition = next((one for one in before.scaling.conditions if one.kind == SCALING_ACTIVE), None)
+    return Polled(
+        active=polls.active or scaled.always_active,
+        failed=polls.failed,
+        replicas=case.current,
+        created_ms=case.moment.since_ms,
+        last_active_ms=before.last_active_ms,
+        autoscaler=None if condition is None else (condition.status, condition.reason),
+    )
+
+
+# ── Triggers ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _poll(case: Case, scaled: ScaledObject) -> Polls:
+    reads = [read_trigger(named, case.inputs, case.moment) for named in scaled.triggers]
+    answers = [_answered(case, scaled, index, read) for index, read in enumerate(reads)]
+    failed = any(read.failing_ms for read in reads)
+    fallback = "" if scaled.fallback is None or not failed else "FallbackExists"
+    dues = [*reads_due(reads), *_failures_due(case, scaled, reads)]
+    active = any(read.active for read in reads)
+    external = [_as_read(read, found) for read, found in zip(reads, answers, strict=True)]
+    if scaled.composed is not None:
+        composed = _composed(scaled, scaled.composed, reads, answers, case)
+        active, external = composed.active, [composed]
+    others = [metric for metric in scaled.autoscaler.metrics if metric.source != EXTERNAL]
+    found = {metric.name: read for metric, read in zip(_external(scaled), external, strict=True)}
+    by_pods = {id(metric): read_metric(metric, case.inputs, case.moment) for metric in others}
+    in_order = (
+        found[metric.name] if metric.source == EXTERNAL else by_pods[id(metric)] for metric in scaled.autoscaler.metrics
+    )
+    return Polls(tuple(in_order), active, failed, fallback if any(one.active for one in answers) else "", tuple(dues))
+
+
+def _external(scaled: ScaledObject) -> list[Metric]:
+    return [metric for metric in scaled.autoscaler.metrics if metric.source == EXTERNAL]
+
+
+def failures_of(read: Read, polling_ms: int, now_ms: int) -> int:
+    """In a row, as if it was asked every polling interval since it first had no value."""
+    return 0 if not read.failing_ms else max(now_ms - read.failing_ms, 0) // polling_ms + 1
+
+
+def _failures_due(case: Case, scaled: ScaledObject, reads: list[Read]) -> list[Due]:
+    if scaled.fallback is None:
+        return []
+    after_ms = scaled.fallback.failure_threshold * scaled.polling_ms
+    return [Due(read.failing_ms + after_ms, "a fallback will stand in") for read in reads if read.failing_ms]
+
+
+def _answered(case: Case, scaled: ScaledObject, index: int, read: Read) -> Answer:
+    composed = scaled.composed
+    name = scaled.triggers[index].metric if composed is None else COMPOSITE
+    metric = next(one for one in scaled.autoscaler.metrics if one.name == name)
+    composite = None if composed is None else Composite(f"{composed.target_milli / 1000:g}", composed.by_value)
+    trigger = Trigger(metric.target.amount or 0, metric.target.kind == VALUE, composite)
+    failures = failures_of(read, scaled.polling_ms, case.now_ms)
+    health = Health(failures - 1, FAILING) if failures else None
+    values = read.reading.values_milli if isinstance(read.reading, SeriesReading) else None
+    ready = ready_running(case.inputs.seen(case.now_ms, case.rules).pods)
+    return answer(trigger, values, scaled.fallback, health, Now(case.current, ready))
+
+
+def _as_read(read: Read, found: Answer) -> Read:
+    """The trigger's metric: its own value, or the fallback's."""
+    if not read.failing_ms or found.values_milli is None:
+        return read
+    return replace(read, reading=SeriesReading(found.values_milli), detail=f"fallback: {read.trouble}")
+
+
+def _composed(scaled: ScaledObject, composed: Composed, reads: list[Read], answers: list[Answer], case: Case) -> Read:
+    instead = next((one.values_milli for one in answers if one.active and one.of_composite), None)
+    oldest = min((read.oldest_ms for read in reads), default=0)
+    failing = min((read.failing_ms for read in reads if read.failing_ms), default=0)
+    trouble = "; ".join(read.trouble for read in reads if read.trouble)
+    if instead is not None:
+        reading = SeriesReading(instead)
+        return Read(reading, FORMULA, instead[0], oldest, failing, trouble=trouble, detail="fallback")
+    values = {
+        named.name: found.values_milli[0]
+        for named, found in zip(scaled.triggers, answers, strict=True)
+        if found.values_milli is not None
+    }
+    if len(values) < len(scaled.triggers):
+        return Read(Unavailable(trouble), FORMULA, oldest_ms=oldest, failing_ms=failing, trouble=trouble)
+    failures = {
+        named.name: failures_of(read, scaled.polling_ms, case.now_ms)
+        for named, read in zip(scaled.triggers, reads, strict=True)
+        if read.failing_ms
+    }
+    try:
+        milli = composite_milli(composed.formula, values, failures, scaled.fallback, composed.target_milli / 1000)
+    except ExpressionFailed as error:
+        return Read(Unavailable(str(error)), FORMULA, oldest_ms=oldest, failing_ms=case.now_ms, trouble=str(error))
+    active = milli > composed.activation_milli
+    return Read(SeriesReading((milli,)), FORMULA, milli, oldest, active=active, trouble=trouble)
+
+
+# ── Sizes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _to(case: Case, before: Remembered, replicas: int, reason: str) -> Sized:
+    """Straight to a size; rates remember it."""
+    at_ms, scaling = case.now_ms, before.scaling
+    behavior = case.policy.autoscaler.behavior if case.policy.autoscaler is not None else None
+    history = with_scaled(scaling.history, behavior, case.current, replicas, at_ms, SYNC_PERIOD_MS)
+    scaling = replace(scaling, history=history, desired=replicas, asking=False)
+    remembered = replace(before, scaling=scaling, at_ms=at_ms)
+    if replicas == case.current:
+        return Sized(case.current, None, remembered, None, reason)
+    return Sized(case.current, replicas, remembered, Due(at_ms + 1, "the size has just changed"), reason)
+
+
+def _from_zero(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...], least: int) -> Sized:
+    """From none to what the triggers ask for in one step, within the rates that a person gave."""
+    before, now_ms = case.before, case.now_ms
+    scene = Scene(0, 0, case.inputs.seen(now_ms, case.rules), now_ms=now_ms)
+    found = asked(autoscaler.metrics, [read.reading for read in reads], scene)
+    wanted = max(found.replicas or 0, least)
+    replicas, rules = min(wanted, autoscaler.max_replicas), []
+    if wanted != replicas:
+        rules.append(ExplainedRule("bounds", wanted, replicas, "TooManyReplicas"))
+    history = before.scaling.history
+    if autoscaler.behavior is not None:
+        bounds = Bounds(least, autoscaler.max_replicas)
+        limited, why = limit_rate(0, replicas, bounds, autoscaler.behavior, history, now_ms)
+        limited = max(limited, least)
+        if limited != replicas:
+            rules.append(ExplainedRule("rate", replicas, limited, why))
+        replicas = limited
+    sized = _to(case, before, replicas, f"{found.metric or 'a trigger'} is active")
+    scaling = _asking(sized.remembered.scaling, autoscaler, wanted, found, case)
+    reads_said = tuple(MetricRead(one.name, read, one) for one, read in zip(autoscaler.metrics, reads, strict=True))
+    return replace(
+        sized,
+        remembered=replace(sized.remembered, scaling=scaling),
+        asked=wanted,
+        asked_by=found.metric,
+        reads=reads_said,
+        rules=tuple(rules),
+    )
+
+
+def _asking(scaling: ScalingState, autoscaler: Autoscaler, wanted: int, found: Asked, case: Case) -> ScalingState:
+    """What was asked for is remembered as any number is, so that a window against scaling in begins with it."""
+    window_ms = case.rules.settings.downscale_stabilization_ms
+    if autoscaler.behavior is not None:
+        window_ms = max(autoscaler.behavior.up.stabilization_ms, autoscaler.behavior.down.stabilization_ms)
+    steps = recorded(scaling.history.steps or (), wanted, case.now_ms, window_ms)
+    conditions = scaling.conditions
+    if found.replicas is not None:
+        message = f"the HPA was able to successfully calculate a replica count from {found.metric}"
+        conditions = with_conditions(conditions, Condition(SCALING_ACTIVE, True, "ValidMetricFound", message))
+    history = replace(scaling.history, steps=steps)
+    return replace(scaling, history=history, conditions=conditions, asking=found.replicas is not None)
+
+
+def _as_paused(scaled: ScaledObject) -> Autoscaler:
+    """The autoscaler with the directions disabled that annotations pause."""
+    autoscaler, activation = scaled.autoscaler, scaled.activation
+    behavior = autoscaler.behavior or Behavior()
+    if activation.says(PAUSED_SCALE_IN):
+        behavior = replace(behavior, down=replace(behavior.down, select=SELECT_DISABLED))
+    if activation.says(PAUSED_SCALE_OUT):
+        behavior = replace(behavior, up=replace(behavior.up, select=SELECT_DISABLED))
+    return autoscaler if behavior == Behavior() else replace(autoscaler, behavior=behavior)
+
+
+def _finished(case: Case, scaled: ScaledObject, polls: Polls, sized: Sized, outcome: Outcome) -> Sized:
+    dues = [*polls.dues, *([sized.due] if sized.due is not None else [])]
+    if outcome.due_ms is not None:
+        dues.append(Due(outcome.due_ms, "the cooldown ends"))
+    reads = sized.reads or tuple(
+        MetricRead(one.name, read, one) for one, read in zip(scaled.autoscaler.metrics, polls.reads, strict=True)
+    )
+    extra = [(kind, *said) for kind, said in outcome.conditions.items()]
+    if scaled.fallback is not None:
+        extra.append(("fallback", "true" if polls.fallback else "false", polls.fallback or "NoFallbackFound"))
+    rules = list(sized.rules)
+    if outcome.due_ms is not None and sized.replicas is None:
+        rules.append(ExplainedRule("cooldown", scaled.activation.idle_replicas or 0, case.current, "ScalerCooldown"))
+    if polls.fallback:
+        rules.append(ExplainedRule("fallback", -1, sized.replicas or case.current, "a trigger has no value"))
+    return replace(sized, due=first_due(dues, case.now_ms), reads=reads, extra=tuple(extra), rules=tuple(rules))

@@ -1,0 +1,238 @@
+"""What is known of one workload: its declared size, its pods in every cluster, values of metrics, backlogs. Pure.
+
+Each take_… applies one event, is idempotent, drops what is older than is known, and says whether anything changed.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from hpa.core.draining import learned_rate
+from hpa.core.pods import FAILED, Container, Pod, PodKey, PodsSeen, Sample
+from hpa.core.rules import Rules
+from spillway.events import WorkloadDeclared
+from spillway.events_scaling import BacklogObserved, LoadObserved, ObservedPod, PodRequests, PodsObserved
+from spillway.model import NO_GENERATION, Generation
+
+SUCCEEDED = "Succeeded"
+
+LoadKey = tuple[str, str, str, str, str]
+"""Metric, object, series, cluster, pod."""
+BacklogKey = tuple[str, str]
+"""Group, topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A workload as the planner declared it. scaled: the last decision of ours that is in replicas."""
+
+    kind: str
+    replicas: int
+    scaled: Generation
+    deleting: bool
+
+
+def declared_of(event: WorkloadDeclared) -> Declared:
+    return Declared(event.kind, event.replicas, event.scale_generation or NO_GENERATION, event.deleting)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPods:
+    """One cluster's pods, and what their containers used. sampled: whether any of them had a sample."""
+
+    event: PodsObserved
+    pods: Mapping[PodKey, Pod]
+    observed: Mapping[PodKey, ObservedPod]
+    sampled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A series. value_milli: its newest value, of at_ms (0: never). failing_ms: the first report without one since."""
+
+    value_milli: int = 0
+    at_ms: int = 0
+    window_ms: int = 0
+    heard_ms: int = 0
+    failing_ms: int = 0
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """A group's newest backlog. rows: (topic, partition, latest, committed). committed: of the poll before.
+
+    arrivals: records a second by (topic, partition), since the poll before. rate: learned, records a second of a
+    replica; 0 until then.
+    """
+
+    rows: tuple[tuple[str, int, int, int], ...] = ()
+    oldest_ms: int = 0
+    at_ms: int = 0
+    heard_ms: int = 0
+    failing_ms: int = 0
+    trouble: str = ""
+    committed: tuple[tuple[str, int, int], ...] = ()
+    arrivals: tuple[tuple[str, int, float], ...] = ()
+    rate: float = 0.0
+
+
+@dataclass(slots=True)
+class Inputs:
+    """Of one workload. declared None: the planner knows none of that name."""
+
+    declared: Declared | None = None
+    clusters: dict[str, ClusterPods] = field(default_factory=dict)
+    loads: dict[LoadKey, Load] = field(default_factory=dict)
+    backlogs: dict[BacklogKey, Backlog] = field(default_factory=dict)
+
+    def take_declared(self, declared: Declared | None) -> bool:
+        changed, self.declared = declared != self.declared, declared
+        return changed
+
+    def take_pods(self, event: PodsObserved) -> bool:
+        known = self.clusters.get(event.cluster)
+        if known is not None and (known.event.epoch, known.event.sequence) >= (event.epoch, event.sequence):
+            return False
+        self.clusters[event.cluster] = cluster_pods(event)
+        return True
+
+    def forget_pods(self, cluster: str) -> bool:
+        return self.clusters.pop(cluster, None) is not None
+
+    def take_load(self, event: LoadObserved, series_max: int) -> bool:
+        """What is negative is a report without a value."""
+        key = (event.metric, event.object, event.series, event.cluster, event.pod)
+        known = self.loads.get(key)
+        if known is None:
+            if len(self.loads) >= series_max:
+                return False
+            known = Load()
+        if event.at_ms <= known.heard_ms:
+            return False
+        trouble = event.trouble or (f"negative value {event.value_milli / 1000:g}" if event.value_milli < 0 else "")
+        if trouble:
+            failing_ms = known.failing_ms or event.at_ms
+            self.loads[key] = replace(known, heard_ms=event.at_ms, failing_ms=failing_ms, trouble=trouble)
+        else:
+            self.loads[key] = Load(event.value_milli, event.at_ms, event.window_ms, event.at_ms)
+        return True
+
+    def take_backlog(self, event: BacklogObserved, replicas: int) -> bool:
+        """replicas: that read meanwhile, from which a replica's rate is learned."""
+        key = (event.group, event.topic)
+        known = self.backlogs.get(key, Backlog())
+        if event.at_ms <= known.heard_ms:
+            return False
+        if event.trouble:
+            failing_ms = known.failing_ms or event.at_ms
+            self.backlogs[key] = replace(known, heard_ms=event.at_ms, failing_ms=failing_ms, trouble=event.trouble)
+        else:
+            self.backlogs[key] = _next_backlog(known, event, replicas)
+        return True
+
+    def forget_old(self, now_ms: int, rules: Rules) -> None:
+        """Pods' own metrics and series that stopped long ago; what is looked at is unknown by then, not gone."""
+        if len(self.loads) < rules.series_max // 2:
+            return
+        since = now_ms - rules.forgotten_ms
+        self.loads = {key: load for key, load in self.loads.items() if load.heard_ms > since}
+
+    def seen(self, now_ms: int, rules: Rules) -> PodsSeen:
+        """All pods, and which clusters are lost."""
+        pods = {key: pod for cluster in self.clusters.values() for key, pod in cluster.pods.items()}
+        lost = frozenset(name for name, cluster in self.clusters.items() if is_lost(cluster, now_ms, rules))
+        return PodsSeen(pods, lost)
+
+    def status_replicas(self, current: int) -> int:
+        """Pods that there are, without what a move or a rollout doubles; current where no cluster was heard of."""
+        if not self.clusters:
+            return current
+        ended = (FAILED, SUCCEEDED)
+        pods = (pod for cluster in self.clusters.values() for pod in cluster.pods.values())
+        return min(sum(1 for pod in pods if not pod.deleting and pod.phase not in ended), current)
+
+
+def is_lost(cluster: ClusterPods, now_ms: int, rules: Rules) -> bool:
+    """Samples came, and then nothing: where there are no samples to begin with, silence says nothing."""
+    return cluster.sampled and now_ms > cluster.event.observed_ms + rules.pods_age_max_ms
+
+
+def cluster_pods(event: PodsObserved) -> ClusterPods:
+    kinds = [_containers(requests) for requests in event.requests]
+    pods: dict[PodKey, Pod] = {}
+    observed: dict[PodKey, ObservedPod] = {}
+    for one in event.pods:
+        key = PodKey(event.cluster, event.namespace, one.name)
+        containers, init_containers, pod_requests = kinds[one.requests] if one.requests < len(kinds) else ((), (), None)
+        pods[key] = Pod(
+            phase=one.phase,
+            deleting=one.deleting,
+            started_ms=one.started_ms or None,
+            ready=one.ready or None,
+            ready_changed_ms=one.ready_changed_ms or None,
+            containers=containers,
+            init_containers=init_containers,
+            pod_requests=pod_requests,
+        )
+        observed[key] = one
+    return ClusterPods(event, pods, observed, any(one.usage for one in event.pods))
+
+
+Kind = tuple[tuple[Container, ...], tuple[Container, ...], Mapping[str, int] | None]
+
+
+def _containers(requests: PodRequests) -> Kind:
+    made = [(one.init, Container(one.name, dict(one.requests), one.restartable)) for one in requests.containers]
+    return (
+        tuple(container for init, container in made if not init),
+        tuple(container for init, container in made if init),
+        dict(requests.pod) if requests.pod else None,
+    )
+
+
+def usage_of(pod: ObservedPod, resource: str, container: str) -> Sample | None:
+    """What a pod used of a resource, in all or in one container; None where a container that counts has no sample."""
+    total, found = 0, False
+    for one in pod.usage:
+        if container and one.name != container:
+            continue
+        amount = next((milli for name, milli in one.usage if name == resource), None)
+        if amount is None:
+            return None
+        total, found = total + amount, True
+    return Sample(total, pod.sampled_ms, pod.window_ms) if found else None
+
+
+def pod_loads(inputs: Inputs, metric: str) -> Iterator[tuple[PodKey, Load, str]]:
+    """Values of a metric of pods; the namespace is the caller's to fill in."""
+    for (name, _, _, cluster, pod), load in inputs.loads.items():
+        if name == metric and pod:
+            yield PodKey(cluster, "", pod), load, load.trouble
+
+
+def _next_backlog(known: Backlog, event: BacklogObserved, replicas: int) -> Backlog:
+    rows = tuple((one.topic, one.partition, one.latest, one.committed) for one in event.partitions)
+    oldest = min((one.oldest_ms for one in event.partitions if one.oldest_ms), default=0)
+    seconds = (event.at_ms - known.at_ms) / 1000 if known.at_ms else 0.0
+    before = {(topic, partition): (latest, committed) for topic, partition, latest, committed in known.rows}
+    arrivals = []
+    read, busy = 0, bool(rows)
+    for topic, partition, latest, committed in rows:
+        latest_before, committed_before = before.get((topic, partition), (-1, -1))
+        if seconds and latest_before >= 0 and latest >= latest_before:
+            arrivals.append((topic, partition, (latest - latest_before) / seconds))
+        if committed_before >= 0 and committed >= committed_before:
+            read += committed - committed_before
+            busy = busy and committed < latest and committed_before < latest_before
+        else:
+            busy = False
+    rate = learned_rate(known.rate or None, read, replicas, seconds, busy=busy)
+    return Backlog(
+        rows=rows,
+        oldest_ms=oldest,
+        at_ms=event.at_ms,
+        heard_ms=event.at_ms,
+        committed=tuple((topic, partition, place) for topic, partition, _, place in known.rows if place >= 0),
+        arrivals=tuple(arrivals),
+        rate=rate or 0.0,
+    )

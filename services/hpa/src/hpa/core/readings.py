@@ -1,0 +1,182 @@
+"""From what is known of a workload to one reading for each metric: what is too old is unknown, never zero. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hpa.core.cron import InvalidCron
+from hpa.core.inputs import Inputs, Load, is_lost, pod_loads, usage_of
+from hpa.core.keda.cron_trigger import CronTrigger, activity
+from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag
+from hpa.core.pods import PodKey, Sample
+from hpa.core.policy import EXTERNAL, OBJECT, PODS, Metric
+from hpa.core.proposals import PodReading, Reading, SeriesReading, Unavailable
+from hpa.core.rules import Rules
+from hpa.core.scaled_object import NamedTrigger, PrometheusTrigger
+
+KAFKA: Final = "kafka"
+CRON: Final = "cron"
+PROMETHEUS: Final = "prometheus"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """namespace: of the workload. since_ms: when its policy was declared, before which nobody had to report."""
+
+    namespace: str
+    since_ms: int
+    now_ms: int
+    rules: Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was found of a metric. value_milli: in all, None where that says nothing. oldest_ms: of its oldest sample.
+
+    failing_ms: since when it has no value, 0: it has one. due_ms: when time alone may change it; None: it does not.
+    active: of a trigger, that there is work. source: of the metric, or the kind of the trigger. detail: for people.
+    """
+
+    reading: Reading
+    source: str
+    value_milli: int | None = None
+    oldest_ms: int = 0
+    failing_ms: int = 0
+    due_ms: int | None = None
+    active: bool = False
+    trouble: str = ""
+    detail: str = ""
+
+
+def read_metric(metric: Metric, inputs: Inputs, moment: Moment) -> Read:
+    """Of an autoscaler's metric, as Kubernetes' APIs would answer for it."""
+    if metric.source == PODS:
+        samples, old = {}, []
+        for key, load, trouble in pod_loads(inputs, metric.name):
+            fresh = not trouble and moment.now_ms <= load.at_ms + moment.rules.sample_age_max_ms
+            if fresh:
+                samples[key._replace(namespace=moment.namespace)] = Sample(load.value_milli, load.at_ms, load.window_ms)
+            else:
+                old.append(trouble or "its samples are too old")
+        return _of_samples(metric.source, samples, old, moment)
+    if metric.source in (OBJECT, EXTERNAL):
+        wanted = f"{metric.object_kind}/{metric.object_name}" if metric.source == OBJECT else ""
+        return read_series(metric.name, wanted, metric.source, inputs, moment)
+    return _read_resource(metric, inputs, moment)
+
+
+def _read_resource(metric: Metric, inputs: Inputs, moment: Moment) -> Read:
+    samples: dict[PodKey, Sample] = {}
+    troubles = []
+    for name, cluster in inputs.clusters.items():
+        if cluster.event.trouble:
+            troubles.append(f"{name}: {cluster.event.trouble}")
+        if is_lost(cluster, moment.now_ms, moment.rules):
+            troubles.append(f"{name}: silent")
+        for key, pod in cluster.observed.items():
+            sample = usage_of(pod, metric.name, metric.container) if pod.usage else None
+            if sample is not None and moment.now_ms <= sample.at_ms + moment.rules.sample_age_max_ms:
+                samples[key] = sample
+    return _of_samples(metric.source, samples, troubles, moment)
+
+
+def _of_samples(source: str, samples: dict[PodKey, Sample], troubles: Sequence[str], moment: Moment) -> Read:
+    trouble = "; ".join(dict.fromkeys(troubles))
+    if not samples:
+        why = trouble or "no pod has a sample"
+        return Read(Unavailable(why), source, failing_ms=moment.now_ms, trouble=why)
+    oldest = min(sample.at_ms for sample in samples.values())
+    due = oldest + moment.rules.sample_age_max_ms + 1
+    total = sum(sample.value_milli for sample in samples.values())
+    return Read(PodReading(samples), source, total, oldest, due_ms=due, trouble=trouble)
+
+
+def read_series(metric: str, of_object: str, source: str, inputs: Inputs, moment: Moment) -> Read:
+    """All series of a metric together. One that stopped makes it unknown; long after that the others count alone."""
+    found = [
+        (series, load)
+        for (name, described, series, _, pod), load in inputs.loads.items()
+        if name == metric and described == of_object and not pod
+    ]
+    if source == OBJECT:
+        found = found[:1]
+    going_on = [one for one in found if moment.now_ms <= one[1].heard_ms + moment.rules.forgotten_ms]
+    return _of_loads(source, going_on or found, moment)
+
+
+def _of_loads(source: str, found: Iterable[tuple[str, Load]], moment: Moment) -> Read:
+    found = list(found)
+    age_max = moment.rules.load_age_max_ms
+    if not found:
+        return _never(source, moment)
+    failing = [(_failing_ms(load, age_max, moment), series, load) for series, load in found]
+    bad = [one for one in failing if one[0]]
+    oldest = min(load.at_ms for _, load in found)
+    if bad:
+        since, series, load = min(bad, key=lambda one: one[0])
+        why = load.trouble or "its last value is too old"
+        why = f"series {series}: {why}" if series else why
+        return Read(Unavailable(why), source, oldest_ms=oldest, failing_ms=since, trouble=why)
+    values = tuple(load.value_milli for _, load in found)
+    return Read(SeriesReading(values), source, sum(values), oldest, due_ms=oldest + age_max + 1)
+
+
+def _never(source: str, moment: Moment) -> Read:
+    """Nobody has reported it yet, since the policy was declared."""
+    why = "nobody has reported it"
+    return Read(Unavailable(why), source, failing_ms=moment.since_ms, trouble=why)
+
+
+def _failing_ms(load: Load, age_max_ms: int, moment: Moment) -> int:
+    """Since when a series has no value; 0: it has one."""
+    if load.failing_ms:
+        return load.failing_ms
+    return load.at_ms + age_max_ms if moment.now_ms > load.at_ms + age_max_ms else 0
+
+
+def read_trigger(named: NamedTrigger, inputs: Inputs, moment: Moment) -> Read:
+    """Of a ScaledObject's trigger, as its scaler would answer."""
+    trigger = named.source
+    if isinstance(trigger, KafkaTrigger):
+        return read_kafka(trigger, inputs, moment)
+    if isinstance(trigger, CronTrigger):
+        return _read_cron(trigger, moment)
+    return _read_prometheus(trigger, named.metric, inputs, moment)
+
+
+def read_kafka(trigger: KafkaTrigger, inputs: Inputs, moment: Moment) -> Read:
+    backlog = inputs.backlogs.get((trigger.group, trigger.topic))
+    if backlog is None:
+        return _never(KAFKA, moment)
+    age_max = moment.rules.load_age_max_ms
+    too_old = moment.now_ms > backlog.at_ms + age_max
+    if backlog.failing_ms or too_old:
+        why = backlog.trouble or "the last backlog is too old"
+        since = backlog.failing_ms or backlog.at_ms + age_max
+        return Read(Unavailable(why), KAFKA, oldest_ms=backlog.at_ms, failing_ms=since, trouble=why)
+    rows = [
+        PartitionOffsets(topic, partition, None if latest < 0 else latest, None if committed < 0 else committed)
+        for topic, partition, latest, committed in backlog.rows
+    ]
+    lag = group_lag(trigger, rows, {(topic, partition): place for topic, partition, place in backlog.committed})
+    detail = f"true lag {lag.true} in {len(rows)} partitions"
+    milli = lag.metric_milli
+    due = backlog.at_ms + age_max + 1
+    reading = SeriesReading((milli,))
+    return Read(reading, KAFKA, milli, backlog.at_ms, due_ms=due, active=lag.active, detail=detail)
+
+
+def _read_cron(trigger: CronTrigger, moment: Moment) -> Read:
+    try:
+        found = activity(trigger, moment.now_ms // 1000)
+    except InvalidCron as error:
+        return Read(Unavailable(str(error)), CRON, failing_ms=moment.since_ms, trouble=str(error))
+    reading = SeriesReading((found.metric_milli,))
+    due, at = found.due_s * 1000, moment.now_ms
+    return Read(reading, CRON, found.metric_milli, at, due_ms=due, active=found.active)
+
+
+def _read_prometheus(trigger: PrometheusTrigger, metric: str, inputs: Inputs, moment: Moment) -> Read:
+    read = read_series(metric, "", PROMETHEUS, inputs, moment)
+    active = read.value_milli is not None and read.value_milli > trigger.activation_milli
+    return replace(read, active=active)

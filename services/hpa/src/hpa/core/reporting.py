@@ -1,0 +1,57 @@
+"""Values and backlogs that somebody reports over gRPC: which of them are taken, and what is wrong with others. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from hpa.core.state import HpaState
+from spillway.api import RequestError, invalid
+from spillway.api_scaling import ReportAnswer
+from spillway.events_scaling import BacklogObserved, LoadObserved
+
+ITEMS_MAX: Final = 5_000
+PARTITIONS_MAX: Final = 100_000
+TEXT_MAX: Final = 1_000
+
+Reported = LoadObserved | BacklogObserved
+
+
+def accepted(
+    state: HpaState, reports: Sequence[Reported], now_ms: int
+) -> tuple[list[Reported], tuple[ReportAnswer, ...]]:
+    """(what is to be published, an answer for each). at_ms 0 is now."""
+    taken: list[Reported] = []
+    answers = []
+    for report in reports:
+        try:
+            taken.append(_checked(state, report, now_ms))
+            answers.append(ReportAnswer("OK"))
+        except RequestError as error:
+            answers.append(ReportAnswer(error.code, error.text))
+    return taken, tuple(answers)
+
+
+def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
+    namespace = report.namespace or "default"
+    if (namespace, report.name) not in state.scaled:
+        raise RequestError("NOT_FOUND", f"{namespace}/{report.name}: no scaling policy for a workload of that name")
+    if not 0 <= report.at_ms <= now_ms + state.rules.future_max_ms:
+        raise invalid("at_ms", report.at_ms, f"0 (now), or up to now, {now_ms}")
+    report = replace(report, namespace=namespace, at_ms=report.at_ms or now_ms)
+    for field in (report.source, report.trouble):
+        if len(field) > TEXT_MAX:
+            raise invalid("source, trouble", field, f"at most {TEXT_MAX} characters")
+    if isinstance(report, LoadObserved):
+        if not report.metric:
+            raise invalid("metric", "", "its name in the policy")
+        if report.value_milli < 0:
+            raise invalid("value_milli", report.value_milli, "0 or more")
+        return report
+    if not report.group:
+        raise invalid("group", "", "a consumer group")
+    if len(report.partitions) > PARTITIONS_MAX:
+        raise invalid("partitions", len(report.partitions), f"at most {PARTITIONS_MAX}")
+    for one in report.partitions:
+        if one.partition < 0 or one.latest < -1 or one.committed < -1:
+            raise invalid("partitions", (one.partition, one.latest, one.committed), "offsets of 0 or more; −1: unknown")
+    return report

@@ -1,0 +1,27 @@
+"""The numbers that decisions depend on, besides policies and inputs."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from hpa.core.evaluating import EVENT
+from hpa.core.policy import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """In milliseconds. sample_age_max: older samples of a pod count as none. pods_age_max: a cluster whose samples
+    came, and that says nothing for longer, is lost. load_age_max: older values are unknown. forgotten: a series that
+    stopped is gone after that, if others of its metric go on. future_max: what is later than that is not believed.
+    """
+
+    mode: str = EVENT
+    settings: Settings = field(default_factory=Settings)
+    sample_age_max_ms: int = 120_000
+    pods_age_max_ms: int = 120_000
+    load_age_max_ms: int = 120_000
+    forgotten_ms: int = 600_000
+    future_max_ms: int = 10_000
+    series_max: int = 2_000
+
+
+DEFAULT_RULES: Final = Rules()

@@ -1,0 +1,20 @@
+"""A decision on one workload, whichever policy it has. Pure."""
+
+from hpa.core.composing import Case, Sized, compose_autoscaler, not_there, why_not_there
+from hpa.core.composing_own import compose_own
+from hpa.core.composing_scaled import compose_scaled
+from hpa.core.policy import Autoscaler
+from hpa.core.scaled_object import ScaledObject
+
+
+def size(case: Case) -> Sized:
+    """What follows at case.now_ms, which is after every instant that was decided for before."""
+    why = why_not_there(case)
+    if why:
+        return not_there(case, why)
+    wanted = case.policy.wanted
+    if isinstance(wanted, Autoscaler):
+        return compose_autoscaler(case, wanted)
+    if isinstance(wanted, ScaledObject):
+        return compose_scaled(case, wanted)
+    return compose_own(case, wanted)

@@ -1,0 +1,378 @@
+"""What hpa knows, and what it decides as it hears of more: a state machine over records. Pure.
+
+A standby follows: it takes in what the active instance wrote, and keeps the inputs that this has not seen yet. One that
+takes the turn goes on with exactly those, in the order of their times; from then on it decides at each record, for the
+one workload that it is about, at the record's instant, and when an instant comes that was said to be due. So what is
+decided depends on records and their times; when and how often a process was killed changes nothing of it.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hpa.core.attached import Attached, read_attached
+from hpa.core.composing import NOTHING_REMEMBERED, Case, Due, Remembered, Sized
+from hpa.core.inputs import Inputs, declared_of
+from hpa.core.readings import Moment
+from hpa.core.rules import Rules
+from hpa.core.sizing import size
+from hpa.core.stored import read_stored, stored_bytes, stored_of
+from spillway.addresses import BACKLOG, LOAD, PODS, SCALE, SCALE_POLICIES, SCALE_STATE, WORKLOADS
+from spillway.api import RequestError
+from spillway.events import Event, WorkloadDeclared
+from spillway.events_scaling import (
+    BacklogObserved,
+    LoadObserved,
+    PodsObserved,
+    ScaleDecided,
+    ScalePolicyDeclared,
+    ScaleStateChanged,
+)
+from spillway.manifest_text import read_object
+from spillway.model import NO_GENERATION, Generation
+
+WorkloadKey = tuple[str, str]
+INPUTS = (WORKLOADS.name, PODS.name, LOAD.name, BACKLOG.name)
+FORGETTING = (LOAD.name, BACKLOG.name)
+"""Topics that keep a record for a time only: what was read of them stands in the state."""
+CATCH_UP_MAX = 1_000
+"""Instants that were missed while nobody decided, looked at one after the other; further ones are passed over."""
+
+
+class BadPolicy(Exception):
+    """A declared policy that cannot be read; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One record. event None: a tombstone."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    event: Event | None
+
+    @property
+    def workload(self) -> WorkloadKey:
+        namespace, _, rest = self.key.partition("/")
+        return namespace, rest.partition("/")[0]
+
+    @property
+    def at_ms(self) -> int:
+        """Its own time; 0: it has none."""
+        event = self.event
+        if isinstance(event, LoadObserved | BacklogObserved):
+            return event.at_ms
+        return event.observed_ms if isinstance(event, PodsObserved) else 0
+
+
+@dataclass(slots=True)
+class Scaled:
+    """A workload with a policy. generation: of its state as last written or read. last: what was decided last.
+
+    positions: (topic/partition) → the first record that the state has not seen. unseen: input records from there on.
+    """
+
+    declared: ScalePolicyDeclared
+    policy: Attached
+    remembered: Remembered = NOTHING_REMEMBERED
+    generation: Generation = NO_GENERATION
+    positions: Mapping[str, int] = field(default_factory=dict)
+    due: Due | None = None
+    changed_ms: int = 0
+    last: Sized | None = None
+    unseen: list[Heard] = field(default_factory=list)
+
+    @property
+    def key(self) -> WorkloadKey:
+        return self.declared.namespace, self.declared.name
+
+
+class HpaState:
+    """partition_of: of a workload's key, in every topic of inputs. dropped: input records that were not believed."""
+
+    def __init__(self, rules: Rules, partition_of: Callable[[str], int]) -> None:
+        self.rules = rules
+        self.scaled: dict[WorkloadKey, Scaled] = {}
+        self.inputs: dict[WorkloadKey, Inputs] = {}
+        self.decided: dict[WorkloadKey, ScaleDecided] = {}
+        self.states: dict[WorkloadKey, ScaleStateChanged] = {}
+        self.positions: dict[tuple[str, int], int] = {}
+        self.dropped: dict[str, int] = {}
+        self._partition_of = partition_of
+        self._reading = True
+        self._early: dict[WorkloadKey, list[Heard]] = {}
+        self._next: Callable[[], Generation] = lambda: NO_GENERATION
+        self._dues: list[tuple[int, WorkloadKey]] = []
+        self._unwritten: dict[WorkloadKey, None] = {}
+
+    # ── A standby ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def follow(self, heard: Heard) -> None:
+        """Takes a record in, decides nothing. Raises BadPolicy, Unreadable."""
+        key, event = heard.workload, heard.event
+        self._stand_behind(heard)
+        if heard.topic in INPUTS:
+            self._keep(key, heard)
+        elif event is None:
+            self._forget(heard.topic, key)
+        elif isinstance(event, ScalePolicyDeclared):
+            self._attach(event)
+        elif isinstance(event, ScaleDecided):
+            known = self.decided.get(key)
+            if known is None or event.generation > known.generation:
+                self.decided[key] = event
+        elif isinstance(event, ScaleStateChanged):
+            before = self.states.get(key)
+            if before is None or event.generation > before.generation:
+                self.states[key] = event
+                self._restore(key)
+
+    def read_whole(self) -> None:
+        """Everything that compacted topics hold was followed: from now on it is known who has a policy."""
+        self._reading = False
+        for key, records in self._early.items():
+            for heard in records:
+                self._keep(key, heard)
+        self._early.clear()
+
+    def load_starts(self) -> dict[tuple[str, int], int]:
+        """Where to begin to read the topics that forget: every record before was seen by some workload's state."""
+        starts: dict[tuple[str, int], int] = {}
+        for scaled in self.scaled.values():
+            for place, offset in scaled.positions.items():
+                topic, _, partition = place.rpartition("/")
+                if topic in FORGETTING:
+                    at = (topic, int(partition))
+                    starts[at] = max(starts.get(at, 0), offset)
+        return starts
+
+    def _keep(self, key: WorkloadKey, heard: Heard) -> None:
+        """An input record: for later, or at once where the state has seen it or there is none."""
+        if self._reading:
+            self._early.setdefault(key, []).append(heard)
+            return
+        scaled = self.scaled.get(key)
+        if scaled is None:
+            if heard.topic not in FORGETTING:
+                self._take(key, heard)
+        elif heard.offset >= scaled.positions.get(f"{heard.topic}/{heard.partition}", 0):
+            scaled.unseen.append(heard)
+        elif heard.topic not in FORGETTING:
+            self._take(key, heard)
+
+    def _attach(self, event: ScalePolicyDeclared) -> None:
+        key = (event.namespace, event.name)
+        known = self.scaled.get(key)
+        if known is not None and known.declared.generation >= event.generation:
+            return
+        try:
+            policy = read_attached(read_object(event.manifest.decode(), "manifest"))
+        except (RequestError, UnicodeDecodeError) as error:
+            raise BadPolicy(str(error)) from error
+        if known is not None:
+            known.declared, known.policy = event, policy
+        else:
+            self.scaled[key] = Scaled(event, policy)
+            self._restore(key)
+
+    def _restore(self, key: WorkloadKey) -> None:
+        scaled, written = self.scaled.get(key), self.states.get(key)
+        if scaled is None or written is None or written.generation <= scaled.generation:
+            return
+        stored = read_stored(written.state)
+        scaled.generation, scaled.positions = written.generation, dict(written.positions)
+        scaled.remembered, scaled.due, scaled.changed_ms = stored.remembered, stored.due, stored.changed_ms
+        scaled.last = None
+        inputs = self._inputs(key)
+        inputs.loads, inputs.backlogs = dict(stored.loads), dict(stored.backlogs)
+        waiting, scaled.unseen = scaled.unseen, []
+        for heard in waiting:
+            self._keep(key, heard)
+
+    def _forget(self, topic: str, key: WorkloadKey) -> None:
+        if topic == SCALE_POLICIES.name:
+            self.scaled.pop(key, None)
+            self._unwritten.pop(key, None)
+            self._inputs(key).loads.clear()
+            self._inputs(key).backlogs.clear()
+        elif topic == SCALE.name:
+            self.decided.pop(key, None)
+        elif topic == SCALE_STATE.name:
+            self.states.pop(key, None)
+
+    # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def take_turn(self, next_generation: Callable[[], Generation], now_ms: int) -> list[Event]:
+        """Goes on where the one before was: what it has not seen is decided on in the order of its times."""
+        self._next = next_generation
+        events: list[Event] = []
+        for scaled in list(self.scaled.values()):
+            unseen, scaled.unseen = scaled.unseen, []
+            if scaled.due is not None:
+                heapq.heappush(self._dues, (scaled.due.at_ms, scaled.key))
+            for heard in sorted(unseen, key=lambda one: one.at_ms):
+                events += self._on_input(scaled.key, heard, now_ms)
+        return events
+
+    def hear(self, heard: Heard, now_ms: int) -> list[Event]:
+        """An input record, in one's turn: what is decided on it. now_ms: the clock, to know the future."""
+        self._stand_behind(heard)
+        return self._on_input(heard.workload, heard, now_ms) if heard.topic in INPUTS else []
+
+    def fire(self, now_ms: int) -> list[Event]:
+        """What is due by now_ms, each at its own instant."""
+        events: list[Event] = []
+        while self._dues and self._dues[0][0] <= now_ms:
+            at_ms, key = heapq.heappop(self._dues)
+            scaled = self.scaled.get(key)
+            if scaled is not None and scaled.due is not None and scaled.due.at_ms == at_ms:
+                events += self._evaluate(scaled, at_ms)
+        return events
+
+    def next_due_ms(self) -> int | None:
+        return self._dues[0][0] if self._dues else None
+
+    def declare(self, event: ScalePolicyDeclared) -> list[Event]:
+        """A policy that was asked for just now: the events that say so, and what follows from it."""
+        key = (event.namespace, event.name)
+        self._attach(event)
+        scaled = self.scaled[key]
+        return [event, *self._evaluate(scaled, max(scaled.remembered.at_ms + 1, event.declared_ms))]
+
+    def delete(self, key: WorkloadKey) -> None:
+        """The policy ends; whoever calls writes the tombstones."""
+        for topic in (SCALE_POLICIES, SCALE, SCALE_STATE):
+            self._forget(topic.name, key)
+
+    def unwritten(self) -> list[Event]:
+        """The states of all workloads that were decided on since the last call."""
+        keys, self._unwritten = self._unwritten, {}
+        return [self._state_of(self.scaled[key]) for key in keys]
+
+    def explained(self, scaled: Scaled) -> Sized:
+        """What was decided last; after a start, what would be decided at that instant."""
+        if scaled.last is None:
+            return size(self.case(scaled, max(scaled.remembered.at_ms, scaled.declared.declared_ms)))
+        return scaled.last
+
+    def current(self, key: WorkloadKey) -> int:
+        """The size as declared, or as decided and not declared yet; -1: there is no such workload."""
+        declared, decided = self._inputs(key).declared, self.decided.get(key)
+        if declared is None:
+            return -1
+        if decided is not None and decided.generation > declared.scaled:
+            return decided.replicas
+        return declared.replicas
+
+    def case(self, scaled: Scaled, at_ms: int) -> Case:
+        moment = Moment(scaled.key[0], scaled.declared.declared_ms, at_ms, self.rules)
+        return Case(scaled.policy, self._inputs(scaled.key), self.current(scaled.key), scaled.remembered, moment)
+
+    # ── Deciding ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_input(self, key: WorkloadKey, heard: Heard, now_ms: int) -> list[Event]:
+        scaled = self.scaled.get(key)
+        if heard.at_ms > now_ms + self.rules.future_max_ms:
+            self._drop("future")
+            return []
+        if scaled is None:
+            if heard.topic in FORGETTING:
+                self._drop("unknown")
+            else:
+                self._take(key, heard)
+            return []
+        events = self._catch_up(scaled, heard.at_ms)
+        before = self._standing(key)
+        if not self._take(key, heard):
+            self._drop("known")
+            return events
+        if heard.topic == WORKLOADS.name and scaled.remembered.at_ms and self._standing(key) == before:
+            return events  # The planner says that it follows us.
+        return events + self._evaluate(scaled, max(scaled.remembered.at_ms + 1, heard.at_ms))
+
+    def _take(self, key: WorkloadKey, heard: Heard) -> bool:
+        inputs, event = self._inputs(key), heard.event
+        if isinstance(event, WorkloadDeclared):
+            return inputs.take_declared(declared_of(event))
+        if isinstance(event, PodsObserved):
+            return inputs.take_pods(event)
+        if isinstance(event, LoadObserved):
+            inputs.forget_old(event.at_ms, self.rules)
+            return inputs.take_load(event, self.rules.series_max)
+        if isinstance(event, BacklogObserved):
+            return inputs.take_backlog(event, max(self.current(key), 0))
+        if event is None and heard.topic == WORKLOADS.name:
+            return inputs.take_declared(None)
+        if event is None and heard.topic == PODS.name:
+            return inputs.forget_pods(heard.key.rpartition("/")[2])
+        return False
+
+    def _catch_up(self, scaled: Scaled, at_ms: int) -> list[Event]:
+        """What was due before at_ms comes first, whenever the clock would have told it."""
+        events: list[Event] = []
+        for _ in range(CATCH_UP_MAX):
+            if scaled.due is None or scaled.due.at_ms >= at_ms:
+                break
+            events += self._evaluate(scaled, scaled.due.at_ms)
+        return events
+
+    def _evaluate(self, scaled: Scaled, at_ms: int) -> list[Event]:
+        key = scaled.key
+        case = self.case(scaled, at_ms)
+        sized = size(case)
+        scaled.remembered, scaled.last, scaled.due = sized.remembered, sized, sized.due
+        if sized.due is not None:
+            heapq.heappush(self._dues, (sized.due.at_ms, key))
+        self._unwritten[key] = None
+        if sized.replicas is None or sized.replicas == case.current:
+            return []
+        scaled.changed_ms = at_ms
+        decided = ScaleDecided(
+            namespace=key[0],
+            name=key[1],
+            generation=self._next(),
+            policy=scaled.policy.name,
+            policy_kind=scaled.policy.kind,
+            replicas=sized.replicas,
+            replicas_before=case.current,
+            at_ms=at_ms,
+            reason=sized.reason,
+        )
+        self.decided[key] = decided
+        return [decided]
+
+    def _standing(self, key: WorkloadKey) -> tuple[int, str, bool]:
+        """What of a declared workload a decision depends on."""
+        declared = self._inputs(key).declared
+        return (self.current(key), declared.kind, declared.deleting) if declared is not None else (-1, "", False)
+
+    def _state_of(self, scaled: Scaled) -> ScaleStateChanged:
+        partition = self._partition_of("/".join(scaled.key))
+        places = ((topic, partition) for topic in INPUTS)
+        scaled.positions = {f"{topic}/{partition}": self.positions.get((topic, partition), 0) for topic, _ in places}
+        scaled.generation = self._next()
+        stored = stored_of(scaled.remembered, scaled.due, scaled.changed_ms, self._inputs(scaled.key))
+        return ScaleStateChanged(
+            namespace=scaled.key[0],
+            name=scaled.key[1],
+            generation=scaled.generation,
+            policy_generation=scaled.declared.generation,
+            at_ms=scaled.remembered.at_ms,
+            positions=tuple(scaled.positions.items()),
+            state=stored_bytes(stored),
+        )
+
+    def _stand_behind(self, heard: Heard) -> None:
+        self.positions[heard.topic, heard.partition] = heard.offset + 1
+
+    def stand(self, positions: Iterable[tuple[tuple[str, int], int]]) -> None:
+        """Where the feeds stand, which may be beyond the last record that could be read."""
+        self.positions.update(positions)
+
+    def _inputs(self, key: WorkloadKey) -> Inputs:
+        return self.inputs.setdefault(key, Inputs())
+
+    def _drop(self, why: str) -> None:
+        self.dropped[why] = self.dropped.get(why, 0) + 1

@@ -1,0 +1,46 @@
+"""What a decision leaves to the next one, as bytes of ScaleStateChanged.state, and back. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from hpa.core.composing import NOTHING_REMEMBERED, Due, Remembered
+from hpa.core.inputs import Backlog, BacklogKey, Inputs, Load, LoadKey
+from spillway.packed import NotPacked, pack, unpack
+
+
+class Unreadable(ValueError):
+    """A state that was not written by stored_bytes; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """loads, backlogs: of topics that forget. changed_ms: when the size was last changed by us; 0: never."""
+
+    remembered: Remembered = NOTHING_REMEMBERED
+    due: Due | None = None
+    changed_ms: int = 0
+    loads: tuple[tuple[LoadKey, Load], ...] = ()
+    backlogs: tuple[tuple[BacklogKey, Backlog], ...] = ()
+
+
+NOTHING_STORED: Final = Stored()
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(Stored)
+
+
+def stored_of(remembered: Remembered, due: Due | None, changed_ms: int, inputs: Inputs) -> Stored:
+    return Stored(remembered, due, changed_ms, tuple(inputs.loads.items()), tuple(inputs.backlogs.items()))
+
+
+def stored_bytes(stored: Stored) -> bytes:
+    return pack(_ENCODER.encode(stored))
+
+
+def read_stored(data: bytes) -> Stored:
+    """Raises Unreadable."""
+    try:
+        return _DECODER.decode(unpack(data)) if data else NOTHING_STORED
+    except (NotPacked, msgspec.DecodeError) as error:
+        raise Unreadable(f"scale-state: {error}") from error

@@ -1,0 +1,345 @@
+"""Policies, inputs and instants to decisions: what is decided when, by whom it is bound, and what a restart changes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hpa.core.answers import explain
+
+from .world import (
+    KAFKA,
+    KEY,
+    START_MS,
+    World,
+    backlog,
+    cpu_at,
+    declared,
+    external,
+    hpa,
+    load,
+    own,
+    pods,
+    scaled_object,
+    sizes,
+)
+
+
+def at(seconds: float) -> int:
+    return START_MS + round(seconds * 1000)
+
+
+def world(manifest: dict[str, Any], replicas: int = 2, **words: Any) -> World:
+    made = World(**words)
+    made.say(declared(replicas))
+    made.policy(manifest)
+    return made
+
+
+def condition(made: World, kind: str) -> tuple[str, str]:
+    found = explain(made.state, made.state.scaled[KEY]).conditions
+    return next((one.status, one.reason) for one in found if one.type == kind)
+
+
+# ── A HorizontalPodAutoscaler ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_cpu_above_target_in_two_clusters_scales_out_at_the_samples_instant() -> None:
+    made = world(hpa([cpu_at(50)]), replicas=4)
+    made.say(pods("own-1", [900, 900], at(20)))
+    made.say(pods("own-2", [900, 900], at(21)))
+    assert made.decided[-1].replicas == 8
+    assert made.decided[-1].at_ms == at(21)
+    assert made.decided[-1].replicas_before == 4
+    assert made.decided[-1].policy_kind == "HorizontalPodAutoscaler"
+
+
+def test_a_lost_cluster_is_not_gone() -> None:
+    """Its pods are missing: as busy as they may be while fewer would follow."""
+    made = world(hpa([cpu_at(50)]), replicas=4)
+    made.say(pods("own-1", [500, 500], at(20)))
+    made.say(pods("own-2", [500, 500], at(20)))
+    for second in range(30, 900, 15):
+        made.say(pods("own-1", [300, 300], at(second), sequence=second))
+    assert [replicas for _, replicas in sizes(made)] == []
+    told = {one.cluster: one for one in explain(made.state, made.state.scaled[KEY]).pods}
+    assert told["own-2"].lost
+    assert not told["own-1"].lost
+
+
+def test_scaling_in_waits_for_its_window_and_then_happens_by_itself() -> None:
+    made = world(hpa([external("queue", "10")]), replicas=1)
+    made.say(load("queue", 40, at(10)))
+    made.say(load("queue", 10, at(20)))
+    assert sizes(made) == [(10_000, 4)]
+    told = explain(made.state, made.state.scaled[KEY])
+    assert [(one.rule, one.before, one.after) for one in told.rules] == [("window", 1, 4)]
+    for second in (100, 180, 260):
+        made.say(load("queue", 10, at(second)))
+    made.until(at(330))
+    assert sizes(made) == [(10_000, 4), (320_000, 1)]
+    assert explain(made.state, made.state.scaled[KEY]).metrics[0].replicas == 1
+
+
+def test_the_planner_that_has_not_followed_yet_is_not_asked_twice() -> None:
+    made = world(hpa([external("queue", "10")]), replicas=1, follows=False)
+    made.say(load("queue", 40, at(10)))
+    made.say(declared(1))
+    made.say(load("queue", 40, at(20)))
+    assert sizes(made) == [(10_000, 4)]
+
+
+def test_a_size_that_a_person_changed_is_put_right() -> None:
+    made = world(hpa([external("queue", "10")]), replicas=1)
+    made.say(load("queue", 40, at(10)))
+    made.say(declared(2, scale_generation=made.decided[-1].generation))
+    assert [replicas for _, replicas in sizes(made)] == [4, 4]
+
+
+# ── A ScaledObject ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_backlog_takes_none_to_many_in_one_step_and_back_to_none() -> None:
+    made = world(scaled_object([KAFKA], cooldownPeriod=60), replicas=0)
+    made.say(backlog([40, 40, 40, 40, 40, 40, 40, 40], at(5)))
+    assert sizes(made) == [(5_000, 8)]
+    for second in (20, 40, 60):
+        made.say(backlog([0] * 8, at(second)))
+    made.until(at(100))
+    assert sizes(made) == [(5_000, 8), (79_999 + 1, 0)]
+    assert condition(made, "Active") == ("False", "ScalerNotActive")
+
+
+def test_rates_that_a_person_gave_hold_from_none_too() -> None:
+    behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}}
+    advanced = {"horizontalPodAutoscalerConfig": {"behavior": behavior}}
+    made = world(scaled_object([KAFKA], advanced=advanced), replicas=0)
+    made.say(backlog([100] * 8, at(5)))
+    assert sizes(made) == [(5_000, 2)]
+    made.until(at(70))
+    assert sizes(made) == [(5_000, 2), (65_000, 4)]
+
+
+def test_a_lag_that_is_not_known_is_not_zero() -> None:
+    made = world(scaled_object([KAFKA], cooldownPeriod=30), replicas=0)
+    made.say(backlog([10] * 5, at(5)))
+    made.say(backlog([], at(10), trouble="broker gone"))
+    made.until(at(3_000))
+    assert sizes(made) == [(5_000, 5)]
+    told = explain(made.state, made.state.scaled[KEY])
+    assert told.metrics[0].trouble == "broker gone"
+    assert told.metrics[0].value == ""
+    assert condition(made, "Ready") == ("False", "TriggerError")
+
+
+def test_after_so_many_failures_the_fallback_stands_in() -> None:
+    made = world(
+        scaled_object([KAFKA], fallback={"failureThreshold": 3, "replicas": 7}, pollingInterval=30), replicas=2
+    )
+    made.say(backlog([20], at(5)))
+    made.say(backlog([], at(35), trouble="broker gone"))
+    made.until(at(300))
+    assert sizes(made) == [(125_000, 4), (140_000, 7)]
+    assert condition(made, "Fallback") == ("True", "FallbackExists")
+
+
+def test_a_schedule_opens_and_closes_with_no_record() -> None:
+    cron = {
+        "type": "cron",
+        "metadata": {"timezone": "UTC", "start": "0 14 * * *", "end": "0 15 * * *", "desiredReplicas": "3"},
+    }
+    made = world(scaled_object([cron], cooldownPeriod=0), replicas=0)
+    made.until(at(2 * 86_400))
+    midnight = START_MS - START_MS % 86_400_000 - START_MS
+    hours = [((when - midnight) / 3_600_000, replicas) for when, replicas in sizes(made)]
+    assert [(round(hour, 3), replicas) for hour, replicas in hours] == [(14, 3), (15, 0), (38, 3), (39, 0)]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        pytest.param({"autoscaling.keda.sh/paused": "true"}, [], id="paused"),
+        pytest.param({"autoscaling.keda.sh/paused-replicas": "3"}, [3], id="paused at a size"),
+        pytest.param({"autoscaling.keda.sh/paused-scale-out": "true"}, [1], id="no scaling out"),
+        pytest.param({"autoscaling.keda.sh/paused-scale-in": "true"}, [6, 8], id="no scaling in"),
+    ],
+)
+def test_annotations_pause(annotations: dict[str, str], expected: list[int]) -> None:
+    made = world(scaled_object([KAFKA], annotations, minReplicaCount=1), replicas=2)
+    made.say(backlog([40] * 8, at(5)))
+    made.say(backlog([1] * 8, at(1_000)))
+    made.until(at(1_100))
+    assert [replicas for _, replicas in sizes(made)] == expected
+
+
+def test_a_formula_takes_the_place_of_its_triggers() -> None:
+    named = [KAFKA | {"name": "one"}, {**KAFKA, "name": "two", "metadata": KAFKA["metadata"] | {"topic": "more"}}]
+    modifiers = {"formula": "one + two", "target": "20"}
+    made = world(scaled_object(named, advanced={"scalingModifiers": modifiers}), replicas=1)
+    made.say(backlog([30] * 2, at(5)))
+    made.say(backlog([30] * 2, at(6), topic="more"))
+    assert [replicas for _, replicas in sizes(made)] == [2]
+
+
+# ── A ScalePolicy ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_window_opens_and_closes_by_itself_and_bounds_what_metrics_ask_for() -> None:
+    window = {"name": "day", "timeZone": "UTC", "from": "1970-01-12T14:00", "until": "1970-01-12T15:00", "floor": 6}
+    made = world(own(calendar=[window], minReplicas=2), replicas=2)
+    made.until(at(7_200))
+    assert sizes(made) == [(14 * 3_600_000 - 13 * 3_600_000 - 46 * 60_000 - 40_000, 6), (4_400_000, 2)]
+    assert made.decided[0].reason == "windows day are open"
+
+
+def test_a_queue_is_drained_in_time_with_one_jump() -> None:
+    drain = {"within": "60s", "recordsPerSecond": 10, "kafka": KAFKA["metadata"]}
+    made = world(own(drain=drain), replicas=0)
+    made.say(backlog([600] * 4, at(5)))
+    assert [replicas for _, replicas in sizes(made)] == [4]
+    made.say(backlog([], at(10), trouble="broker gone"))
+    made.until(at(400))
+    assert [replicas for _, replicas in sizes(made)] == [4]
+
+
+def test_metrics_and_a_calendar_in_one_policy() -> None:
+    window = {"name": "sale", "timeZone": "UTC", "from": "1970-01-12", "until": "1970-01-14", "ceiling": 5}
+    made = world(own(metrics=[external("queue", "10")], calendar=[window], minReplicas=1), replicas=1)
+    made.say(load("queue", 300, at(5)))
+    made.until(at(60))
+    assert [replicas for _, replicas in sizes(made)] == [4, 5]
+
+
+# ── Bad input: the rows of the README ───────────────────────────────────────────────────────────────────────────────
+
+
+BAD: list[Any] = [
+    pytest.param([load("nobody asked for this", 900, at(5))], [], id="a metric that no policy names"),
+    pytest.param([load("queue", -5, at(5))], [], id="negative"),
+    pytest.param([load("queue", 90, at(5), trouble="no answer")], [], id="without a value"),
+    pytest.param([load("queue", 90, at(5)), load("queue", 5, at(4))], [9], id="older than what is known"),
+    pytest.param([load("queue", 90, at(5)), load("queue", 90, at(5))], [9], id="twice"),
+    pytest.param([load("queue", 50, at(5), "a"), load("queue", 40, at(6), "b")], [5, 9], id="two series"),
+    pytest.param(
+        [load("queue", 50, at(5), "a"), load("queue", 40, at(6), "b"), load("queue", 0, at(400), "b")],
+        [5, 9],
+        id="a series that stops is not zero",
+    ),
+]
+
+
+@pytest.mark.parametrize(("records", "expected"), BAD)
+def test_bad_input_changes_nothing_that_it_should_not(records: list[Any], expected: list[int]) -> None:
+    at_once = {"scaleUp": {"policies": [{"type": "Pods", "value": 99, "periodSeconds": 1}]}}
+    made = world(hpa([external("queue", "10")], behavior=at_once), replicas=4)
+    for record in records:
+        made.say(record)
+    made.until(at(410))
+    assert [replicas for _, replicas in sizes(made)] == expected
+
+
+def test_a_value_from_the_future_is_dropped() -> None:
+    made = world(hpa([external("queue", "10")]), replicas=1)
+    made._written(made.state.hear(made._append(load("queue", 90, at(60))), at(5)))
+    assert sizes(made) == []
+    assert made.state.dropped == {"future": 1}
+
+
+def test_a_series_that_stopped_long_ago_counts_no_more_where_others_go_on() -> None:
+    made = world(hpa([external("queue", "10")]), replicas=1)
+    made.say(load("queue", 30, at(5), "a"))
+    made.say(load("queue", 30, at(6), "b"))
+    for second in range(60, 1_500, 60):
+        made.say(load("queue", 30, at(second), "b"))
+    assert [replicas for _, replicas in sizes(made)] == [3, 4, 6, 3]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        pytest.param(lambda made: made.gone(), "FailedGetScale", id="gone"),
+        pytest.param(lambda made: made.say(declared(4, deleting=True)), "FailedGetScale", id="being deleted"),
+        pytest.param(lambda made: made.say(declared(4, kind="StatefulSet")), "FailedGetScale", id="of another kind"),
+    ],
+)
+def test_a_workload_that_cannot_be_scaled(change: Callable[[World], None], reason: str) -> None:
+    made = world(hpa([external("queue", "10")]), replicas=1)
+    made.say(load("queue", 40, at(10)))
+    change(made)
+    made.say(load("queue", 90, at(20)))
+    assert [replicas for _, replicas in sizes(made)] == [4]
+    assert condition(made, "AbleToScale") == ("False", reason)
+
+
+# ── Restarts ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _trace() -> list[Any]:
+    """Every kind of input, with lateness and repetition."""
+    records: list[Any] = []
+    for step in range(40):
+        second = 10 + 15 * step
+        busy = step % 30 >= 20 or step < 8
+        records.append(pods("own-1", [900 if busy else 200] * 3, at(second), sequence=2 * step + 1))
+        records.append(load("queue", 80 if busy else 5, at(second + 2)))
+        if step % 3 == 0:
+            records.append(load("queue", 999, at(second - 60)))
+        if step % 5 == 0:
+            records.append(pods("own-2", [None, 300], at(second + 3), sequence=2 * step + 2))
+        records.append(backlog([70 if busy else 0] * 5, at(second + 4), trouble="" if step % 7 else "slow"))
+    return records
+
+
+QUICK = {"scaleDown": {"stabilizationWindowSeconds": 40}}
+FALLBACK = {"failureThreshold": 2, "replicas": 3}
+DRAIN = {"within": "30s", "recordsPerSecond": 3, "kafka": KAFKA["metadata"]}
+TRACED = [
+    pytest.param(hpa([cpu_at(50), external("queue", "10")], behavior=QUICK), id="HorizontalPodAutoscaler"),
+    pytest.param(scaled_object([KAFKA], cooldownPeriod=45, fallback=FALLBACK), id="ScaledObject"),
+    pytest.param(own(drain=DRAIN, metrics=[external("queue", "10")], behavior=QUICK), id="ScalePolicy"),
+]
+
+
+def _told(made: World) -> list[tuple[int, int, int, str]]:
+    return [(one.at_ms, one.replicas_before, one.replicas, one.reason) for one in made.decided]
+
+
+@pytest.mark.parametrize("manifest", TRACED)
+def test_a_crash_at_any_record_changes_no_later_decision(manifest: dict[str, Any]) -> None:
+    """Before the record was read, and after what followed from it was written; once at every record of the trace."""
+    records = _trace()
+    undisturbed = world(manifest, replicas=1)
+    for record in records:
+        undisturbed.say(record)
+    expected = _told(undisturbed)
+    assert len(expected) > 3
+    for boundary in range(0, len(records), 5):
+        for heard in (False, True):
+            made = world(manifest, replicas=1)
+            for index, record in enumerate(records):
+                made.say(record, heard=heard or index != boundary)
+                if index == boundary:
+                    made.restart()
+            assert _told(made) == expected, f"killed at record {boundary}, read: {heard}"
+
+
+def test_killed_at_every_record_it_decides_the_same() -> None:
+    records = _trace()
+    manifest = hpa([cpu_at(50), external("queue", "10")], behavior=QUICK)
+    undisturbed, killed = world(manifest, replicas=1), world(manifest, replicas=1)
+    for record in records:
+        undisturbed.say(record)
+        killed.say(record)
+        killed.restart()
+    assert _told(killed) == _told(undisturbed)
+
+
+def test_a_standby_knows_what_the_active_one_knows() -> None:
+    made = world(hpa([external("queue", "10")]), replicas=1)
+    made.say(load("queue", 40, at(10)))
+    before = explain(made.state, made.state.scaled[KEY])
+    made.restart()
+    after = explain(made.state, made.state.scaled[KEY])
+    assert after.policy == before.policy
+    assert after.metrics == before.metrics
+    assert (after.decided_ms, after.due_ms, after.changed_ms) == (before.decided_ms, before.due_ms, before.changed_ms)

@@ -1,0 +1,214 @@
+"""A log in memory, a planner that follows every decision, and one hpa that can be killed at any record."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from hpa.core.rules import Rules
+from hpa.core.state import Heard, HpaState
+from spillway.addresses import WORKLOADS, Tombstone, address_of, workload_address
+from spillway.events import Event, WorkloadDeclared
+from spillway.events_scaling import (
+    BacklogObserved,
+    ContainerRequests,
+    ContainerUsage,
+    LoadObserved,
+    ObservedPod,
+    PartitionBacklog,
+    PodRequests,
+    PodsObserved,
+    ScaleDecided,
+    ScalePolicyDeclared,
+)
+from spillway.model import Generation, Policy
+
+KEY = ("shop", "web")
+START_MS = 1_000_000_000
+
+
+def declared(replicas: int, kind: str = "Deployment", **words: Any) -> WorkloadDeclared:
+    fields = {
+        "namespace": KEY[0],
+        "name": KEY[1],
+        "kind": kind,
+        "generation": 1,
+        "template_generation": 1,
+        "manifest": b"{}",
+        "replicas": replicas,
+        "policy": Policy((), (), "Wait"),
+        "dependencies": (),
+        "rolling_from": (),
+        "answered": (),
+        "deleting": False,
+    }
+    return WorkloadDeclared(**fields | words)
+
+
+def hpa(metrics: list[dict[str, Any]], least: int = 1, most: int = 20, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web-hpa", "namespace": KEY[0]},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": KEY[1]},
+            "minReplicas": least,
+            "maxReplicas": most,
+            "metrics": metrics,
+            **spec,
+        },
+    }
+
+
+def cpu_at(percent: int) -> dict[str, Any]:
+    target = {"type": "Utilization", "averageUtilization": percent}
+    return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+
+
+def external(name: str, each: str) -> dict[str, Any]:
+    return {
+        "type": "External",
+        "external": {"metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": each}},
+    }
+
+
+def scaled_object(
+    triggers: list[dict[str, Any]], annotations: dict[str, str] | None = None, **spec: Any
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": {"name": "web-so", "namespace": KEY[0], "annotations": annotations or {}},
+        "spec": {"scaleTargetRef": {"name": KEY[1]}, "triggers": triggers, **spec},
+    }
+
+
+KAFKA = {
+    "type": "kafka",
+    "metadata": {"bootstrapServers": "kafka:9092", "consumerGroup": "g", "topic": "orders", "lagThreshold": "10"},
+}
+
+
+def own(**spec: Any) -> dict[str, Any]:
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": KEY[1]}
+    return {
+        "apiVersion": "spillway.io/v1",
+        "kind": "ScalePolicy",
+        "metadata": {"name": "web-own", "namespace": KEY[0]},
+        "spec": {"scaleTargetRef": reference, "maxReplicas": 40, **spec},
+    }
+
+
+def pods(
+    cluster: str, used_milli: list[int | None], at_ms: int, sequence: int = 1, ready: str = "true", trouble: str = ""
+) -> PodsObserved:
+    """Pods that request one cpu each and began long ago. None: without a sample."""
+    requests = PodRequests((ContainerRequests("app", (("cpu", 1000),)),))
+    return PodsObserved(
+        *KEY,
+        cluster,
+        1,
+        sequence,
+        at_ms,
+        trouble,
+        (requests,),
+        tuple(
+            ObservedPod(
+                f"web-{number}",
+                "Running",
+                False,
+                1_000,
+                ready,
+                2_000,
+                0,
+                0 if used is None else at_ms,
+                15_000,
+                () if used is None else (ContainerUsage("app", (("cpu", used),)),),
+            )
+            for number, used in enumerate(used_milli)
+        ),
+    )
+
+
+def load(metric: str, value: float, at_ms: int, series: str = "", trouble: str = "") -> LoadObserved:
+    return LoadObserved(*KEY, metric, "", series, "", "", round(value * 1000), at_ms, 0, "test", trouble)
+
+
+def backlog(lags: list[int], at_ms: int, trouble: str = "", topic: str = "orders") -> BacklogObserved:
+    rows = tuple(PartitionBacklog(topic, number, 1000 + lag, 1000, 0) for number, lag in enumerate(lags))
+    return BacklogObserved(*KEY, "kafka", "g", topic, () if trouble else rows, at_ms, "test", trouble)
+
+
+@dataclass
+class World:
+    """heard: every decision that reached the log. follows: the planner declares each of them at once."""
+
+    rules: Rules = field(default_factory=Rules)
+    follows: bool = True
+    log: list[Heard] = field(default_factory=list)
+    decided: list[ScaleDecided] = field(default_factory=list)
+    epoch: int = 0
+    now_ms: int = START_MS
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    @property
+    def replicas(self) -> int:
+        return self.state.current(KEY)
+
+    def restart(self) -> None:
+        """Another process takes the turn: all that it knows is the log."""
+        self.state = HpaState(self.rules, lambda _: 0)
+        for heard in self.log:
+            self.state.follow(heard)
+        self.state.read_whole()
+        self.epoch += 1
+        self._sequence = 0
+        self._written(self.state.take_turn(self._generation, self.now_ms))
+
+    def policy(self, manifest: dict[str, Any]) -> None:
+        text, name = json.dumps(manifest).encode(), manifest["metadata"]["name"]
+        event = ScalePolicyDeclared(*KEY, self._generation(), manifest["kind"], name, text, self.now_ms)
+        self._written(self.state.declare(event))
+
+    def say(self, event: Event, *, heard: bool = True) -> None:
+        """An input record. heard False: this process is killed before it reads it."""
+        at_ms = getattr(event, "at_ms", 0) or getattr(event, "observed_ms", 0)
+        self.until(max(at_ms, self.now_ms))
+        record = self._append(event)
+        if heard:
+            self._written(self.state.hear(record, self.now_ms))
+
+    def gone(self) -> None:
+        self._written(self.state.hear(self._append(Tombstone(workload_address(WORKLOADS, *KEY))), self.now_ms))
+
+    def until(self, at_ms: int) -> None:
+        """Time passes; what is due is decided."""
+        while (due := self.state.next_due_ms()) is not None and due <= at_ms:
+            self._written(self.state.fire(due))
+        self.now_ms = max(self.now_ms, at_ms)
+
+    def _written(self, events: list[Event]) -> None:
+        for event in (*events, *self.state.unwritten()):
+            self._append(event)
+            if isinstance(event, ScaleDecided):
+                self.decided.append(event)
+        newest = next((event for event in reversed(events) if isinstance(event, ScaleDecided)), None)
+        if newest is not None and self.follows:
+            self.say(declared(newest.replicas, scale_generation=newest.generation))
+
+    def _append(self, event: Event | Tombstone) -> Heard:
+        address = event.address if isinstance(event, Tombstone) else address_of(event)
+        offset = sum(1 for one in self.log if one.topic == address.topic.name)
+        record = Heard(address.topic.name, 0, offset, address.key, None if isinstance(event, Tombstone) else event)
+        self.log.append(record)
+        return record
+
+    def _generation(self) -> Generation:
+        self._sequence += 1
+        return Generation(self.epoch, self._sequence)
+
+
+def sizes(world: World) -> list[tuple[int, int]]:
+    """(milliseconds since the start, replicas) of every decision."""
+    return [(one.at_ms - START_MS, one.replicas) for one in world.decided]
