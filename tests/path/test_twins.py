@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from spillway.api import ApplyRequest, JoinClusterRequest, LeaveClusterRequest, ListClustersRequest
+from spillway.api import (
+    ApplyRequest,
+    GetRequest,
+    JoinClusterRequest,
+    LeaveClusterRequest,
+    ListClustersRequest,
+    ScaleRequest,
+    SetClusterPhaseRequest,
+)
+from spillway.events import PHASE_DRAINING, PHASE_LEAVING
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import InProcess, in_process
@@ -19,6 +28,8 @@ pytestmark = pytest.mark.looptime
 OWN = tuple(
     MemberPlan(name, "own", (member_nodes.NodeSpec(2, "n", 4_000, 16 * GIB),), room=16) for name in ("own-1", "own-2")
 )
+
+SLIP = MemberPlan("slip", "own", (), room=0)
 
 
 async def shown(platform: InProcess) -> dict[str, tuple[str, str]]:
@@ -60,3 +71,83 @@ async def test_its_nodes_count_once_and_what_is_asked_runs() -> None:
         await asyncio.sleep(60)
         assert await run(), "its leaving removes nothing"
         del platform.members["a-twin"]
+
+
+async def uids(platform: InProcess, name: str) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in await pods(platform, name, "web")}
+
+
+async def placed(platform: InProcess) -> dict[str, int]:
+    reply = await platform.planner().get(GetRequest(NAMESPACE, "web"))
+    return {part.cluster: part.replicas for part in reply.placement.parts}
+
+
+async def until_found_out(platform: InProcess, replicas: int) -> None:
+    """own-1 joined first, with a credential of no use; what its server has was placed under another name."""
+    await until(lambda: platform.planner().is_active, "a planner is active")
+    await platform.silence("slip")
+    for name, credential in (("own-1", "slip"), ("own-2", "own-2"), ("a-twin", "own-1")):
+        await platform.planner().join_cluster(JoinClusterRequest(name, credential, tier="own"))
+
+    async def has_joined() -> bool:
+        found = await shown(platform)
+        return found["own-2"][0] == found["a-twin"][0] == "Ready"
+
+    await until(has_joined, "two of three names answer")
+    asked = ApplyRequest((deployment("web", NAMESPACE, replicas, cpu="500m"),))
+    assert (await platform.planner().apply(asked)).unplaced == 0
+
+    async def run() -> bool:
+        return len(await uids(platform, "own-1")) + len(await uids(platform, "own-2")) == replicas
+
+    await until(run, "what is placed runs")
+    platform.members["put-right"] = platform.members["own-1"]
+    await platform.planner().join_cluster(JoinClusterRequest("own-1", "put-right", tier="own"))
+
+    async def is_known() -> bool:
+        found = await shown(platform)
+        return (found["own-1"][0], found["a-twin"][0]) == ("Ready", "Duplicate")
+
+    await until(is_known, "the twin is known")
+
+
+@pytest.mark.parametrize("phase", [PHASE_DRAINING, PHASE_LEAVING])
+async def test_what_a_duplicate_has_goes_over_to_the_first_name_and_no_pod_ends(phase: str) -> None:
+    async with in_process((*OWN, SLIP)) as platform:
+        await until_found_out(platform, 20)
+        before, ran = await placed(platform), await uids(platform, "own-1")
+        assert before.keys() == {"a-twin", "own-2"}
+        assert len(ran) == before["a-twin"]
+        reply = await platform.planner().set_cluster_phase(SetClusterPhaseRequest("a-twin", phase))
+        assert (reply.replicas, reply.confirm) == (0, "")
+        expected = {"own-1": before["a-twin"], "own-2": before["own-2"]}
+
+        async def has_gone_over() -> bool:
+            return await placed(platform) == expected
+
+        await until(has_gone_over, "the first name has them")
+        await asyncio.sleep(60)
+        assert await placed(platform) == expected
+        assert await uids(platform, "own-1") == ran
+        assert ("a-twin" in await shown(platform)) == (phase == PHASE_DRAINING)
+        del platform.members["put-right"]
+
+
+async def test_where_both_names_have_a_part_the_larger_one_is_kept_and_the_rest_has_another_place() -> None:
+    async with in_process((*OWN, SLIP)) as platform:
+        await until_found_out(platform, 20)
+        await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 24))
+        before = await placed(platform)
+        assert before["a-twin"] > before["own-1"] > 0
+        await platform.planner().leave_cluster(LeaveClusterRequest("a-twin", False))
+
+        async def has_left() -> bool:
+            return "a-twin" not in await shown(platform)
+
+        await until(has_left, "the twin has left")
+        await asyncio.sleep(60)
+        after = await placed(platform)
+        assert sum(after.values()) == 24
+        assert after["own-1"] >= before["a-twin"]
+        assert {name: len(await uids(platform, name)) for name in ("own-1", "own-2")} == after
+        del platform.members["put-right"]

@@ -14,7 +14,7 @@ from planner.admissions import Admissions
 from planner.adoptions import Adoptions
 from planner.core import placing
 from planner.core.fleet import NEVER
-from planner.core.moving import aftermath, moves
+from planner.core.moving import aftermath, duplicates, moves
 from planner.core.moving.aftermath import Step
 from planner.core.moving.homing import Homing
 from planner.core.requests import answers, autoscaling, braking, decisions, membership, releasing
@@ -342,9 +342,10 @@ class Planner:
     def _move(self, writer: Writer) -> list[Written]:
         """What is to move that nobody asked to move by name, as far as the brakes let it."""
         state, moment = self.state, self._moment(writer)
+        events = [one for step in duplicates.steps(state, lambda: self._moment(writer)) for one in self._moved(step)]
         wanted = {**moves.wanted(state, moment.now), **self._homing.wanted}
         asked = state.brakes.step(wanted, state.fleet_replicas() if wanted else 0, moment.now, moment.wall_ms)
-        events = list(self._apply(asked))
+        events.extend(self._apply(asked))
         for workload in moves.due(state, moment.now, state.brakes):
             step = moves.next_step(state, workload, self._moment(writer), state.brakes)
             events.extend(self._moved(step))

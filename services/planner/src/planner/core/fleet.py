@@ -110,6 +110,11 @@ class ClusterView:
         """Whether what is placed here is to go elsewhere: it is drained, leaves, or is given up."""
         return self.phase not in (PHASE_ACTIVE, PHASE_CORDONED)
 
+    @property
+    def hands_to(self) -> str:
+        """The first name of its API server, which has all that is placed here once this name is emptied, or leaves."""
+        return self.twin_of if self.hands_over else ""
+
     def lost_seconds(self, now: float, age_max_seconds: float) -> float | None:
         """For how long the cluster is lost; None when it is not, or when it is our collector that is silent."""
         if self.troubled_at == NEVER or now - self.troubled_at > age_max_seconds:

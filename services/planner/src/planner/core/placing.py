@@ -263,6 +263,12 @@ def give_up(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
     return _decide(state, subject, held, division, moment, Why(CAUSE_LOST, given_up))
 
 
+def take_over(state: PlannerState, workload: Workload, held: Mapping[str, Held], why: "Why", moment: Moment) -> Placed:
+    """The placement in which clusters have the parts that they take over from one that is listed no more."""
+    subject = subject_of(workload)
+    return _decide(state, subject, held, divide(state, subject, held, moment, How(workload.settled)), moment, why)
+
+
 def _stay_after_all(workload: Workload, held: Mapping[str, Held], division: Division) -> Division:
     """What leaves is kept where it is when those that were to replace it have lost their place and have no other:
     it would go otherwise, though nobody asked for fewer. Not what is not bound: that was taken back from there.
@@ -346,13 +352,14 @@ def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:
 class Why:
     """The cause, for the record. given_up: clusters that are listed no more. rolled: that get the newest template.
 
-    sent: by cluster, how many a person sent there by name.
+    sent: by cluster, how many a person sent there by name. taken: by cluster, the part that it goes on from, anew.
     """
 
     cause: str
     given_up: frozenset[str] = frozenset()
     rolled: frozenset[str] = frozenset()
     sent: Mapping[str, int] = field(default_factory=dict)
+    taken: Mapping[str, Part] = field(default_factory=dict)
 
 
 def _decide(
@@ -364,14 +371,14 @@ def _decide(
     why: Why,
 ) -> Placed:
     declared, known = subject.declared, subject.known
-    before = known.parts if known is not None else {}
+    before = {**known.parts, **why.taken} if known is not None else {}
     parts = []
     for cluster in dict.fromkeys((*before, *division.replicas)):
         if cluster in why.given_up:
             continue
         share = share_of(held.get(cluster), division, cluster)
         number, changes = _template_for(subject, before.get(cluster), cluster in why.rolled)
-        part = None if changes else kept_part(before.get(cluster), share, number)
+        part = None if changes or cluster in why.taken else kept_part(before.get(cluster), share, number)
         if part is None and (share.kept or cluster in before):
             part = part_of(state, subject.key, cluster, before.get(cluster), share, moment.generation, number)
         if part is not None and part.removing and _stays_at_nothing(subject, before.get(cluster)):

@@ -180,7 +180,10 @@ def _given_up(state: PlannerState, workload: Workload, now: float, brakes: Allow
     """By cluster, how many kept replicas are given up now; 0 where none is kept and the part itself goes."""
     found = {}
     for part in workload.parts.values():
-        if state.is_lost_for_good(part.cluster, now) and not brakes.frozen(part.cluster, workload.key):
+        view = state.clusters.get(part.cluster)
+        if view is None or view.hands_to or not state.is_lost_for_good(part.cluster, now):
+            continue
+        if not brakes.frozen(part.cluster, workload.key):
             count = brakes.allow(CAUSE_LOST, part.cluster, workload.key, part.replicas_kept)
             if count or not part.replicas_kept:
                 found[part.cluster] = count

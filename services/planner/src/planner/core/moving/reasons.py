@@ -52,7 +52,9 @@ def held_by(state: PlannerState, workload: Workload, why: Mapping[str, str], now
     held = {(cause, cluster): state.brakes.why_held(cause, cluster, workload.key) for cluster, cause in causes}
     for part in workload.parts.values() if not moves_by_itself(workload) and not is_in_transfer(workload) else ():
         view = state.clusters.get(part.cluster)
-        if part.replicas_kept and view is not None and view.hands_over and view.phase != PHASE_LOST:
+        if view is None or view.hands_to:
+            continue
+        if part.replicas_kept and view.hands_over and view.phase != PHASE_LOST:
             held[CAUSE_DRAIN, part.cluster] = f"a person: a {workload.declared.kind} does not move by itself"
     return {place: text for place, text in held.items() if text}
 
@@ -85,6 +87,8 @@ def is_lost(state: PlannerState, workload: Workload, view: ClusterView, now: flo
 
 
 def _cause(state: PlannerState, workload: Workload, view: ClusterView, now: float) -> str:
+    if view.hands_to:
+        return ""
     if view.phase == PHASE_LOST:
         return CAUSE_LOST if state.is_lost_for_good(view.name, now) else ""
     if not moves_by_itself(workload):

@@ -120,7 +120,7 @@ def _set(state: PlannerState, view: ClusterView, phase: str, moment: Moment) -> 
     if phase not in PHASES_HANDING_OVER and state.brakes.knows(scope):  # The next drain is another one.
         events += (Tombstone(brake_address(scope)),)
     to_go = phase not in (PHASE_ACTIVE, PHASE_CORDONED)
-    replicas = _replicas_to_go(state, view.name, phase) if to_go else 0
+    replicas = _replicas_to_go(state, view.name, phase) if to_go and not view.twin_of else 0
     fleet_replicas = state.fleet_replicas()
     waits = phase in PHASES_HANDING_OVER and state.brakes.needs_confirmation(
         CAUSE_DRAIN, view.name, replicas, fleet_replicas

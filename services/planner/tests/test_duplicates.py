@@ -1,0 +1,148 @@
+"""What a second name of an API server has goes over to the first when the second is emptied, or leaves."""
+
+from typing import Any
+
+import pytest
+
+from planner.core.moving import duplicates, moves
+from planner.core.requests import decisions, membership
+from spillway.api import ApplyRequest, DeleteRequest, JoinClusterRequest, ScaleRequest
+from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST, BrakeSet
+from spillway.model import Part
+
+from .builders import Fleet, deployment, node, policy, statefulset, template, texts
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    """8 of web: 5 in a-twin, 3 in other, which is full. Then z-first answers: it joined first, and is a-twin."""
+    fleet = Fleet()
+    for name in ("z-first", "a-twin", "other"):
+        joined, _ = membership.join_cluster(fleet.state, JoinClusterRequest(name, name))
+        fleet.state.apply(joined, fleet.now)
+    for name, server, cpu in (("a-twin", "u1", 5_000), ("other", "u2", 3_000)):
+        fleet.report(name, [node("n", cpu)], api_server=server)
+        fleet.beat(name)
+    keep(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(8))), fleet.moment()).events)
+    assert placed(fleet) == {"a-twin": 5, "other": 3}
+    fleet.report("z-first", [node("n", 9_000)], api_server="u1")
+    fleet.beat("z-first")
+    assert fleet.state.clusters["a-twin"].twin_of == "z-first"
+    return fleet
+
+
+def keep(fleet: Fleet, events: Any) -> None:
+    for event in events:
+        fleet.state.apply(event, fleet.now)
+
+
+def parts(fleet: Fleet, name: str = "web") -> dict[str, Part]:
+    return dict(fleet.state.workloads["default", name].parts)
+
+
+def placed(fleet: Fleet, name: str = "web") -> dict[str, int]:
+    return {cluster: part.replicas for cluster, part in parts(fleet, name).items()}
+
+
+def say(fleet: Fleet, phase: str, name: str = "a-twin") -> None:
+    view = fleet.state.clusters[name]
+    keep(fleet, membership._set(fleet.state, view, phase, fleet.moment()).events)
+
+
+def hand_over(fleet: Fleet) -> int:
+    """All that is due; how many steps that took."""
+    steps = 0
+    for step in duplicates.steps(fleet.state, fleet.moment):
+        keep(fleet, step.events)
+        steps += 1
+    return steps
+
+
+@pytest.mark.parametrize("phase", [PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST])
+def test_it_goes_over_as_it_is_and_nothing_else_moves(fleet: Fleet, phase: str) -> None:
+    if phase == PHASE_LOST:
+        fleet.now += 100
+        fleet.beat("z-first", "other")
+    before = parts(fleet)["a-twin"].version
+    say(fleet, phase)
+    assert not any(moves.wanted(fleet.state, fleet.now).values())
+    for workload in moves.due(fleet.state, fleet.now, fleet.state.brakes):
+        assert moves.next_step(fleet.state, workload, fleet.moment(), fleet.state.brakes).events == ()
+    assert hand_over(fleet) == 1
+    assert placed(fleet) == {"z-first": 5, "other": 3}
+    assert parts(fleet)["z-first"].version > before, "its object is the first name's to change from now on"
+    assert [event.cluster for event in moves.left(fleet.state)] == (["a-twin"] if phase != PHASE_DRAINING else [])
+
+
+@pytest.mark.parametrize(
+    ("phase", "of"),
+    [(PHASE_ACTIVE, "a-twin"), (PHASE_CORDONED, "a-twin"), (PHASE_DRAINING, "z-first"), (PHASE_LEAVING, "z-first")],
+)
+def test_it_stays_until_the_second_name_is_emptied(fleet: Fleet, phase: str, of: str) -> None:
+    say(fleet, phase, of)
+    assert hand_over(fleet) == 0
+
+
+def test_a_statefulset_goes_over_too() -> None:
+    """It moves nowhere by itself; this is no move."""
+    fleet = Fleet()
+    for name in ("z-first", "a-twin"):
+        joined, _ = membership.join_cluster(fleet.state, JoinClusterRequest(name, name))
+        fleet.state.apply(joined, fleet.now)
+    fleet.report("a-twin", [node("n", 5_000)], api_server="u1")
+    fleet.beat("a-twin")
+    keep(fleet, decisions.apply(fleet.state, ApplyRequest(texts(statefulset(3))), fleet.moment()).events)
+    fleet.report("z-first", [node("n", 5_000)], api_server="u1")
+    fleet.beat("z-first")
+    say(fleet, PHASE_LEAVING)
+    assert hand_over(fleet) == 1
+    assert placed(fleet, "db") == {"z-first": 3}
+
+
+@pytest.mark.parametrize("scope", ["fleet", "cluster/a-twin", "cluster/z-first", "workload/default/web"])
+def test_under_a_brake_it_waits(fleet: Fleet, scope: str) -> None:
+    say(fleet, PHASE_LEAVING)
+    keep(fleet, [BrakeSet(scope, "audit", "ann", 0)])
+    assert hand_over(fleet) == 0
+
+
+def test_of_two_parts_the_larger_is_kept_and_the_rest_is_placed_anew(fleet: Fleet) -> None:
+    keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", 10), fleet.moment()).events)
+    assert placed(fleet) == {"a-twin": 5, "other": 3, "z-first": 2}
+    say(fleet, PHASE_LEAVING)
+    assert hand_over(fleet) == 1
+    assert placed(fleet) == {"other": 3, "z-first": 7}
+    assert fleet.state.workloads["default", "web"].unplaced == 0
+
+
+def test_it_bears_the_template_that_it_bore(fleet: Fleet) -> None:
+    asked = ApplyRequest(texts(deployment(8, pod=template(labels={"app": "web", "new": "one"}))))
+    keep(fleet, decisions.apply(fleet.state, asked, fleet.moment()).events)
+    bears = parts(fleet)["a-twin"].template_generation
+    assert bears < fleet.state.workloads["default", "web"].declared.template_generation
+    say(fleet, PHASE_LEAVING)
+    hand_over(fleet)
+    assert parts(fleet)["z-first"].template_generation == bears
+
+
+@pytest.mark.parametrize(("also_first", "expected"), [(True, {"z-first", "other"}), (False, {"a-twin", "other"})])
+def test_a_removal_under_way_goes_on_unless_the_first_name_has_the_object(
+    fleet: Fleet, also_first: bool, expected: set[str]
+) -> None:
+    """What would be deleted by its second name is what the first one's replicas run from."""
+    if also_first:
+        keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", 10), fleet.moment()).events)
+    most = policy(limits=[{"cluster": "a-twin", "max": 0}, {"cluster": "z-first", "max": 2 if also_first else 0}])
+    keep(fleet, decisions.apply(fleet.state, ApplyRequest(texts(deployment(3), most)), fleet.moment()).events)
+    workload = fleet.state.workloads["default", "web"]
+    assert workload.parts["a-twin"].removing
+    say(fleet, PHASE_LEAVING)
+    hand_over(fleet)
+    assert parts(fleet).keys() == expected
+
+
+def test_what_is_being_deleted_is_deleted(fleet: Fleet) -> None:
+    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
+    say(fleet, PHASE_LEAVING)
+    assert hand_over(fleet) == 0
+    assert parts(fleet)["a-twin"].removing
