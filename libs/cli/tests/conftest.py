@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from spillway import api
+from spillway import api, api_scaling
 from spillway.api import RequestError
 from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, Generation
-from spillway.rpc import RpcServer, RpcSettings
+from spillway.rpc import SCALING, RpcServer, RpcSettings
 from spillway_cli.main import app
 
 ROOM = 100
@@ -329,15 +329,94 @@ class FakePlanner:
         )
 
 
-class Served:
-    """The fake planner, where it listens, and a runner of commands against it."""
+class FakeScaling:
+    """Keeps the HorizontalPodAutoscalers that it is told of, by namespace and name; each has one metric and 3 pods."""
 
-    def __init__(self, planner: FakePlanner, address: str) -> None:
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.policies: dict[tuple[str, str], api_scaling.PolicyReply] = {}
+        self.explained: api_scaling.ExplainPolicyReply | None = None
+
+    async def declare_policy(self, request: api_scaling.DeclarePolicyRequest) -> api_scaling.PolicyReply:
+        """INVALID_ARGUMENT where the least is above the most."""
+        self.asked.append(request)
+        value = json.loads(request.manifest)
+        metadata, spec = value["metadata"], value["spec"]
+        key = (metadata["namespace"], metadata["name"])
+        if spec["minReplicas"] > spec["maxReplicas"]:
+            raise api.invalid("spec.minReplicas", spec["minReplicas"], "at most maxReplicas")
+        made = api_scaling.PolicyReply(
+            namespace=key[0],
+            name=spec["scaleTargetRef"]["name"],
+            kind=value["kind"],
+            policy=key[1],
+            generation=Generation(7, 1),
+            manifest=request.manifest,
+            declared_ms=1_700_000_000_000,
+            changed=key not in self.policies or self.policies[key].manifest != request.manifest,
+            warnings=("spec.behavior has no effect: why",) if "behavior" in spec else (),
+            replicas_min=spec["minReplicas"],
+            replicas_max=spec["maxReplicas"],
+            replicas=3,
+            replicas_desired=4,
+            targets="cpu: 40%/80%",
+        )
+        if not request.plan_only:
+            self.policies[key] = made
+        return made
+
+    async def delete_policy(self, request: api_scaling.DeletePolicyRequest) -> api_scaling.PolicyReply:
+        self.asked.append(request)
+        self._known(request)
+        return self.policies.pop((request.namespace, request.policy))
+
+    async def get_policy(self, request: api_scaling.GetPolicyRequest) -> api_scaling.PolicyReply:
+        self.asked.append(request)
+        return self._known(request)
+
+    async def list_policies(self, request: api_scaling.ListPoliciesRequest) -> api_scaling.ListPoliciesReply:
+        """A page has one."""
+        self.asked.append(request)
+        keys = sorted(key for key in self.policies if key[0] == request.namespace)
+        start = int(request.page_token or 0)
+        token = str(start + 1) if start + 1 < len(keys) else ""
+        return api_scaling.ListPoliciesReply(tuple(self.policies[key] for key in keys[start : start + 1]), token, False)
+
+    async def explain_policy(self, request: api_scaling.ExplainPolicyRequest) -> api_scaling.ExplainPolicyReply:
+        self.asked.append(request)
+        self._known(request)
+        assert self.explained is not None
+        return self.explained
+
+    async def report(self, request: api_scaling.ReportRequest) -> api_scaling.ReportReply:
+        raise AssertionError("no command reports")
+
+    def leader(self) -> str:
+        return ""
+
+    def _known(self, request: Any) -> api_scaling.PolicyReply:
+        key = (request.namespace, request.policy)
+        if key not in self.policies:
+            raise RequestError("NOT_FOUND", f"policy {key[0]}/{key[1]}: not declared")
+        return self.policies[key]
+
+
+class Served:
+    """The fake planner and hpa, where they listen, and a runner of commands against them."""
+
+    def __init__(self, planner: FakePlanner, scaling: FakeScaling, address: str, scaling_address: str) -> None:
         self.planner = planner
+        self.scaling = scaling
         self.address = address
+        self.scaling_address = scaling_address
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> Result:
-        environ = {"SPILLWAY_ENDPOINTS": self.address, "SPILLWAY_RETRY_SECONDS": "0.3", "TERM": "dumb"}
+        environ = {
+            "SPILLWAY_ENDPOINTS": self.address,
+            "SPILLWAY_SCALING_ENDPOINTS": self.scaling_address,
+            "SPILLWAY_RETRY_SECONDS": "0.3",
+            "TERM": "dumb",
+        }
         return CliRunner(env=environ).invoke(app, list(arguments), input=stdin)
 
 
@@ -345,20 +424,21 @@ class Served:
 def spillway(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
-    planner = FakePlanner()
-    address: Future[str] = Future()
+    planner, scaling = FakePlanner(), FakeScaling()
+    addresses: Future[tuple[str, str]] = Future()
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
 
     async def serve() -> None:
-        async with RpcServer(planner, RpcSettings(port=0, stop_seconds=0.1)) as server:
-            address.set_result(server.address)
+        settings = RpcSettings(port=0, stop_seconds=0.1)
+        async with RpcServer(planner, settings) as server, RpcServer(scaling, settings, SCALING) as other:
+            addresses.set_result((server.address, other.address))
             await stop.wait()
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
     thread.start()
     try:
-        yield Served(planner, address.result(10))
+        yield Served(planner, scaling, *addresses.result(10))
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(10)

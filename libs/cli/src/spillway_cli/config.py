@@ -1,4 +1,4 @@
-"""Where the planners are: flags, SPILLWAY_* variables, the config file, `spillway up`, defaults; the first wins."""
+"""Where the services are: flags, SPILLWAY_* variables, the config file, `spillway up`, defaults; the first wins."""
 
 import dataclasses
 import json
@@ -28,6 +28,7 @@ _ALSO = {"SPILLWAY_KAFKA": ("SPILLWAY_KAFKA_BOOTSTRAP",)}
 @dataclass(frozen=True, slots=True)
 class Config:
     endpoints: tuple[str, ...] = setting(("127.0.0.1:7400",), "host:port of the planners' gRPC")
+    scaling_endpoints: tuple[str, ...] = setting(("127.0.0.1:7410",), "host:port of the gRPC of hpa's instances")
     token: str = setting("", "token that names us to the planners", secret=True)
     ca: str = setting("", "file of the CA of the planners' certificates; turns TLS on")
     certificate: str = setting("", "file of our own certificate, PEM")
@@ -75,8 +76,9 @@ def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping
             value, source = field.default, "default"
         values[field.name] = _converted(field, value, source)
         sources[field.name] = source
-    if not values["endpoints"]:
-        raise bad_input(f"endpoints: none in {sources['endpoints']}: expected host:port")
+    for name in ("endpoints", "scaling_endpoints"):
+        if not values[name]:
+            raise bad_input(f"{name}: none in {sources[name]}: expected host:port")
     return Resolved(Config(**values), sources, path)
 
 
@@ -102,7 +104,7 @@ def _addresses() -> Mapping[str, Any]:
     """Where the parts that `spillway up` started listen; nothing when it did not."""
     try:
         content = json.loads(ADDRESSES_FILE.read_text())
-        return {name: content[name] for name in ("endpoints", "kafka") if content.get(name)}
+        return {name: content[name] for name in ("endpoints", "scaling_endpoints", "kafka") if content.get(name)}
     except (OSError, ValueError, AttributeError):
         return {}
 

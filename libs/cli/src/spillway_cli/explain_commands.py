@@ -6,23 +6,25 @@ import typer
 
 from spillway import api
 from spillway.rpc import PlannerClient
-from spillway_cli import explain_tables
+from spillway_cli import explain_tables, scaling_commands
 from spillway_cli.config import Config
 from spillway_cli.exits import bad_input
 from spillway_cli.manifests import read_documents, with_namespace
 from spillway_cli.output import Format, console, print_machine
-from spillway_cli.session import Namespace, Output, with_planner
+from spillway_cli.scale_policies import policy_name
+from spillway_cli.session import Namespace, Output, planner_client, with_config
 
 app = typer.Typer()
 
 
 @app.command(
     epilog="Examples:  spillway explain web  ·  spillway explain shop/web --decision 12.40  ·  "
-    "spillway explain -f web.yaml --replicas 400  ·  spillway explain web --cluster own-1 --node node-7"
+    "spillway explain -f web.yaml --replicas 400  ·  spillway explain web --cluster own-1 --node node-7  ·  "
+    "spillway explain hpa/web"
 )
 def explain(  # noqa: PLR0913 - the options of a command are its parameters
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Workload, NAME or NAMESPACE/NAME.", show_default=False)] = "",
+    name: Annotated[str, typer.Argument(help="NAME or NAMESPACE/NAME; or hpa/NAME.", show_default=False)] = "",
     *,
     files: Annotated[
         list[str] | None, typer.Option("--file", "-f", help="Manifests of what is not declared; - is stdin.")
@@ -35,7 +37,20 @@ def explain(  # noqa: PLR0913 - the options of a command are its parameters
     namespace: Namespace = None,
     output: Output = Format.table,
 ) -> None:
-    """Say why replicas are where they are, what keeps others out, and what would change it. Nothing is changed."""
+    """Say why replicas are where they are, what keeps others out, and what would change it. Nothing is changed.
+
+    Of a scale policy (hpa/NAME): why so many, what each metric asks for, which rule bound it, when it may change next.
+    """
+
+    async def explained(config: Config) -> None:
+        scaling = policy_name(name)
+        if scaling is None:
+            async with planner_client(config) as client:
+                await body(client, config)
+        elif files or policy or replicas is not None or decision or cluster or node:
+            raise bad_input(f"explain {name}: expected no option but -n and -o")
+        else:
+            await scaling_commands.explain(config, scaling, namespace or config.namespace, output)
 
     async def body(client: PlannerClient, config: Config) -> None:
         if bool(name) == bool(files):
@@ -60,7 +75,7 @@ def explain(  # noqa: PLR0913 - the options of a command are its parameters
         else:
             print_machine(reply, output)
 
-    with_planner(context, body)
+    with_config(context, explained)
 
 
 def split_name(name: str, namespace: str) -> tuple[str, str]:

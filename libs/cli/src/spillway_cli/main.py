@@ -18,6 +18,7 @@ from spillway_cli import (
     local_commands,
     log_commands,
     migrate_commands,
+    scaling_commands,
     whatif_commands,
     workload_commands,
 )
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 TOP = (
     workload_commands.app,
+    scaling_commands.app,
     explain_commands.app,
     whatif_commands.app,
     brownfield_commands.app,
@@ -50,12 +52,16 @@ app.add_typer(migrate_commands.app, name="migrate")
 
 
 @app.callback()
-def connection(
+def connection(  # noqa: PLR0913 - the options of a command are its parameters
     context: typer.Context,
+    *,
     endpoint: Annotated[
         list[str] | None, typer.Option(help="Planner's host:port. Repeatable.", show_default=False)
     ] = None,
-    token: Annotated[str | None, typer.Option(help="Token that names us to the planner.", show_default=False)] = None,
+    scaling_endpoint: Annotated[
+        list[str] | None, typer.Option(help="Host:port of hpa. Repeatable.", show_default=False)
+    ] = None,
+    token: Annotated[str | None, typer.Option(help="Token that names us to the services.", show_default=False)] = None,
     ca: Annotated[str | None, typer.Option(help="CA file; turns TLS on.", show_default=False)] = None,
     kafka: Annotated[str | None, typer.Option(help="Bootstrap servers of Kafka.", show_default=False)] = None,
     config: Annotated[
@@ -68,6 +74,7 @@ def connection(
     """Flags win over SPILLWAY_* variables, these over the config file; `spillway config` shows which won."""
     values = {
         "endpoints": tuple(endpoint) if endpoint else None,
+        "scaling_endpoints": tuple(scaling_endpoint) if scaling_endpoint else None,
         "token": token,
         "ca": ca,
         "kafka": kafka,

@@ -27,6 +27,20 @@ class Format(StrEnum):
     yaml = "yaml"
 
 
+class WideFormat(StrEnum):
+    """As Format, and tables with more columns."""
+
+    table = "table"
+    wide = "wide"
+    json = "json"
+    yaml = "yaml"
+
+    @property
+    def machine(self) -> Format | None:
+        """The form for machines that was asked for; None where it is a table."""
+        return Format(self.value) if self in (WideFormat.json, WideFormat.yaml) else None
+
+
 def console() -> Console:
     return Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False)
 

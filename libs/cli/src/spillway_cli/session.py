@@ -1,6 +1,7 @@
 """One invocation: its connection flags, its config, its client; and the options that many commands share."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -8,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from spillway.api import RequestError
-from spillway.rpc import PlannerClient
+from spillway.rpc import PlannerClient, ScalingClient
 from spillway_cli.config import Config, Resolved, resolve
 from spillway_cli.exits import finish
 from spillway_cli.output import Format
@@ -39,27 +40,66 @@ def config_of(context: typer.Context) -> Resolved:
     return flags.resolve()
 
 
-def with_planner(context: typer.Context, body: Callable[[PlannerClient, Config], Awaitable[T]]) -> T:
-    """Runs body with a client of the configured planners; errors end the command in one line."""
+def with_config(context: typer.Context, body: Callable[[Config], Awaitable[T]]) -> T:
+    """Runs body with the config of this invocation; errors end the command in one line."""
 
     async def work() -> T:
-        config = config_of(context).config
-        identity = (config.certificate, config.key) if config.certificate else None
-        client = PlannerClient(
-            config.endpoints,
-            token=config.token,
-            ca=config.ca,
-            identity=identity,
-            timeout_seconds=config.timeout_seconds,
-            retry_seconds=config.retry_seconds,
-        )
-        async with client:
-            try:
-                return await body(client, config)
-            except RequestError as error:
-                if error.code == "UNAVAILABLE":
-                    hint = "is the planner running? `spillway config` shows where it is looked for"
-                    raise RequestError(error.code, f"planner not reachable: {error.text}; {hint}") from None
-                raise
+        return await body(config_of(context).config)
 
     return finish(work())
+
+
+def with_planner(context: typer.Context, body: Callable[[PlannerClient, Config], Awaitable[T]]) -> T:
+    """Runs body with a client of the configured planners."""
+
+    async def work(config: Config) -> T:
+        async with planner_client(config) as client:
+            return await body(client, config)
+
+    return with_config(context, work)
+
+
+def with_scaling(context: typer.Context, body: Callable[[ScalingClient, Config], Awaitable[T]]) -> T:
+    """Runs body with a client of the configured instances of hpa."""
+
+    async def work(config: Config) -> T:
+        async with scaling_client(config) as client:
+            return await body(client, config)
+
+    return with_config(context, work)
+
+
+@asynccontextmanager
+async def planner_client(config: Config) -> AsyncIterator[PlannerClient]:
+    with _named("planner"):
+        async with PlannerClient(config.endpoints, **_connection(config)) as client:
+            yield client
+
+
+@asynccontextmanager
+async def scaling_client(config: Config) -> AsyncIterator[ScalingClient]:
+    with _named("hpa"):
+        async with ScalingClient(config.scaling_endpoints, **_connection(config)) as client:
+            yield client
+
+
+def _connection(config: Config) -> dict[str, Any]:
+    return {
+        "token": config.token,
+        "ca": config.ca,
+        "identity": (config.certificate, config.key) if config.certificate else None,
+        "timeout_seconds": config.timeout_seconds,
+        "retry_seconds": config.retry_seconds,
+    }
+
+
+@contextmanager
+def _named(who: str) -> Iterator[None]:
+    """Says who was not reached."""
+    try:
+        yield
+    except RequestError as error:
+        if error.code == "UNAVAILABLE":
+            hint = f"is the {who} running? `spillway config` shows where it is looked for"
+            raise RequestError(error.code, f"{who} not reachable: {error.text}; {hint}") from None
+        raise

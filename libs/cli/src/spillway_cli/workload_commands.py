@@ -9,7 +9,7 @@ from rich.live import Live
 
 from spillway import api
 from spillway.rpc import PlannerClient
-from spillway_cli import many, tables
+from spillway_cli import many, scaling_commands, tables
 from spillway_cli.config import Config
 from spillway_cli.exits import Code, bad_input, say, say_changes
 from spillway_cli.grouping import grouped
@@ -22,8 +22,9 @@ from spillway_cli.manifests import (
     workload_of,
     written_out,
 )
-from spillway_cli.output import Format, console, print_machine
-from spillway_cli.session import Namespace, Output, Timeout, Wait, with_planner
+from spillway_cli.output import Format, WideFormat, console, print_machine
+from spillway_cli.scale_policies import policy_name, split
+from spillway_cli.session import Namespace, Output, Timeout, Wait, planner_client, with_config, with_planner
 from spillway_cli.waiting import until_gone, until_ready
 
 app = typer.Typer()
@@ -37,6 +38,7 @@ Files = Annotated[
 ]
 RequiredFiles = Annotated[list[str], typer.Option("--file", "-f", help="File of manifests; - is stdin. Repeatable.")]
 Name = Annotated[str, typer.Argument(help="Name of the workload.", show_default=False)]
+NameOrPolicy = Annotated[str, typer.Argument(help="Name of the workload, or hpa/NAME.", show_default=False)]
 
 
 @app.command(
@@ -65,26 +67,32 @@ def apply(  # noqa: PLR0913 - the options of a command are its parameters
 
     The files hold Deployments, StatefulSets or Jobs, the ConfigMaps and Services that go with them, and at most one
     PlacementPolicy for all, or one for each with its name. Many workloads go to the planner in batches.
+    HorizontalPodAutoscalers, ScaledObjects and ScalePolicies go to hpa, alone or with workloads: they are checked
+    before anything is changed, and declared once the workloads are.
     """
     short = (name, image, cpu, memory, replicas, own_first)
 
-    async def body(client: PlannerClient, config: Config) -> Code:
+    async def body(config: Config) -> Code:
         if files and any(given not in (None, "") for given in short):
             raise bad_input("apply: either files (-f) or the short form (NAME --image --replicas), not both")
         space = namespace or config.namespace
-        if files:
-            documents = with_namespace(read_documents(files), space)
-            groups = grouped(documents)
-            if len(groups) > 1:
-                return await many.apply_all(client, groups, output, timeout if wait else 0.0)
-        else:
+        if not files:
             if not name or not image or replicas is None:
                 raise bad_input("apply: expected -f FILE, or NAME --image IMAGE --replicas N")
             documents = written_out(ShortForm(name, space, image, replicas, cpu, memory, own_first))
-        reply = await _apply(client, documents)
-        return await _show_placed(client, reply, output, timeout if wait else 0.0)
+            return await _apply(config, documents, output, timeout if wait else 0.0)
+        documents, policies = split(with_namespace(read_documents(files), space))
+        code = Code.DONE
+        if documents:
+            await scaling_commands.check(config, policies)
+            code = await _apply(config, documents, output, timeout if wait else 0.0)
+        if code in (Code.DONE, Code.IN_PART):
+            scaling_commands.show_declared(await scaling_commands.declare(config, policies), output)
+        elif policies:
+            say(f"scale policies not declared: {len(policies)}")
+        return code
 
-    raise typer.Exit(with_planner(context, body))
+    raise typer.Exit(with_config(context, body))
 
 
 @app.command(epilog="Example:  spillway scale web --replicas 400 --wait")
@@ -106,16 +114,24 @@ def scale(
     raise typer.Exit(with_planner(context, body))
 
 
-@app.command(epilog="Example:  spillway delete web --wait")
+@app.command(epilog="Examples:  spillway delete web --wait  ·  spillway delete hpa/web")
 def delete(
     context: typer.Context,
-    name: Name,
+    name: NameOrPolicy,
     namespace: Namespace = None,
     wait: Wait = False,
     timeout: Timeout = 300.0,
     output: Output = Format.table,
 ) -> None:
-    """Remove a workload from every cluster."""
+    """Remove a workload from every cluster; or a scale policy, whose workload keeps the replicas that it has."""
+
+    async def remove(config: Config) -> None:
+        policy = policy_name(name)
+        if policy is not None:
+            await scaling_commands.delete(config, policy, namespace or config.namespace, output)
+            return
+        async with planner_client(config) as client:
+            await body(client, config)
 
     async def body(client: PlannerClient, config: Config) -> None:
         reply = await client.delete(api.DeleteRequest(namespace or config.namespace, name))
@@ -128,24 +144,32 @@ def delete(
         else:
             console().print(tables.placement(replace(reply, inputs=())))
 
-    with_planner(context, body)
+    with_config(context, remove)
 
 
-@app.command(epilog="Example:  spillway get web --history 5 -o yaml")
+@app.command(
+    epilog="Examples:  spillway get web --history 5 -o yaml  ·  spillway get hpa  ·  spillway get hpa/web -o wide"
+)
 def get(
     context: typer.Context,
-    name: Name,
+    name: NameOrPolicy,
+    policy: Annotated[str, typer.Argument(help="After hpa: the policy's name.", show_default="all of them")] = "",
     history: Annotated[int, typer.Option(min=0, max=1000, help="How many past decisions to show.")] = 0,
     namespace: Namespace = None,
-    output: Output = Format.table,
+    output: Annotated[WideFormat, typer.Option("--output", "-o", help="Form of the answer.")] = WideFormat.table,
 ) -> None:
-    """Show one workload: what was asked for, where it is, what each cluster shows of it."""
+    """Show one workload: what was asked for, where it is, what each cluster shows of it. Or scale policies."""
 
-    async def body(client: PlannerClient, config: Config) -> None:
-        reply = await client.get(api.GetRequest(namespace or config.namespace, name, history))
-        _show(reply, output, lambda: console().print(tables.workload(reply)))
+    async def body(config: Config) -> None:
+        asked = policy_name(name, policy)
+        if asked is not None:
+            await scaling_commands.get(config, asked, namespace or config.namespace, output)
+            return
+        async with planner_client(config) as client:
+            reply = await client.get(api.GetRequest(namespace or config.namespace, name, history))
+        _show(reply, output.machine or Format.table, lambda: console().print(tables.workload(reply)))
 
-    with_planner(context, body)
+    with_config(context, body)
 
 
 @app.command(name="list", epilog="Example:  spillway list -n shop")
@@ -177,10 +201,11 @@ def plan(
     """Show what apply would do now. Nothing is kept."""
 
     async def body(client: PlannerClient, config: Config) -> Code:
-        documents = with_namespace(read_documents(files), namespace or config.namespace)
+        documents, policies = split(with_namespace(read_documents(files), namespace or config.namespace))
         workload_of(documents)
         reply = await _named(documents, client.plan(api.ApplyRequest(_texts(documents))))
         _show(reply, output, lambda: console().print(tables.placement(reply)))
+        scaling_commands.show_declared(await scaling_commands.check(config, policies), output)
         return Code.IN_PART if reply.unplaced else Code.DONE
 
     raise typer.Exit(with_planner(context, body))
@@ -193,7 +218,7 @@ def capacity(
     """Show how many replicas of a workload each cluster can take, and what limits it."""
 
     async def body(client: PlannerClient, config: Config) -> None:
-        documents = with_namespace(read_documents(files), namespace or config.namespace)
+        documents, _ = split(with_namespace(read_documents(files), namespace or config.namespace))
         workload_of(documents)
         reply = await _named(documents, client.capacity(api.CapacityRequest(_texts(documents))))
         _show(reply, output, lambda: console().print(tables.capacity(reply)))
@@ -257,8 +282,14 @@ async def _live(replies: AsyncIterator[api.WatchReply], changes: int) -> None:
                 return
 
 
-async def _apply(client: PlannerClient, documents: Sequence[Document]) -> api.PlacementReply:
-    return await _named(documents, client.apply(api.ApplyRequest(_texts(documents))))
+async def _apply(config: Config, documents: Sequence[Document], output: Format, seconds: float) -> Code:
+    """seconds: how long to wait until all is ready; 0 does not wait."""
+    groups = grouped(documents)
+    async with planner_client(config) as client:
+        if len(groups) > 1:
+            return await many.apply_all(client, groups, output, seconds)
+        reply = await _named(documents, client.apply(api.ApplyRequest(_texts(documents))))
+        return await _show_placed(client, reply, output, seconds)
 
 
 async def _named(documents: Sequence[Document], call: Awaitable[T]) -> T:

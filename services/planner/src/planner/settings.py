@@ -32,7 +32,7 @@ class PlannerSettings:
     tick_seconds: float = setting(0.1, "how often waiting and unbound replicas are looked at, seconds")
     requests_waiting_max: int = setting(2000, "requests that wait for a decision; more are refused")
     requests_in_group_max: int = setting(200, "requests decided and written in one transaction; a batch goes whole")
-    scales_in_group_max: int = setting(50, "decisions of scale policies declared in one step, after its requests")
+    scales_in_group_max: int = setting(20, "decisions of scale policies declared in one step, after its requests")
     batch_items_max: int = setting(500, "Apply and Scale of one PlanBatch, decided and written together")
     request_seconds: float = setting(10.0, "the longest that a request waits for its transaction, seconds")
     find_seconds: float = setting(6.0, "how long clusters may take to say what runs there, before adopting, seconds")
