@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from sim.core.node_table import NodeTable
 from sim.core.scheduling import Scheduler
 from sim.core.shape import ShapeBook
+from sim.core.store import Store
+from sim.core.volumes import rules_of
 from sim.manifests import pod
 
 Labels = dict[str, str]
@@ -235,3 +237,57 @@ def test_no_node_is_over_committed_and_the_views_stay_true(
             requested = sum((700, 300, 100, 200)[kind] for name, kind in bound if name == record.name)
             assert record.allocatable["cpu"] - record.free["cpu"] == requested
             assert record.free["cpu"] >= 0
+
+
+def volume(terms: list[dict[str, Any]] | None = None, **labels: str) -> dict[str, Any]:
+    affinity = {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}} if terms is not None else {}
+    return {"metadata": {"name": "pv", "labels": labels}, "spec": affinity}
+
+
+def claim(annotations: dict[str, str], **metadata: str) -> dict[str, Any]:
+    named = {"name": "data", "namespace": "default", "annotations": annotations, **metadata}
+    return {"metadata": named, "spec": {"volumeName": "pv"}}
+
+
+BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
+ELSEWHERE = "0/2 nodes are available: 2 {}."
+IN_ZONE = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["z2"]}]}
+VOLUMES = {
+    "no claim": (None, volume(), ELSEWHERE.format('persistentvolumeclaim "data" not found')),
+    "not bound": (claim({}), volume(), "a"),
+    "bound, no limit": (claim(BOUND), volume(), "a"),
+    "by node affinity": (claim(BOUND), volume([IN_ZONE]), "b"),
+    "by its zone": (claim(BOUND), volume(None, **{ZONE: "z2"}), "b"),
+    "by its zone of old": (claim(BOUND), volume(None, **{"failure-domain.beta.kubernetes.io/zone": "z2"}), "b"),
+    "in a zone that is not here": (
+        claim(BOUND),
+        volume(None, **{ZONE: "z3"}),
+        ELSEWHERE.format("node(s) had no available volume zone"),
+    ),
+    "going": (
+        claim(BOUND, deletionTimestamp="2026-01-01T00:00:00Z"),
+        volume(),
+        ELSEWHERE.format('persistentvolumeclaim "data" is being deleted'),
+    ),
+    "its volume gone": (
+        claim(BOUND),
+        None,
+        ELSEWHERE.format("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("bound", "of", "expected"), VOLUMES.values(), ids=VOLUMES)
+def test_a_pod_goes_where_its_volume_is(bound: Any, of: Any, expected: str) -> None:
+    table, store = NodeTable(), Store(1, 10)
+    for one in (node("a", zone="z1", cpu="4"), node("b", zone="z2")):
+        table.put_node(one)
+    for plural, item in (("persistentvolumeclaims", bound), ("persistentvolumes", of)):
+        if item is not None:
+            store.put(plural, item)
+    asked = pod("p")
+    asked["metadata"]["namespace"] = "default"
+    asked["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    shape = ShapeBook().shape_of(asked)
+    view = Scheduler(table, volumes_of=lambda one: rules_of(one, store)).view_of(shape)
+    assert (view.choose() or view.why_nowhere()) == expected

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from spillway.api import RequestError
 from spillway.model import (
     HostPort,
     NodeTerm,
@@ -195,10 +196,6 @@ UNMODELLED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"schedulingGates": [{"name": "wait"}]},
         ("schedulingGates: no pod is scheduled until they are removed",),
     ),
-    "a volume claim": (
-        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]},
-        ("volume claim data: on which nodes its volume can be",),
-    ),
     "a claim made for each pod": (
         {"volumes": [{"name": "v", "ephemeral": {}}]},
         ("volume v: on which nodes a claim made for it can be met",),
@@ -214,6 +211,16 @@ UNMODELLED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 @pytest.mark.parametrize(("spec", "expected"), UNMODELLED.values(), ids=UNMODELLED)
 def test_what_is_not_computed_is_named(spec: dict[str, Any], expected: tuple[str, ...]) -> None:
     assert read(**spec).unmodelled == expected
+
+
+def test_volume_claims_are_read_by_name() -> None:
+    """Each once; what they are bound to is their cluster's to say."""
+    names = ("logs", "data", "logs")
+    volumes = [{"name": f"v{index}", "persistentVolumeClaim": {"claimName": name}} for index, name in enumerate(names)]
+    found = read(volumes=[*volumes, {"name": "c", "configMap": {"name": "c"}}])
+    assert (found.volume_claims, found.volume_limits, found.unmodelled) == (("data", "logs"), (), ())
+    with pytest.raises(RequestError, match="claimName"):
+        read(volumes=[{"name": "v", "persistentVolumeClaim": {}}])
 
 
 def pod_affinity(**term: Any) -> PodTerm:

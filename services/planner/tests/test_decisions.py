@@ -66,15 +66,6 @@ def refused(action: Callable[[], object], code: str, text: str = "") -> None:
     assert text in caught.value.text
 
 
-def test_a_volume_claim_is_named_in_every_answer() -> None:
-    """Its volume may be bound to a zone, and nodes of other zones count as well: who asks is told."""
-    fleet = Fleet(a=[node("n1")])
-    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "web-data"}}]
-    named = ("volume claim web-data: on which nodes its volume can be",)
-    assert apply(fleet, deployment(1, pod=template(volumes=volumes))).unmodelled == named
-    assert scale(fleet, 2).unmodelled == named
-
-
 def parts(fleet: Fleet, name: str = "web") -> dict[str, Part]:
     return fleet.state.workloads["default", name].parts
 

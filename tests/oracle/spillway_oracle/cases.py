@@ -56,7 +56,7 @@ def make_case(chance: Chance, name: str = "") -> Case:
         "namespaces": namespace_list(chance) if between_pods else [],
     }
     if VOLUMES in features:
-        world |= volume_objects(chance)
+        world |= volume_objects(chance, nodes)
     names = [node["metadata"]["name"] for node in nodes]
     return Case(world, chance.pick(USUAL_NAMESPACES), template(chance, features, names), tuple(sorted(features)), name)
 

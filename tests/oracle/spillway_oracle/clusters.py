@@ -4,11 +4,14 @@ from typing import Any
 
 from spillway.kubernetes import Manifest, Manifests
 
-from .chance import Chance, some
+from .chance import Chance, some, some_of
 from .pods import APPS, HASH, NAMESPACES, USUAL_NAMESPACES, amounts, container, pod_affinity, port_list
 
 ZONE, RACK, HOSTNAME = "topology.kubernetes.io/zone", "example.com/rack", "kubernetes.io/hostname"
+OLD_ZONE, REGION = "failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/region"
 ZONES = ("z1", "z2", "z3")
+CLAIMS = ("data", "logs")
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 RACKS = ("r1", "r2")
 GENERATIONS = ("3", "7", "12", "07", "1_0", "seven", "", "99999999999999999999")
 NEW_HASH = "new"
@@ -166,37 +169,68 @@ def _resizing(chance: Chance) -> Manifest:
     return status
 
 
-def volume_objects(chance: Chance) -> dict[str, Manifests]:
-    """A claim `data` in each namespace and its volume, bound; the volume is held by node affinity, by label, or not."""
+def volume_objects(chance: Chance, nodes: Manifests) -> dict[str, Manifests]:
+    """Claims `data` and `logs` in each namespace and their volumes, mostly bound; some nodes get labels of old."""
+    for node in nodes:
+        labels = node["metadata"]["labels"]
+        if ZONE in labels and chance.yes(15):
+            labels[OLD_ZONE] = labels[ZONE] if chance.yes(60) else labels.pop(ZONE)
+    names = [node["metadata"]["name"] for node in nodes]
     volumes: Manifests = []
     claims: Manifests = []
     for namespace in NAMESPACES:
-        name = f"pv-{namespace}"
-        zones = [chance.pick(ZONES)]
-        spec: Manifest = {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteMany"],
-            "claimRef": {"namespace": namespace, "name": "data", "uid": f"claim-{namespace}"},
-            "nfs": {"server": "nfs", "path": "/"},
-        }
-        labels = {}
-        held = chance.integer(0, 2)
-        if held == 1:
-            expressions = [{"key": ZONE, "operator": "In", "values": zones}]
-            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
-        elif held == 2:
-            labels = {ZONE: "__".join(zones)}
-        volumes.append({"metadata": {"name": name, "uid": name, "labels": labels}, "spec": spec})
-        claims.append(
-            {
-                "metadata": {
-                    "name": "data",
-                    "namespace": namespace,
-                    "uid": f"claim-{namespace}",
-                    "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
-                },
-                "spec": {"volumeName": name, "accessModes": ["ReadWriteMany"], "storageClassName": ""},
-                "status": {"phase": "Bound"},
-            }
-        )
+        for claim in CLAIMS:
+            volumes.append(_volume(chance, namespace, claim, names))
+            claims.append(_claim(chance, namespace, claim))
     return {"volumes": volumes, "claims": claims}
+
+
+def _volume(chance: Chance, namespace: str, claim: str, node_names: list[str]) -> Manifest:
+    """Held by node affinity, by labels, by both, or not."""
+    name = f"pv-{namespace}-{claim}"
+    spec: Manifest = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteMany"],
+        "claimRef": {"namespace": namespace, "name": claim, "uid": f"claim-{namespace}-{claim}"},
+        "nfs": {"server": "nfs", "path": "/"},
+    }
+    labels = {}
+    if chance.yes(50):
+        terms = [_volume_term(chance, node_names) for _ in range(chance.integer(1, 2))]
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+    if chance.yes(40):
+        labels[chance.pick((ZONE, OLD_ZONE))] = "__".join(some_of(chance, ZONES, 2))
+    if chance.yes(5):
+        labels[REGION] = "r1"
+    return {"metadata": {"name": name, "uid": name, "labels": labels}, "spec": spec}
+
+
+def _volume_term(chance: Chance, node_names: list[str]) -> Manifest:
+    zones, names = some_of(chance, ZONES, 2), some_of(chance, node_names, 2)
+    expressions: tuple[Manifest, ...] = (
+        {"key": ZONE, "operator": "In", "values": zones},
+        {"key": HOSTNAME, "operator": "In", "values": names},
+        {"key": ZONE, "operator": "NotIn", "values": zones},
+        {"key": RACK, "operator": "Exists"},
+        {"key": "disk", "operator": "DoesNotExist"},
+        {"key": "gen", "operator": "Gt", "values": ["5"]},
+    )
+    fields: Manifest = {"key": "metadata.name", "operator": chance.pick(("NotIn", "In")), "values": names[:1]}
+    if chance.yes(6):
+        return {"matchFields": [fields]} | ({"matchExpressions": [expressions[0]]} if chance.yes(50) else {})
+    return {"matchExpressions": [expressions[0] if chance.yes(50) else chance.pick(expressions)]}
+
+
+def _claim(chance: Chance, namespace: str, name: str) -> Manifest:
+    uid = f"claim-{namespace}-{name}"
+    metadata: Manifest = {"name": name, "namespace": namespace, "uid": uid}
+    spec: Manifest = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    if not chance.yes(6):
+        spec["volumeName"] = f"pv-{namespace}-{name}"
+        metadata["annotations"] = {} if chance.yes(3) else {BIND_COMPLETED: "yes"}
+    if chance.yes(4):
+        metadata |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["kubernetes.io/pvc-protection"]}
+    if chance.yes(6):
+        spec["accessModes"] = [chance.pick(("ReadWriteOnce", "ReadWriteOncePod"))]
+    status = {"phase": "Lost" if chance.yes(4) else "Bound"}
+    return {"metadata": metadata, "spec": spec, "status": status}

@@ -7,16 +7,21 @@ from typing import Any
 import msgspec
 
 from planner.core.feasibility.fit import fit
-from planner.core.feasibility.nodes import ClusterNodes
 from planner.core.feasibility.room import room_on_nodes
+from planner.core.feasibility.volumes import NO_CLAIMS, limited, uncomputed
+from planner.core.fleet import ClusterView
 from snapshot.core.cluster_state import ClusterState
 from snapshot.settings import Settings
 from spillway import wire
 from spillway.api import RequestError
 from spillway.columns import columns_of
-from spillway.kubernetes import NAMESPACES, NODES, PODS, Kind, Manifest, page_decoder
+from spillway.events import CapacityReported
+from spillway.kubernetes import NAMESPACES, NODES, PODS, VOLUME_CLAIMS, VOLUMES, Kind, Manifest, page_decoder
+from spillway.model import Shape
 from spillway.pod_shape import shape_of
 
+CLUSTER = "cluster"
+_KINDS = ((NODES, "nodes"), (PODS, "pods"), (NAMESPACES, "namespaces"), (VOLUMES, "volumes"), (VOLUME_CLAIMS, "claims"))
 _SETTINGS = Settings()
 _ENCODER = msgspec.json.Encoder()
 
@@ -36,37 +41,38 @@ class PlannerAnswer:
     refused: str = ""
 
 
-def planner_answer(
-    nodes: Sequence[Manifest],
-    pods: Sequence[Manifest],
-    namespaces: Sequence[Manifest],
-    template: Manifest,
-    namespace: str,
-) -> PlannerAnswer:
-    """Objects → the collector's state → columns packed as on the log → the planner's nodes; template → shape → room."""
+def planner_answer(world: Mapping[str, Any], template: Manifest, namespace: str) -> PlannerAnswer:
+    """Objects → the collector's state → columns packed as on the log → the planner's view; template → shape → room."""
     try:
-        shape = shape_of(template, namespace, "template")
+        declared = shape_of(template, namespace, "template")
     except RequestError as error:
         return PlannerAnswer(refused=error.text)
-    arrays = cluster_nodes(nodes, pods, namespaces)
-    result = fit(shape, arrays)
+    view = cluster_view(world)
+    shape, unknown = shape_there(declared, view)
+    result = fit(shape, view.nodes)
     room = room_on_nodes(shape, result, ())
-    by_node = {name: int(count) for name, count in zip(arrays.names, result.per_node, strict=False) if name and count}
-    return PlannerAnswer(room.certain, room.possible, by_node, room.limited_by, shape.unmodelled)
+    rows = zip(view.nodes.names, result.per_node, strict=False)
+    by_node = {name: int(count) for name, count in rows if name and count}
+    return PlannerAnswer(room.certain, room.possible, by_node, room.limited_by, (*declared.unmodelled, *unknown))
 
 
-def cluster_nodes(
-    nodes: Sequence[Manifest], pods: Sequence[Manifest], namespaces: Sequence[Manifest] = ()
-) -> ClusterNodes:
+def shape_there(declared: Shape, view: ClusterView) -> tuple[Shape, tuple[str, ...]]:
+    """The shape as it is in that cluster, and what of its volume claims is not computed there."""
+    claims = view.claims.get(declared.namespace, NO_CLAIMS)
+    shape = limited(declared, claims)
+    return shape, uncomputed(((view.name, shape, claims),))
+
+
+def cluster_view(world: Mapping[str, Any]) -> ClusterView:
+    """A cluster of these objects: nodes, pods, namespaces, and perhaps volumes and claims."""
     state = ClusterState("oracle", _SETTINGS)
-    state.listed(NODES, _decoded(NODES, nodes), 0.0)
-    state.listed(PODS, _decoded(PODS, pods), 0.0)
-    state.listed(NAMESPACES, _decoded(NAMESPACES, namespaces), 0.0)
-    packed = wire.pack_columns(columns_of(state.whole().rows))
-    arrays = ClusterNodes()
-    arrays.replace_block(wire.unpack_columns(packed), 0)
-    arrays.namespaces = {entry.name: dict(entry.labels) for entry in state.whole().namespaces}
-    return arrays
+    for kind, name in _KINDS:
+        state.listed(kind, _decoded(kind, world.get(name, ())), 0.0)
+    whole = state.whole()
+    view = ClusterView(CLUSTER)
+    report = CapacityReported(CLUSTER, 1, 0, 1, 0, 0, b"", (), whole.namespaces)
+    view.apply_reported(report, wire.unpack_columns(wire.pack_columns(columns_of(whole.rows))))
+    return view
 
 
 def _decoded(kind: Kind, objects: Sequence[Manifest]) -> tuple[Any, ...]:

@@ -12,7 +12,6 @@ from typing import Any
 
 from planner.core.feasibility.promises import Promises as PlannersPromises
 from planner.core.feasibility.reservation import Reservation
-from planner.core.fleet import ClusterView
 from spillway.api import RequestError
 from spillway.kubernetes import Manifest
 from spillway.pod_shape import shape_of
@@ -21,12 +20,11 @@ from .cases import Case, make_case
 from .chance import Chance, Seeded
 from .clusters import NEW_HASH
 from .oracle import FIRST, LAST, RANDOM, SCORE, Oracle, Place, Request
-from .planner import cluster_nodes
+from .planner import CLUSTER, cluster_view, shape_there
 from .pods import APPS, HASH, USUAL_NAMESPACES
 from .templates import FEATURES, MIXED, VOLUMES, template
 from .verdicts import order_matters
 
-CLUSTER = "cluster"
 MORE_MAX = 40
 ORDERS: tuple[tuple[str, str], ...] = (
     ("as promised", SCORE),
@@ -120,15 +118,14 @@ def _places(parts: Sequence[Part], order: str, mode: str, chance: random.Random,
 def _promise(chance: Chance) -> Promises | None:
     """None when a shape is not modelled or not taken."""
     case = make_case(chance)
-    view, promised = ClusterView(CLUSTER), PlannersPromises()
-    view.nodes = cluster_nodes(case.world["nodes"], case.world["pods"], case.world["namespaces"])
+    view, promised = cluster_view(case.world), PlannersPromises()
     parts = []
     for index, (namespace, asked) in enumerate(_templates(chance, case)):
         try:
-            shape = shape_of(asked, namespace, "template")
+            shape, unknown = shape_there(shape_of(asked, namespace, "template"), view)
         except RequestError:
             return None
-        if shape.unmodelled:
+        if shape.unmodelled or unknown:
             return None
         certain = promised.room(view, shape, node_groups=False).certain
         replicas = certain if chance.yes(60) else chance.integer(0, certain)
@@ -143,7 +140,9 @@ def _templates(chance: Chance, case: Case) -> Iterator[tuple[str, Manifest]]:
     names = [node["metadata"]["name"] for node in case.nodes]
     yield case.namespace, case.template
     for _ in range(chance.integer(1, 2)):
-        about = chance.pick([feature for feature in FEATURES if feature not in (MIXED, VOLUMES)])
+        about = chance.pick(
+            [feature for feature in FEATURES if feature != MIXED and (feature != VOLUMES or "claims" in case.world)]
+        )
         asked = template(chance, frozenset((about,)), names)
         asked["metadata"]["labels"]["app"] = chance.pick(APPS)
         yield chance.pick(USUAL_NAMESPACES), asked

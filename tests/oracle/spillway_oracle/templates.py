@@ -36,8 +36,10 @@ def template(chance: Chance, features: frozenset[str], node_names: list[str]) ->
     if kinds:
         spec.setdefault("affinity", {}).update(pod_affinity(chance, of_template=True, kinds=kinds))
     if VOLUMES in features:
-        claim = chance.pick(("data", "data", "data", "missing"))
-        spec["volumes"] = [{"name": "v0", "persistentVolumeClaim": {"claimName": claim}}]
+        claims = ["missing"] if chance.yes(5) else some_of(chance, ("data", "logs"), 2)
+        spec["volumes"] = [
+            {"name": f"v{index}", "persistentVolumeClaim": {"claimName": claim}} for index, claim in enumerate(claims)
+        ]
     if OTHER in features:
         _other(chance, spec, node_names)
     return {"metadata": {"labels": labels}, "spec": spec}

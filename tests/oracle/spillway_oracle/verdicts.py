@@ -116,8 +116,7 @@ def _no_errors(errors: Sequence[str]) -> None:
 
 
 def planner_on(case: Case) -> PlannerAnswer:
-    world = case.world
-    return planner_answer(world["nodes"], world["pods"], world["namespaces"], case.template, case.namespace)
+    return planner_answer(case.world, case.template, case.namespace)
 
 
 def verdict(truth: Truth, answer: PlannerAnswer) -> Verdict:

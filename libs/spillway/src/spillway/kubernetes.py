@@ -15,6 +15,7 @@ from msgspec import DecodeError, Raw, Struct, field, json
 from spillway import quantities
 from spillway.pod_terms import Affinity
 from spillway.quantities import in_units, nanos_of
+from spillway.specs import ClaimSpec, ClaimStatus, ResourceQuotaSpec, ResourceQuotaStatus, VolumeSpec
 
 Quantity = quantities.Quantity
 parse_quantity = quantities.parse_quantity
@@ -228,31 +229,21 @@ def job_end(conditions: Iterable[tuple[str, str]]) -> str:
     return next((kind for kind, status in conditions if kind in JOB_ENDS and status == "True"), "")
 
 
-class ScopeRequirement(Struct, frozen=True, gc=False, rename="camel"):
-    scope_name: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-class ScopeSelector(Struct, frozen=True, gc=False, rename="camel"):
-    match_expressions: tuple[ScopeRequirement, ...] = ()
-
-
-class ResourceQuotaSpec(Struct, frozen=True, gc=False, rename="camel"):
-    hard: dict[str, Quantity] = {}
-    scopes: tuple[str, ...] = ()
-    scope_selector: ScopeSelector | None = None
-
-
-class ResourceQuotaStatus(Struct, frozen=True, gc=False, rename="camel"):
-    hard: dict[str, Quantity] = {}
-    used: dict[str, Quantity] = {}
-
-
 class ResourceQuota(Struct, frozen=True, gc=False, rename="camel"):
     metadata: AnnotatedMeta
     spec: ResourceQuotaSpec = ResourceQuotaSpec()
     status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+class PersistentVolumeClaim(Struct, frozen=True, gc=False, rename="camel"):
+    metadata: AnnotatedMeta
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+
+class PersistentVolume(Struct, frozen=True, gc=False, rename="camel"):
+    metadata: Meta
+    spec: VolumeSpec = VolumeSpec()
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +284,8 @@ CONFIG_MAPS = Kind("", "v1", "configmaps", AnyObject)
 SECRETS = Kind("", "v1", "secrets", AnyObject, metadata_only=True)
 SERVICES = Kind("", "v1", "services", AnyObject)
 RESOURCE_QUOTAS = Kind("", "v1", "resourcequotas", ResourceQuota)
+VOLUME_CLAIMS = Kind("", "v1", "persistentvolumeclaims", PersistentVolumeClaim)
+VOLUMES = Kind("", "v1", "persistentvolumes", PersistentVolume, namespaced=False)
 HORIZONTAL_POD_AUTOSCALERS = Kind("autoscaling", "v2", "horizontalpodautoscalers", AnyObject)
 DEPLOYMENTS = Kind("apps", "v1", "deployments", Deployment)
 STATEFULSETS = Kind("apps", "v1", "statefulsets", StatefulSet)

@@ -104,6 +104,17 @@ class HostPort:
 
 
 @dataclass(frozen=True, slots=True)
+class VolumeLimit:
+    """Nodes that a volume lets a pod run on: those of which one of the terms holds; with no terms, none.
+
+    reason: what keeps a pod off the others, for people.
+    """
+
+    reason: str
+    terms: tuple[NodeTerm, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PodSelector:
     """Pods whose labels meet every requirement."""
 
@@ -177,6 +188,8 @@ class Shape(_HashedOnce):
 
     requests: (resource, amount) sorted by name; cpu in milli-cores, bytes and counts else; always has ("pods", 1).
     apart, near: required pod anti-affinity and affinity. node_name: the one node that it may run on.
+    volume_claims: the names of those that it uses, sorted. volume_limits: all must hold: of the volumes that its claims
+    are bound to in one cluster; a shape that is no cluster's own has none.
     unmodelled: what the pod template asks for that feasibility does not compute, in words for people.
     traits: no part of what it asks for, so that equal demands of different workloads are equal values.
     template: pod_shape.template_digest of the template that it was read from, of no part of what it asks for either;
@@ -194,6 +207,8 @@ class Shape(_HashedOnce):
     unmodelled: tuple[str, ...] = ()
     near: tuple[PodTerm, ...] = ()
     node_name: str = ""
+    volume_claims: tuple[str, ...] = ()
+    volume_limits: tuple[VolumeLimit, ...] = ()
     traits: PodTraits = field(default=PodTraits(), compare=False)
     template: str = field(default="", compare=False)
 
@@ -202,7 +217,7 @@ class Shape(_HashedOnce):
         if known is None:
             asks = (self.namespace, self.requests, self.node_selector, self.node_terms, self.tolerations)
             looks = (self.host_ports, self.apart, self.spread, self.unmodelled, self.near, self.node_name)
-            known = hash((asks, looks))
+            known = hash((asks, looks, self.volume_claims, self.volume_limits))
             object.__setattr__(self, "hashed", known)
         return known
 
@@ -419,12 +434,32 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
+class VolumeClaim:
+    """A PersistentVolumeClaim. limits: of the volume that it is bound to, or why no pod with it runs anywhere.
+
+    bound: False until it is known to which volume. once: ReadWriteOnce or ReadWriteOncePod, where no other access is
+    asked for. attached: by what the volume is attached to nodes (csi, …); empty where it is not.
+    """
+
+    name: str
+    bound: bool
+    limits: tuple[VolumeLimit, ...] = ()
+    once: str = ""
+    attached: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NamespaceFacts:
-    """What a cluster says of one namespace. labels: without kubernetes.io/metadata.name, which is its name."""
+    """What a cluster says of one namespace. labels: without kubernetes.io/metadata.name, which is its name.
+
+    volume_claims: by name. volume_claims_left_out: there are more of which nothing is said.
+    """
 
     name: str
     labels: LabelSet
     quotas: tuple[Quota, ...]
+    volume_claims: tuple[VolumeClaim, ...] = ()
+    volume_claims_left_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)

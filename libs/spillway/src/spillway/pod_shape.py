@@ -125,6 +125,10 @@ class SchedulingSpec(msgspec.Struct, frozen=True, rename="camel"):
     active_deadline_seconds: int | None = None
 
 
+class _ClaimSource(msgspec.Struct, frozen=True, rename="camel"):
+    claim_name: str
+
+
 class _Resources(msgspec.Struct, frozen=True):
     requests: dict[str, kubernetes.Quantity] = {}
     limits: dict[str, kubernetes.Quantity] = {}
@@ -175,6 +179,7 @@ def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
         unmodelled=(*unmodelled, *_other_unmodelled(scheduling)),
         near=tuple(_pod_terms(affinity.pod_affinity, own, f"{path}.podAffinity", unmodelled)),
         node_name=scheduling.node_name,
+        volume_claims=tuple(sorted(set(_volume_claims(scheduling, f"{where}.spec.volumes")))),
         traits=PodTraits(
             labels=tuple(sorted(labels.items())),
             limits=_limits(spec, f"{where}.spec"),
@@ -297,7 +302,7 @@ def _requirement(expression: Expression, where: str, operators: tuple[str, ...])
     if expression.operator in ("Exists", "DoesNotExist"):
         if count:
             raise invalid(f"{where}.values", expression.values, f"none with operator {expression.operator}")
-    elif not count or (expression.operator in ("Gt", "Lt") and (count > 1 or not _is_integer(expression.values[0]))):
+    elif not count or (expression.operator in ("Gt", "Lt") and (count > 1 or not is_integer(expression.values[0]))):
         raise invalid(f"{where}.values", expression.values, wanted[expression.operator])
     return Requirement(expression.key, expression.operator, expression.values)
 
@@ -338,7 +343,7 @@ def _limited(containers: Any, amounts: "tuple[_ContainerAmounts, ...]") -> tuple
     )
 
 
-def _is_integer(text: str) -> bool:
+def is_integer(text: str) -> bool:
     return INTEGER.fullmatch(text) is not None and abs(int(text)) < 2**63
 
 
@@ -480,13 +485,17 @@ def _other_unmodelled(spec: SchedulingSpec) -> Iterator[str]:
     if spec.scheduling_gates:
         yield "schedulingGates: no pod is scheduled until they are removed"
     for volume in spec.volumes:
-        if "persistentVolumeClaim" in volume:
-            claim = (volume["persistentVolumeClaim"] or {}).get("claimName", "")
-            yield f"volume claim {claim}: on which nodes its volume can be"
-        elif "ephemeral" in volume:
+        if "ephemeral" in volume:
             yield f"volume {volume.get('name', '')}: on which nodes a claim made for it can be met"
         elif kind := next(iter(sorted(ATTACHED_VOLUMES & volume.keys())), ""):
             yield f"volume {volume.get('name', '')}: to which nodes its {kind} can be attached"
+
+
+def _volume_claims(spec: SchedulingSpec, where: str) -> Iterator[str]:
+    for index, volume in enumerate(spec.volumes):
+        if volume.get("persistentVolumeClaim") is not None:
+            source = convert(volume["persistentVolumeClaim"], _ClaimSource, f"{where}[{index}].persistentVolumeClaim")
+            yield source.claim_name
 
 
 def _port_order(port: HostPort) -> tuple[str, str, int]:

@@ -36,6 +36,7 @@ class Settings:
     block_bytes_max: int = setting(1_000_000, "most bytes of a block's columns; above it, nodes go into more blocks")
     full_seconds: float = setting(3_600.0, "longest time, in seconds, between two full records of a block")
     full_bytes_min: int = setting(16_384, "bytes of changes below which a block is not written again for their weight")
+    volume_claims_max: int = setting(5_000, "most volume claims of a cluster that are told of")
     facts_per_record_max: int = setting(1_000, "most workloads in one change record")
 
     pending_reason_seconds: float = setting(10.0, "seconds between two records of a group whose reason alone changes")

@@ -3,12 +3,13 @@
 from sim.core.node_table import NodeRecord
 from sim.core.selectors import matches
 from sim.core.shape import PodShape, ports_clash
+from sim.core.volumes import VolumeRules
 
 _UNSCHEDULABLE = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
-def refusals(record: NodeRecord, shape: PodShape) -> tuple[str, ...]:
+def refusals(record: NodeRecord, shape: PodShape, volumes: VolumeRules = ()) -> tuple[str, ...]:
     """Why the pod cannot be on this node, by the first filter that says no; empty when it can."""
     if record.unschedulable and not shape.tolerates(_UNSCHEDULABLE):
         return ("node(s) were unschedulable",)
@@ -21,7 +22,9 @@ def refusals(record: NodeRecord, shape: PodShape) -> tuple[str, ...]:
         taken = (port for other in record.pods_by_shape for port in other.host_ports)
         if ports_clash(shape.host_ports, taken):
             return ("node(s) didn't have free ports for the requested pod ports",)
-    return missing_resources(record, shape)
+    missing = missing_resources(record, shape)
+    refused = next((rule.refusal for rule in volumes if not rule.allows(record.labels)), "") if not missing else ""
+    return (refused,) if refused else missing
 
 
 def is_selected(record: NodeRecord, shape: PodShape) -> bool:

@@ -40,6 +40,7 @@ _ALL = (
     Kind("", "v1", "resourcequotas", "ResourceQuota"),
     Kind("", "v1", "limitranges", "LimitRange", has_status=False),
     Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
+    Kind("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False),
     Kind("", "v1", "events", "Event", has_status=False),
     Kind("apps", "v1", "deployments", "Deployment"),
     Kind("apps", "v1", "replicasets", "ReplicaSet"),

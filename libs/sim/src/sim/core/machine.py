@@ -18,6 +18,7 @@ from sim.core.shape import PodShape, ShapeBook
 from sim.core.statefulsets import StatefulSets
 from sim.core.store import Change
 from sim.core.usage import Usage
+from sim.core.volumes import rules_of
 from sim.core.world import RandomSource, World
 from sim.settings import Settings
 
@@ -29,7 +30,7 @@ class Machine:
         self.shapes = ShapeBook()
         self.shape_by_pod: dict[Key, PodShape] = {}
         below = random.randrange if settings.score == "random" else None
-        self.scheduler = Scheduler(self.table, below)
+        self.scheduler = Scheduler(self.table, below, lambda shape: rules_of(shape, self.world.store))
         self.binder = Binder(self.world, self.table, self.scheduler)
         self.garbage = Garbage(self.world)
         self.quotas = Quotas(self.world)
@@ -93,6 +94,8 @@ class Machine:
             case "resourcequotas":
                 self.quotas.on_quota(change.key, new)
                 self._quota_freed(change.key[0])
+            case "persistentvolumeclaims" | "persistentvolumes":
+                self.binder.retry = True
         self.on_write(change.plural)
 
     def _quota_freed(self, namespace: str) -> None:

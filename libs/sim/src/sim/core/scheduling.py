@@ -8,6 +8,7 @@ from sim.core.filters import least_allocated_score, refusals
 from sim.core.node_table import NodeTable
 from sim.core.shape import PodShape
 from sim.core.topology import TopologyCounts
+from sim.core.volumes import VolumeRules
 
 _VIEWS_KEPT = 256
 
@@ -15,9 +16,10 @@ _VIEWS_KEPT = 256
 class ShapeView:
     """All nodes as one shape sees them."""
 
-    def __init__(self, table: NodeTable, shape: PodShape, candidates: Candidates) -> None:
+    def __init__(self, table: NodeTable, shape: PodShape, volumes: VolumeRules, candidates: Candidates) -> None:
         self._table = table
         self._shape = shape
+        self._volumes = volumes
         self._candidates = candidates
         self._topology = TopologyCounts(shape)
         self._refusals_by_slot: dict[int, tuple[str, ...]] = {}
@@ -72,7 +74,7 @@ class ShapeView:
     def _look_at(self, slot: int) -> None:
         record = self._table.slots[slot]
         self._topology.put_node(slot, record)
-        found = refusals(record, self._shape) if record else None
+        found = refusals(record, self._shape, self._volumes) if record else None
         known = self._refusals_by_slot.get(slot)
         if known != found:
             self._recount(slot, known, found)
@@ -104,20 +106,27 @@ class ShapeView:
 class Scheduler:
     """Views of the shapes asked about lately, over one node table."""
 
-    def __init__(self, table: NodeTable, below: Callable[[int], int] | None = None) -> None:
+    def __init__(
+        self,
+        table: NodeTable,
+        below: Callable[[int], int] | None = None,
+        volumes_of: Callable[[PodShape], VolumeRules] = lambda _shape: (),
+    ) -> None:
         """With `below` (a random integer under its argument) nodes are chosen at random, else the least allocated."""
         self._table = table
+        self._volumes_of = volumes_of
         self._below = below
-        self._views: OrderedDict[PodShape, ShapeView] = OrderedDict()
+        self._views: OrderedDict[tuple[PodShape, VolumeRules], ShapeView] = OrderedDict()
 
     def view_of(self, shape: PodShape) -> ShapeView:
-        view = self._views.get(shape)
+        volumes = self._volumes_of(shape)
+        view = self._views.get((shape, volumes))
         if view is None:
             candidates = AnyOrder(self._below) if self._below else BestFirst()
-            view = self._views[shape] = ShapeView(self._table, shape, candidates)
+            view = self._views[shape, volumes] = ShapeView(self._table, shape, volumes, candidates)
             if len(self._views) > _VIEWS_KEPT:
                 self._views.popitem(last=False)
-        self._views.move_to_end(shape)
+        self._views.move_to_end((shape, volumes))
         return view
 
 

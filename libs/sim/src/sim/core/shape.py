@@ -71,6 +71,7 @@ class PodShape:
     spread: tuple[Spread, ...]
     affinity: tuple[PodTerm, ...]
     anti_affinity: tuple[PodTerm, ...]
+    claims: tuple[str, ...]
 
     @property
     def looks_at_pods(self) -> bool:
@@ -115,6 +116,9 @@ def parse_shape(namespace: str, labels: Mapping[str, str], spec: Mapping[str, An
         spread=tuple(_spreads(spec, labels, namespace)),
         affinity=_pod_terms(affinity.get("podAffinity"), labels, namespace),
         anti_affinity=_pod_terms(affinity.get("podAntiAffinity"), labels, namespace),
+        claims=tuple(
+            source["claimName"] for one in spec.get("volumes") or () if (source := one.get("persistentVolumeClaim"))
+        ),
     )
 
 

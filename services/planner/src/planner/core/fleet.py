@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.core.feasibility.fit import Fit, fit
 from planner.core.feasibility.nodes import ClusterNodes
+from planner.core.feasibility.volumes import NO_CLAIMS, NamespaceClaims, claims_of
 from spillway.events import (
     PHASE_ACTIVE,
     PHASE_CORDONED,
@@ -46,6 +47,7 @@ class ClusterView:
 
     revision: raised when room may have changed. heard_at, bound_at: the caller's clock, in seconds; NEVER when not yet.
     twin_of: the cluster of the fleet that is the same API server and joined earlier; empty when none is.
+    claims: the volume claims of each namespace that has any; claims_revision: raised when any of it changed.
     is_incomplete: a change is missing, and what is known waits for the next full block.
     troubled_since, troubled_at: the same clock, of the first and the last heartbeat that told of trouble in the cluster
     itself, without one in between that did not.
@@ -58,6 +60,8 @@ class ClusterView:
         self.nodes = ClusterNodes()
         self.facts: dict[WorkloadKey, WorkloadFacts] = {}
         self.quotas: dict[str, tuple[Quota, ...]] = {}
+        self.claims: dict[str, NamespaceClaims] = {}
+        self.claims_revision = 0
         self.pending: dict[str, PodsUnschedulable] = {}
         self.api_server = ""
         self.twin_of = ""
@@ -251,6 +255,8 @@ class ClusterView:
             self.facts = {(facts.namespace, facts.name): facts for facts in event.facts}
             changed |= set(self.facts)
             self.quotas, self.nodes.namespaces, self.api_server = {}, {}, event.api_server
+            for name in self.claims.keys() - {entry.name for entry in event.namespaces}:
+                self._take_claims(name, NO_CLAIMS)
             self._take_namespaces(event.namespaces)
         held = self._blocks[event.index].held if event.index in self._blocks else []
         self._blocks[event.index] = Block(event.sequence)
@@ -280,6 +286,7 @@ class ClusterView:
             self.revision += 1
             self.quotas.pop(name, None)
             self.nodes.namespaces.pop(name, None)
+            self._take_claims(name, NO_CLAIMS)
         self._take_namespaces(event.namespaces)
         changed = self._take_facts(event.facts, now)
         for key in event.facts_removed:
@@ -292,10 +299,20 @@ class ClusterView:
         for entry in namespaces:
             self.revision += 1
             self.quotas[entry.name] = entry.quotas
+            self._take_claims(entry.name, claims_of(entry))
             labels = dict(entry.labels)
             if self.nodes.namespaces.get(entry.name) != labels:
                 self.nodes.namespaces[entry.name] = labels
                 self.nodes.revision += 1
+
+    def _take_claims(self, namespace: str, found: NamespaceClaims) -> None:
+        if self.claims.get(namespace, NO_CLAIMS) == found:
+            return
+        self.claims_revision += 1
+        if found == NO_CLAIMS:
+            del self.claims[namespace]
+        else:
+            self.claims[namespace] = found
 
     def _take_facts(self, facts: Iterable[WorkloadFacts], now: float) -> set[WorkloadKey]:
         changed = set()

@@ -10,6 +10,7 @@ from planner.core.division.replaying import pack_division
 from planner.core.division.whole import is_whole
 from planner.core.feasibility.reservation import next_ceiling
 from planner.core.fleet import NEVER, WorkloadKey
+from planner.core.growth import growth_room
 from planner.core.manifests.kinds import STATEFULSET
 from planner.core.manifests.templates import manifests_borne, same_object, template_number
 from planner.core.moving.allowance import (
@@ -188,7 +189,7 @@ def migrate(state: PlannerState, workload: Workload, counts: Mapping[str, int], 
         may_keep=there.may_keep - stay,
     )
     subject = subject_of(workload)
-    room = state.growth_room(to, workload.shapes_in(to), False, moment.now, workload.key).certain - (wanted - stay)
+    room = growth_room(state, to, workload.shapes_in(to), False, moment.now, workload.key).certain - (wanted - stay)
     division = divide(state, subject, held, moment, How(workload.settled, most={to: held[to].replicas + room}))
     inputs = tuple(replace(entry, before=kept.get(entry.cluster, 0)) for entry in division.inputs)
     why = Why(CAUSE_MIGRATE, sent={to: wanted})

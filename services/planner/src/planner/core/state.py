@@ -1,15 +1,16 @@
 """What the planner knows: a function of the events it applied, plus timers that a restart may forget."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from planner.core.all_clusters import Ages, Joined, twins
-from planner.core.feasibility.admitted import AdmittedShapes
+from planner.core.feasibility.admitted import AdmittedShapes, elsewhere
 from planner.core.feasibility.promises import Promises
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation, is_over, reserve
 from planner.core.feasibility.room import Room
+from planner.core.feasibility.volumes import NO_CLAIMS, NamespaceClaims, limited
 from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.manifests.policy import Clusters
-from planner.core.manifests.templates import is_newest, read_earlier, read_template, wider
+from planner.core.manifests.templates import is_newest, read_earlier, read_template
 from planner.core.moving.brakes import Brakes
 from planner.core.moving.waiting import Rooms, WaitingList
 from planner.core.rollout.rollout_list import RolloutList
@@ -240,7 +241,15 @@ class PlannerState:
 
     def shape_in(self, cluster: str, shape: Shape) -> Shape:
         """What a replica of the shape's template asks for there, as far as it is known."""
-        return self.admitted.shape_in(cluster, shape)
+        admitted = self.admitted.shape_in(cluster, shape)
+        if not admitted.volume_claims:
+            return admitted
+        return limited(admitted, self.claims_in(cluster, admitted.namespace))
+
+    def claims_in(self, cluster: str, namespace: str) -> NamespaceClaims:
+        """The volume claims of a namespace there, as far as they are known."""
+        view = self.clusters.get(cluster)
+        return NO_CLAIMS if view is None else view.claims.get(namespace, NO_CLAIMS)
 
     def room(self, cluster: str, shape: Shape, node_groups: bool, now: float, key: WorkloadKey | None = None) -> Room:
         """How many more of a shape a cluster takes, as of now; key: for which workload, when it is for one."""
@@ -263,7 +272,8 @@ class PlannerState:
     def all_rooms(self, shape: Shape, now: float, key: WorkloadKey) -> dict[tuple[str, bool], Room]:
         """By cluster, what room says of the nodes that exist there; with True, of those of its node groups."""
         rooms = self._promises.rooms(self.clusters, shape)
-        for one, names in self.admitted.elsewhere(shape):
+        where = self.clusters if shape.volume_claims else self.admitted.differing(shape)
+        for one, names in elsewhere(shape, where, self.shape_in):
             there = self._promises.rooms(self.clusters, one)
             rooms |= {place: room for place, room in there.items() if place[0] in names}
         closed = {name for name, whose in self.holds if whose in (self.shape_in(name, shape), key)}
@@ -272,20 +282,6 @@ class PlannerState:
         for name, node_groups in [place for place in rooms if place[0] in closed] if closed else ():
             rooms[name, node_groups] = self.room(name, shape, node_groups, now, key)
         return rooms
-
-    def growth_room(
-        self, cluster: str, shapes: Sequence[Shape], node_groups: bool, now: float, key: WorkloadKey
-    ) -> Room:
-        """Room for replicas that may be of any of these shapes, the first of which says what fits an empty cluster."""
-        shapes = [self.shape_in(cluster, shape) for shape in shapes]
-        first = self.room(cluster, shapes[0], node_groups, now, key)
-        others = [wider(shape, shapes) for shape in shapes] if len(set(shapes)) > 1 else []
-        different = {(shape, shape.traits): shape for shape in (*others, *shapes)} if others else {}
-        different |= {(shape, shape.traits): shape for shape in shapes if shape.traits != shapes[0].traits}
-        rooms = [first, *(self.room(cluster, shape, node_groups, now, key) for shape in different.values())]
-        tightest = min(rooms, key=lambda room: room.certain)
-        possible = min(room.possible for room in rooms)
-        return Room(tightest.certain, possible, tightest.limited_by, first.when_empty)
 
     def room_without(self, cluster: str, shape: Shape, now: float, key: WorkloadKey) -> Room:
         """Room on nodes that exist as if nothing were reserved for this workload there."""
@@ -398,12 +394,16 @@ class PlannerState:
 
     def _see(self, event: CapacityReported | CapacityChanged, now: float, offset: int, columns: NodeColumns) -> None:
         view = self.view(event.cluster)
-        before = view.revision
+        before, claims = view.revision, view.claims_revision
         if isinstance(event, CapacityChanged):
-            self._facts_changed(event.cluster, view.apply_changed(event, columns, now, offset))
+            keys = view.apply_changed(event, columns, now, offset)
         else:
-            self._facts_changed(event.cluster, view.apply_reported(event, columns))
+            keys = view.apply_reported(event, columns)
             self._look_for_twins()
+        if view.claims_revision != claims:  # What is promised of templates with claims may be in another shape now.
+            anyway = self.admitted.differ_in(event.cluster)
+            keys |= {key for key in self.keys_in(event.cluster) if anyway or self.workloads[key].names_claims}
+        self._facts_changed(event.cluster, keys)
         if view.revision != before or isinstance(event, CapacityReported):
             self.room_changed(event.cluster)
 

@@ -56,6 +56,11 @@ class Workload:
         return self.shape, *(one.shape for one in self.earlier.values()), *self.declared.rolling_from
 
     @property
+    def names_claims(self) -> bool:
+        """Whether any template that may have pods names a volume claim."""
+        return any(shape.volume_claims for shape in self.shapes())
+
+    @property
     def parts(self) -> dict[str, Part]:
         return {part.cluster: part for part in self.placement.parts} if self.placement else {}
 

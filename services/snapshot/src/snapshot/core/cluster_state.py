@@ -23,12 +23,14 @@ from spillway.kubernetes import (
     REPLICASETS,
     RESOURCE_QUOTAS,
     STATEFULSETS,
+    VOLUME_CLAIMS,
+    VOLUMES,
     Kind,
 )
 from spillway.model import LabelSet, NamespaceFacts, NodeRow, PodTable, WorkloadFacts
 
 WORKLOAD_KINDS = (DEPLOYMENTS, STATEFULSETS, JOBS)
-KINDS = (NODES, PODS, REPLICASETS, *WORKLOAD_KINDS, NAMESPACES, RESOURCE_QUOTAS)
+KINDS = (NODES, PODS, REPLICASETS, *WORKLOAD_KINDS, NAMESPACES, RESOURCE_QUOTAS, VOLUMES, VOLUME_CLAIMS)
 
 NO_LOAD = Load()
 
@@ -65,7 +67,7 @@ class ClusterState:
         self.pods = Pods(settings.ignored_pod_labels, settings.reason_characters_max)
         self.details = PodDetails()
         self.workloads = WorkloadTable(fleet)
-        self.namespaces = NamespaceTable()
+        self.namespaces = NamespaceTable(settings.volume_claims_max)
         self._groups_changed = False
 
     @property
@@ -105,6 +107,10 @@ class ClusterState:
             self.namespaces.retain(uids)
         elif kind is RESOURCE_QUOTAS:
             self.namespaces.retain_quotas(uids)
+        elif kind is VOLUME_CLAIMS:
+            self.namespaces.volumes.retain_claims(uids)
+        elif kind is VOLUMES:
+            self.namespaces.volumes.retain_volumes(uids)
         else:
             assert kind in WORKLOAD_KINDS, kind
             self.workloads.retain(kind, uids)
@@ -121,6 +127,10 @@ class ClusterState:
             self.namespaces.upsert(item)
         elif kind is RESOURCE_QUOTAS:
             self.namespaces.upsert_quota(item)
+        elif kind is VOLUME_CLAIMS:
+            self.namespaces.volumes.upsert_claim(item)
+        elif kind is VOLUMES:
+            self.namespaces.volumes.upsert_volume(item)
         else:
             assert kind in WORKLOAD_KINDS, kind
             self.workloads.upsert(kind, item)
@@ -137,6 +147,10 @@ class ClusterState:
             self.namespaces.remove(item.metadata.uid)
         elif kind is RESOURCE_QUOTAS:
             self.namespaces.remove_quota(item.metadata.uid)
+        elif kind is VOLUME_CLAIMS:
+            self.namespaces.volumes.remove_claim(item.metadata.uid)
+        elif kind is VOLUMES:
+            self.namespaces.volumes.remove_volume(item.metadata.uid)
         else:
             assert kind in WORKLOAD_KINDS, kind
             self.workloads.remove(kind, item.metadata.uid)

@@ -1,8 +1,9 @@
-"""The namespaces of a cluster: their labels, which selectors of namespaces look at, and their quotas."""
+"""The namespaces of a cluster: their labels, which selectors of namespaces look at, their quotas and volume claims."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from snapshot.core.volumes import VolumeTable
 from spillway import kubernetes
 from spillway.model import LabelSet, NamespaceFacts, Quota, Requirement
 
@@ -20,11 +21,13 @@ class _Placed(NamedTuple):
 class NamespaceTable:
     """dirty: namespaces that may have changed since the reader cleared it.
 
-    api_server: the uid of kube-system, by which API servers are told apart; empty while there is none.
+    api_server: the uid of kube-system, by which API servers are told apart; empty while there is none. volumes: what
+    the claims are bound to.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, volume_claims_max: int) -> None:
         self.dirty: set[str] = set()
+        self.volumes = VolumeTable(self.dirty, volume_claims_max)
         self.api_server = ""
         self._labels: dict[str, LabelSet] = {}
         self._name_by_uid: dict[str, str] = {}
@@ -71,13 +74,19 @@ class NamespaceTable:
             self.remove_quota(uid)
 
     def names(self) -> set[str]:
-        return self._labels.keys() | self._uids_by_namespace.keys()
+        return self._labels.keys() | self._uids_by_namespace.keys() | self.volumes.namespaces()
 
     def facts(self, name: str) -> NamespaceFacts | None:
         """None of a namespace of which there is nothing to say."""
         quotas = (self._quotas[uid].quota for uid in self._uids_by_namespace.get(name, ()))
-        found = NamespaceFacts(name, self._labels.get(name, ()), tuple(sorted(quotas, key=lambda quota: quota.name)))
-        return found if found.labels or found.quotas else None
+        found = NamespaceFacts(
+            name,
+            self._labels.get(name, ()),
+            tuple(sorted(quotas, key=lambda quota: quota.name)),
+            self.volumes.claims(name),
+            self.volumes.leaves_out(name),
+        )
+        return found if found != NamespaceFacts(name, (), ()) else None
 
 
 def read_quota(item: kubernetes.ResourceQuota) -> Quota:

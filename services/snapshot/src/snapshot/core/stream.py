@@ -174,7 +174,8 @@ class Stream:
         api_server = self._api_server if index == FACTS_BLOCK else ""
         first = block.full_due_at == float("inf")
         block.full_due_at = now + (self._first_period(index) if first else self._settings.full_seconds)
-        block.weight, block.full_weight = 0, len(columns) + FACTS_WEIGHT * (len(facts) + len(spaces))
+        entries = len(facts) + len(spaces) + _claims_of(spaces)
+        block.weight, block.full_weight = 0, len(columns) + FACTS_WEIGHT * entries
         block.full_wanted = False
         return CapacityReported(
             self.cluster,
@@ -237,7 +238,12 @@ def is_heartbeat(event: CapacityChanged) -> bool:
 
 def _weight(event: CapacityChanged) -> int:
     entries = len(event.facts) + len(event.facts_removed) + len(event.namespaces) + len(event.namespaces_removed)
+    entries += _claims_of(event.namespaces)
     return RECORD_WEIGHT + len(event.columns) + NAME_WEIGHT * len(event.removed) + FACTS_WEIGHT * entries
+
+
+def _claims_of(namespaces: Iterable[NamespaceFacts]) -> int:
+    return sum(len(entry.volume_claims) for entry in namespaces)
 
 
 def _key(facts: WorkloadFacts) -> WorkloadKey:

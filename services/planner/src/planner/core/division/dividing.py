@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from planner.core.division.placement import Basis, Division, Held, Situation
 from planner.core.division.whole import is_whole
 from planner.core.feasibility.room import Room
+from planner.core.growth import growth_room
 from planner.core.moving.allowance import Allowance
 from planner.core.moving.reasons import reasons
 from planner.core.state import PlannerState
@@ -90,7 +91,7 @@ def _rooms(
     def ask(cluster: str, node_groups: bool) -> Room:
         part = parts.get(cluster)
         borne = subject.shape if part is None or part.removing else subject.template_of(part).shape
-        found = state.growth_room(cluster, (subject.shape, borne), node_groups, moment.now, subject.key)
+        found = growth_room(state, cluster, (subject.shape, borne), node_groups, moment.now, subject.key)
         if node_groups or cluster not in how.most:
             return found
         left = max(0, how.most[cluster] - (held[cluster].replicas if cluster in held else 0))

@@ -17,7 +17,7 @@ from planner.core.feasibility.room import Room
 from planner.core.manifests.request import check_replicas, read_manifests
 from planner.core.manifests.templates import read_template
 from planner.core.requests import declaring
-from planner.core.requests.answers import is_gone
+from planner.core.requests.answers import is_gone, uncomputed_in
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, Subject, subject_of
 from spillway.api import ExplainedCluster, ExplainedNode, ExplainReply, ExplainRequest, RequestError
@@ -81,6 +81,7 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
         used = [name for name, count in case.division.replicas.items() if count]
         unmodelled, unknown = known_of(state.admitted, replace(shape, unmodelled=unmodelled), used)
         notes.extend(unknown)
+        unmodelled = (*unmodelled, *uncomputed_in(state, shape, used))
     return ExplainReply(
         namespace=case.subject.declared.namespace,
         name=case.subject.declared.name,

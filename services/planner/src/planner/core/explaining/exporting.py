@@ -7,6 +7,7 @@ are on their way.
 from collections.abc import Iterator
 from dataclasses import replace
 
+from planner.core.feasibility.volumes import NO_CLAIMS
 from planner.core.fleet import ClusterView
 from planner.core.requests.answers import age_ms
 from planner.core.state import PlannerState
@@ -55,8 +56,11 @@ def _cluster(view: ClusterView, now: float) -> Iterator[Exported]:
     if view.epoch < 0:
         return
     namespaces = tuple(
-        NamespaceFacts(name, tuple(labels.items()), view.quotas.get(name, ()))
+        NamespaceFacts(
+            name, tuple(labels.items()), view.quotas.get(name, ()), tuple(claims.claims.values()), claims.left_out
+        )
         for name, labels in view.nodes.namespaces.items()
+        for claims in (view.claims.get(name, NO_CLAIMS),)
     )
     facts = tuple(view.facts.values())
     report = CapacityReported(view.name, view.epoch, 0, 1, 0, 0, b"", facts, namespaces, view.api_server)

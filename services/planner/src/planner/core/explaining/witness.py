@@ -13,6 +13,7 @@ from planner.core.feasibility.node_match import (
     filter_by_name,
     filter_by_state,
     filter_by_taints,
+    filter_by_volumes,
 )
 from planner.core.feasibility.nodes import ClusterNodes
 from planner.core.feasibility.pod_affinity import filter_by_other_pods, filter_by_spread
@@ -26,6 +27,7 @@ FILTERS: tuple[tuple[str, Filter], ...] = (
     ("NodeAffinity", filter_by_labels),
     ("TaintToleration", filter_by_taints),
     ("NodePorts", filter_by_ports),
+    ("VolumeBinding, VolumeZone", filter_by_volumes),
     ("InterPodAffinity", filter_by_other_pods),
     ("PodTopologySpread", filter_by_spread),
 )

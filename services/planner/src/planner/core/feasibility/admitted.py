@@ -1,6 +1,6 @@
 """What clusters make of a template's pods, as far as they said: the one place where a shape becomes a cluster's own."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.core.explaining.witness import shown
@@ -37,13 +37,9 @@ class AdmittedShapes:
         differing = self._differing.get(shape.template)
         return shape if differing is None else differing.get(cluster, shape)
 
-    def elsewhere(self, shape: Shape) -> Iterator[tuple[Shape, frozenset[str]]]:
-        """What replicas of the shape's template ask for where that is not the shape itself, and in which clusters."""
-        found: dict[tuple[Shape, PodTraits], list[str]] = {}
-        for cluster, one in self._differing.get(shape.template, {}).items():
-            found.setdefault((one, one.traits), []).append(cluster)
-        for (one, _), names in found.items():
-            yield one, frozenset(names)
+    def differing(self, shape: Shape) -> Iterable[str]:
+        """Clusters in which replicas of the shape's template do not ask for what that says."""
+        return self._differing.get(shape.template, ())
 
     def differ_in(self, cluster: str) -> bool:
         """Whether any template's pods are not there what the template says."""
@@ -134,6 +130,19 @@ def _varied(base: Shape, variant: Shape, admitted: Shape) -> Shape:
     more = tuple(entry for entry in variant.tolerations if entry not in base.tolerations)
     requests = tuple(sorted((name, amount) for name, amount in amounts.items() if amount > 0))
     return replace(admitted, requests=requests, tolerations=(*admitted.tolerations, *more))
+
+
+def elsewhere(
+    shape: Shape, clusters: Iterable[str], shape_in: Callable[[str, Shape], Shape]
+) -> Iterator[tuple[Shape, frozenset[str]]]:
+    """What a shape is in these clusters where it is not itself, and in which of them. shape_in: the state's."""
+    found: dict[tuple[Shape, PodTraits], list[str]] = {}
+    for cluster in clusters:
+        one = shape_in(cluster, shape)
+        if one is not shape:
+            found.setdefault((one, one.traits), []).append(cluster)
+    for (one, _), names in found.items():
+        yield one, frozenset(names)
 
 
 # ── For people ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,8 +1,8 @@
 """How many replicas of a shape the nodes of a cluster take, and what binds it.
 
 Models the kube-scheduler's default filters (v1.36): NodeResourcesFit and NodePorts here; NodeUnschedulable, NodeName,
-NodeAffinity and TaintToleration in node_match.py; InterPodAffinity and PodTopologySpread in pod_affinity.py and
-topology.py. Preemption is not counted.
+NodeAffinity, TaintToleration, VolumeBinding and VolumeZone in node_match.py; InterPodAffinity and PodTopologySpread in
+pod_affinity.py and topology.py. Preemption is not counted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +19,7 @@ from planner.core.feasibility.node_match import (
     filter_by_name,
     filter_by_state,
     filter_by_taints,
+    filter_by_volumes,
     selector_requirements,
     untolerated,
 )
@@ -26,7 +27,7 @@ from planner.core.feasibility.nodes import ClusterNodes
 from planner.core.feasibility.own_template import candidates
 from planner.core.feasibility.pod_affinity import filter_by_other_pods, filter_by_spread, limits_a_node, own_ceilings
 from planner.core.feasibility.topology import Bound
-from spillway.model import HOSTNAME_LABEL, HostPort, Int64s, NodeGroup, Shape
+from spillway.model import HOSTNAME_LABEL, HostPort, Int64s, NodeGroup, Shape, VolumeLimit
 from spillway.pod_shape import matches_labels
 
 ANY_IP = "0.0.0.0"
@@ -120,6 +121,7 @@ def _fit(shape: Shape, nodes: ClusterNodes) -> Fit:
     filter_by_labels(shape, nodes, verdict)
     filter_by_taints(shape, nodes, verdict)
     filter_by_ports(shape, nodes, verdict)
+    filter_by_volumes(shape, nodes, verdict)
     groups = filter_by_other_pods(shape, nodes, verdict)
     ceilings = [*filter_by_spread(shape, nodes, verdict), *own_ceilings(shape, nodes)]
     per_node, binding = _by_resource(shape, nodes.resources, nodes.allocatable - nodes.requested)
@@ -160,6 +162,7 @@ def fits_when_empty(shape: Shape, nodes: ClusterNodes) -> bool:
     filter_by_name(shape, nodes, verdict)
     filter_by_labels(shape, nodes, verdict)
     filter_by_lasting_taints(shape, nodes, verdict)
+    filter_by_volumes(shape, nodes, verdict)
     takes, _ = _by_resource(shape, nodes.resources, nodes.allocatable)
     return bool(np.any(takes[verdict.open] > 0))
 
@@ -179,11 +182,17 @@ def fit_of_group(shape: Shape, group: NodeGroup) -> int:
         not term.fields and matches_labels(term.labels, labels) for term in shape.node_terms
     ):
         return 0
-    if untolerated(group.taints, shape.tolerations):
+    if untolerated(group.taints, shape.tolerations) or not all(_is_met(limit, labels) for limit in shape.volume_limits):
         return 0
     allocatable = dict(group.allocatable)
     takes = min(allocatable.get(name, 0) // amount for name, amount in shape.requests)
     return min(takes, 1) if shape.host_ports or any(term.own for term in shape.apart) else takes
+
+
+def _is_met(limit: VolumeLimit, labels: Mapping[str, str]) -> bool:
+    """By labels that new nodes are sure to have; what they lack here they may have all the same."""
+    sure = (term for term in limit.terms if all(entry.operator in ("In", "Exists") for entry in term.labels))
+    return any(matches_labels(term.labels, labels) for term in sure)
 
 
 def filter_by_ports(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:

@@ -12,7 +12,14 @@ import numpy.typing as npt
 from planner.core.feasibility import kept_shapes
 from planner.core.feasibility.fit import Fit, fits_when_empty, in_words
 from planner.core.feasibility.kept_shapes import ABSENT, OPEN, KeptShapes
-from planner.core.feasibility.node_match import Bools, Verdict, filter_by_labels, filter_by_state, filter_by_taints
+from planner.core.feasibility.node_match import (
+    Bools,
+    Verdict,
+    filter_by_labels,
+    filter_by_state,
+    filter_by_taints,
+    filter_by_volumes,
+)
 from planner.core.feasibility.nodes import ClusterNodes
 from spillway.model import Int64s, Shape
 
@@ -45,6 +52,7 @@ def _codes(shape: Shape, nodes: ClusterNodes, shapes: KeptShapes) -> Int64s:
     filter_by_state(shape, nodes, verdict)
     filter_by_labels(shape, nodes, verdict)
     filter_by_taints(shape, nodes, verdict)
+    filter_by_volumes(shape, nodes, verdict)
     return verdict.codes
 
 

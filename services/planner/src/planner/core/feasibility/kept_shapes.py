@@ -90,7 +90,7 @@ class KeptShapes:
         return known
 
     def _demand(self, shape: Shape) -> int:
-        key = (shape.node_selector, shape.node_terms, shape.tolerations)
+        key = (shape.node_selector, shape.node_terms, shape.tolerations, shape.volume_limits)
         known = self._demand_ids.get(key)
         if known is None:
             known = self._demand_ids[key] = len(self.demands)
@@ -100,9 +100,10 @@ class KeptShapes:
 
 def is_local(shape: Shape) -> bool:
     """Whether its fit on a node depends on that node's amounts, labels, taints and state alone."""
-    named = any(
-        term.fields or any(entry.key == HOSTNAME_LABEL for entry in term.labels) for term in shape.node_terms
-    ) or any(key == HOSTNAME_LABEL for key, _ in shape.node_selector)
+    terms = (*shape.node_terms, *(term for limit in shape.volume_limits for term in limit.terms))
+    named = any(term.fields or any(entry.key == HOSTNAME_LABEL for entry in term.labels) for term in terms) or any(
+        key == HOSTNAME_LABEL for key, _ in shape.node_selector
+    )
     in_order = [name for name, _ in shape.requests] == sorted({name for name, _ in shape.requests})
     asks = bool(shape.requests) and all(amount > 0 for _, amount in shape.requests)
     looks = shape.apart or shape.near or shape.spread or shape.host_ports or shape.node_name

@@ -1,6 +1,7 @@
 """Which nodes a pod may run on by what the nodes are: their state, labels, names and taints.
 
-Models the kube-scheduler's filters NodeUnschedulable, NodeName, NodeAffinity with nodeSelector, and TaintToleration.
+Models the kube-scheduler's filters NodeUnschedulable, NodeName, NodeAffinity with nodeSelector, TaintToleration, and of
+bound volumes VolumeBinding and VolumeZone.
 """
 
 from collections.abc import Sequence
@@ -66,6 +67,12 @@ def filter_by_taints(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> Non
         taint = untolerated(taints, shape.tolerations)
         if taint is not None:
             verdict.out(nodes.taint_set == index, f"taint {taint}")
+
+
+def filter_by_volumes(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
+    """Apart from node affinity: this decides which nodes count for a spread, volumes do not."""
+    for limit in shape.volume_limits:
+        verdict.out(~nodes_matching(limit.terms, nodes), limit.reason)
 
 
 def filter_by_lasting_taints(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:

@@ -10,6 +10,7 @@ from planner.core.division.placement import most_of
 from planner.core.division.whole import is_whole
 from planner.core.feasibility.reservation import is_rolling
 from planner.core.fleet import WorkloadKey
+from planner.core.growth import growth_room
 from planner.core.manifests.policy import Clusters, in_tier
 from planner.core.moving.aftermath import NO_BRAKES, Step
 from planner.core.moving.allowance import CAUSE_HOME, Allowance
@@ -201,7 +202,7 @@ def _room_now(state: PlannerState, workload: Workload, home: str, now: float) ->
         return 0
     limits = {limit.cluster: limit for limit in workload.declared.policy.limits}
     bound = most_of(limits, home) - (part.replicas_kept if part is not None else 0)
-    room = state.growth_room(home, workload.shapes_in(home), False, now, workload.key)
+    room = growth_room(state, home, workload.shapes_in(home), False, now, workload.key)
     return max(0, min(room.certain, bound))
 
 

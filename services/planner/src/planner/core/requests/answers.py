@@ -1,9 +1,11 @@
 """What is answered to a question: values for people and machines, read from the state, changing nothing."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planner.core.division.placement import Division
+from planner.core.feasibility.volumes import uncomputed
 from planner.core.fleet import ClusterView
 from planner.core.manifests.request import read_manifests
 from planner.core.rollout.turns import ROLLOUT, figures
@@ -28,7 +30,7 @@ from spillway.api import (
     invalid,
 )
 from spillway.events import DecisionRecorded, PlacementDecided, WorkloadDeclared
-from spillway.model import ClusterInput
+from spillway.model import ClusterInput, Part, Shape
 from spillway.pod_shape import bare
 
 PAGE_SIZE_DEFAULT = 100
@@ -99,10 +101,23 @@ def is_gone(workload: Workload) -> bool:
     return (workload.declared.deleting or workload.declared.releasing) and not workload.parts
 
 
+def uncomputed_in(state: PlannerState, shape: Shape, clusters: Iterable[str]) -> tuple[str, ...]:
+    """What of a shape's volume claims is not computed in these clusters."""
+    shapes = ((cluster, state.shape_in(cluster, shape)) for cluster in sorted(clusters))
+    return uncomputed((name, there, state.claims_in(name, there.namespace)) for name, there in shapes)
+
+
+def unmodelled_of(state: PlannerState, workload: Workload, parts: Iterable[Part]) -> tuple[str, ...]:
+    """What is not computed of a workload where its parts have replicas."""
+    clusters = [part.cluster for part in parts if part.replicas]
+    return (*workload.unmodelled, *uncomputed_in(state, workload.shape, clusters))
+
+
 def workload_reply(
     state: PlannerState, workload: Workload, history: tuple[DecisionRecorded, ...] = ()
 ) -> WorkloadReply:
-    placement = placement_reply(state, workload.declared, workload.placement, None, workload.unmodelled)
+    unmodelled = unmodelled_of(state, workload, workload.parts.values())
+    placement = placement_reply(state, workload.declared, workload.placement, None, unmodelled)
     statuses = tuple(_status(state, workload, cluster) for cluster in workload.parts)
     return WorkloadReply(placement, workload.declared.kind, statuses, history)
 
@@ -156,7 +171,9 @@ def capacity(state: PlannerState, request: CapacityRequest, now: float) -> Capac
                     age_ms=age_ms(state.clusters[joined.cluster], now),
                 )
             )
-    return CapacityReply(tuple(inputs), declaration.shape.unmodelled, stale=False)
+    joined_names = [joined.cluster for joined in state.joined()]
+    unmodelled = (*declaration.shape.unmodelled, *uncomputed_in(state, shape, joined_names))
+    return CapacityReply(tuple(inputs), unmodelled, stale=False)
 
 
 @dataclass(slots=True)

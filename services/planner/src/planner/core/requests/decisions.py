@@ -15,7 +15,7 @@ from planner.core.manifests.templates import read_template
 from planner.core.moving.allowance import CAUSE_MIGRATE
 from planner.core.placing import Placed
 from planner.core.requests import declaring, migrating, transfer
-from planner.core.requests.answers import is_gone, placement_reply
+from planner.core.requests.answers import is_gone, placement_reply, uncomputed_in, unmodelled_of
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, Subject
 from planner.core.workload import Workload
@@ -85,6 +85,7 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     dependencies = declaring.dependencies(declaration, declared)
     used = [part.cluster for part in placed.placement.parts if part.replicas]
     unmodelled, unknown = known_of(state.admitted, declaration.shape, used)
+    unmodelled = (*unmodelled, *uncomputed_in(state, declaration.shape, used))
     warnings = (*declaration.warnings, *_replicas_not_taken(state, declaration, declared), *unknown)
     decided = Unanswered(declared, dependencies, placed, unmodelled, warnings)
     return answer_with(state, decided, request.idempotency_key, digest, moment)
@@ -115,7 +116,7 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
     placed = placing.place(state, Subject(declared, known.template, known), moment, "Scale")
     _refuse_part(declared, placed.division, moment)
     declared = declaring.with_templates(declared, known, placed.placement.parts)
-    decided = Unanswered(declared, (), placed, known.unmodelled)
+    decided = Unanswered(declared, (), placed, unmodelled_of(state, known, placed.placement.parts))
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 
@@ -134,7 +135,7 @@ def migrate(state: PlannerState, request: MigrateRequest, moment: Moment) -> Dec
     placed = placing.migrate(state, known, counts, request.to_cluster, moment)
     for cluster, count in counts.items():
         state.brakes.spend(CAUSE_MIGRATE, cluster, known.key, count)
-    decided = Unanswered(known.declared, (), placed, known.unmodelled)
+    decided = Unanswered(known.declared, (), placed, unmodelled_of(state, known, placed.placement.parts))
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 

@@ -1,6 +1,7 @@
 """A migration that was asked for by name: which replicas it takes from where, or why it cannot be."""
 
 from planner.core.fleet import ClusterView
+from planner.core.growth import growth_room
 from planner.core.manifests.policy import selects
 from planner.core.manifests.request import check_replicas
 from planner.core.moving.reasons import moves_by_itself
@@ -91,7 +92,7 @@ def _check_policy(state: PlannerState, workload: Workload, target: ClusterView, 
 
 def _check_room(state: PlannerState, workload: Workload, cluster: str, wanted: int, now: float) -> None:
     there = held_by_cluster(state, workload, now).get(cluster)
-    room = state.growth_room(cluster, workload.shapes_in(cluster), False, now, workload.key)
+    room = growth_room(state, cluster, workload.shapes_in(cluster), False, now, workload.key)
     most = room.certain + (there.may_keep if there is not None else 0)
     if wanted > most:
         raise _refused(

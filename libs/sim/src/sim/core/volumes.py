@@ -1,0 +1,73 @@
+"""Where the volumes of a pod's claims let it run, as the scheduler's VolumeBinding and VolumeZone say.
+
+There is no volume controller: a claim is bound when whoever writes it says so, and one that is not yet binds anywhere.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sim.core.kinds import Object
+from sim.core.selectors import Labels, Requirement, Selector, matches, requirements_of
+from sim.core.shape import PodShape
+from sim.core.store import Store
+
+_BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+_ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+_OLD_ZONE, _OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
+_NEWER = {_OLD_ZONE: _ZONE, _OLD_REGION: _REGION, _ZONE: _ZONE, _REGION: _REGION}
+_IN_NO_ZONE: Selector = tuple(Requirement(key, "DoesNotExist") for key in _NEWER)
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeRule:
+    """A node that none of the terms matches is refused, in these words."""
+
+    refusal: str
+    terms: tuple[Selector, ...] = ()
+
+    def allows(self, labels: Labels) -> bool:
+        return any(matches(term, labels) for term in self.terms)
+
+
+VolumeRules = tuple[VolumeRule, ...]
+
+
+def rules_of(shape: PodShape, store: Store) -> VolumeRules:
+    return tuple(rule for name in shape.claims for rule in _rules(shape.namespace, name, store))
+
+
+def _rules(namespace: str, name: str, store: Store) -> Iterator[VolumeRule]:
+    claim = store.get("persistentvolumeclaims", (namespace, name))
+    if claim is None:
+        yield VolumeRule(f'persistentvolumeclaim "{name}" not found')
+        return
+    if "deletionTimestamp" in claim["metadata"]:
+        yield VolumeRule(f'persistentvolumeclaim "{name}" is being deleted')
+    volume_name = (claim.get("spec") or {}).get("volumeName", "")
+    if not volume_name or _BIND_COMPLETED not in (claim["metadata"].get("annotations") or {}):
+        return
+    volume = store.get("persistentvolumes", ("", volume_name))
+    if volume is None:
+        yield VolumeRule("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
+    else:
+        yield from _rules_of_volume(volume)
+
+
+def _rules_of_volume(volume: Object) -> Iterator[VolumeRule]:
+    required = ((volume.get("spec") or {}).get("nodeAffinity") or {}).get("required")
+    if required:
+        terms = (_term(term) for term in required["nodeSelectorTerms"])
+        yield VolumeRule("node(s) didn't match PersistentVolume's node affinity", tuple(term for term in terms if term))
+    labels = volume["metadata"].get("labels") or {}
+    for key, newer in _NEWER.items():
+        values = frozenset(labels.get(key, "").split("__"))
+        if "" in values:
+            continue
+        instead = (Requirement(key, "DoesNotExist"), Requirement(newer, "In", values))
+        terms_of_key = (_IN_NO_ZONE, (Requirement(key, "In", values),), *((instead,) if newer != key else ()))
+        yield VolumeRule("node(s) had no available volume zone", terms_of_key)
+
+
+def _term(declared: Mapping[str, Any]) -> Selector:
+    return requirements_of(declared.get("matchExpressions") or ())

@@ -1,0 +1,61 @@
+"""The specs and statuses of quotas, volume claims and volumes: the few fields that we read. As kubernetes.py."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from spillway.quantities import Quantity
+
+
+class ScopeRequirement(Struct, frozen=True, gc=False, rename="camel"):
+    scope_name: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class ScopeSelector(Struct, frozen=True, gc=False, rename="camel"):
+    match_expressions: tuple[ScopeRequirement, ...] = ()
+
+
+class ResourceQuotaSpec(Struct, frozen=True, gc=False, rename="camel"):
+    hard: dict[str, Quantity] = {}
+    scopes: tuple[str, ...] = ()
+    scope_selector: ScopeSelector | None = None
+
+
+class ResourceQuotaStatus(Struct, frozen=True, gc=False, rename="camel"):
+    hard: dict[str, Quantity] = {}
+    used: dict[str, Quantity] = {}
+
+
+class ClaimSpec(Struct, frozen=True, gc=False, rename="camel"):
+    volume_name: str = ""
+    access_modes: tuple[str, ...] = ()
+
+
+class ClaimStatus(Struct, frozen=True, gc=False, rename="camel"):
+    phase: str = ""
+
+
+class NodeRequirement(Struct, frozen=True, gc=False, rename="camel"):
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Struct, frozen=True, gc=False, rename="camel"):
+    match_expressions: tuple[NodeRequirement, ...] = ()
+    match_fields: tuple[NodeRequirement, ...] = ()
+
+
+class NodeSelector(Struct, frozen=True, gc=False, rename="camel"):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class VolumeNodeAffinity(Struct, frozen=True, gc=False, rename="camel"):
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(Struct, frozen=True, gc=False, rename="camel"):
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: dict[str, Any] | None = None

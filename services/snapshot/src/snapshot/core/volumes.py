@@ -1,0 +1,206 @@
+"""Which nodes the volumes that claims are bound to let pods run on.
+
+Source: the kube-scheduler's plugins VolumeBinding, for claims that are bound, and VolumeZone (v1.36). Claims and
+volumes are streams of their own, so each is kept by itself and they are joined when they are read.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from spillway import kubernetes
+from spillway.model import NodeTerm, Requirement, VolumeClaim, VolumeLimit
+from spillway.pod_shape import is_integer
+from spillway.specs import NodeSelectorTerm
+
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+ONCE = ("ReadWriteOncePod", "ReadWriteOnce")
+ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+LABEL_OF_TODAY = {
+    "failure-domain.beta.kubernetes.io/zone": ZONE,
+    "failure-domain.beta.kubernetes.io/region": REGION,
+    ZONE: ZONE,
+    REGION: REGION,
+}
+NOWHERE_LABELLED = NodeTerm(tuple(Requirement(key, "DoesNotExist", ()) for key in LABEL_OF_TODAY), ())
+"""A node without any of these labels is in all zones, as far as VolumeZone looks."""
+IN_ALL = "__"
+"""Between the zones of a volume that is in several."""
+
+
+class _Claim(NamedTuple):
+    """volume: empty until it is bound. refused: why no pod with it is scheduled; empty when some may be."""
+
+    namespace: str
+    name: str
+    volume: str
+    refused: str
+    once: str
+
+
+class _Volume(NamedTuple):
+    """limits: the terms of each of them, without the claim that they are told of."""
+
+    name: str
+    limits: tuple[tuple[NodeTerm, ...], ...]
+    attached: str
+
+
+class VolumeTable:
+    """dirty: namespaces whose claims may have changed, which the reader clears.
+
+    Of more than claims_max claims those that came last are not kept; which namespaces they are of is.
+    """
+
+    def __init__(self, dirty: set[str], claims_max: int) -> None:
+        self._dirty = dirty
+        self._claims_max = claims_max
+        self._claims: dict[str, _Claim] = {}
+        self._uids_by_namespace: dict[str, set[str]] = {}
+        self._uids_by_volume: dict[str, set[str]] = {}
+        self._left_out: dict[str, str] = {}
+        self._left_out_in: Counter[str] = Counter()
+        self._volumes: dict[str, _Volume] = {}
+        self._uid_by_volume_name: dict[str, str] = {}
+
+    # ── Claims ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def upsert_claim(self, item: kubernetes.PersistentVolumeClaim) -> None:
+        uid, claim = item.metadata.uid, _read_claim(item)
+        before = self._claims.get(uid)
+        if before == claim:
+            return
+        self._drop_left_out(uid)
+        if before is None and len(self._claims) >= self._claims_max:
+            self._left_out[uid] = claim.namespace
+            self._left_out_in[claim.namespace] += 1
+            self._dirty.add(claim.namespace)
+            return
+        if before is not None:
+            self._forget(uid, before)
+        self._claims[uid] = claim
+        self._uids_by_namespace.setdefault(claim.namespace, set()).add(uid)
+        self._uids_by_volume.setdefault(claim.volume, set()).add(uid)
+        self._dirty.add(claim.namespace)
+
+    def remove_claim(self, uid: str) -> None:
+        self._drop_left_out(uid)
+        claim = self._claims.get(uid)
+        if claim is not None:
+            self._forget(uid, claim)
+
+    def retain_claims(self, uids: set[str]) -> None:
+        for uid in [uid for uid in chain(self._claims, self._left_out) if uid not in uids]:
+            self.remove_claim(uid)
+
+    def _drop_left_out(self, uid: str) -> None:
+        namespace = self._left_out.pop(uid, None)
+        if namespace is not None:
+            self._left_out_in[namespace] -= 1
+            self._dirty.add(namespace)
+
+    def _forget(self, uid: str, claim: _Claim) -> None:
+        del self._claims[uid]
+        for by_key, key in ((self._uids_by_namespace, claim.namespace), (self._uids_by_volume, claim.volume)):
+            by_key[key].discard(uid)
+            if not by_key[key]:
+                del by_key[key]
+        self._dirty.add(claim.namespace)
+
+    # ── Volumes ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def upsert_volume(self, item: kubernetes.PersistentVolume) -> None:
+        uid, volume = item.metadata.uid, _read_volume(item)
+        self._uid_by_volume_name[volume.name] = uid
+        if self._volumes.get(uid) != volume:
+            self._volumes[uid] = volume
+            self._touch(volume.name)
+
+    def remove_volume(self, uid: str) -> None:
+        volume = self._volumes.pop(uid, None)
+        if volume is not None and self._uid_by_volume_name.get(volume.name) == uid:
+            del self._uid_by_volume_name[volume.name]
+            self._touch(volume.name)
+
+    def retain_volumes(self, uids: set[str]) -> None:
+        for uid in [uid for uid in self._volumes if uid not in uids]:
+            self.remove_volume(uid)
+
+    def _touch(self, volume: str) -> None:
+        self._dirty.update(self._claims[uid].namespace for uid in self._uids_by_volume.get(volume, ()))
+
+    # ── What is said ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def namespaces(self) -> set[str]:
+        return {*self._uids_by_namespace, *self._left_out.values()}
+
+    def claims(self, namespace: str) -> tuple[VolumeClaim, ...]:
+        found = (self._said(self._claims[uid]) for uid in self._uids_by_namespace.get(namespace, ()))
+        return tuple(sorted(found, key=lambda claim: claim.name))
+
+    def leaves_out(self, namespace: str) -> bool:
+        return self._left_out_in[namespace] > 0
+
+    def _said(self, claim: _Claim) -> VolumeClaim:
+        if claim.refused:
+            return VolumeClaim(claim.name, True, (VolumeLimit(claim.refused),), claim.once)
+        volume = self._volumes.get(self._uid_by_volume_name.get(claim.volume, ""))
+        if volume is None:  # Its stream may be behind the claims'; one that is gone makes the claim lost.
+            return VolumeClaim(claim.name, False, (), claim.once)
+        limits = tuple(VolumeLimit(f"volume of claim {claim.name}", terms) for terms in volume.limits)
+        return VolumeClaim(claim.name, True, limits, claim.once, volume.attached)
+
+
+def _read_claim(item: kubernetes.PersistentVolumeClaim) -> _Claim:
+    name, modes = item.metadata.name, item.spec.access_modes
+    refused = ""
+    if item.metadata.deletion_timestamp is not None:
+        refused = f"volume claim {name} is being deleted"
+    elif item.status.phase == "Lost":
+        refused = f"volume claim {name} has lost its volume"
+    bound = item.spec.volume_name if BIND_COMPLETED in item.metadata.annotations else ""
+    once = next((mode for mode in ONCE if mode in modes), "") if all(mode in ONCE for mode in modes) else ""
+    return _Claim(item.metadata.namespace, name, bound, refused, once)
+
+
+def _read_volume(item: kubernetes.PersistentVolume) -> _Volume:
+    affinity, limits = item.spec.node_affinity, list[tuple[NodeTerm, ...]]()
+    if affinity is not None and affinity.required is not None:
+        limits.append(tuple(_terms(affinity.required.node_selector_terms)))
+    limits.extend(_zones(item.metadata.labels))
+    return _Volume(item.metadata.name, tuple(limits), "csi" if item.spec.csi is not None else "")
+
+
+def _terms(terms: Iterable[NodeSelectorTerm]) -> Iterator[NodeTerm]:
+    """Those that a node may meet. VolumeBinding shows them a node's labels alone: fields say nothing then."""
+    for term in terms:
+        if not (term.match_expressions or term.match_fields):
+            continue
+        labels = tuple(Requirement(entry.key, entry.operator, entry.values) for entry in term.match_expressions)
+        if all(map(_is_readable, labels)):
+            yield NodeTerm(labels, ())
+
+
+def _is_readable(requirement: Requirement) -> bool:
+    match requirement.operator:
+        case "In" | "NotIn":
+            return bool(requirement.values)
+        case "Exists" | "DoesNotExist":
+            return not requirement.values
+        case "Gt" | "Lt":
+            return len(requirement.values) == 1 and is_integer(requirement.values[0])
+    return False
+
+
+def _zones(labels: dict[str, str]) -> Iterator[tuple[NodeTerm, ...]]:
+    """A volume's label of an older name also means a node's of today's, where the node has no older one."""
+    for key, newer in LABEL_OF_TODAY.items():
+        values = tuple(value.strip() for value in labels.get(key, "").split(IN_ALL))
+        if not all(values):
+            continue
+        terms = [NOWHERE_LABELLED, NodeTerm((Requirement(key, "In", values),), ())]
+        if newer != key:
+            absent = Requirement(key, "DoesNotExist", ())
+            terms.append(NodeTerm((absent, Requirement(newer, "In", values)), ()))
+        yield tuple(terms)

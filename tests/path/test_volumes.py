@@ -1,0 +1,104 @@
+"""Claims that are bound in one zone of a member, from its API to the placement: in one process and virtual time."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillway.api import ApplyRequest, GetRequest
+from spillway.cluster_api import NAMESPACES
+from spillway.kubernetes import VOLUME_CLAIMS, VOLUMES
+from spillway_local import member_nodes
+from spillway_local.fleet_plan import GIB, MemberPlan, deployment
+from spillway_local.in_process import InProcess, in_process
+
+sys.path.insert(0, str(Path(__file__).parent))
+from platform_steps import NAMESPACE, bound, join, unbound, until
+
+pytestmark = pytest.mark.looptime
+
+ZONE = "topology.kubernetes.io/zone"
+IN_TWO_ZONES = (
+    MemberPlan(
+        "own-1",
+        "own",
+        tuple(member_nodes.NodeSpec(2, zone, 4_000, 16 * GIB, labels={ZONE: zone}) for zone in ("z1", "z2")),
+        room=32,
+    ),
+    MemberPlan("cloud-1", "cloud", (member_nodes.NodeSpec(4, "n", 8_000, 32 * GIB),), room=64),
+)
+NAMED = "volume claim data in {}: it is not there yet: on which nodes its volume will be"
+
+
+def request(replicas: int) -> ApplyRequest:
+    manifest = json.loads(deployment("web", NAMESPACE, replicas, cpu="500m"))
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    manifest["spec"]["template"]["spec"]["volumes"] = volumes
+    return ApplyRequest((json.dumps(manifest),))
+
+
+def volume(zone: str) -> dict[str, Any]:
+    expressions = [{"key": ZONE, "operator": "In", "values": [zone]}] if zone else [{"key": ZONE, "operator": "Exists"}]
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
+    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "nodeAffinity": affinity}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec}
+
+
+async def bind(platform: InProcess, cluster: str, zone: str) -> None:
+    """A claim there, bound to a volume in that zone; without one, a volume that is anywhere."""
+    api = platform.api(cluster)
+    made = volume(zone)
+    if not zone:
+        del made["spec"]["nodeAffinity"]
+    await api.create(VOLUMES, made)
+    marks = {"pv.kubernetes.io/bind-completed": "yes"}
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": NAMESPACE, "annotations": marks},
+        "spec": {"accessModes": ["ReadWriteMany"], "volumeName": "pv"},
+    }
+    await api.create(VOLUME_CLAIMS, claim)
+
+
+async def ready(platform: InProcess) -> None:
+    await join(platform)
+    for name in platform.members:
+        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        await platform.api(name).create(NAMESPACES, manifest)
+
+
+async def test_replicas_are_placed_where_the_bound_volume_is() -> None:
+    """Half of the own nodes are in its zone: the rest goes to the cloud at once, and every replica binds."""
+    async with in_process(IN_TWO_ZONES) as platform:
+        await ready(platform)
+        await bind(platform, "own-1", "z1")
+        await bind(platform, "cloud-1", "")
+        known = platform.planner().state.claims_in
+        await until(lambda: all(known(name, NAMESPACE).claims for name in platform.members), "the claims are heard of")
+        reply = await platform.planner().apply(request(24))
+        assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 16, "cloud-1": 8}
+        assert reply.unmodelled == ()
+        await until(lambda: _all_bound(platform, 24), "all of them run where they were placed")
+        assert await bound(platform) == {"own-1": 16, "cloud-1": 8}
+
+
+async def test_a_claim_that_comes_later_is_named_until_then_and_corrected_after() -> None:
+    """Placed as declared and named; once the claims are there, what does not bind in the zone goes to the cloud."""
+    async with in_process(IN_TWO_ZONES) as platform:
+        await ready(platform)
+        reply = await platform.planner().apply(request(24))
+        assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 24}
+        assert reply.unmodelled == (NAMED.format("own-1"),)
+        await bind(platform, "own-1", "z1")
+        await bind(platform, "cloud-1", "")
+        await until(lambda: _all_bound(platform, 24), "all of them run", 120)
+        assert await bound(platform) == {"own-1": 16, "cloud-1": 8}
+        found = await platform.planner().get(GetRequest(NAMESPACE, "web"))
+        assert found.placement.unmodelled == ()
+
+
+async def _all_bound(platform: InProcess, count: int) -> bool:
+    return sum((await bound(platform)).values()) == count and not await unbound(platform)
