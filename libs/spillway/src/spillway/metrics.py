@@ -63,6 +63,14 @@ PODS_UNSCHEDULABLE: Final = Gauge(
     "spillway_pods_unschedulable", "Pods that a member's scheduler cannot place", ["cluster"]
 )
 
+# ── hpa ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+INPUTS_READ: Final = Counter(
+    "spillway_inputs_read",
+    "Questions to queues and Prometheus, by kind and whether the value is known",
+    ["kind", "outcome"],
+)
+
 # ── planner ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 DECISIONS: Final = Counter(

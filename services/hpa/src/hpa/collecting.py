@@ -1,0 +1,162 @@
+"""Asks queues and Prometheus what declared policies need to know, and publishes what they answer, or why they did not.
+
+One task a question. Whoever has the turn runs it; what is asked is told by declare and withdraw.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import structlog
+
+from hpa.connections import Connections, NoConnection
+from hpa.core.questions import LagQuestion, Question, ValueQuestion, questions_of
+from hpa.lag import KafkaLag, LagSettings, LagUnknown
+from hpa.prometheus import Prometheus, PrometheusSettings, ValueUnknown
+from spillway import metrics
+from spillway.bus import BusUnavailable
+from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog, ScalePolicyDeclared
+from spillway.settings import setting
+
+Publish = Callable[[BacklogObserved | LoadObserved], Awaitable[Any]]
+
+TROUBLE_CHARACTERS_MAX = 500
+SOURCE = "hpa"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectingSettings:
+    """Variables SPILLWAY_COLLECTING_…"""
+
+    connections: str = setting("", "file (YAML) of the Kafka and Prometheus connections that policies may use")
+    answer_seconds: float = setting(5.0, "seconds that one question may take")
+    answer_bytes_max: int = setting(1_000_000, "most bytes of an answer of Prometheus")
+    at_once: int = setting(8, "questions to one connection at one time; more wait for their turn")
+    drain_seconds: float = setting(2.0, "seconds between questions for the queue of a ScalePolicy")
+    spread: float = setting(0.05, "part of an interval by which it is shortened at random, to spread questions")
+
+
+class Collecting:
+    """publish writes to the log, and raises BusUnavailable. wall_ms: Unix time, for the records."""
+
+    def __init__(
+        self,
+        publish: Publish,
+        connections: Connections,
+        settings: CollectingSettings,
+        wall_ms: Callable[[], int],
+        random: Random | None = None,
+    ) -> None:
+        self._publish = publish
+        self._connections = connections
+        self._settings = settings
+        self._wall_ms = wall_ms
+        self._random = random or Random()
+        lag = LagSettings(answer_seconds=settings.answer_seconds)
+        query = PrometheusSettings(settings.answer_seconds, settings.answer_bytes_max, settings.at_once)
+        self._kafka = {name: KafkaLag(one, lag) for name, one in connections.kafka.items()}
+        self._prometheus = {name: Prometheus(one, query) for name, one in connections.prometheus.items()}
+        self._slots: dict[str, asyncio.Semaphore] = {}
+        self._questions: dict[tuple[str, str], tuple[Question, ...]] = {}
+        self._asking: dict[Question, asyncio.Task[None]] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._log: structlog.typing.FilteringBoundLogger = structlog.get_logger(service="hpa")
+
+    def declare(self, policy: ScalePolicyDeclared) -> None:
+        """This is the workload's policy from now on. What it asks as before goes on as before."""
+        self._put((policy.namespace, policy.name), questions_of(policy, round(self._settings.drain_seconds * 1000)))
+
+    def withdraw(self, namespace: str, name: str) -> None:
+        """The workload has no policy any more."""
+        self._put((namespace, name), ())
+
+    async def run(self) -> None:
+        """Asks, until it is cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                for questions in self._questions.values():
+                    self._start(questions)
+                await asyncio.Event().wait()
+        finally:
+            self._tasks = None
+            self._asking.clear()
+            for kafka in self._kafka.values():
+                await kafka.close()
+            for prometheus in self._prometheus.values():
+                await prometheus.close()
+
+    def _put(self, key: tuple[str, str], questions: tuple[Question, ...]) -> None:
+        before = self._questions.pop(key, ())
+        if questions:
+            self._questions[key] = questions
+        for question in before:
+            if question not in questions and question in self._asking:
+                self._asking.pop(question).cancel()
+        self._start(questions)
+
+    def _start(self, questions: tuple[Question, ...]) -> None:
+        if self._tasks is None:
+            return
+        for question in questions:
+            if question not in self._asking:
+                self._asking[question] = self._tasks.create_task(self._ask_on(question))
+
+    async def _ask_on(self, question: Question) -> None:
+        """At once, and then at its interval; a slow answer delays the next question, it never adds one."""
+        loop = asyncio.get_running_loop()
+        while True:
+            started_at = loop.time()
+            event = await (self._lag(question) if isinstance(question, LagQuestion) else self._value(question))
+            metrics.INPUTS_READ.labels(_kind(question), "unknown" if event.trouble else "known").inc()
+            try:
+                await self._publish(event)
+            except BusUnavailable as error:
+                self._log.warning("the log cannot be reached", error=str(error))
+            seconds = question.every_ms / 1000 * (1 - self._settings.spread * self._random.random())
+            await asyncio.sleep(max(0.0, started_at + seconds - loop.time()))
+
+    async def _lag(self, question: LagQuestion) -> BacklogObserved:
+        connection, trouble = "", ""
+        partitions: tuple[PartitionBacklog, ...] = ()
+        at_ms = self._wall_ms()
+        try:
+            connection = self._connections.kafka_of(question.servers)
+            async with self._slot(f"kafka {connection}"):
+                at_ms = self._wall_ms()
+                partitions = await self._kafka[connection].backlog(question.group, question.topic)
+        except (NoConnection, LagUnknown) as error:
+            trouble = _words("kafka", connection, error)
+        place = question.namespace, question.name, connection, question.group, question.topic
+        return BacklogObserved(*place, partitions, at_ms, SOURCE, trouble)
+
+    async def _value(self, question: ValueQuestion) -> LoadObserved:
+        connection, trouble, value = "", "", 0
+        at_ms = self._wall_ms()
+        try:
+            connection = self._connections.prometheus_of(question.address)
+            async with self._slot(f"prometheus {connection}"):
+                at_ms = self._wall_ms()
+                found = await self._prometheus[connection].value_milli(question.query)
+            if found is None and not question.empty_is_zero:
+                raise ValueUnknown("the answer is empty")
+            value = found or 0
+        except (NoConnection, ValueUnknown) as error:
+            trouble = _words("prometheus", connection, error)
+        source = f"{SOURCE}: prometheus {connection}".rstrip()
+        return LoadObserved(
+            question.namespace, question.name, question.metric, "", "", "", "", value, at_ms, 0, source, trouble
+        )
+
+    def _slot(self, connection: str) -> asyncio.Semaphore:
+        return self._slots.setdefault(connection, asyncio.Semaphore(self._settings.at_once))
+
+
+def _kind(question: Question) -> str:
+    return "kafka" if isinstance(question, LagQuestion) else "prometheus"
+
+
+def _words(kind: str, connection: str, error: Exception) -> str:
+    return f"{kind} {connection}: {error}".replace(" :", ":")[:TROUBLE_CHARACTERS_MAX]

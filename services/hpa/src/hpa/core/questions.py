@@ -1,0 +1,80 @@
+"""What has to be asked outside so that a policy can be decided on: queues and queries, and how often. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from hpa.core.attached import read_attached
+from hpa.core.keda.kafka import KafkaTrigger
+from hpa.core.scale_policy import ScalePolicy
+from hpa.core.scaled_object import PrometheusTrigger, ScaledObject
+from spillway.api import RequestError
+from spillway.events_scaling import ScalePolicyDeclared
+
+LEAST_MS: Final = 1_000
+"""Nothing is asked more often."""
+MOST_MS: Final = 60_000
+"""Nor less often: a value of one answer would be too old before the next (Rules.load_age_max_ms)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LagQuestion:
+    """What waits for a group. topic "": in all topics that it has offsets of."""
+
+    namespace: str
+    name: str
+    servers: tuple[str, ...]
+    group: str
+    topic: str
+    every_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ValueQuestion:
+    """The value of a Prometheus query. metric: its name in the policy."""
+
+    namespace: str
+    name: str
+    address: str
+    query: str
+    metric: str
+    empty_is_zero: bool
+    every_ms: int
+
+
+Question = LagQuestion | ValueQuestion
+
+
+def questions_of(policy: ScalePolicyDeclared, drain_ms: int) -> tuple[Question, ...]:
+    """Each once. drain_ms: how often a ScalePolicy's queue is asked for. A policy that cannot be read asks nothing."""
+    try:
+        wanted = read_attached(msgspec.json.decode(policy.manifest)).wanted
+    except (RequestError, msgspec.DecodeError):
+        return ()
+    if isinstance(wanted, ScaledObject):
+        return tuple(dict.fromkeys(_of_triggers(policy, wanted)))
+    if isinstance(wanted, ScalePolicy) and wanted.drain is not None:
+        return (_lag(policy, wanted.drain.queue, drain_ms),)
+    return ()
+
+
+def _of_triggers(policy: ScalePolicyDeclared, wanted: ScaledObject) -> Iterator[Question]:
+    for trigger in wanted.triggers:
+        source = trigger.source
+        if isinstance(source, KafkaTrigger):
+            yield _lag(policy, source, wanted.polling_ms)
+        elif isinstance(source, PrometheusTrigger):
+            place = policy.namespace, policy.name, source.address
+            every_ms = _within(wanted.polling_ms)
+            yield ValueQuestion(*place, source.query, trigger.metric, source.empty_is_zero, every_ms)
+
+
+def _lag(policy: ScalePolicyDeclared, trigger: KafkaTrigger, every_ms: int) -> LagQuestion:
+    place = policy.namespace, policy.name
+    return LagQuestion(*place, trigger.brokers, trigger.group, trigger.topic, _within(every_ms))
+
+
+def _within(every_ms: int) -> int:
+    return max(LEAST_MS, min(every_ms, MOST_MS))

@@ -1,0 +1,250 @@
+"""The door to other people's Kafka: what waits for a consumer group. Reads only, creates nothing, joins no group.
+
+Requests are made one by one and not through aiokafka's admin and consumer: these ask for metadata in a way that creates
+a missing topic, and pass over an error of a whole group's offsets, after which a group would seem to have none.
+"""
+
+import asyncio
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError, for_code
+from aiokafka.helpers import create_ssl_context
+from aiokafka.protocol.commit import OffsetFetchRequest
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.offset import OffsetRequest
+
+from hpa.connections import KafkaConnection
+from spillway.events_scaling import PartitionBacklog
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+UNKNOWN_TOPIC: Final = 3
+END: Final = -1
+NO_OFFSET: Final = -1
+UNCOMMITTED: Final = 0
+GROUP_COORDINATOR: Final = 0
+BATCH_HEAD: Final = struct.Struct(">qiibIhiqq")
+"""Of a batch of records: offset, length, epoch, format, checksum, attributes, last offset, first time, last time."""
+STAMPED_BY_BROKER: Final = 0x08
+FORMAT: Final = 2
+
+
+class LagUnknown(Exception):
+    """Nobody knows what waits; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class LagSettings:
+    answer_seconds: float = 5.0
+    """For one whole question."""
+    oldest_partitions_max: int = 64
+    """Partitions of one question whose oldest record is looked at, those with most waiting first."""
+    oldest_remembered_max: int = 100_000
+    """Partitions of all groups whose oldest record is remembered; above it all are looked at again."""
+
+
+class KafkaLag:
+    """One named connection: opened when it is first needed, and anew after it failed."""
+
+    def __init__(self, connection: KafkaConnection, settings: LagSettings) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._client: Any = None
+        self._opening = asyncio.Lock()
+        self._oldest: dict[tuple[str, Place], tuple[int, int]] = {}
+
+    async def backlog(self, group: str, topic: str) -> tuple[PartitionBacklog, ...]:
+        """Every partition of the topic, or of all topics that the group has offsets of. Raises LagUnknown."""
+        client: Any = None
+        try:
+            async with asyncio.timeout(self._settings.answer_seconds):
+                client = await self._opened()
+                return await self._read(client, group, topic)
+        except TimeoutError as error:
+            raise LagUnknown(f"no answer within {self._settings.answer_seconds:g} s") from error
+        except (KafkaError, OSError, AssertionError, ValueError) as error:
+            await self._drop(client)
+            raise LagUnknown(f"{type(error).__name__}: {error}") from error
+
+    async def close(self) -> None:
+        await self._drop(self._client)
+
+    async def _read(self, client: Any, group: str, topic: str) -> tuple[PartitionBacklog, ...]:
+        committed = await self._committed(client, group)
+        topics = [topic] if topic else sorted({of for of, _ in committed})
+        leaders = await self._leaders(client, topics, asked_for=topic)
+        latest = await self._latest(client, leaders)
+        waiting = {
+            place: committed[place]
+            for place in leaders
+            if committed.get(place, NO_OFFSET) >= 0 and committed[place] < latest[place]
+        }
+        oldest = await self._oldest_of(client, group, leaders, waiting, latest)
+        return tuple(
+            PartitionBacklog(*place, latest[place], committed.get(place, NO_OFFSET), oldest.get(place, 0))
+            for place in sorted(leaders)
+        )
+
+    async def _committed(self, client: Any, group: str) -> dict[Place, int]:
+        found = await _send(client, FindCoordinatorRequest(group, GROUP_COORDINATOR))
+        _check(found.error_code, f"the coordinator of group {group}")
+        answer = await client.send(found.coordinator_id, OffsetFetchRequest(group, None))
+        _check(answer.error_code, f"the offsets of group {group}")
+        committed: dict[Place, int] = {}
+        for topic, partitions in answer.topics:
+            for partition, offset, _, error_code in partitions:
+                _check(error_code, f"the offset of group {group} in {topic}/{partition}")
+                committed[topic, partition] = offset
+        return committed
+
+    async def _leaders(self, client: Any, topics: Sequence[str], asked_for: str) -> dict[Place, int]:
+        """The leader of every partition. A topic that is gone is trouble only when it was asked for by name."""
+        if not topics:
+            return {}
+        metadata = await _send(client, MetadataRequest(list(topics), allow_auto_topic_creation=False))
+        client.cluster.update_metadata(metadata)
+        leaders: dict[Place, int] = {}
+        for found in metadata.to_object()["topics"]:
+            topic = found["topic"]
+            if found["error_code"] == UNKNOWN_TOPIC:
+                if asked_for:
+                    raise LagUnknown(f"topic {topic} does not exist")
+                continue
+            _check(found["error_code"], f"topic {topic}")
+            for one in found["partitions"]:
+                if one["leader"] < 0:
+                    raise LagUnknown(f"partition {topic}/{one['partition']} has no leader")
+                leaders[topic, one["partition"]] = one["leader"]
+        return leaders
+
+    async def _latest(self, client: Any, leaders: Mapping[Place, int]) -> dict[Place, int]:
+        by_leader: dict[int, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+        for (topic, partition), leader in leaders.items():
+            by_leader[leader][topic].append((partition, END))
+        asked = [
+            client.send(leader, OffsetRequest(-1, UNCOMMITTED, list(topics.items())))
+            for leader, topics in by_leader.items()
+        ]
+        latest: dict[Place, int] = {}
+        for answer in await asyncio.gather(*asked):
+            for topic, partitions in answer.topics:
+                for partition, error_code, _, offset in partitions:
+                    _check(error_code, f"the end of {topic}/{partition}")
+                    latest[topic, partition] = offset
+        missing = [place for place in leaders if place not in latest]
+        if missing:
+            raise LagUnknown(f"no answer for {missing[0][0]}/{missing[0][1]}")
+        return latest
+
+    async def _oldest_of(
+        self,
+        client: Any,
+        group: str,
+        leaders: Mapping[Place, int],
+        waiting: Mapping[Place, int],
+        latest: Mapping[Place, int],
+    ) -> dict[Place, int]:
+        """When the oldest unread record was written; only looked at again once the group has read on."""
+        known = {place: self._oldest.get((group, place)) for place in waiting}
+        oldest = {place: row[1] for place, row in known.items() if row is not None and row[0] == waiting[place]}
+        new = sorted(waiting.keys() - oldest.keys(), key=lambda place: (waiting[place] - latest[place], place))
+        new = new[: self._settings.oldest_partitions_max]
+        asked = (self._written_at(client, leaders[place], place, waiting[place]) for place in new)
+        times = await asyncio.gather(*asked)
+        oldest |= dict(zip(new, times, strict=True))
+        if len(self._oldest) > self._settings.oldest_remembered_max:
+            self._oldest.clear()
+        for place in leaders:
+            self._oldest.pop((group, place), None)
+        self._oldest |= {(group, place): (waiting[place], at_ms) for place, at_ms in oldest.items()}
+        return oldest
+
+    async def _written_at(self, client: Any, leader: int, place: Place, offset: int) -> int:
+        """0 when it cannot be told: that one is gone already. A broker answers with one whole batch however large."""
+        topic, partition = place
+        answer = await client.send(leader, FetchRequest(0, 1, 1, UNCOMMITTED, [(topic, [(partition, offset, 1)])]))
+        for _, partitions in answer.topics:
+            for _, error_code, *_, batches in partitions:
+                return 0 if error_code else first_written_ms(batches or b"")
+        return 0
+
+    async def _opened(self) -> Any:
+        async with self._opening:
+            if self._client is None:
+                client = await asyncio.to_thread(_options, self._connection)
+                made = AIOKafkaClient(request_timeout_ms=int(self._settings.answer_seconds * 1000), **client)
+                try:
+                    await made.bootstrap()
+                except BaseException:
+                    await made.close()
+                    raise
+                self._client = made
+            return self._client
+
+    async def _drop(self, client: Any) -> None:
+        if client is not None and client is self._client:
+            self._client = None
+            await client.close()
+
+
+def first_written_ms(batches: bytes) -> int:
+    """When the first record of the first batch was written, which is at most a batch before the one looked for.
+
+    0 for what is not a batch of today's format.
+    """
+    if len(batches) < BATCH_HEAD.size:
+        return 0
+    _, _, _, kind, _, attributes, _, first_ms, last_ms = BATCH_HEAD.unpack_from(batches)
+    written_ms: int = last_ms if attributes & STAMPED_BY_BROKER else first_ms
+    return max(0, written_ms) if kind == FORMAT else 0
+
+
+async def _send(client: Any, request: Any) -> Any:
+    """To the first broker that takes it."""
+    last: Exception | None = None
+    for node in _brokers(client):
+        try:
+            return await client.send(node, request)
+        except KafkaError as error:
+            last = error
+    raise last or LagUnknown("no broker is known")
+
+
+def _brokers(client: Any) -> Iterable[int]:
+    return [broker.nodeId for broker in client.cluster.brokers()] or ["bootstrap"]
+
+
+def _check(error_code: int, what: str) -> None:
+    if error_code:
+        raise LagUnknown(f"{what}: {for_code(error_code).__name__}")
+
+
+def _options(connection: KafkaConnection) -> dict[str, Any]:
+    """Reads files. OSError and ValueError say which one is wrong."""
+    options: dict[str, Any] = {
+        "bootstrap_servers": list(connection.bootstrap_servers),
+        "security_protocol": connection.security_protocol,
+    }
+    if connection.security_protocol in ("SSL", "SASL_SSL"):
+        options["ssl_context"] = create_ssl_context(
+            cafile=connection.ca_file or None,
+            certfile=connection.cert_file or None,
+            keyfile=connection.key_file or None,
+        )
+    if connection.security_protocol.startswith("SASL"):
+        password = Path(connection.password_file).read_text().strip()
+        options |= {
+            "sasl_mechanism": connection.sasl_mechanism,
+            "sasl_plain_username": connection.username,
+            "sasl_plain_password": password,
+        }
+    return options

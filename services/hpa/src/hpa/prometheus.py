@@ -1,0 +1,134 @@
+"""The door to Prometheus: the value of an instant query. What is not exactly one finite number is unknown."""
+
+import asyncio
+import math
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from hpa.connections import PrometheusConnection
+
+MILLI_MAX: Final = 2**63 - 1
+WORDS_MAX: Final = 200
+
+
+class ValueUnknown(Exception):
+    """The query has no value that can be decided on; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusSettings:
+    answer_seconds: float = 5.0
+    """For one whole answer."""
+    answer_bytes_max: int = 1_000_000
+    """A larger answer is not read to its end: a query of one number has a small one."""
+    connections_max: int = 8
+    """At one time, to one server."""
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    result_type: str = ""
+    result: Any = None
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    """As the HTTP API of Prometheus documents it."""
+
+    status: str
+    data: _Data = msgspec.field(default_factory=_Data)
+    error_type: str = ""
+    error: str = ""
+
+
+_ANSWER: Final = msgspec.json.Decoder(_Answer)
+
+
+class Prometheus:
+    """One named connection; opened when it is first needed."""
+
+    def __init__(self, connection: PrometheusConnection, settings: PrometheusSettings) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._session: aiohttp.ClientSession | None = None
+
+    async def value_milli(self, query: str) -> int | None:
+        """Thousandths, cut off as KEDA does; None: the answer is empty. Raises ValueUnknown."""
+        try:
+            async with asyncio.timeout(self._settings.answer_seconds):
+                status, body = await self._ask(query)
+        except TimeoutError as error:
+            raise ValueUnknown(f"no answer within {self._settings.answer_seconds:g} s") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise ValueUnknown(f"{type(error).__name__}: {error}") from error
+        return value_of(status, body)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _ask(self, query: str) -> tuple[int, bytes]:
+        connection = self._connection
+        token = connection.bearer_token_file
+        headers = {"Authorization": f"Bearer {(await asyncio.to_thread(_text_of, token))}"} if token else {}
+        url = f"{connection.address.rstrip('/')}/api/v1/query"
+        session = await self._opened()
+        # A redirect would lead to an address that no operator named.
+        async with session.get(url, params={"query": query}, headers=headers, allow_redirects=False) as answer:
+            body = bytearray()
+            async for chunk in answer.content.iter_any():
+                body += chunk
+                if len(body) > self._settings.answer_bytes_max:
+                    raise ValueUnknown(f"an answer of more than {self._settings.answer_bytes_max} bytes")
+            return answer.status, bytes(body)
+
+    async def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            ca_file = self._connection.ca_file
+            context = await asyncio.to_thread(ssl.create_default_context, cafile=ca_file) if ca_file else True
+            if self._session is None:  # Else another question opened it meanwhile.
+                connector = aiohttp.TCPConnector(limit=self._settings.connections_max, ssl=context)
+                self._session = aiohttp.ClientSession(connector=connector)
+        return self._session
+
+
+def value_of(status: int, body: bytes) -> int | None:
+    """Thousandths of the one value in an answer; None where it is empty. Raises ValueUnknown."""
+    try:
+        answer = _ANSWER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueUnknown(f"HTTP status {status}, not an answer of Prometheus") from error
+    if answer.status != "success":
+        raise ValueUnknown(f"{answer.error_type or f'HTTP status {status}'}: {answer.error}"[:WORDS_MAX])
+    if status != 200:
+        raise ValueUnknown(f"HTTP status {status}")
+    kind, result = answer.data.result_type, answer.data.result
+    if kind == "vector" and isinstance(result, list):
+        if len(result) > 1:
+            raise ValueUnknown(f"{len(result)} series: expected a query of one")
+        return _milli(result[0].get("value") if isinstance(result[0], dict) else None) if result else None
+    if kind == "scalar":
+        return _milli(result)
+    raise ValueUnknown(f"result of type {kind[:WORDS_MAX]!r}: expected a scalar, or a vector of one")
+
+
+def _milli(sample: Any) -> int:
+    """Of [time, "number"]."""
+    try:
+        _, text = sample
+        number = float(text)
+    except (TypeError, ValueError) as error:
+        raise ValueUnknown(f"a sample that is not a time and a number: {str(sample)[:WORDS_MAX]}") from error
+    if not math.isfinite(number):
+        raise ValueUnknown(f"the value is {text}")
+    if abs(number) * 1000 > MILLI_MAX:
+        raise ValueUnknown(f"the value is {text}: expected at most {MILLI_MAX // 1000}")
+    return int(number * 1000)
+
+
+def _text_of(path: str) -> str:
+    return Path(path).read_text().strip()

@@ -1,0 +1,239 @@
+"""Which questions are asked when, and what is published of their answers."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from hpa.collecting import Collecting, CollectingSettings
+from hpa.connections import Connections, KafkaConnection, PrometheusConnection
+from spillway.bus import BusUnavailable
+from spillway.events_scaling import BacklogObserved, LoadObserved, ScalePolicyDeclared
+from spillway.model import Generation
+
+PATIENCE_SECONDS = 20.0
+NOBODY = KafkaConnection(("127.0.0.1:1",))
+
+
+class Prometheus:
+    """answers: by query; a query that has none hangs. asked: how often, by query."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, str] = {}
+        self.asked: dict[str, int] = {}
+        self.at_once = self.most_at_once = 0
+        self.url = ""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        query = request.query["query"]
+        self.asked[query] = self.asked.get(query, 0) + 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            if query not in self.answers:
+                await asyncio.Event().wait()
+            return web.Response(text=self.answers[query])
+        finally:
+            self.at_once -= 1
+
+    def named(self) -> Connections:
+        return Connections(prometheus={"main": PrometheusConnection(self.url)})
+
+    def value(self, query: str, *values: str) -> None:
+        result = [{"metric": {}, "value": [1, value]} for value in values]
+        self.answers[query] = json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}})
+
+
+@pytest.fixture
+async def prometheus() -> AsyncIterator[Prometheus]:
+    made = Prometheus()
+    app = web.Application()
+    app.router.add_get("/api/v1/query", made.answer)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield made
+    await runner.cleanup()
+
+
+def policy(name: str, *triggers: Any) -> ScalePolicyDeclared:
+    spec = {"scaleTargetRef": {"name": name}, "pollingInterval": 1, "triggers": list(triggers)}
+    manifest = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": name}, "spec": spec}
+    text = json.dumps(manifest).encode()
+    return ScalePolicyDeclared("default", name, Generation(1, 1), "ScaledObject", name, text, 0)
+
+
+def query(address: str, text: str, **more: str) -> Any:
+    return {"type": "prometheus", "metadata": {"serverAddress": address, "query": text, "threshold": "2", **more}}
+
+
+def queue(servers: str, topic: str = "t") -> Any:
+    return {"type": "kafka", "metadata": {"bootstrapServers": servers, "consumerGroup": "g", "topic": topic}}
+
+
+class Log:
+    """What was published. down: it cannot be reached."""
+
+    def __init__(self) -> None:
+        self.events: list[BacklogObserved | LoadObserved] = []
+        self.down = False
+        self.tried = 0
+
+    async def publish(self, event: BacklogObserved | LoadObserved) -> None:
+        self.tried += 1
+        if self.down:
+            raise BusUnavailable("down")
+        self.events.append(event)
+
+    def of(self, name: str) -> list[Any]:
+        return [event for event in self.events if event.name == name]
+
+
+@asynccontextmanager
+async def running(
+    log: Log, connections: Connections, *policies: ScalePolicyDeclared, **settings: Any
+) -> AsyncIterator[Collecting]:
+    collecting = Collecting(log.publish, connections, CollectingSettings(**settings), lambda: 5_000)
+    for one in policies:
+        collecting.declare(one)
+    task = asyncio.create_task(collecting.run())
+    try:
+        yield collecting
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_value_is_published_under_the_triggers_metric(prometheus: Prometheus) -> None:
+    prometheus.value("up", "2.5")
+    log = Log()
+    async with running(
+        log,
+        prometheus.named(),
+        policy("web", query(prometheus.url, "up")),
+    ):
+        await until(lambda: len(log.events) >= 2)
+    expected = LoadObserved(
+        "default", "web", "s0-prometheus", "", "", "", "", 2_500, 5_000, 0, "hpa: prometheus main", ""
+    )
+    assert log.events[0] == expected
+
+
+async def test_an_empty_answer_is_zero_or_trouble_as_the_trigger_says(prometheus: Prometheus) -> None:
+    prometheus.value("none")
+    log = Log()
+    triggers = query(prometheus.url, "none"), query(prometheus.url, "none", ignoreNullValues="false")
+    async with running(log, prometheus.named(), policy("web", *triggers)):
+        await until(lambda: len({event.metric for event in log.of("web")}) == 2)
+    told = {event.metric: (event.value_milli, event.trouble) for event in log.of("web")}
+    assert told == {"s0-prometheus": (0, ""), "s1-prometheus": (0, "prometheus main: the answer is empty")}
+
+
+async def test_what_the_operator_did_not_name_is_not_asked(prometheus: Prometheus) -> None:
+    log = Log()
+    asks = policy("web", query(prometheus.url, "up"), queue("127.0.0.1:1"))
+    async with running(log, Connections(), asks):
+        await until(lambda: len({type(event) for event in log.events}) == 2)
+    assert prometheus.asked == {}
+    for event in log.events:
+        assert "not among the connections that the operator named, which are none" in event.trouble
+
+
+async def test_a_queue_whose_broker_is_gone_is_unknown() -> None:
+    log = Log()
+    async with running(log, Connections(kafka={"orders": NOBODY}), policy("web", queue("127.0.0.1:1"))):
+        await until(lambda: log.events)
+    (event, *_) = log.of("web")
+    assert (event.connection, event.group, event.topic, event.partitions, event.at_ms) == (
+        "orders",
+        "g",
+        "t",
+        (),
+        5_000,
+    )
+    assert event.trouble.startswith("kafka orders: KafkaConnectionError")
+
+
+async def test_a_question_that_hangs_holds_up_no_other_and_is_unknown(prometheus: Prometheus) -> None:
+    prometheus.value("up", "1")
+    log = Log()
+    policies = policy("web", query(prometheus.url, "up")), policy("slow", query(prometheus.url, "hangs"))
+    connections = prometheus.named()
+    async with running(log, connections, *policies, answer_seconds=0.5):
+        await until(lambda: log.of("slow") and len(log.of("web")) >= 2)
+    assert log.of("slow")[0].trouble == "prometheus main: no answer within 0.5 s"
+
+
+async def test_no_more_questions_than_allowed_are_under_way_at_one_time(prometheus: Prometheus) -> None:
+    log = Log()
+    policies = [policy(f"w{index}", query(prometheus.url, f"hangs {index}")) for index in range(9)]
+    connections = prometheus.named()
+    async with running(log, connections, *policies, answer_seconds=0.2, at_once=3):
+        await until(lambda: len({event.name for event in log.events}) == 9)
+    assert prometheus.most_at_once == 3
+
+
+async def test_policies_come_change_and_go_while_it_runs(prometheus: Prometheus) -> None:
+    for name in ("first", "second"):
+        prometheus.value(name, "1")
+    log = Log()
+    async with running(log, prometheus.named()) as collecting:
+        collecting.declare(policy("web", query(prometheus.url, "first")))
+        await until(lambda: prometheus.asked.get("first"))
+        collecting.declare(policy("web", query(prometheus.url, "second")))
+        await until(lambda: prometheus.asked.get("second", 0) >= 2)
+        asked = prometheus.asked["first"]
+        collecting.declare(policy("other", query(prometheus.url, "first")))
+        collecting.withdraw("default", "web")
+        before = prometheus.asked["second"]
+        await until(lambda: prometheus.asked["first"] >= asked + 2)
+        assert prometheus.asked["second"] <= before + 1
+
+
+async def test_a_policy_that_is_declared_again_is_not_asked_again_at_once(prometheus: Prometheus) -> None:
+    prometheus.value("up", "1")
+    log = Log()
+    asks = policy("web", query(prometheus.url, "up"))
+    async with running(log, prometheus.named(), asks) as collecting:
+        await until(lambda: log.events)
+        for _ in range(20):
+            collecting.declare(asks)
+        await until(lambda: len(log.events) >= 2)
+    assert prometheus.asked["up"] <= 3
+
+
+async def test_a_log_that_is_away_stops_nothing(prometheus: Prometheus) -> None:
+    prometheus.value("up", "1")
+    log = Log()
+    log.down = True
+    asks = policy("web", query(prometheus.url, "up"))
+    async with running(log, prometheus.named(), asks):
+        await until(lambda: log.tried >= 2)
+        log.down = False
+        await until(lambda: log.events)
+
+
+async def test_it_can_run_again_after_the_turn_came_back(prometheus: Prometheus) -> None:
+    prometheus.value("up", "1")
+    log = Log()
+    connections = prometheus.named()
+    collecting = Collecting(log.publish, connections, CollectingSettings(), lambda: 5_000)
+    collecting.declare(policy("web", query(prometheus.url, "up")))
+    for _ in range(2):
+        count = len(log.events)
+        task = asyncio.create_task(collecting.run())
+        await until(lambda count=count: len(log.events) > count)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
