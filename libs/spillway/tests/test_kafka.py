@@ -11,6 +11,10 @@ from aiokafka.protocol.metadata import MetadataResponse_v1
 
 from spillway.bus import BusUnavailable
 from spillway.kafka import KafkaBus, KafkaSettings
+from spillway.topics import answering
+
+DEADLINE_SECONDS = 60.0
+CLIENTS = 10
 
 ANSWER_BY_REQUEST = {
     18: ApiVersionResponse_v0(0, [(18, 0, 0), (3, 1, 1), (10, 0, 0)]),
@@ -47,3 +51,33 @@ async def test_a_broker_that_names_no_broker_is_waited_for(options: dict[str, st
         bus = KafkaBus(KafkaSettings(bootstrap, request_seconds=0.2), "", "test")
         with pytest.raises(BusUnavailable):
             await bus.until(0.5, lambda: bus.started_producer(**options))
+
+
+@asynccontextmanager
+async def silent_broker() -> AsyncIterator[str]:
+    """As a frozen one: it takes connections and says nothing."""
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        yield f"{host}:{port}"
+
+
+@pytest.mark.kafka
+async def test_a_silent_broker_holds_up_no_client(kafka_bootstrap: str) -> None:
+    """Whoever waited for it would wait for longer than the deadline; ten clients would each have to be lucky."""
+    async with silent_broker() as silent, asyncio.timeout(DEADLINE_SECONDS):
+        settings = KafkaSettings(f"{silent},{kafka_bootstrap}", request_seconds=2 * DEADLINE_SECONDS)
+        bus = KafkaBus(settings, "", "test")
+        for _ in range(CLIENTS):
+            await bus.close((await bus.started_producer(enable_idempotence=True)).stop())
+
+
+async def test_when_no_broker_answers_all_are_tried() -> None:
+    """The client is left to say what is wrong."""
+    async with broker_that_names_none() as first, broker_that_names_none() as second:
+        assert await answering(f"{first},{second}") == f"{first},{second}"

@@ -12,6 +12,8 @@ from spillway.model import Generation, Part
 
 from .ledger import Finding
 
+ENDS_SECONDS = 60.0
+"""How long a broker that came back on a busy machine may take to say where its topics end."""
 TOPICS = (PLACEMENTS, WORKLOADS, *CLAIM_TOPIC_BY_SERVICE.values())
 
 
@@ -33,7 +35,8 @@ class LogAudit:
 
     async def read(self, bootstrap: str) -> list[Finding]:
         """What is wrong in the records that came since the last reading."""
-        async with KafkaBus(KafkaSettings(bootstrap), "", "chaos") as bus:
+        settings = KafkaSettings(bootstrap, publish_seconds=ENDS_SECONDS)
+        async with KafkaBus(settings, "", "chaos") as bus:
             self.fleet = bus.fleet
             if not self.positions:
                 self.positions = {(topic.name, n): 0 for topic in TOPICS for n in range(bus.partition_count(topic))}

@@ -12,6 +12,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -39,7 +40,7 @@ from spillway.bus import (
 from spillway.dead_letters import RECORD_BYTES_MAX, Outgoing, Reading, Stored, headers_for, outgoing
 from spillway.events import Event, TurnTaken
 from spillway.settings import setting
-from spillway.topics import LogReader, LogState, log_changed, quieten_aiokafka, unmarked
+from spillway.topics import LogReader, LogState, answering, log_changed, quieten_aiokafka, unmarked
 
 T = TypeVar("T")
 
@@ -166,26 +167,24 @@ class KafkaBus:
             return self._producer
 
     async def started_producer(self, **options: Any) -> Any:
-        return await self._started(
-            AIOKafkaProducer(
-                bootstrap_servers=self.settings.bootstrap,
-                acks="all",
-                linger_ms=0,
-                max_request_size=RECORD_BYTES_MAX,
-                request_timeout_ms=int(self.settings.request_seconds * 1000),
-                **options,
-            )
+        producer = AIOKafkaProducer(
+            bootstrap_servers=await answering(self.settings.bootstrap),
+            acks="all",
+            linger_ms=0,
+            max_request_size=RECORD_BYTES_MAX,
+            request_timeout_ms=int(self.settings.request_seconds * 1000),
+            **options,
         )
+        return await self._started(producer)
 
     async def _started(self, client: Any) -> Any:
         try:
             await client.start()
-        except AssertionError as error:
-            # A broker that was away names no broker, not even itself, until it is admitted again; aiokafka asserts one.
+        except BaseException as error:
             self.close_later(client.stop())
-            raise KafkaConnectionError(str(error)) from error
-        except BaseException:
-            self.close_later(client.stop())
+            if isinstance(error, AssertionError):
+                # A broker that was away names none, not even itself, until it is admitted again; aiokafka asserts one.
+                raise KafkaConnectionError(str(error)) from error
             raise
         return client
 
@@ -209,7 +208,7 @@ class KafkaBus:
 
     async def _started_reader(self, isolation: str) -> Any:
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.settings.bootstrap,
+            bootstrap_servers=await answering(self.settings.bootstrap),
             isolation_level=isolation,
             enable_auto_commit=False,
             auto_offset_reset="none",
@@ -228,19 +227,14 @@ class KafkaBus:
 
     # ── Turns ──
 
-    @contextlib.asynccontextmanager
-    async def cluster_turns(self, service: str, instance: str) -> AsyncIterator[AsyncIterator[Assignment]]:
-        async with self._membership(
-            f"{self.fleet}.{service}", CLUSTERS, instance, self.settings.cluster_session_seconds
-        ) as member:
-            yield member
+    def cluster_turns(self, service: str, instance: str) -> AbstractAsyncContextManager[AsyncIterator[Assignment]]:
+        return self._membership(f"{self.fleet}.{service}", CLUSTERS, instance, self.settings.cluster_session_seconds)
 
     @contextlib.asynccontextmanager
     async def standby_turn(self, service: str, instance: str) -> AsyncIterator[StandbyTurn]:
         topic = CLAIM_TOPIC_BY_SERVICE[service]
-        async with self._membership(
-            f"{self.fleet}.{service}.standby", topic, instance, self.settings.session_seconds
-        ) as member:
+        group, session_seconds = f"{self.fleet}.{service}.standby", self.settings.session_seconds
+        async with self._membership(group, topic, instance, session_seconds) as member:
             turn = KafkaStandbyTurn(self, service, instance, member)
             try:
                 yield turn
@@ -251,9 +245,21 @@ class KafkaBus:
     async def _membership(
         self, group: str, topic: Topic, instance: str, session_seconds: float
     ) -> AsyncIterator["Member"]:
+        member = await self.until(
+            self.settings.start_seconds, lambda: self._join(group, topic, instance, session_seconds)
+        )
+        try:
+            yield member
+        finally:
+            member.set(frozenset())
+            # aiokafka lets a static member go without a word; as a dynamic one it says that it leaves.
+            member.consumer._coordinator._group_instance_id = None  # noqa: SLF001
+            await self.close(member.consumer.stop())
+
+    async def _join(self, group: str, topic: Topic, instance: str, session_seconds: float) -> "Member":
         assignor = _own_assignor()
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.settings.bootstrap,
+            bootstrap_servers=await answering(self.settings.bootstrap),
             group_id=group,
             group_instance_id=instance,
             session_timeout_ms=int(session_seconds * 1000),
@@ -266,14 +272,8 @@ class KafkaBus:
         )
         member = Member(consumer, assignor, self.partition_count(topic), self.settings.let_go_seconds)
         consumer.subscribe([self.topic_name(topic)], listener=member)
-        await self.until(self.settings.start_seconds, lambda: self._started(consumer))
-        try:
-            yield member
-        finally:
-            member.set(frozenset())
-            # aiokafka lets a static member go without a word; as a dynamic one it says that it leaves.
-            consumer._coordinator._group_instance_id = None  # noqa: SLF001
-            await self.close(consumer.stop())
+        await self._started(consumer)
+        return member
 
     # ── The log itself ──
 
@@ -412,7 +412,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
     def __init__(self, consumer: Any, assignor: Any, partition_count: int, let_go_seconds: float) -> None:
         self.partitions: frozenset[int] = frozenset()
         self._partition_count = partition_count
-        self._consumer = consumer
+        self.consumer = consumer
         self._assignor = assignor
         self._let_go_seconds = let_go_seconds
         self._letting_go: asyncio.TimerHandle | None = None
@@ -425,8 +425,8 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         # aiokafka does not: without it, one that froze and still thinks that it holds what another got, gets it back.
-        self._assignor.on_generation_assignment(self._consumer._coordinator.generation)  # noqa: SLF001
-        self._consumer.pause(*assigned)
+        self._assignor.on_generation_assignment(self.consumer._coordinator.generation)  # noqa: SLF001
+        self.consumer.pause(*assigned)
         self.set(frozenset(place.partition for place in assigned))
 
     def set(self, partitions: frozenset[int]) -> None:

@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import logging
 import os
+import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,6 +19,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from spillway import metrics
@@ -29,6 +31,9 @@ from spillway.settings import setting
 from spillway.wire import Unreadable, decode
 
 log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 0.5
+"""How long brokers may be silent before another one is asked as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,7 @@ async def ensure_topics(
 ) -> str:
     """Creates what is missing, tells say what differs, forms the fleet if none is; returns the fleet id."""
     async with asyncio.timeout(settings.ensure_seconds):
+        bootstrap = await answering(bootstrap)
         admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
         await admin.start()
         try:
@@ -222,23 +228,64 @@ async def unmarked(committed: Any, written: Any, places: list[TopicPartition], s
         await asyncio.sleep(0.01)
 
 
+async def answering(bootstrap: str, patience_seconds: float = PATIENCE_SECONDS) -> str:
+    """One of these brokers that answers; all of them when none does, for the client to say why.
+
+    A broker that is frozen or cut off takes connections and stays silent: each client that begins with it waits for
+    its whole request. So another is asked, too, once those that were asked are silent for so long.
+    """
+    brokers = bootstrap.split(",")
+    if len(brokers) == 1:
+        return bootstrap
+    random.shuffle(brokers)
+    asked: set[asyncio.Task[str]] = set()
+    try:
+        while brokers or asked:
+            if brokers:
+                asked.add(asyncio.create_task(_answers(brokers.pop())))
+            patience = patience_seconds if brokers else None
+            done, asked = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            for broker in filter(None, (task.result() for task in done)):
+                return broker
+        return bootstrap
+    finally:
+        for task in asked:
+            task.cancel()
+
+
+async def _answers(broker: str) -> str:
+    """Its address, once it has told of its cluster; empty when it cannot."""
+    client = AIOKafkaClient(bootstrap_servers=broker)
+    try:
+        await client.bootstrap()
+        return broker if client.cluster.brokers() else ""
+    except (KafkaError, OSError, TimeoutError):
+        return ""
+    finally:
+        await client.close()
+
+
 class LogReader:
     """Reads whose log it is. Every call asks the broker again, and raises what aiokafka raises."""
 
     def __init__(self, bootstrap: str, topic_prefix: str, request_seconds: float = 10.0) -> None:
+        self._bootstrap = bootstrap
         self._prefix = topic_prefix
         self._place = TopicPartition(topic_prefix + FLEET.name, 0)
-        milliseconds = int(request_seconds * 1000)
-        self._admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=milliseconds)
+        self._milliseconds = int(request_seconds * 1000)
+        self._admin: Any = None
+        self._consumer: Any = None
+
+    async def __aenter__(self) -> "LogReader":
+        bootstrap = await answering(self._bootstrap)
+        self._admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=self._milliseconds)
         self._consumer = AIOKafkaConsumer(
             bootstrap_servers=bootstrap,
             isolation_level="read_committed",
-            request_timeout_ms=milliseconds,
+            request_timeout_ms=self._milliseconds,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
         )
-
-    async def __aenter__(self) -> "LogReader":
         try:
             await self._admin.start()
             await self._consumer.start()
