@@ -8,6 +8,8 @@ from typing import Any
 
 import propagator.settings
 import snapshot.settings
+from hpa.service import Hpa
+from hpa.settings import HpaSettings
 from planner.service import Clocks, Planner
 from planner.settings import PlannerSettings
 from propagator.service import Propagator
@@ -46,6 +48,7 @@ class InProcess:
     planner_settings: PlannerSettings = field(default_factory=PlannerSettings)
     snapshot_settings: snapshot.settings.Settings = field(default_factory=snapshot.settings.Settings)
     propagator_settings: propagator.settings.Settings = field(default_factory=propagator.settings.Settings)
+    hpa_settings: HpaSettings = field(default_factory=HpaSettings)
     running: dict[str, Running] = field(default_factory=dict)
     apis: dict[str, ClusterApi] = field(default_factory=dict)
     started_at: float = 0.0
@@ -61,16 +64,18 @@ class InProcess:
         return ClusterApi(SimTransport(member), joined.cluster, ClusterApiSettings())
 
     def start(self, name: str) -> Running:
-        """Starts an instance: planner-1, snapshot-2, …"""
+        """Starts an instance: planner-1, snapshot-2, hpa-1, …"""
         kind = name.rpartition("-")[0]
         bus = LocalBus(self.broker, FLEET_ID, f"spillway/{name}")
         loop = asyncio.get_running_loop()
-        service: Planner | Snapshot | Propagator
+        service: Planner | Snapshot | Propagator | Hpa
         if kind == "planner":
             clocks = Clocks(loop.time, lambda: round(loop.time() * 1000))
             service = Planner(bus, self.store, self.planner_settings, f"{name}@{name}", clocks)
         elif kind == "snapshot":
             service = Snapshot(bus, self.connect, self.snapshot_settings, name, wall_ms=self.wall_ms)
+        elif kind == "hpa":
+            service = Hpa(bus, self.hpa_settings, f"{name}@{name}", self.wall_ms)
         else:
             service = Propagator(bus, self.connect, self.propagator_settings, name)
         stopping = asyncio.Event()
@@ -97,6 +102,11 @@ class InProcess:
         """The active planner, or any."""
         planners = [entry.service for entry in self.running.values() if isinstance(entry.service, Planner)]
         return next((entry for entry in planners if entry.is_active), planners[0])
+
+    def hpa(self) -> Hpa:
+        """The active hpa, or any."""
+        hpas = [entry.service for entry in self.running.values() if isinstance(entry.service, Hpa)]
+        return next((entry for entry in hpas if entry.is_active), hpas[0])
 
     # ── Members, as the story asks for them ─────────────────────────────────────────────────────────────────────
 

@@ -27,7 +27,8 @@ from spillway_local.supervision import ProgramStatus, Supervision
 
 Say = Callable[[str], None]
 
-KAFKA_PORT, REDIS_PORT, SIM_PORT, SERVICE_PORT, RPC_PORT = 19092, 16379, 21001, 18080, 7400
+KAFKA_PORT, REDIS_PORT, SIM_PORT, SERVICE_PORT, RPC_PORT, SCALING_PORT = 19092, 16379, 21001, 18080, 7400, 7410
+SERVICES = ("snapshot", "propagator", "planner", "hpa")
 SERVICE_READY_SECONDS = 90.0
 FLEET_NAME = "local"
 
@@ -55,6 +56,7 @@ class Addresses:
     """Where the parts of a running stack are reached."""
 
     planners: tuple[str, ...]
+    hpas: tuple[str, ...]
     kafka: str
     redis: str
     credentials: Path
@@ -114,6 +116,7 @@ class Stack:
         planners = tuple(f"127.0.0.1:{self._port(f'planner-{n}-rpc', RPC_PORT)}" for n in self._instances())
         return Addresses(
             planners=planners,
+            hpas=tuple(f"127.0.0.1:{self._port(f'hpa-{n}-rpc', SCALING_PORT)}" for n in self._instances()),
             kafka=self.brokers()[0].bootstrap,
             redis=self._redis().url,
             credentials=self.credentials,
@@ -194,7 +197,7 @@ class Stack:
                 folder=self.folder,
                 environment=shared | self._own(service, number, redis),
             )
-            for service in ("snapshot", "propagator", "planner")
+            for service in SERVICES
             for number in self._instances()
         )
 
@@ -204,6 +207,8 @@ class Stack:
         if service == "planner":
             own["SPILLWAY_RPC_PORT"] = str(self._port(f"{name}-rpc", RPC_PORT))
             own["SPILLWAY_REDIS_URL"] = redis.url
+        elif service == "hpa":
+            own["SPILLWAY_RPC_PORT"] = str(self._port(f"{name}-rpc", SCALING_PORT))
         else:
             own[f"SPILLWAY_{service.upper()}_CREDENTIALS_FOLDER"] = str(self.credentials)
         return own | dict(self.options.environment_of.get(name, {}))
@@ -212,10 +217,13 @@ class Stack:
         return range(1, self.options.instances + 1)
 
     def _services_ready(self) -> bool:
-        names = (f"{service}-{n}" for service in ("snapshot", "propagator", "planner") for n in self._instances())
-        return all(self._answer(name, "readyz") for name in names) and any(
-            "spillway_planner_active 1.0" in self._answer(f"planner-{number}", "metrics")
-            for number in self._instances()
+        names = (f"{service}-{n}" for service in SERVICES for n in self._instances())
+        return all(self._answer(name, "readyz") for name in names) and all(
+            any(
+                f"spillway_{service}_active 1.0" in self._answer(f"{service}-{number}", "metrics")
+                for number in self._instances()
+            )
+            for service in ("planner", "hpa")
         )
 
     def _answer(self, name: str, page: str) -> str:
@@ -234,6 +242,7 @@ class Stack:
         """For the command: `spillway` in this folder finds the planner without being told."""
         entry: dict[str, Any] = {
             "endpoints": addresses.planners,
+            "scaling_endpoints": addresses.hpas,
             "kafka": addresses.kafka,
             "redis": addresses.redis,
             "members": addresses.members,

@@ -73,13 +73,13 @@ def _topic(short: str, scope: str, kept: int, emitter: str, readers: str, commit
     return Topic(f"spillway.{short}.v1", scope, kept, lag_ms, committed, emitter, tuple(readers.split()))
 
 
-FLEET = _topic("fleet", SCOPE_ONE, 0, "topics", "snapshot planner propagator")
+FLEET = _topic("fleet", SCOPE_ONE, 0, "topics", "snapshot planner propagator hpa")
 TURNS_PLANNER = _topic("turns.planner", SCOPE_ONE, 0, "planner", "planner", committed=True)
 CLUSTERS = _topic("clusters", SCOPE_CLUSTER, 0, "planner", "snapshot planner propagator", committed=True)
 CAPACITY = _topic("capacity", SCOPE_CLUSTER, 0, "snapshot", "planner snapshot")
 CAPACITY_CHANGES = _topic("capacity-changes", SCOPE_CLUSTER, DAY_MS, "snapshot", "planner snapshot")
 PENDING = _topic("pending", SCOPE_CLUSTER, 0, "snapshot", "planner snapshot")
-WORKLOADS = _topic("workloads", SCOPE_WORKLOAD, 0, "planner", "planner propagator", committed=True)
+WORKLOADS = _topic("workloads", SCOPE_WORKLOAD, 0, "planner", "planner propagator hpa", committed=True)
 DEPENDENCIES = _topic("dependencies", SCOPE_WORKLOAD, 0, "planner", "planner propagator", committed=True)
 PLACEMENTS = _topic("placements", SCOPE_WORKLOAD, 0, "planner", "planner propagator", committed=True)
 CAPACITY_NEEDED = _topic("capacity-needed", SCOPE_WORKLOAD, 0, "planner", "planner", committed=True)

@@ -106,6 +106,20 @@ REPLICAS_HELD_BACK: Final = Gauge(
 )
 PLANNER_ACTIVE: Final = Gauge("spillway_planner_active", "1 while this instance is the active planner")
 
+# ── hpa ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+HPA_ACTIVE: Final = Gauge("spillway_hpa_active", "1 while this instance is the active hpa")
+SCALE_POLICIES: Final = Gauge("spillway_scale_policies", "Workloads that have a scaling policy")
+SCALE_DECISIONS: Final = Counter("spillway_scale_decisions", "Sizes decided, by the policy's kind", ["kind"])
+SCALE_DELAY_SECONDS: Final = Histogram(
+    "spillway_scale_delay_seconds",
+    "From the instant that a size was decided for to the log",
+    buckets=_FAST,
+)
+SCALE_INPUTS_DROPPED: Final = Counter(
+    "spillway_scale_inputs_dropped", "Input records without effect, by why (known, unknown workload, future)", ["why"]
+)
+
 # ── gRPC ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 VERBS: Final = (

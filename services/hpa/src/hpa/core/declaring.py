@@ -1,0 +1,60 @@
+"""Policies as people declare and delete them: what becomes of a request, decided once. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from hpa.core.answers import find, policy_reply
+from hpa.core.attached import read_attached
+from hpa.core.state import HpaState, Scaled
+from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, Tombstone, workload_address
+from spillway.api import RequestError
+from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, PolicyReply
+from spillway.events import Event
+from spillway.events_scaling import ScalePolicyDeclared
+from spillway.manifest_text import canonical, read_object
+from spillway.model import NO_GENERATION, Generation
+
+Written = Event | Tombstone
+NOT_DECLARED: Final = "scaleTargetRef: no workload of that name is declared: it is scaled once it is"
+
+
+def declare(
+    state: HpaState, request: DeclarePolicyRequest, generation: Generation, now_ms: int
+) -> tuple[list[Written], PolicyReply]:
+    """The events, none where it was declared so before, and the answer. Raises RequestError."""
+    manifest = read_object(request.manifest, "manifest")
+    policy = read_attached(manifest)
+    key = (policy.target.namespace, policy.target.name)
+    known = state.scaled.get(key)
+    if known is not None and (known.policy.kind, known.policy.name) != (policy.kind, policy.name):
+        raise RequestError(
+            "FAILED_PRECONDITION",
+            f"{'/'.join(key)}: scaled by {known.policy.kind} {known.policy.name} already: a workload has one policy;"
+            f" delete that one first",
+        )
+    text = canonical(manifest)
+    if known is not None and known.declared.manifest == text:
+        return [], _warned(state, policy_reply(state, known))
+    event = ScalePolicyDeclared(*key, generation, policy.kind, policy.name, text, now_ms)
+    if request.plan_only:
+        planned = Scaled(replace(event, generation=NO_GENERATION), policy)
+        return [], _warned(state, policy_reply(state, planned, changed=True))
+    events: list[Written] = [*state.declare(event)]
+    return events, _warned(state, policy_reply(state, state.scaled[key], changed=True))
+
+
+def _warned(state: HpaState, reply: PolicyReply) -> PolicyReply:
+    return reply if reply.replicas >= 0 else replace(reply, warnings=(*reply.warnings, NOT_DECLARED))
+
+
+def delete(state: HpaState, request: DeletePolicyRequest) -> tuple[list[Written], PolicyReply]:
+    """The workload keeps its size; nothing is remembered. Raises RequestError NOT_FOUND."""
+    scaled = find(state, request)
+    reply = policy_reply(state, scaled, changed=True)
+    state.delete(scaled.key)
+    return list(_tombstones(*scaled.key)), reply
+
+
+def _tombstones(namespace: str, name: str) -> Iterable[Tombstone]:
+    return (Tombstone(workload_address(topic, namespace, name)) for topic in (SCALE_POLICIES, SCALE_STATE, SCALE))

@@ -1,0 +1,57 @@
+"""Settings of hpa; SPILLWAY_HPA_* in the environment."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from hpa.core.policy import Settings
+from hpa.core.rules import Rules
+from spillway.settings import setting
+
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class HpaSettings:
+    mode: Literal["event", "controller"] = setting(
+        "event", "event: decides at each change and when due; controller: 15 s apart, as Kubernetes' controller"
+    )
+    tolerance: Seconds = setting(0.1, "how far use may be from its target, as a share, before the size changes")
+    downscale_stabilization_seconds: Seconds = setting(300.0, "window against scaling in, where a policy has none")
+    cpu_initialization_seconds: Seconds = setting(300.0, "a starting pod's cpu is not believed for so long, seconds")
+    initial_readiness_delay_seconds: Seconds = setting(30.0, "so soon after a start, a pod that was never ready is new")
+    sample_age_max_seconds: Seconds = setting(120.0, "older samples of a pod count as none, seconds")
+    pods_age_max_seconds: Seconds = setting(120.0, "a cluster whose samples end counts as lost after this, seconds")
+    load_age_max_seconds: Seconds = setting(120.0, "older values of metrics and backlogs are unknown, seconds")
+    forgotten_seconds: Seconds = setting(600.0, "a series that stopped is gone after this, where others go on, seconds")
+    future_max_seconds: Seconds = setting(10.0, "a record that is later than the clock by more is dropped, seconds")
+    series_max: int = setting(2_000, "series of one workload that are remembered; further ones are dropped")
+    idle_seconds: float = setting(1.0, "the longest that the clock is not looked at, seconds")
+    records_waiting_max: int = setting(20_000, "input records that wait for a decision before no more are read")
+    records_in_group_max: int = setting(1_000, "input records whose decisions are written in one transaction")
+    requests_waiting_max: int = setting(1_000, "requests that wait for their transaction; more are refused")
+    request_seconds: float = setting(10.0, "the longest that a request waits for its transaction, seconds")
+    rebuild_wait_seconds: float = setting(1.0, "pause before the state is rebuilt after a failed write, seconds")
+
+    def rules(self) -> Rules:
+        """The numbers that decisions depend on."""
+        return Rules(
+            mode=self.mode,
+            settings=Settings(
+                tolerance=self.tolerance,
+                downscale_stabilization_ms=_milliseconds(self.downscale_stabilization_seconds),
+                cpu_initialization_ms=_milliseconds(self.cpu_initialization_seconds),
+                initial_readiness_delay_ms=_milliseconds(self.initial_readiness_delay_seconds),
+            ),
+            sample_age_max_ms=_milliseconds(self.sample_age_max_seconds),
+            pods_age_max_ms=_milliseconds(self.pods_age_max_seconds),
+            load_age_max_ms=_milliseconds(self.load_age_max_seconds),
+            forgotten_ms=_milliseconds(self.forgotten_seconds),
+            future_max_ms=_milliseconds(self.future_max_seconds),
+            series_max=self.series_max,
+        )
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
