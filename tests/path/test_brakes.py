@@ -13,6 +13,7 @@ from spillway.api import (
     ConfirmRequest,
     DeleteRequest,
     FreezeRequest,
+    GetRequest,
     JoinClusterRequest,
     LeaveClusterRequest,
     ListBrakesRequest,
@@ -168,6 +169,20 @@ async def test_moves_keep_to_the_budget() -> None:
             assert moved <= bucket + (loop.time() - began) + 1
             assert loop.time() - began < 120
         assert kept(platform, "own-2") == 30
+
+
+async def test_a_drain_that_has_no_budget_says_so() -> None:
+    async with in_process(SMALL, planner_settings=PlannerSettings(moves_per_minute=0)) as platform:
+        await join(platform)
+        await platform.planner().apply(request("web", 6))
+        await until(lambda: all_bound(platform, 6), "6 replicas run")
+        await platform.planner().set_cluster_phase(SetClusterPhaseRequest("own-1", "Draining"))
+        text = "held: 3 replicas kept in own-1 wait for the budget: moves_per_minute is 0"
+
+        async def is_said() -> bool:
+            return (await platform.planner().get(GetRequest(NAMESPACE, "web"))).placement.waiting_for == text
+
+        await until(is_said, "what it waits for is said")
 
 
 async def test_a_frozen_cluster_neither_gives_nor_takes_what_nobody_asked_to_move() -> None:

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
-from spillway.api import ClusterStatus, PlacedPart, PlacementReply, WorkloadReply
+import pytest
+
+from spillway.api import ClusterStatus, ListBrakesReply, PlacedPart, PlacementReply, WorkloadReply
 from spillway.events import STATE_PRESENT
-from spillway_cli.waiting import lacking
+from spillway_cli.waiting import held_back, lacking
 
 
 def reply(waiting_for: str) -> WorkloadReply:
@@ -22,6 +24,26 @@ def test_a_rollout_is_waited_for_though_every_cluster_shows_what_it_is_to_show()
 
 def test_misplaced_replicas_run_all_the_same() -> None:
     assert lacking(reply("room elsewhere for 2 replicas in clusters that the policy rules out"), 4) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "there", "lack"),
+    [
+        ("Deployment", 5, "own-1: 2 replicas more than asked for still there"),
+        ("StatefulSet", 4, "own-1: 1 replica more than asked for still there"),
+        ("Deployment", 3, ""),
+        ("Job", 4, ""),
+    ],
+)
+def test_a_scale_in_is_over_once_the_surplus_is_gone(kind: str, there: int, lack: str) -> None:
+    found = reply("")
+    status = replace(found.statuses[0], replicas=there)
+    assert lacking(replace(found, kind=kind, statuses=(status,)), 4) == lack
+
+
+@pytest.mark.parametrize(("per_minute", "text"), [(0.0, "the budget is 0 moves a minute"), (600.0, "")])
+def test_who_waits_for_a_drain_hears_of_a_budget_of_nothing(per_minute: float, text: str) -> None:
+    assert held_back(ListBrakesReply((), (), per_minute, 0, stale=False), "own-1") == text
 
 
 def test_what_is_on_hold_says_for_what() -> None:

@@ -132,6 +132,35 @@ def test_a_policy_comes_along() -> None:
     assert own.state.workloads[KEY].declared.policy.tiers[0].clusters.names == ("own-1",)
 
 
+RULED_OUT = {
+    "no tier": (
+        {"tiers": [{"name": "one", "clusters": {"names": ["own-1"]}}]},
+        ("own-2: the policy rules this cluster out: 2 replicas will leave once it is scaled, applied or placed again",),
+    ),
+    "a maximum": (
+        {"limits": [{"cluster": "own-1", "max": 2}]},
+        ("own-1: the policy says at most 2: 1 replica will leave once it is scaled, applied or placed again",),
+    ),
+    "neither": ({"limits": [{"cluster": "own-1", "max": 3}]}, ()),
+}
+
+
+@pytest.mark.parametrize(("spec", "warnings"), RULED_OUT.values(), ids=RULED_OUT)
+def test_what_the_policy_would_have_otherwise_is_said_and_goes_with_the_next_scale(
+    spec: dict[str, Any], warnings: tuple[str, ...]
+) -> None:
+    own = fleet()
+    decided = adopt(own, request=replace(REQUEST, policy=texts(policy(**spec))[0]))
+    assert decided.reply.warnings == warnings
+    for cluster, replicas in (("own-1", 3), ("own-2", 2)):
+        say(own, cluster, STATE_PRESENT, replicas)
+    settle(own)
+    assert parts(own) == {"own-1": (3, False), "own-2": (2, False)}
+    take(own, decisions.scale(own.state, ScaleRequest("", "web", 6), own.moment()).events)
+    leave = sum(part.replicas_leaving for part in own.state.workloads[KEY].parts.values())
+    assert (leave > 0) == bool(warnings)
+
+
 REFUSED = {
     "another template": ({"own-1": found("own-1", 3), "own-2": found("own-2", 2, "app:2")}, "FAILED_PRECONDITION"),
     "not there": ({"own-1": found("own-1", 0, state=FOUND_NOTHING, message="none")}, "NOT_FOUND"),

@@ -195,6 +195,20 @@ def test_a_budget_of_nothing_moves_nothing() -> None:
     assert [allowed_at(on, FAILOVER, 5, now) for now in (0.0, 3600.0)] == [0, 0]
 
 
+@pytest.mark.parametrize(
+    ("per_minute", "cause", "text"),
+    [
+        (0, CAUSE_DRAIN, "the budget: moves_per_minute is 0"),
+        (0.5, CAUSE_LOST, "the budget: moves_per_minute is 0.5"),
+        (0, CAUSE_POLICY, ""),
+        (1, CAUSE_DRAIN, ""),
+    ],
+)
+def test_a_budget_that_never_holds_a_replica_is_named(per_minute: float, cause: str, text: str) -> None:
+    """One that fills is not: it is waited for by the second."""
+    assert Brakes(Rules(moves_per_minute=per_minute)).why_held(cause, "own-1", WEB) == text
+
+
 @given(
     st.floats(0, 5000),
     st.lists(st.tuples(st.floats(0, 90), st.sampled_from(sorted(CAUSES_CONFIRMED)), st.integers(0, 3000)), max_size=40),

@@ -108,7 +108,7 @@ async def until_handed_over(client: PlannerClient, name: str, phase: str, second
         if phase == PHASE_DRAINING and not cluster.workloads:
             return True
         left = f"{counted(cluster.replicas, 'replica')} of {counted(cluster.workloads, 'workload')} still there"
-        held = _held_back(await client.list_brakes(ListBrakesRequest()), name)
+        held = held_back(await client.list_brakes(ListBrakesRequest()), name)
         left += "".join(f"; {text}" for text in (held, cluster.trouble) if text)
         say(f"{name}: {left}")
         return False
@@ -117,7 +117,7 @@ async def until_handed_over(client: PlannerClient, name: str, phase: str, second
         raise CommandFailed(f"{name}: not done after {seconds:g} s: {left}", Code.TIMED_OUT)
 
 
-def _held_back(reply: ListBrakesReply, cluster: str) -> str:
+def held_back(reply: ListBrakesReply, cluster: str) -> str:
     """What keeps a cluster from handing over, for people; empty when nothing does."""
     scopes = (FLEET_SCOPE, cluster_scope(cluster))
     texts = [f"{brake.scope} is frozen: {brake.reason}" for brake in reply.brakes if brake.scope in scopes]
@@ -126,6 +126,8 @@ def _held_back(reply: ListBrakesReply, cluster: str) -> str:
         for entry in reply.confirmations
         if entry.cluster == cluster and not entry.given
     ]
+    if reply.moves_per_minute < 1:
+        texts.append(f"the budget is {reply.moves_per_minute:g} moves a minute")
     return "; ".join(texts)
 
 
@@ -156,6 +158,8 @@ def _unready(reply: WorkloadReply) -> str:
         if min(status.ready, status.updated) < part.replicas or status.spec_replicas != part.replicas:
             waits = f", {status.unschedulable} pending" if status.unschedulable else ""
             return f"{part.cluster}: {min(status.ready, status.updated)} of {part.replicas} ready{waits}"
+        if status.replicas > part.replicas and reply.kind != "Job":
+            return f"{part.cluster}: {counted(status.replicas - part.replicas)} more than asked for still there"
     return ""
 
 

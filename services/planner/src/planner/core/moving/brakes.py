@@ -160,12 +160,19 @@ class Brakes:
         return f"{scope} is frozen by {brake.by}: {brake.reason or 'no reason given'}"
 
     def why_held(self, cause: str, cluster: str, key: WorkloadKey) -> str:
-        """The brake or the confirmation for which a cause waits in a cluster, for people; empty when for neither."""
+        """The brake, confirmation or budget for which a cause waits in a cluster, for people; empty when for none.
+
+        A budget that fills is not waited for: it is said where it never holds a whole replica.
+        """
         scope = self._brake_on(cluster, key)
         if scope:
             return f"the brake of {scope}: {self.brakes[scope].reason or 'no reason given'}"
         scope = confirmation_scope(cause, cluster)
-        return f"the confirmation of {scope}" if scope in self.asked and cause in CAUSES_CONFIRMED else ""
+        if scope in self.asked and cause in CAUSES_CONFIRMED:
+            return f"the confirmation of {scope}"
+        if cause in CAUSES_IN_BUDGET and self._budget.per_minute < 1:
+            return f"the budget: moves_per_minute is {self._budget.per_minute:g}"
+        return ""
 
     def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
         """How many of so many replicas of a workload may move away from a cluster in this step.

@@ -1,11 +1,12 @@
 """Adopting: what runs becomes the placement. Nothing is divided, nothing is scaled, until somebody asks for it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.core.division.placement import Division
 from planner.core.fleet import NEVER, WorkloadKey
+from planner.core.manifests.policy import clusters_of_tiers
 from planner.core.manifests.request import LABEL_NAME, check_name, read_manifests
 from planner.core.placing import CODE_VERSION, Placed
 from planner.core.requests import declaring
@@ -31,6 +32,7 @@ from spillway.events import (
 )
 from spillway.live_objects import first_difference
 from spillway.model import STRATEGY_DUPLICATED, ClusterInput, Part, Policy
+from spillway.texts import counted
 
 KINDS = ("deployment", "deployments", "deploy", "Deployment")
 NOT_SPLIT = ("statefulset", "job", "daemonset", "cronjob", "pod", "replicaset")
@@ -114,7 +116,19 @@ def declared_as_found(
     record = _record(state, declared, parts, moment, cause)
     dependencies = declaring.dependencies(declaration, declared)
     placed = Placed(placement, Division({}, {}, 0, inputs=record.inputs), (placement, record))
-    return Unanswered(declared, dependencies, placed, declaration.shape.unmodelled)
+    warnings = (*declaration.warnings, *_ruled_out(state, declared.policy, running))
+    return Unanswered(declared, dependencies, placed, declaration.shape.unmodelled, warnings)
+
+
+def _ruled_out(state: PlannerState, policy: Policy, running: Running) -> Iterator[str]:
+    """What runs where the policy would have it otherwise, for people: adopting moves nothing."""
+    allowed = {name for _, names in clusters_of_tiers(policy.tiers, state.joined()) for name in names}
+    most = {limit.cluster: limit.replicas_max for limit in policy.limits if limit.replicas_max >= 0}
+    for name, count in sorted(running.replicas.items()):
+        bound = most.get(name, count) if name in allowed else 0
+        if count > bound:
+            why = f"the policy says at most {bound}" if name in allowed else "the policy rules this cluster out"
+            yield f"{name}: {why}: {counted(count - bound)} will leave once it is scaled, applied or placed again"
 
 
 def _refuse_copies(policy: Policy) -> None:
