@@ -1,7 +1,7 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube kube oracle differential replay bench chaos up down status clean
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube kube oracle differential replay scaling bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
@@ -33,7 +33,7 @@ lint: setup ## ruff: rules and format
 	@$(RUN) ruff check . && $(RUN) ruff format --check .
 
 types: setup ## mypy --strict
-	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/oracle tests/replay $(filter-out tests/vectors/test_%,$(wildcard tests/vectors/*.py))
+	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/oracle tests/replay tests/scaling $(filter-out tests/vectors/test_%,$(wildcard tests/vectors/*.py))
 
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache
@@ -45,7 +45,7 @@ docs-check: setup ## docs/events.md says what events.py says
 	@$(RUN) python docs/make_events_page.py | diff -u docs/events.md - || (echo "docs/events.md is old: make docs" && false)
 
 unit: setup ## Unit and property tests of every package
-	@$(PYTEST) libs services local tests/chaos tests/oracle tests/replay tests/vectors tests/test_tidy.py
+	@$(PYTEST) libs services local tests/chaos tests/oracle tests/replay tests/scaling tests/vectors tests/test_tidy.py
 
 contract: setup ## One suite for each adapter and its fake: Kafka, Redis, members
 	@$(PYTEST) tests/contract
@@ -77,6 +77,9 @@ differential: oracle ## The planner against the Kubernetes scheduler's own plugi
 replay: oracle ## How good decisions are: bursts onto clusters cut from a trace (SEEDS=1:4 BURSTS=1,10,100,1000 JOBS=2)
 	@nice -n 5 $(RUN) python tests/replay/replay.py --bursts $(BURSTS) --jobs $(JOBS) \
 	    $(if $(filter file,$(origin SEEDS)),,--seeds $(SEEDS))
+
+scaling: setup ## How good scaling is: queues beside KEDA's way (SEEDS=1:4 JOBS=2)
+	@nice -n 5 $(RUN) python tests/scaling/scaling.py --jobs $(JOBS) $(if $(filter file,$(origin SEEDS)),,--seeds $(SEEDS))
 
 bench: setup ## Measure; prints a table, writes build/bench.json
 	@$(RUN) python tests/bench/bench.py

@@ -15,6 +15,7 @@ from hpa.core.evaluating import NOTHING_DECIDED, Evaluation, Observed, ScalingSt
 from hpa.core.inputs import Inputs
 from hpa.core.policy import Autoscaler, Metric
 from hpa.core.proposals import Reading
+from hpa.core.queue_state import NOTHING_SEEN, QueueState
 from hpa.core.readings import CRON, Moment, Read, read_metric
 from hpa.core.rules import Rules
 from spillway.api_scaling import ExplainedRule
@@ -24,13 +25,14 @@ from spillway.api_scaling import ExplainedRule
 class Remembered:
     """All that later decisions depend on besides inputs. at_ms: the last instant that was decided for, 0: none.
 
-    active: the triggers were, at at_ms. last_active_ms: when they last were; None: never.
+    active: the triggers were, at at_ms. last_active_ms: when they last were; None: never. queue: of a time to drain.
     """
 
     scaling: ScalingState = NOTHING_DECIDED
     at_ms: int = 0
     active: bool = False
     last_active_ms: int | None = None
+    queue: QueueState = NOTHING_SEEN
 
 
 NOTHING_REMEMBERED: Final = Remembered()

@@ -6,10 +6,12 @@ from typing import Final
 
 from hpa.core.calendar import Bound, bound_by
 from hpa.core.composing import Case, Due, MetricRead, Sized, compose_autoscaler, first_due, reads_due
-from hpa.core.draining import DrainWish, Partition, replicas_to_drain
+from hpa.core.draining import DrainWish
 from hpa.core.headroom import Idle, headroom_due_s, headroom_replicas
 from hpa.core.keda.kafka import PartitionOffsets, selected
+from hpa.core.pods import ready_running
 from hpa.core.proposals import SeriesReading, Unavailable
+from hpa.core.queue_state import Offsets, QueueState, Seen, decided, learned, rate_of
 from hpa.core.readings import read_kafka, read_series
 from hpa.core.scale_policy import Drain, ScalePolicy
 from spillway.api_scaling import ExplainedRule
@@ -22,11 +24,12 @@ HEADROOM_HELD: Final = "headroom.held"
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a queue or what is idle asks for. Where that is not known, the size that there is."""
+    """What a queue or what is idle asks for. Where that is not known, the size that there is. queue: as it is now."""
 
     replicas: int
     said: MetricRead
     due_s: int | None = None
+    queue: QueueState | None = None
 
 
 def compose_own(case: Case, policy: ScalePolicy) -> Sized:
@@ -61,6 +64,8 @@ def _with_wishes(found: Sized, wishes: list[Wish], asked: int, least: Bound, due
     if found.replicas is not None and not found.asked_by:
         reason = f"windows {', '.join(least.by)} are open" if least.by else f"{by} asks for {asked}"
     most = max(found.asked or 0, asked)
+    queue = next((wish.queue for wish in wishes if wish.queue is not None), found.remembered.queue)
+    found = replace(found, remembered=replace(found.remembered, queue=queue))
     return replace(found, reads=reads, rules=tuple(rules), asked=most, asked_by=by, due=due, reason=reason)
 
 
@@ -71,7 +76,7 @@ def _without_metrics(case: Case, replicas: int) -> Sized:
 
 def _wishes(case: Case, policy: ScalePolicy) -> Iterator[Wish]:
     if policy.drain is not None:
-        yield _drain_wish(case, policy.drain, policy.max_replicas)
+        yield _drain_wish(case, policy, policy.drain)
     if policy.headroom:
         yield _headroom_wish(case, policy)
 
@@ -88,31 +93,35 @@ def _calendar_due(bound: Bound) -> Iterator[Due]:
         yield Due(bound.due_s * 1000, "a window opens or closes")
 
 
-def _drain_wish(case: Case, drain: Drain, most: int) -> Wish:
+def _drain_wish(case: Case, policy: ScalePolicy, drain: Drain) -> Wish:
     read = read_kafka(drain.queue, case.inputs, case.moment)
     if isinstance(read.reading, Unavailable):
         return Wish(case.current, MetricRead(DRAIN, read, replicas=None))
-    backlog = case.inputs.backlogs[drain.queue.group, drain.queue.topic]
-    arrivals = {(topic, partition): rate for topic, partition, rate in backlog.arrivals}
+    state = learned(case.before.queue, _seen(case, drain))
+    wish, state = decided(state, drain.service, drain.target, (policy.min_replicas, policy.max_replicas))
+    read = replace(read, detail=_said(wish, rate_of(state.work, drain.service.rate)))
+    return Wish(wish.replicas, MetricRead(DRAIN, read, replicas=wish.replicas), queue=state)
+
+
+def _seen(case: Case, drain: Drain) -> Seen:
+    """Partitions in the order of their numbers; one whose offsets are not known now stands as it was seen before."""
+    backlog, before = case.inputs.backlogs[drain.queue.group, drain.queue.topic], case.before.queue.seen
+    since = {row[:2]: oldest_ms for row, oldest_ms in zip(backlog.rows, backlog.oldest_ms, strict=True)}
     rows = [
-        PartitionOffsets(topic, partition, latest, committed)
-        for topic, partition, latest, committed in backlog.rows
-        if latest >= 0
+        PartitionOffsets(topic, partition, None if latest < 0 else latest, max(committed, 0))
+        for topic, partition, latest, committed in sorted(backlog.rows)
     ]
-    partitions = [
-        Partition(float(max(_lag(row), 0)), arrivals.get((row.topic, row.partition), 0.0))
-        for row in selected(drain.queue, rows)
-    ]
-    service = replace(drain.service, rate=backlog.rate or drain.service.rate)
-    wish = replicas_to_drain(case.current, partitions, service, drain.target, most)
-    read = replace(read, detail=_said(wish, service.rate))
-    return Wish(wish.replicas, MetricRead(DRAIN, read, replicas=wish.replicas))
-
-
-def _lag(row: PartitionOffsets) -> int:
-    """A group that has read nothing of a partition has all of it before it."""
-    assert row.latest is not None
-    return row.latest - max(row.committed or 0, 0)
+    found = []
+    for index, row in enumerate(selected(drain.queue, rows)):
+        if row.latest is not None:
+            waited_ms = max(0, backlog.at_ms - (since[row.topic, row.partition] or backlog.at_ms))
+            found.append(Offsets(row.latest, row.committed or 0, waited_ms / 1000))
+        else:
+            known = before is not None and index < len(before.offsets)
+            found.append(before.offsets[index] if before is not None and known else Offsets(0, 0))
+    pods = case.inputs.seen(case.now_ms, case.rules).pods
+    reading = ready_running(pods) if pods else case.current
+    return Seen(backlog.at_ms, tuple(found), case.current, reading)
 
 
 def _said(wish: DrainWish, rate: float) -> str:

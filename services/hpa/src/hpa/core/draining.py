@@ -1,8 +1,8 @@
-"""How many consumers drain a queue within a time: one jump, from arrivals, learned rate, start-up and rebalances. Pure.
+"""How many consumers drain a queue in time: one jump, from arrivals, rate, partitions, start-up and rebalances. Pure.
 
-The queue is a fluid: a replica works off `rate` records a second, a partition is worked on by one replica at a time.
-New replicas work after `start_s`; whenever the number changes nobody works for `rebalance_s`. A partition that alone
-would take longer than there is time takes one replica for itself; the others share the rest evenly.
+A queue is a fluid in partitions. A partition is read by one replica; partitions are dealt to replicas in turn, as
+Kafka's round-robin assignor does, so with twenty partitions eleven replicas drain an even queue no sooner than ten. A
+replica reads `rate` records a second; whenever the number of replicas changes nobody reads for `rebalance_s`.
 """
 
 import math
@@ -17,17 +17,19 @@ TOO_MANY: Final = "MoreThanTheWorkNeeds"
 NOT_WORTH_IT: Final = "RebalanceCostsMore"
 
 LEAST_SHARE_TO_WORK: Final = 0.25
-"""However long start-up takes: so much of the target time is counted for working, lest the size grow without bound."""
+"""However late it is: so much of the target time is counted for working, lest the size grow without bound."""
+FLOODED_SHARE: Final = 0.75
+"""Of a replica, kept for a partition into which more comes than one replica reads: no size drains it."""
 ROUNDING: Final = 1e-9
-LEARNING_SHARE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """lag: records to be read. arrivals: records a second that come."""
+    """lag: records to be read. arrivals: records a second that come. waited_s: how long the oldest has waited."""
 
     lag: float
     arrivals: float
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +43,19 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class DrainTarget:
-    """within_s: no record is to wait longer. margin: of each replica's rate, kept free before any of them goes."""
+    """within_s: no record is to wait longer. margin: of each replica's rate, kept free in every size asked for."""
 
     within_s: float
     margin: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """wanted: replicas asked for. reading: of them those that read already; the others join in ready_in_s."""
+
+    wanted: int
+    reading: int
+    ready_in_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,81 +72,128 @@ class DrainWish:
 
 
 def replicas_to_drain(
-    current: int, partitions: Sequence[Partition], service: Service, target: DrainTarget, max_replicas: int
+    group: Group, partitions: Sequence[Partition], service: Service, target: DrainTarget, max_replicas: int
 ) -> DrainWish:
-    """The size that drains in time, at most one replica for each partition with work, and max_replicas.
+    """The size that drains in time, at most one replica for each partition. partitions: all, in their order.
 
-    Nobody leaves while it is needed: fewer are asked for only when those that stay drain in time with a margin.
+    More are asked for once those there are would keep some record waiting too long; fewer once so many would idle that
+    handing over partitions costs less, and those that stay drain it all in time, with a margin.
     """
-    working = [partition for partition in partitions if partition.lag > 0 or partition.arrivals > 0]
-    most = min(len(working), max_replicas)
-    if not most:
+    if not any(partition.lag > 0 or partition.arrivals > 0 for partition in partitions):
         return DrainWish(0, NOTHING_TO_DO, 0.0)
-    now_s = drained_s(current, working, service, 0.0)
-    if current and now_s <= target.within_s:
-        paused = [Partition(one.lag + one.arrivals * service.rebalance_s, one.arrivals) for one in working]
-        fewer, hot = _size(paused, service, target, service.rebalance_s, 1 - target.margin)
-        fewer = max(1, min(fewer, most))
-        if fewer < current:
-            return DrainWish(fewer, TOO_MANY, drained_s(fewer, working, service, service.rebalance_s), hot)
-        return DrainWish(min(current, most), WITHIN_TARGET, now_s, hot)
-    return _more(current, working, service, target, most, now_s)
+    most = min(len(partitions), max_replicas)
+    kept = min(group.wanted, most)
+    joined, delay_s = _joined(group, partitions, service)
+    later = after(joined, kept, service, service.start_s, service.rebalance_s)
+    if not kept or not _fits(kept, [_to_keep_up(one, target) for one in later], service.rate):
+        return _more(group, partitions, service, target, most)
+    paused = [_aged(one, 0.0, service.rebalance_s) for one in joined]
+    fewer, hot = _least(paused, service, target, most)
+    if fewer < kept and _idle_s(kept, joined, service, target) > kept * service.rebalance_s:
+        return DrainWish(fewer, TOO_MANY, delay_s + service.rebalance_s + drained_s(fewer, paused, service), hot)
+    return DrainWish(kept, WITHIN_TARGET, delay_s + drained_s(kept, joined, service), hot)
 
 
-def _more(
-    current: int, working: Sequence[Partition], service: Service, target: DrainTarget, most: int, now_s: float
-) -> DrainWish:
-    delay_s = service.start_s + service.rebalance_s
-    left = _after_delay(current, working, service)
-    wanted, hot = _size(left, service, target, delay_s, 1.0)
-    wanted = max(1, min(wanted, most))
-    if wanted <= current:
-        return DrainWish(min(current, most), WITHIN_TARGET, now_s, hot)
-    then_s = delay_s + drained_s(wanted, left, service, 0.0)
-    if then_s >= now_s and math.isfinite(now_s):
-        return DrainWish(current, NOT_WORTH_IT, now_s, hot)
+def _idle_s(replicas: int, partitions: Sequence[Partition], service: Service, target: DrainTarget) -> float:
+    """For how long replicas would have nothing to read, in all, until others in their place could be ready."""
+    until_s = max(service.start_s + service.rebalance_s, target.within_s * LEAST_SHARE_TO_WORK)
+    idle_s = 0.0
+    for replica in range(replicas):
+        own = partitions[replica::replicas]
+        left_s = until_s - min(until_s, _alone_s(own, service))
+        idle_s += left_s * (1 - sum(one.arrivals for one in own) / service.rate)
+    return idle_s
+
+
+def _more(group: Group, partitions: Sequence[Partition], service: Service, target: DrainTarget, most: int) -> DrainWish:
+    first_s = min(group.ready_in_s, service.start_s)
+    left = after(partitions, group.reading, service, first_s)
+    left = after(left, group.wanted, service, service.start_s - first_s, service.rebalance_s)
+    wanted, hot = _least(left, service, target, most)
+    kept = min(group.wanted, most)
+    joined, delay_s = _joined(group, partitions, service)
+    now_s = delay_s + drained_s(kept, joined, service)
+    if wanted <= kept:
+        return DrainWish(kept, WITHIN_TARGET, now_s, hot)
+    then_s = service.start_s + service.rebalance_s + drained_s(wanted, left, service)
+    if kept and then_s >= now_s and math.isfinite(now_s):
+        return DrainWish(kept, NOT_WORTH_IT, now_s, hot)
     return DrainWish(wanted, TO_DRAIN, then_s, hot)
 
 
-def _after_delay(current: int, working: Sequence[Partition], service: Service) -> list[Partition]:
-    """What is left when new replicas begin: those that run go on while they start, and stop for the rebalance."""
-    lag = sum(partition.lag for partition in working)
-    arrivals = sum(partition.arrivals for partition in working)
-    come = lag + arrivals * (service.start_s + service.rebalance_s)
-    started = max(0.0, lag + (arrivals - current * service.rate) * service.start_s)
-    share = (started + arrivals * service.rebalance_s) / come if come else 0.0
-    delay_s = service.start_s + service.rebalance_s
+def _joined(group: Group, partitions: Sequence[Partition], service: Service) -> tuple[Sequence[Partition], float]:
+    """What is left once all that were asked for read, and in how many seconds that is."""
+    if group.reading >= group.wanted:
+        return partitions, 0.0
+    left = after(partitions, group.reading, service, group.ready_in_s, service.rebalance_s)
+    return left, group.ready_in_s + service.rebalance_s
+
+
+def after(
+    partitions: Sequence[Partition], replicas: int, service: Service, seconds: float, pause_s: float = 0.0
+) -> list[Partition]:
+    """What is left when so many replicas have read for so long, and then nobody for a while."""
+    come = [partition.lag + partition.arrivals * seconds for partition in partitions]
+    dealt = [sum(come[replica::replicas]) for replica in range(replicas)]
+    left = [max(0.0, 1 - service.rate * seconds / records) if records > 0 else 0.0 for records in dealt] or [1.0]
     return [
-        Partition(share * (partition.lag + partition.arrivals * delay_s), partition.arrivals) for partition in working
+        _aged(Partition(come[index] * left[index % len(left)], one.arrivals, one.waited_s), seconds, pause_s)
+        for index, one in enumerate(partitions)
     ]
 
 
-def _size(
-    partitions: Sequence[Partition], service: Service, target: DrainTarget, delay_s: float, usable: float
-) -> tuple[int, int]:
-    """(replicas, hot): how many work it off in what the delay leaves of the time. usable: share of the rate."""
-    seconds = max(target.within_s - delay_s, target.within_s * LEAST_SHARE_TO_WORK)
-    rate = service.rate * usable
-    needs = [partition.arrivals + partition.lag / seconds for partition in partitions]
+def _aged(one: Partition, seconds: float, pause_s: float) -> Partition:
+    """After seconds in which its lag already was counted, and a pause in which more comes."""
+    waited_s = one.waited_s + seconds if one.lag > 0 else 0.0
+    return Partition(one.lag + one.arrivals * pause_s, one.arrivals, waited_s + pause_s)
+
+
+def _to_keep_up(one: Partition, target: DrainTarget) -> float:
+    """Records a second that must be read lest any that waits now wait too long."""
+    return max(one.lag / target.within_s, _backlog(one) / _left_s(one, target))
+
+
+def _to_drain(one: Partition, target: DrainTarget) -> float:
+    """Records a second that read those in time, and whatever comes meanwhile."""
+    return one.arrivals + _to_keep_up(one, target)
+
+
+def _backlog(one: Partition) -> float:
+    """The part of the lag that did not come evenly while the oldest waited; it is taken to be as old as that."""
+    return max(0.0, one.lag - one.arrivals * one.waited_s)
+
+
+def _left_s(one: Partition, target: DrainTarget) -> float:
+    return max(target.within_s - one.waited_s, target.within_s * LEAST_SHARE_TO_WORK)
+
+
+def _least(partitions: Sequence[Partition], service: Service, target: DrainTarget, most: int) -> tuple[int, int]:
+    """(replicas, hot): the fewest that drain in time with the margin; most where no size does."""
+    rate = service.rate * (1 - target.margin)
+    needs = [_to_drain(one, target) for one in partitions]
     hot = sum(1 for need in needs if need > rate)
-    return hot + math.ceil(sum(need for need in needs if need <= rate) / rate - ROUNDING), hot
+    loads = [
+        rate * FLOODED_SHARE if one.arrivals > service.rate else min(need, rate)
+        for one, need in zip(partitions, needs, strict=True)
+    ]
+    first = max(1, math.ceil(sum(loads) / rate - ROUNDING))
+    return next((size for size in range(first, most) if _fits(size, loads, rate)), most), hot
 
 
-def drained_s(replicas: int, partitions: Sequence[Partition], service: Service, pause_s: float) -> float:
-    """Until the last record that waits now is read, when all replicas share the work evenly after a pause."""
-    lag = sum(partition.lag + partition.arrivals * pause_s for partition in partitions)
+def _fits(size: int, loads: Sequence[float], rate: float) -> bool:
+    """Whether no replica is asked for more than its rate when partitions are dealt in turn."""
+    bound = rate * (1 + ROUNDING)
+    return all(sum(loads[replica::size]) <= bound for replica in range(size))
+
+
+def drained_s(replicas: int, partitions: Sequence[Partition], service: Service) -> float:
+    """Until the last record that waits now, or comes meanwhile, is read by the busiest replica."""
+    return max((_alone_s(partitions[replica::replicas], service) for replica in range(replicas)), default=math.inf)
+
+
+def _alone_s(partitions: Sequence[Partition], service: Service) -> float:
+    lag = sum(partition.lag for partition in partitions)
+    spare = service.rate - sum(partition.arrivals for partition in partitions)
     if lag <= 0:
-        return 0.0 if replicas * service.rate >= sum(partition.arrivals for partition in partitions) else math.inf
-    spare = replicas * service.rate - sum(partition.arrivals for partition in partitions)
-    return pause_s + lag / spare if spare > 0 else math.inf
-
-
-def learned_rate(rate: float | None, records: float, replicas: int, seconds: float, *, busy: bool) -> float | None:
-    """The rate of one replica, moved towards what was just seen; a replica that waited for records says nothing.
-
-    records: read by the group in those seconds. busy: records were waiting all the while.
-    """
-    if not busy or replicas <= 0 or seconds <= 0 or records <= 0:
-        return rate
-    seen = records / seconds / replicas
-    return seen if rate is None else rate + LEARNING_SHARE * (seen - rate)
+        return 0.0 if spare >= 0 else math.inf
+    return lag / spare if spare > 0 else math.inf

@@ -6,7 +6,6 @@ Each take_… applies one event, is idempotent, drops what is older than is know
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from hpa.core.draining import learned_rate
 from hpa.core.pods import FAILED, Container, Pod, PodKey, PodsSeen, Sample
 from hpa.core.rules import Rules
 from spillway.events import WorkloadDeclared
@@ -61,19 +60,16 @@ class Load:
 class Backlog:
     """A group's newest backlog. rows: (topic, partition, latest, committed). committed: of the poll before.
 
-    arrivals: records a second by (topic, partition), since the poll before. rate: learned, records a second of a
-    replica; 0 until then.
+    oldest_ms: for each row, when the oldest record that is not read was written; 0: not known, or none.
     """
 
     rows: tuple[tuple[str, int, int, int], ...] = ()
-    oldest_ms: int = 0
+    oldest_ms: tuple[int, ...] = ()
     at_ms: int = 0
     heard_ms: int = 0
     failing_ms: int = 0
     trouble: str = ""
     committed: tuple[tuple[str, int, int], ...] = ()
-    arrivals: tuple[tuple[str, int, float], ...] = ()
-    rate: float = 0.0
 
 
 @dataclass(slots=True)
@@ -117,8 +113,7 @@ class Inputs:
             self.loads[key] = Load(event.value_milli, event.at_ms, event.window_ms, event.at_ms)
         return True
 
-    def take_backlog(self, event: BacklogObserved, replicas: int) -> bool:
-        """replicas: that read meanwhile, from which a replica's rate is learned."""
+    def take_backlog(self, event: BacklogObserved) -> bool:
         key = (event.group, event.topic)
         known = self.backlogs.get(key, Backlog())
         if event.at_ms <= known.heard_ms:
@@ -127,7 +122,7 @@ class Inputs:
             failing_ms = known.failing_ms or event.at_ms
             self.backlogs[key] = replace(known, heard_ms=event.at_ms, failing_ms=failing_ms, trouble=event.trouble)
         else:
-            self.backlogs[key] = _next_backlog(known, event, replicas)
+            self.backlogs[key] = _next_backlog(known, event)
         return True
 
     def forget_old(self, now_ms: int, rules: Rules) -> None:
@@ -210,29 +205,11 @@ def pod_loads(inputs: Inputs, metric: str) -> Iterator[tuple[PodKey, Load, str]]
             yield PodKey(cluster, "", pod), load, load.trouble
 
 
-def _next_backlog(known: Backlog, event: BacklogObserved, replicas: int) -> Backlog:
-    rows = tuple((one.topic, one.partition, one.latest, one.committed) for one in event.partitions)
-    oldest = min((one.oldest_ms for one in event.partitions if one.oldest_ms), default=0)
-    seconds = (event.at_ms - known.at_ms) / 1000 if known.at_ms else 0.0
-    before = {(topic, partition): (latest, committed) for topic, partition, latest, committed in known.rows}
-    arrivals = []
-    read, busy = 0, bool(rows)
-    for topic, partition, latest, committed in rows:
-        latest_before, committed_before = before.get((topic, partition), (-1, -1))
-        if seconds and latest_before >= 0 and latest >= latest_before:
-            arrivals.append((topic, partition, (latest - latest_before) / seconds))
-        if committed_before >= 0 and committed >= committed_before:
-            read += committed - committed_before
-            busy = busy and committed < latest and committed_before < latest_before
-        else:
-            busy = False
-    rate = learned_rate(known.rate or None, read, replicas, seconds, busy=busy)
+def _next_backlog(known: Backlog, event: BacklogObserved) -> Backlog:
     return Backlog(
-        rows=rows,
-        oldest_ms=oldest,
+        rows=tuple((one.topic, one.partition, one.latest, one.committed) for one in event.partitions),
+        oldest_ms=tuple(one.oldest_ms for one in event.partitions),
         at_ms=event.at_ms,
         heard_ms=event.at_ms,
         committed=tuple((topic, partition, place) for topic, partition, _, place in known.rows if place >= 0),
-        arrivals=tuple(arrivals),
-        rate=rate or 0.0,
     )

@@ -302,7 +302,7 @@ class HpaState:
             inputs.forget_old(event.at_ms, self.rules)
             return inputs.take_load(event, self.rules.series_max)
         if isinstance(event, BacklogObserved):
-            return inputs.take_backlog(event, max(self.current(key), 0))
+            return inputs.take_backlog(event)
         if event is None and heard.topic == WORKLOADS.name:
             return inputs.take_declared(None)
         if event is None and heard.topic == PODS.name:

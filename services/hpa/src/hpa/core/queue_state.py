@@ -1,0 +1,176 @@
+"""What is learned of a queue and its group from offsets alone, and its size from one decision to the next. Pure.
+
+Arrivals and the rate of a replica are means over recent observations, newer ones counting more. A size that was asked
+for stays until nothing near it was asked for during as long as it takes to start a replica and to hand partitions
+over: who leaves sooner costs more in coming back than in waiting.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Final
+
+from hpa.core.draining import DrainTarget, DrainWish, Group, Partition, Service, replicas_to_drain
+from hpa.core.history import Steps, highest_since, recorded
+
+ARRIVALS_S: Final = 120.0
+"""How far back arrivals are looked at."""
+BURSTS_SHARE: Final = 1 / 3
+"""So much of that time, the busiest, counts as the busiest of the rest: a burst is a backlog, not a rate to come."""
+SHARES_MEAN_S: Final = 1800.0
+RATE_MEAN_S: Final = 60.0
+WAITING_MOST: Final = 0.1
+"""Of the replicas, that may have waited where their rate is learned from what they read."""
+ASSUMED_RECORDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Of one partition: records written, records read (as committed), and how long the oldest unread one has waited."""
+
+    latest: int
+    committed: int
+    waited_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One observation: all partitions in their order; reading: replicas that read, of as many as are asked for."""
+
+    at_ms: int
+    offsets: tuple[Offsets, ...]
+    wanted: int
+    reading: int
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """So many records a second came to all partitions until at_ms, for seconds."""
+
+    at_ms: int
+    seconds: float
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Records that were read in so many seconds of replicas that never waited; what is older counts less."""
+
+    records: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """All that later decisions depend on besides what is seen. seen None: the queue was never seen.
+
+    came: oldest first. counts: records that came to each partition, older ones count less. steps: sizes asked for.
+    grown_ms: when more were asked for last.
+    """
+
+    seen: Seen | None = None
+    came: tuple[Came, ...] = ()
+    counts: tuple[float, ...] = ()
+    work: Work = Work()
+    steps: Steps = ()
+    grown_ms: int = 0
+
+
+NOTHING_SEEN: Final = QueueState()
+
+
+def learned(state: QueueState, seen: Seen) -> QueueState:
+    """The state with one observation more; one that is not newer than the last changes nothing."""
+    last = state.seen
+    if last is None:
+        return replace(state, seen=seen)
+    if seen.at_ms <= last.at_ms:
+        return state
+    seconds = (seen.at_ms - last.at_ms) / 1000
+    pairs = zip_longest(last.offsets, seen.offsets)
+    come = [0 if before is None or now is None else max(0, now.latest - before.latest) for before, now in pairs]
+    come = come[: len(seen.offsets)]
+    kept = (one for one in state.came if one.at_ms > seen.at_ms - ARRIVALS_S * 1000)
+    came = (*kept, Came(seen.at_ms, seconds, sum(come) / seconds))
+    counts, work = _counted(state.counts, come, seconds), _worked(state.work, last, seen, seconds)
+    return replace(state, seen=seen, came=came, counts=counts, work=work)
+
+
+def _counted(counts: Sequence[float], come: Sequence[int], seconds: float) -> tuple[float, ...]:
+    weight = math.exp(-seconds / SHARES_MEAN_S)
+    pairs = zip_longest(counts[: len(come)], come, fillvalue=0)
+    return tuple(weight * count + records for count, records in pairs)
+
+
+def shares_of(counts: Sequence[float], partitions: int) -> list[float]:
+    """Of what comes, by partition; even until more than a few records of each were seen."""
+    total = sum(counts) + partitions * ASSUMED_RECORDS
+    return [(count + ASSUMED_RECORDS) / total for count in (*counts, *[0.0] * (partitions - len(counts)))]
+
+
+def arrivals_of(came: Sequence[Came]) -> float:
+    """Records a second that are taken to go on coming to all partitions."""
+    left_s = BURSTS_SHARE * sum(one.seconds for one in came)
+    slowest_first = sorted(came, key=lambda one: one.rate)
+    while slowest_first and slowest_first[-1].seconds <= left_s + 1e-9:
+        left_s -= slowest_first.pop().seconds
+    if not slowest_first:
+        return 0.0
+    most = slowest_first[-1].rate
+    return sum(min(one.rate, most) * one.seconds for one in came) / sum(one.seconds for one in came)
+
+
+def _worked(work: Work, last: Seen, seen: Seen, seconds: float) -> Work:
+    """With what was read by replicas that never waited for records; those that may have say nothing.
+
+    Which partitions a replica has is not known. Where a share of them was empty, so many replicas had nothing to read
+    as chance gives them only such.
+    """
+    partitions = len(seen.offsets)
+    readers = min(seen.reading, partitions)
+    if seen.reading != last.reading or readers <= 0 or len(last.offsets) != partitions:
+        return work
+    pairs = list(zip(last.offsets, seen.offsets, strict=True))
+    empty = sum(1 for before, now in pairs if before.latest <= before.committed or now.latest <= now.committed)
+    waiting = (empty / partitions) ** (partitions // readers)
+    if waiting > WAITING_MOST:
+        return work
+    weight = math.exp(-seconds / RATE_MEAN_S)
+    records = sum(max(0, now.committed - before.committed) for before, now in pairs)
+    return Work(weight * work.records + records, weight * work.seconds + readers * (1 - waiting) * seconds)
+
+
+def rate_of(work: Work, assumed: float) -> float:
+    """Records a second of one replica. What was assumed counts as much as a few records that were seen."""
+    seconds = ASSUMED_RECORDS / assumed
+    return (work.records + ASSUMED_RECORDS) / (work.seconds + seconds)
+
+
+def decided(
+    state: QueueState, service: Service, target: DrainTarget, bounds: tuple[int, int]
+) -> tuple[DrainWish, QueueState]:
+    """What is asked for at the last observation. service.rate: assumed until it is learned. bounds: least, most."""
+    seen = state.seen
+    if seen is None:
+        raise ValueError("a queue that was never seen: expected an observation first")
+    known = replace(service, rate=rate_of(state.work, service.rate))
+    ready_in_s = max(0.0, service.start_s - (seen.at_ms - state.grown_ms) / 1000)
+    group = Group(seen.wanted, min(seen.reading, seen.wanted), ready_in_s)
+    wish = replicas_to_drain(group, partitions_of(state, seen.offsets), known, target, bounds[1])
+    asked = max(wish.replicas, bounds[0])
+    window_ms = round(1000 * (service.start_s + service.rebalance_s))
+    held = min(highest_since(state.steps, seen.at_ms - window_ms, asked), max(asked, seen.wanted))
+    steps = recorded(state.steps, asked, seen.at_ms, window_ms)
+    grown_ms = seen.at_ms if held > seen.wanted else state.grown_ms
+    return replace(wish, replicas=held), replace(state, steps=steps, grown_ms=grown_ms)
+
+
+def partitions_of(state: QueueState, offsets: Sequence[Offsets]) -> list[Partition]:
+    """The queue as a fluid."""
+    arrivals = arrivals_of(state.came)
+    shares = shares_of(state.counts, len(offsets))
+    return [
+        Partition(max(0, one.latest - one.committed), arrivals * share, one.waited_s)
+        for one, share in zip(offsets, shares, strict=True)
+    ]

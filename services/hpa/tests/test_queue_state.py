@@ -1,0 +1,98 @@
+"""What is learned of a queue from offsets alone, and how long a size is kept."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpa.core.draining import DrainTarget, Service
+from hpa.core.queue_state import (
+    NOTHING_SEEN,
+    Came,
+    Offsets,
+    QueueState,
+    Seen,
+    arrivals_of,
+    decided,
+    learned,
+    rate_of,
+)
+
+SERVICE = Service(50.0, 30.0, 5.0)
+TARGET = DrainTarget(120.0)
+
+
+def followed(rows: list[tuple[list[int], list[int]]], reading: int, state: QueueState = NOTHING_SEEN) -> QueueState:
+    """(latest, committed) of each partition, every 5 s."""
+    for number, (latest, committed) in enumerate(rows):
+        offsets = tuple(Offsets(*pair) for pair in zip(latest, committed, strict=True))
+        state = learned(state, Seen(5000 * number, offsets, reading, reading))
+    return state
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        pytest.param([], 0.0, id="nothing was seen"),
+        pytest.param([10.0] * 9, 10.0, id="steady"),
+        pytest.param([10.0] * 8 + [5000.0], 10.0, id="a burst is no rate to come"),
+        pytest.param([0.0] * 7 + [100.0] * 2, 0.0, id="nor are two"),
+        pytest.param([100.0] * 9 + [0.0] * 3, 75.0, id="what ended counts less and less"),
+        pytest.param([10.0, 20.0, 30.0], 50 / 3, id="the busiest third counts as the next"),
+    ],
+)
+def test_arrivals_to_come(rates: list[float], expected: float) -> None:
+    came = [Came(5000 * number, 5.0, rate) for number, rate in enumerate(rates)]
+    assert arrivals_of(came) == pytest.approx(expected)
+
+
+def test_the_rate_is_learned_from_replicas_that_never_waited() -> None:
+    busy = [([100_000] * 4, [2000 * step] * 4) for step in range(12)]
+    assert rate_of(followed(busy, 2).work, 50.0) == pytest.approx(800.0, rel=0.02)
+
+
+def test_a_replica_that_waited_says_nothing_of_the_rate() -> None:
+    idle = [([10 * step] * 4, [10 * step] * 4) for step in range(12)]
+    assert rate_of(followed(idle, 2).work, 50.0) == 50.0
+
+
+def test_what_was_assumed_gives_way_to_what_is_seen() -> None:
+    few = [([1000] * 2, [step] * 2) for step in range(3)]
+    assert 0.2 < rate_of(followed(few, 2).work, 4.0) < 2.0
+
+
+def test_the_same_record_twice_changes_nothing() -> None:
+    state = followed([([10, 10], [5, 5]), ([20, 20], [9, 9])], 1)
+    assert state.seen is not None
+    assert learned(state, state.seen) == state
+
+
+def test_nothing_is_decided_of_a_queue_that_was_never_seen() -> None:
+    with pytest.raises(ValueError, match="never seen"):
+        decided(NOTHING_SEEN, SERVICE, TARGET, (0, 10))
+
+
+def test_a_size_stays_as_long_as_it_would_take_to_come_back() -> None:
+    """A queue that was drained keeps its replicas for start-up and rebalance, 35 s, then none."""
+    state, sizes = NOTHING_SEEN, []
+    for number in range(11):
+        left = 20_000 if number == 0 else 0
+        offsets = (Offsets(20_000, 20_000 - left),) * 4
+        state = learned(state, Seen(5000 * number, offsets, sizes[-1] if sizes else 0, sizes[-1] if sizes else 0))
+        wish, state = decided(state, SERVICE, TARGET, (0, 10))
+        sizes.append(wish.replicas)
+    assert sizes == [4] * 7 + [0] * 4
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1, max_size=30),
+    least=st.integers(0, 3),
+)
+def test_always_within_the_bounds(rows: list[tuple[int, int]], least: int) -> None:
+    state, latest, committed, replicas = NOTHING_SEEN, 0, 0, 0
+    for number, (come, read) in enumerate(rows):
+        latest += come
+        committed = min(latest, committed + read)
+        seen = Seen(5000 * number, (Offsets(latest, committed, 5.0),) * 12, replicas, replicas)
+        wish, state = decided(learned(state, seen), SERVICE, TARGET, (least, 9))
+        assert least <= wish.replicas <= 9
+        replicas = wish.replicas

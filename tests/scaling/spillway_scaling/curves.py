@@ -1,0 +1,142 @@
+"""Lateness against cost: each way to scale over its own range of settings, and ours at equal cost and lateness.
+
+A way's curve are the outcomes of its settings, summed over seeds. At equal cost counts the least late of ours that
+costs no more; at equal lateness the cheapest of ours that is no later. Nothing is interpolated.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .arrivals import bursts, busy_rate, from_rates, read_rates, steps, tide
+from .queue import Consumers
+from .scalers import DEFAULT, TUNED
+from .trial import Outcome, Scene, ours, play, theirs
+
+OURS = "ours"
+WAYS = {way.name: way for way in (DEFAULT, TUNED)}
+THRESHOLDS = (0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
+"""Of what a replica reads within the target: records of lag for each replica."""
+AIMS = (0.5, 0.7, 0.85, 1.0)
+MARGINS = (0.1, 0.25)
+WITHIN_S = 120.0
+BUSY_REPLICAS = 16
+BUSY_MINUTES = range(200, 560)
+WHOLE_DAY = range(10**6)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """setting: of OURS (aim, margin), of the others (threshold,)."""
+
+    scene: str
+    way: str
+    setting: tuple[float, ...]
+    seed: int
+
+
+def scenes(folder: Path | None, hours: int, minutes: range, seed: int) -> dict[str, Scene]:
+    """Those of the trace only where it is there. guess: a person's, wrong both ways."""
+    many, slow = Consumers(), Consumers(start_s=90.0, rebalance_s=10.0)
+    found = {
+        "bursts": Scene(bursts("bursts", seed, WITHIN_S, base=0.5, hours=hours), many),
+        "bursts on nothing": Scene(bursts("bursts on nothing", seed, WITHIN_S, base=0.0, hours=hours), many),
+        "bursts, skewed": Scene(bursts("bursts, skewed", seed, WITHIN_S, base=0.5, skew=0.7, hours=hours), many),
+        "bursts, guess 1.5": Scene(bursts("bursts", seed, WITHIN_S, base=0.5, hours=hours), many, guess=1.5),
+        "steps": Scene(steps("steps", seed, hours=hours), many),
+        "steps, slow start": Scene(steps("steps", seed, hours=hours), slow, within_s=2 * WITHIN_S),
+        "tide": Scene(tide("tide", hours=hours), many),
+    }
+    if folder is not None:
+        for request_type in ("Generative Requests", "API Requests"):
+            rates = read_rates(folder, request_type)
+            name = f"genai, {request_type.split()[0]}"
+            truth = Consumers(rate=busy_rate(rates) / BUSY_REPLICAS)
+            found[name] = Scene(from_rates(name, rates, BUSY_REPLICAS, minutes), truth)
+    return found
+
+
+def runs(names: Sequence[str], seeds: Sequence[int]) -> list[Run]:
+    settings: list[tuple[str, tuple[float, ...]]] = [(OURS, (aim, margin)) for aim in AIMS for margin in MARGINS]
+    settings += [(way, (share,)) for way in WAYS for share in THRESHOLDS]
+    return [Run(name, way, setting, seed) for name in names for way, setting in settings for seed in seeds]
+
+
+def played(run: Run, scene: Scene) -> Outcome:
+    if run.way == OURS:
+        aim, margin = run.setting
+        return play(scene, ours(scene, aim, margin, run.seed), run.seed)
+    return play(scene, theirs(scene, WAYS[run.way], run.setting[0], run.seed), run.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One setting, summed over seeds."""
+
+    setting: tuple[float, ...]
+    late_minutes: float
+    core_hours: float
+    changes: int
+    busy_left: int
+
+
+def curve(outcomes: Sequence[tuple[Run, Outcome]], scene: str, way: str) -> list[Point]:
+    """The points of one way on one scene that no other of its own beats in both, the cheapest first."""
+    sums: dict[tuple[float, ...], list[Outcome]] = {}
+    for run, outcome in outcomes:
+        if (run.scene, run.way) == (scene, way):
+            sums.setdefault(run.setting, []).append(outcome)
+    points = [
+        Point(
+            setting,
+            sum(one.late_minutes for one in found),
+            sum(one.core_hours for one in found),
+            sum(one.changes for one in found),
+            sum(one.busy_left for one in found),
+        )
+        for setting, found in sums.items()
+    ]
+    points.sort(key=lambda one: (one.core_hours, one.late_minutes))
+    return [
+        one for index, one in enumerate(points) if all(one.late_minutes < less.late_minutes for less in points[:index])
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """At one point of another way: ours at equal cost, and at equal lateness; None: ours has no such point."""
+
+    theirs: Point
+    at_equal_cost: Point | None
+    at_equal_lateness: Point | None
+
+    @property
+    def halves(self) -> bool:
+        """Half the lateness at no more cost."""
+        return self.at_equal_cost is not None and 2 * self.at_equal_cost.late_minutes <= self.theirs.late_minutes
+
+    @property
+    def saved(self) -> float | None:
+        """The share of the cost that is saved at no more lateness; negative: ours costs more."""
+        one = self.at_equal_lateness
+        return None if one is None else 1 - one.core_hours / self.theirs.core_hours
+
+
+def compared(mine: Sequence[Point], other: Sequence[Point]) -> list[Compared]:
+    """At each point of the other curve."""
+    return [
+        Compared(
+            point,
+            min((one for one in mine if one.core_hours <= point.core_hours), key=_late, default=None),
+            min((one for one in mine if one.late_minutes <= point.late_minutes), key=_cost, default=None),
+        )
+        for point in other
+    ]
+
+
+def _late(point: Point) -> float:
+    return point.late_minutes
+
+
+def _cost(point: Point) -> float:
+    return point.core_hours

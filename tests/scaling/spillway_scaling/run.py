@@ -1,0 +1,87 @@
+"""The suite as a command: the curves of all scenes, tables, build/scaling.json."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from multiprocessing import get_context
+from pathlib import Path
+
+from .arrivals import FOLDER, trace_folder
+from .curves import BUSY_MINUTES, OURS, WAYS, WHOLE_DAY, Point, Run, compared, curve, played, runs, scenes
+from .trial import Outcome, Scene
+
+ROOT = Path(__file__).resolve().parents[3]
+BUILD = Path("build/scaling.json")
+
+
+def main() -> int:
+    arguments = _arguments()
+    first, _, end = arguments.seeds.partition(":")
+    seeds = range(int(first), int(end))
+    folder = trace_folder(ROOT)
+    if folder is None:
+        print(f"make scaling: without the genai trace: no {FOLDER} in any folder above {ROOT}", file=sys.stderr)
+    minutes = WHOLE_DAY if arguments.whole_day else BUSY_MINUTES
+    by_seed = {seed: scenes(folder, arguments.hours, minutes, seed) for seed in seeds}
+    names = [name for name in by_seed[seeds[0]] if arguments.scene in name]
+    outcomes = list(_played(runs(names, seeds), by_seed, arguments.jobs))
+    print(table(outcomes, names))
+    arguments.out.parent.mkdir(exist_ok=True)
+    entries = [{"run": asdict(run), "outcome": asdict(outcome)} for run, outcome in outcomes]
+    arguments.out.write_text(json.dumps(entries, indent=1) + "\n")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", default="1:4", help="first:end")
+    parser.add_argument("--hours", type=int, default=6, help="of each made-up load")
+    parser.add_argument("--whole-day", action="store_true", help="all of the trace, instead of its busiest six hours")
+    parser.add_argument("--scene", default="", help="only those whose name has this in it")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=BUILD)
+    return parser.parse_args()
+
+
+_SCENES: dict[int, dict[str, Scene]] = {}
+"""Known to the children by fork: a load is a function, which no process can be sent."""
+
+
+def _played(asked: Sequence[Run], by_seed: dict[int, dict[str, Scene]], jobs: int) -> Iterator[tuple[Run, Outcome]]:
+    _SCENES.update(by_seed)
+    with get_context("fork").Pool(jobs) as pool:
+        for number, entry in enumerate(pool.imap_unordered(_one, asked, chunksize=4), 1):
+            if number % 50 == 0:
+                print(f"{number} of {len(asked)}", file=sys.stderr, flush=True)
+            yield entry
+
+
+def _one(run: Run) -> tuple[Run, Outcome]:
+    return run, played(run, _SCENES[run.seed][run.scene])
+
+
+# ── The table ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def table(outcomes: Sequence[tuple[Run, Outcome]], names: Sequence[str]) -> str:
+    lines = [
+        "| load | beside | setting: late min, core-hours, scalings | ours, equal cost | ours, equal lateness | saved |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in names:
+        mine = curve(outcomes, name, OURS)
+        for way in WAYS:
+            for one in compared(mine, curve(outcomes, name, way)):
+                saved = "–" if one.saved is None else f"{100 * one.saved:.0f} %"
+                cells = (name, way, said(one.theirs), said(one.at_equal_cost), said(one.at_equal_lateness), saved)
+                lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def said(point: Point | None) -> str:
+    if point is None:
+        return "none"
+    setting = "/".join(f"{number:g}" for number in point.setting)
+    return f"{setting}: {point.late_minutes:.1f}, {point.core_hours:.1f}, {point.changes}"

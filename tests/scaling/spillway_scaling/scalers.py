@@ -1,0 +1,130 @@
+"""Who scales a simulated queue: ours by time to drain, or KEDA and the controller of Kubernetes by lag.
+
+Both see what their collectors see: offsets. KEDA here is as it is by default: its autoscaler asks for the lag anew at
+each sync, while polls decide on zero alone.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from hpa.core.deciding import Scale
+from hpa.core.draining import DrainTarget, Service
+from hpa.core.evaluating import CONTROLLER, NOTHING_DECIDED, SYNC_PERIOD_MS, Observed, ScalingState, evaluate
+from hpa.core.keda.executor import Activation, Polled, executed
+from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag
+from hpa.core.pods import PodsSeen
+from hpa.core.policy import (
+    AVERAGE_VALUE,
+    BY_PERCENT,
+    BY_PODS,
+    EXTERNAL,
+    Autoscaler,
+    Behavior,
+    Metric,
+    ScalingPolicy,
+    ScalingRules,
+    Settings,
+    Target,
+)
+from hpa.core.proposals import SeriesReading
+from hpa.core.queue_state import NOTHING_SEEN, QueueState, Seen, decided, learned
+
+from .queue import Queue
+
+TOPIC = "work"
+NO_PODS = PodsSeen({})
+CONTROLLER_SETTINGS = Settings(scale_to_zero=False)
+
+
+class Scaler(Protocol):
+    def act(self, queue: Queue) -> None:
+        """Asked at every whole second."""
+
+
+@dataclass(slots=True)
+class ByDrainTime:
+    """service: as a person guessed it; its rate is learned from then on. every_s: how often offsets are read."""
+
+    service: Service
+    target: DrainTarget
+    every_s: int = 5
+    phase_s: int = 0
+    state: QueueState = NOTHING_SEEN
+
+    def act(self, queue: Queue) -> None:
+        if (queue.now_s + self.phase_s) % self.every_s:
+            return
+        seen = Seen(queue.now_s * 1000, queue.offsets(), queue.replicas, queue.reading)
+        self.state = learned(self.state, seen)
+        wish, self.state = decided(self.state, self.service, self.target, (0, queue.truth.partitions))
+        queue.scale(wish.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class KedaWay:
+    """polling_s, cooldown_s: of the ScaledObject. behavior None: what Kubernetes does without."""
+
+    name: str
+    polling_s: int = 30
+    cooldown_s: int = 300
+    behavior: Behavior | None = None
+
+
+DEFAULT = KedaWay("default")
+TUNED = KedaWay(
+    "tuned",
+    polling_s=5,
+    cooldown_s=60,
+    behavior=Behavior(
+        up=ScalingRules((ScalingPolicy(BY_PODS, 100, 15_000), ScalingPolicy(BY_PERCENT, 900, 15_000))),
+        down=ScalingRules((ScalingPolicy(BY_PERCENT, 100, 15_000),), stabilization_ms=60_000),
+    ),
+)
+"""No bound on growing, a minute instead of five before shrinking: what is advised for bursts."""
+
+
+class ByLag:
+    """threshold: records of lag for each replica."""
+
+    def __init__(self, way: KedaWay, threshold: int, partitions: int, phase_s: int = 0) -> None:
+        self.way = way
+        self.phase_s = phase_s
+        self.trigger = KafkaTrigger("group", topic=TOPIC, lag_threshold=threshold)
+        metric = Metric(EXTERNAL, "lag", Target(AVERAGE_VALUE, threshold * 1000))
+        self.policy = Autoscaler(partitions, (metric,), 1, way.behavior)
+        self.activation = Activation(cooldown_ms=way.cooldown_s * 1000)
+        self.state: ScalingState = NOTHING_DECIDED
+        self.last_active_ms: int | None = None
+
+    def act(self, queue: Queue) -> None:
+        at_s = queue.now_s + self.phase_s
+        if at_s % self.way.polling_s == 0:
+            self._poll(queue)
+        if at_s * 1000 % SYNC_PERIOD_MS == 0:
+            self._sync(queue)
+
+    def _poll(self, queue: Queue) -> None:
+        lag = group_lag(self.trigger, _rows(queue), {})
+        now_ms = queue.now_s * 1000
+        polled = Polled(lag.active, False, queue.replicas, 0, self.last_active_ms)
+        outcome = executed(self.activation, polled, now_ms)
+        if outcome.renewed:
+            self.last_active_ms = now_ms
+        if outcome.replicas is not None:
+            queue.scale(outcome.replicas)
+
+    def _sync(self, queue: Queue) -> None:
+        lag = group_lag(self.trigger, _rows(queue), {})
+        scale = Scale(queue.replicas, queue.replicas)
+        observed = Observed(scale, NO_PODS, (SeriesReading((lag.metric_milli,)),))
+        now_ms = queue.now_s * 1000
+        found = evaluate(self.policy, observed, self.state, CONTROLLER_SETTINGS, now_ms, CONTROLLER)
+        self.state = found.state
+        if found.decision.replicas is not None:
+            queue.scale(found.decision.replicas)
+
+
+def _rows(queue: Queue) -> list[PartitionOffsets]:
+    return [
+        PartitionOffsets(TOPIC, partition, one.latest, one.committed) for partition, one in enumerate(queue.offsets())
+    ]

@@ -1,0 +1,62 @@
+"""One scaler on one load: how long records waited too long, what it cost, how often it scaled."""
+
+from dataclasses import asdict, dataclass
+from random import Random
+
+from hpa.core.draining import DrainTarget, Service
+
+from .arrivals import Load, arrivals
+from .queue import Consumers, Queue
+from .scalers import ByDrainTime, ByLag, KedaWay, Scaler
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """within_s: what is judged by. guess: the rate that a person wrote down, as a share of the true one."""
+
+    load: Load
+    truth: Consumers
+    within_s: float = 120.0
+    guess: float = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """late_minutes: in which some record had waited longer than the target. busy_left: replicas that left while work
+    of theirs waited. core_hours: replicas from being asked for until they went, a core each."""
+
+    late_minutes: float
+    core_hours: float
+    changes: int
+    busy_left: int
+    worst_s: float
+
+
+def ours(scene: Scene, aim: float, margin: float, seed: int) -> ByDrainTime:
+    """aim: the target that it is given, as a share of what it is judged by."""
+    truth = scene.truth
+    service = Service(truth.rate * scene.guess, truth.start_s, truth.rebalance_s)
+    return ByDrainTime(service, DrainTarget(scene.within_s * aim, margin), phase_s=seed % 5)
+
+
+def theirs(scene: Scene, way: KedaWay, share: float, seed: int) -> ByLag:
+    """share: the lag threshold, as a share of what a replica reads within the target."""
+    truth = scene.truth
+    threshold = max(1, round(share * truth.rate * scene.within_s))
+    return ByLag(way, threshold, truth.partitions, phase_s=seed * 7 % 30)
+
+
+def play(scene: Scene, scaler: Scaler, seed: int) -> Outcome:
+    queue = Queue(scene.truth, Random(seed))
+    late_s, worst_s = 0, 0.0
+    for come in arrivals(scene.load, scene.truth.partitions, scene.truth.rate, seed):
+        waited_s = queue.step(come)
+        late_s += waited_s > scene.within_s
+        worst_s = max(worst_s, waited_s)
+        scaler.act(queue)
+    hours = queue.replica_seconds / 3600
+    return Outcome(late_s / 60, hours, queue.changes, queue.busy_left, worst_s)
+
+
+def written(outcome: Outcome) -> dict[str, float]:
+    return asdict(outcome)
