@@ -292,10 +292,6 @@ WARNED = {
         [admitted("a", state=SHAPE_UNASKED, message="no answer within 2 s")],
         ("a: planned as declared: it could not be asked: no answer within 2 s",),
     ),
-    "refused": (
-        [admitted("a", state=SHAPE_REFUSED, message="violates PodSecurity")],
-        ("a: pods of this template are refused there: violates PodSecurity",),
-    ),
 }
 
 
@@ -304,6 +300,65 @@ def test_an_answer_says_where_it_was_planned_as_declared(events: list[Any], expe
     fleet = Fleet(a=[node("n")])
     say(fleet, *events)
     assert apply(fleet, 1).warnings == expected
+
+
+REFUSED = "pods of this template are refused there: violates PodSecurity"
+
+
+def refused(cluster: str = "a") -> ShapeAdmitted:
+    return admitted(cluster, state=SHAPE_REFUSED, message="violates PodSecurity")
+
+
+def test_where_pods_are_refused_there_is_no_room_until_they_are_let_in() -> None:
+    """For that template alone, whatever else has an equal shape; who waited is placed once the refusal ends."""
+    fleet = Fleet(a=[node("n")], b=[node("n", cpu=2000)])
+    say(fleet, refused())
+    reply = apply(fleet, 4)
+    assert (placed(reply), reply.unplaced) == ({"b": 2}, 2)
+    assert {entry.cluster: entry.limited_by for entry in reply.inputs}["a"] == REFUSED
+    rooms = {entry.cluster: entry.certain for entry in capacity_of(fleet, WEB).clusters}
+    others = {entry.cluster: entry.certain for entry in capacity_of(fleet, template(container(image="b"))).clusters}
+    assert (rooms, others) == ({"a": 0, "b": 0}, {"a": 4, "b": 0})
+    (there,) = [entry for entry in explain(fleet, ExplainRequest("default", "web")).clusters if entry.cluster == "a"]
+    assert (there.bound, there.why) == ("Refused", REFUSED)
+    say(fleet, admitted("a"))
+    (due,) = aftermath.next_waiting(fleet.state, fleet.now)
+    keep(fleet, aftermath.try_again(fleet.state, due, fleet.moment()).events)
+    assert {part.cluster: part.replicas for part in due.parts.values()} == {"a": 2, "b": 2}
+
+
+def test_equal_shapes_of_two_templates_wait_for_their_own_rooms() -> None:
+    """One is refused where the other has room: who waits with the other hopes for that."""
+    fleet = Fleet(a=[node("n", cpu=1000)])
+    say(fleet, refused())
+    apply(fleet, 2, "refused")
+    apply(fleet, 2, "let-in", **template(container(image="b")))
+    assert [room.certain for room in fleet.state.rooms("a", DECLARED, fleet.now)] == [0]
+    say(fleet, admitted("a"))
+    assert not fleet.state.admitted.differ_in("a")
+
+
+def test_what_is_there_stays_when_it_is_refused_later_and_the_answer_says_so() -> None:
+    fleet = Fleet(a=[node("n")], b=[node("n")])
+    apply(fleet, 2)
+    say(fleet, refused())
+    reply = apply(fleet, 2)
+    assert (placed(reply), reply.warnings) == ({"a": 1, "b": 1}, (f"a: {REFUSED}",))
+    assert placed(apply(fleet, 5)) == {"a": 1, "b": 4}
+
+
+def test_a_refusal_ends_with_its_tombstone_and_its_cluster() -> None:
+    fleet = Fleet(a=[node("n")], b=[node("n")])
+    say(fleet, refused("a"), refused("b"))
+    assert placed(apply(fleet, 1)) == {}
+    fleet.state.apply_tombstone(SHAPES.name, f"{DIGEST}/a")
+    say(fleet, ClusterLeft("b"))
+    assert [fleet.state.admitted.refusal(name, DECLARED) for name in ("a", "b")] == ["", ""]
+    assert fleet.state.room("a", DECLARED, False, fleet.now).certain == 4
+
+
+def capacity_of(fleet: Fleet, pod: dict[str, Any]) -> Any:
+    return capacity(fleet.state, CapacityRequest(texts(deployment(1, "any", pod))), fleet.now)
 
 
 def test_overhead_is_computed_once_the_cluster_showed_it() -> None:

@@ -140,6 +140,31 @@ async def test_a_refusal_is_said_once_in_the_clusters_words(fleet: Any) -> None:
 
 
 @on_fleet
+async def test_a_refusal_is_asked_about_again_where_nothing_is_placed(fleet: Any) -> None:
+    """Every minute, as long as somebody declares the template; also by an owner that never asked."""
+    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "runtimeClassName": "late"}}
+    manifest = manifest_of("web")
+    manifest["spec"]["template"] = template
+    await fleet.start()
+    await asyncio.sleep(5)
+    await fleet.planner.publish(asked("own-1", template=template))
+    await fleet.declare(manifest=manifest)
+    await fleet.place(1, {"own-2": 1})
+    await asyncio.sleep(5)
+    assert [state for _, state in said(fleet)] == [SHAPE_REFUSED]
+    await fleet.stop()
+    await fleet.start("p2")
+    tried = len(fleet.transports["own-1"].tried)
+    await asyncio.sleep(200)
+    assert tried + 2 <= len(fleet.transports["own-1"].tried) <= tried + 4
+    path = "/apis/node.k8s.io/v1/runtimeclasses"
+    named = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "late"}, "handler": "late"}
+    await fleet.transports["own-1"].request("POST", path, {}, json.dumps(named).encode())
+    await asyncio.sleep(100)
+    assert [state for _, state in said(fleet)] == [SHAPE_REFUSED, SHAPE_ADMITTED]
+
+
+@on_fleet
 async def test_a_namespace_that_is_not_there_yet_is_asked_once_it_is(fleet: Any) -> None:
     await fleet.start()
     await asyncio.sleep(5)

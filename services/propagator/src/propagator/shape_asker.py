@@ -143,7 +143,10 @@ class ShapeAsker:
                 await asyncio.sleep(self._settings.bus_retry_seconds)
 
     async def _sweep(self) -> None:
-        """Forgets what is known of templates that have not been declared for long."""
+        """Forgets what is known of templates that have not been declared for long, and asks again what was refused.
+
+        Of that nothing is placed here, and so nobody else would find out that it is let in now.
+        """
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now, borne = self._clock(), self._desired.digests()
@@ -153,6 +156,9 @@ class ShapeAsker:
                 if now - since >= self._settings.shape_unused_seconds:
                     await self._publish(Tombstone(shape_address(digest, self._cluster)))
                     del self._unused[digest]
+            for template in self._desired.refused(self._cluster):
+                if template.digest not in self._questions and self._questions.ask(template, self._clock()):
+                    self._woken.set()
 
 
 def _rules(settings: Settings) -> AskRules:

@@ -262,6 +262,9 @@ class PlannerState:
             return Room(0, 0, f"the cluster is {view.phase.lower()}", room.when_empty)
         if view.twin:
             return Room(0, 0, view.twin, room.when_empty)
+        refusal = self.admitted.refusal(cluster, shape)
+        if refusal:
+            return Room(0, 0, refusal, room.when_empty)
         for holder, whose in ((shape, "this shape"), (key, "this workload")) if self.holds else ():
             hold = self.holds.get((cluster, holder)) if holder is not None else None
             if hold is not None and hold.until > now:
@@ -278,7 +281,7 @@ class PlannerState:
             rooms |= {place: room for place, room in there.items() if place[0] in names}
         closed = {name for name, whose in self.holds if whose in (self.shape_in(name, shape), key)}
         closed |= self.ages.not_fresh(self.clusters, now, self.rules.capacity_age_max)
-        closed |= self._joined.not_active(self.clusters) | self._twins.keys()
+        closed |= self._joined.not_active(self.clusters) | self._twins.keys() | set(self.admitted.refusing(shape))
         for name, node_groups in [place for place in rooms if place[0] in closed] if closed else ():
             rooms[name, node_groups] = self.room(name, shape, node_groups, now, key)
         return rooms
@@ -304,7 +307,7 @@ class PlannerState:
         view, shapes = self.clusters[cluster], [shape]
         if self.admitted.differ_in(cluster) or self._promises.traits_matter(view, shape):
             waiting = (self.shape_in(cluster, self.workloads[key].shape) for key in self.waiting.with_shape(shape))
-            shapes = list({(one, one.traits): one for one in waiting}.values()) or shapes
+            shapes = list({(one, one.traits, one.template): one for one in waiting}.values()) or shapes
         rooms = [self.room(cluster, one, node_groups, now) for one in shapes]
         widest = max(rooms, key=lambda room: (room.certain, room.possible))
         return widest._replace(possible=max(room.possible for room in rooms))

@@ -3,11 +3,19 @@
 Whatever is older than what is known is dropped, so that records may come twice and from owners that lost their turn.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from propagator.core.manifests import BadManifest, Template, bears_earlier, digests_of, earlier_manifest, template_of
+from propagator.core.manifests import (
+    BadManifest,
+    Template,
+    bears_earlier,
+    digests_of,
+    earlier_manifest,
+    template_named,
+    template_of,
+)
 from spillway.addresses import (
     CLUSTERS,
     DEPENDENCIES,
@@ -18,6 +26,7 @@ from spillway.addresses import (
     workload_key,
 )
 from spillway.events import (
+    SHAPE_REFUSED,
     STATE_ORPHANED,
     ClusterJoined,
     ClusterLeft,
@@ -156,6 +165,17 @@ class Desired:
     def digests(self) -> frozenset[str]:
         """Of every pod template that is declared."""
         return frozenset(digest for declared in self._workloads.values() for digest in digests_of(declared))
+
+    def refused(self, cluster: str) -> Iterator[Template]:
+        """Pod templates that are declared, and whose pods this cluster did not let in when it was asked last."""
+        said = self.shapes.get(cluster, {}).values()
+        wanted = {one.template for one in said if one.state == SHAPE_REFUSED}
+        for declared in self._workloads.values() if wanted else ():
+            for digest in wanted & digests_of(declared):
+                template = template_named(digest, declared)
+                if template is not None:
+                    wanted.discard(digest)
+                    yield template
 
     def superseded(self) -> frozenset[Target]:
         """Those with a status whose workload the log does not place any more: nothing will be said of them again.

@@ -107,6 +107,15 @@ def digests_of(declaration: WorkloadDeclared) -> frozenset[str]:
     return frozenset(_digest_of(one, declaration.kind, declaration.namespace, declaration.name) for one in manifests)
 
 
+def template_named(digest: str, declaration: WorkloadDeclared) -> Template | None:
+    """That of its pod templates; None when none of them is it."""
+    for data in (declaration.manifest, *(entry.manifest for entry in declaration.earlier_templates)):
+        if _digest_of(data, declaration.kind, declaration.namespace, declaration.name) == digest:
+            manifest = _loaded(data, declaration.kind, declaration.name)
+            return _template_of(manifest, declaration.namespace, declaration.name)
+    return None
+
+
 @lru_cache(maxsize=4096)
 def _digest_of(data: bytes, kind: str, namespace: str, name: str) -> str:
     try:

@@ -12,7 +12,7 @@ from planner.core.division.replaying import replay
 from planner.core.explaining.changing import Changes
 from planner.core.explaining.supposing import Indistinguishable, SupposedState
 from planner.core.explaining.witness import explain_node, node_reasons
-from planner.core.feasibility.admitted import differences, known_of
+from planner.core.feasibility.admitted import REFUSED, differences, known_of
 from planner.core.feasibility.room import Room
 from planner.core.manifests.request import check_replicas, read_manifests
 from planner.core.manifests.templates import read_template
@@ -26,12 +26,13 @@ from spillway.model import Tier
 
 Steps = Generator[None, None, ExplainReply]
 
-ENOUGH, MAXIMUM, ROOM, BINDS, HELD = "Enough", "Maximum", "Room", "Binds", "Held"
+ENOUGH, MAXIMUM, ROOM, BINDS, HELD, REFUSES = "Enough", "Maximum", "Room", "Binds", "Held", "Refused"
 PHASE, AGE, LEAVING, FROZEN, POLICY = "Phase", "Age", "Leaving", "Frozen", "Policy"
 BOUND_BY_WORDS = (
     ("held for ", HELD),
     ("the cluster is ", PHASE),
     ("the same API server as ", PHASE),
+    (REFUSED, REFUSES),
     ("capacity is ", AGE),
     ("no capacity heard", AGE),
     ("a change of its capacity", AGE),

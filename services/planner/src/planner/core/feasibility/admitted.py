@@ -9,6 +9,7 @@ from spillway.model import PodTraits, Shape
 
 SEEN_MAX = 100_000
 """Digests of templates that were declared in this process; of more, those longest ago are forgotten."""
+REFUSED = "pods of this template are refused there"
 OVERHEAD = "overhead of runtimeClassName"
 """How pod_shape begins what it says of a template whose overhead only the cluster knows."""
 
@@ -25,6 +26,7 @@ class AdmittedShapes:
         self._said: dict[str, dict[str, ShapeAdmitted]] = {}
         self._differing: dict[str, dict[str, Shape]] = {}
         self._differs_in: dict[str, int] = {}
+        self._refusing: dict[str, dict[str, None]] = {}
         self._seen: dict[str, None] = {}
 
     # ── What is known ───────────────────────────────────────────────────────────────────────────────────────────
@@ -42,8 +44,18 @@ class AdmittedShapes:
         return self._differing.get(shape.template, ())
 
     def differ_in(self, cluster: str) -> bool:
-        """Whether any template's pods are not there what the template says."""
+        """Whether any template's pods are not there what the template says, or not let in."""
         return self._differs_in.get(cluster, 0) > 0
+
+    def refusing(self, shape: Shape) -> Iterable[str]:
+        """Clusters that do not let pods of the shape's template in."""
+        return self._refusing.get(shape.template, ())
+
+    def refusal(self, cluster: str, shape: Shape) -> str:
+        """Why no pod of the shape's template is let in there; empty when some may be."""
+        if cluster not in self.refusing(shape):
+            return ""
+        return f"{REFUSED}: {self._said[shape.template][cluster].message}"
 
     def is_known(self, digest: str) -> bool:
         """Whether a template was declared or asked about before: it never waits again."""
@@ -59,13 +71,17 @@ class AdmittedShapes:
     # ── What is learnt ──────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: ShapeAdmitted) -> bool:
-        """Whether the replicas of the template ask for something else there now. Drops what is older than known."""
+        """Whether replicas of the template ask for something else there now, or are let in no more, or again.
+
+        Drops what is older than known.
+        """
         self.claimed(event.cluster)
         before = self.said(event.template, event.cluster)
         if before is not None and (before.epoch, before.sequence) > (event.epoch, event.sequence):
             return False
         self._said.setdefault(event.template, {})[event.cluster] = event
-        return self._put(event.template, event.cluster, event.shape)
+        refused = self._refuse(event.template, event.cluster, event.state == SHAPE_REFUSED)
+        return self._put(event.template, event.cluster, event.shape) or refused
 
     def forget(self, digest: str, cluster: str) -> bool:
         """A tombstone. As apply."""
@@ -73,7 +89,8 @@ class AdmittedShapes:
         by_cluster.pop(cluster, None)
         if not by_cluster:
             self._said.pop(digest, None)
-        return self._put(digest, cluster, None)
+        refused = self._refuse(digest, cluster, False)
+        return self._put(digest, cluster, None) or refused
 
     def forget_cluster(self, cluster: str) -> None:
         """It has left the fleet."""
@@ -100,7 +117,7 @@ class AdmittedShapes:
     def varied(self, base: Shape, variant: Shape) -> "AdmittedShapes":
         """As if the template's shape were a variant of what it is: what clusters add to it is added to that."""
         found = AdmittedShapes()
-        for name in ("held", "silent", "_said", "_seen"):
+        for name in ("held", "silent", "_said", "_seen", "_refusing"):
             setattr(found, name, getattr(self, name))
         found._differs_in, found._differing = dict(self._differs_in), dict(self._differing)
         differing = self._differing.get(base.template)
@@ -109,6 +126,19 @@ class AdmittedShapes:
                 cluster: _varied(base, variant, admitted) for cluster, admitted in differing.items()
             }
         return found
+
+    def _refuse(self, digest: str, cluster: str, refused: bool) -> bool:
+        """Whether that is news."""
+        refusing = self._refusing.setdefault(digest, {})
+        changed = refused != (cluster in refusing)
+        if changed and refused:
+            refusing[cluster] = None
+        elif changed:
+            del refusing[cluster]
+        if not refusing:
+            del self._refusing[digest]
+        self._differs_in[cluster] = self._differs_in.get(cluster, 0) + changed * (1 if refused else -1)
+        return changed
 
     def _put(self, digest: str, cluster: str, shape: Shape | None) -> bool:
         differing = self._differing.setdefault(digest, {})
@@ -156,7 +186,7 @@ def planned_without(shapes: AdmittedShapes, digest: str, clusters: Iterable[str]
         if said is None:
             silent += [cluster] if cluster in shapes.held else []
         elif said.state == SHAPE_REFUSED:
-            found.setdefault(f"pods of this template are refused there: {said.message}", []).append(cluster)
+            found.setdefault(f"{REFUSED}: {said.message}", []).append(cluster)
         elif said.state == SHAPE_FORBIDDEN:
             why = "planned as declared: our account there may not create pods, which a dry run needs"
             found.setdefault(why, []).append(cluster)
