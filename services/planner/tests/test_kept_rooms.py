@@ -96,6 +96,21 @@ def assert_rooms(promises: Promises, views: dict[str, ClusterView], one: Shape) 
     assert found == {(name, groups): promises.room_without(views[name], one, groups) for name, groups in places}
 
 
+def test_rooms_are_right_where_nodes_and_reservations_changed_while_only_others_were_asked_about() -> None:
+    """The room of one cluster takes in what is reserved in all, where the nodes may be others by then."""
+    promises, views = Promises(), {name: ClusterView(name) for name in CLUSTERS}
+    for name, view in views.items():
+        view.joined = joined(name, 0)
+        take(("nodes", name, [node("n0", cpu=8000), node("n1", cpu=4000)]), views, promises)
+        take(("reserve", name, ("x", Reservation(2, 0, 0, ((shape(700), 2),), ()))), views, promises)
+    assert_rooms(promises, views, shape(500))
+    take(("nodes", "a", [node("n0", cpu=1500), node("n2", cpu=900)]), views, promises)
+    take(("reserve", "a", ("y", Reservation(1, 0, 0, ((shape(300), 1),), ()))), views, promises)
+    promises.room(views["b"], shape(500), False)
+    assert_rooms(promises, views, shape(500))
+    assert_rooms(promises, views, shape(700))
+
+
 @pytest.mark.parametrize("shapes_max", [2, 8], ids=["more than are kept", "all are kept"])
 def test_rooms_are_right_when_more_shapes_are_reserved_than_are_kept(
     shapes_max: int, monkeypatch: pytest.MonkeyPatch

@@ -241,7 +241,8 @@ class KeptRooms:
             self._begin(late)
 
     def _follow(self, slot: _Slot, view: ClusterView) -> None:
-        if slot.view is view and slot.joined is view.joined and slot.fits.is_of(view.nodes):
+        is_same = slot.view is view and slot.joined is view.joined and slot.fits.is_of(view.nodes)
+        if is_same and slot.changes == slot.fits.changes:  # Else they were followed for what is reserved there.
             return
         slot.view, slot.joined = view, view.joined
         slot.fits.follow(view.nodes)
