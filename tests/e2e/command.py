@@ -19,6 +19,7 @@ class Command:
         self.folder = folder
         self._environment = os.environ | {
             "SPILLWAY_ENDPOINTS": ",".join(addresses.planners),
+            "SPILLWAY_SCALING_ENDPOINTS": ",".join(addresses.hpas),
             "SPILLWAY_KAFKA": addresses.kafka,
             "SPILLWAY_NAMESPACE": NAMESPACE,
             "SPILLWAY_CONFIG": "",

@@ -28,7 +28,7 @@ from spillway.cluster_api import ClusterUnreachable, Listed, Upserted
 from spillway.events import TurnTaken
 from spillway.kafka import KafkaBus, KafkaSettings
 from spillway.kubernetes import PODS
-from spillway.rpc import PlannerClient
+from spillway.rpc import PlannerClient, ScalingClient
 from spillway_local.demo import StackMembers
 from spillway_local.fleet_plan import FLEET
 from spillway_local.ports import PortBook
@@ -84,6 +84,7 @@ class Platform:
 
     stack: Stack
     planner: PlannerClient
+    scaling: ScalingClient
     members: StackMembers
 
     # ── What was decided ────────────────────────────────────────────────────────────────────────────────────────
@@ -271,17 +272,20 @@ class Platform:
         return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     async def active_planner(self) -> str:
-        """The instance whose turn it is."""
+        return await self.active("planner")
+
+    async def active(self, kind: str) -> str:
+        """The instance of planner or hpa whose turn it is."""
         found: list[str] = []
 
         async def known() -> bool:
-            for name in ("planner-1", "planner-2"):
+            for name in (f"{kind}-1", f"{kind}-2"):
                 _, text = await self.get(name, "/metrics")
-                if "\nspillway_planner_active 1.0" in text:
+                if f"\nspillway_{kind}_active 1.0" in text:
                     found.append(name)
             return bool(found)
 
-        await until("a planner is active", known)
+        await until(f"a {kind} is active", known)
         return found[0]
 
     def endpoint(self, planner: str) -> str:
@@ -309,9 +313,13 @@ class Platform:
 @asynccontextmanager
 async def opened(stack: Stack) -> AsyncIterator[Platform]:
     members = StackMembers(stack)
-    async with PlannerClient(stack.addresses().planners, timeout_seconds=60, retry_seconds=60) as client:
+    addresses = stack.addresses()
+    async with (
+        PlannerClient(addresses.planners, timeout_seconds=60, retry_seconds=60) as planner,
+        ScalingClient(addresses.hpas, timeout_seconds=60, retry_seconds=60) as scaling,
+    ):
         try:
-            yield Platform(stack, client, members)
+            yield Platform(stack, planner, scaling, members)
         finally:
             await members.close()
 

@@ -6,8 +6,9 @@ from .running import Platform
 
 
 async def test_the_story_ends_right_twice_on_one_log(platform: Platform) -> None:
-    """60, 400, 80, a refusal and a silent cluster: every check holds, and again with other names on the same log."""
-    first = await Story(platform.planner, platform.members, print).tell()
+    """60, 400, 80, a backlog, a refusal, a silent cluster: every check holds, and again with other names on one log."""
+    first = await Story(platform.planner, platform.scaling, platform.members, print).tell()
     await platform.clear()
-    second = await Story(platform.planner, platform.members, print, service="web-again", late="late-again").tell()
-    assert len(first) == len(second) == 9
+    again = Story(platform.planner, platform.scaling, platform.members, print, service="web-again", late="late-again")
+    second = await again.tell()
+    assert len(first) == len(second) == 11

@@ -13,9 +13,9 @@ import structlog
 
 from planner.settings import PlannerSettings
 from spillway.cluster_api import ClusterApi
-from spillway.rpc import PlannerClient
-from spillway_local.in_process import in_process
-from spillway_local.stack import Stack, StackOptions
+from spillway.rpc import PlannerClient, ScalingClient
+from spillway_local.in_process import SERVICES, in_process
+from spillway_local.stack import Addresses, Stack, StackOptions
 from spillway_local.story import Story
 
 Say = Callable[[str], None]
@@ -58,23 +58,25 @@ def demo(bus: Literal["kafka", "memory"], members: Literal["sim", "kube"], folde
     try:
         addresses = stack.up()
         say(f"the platform is up after {time.monotonic() - started:.0f} s; planners at {', '.join(addresses.planners)}")
-        return asyncio.run(_tell(stack, addresses.planners, say))
+        return asyncio.run(_tell(stack, addresses, say))
     finally:
         stack.down()
 
 
-async def _tell(stack: Stack, planners: Sequence[str], say: Say) -> list[str]:
+async def _tell(stack: Stack, addresses: Addresses, say: Say) -> list[str]:
     async with AsyncExitStack() as exits:
         members = StackMembers(stack)
         exits.push_async_callback(members.close)
-        client = await exits.enter_async_context(PlannerClient(planners))
-        return await Story(client, members, say).tell()
+        planner = await exits.enter_async_context(PlannerClient(addresses.planners))
+        scaling = await exits.enter_async_context(ScalingClient(addresses.hpas))
+        return await Story(planner, scaling, members, say).tell()
 
 
 async def _tell_in_memory(say: Say) -> list[str]:
     # The services' logs would be mixed into the story; as processes each has a file of its own.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    async with in_process(planner_settings=PlannerSettings(capacity_age_max_seconds=8)) as platform:
-        while not platform.planner().is_active:
+    services = (*SERVICES, "hpa-1")
+    async with in_process(services=services, planner_settings=PlannerSettings(capacity_age_max_seconds=8)) as platform:
+        while not (platform.planner().is_active and platform.hpa().is_active):
             await asyncio.sleep(0.05)
-        return await Story(platform.planner(), platform, say).tell()
+        return await Story(platform.planner(), platform.hpa(), platform, say).tell()

@@ -1,6 +1,7 @@
 """The demo's story: told as it happens, and verified from the members' own APIs."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -8,19 +9,25 @@ from typing import Any, Protocol
 from spillway.api import (
     ApplyRequest,
     CapacityRequest,
+    GetRequest,
     JoinClusterRequest,
     ListClustersRequest,
     PlacementReply,
     RequestError,
     ScaleRequest,
 )
+from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, ReportRequest
 from spillway.cluster_api import ClusterApi
+from spillway.events_scaling import BacklogObserved, PartitionBacklog
 from spillway.kubernetes import PODS
-from spillway.rpc import PlannerApi
+from spillway.rpc import PlannerApi, ScalingApi
 from spillway_local.fleet_plan import FLEET, deployment
 
 NAMESPACE = "shop"
 SERVICE = "web"
+
+PARTITIONS, LAG_OF_ONE, BROKER = 240, 10, "kafka"
+"""Of the backlog: partitions, of which each has work for one replica; and the name of its broker."""
 
 Say = Callable[[str], None]
 
@@ -44,6 +51,7 @@ class Story:
     """One telling. checks: what was verified, in order. service and late: names, others for another telling."""
 
     planner: PlannerApi
+    scaling: ScalingApi
     members: Members
     say: Say
     service: str = SERVICE
@@ -56,6 +64,7 @@ class Story:
         await self._start_small()
         await self._overflow()
         await self._shrink()
+        await self._work_off_a_backlog()
         await self._refuse()
         await self._survive_silence()
         return self.checks
@@ -98,6 +107,43 @@ class Story:
         self._tell(reply)
         counts = await self._running(80)
         self._check(f"the cloud is empty, 80 replicas run in own clusters: {counts}", counts["cloud-1"] == 0)
+
+    async def _work_off_a_backlog(self) -> None:
+        worker = f"{self.service}-worker"
+        self.say(f"{worker} has no replica, and a KEDA ScaledObject: one for each 10 records that wait in a topic.")
+        await self.planner.apply(ApplyRequest((deployment(worker, NAMESPACE, 0),)))
+        await self.scaling.declare_policy(DeclarePolicyRequest(scaled_object(worker, NAMESPACE)))
+        own = sum(member.room for member in FLEET if member.tier == "own") - 80
+        await self._until(f"own clusters have room for {own}", lambda: self._own_room_is(own))
+        lag = PARTITIONS * LAG_OF_ONE
+        self.say(f"A backlog of {lag} records grows: from zero over own clusters into the cloud.")
+        await self._report(worker, LAG_OF_ONE)
+        reported = asyncio.get_running_loop().time()
+        while (await self.planner.get(GetRequest(NAMESPACE, worker))).placement.replicas != PARTITIONS:
+            if asyncio.get_running_loop().time() - reported > self.deadline_seconds:
+                raise StoryFailed(f"{worker} was not scaled to {PARTITIONS}")
+            await asyncio.sleep(0.01)
+        took = asyncio.get_running_loop().time() - reported
+        self.say(f"  {PARTITIONS} replicas were decided and placed {took * 1000:.0f} ms after the backlog was reported")
+        counts = await self._running(PARTITIONS, worker)
+        self._check(f"{PARTITIONS} run, {own} of them in own clusters: {counts}", PARTITIONS - counts["cloud-1"] == own)
+        self.say("The backlog is worked off: back to zero.")
+        await self._report(worker, 0)
+        counts = await self._running(0, worker)
+        self._check(f"none runs once nothing waits: {counts}", not any(counts.values()))
+        await self.scaling.delete_policy(DeletePolicyRequest(NAMESPACE, worker))
+
+    async def _own_room_is(self, replicas: int) -> bool:
+        reply = await self.planner.capacity(CapacityRequest((deployment(self.service, NAMESPACE, 1),)))
+        return sum(entry.certain for entry in reply.clusters if entry.cluster != "cloud-1") == replicas
+
+    async def _report(self, worker: str, lag: int) -> None:
+        """So many records wait in each partition."""
+        rows = tuple(PartitionBacklog(worker, number, 1000 + lag, 1000, 0) for number in range(PARTITIONS))
+        report = BacklogObserved(NAMESPACE, worker, BROKER, worker, worker, rows, 0, "the story", "")
+        (answer,) = (await self.scaling.report(ReportRequest(backlogs=(report,)))).backlogs
+        if answer.code != "OK":
+            raise StoryFailed(f"the backlog was not taken: {answer.text}")
 
     async def _refuse(self) -> None:
         self.say("A shape that fits no node anywhere is refused, with the reason.")
@@ -195,4 +241,24 @@ def _is_running(pod: Mapping[str, Any]) -> bool:
         bool(pod["spec"].get("nodeName"))
         and pod.get("status", {}).get("phase") == "Running"
         and not pod["metadata"].get("deletionTimestamp")
+    )
+
+
+def scaled_object(worker: str, namespace: str, cooldown_seconds: int = 3) -> str:
+    """A ScaledObject of the workload and consumer group of this name, as JSON: to all that is asked for in one hop."""
+    at_once = {"policies": [{"type": "Pods", "value": 1000, "periodSeconds": 15}]}
+    trigger = {"bootstrapServers": f"{BROKER}:9092", "consumerGroup": worker, "topic": worker}
+    return json.dumps(
+        {
+            "apiVersion": "keda.sh/v1alpha1",
+            "kind": "ScaledObject",
+            "metadata": {"name": worker, "namespace": namespace},
+            "spec": {
+                "scaleTargetRef": {"name": worker},
+                "maxReplicaCount": 2 * PARTITIONS,
+                "cooldownPeriod": cooldown_seconds,
+                "advanced": {"horizontalPodAutoscalerConfig": {"behavior": {"scaleUp": at_once}}},
+                "triggers": [{"type": "kafka", "metadata": trigger | {"lagThreshold": str(LAG_OF_ONE)}}],
+            },
+        }
     )
