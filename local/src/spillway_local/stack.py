@@ -209,9 +209,16 @@ class Stack:
             own["SPILLWAY_REDIS_URL"] = redis.url
         elif service == "hpa":
             own["SPILLWAY_RPC_PORT"] = str(self._port(f"{name}-rpc", SCALING_PORT))
+            own["SPILLWAY_COLLECTING_CONNECTIONS"] = str(self._connections())
         else:
             own[f"SPILLWAY_{service.upper()}_CREDENTIALS_FOLDER"] = str(self.credentials)
         return own | dict(self.options.environment_of.get(name, {}))
+
+    def _connections(self) -> Path:
+        """Names this platform's own Kafka to hpa, so that policies may ask for queues in it."""
+        file = self.folder / "connections.yaml"
+        file.write_text(json.dumps({"kafka": {"local": {"bootstrapServers": [self.brokers()[0].bootstrap]}}}) + "\n")
+        return file
 
     def _instances(self) -> range:
         return range(1, self.options.instances + 1)

@@ -1,6 +1,7 @@
 """Policies, inputs and instants to decisions: what is decided when, by whom it is bound, and what a restart changes."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -130,6 +131,13 @@ def test_a_lag_that_is_not_known_is_not_zero() -> None:
     assert told.metrics[0].trouble == "broker gone"
     assert told.metrics[0].value == ""
     assert condition(made, "Ready") == ("False", "TriggerError")
+
+
+def test_one_who_cannot_see_a_queue_takes_nothing_from_what_another_one_told() -> None:
+    made = world(scaled_object([KAFKA], cooldownPeriod=30), replicas=0)
+    made.say(backlog([10] * 5, at(5)))
+    made.say(replace(backlog([], at(10), trouble="no connection"), source="another"))
+    assert explain(made.state, made.state.scaled[KEY]).metrics[0].trouble == ""
 
 
 def test_after_so_many_failures_the_fallback_stands_in() -> None:

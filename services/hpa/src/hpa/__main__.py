@@ -5,7 +5,9 @@ import os
 import sys
 import time
 
-from hpa.service import Hpa
+from hpa.collecting import CollectingSettings
+from hpa.connections import read_connections
+from hpa.service import Asking, Hpa
 from hpa.settings import HpaSettings
 from spillway.bus import OtherFleet
 from spillway.kafka import KafkaBus, KafkaSettings
@@ -16,6 +18,7 @@ from spillway.settings import from_environment
 PREFIX = "SPILLWAY_HPA_"
 SECTIONS = (
     (HpaSettings, PREFIX),
+    (CollectingSettings, "SPILLWAY_COLLECTING_"),
     (RpcSettings, "SPILLWAY_RPC_"),
     (KafkaSettings, "SPILLWAY_KAFKA_"),
 )
@@ -29,11 +32,13 @@ async def end_with_the_log(bus: KafkaBus) -> None:
 async def serve(process: Process) -> None:
     process.set_ready("log", False, "not connected")
     settings = from_environment(HpaSettings, os.environ, PREFIX)
+    collecting = from_environment(CollectingSettings, os.environ, "SPILLWAY_COLLECTING_")
+    asking = Asking(read_connections(collecting.connections), collecting)
     rpc = from_environment(RpcSettings, os.environ, "SPILLWAY_RPC_")
     kafka = from_environment(KafkaSettings, os.environ, "SPILLWAY_KAFKA_")
     instance = f"{process.instance}@{rpc.host}:{rpc.port}"
     async with KafkaBus(kafka, "", f"spillway/hpa/{process.instance}") as bus:
-        hpa = Hpa(bus, settings, instance, lambda: time.time_ns() // 1_000_000)
+        hpa = Hpa(bus, settings, instance, lambda: time.time_ns() // 1_000_000, asking)
         async with RpcServer(hpa, rpc, SCALING) as server, asyncio.TaskGroup() as tasks:
             process.log.info("listening", address=server.address, fleet=bus.fleet)
             serving: set[asyncio.Task[None]] = set()

@@ -4,11 +4,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
 
+from hpa.collecting import Collecting, CollectingSettings
+from hpa.connections import Connections
 from hpa.core import answers, declaring, reporting
 from hpa.core.declaring import Written
 from hpa.core.state import Heard, HpaState
@@ -16,9 +18,10 @@ from hpa.log import Follower
 from hpa.settings import HpaSettings
 from spillway import api_scaling as scaling
 from spillway import metrics
+from spillway.addresses import SCALE_POLICIES, Tombstone
 from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, OutcomeUnknown, StandbyTurn, Writer
-from spillway.events_scaling import ScaleDecided
+from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
 from spillway.model import Generation
 from spillway.waiting import is_set_within
 
@@ -37,17 +40,29 @@ class Waiting:
     answer: "asyncio.Future[Any]"
 
 
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Whom hpa asks what policies need to know."""
+
+    connections: Connections = field(default_factory=Connections)
+    settings: CollectingSettings = field(default_factory=CollectingSettings)
+
+
 class Hpa:
     """Answers spillway.v1.Scaling. Any number of instances follow; the one whose turn it is decides.
 
     wall_ms: milliseconds of Unix time, to say when something is due, and what is from the future.
     """
 
-    def __init__(self, bus: Bus, settings: HpaSettings, instance: str, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, bus: Bus, settings: HpaSettings, instance: str, wall_ms: Callable[[], int], asking: Asking | None = None
+    ) -> None:
         self._bus = bus
         self._settings = settings
         self._instance = instance
         self._wall_ms = wall_ms
+        self._asking = asking or Asking()
+        self._collecting: Collecting | None = None
         self._state = self._new_state(lambda _: 0)
         self._follower: Follower | None = None
         self._writer: Writer | None = None
@@ -132,18 +147,40 @@ class Hpa:
         lost = asyncio.create_task(turn.lost())
         overtaken = asyncio.create_task(follower.overtaken(writer.epoch))
         self._serving = asyncio.create_task(self._serve(writer))
+        collecting = asyncio.create_task(self._collect())
         try:
-            await asyncio.wait({lost, overtaken, self._serving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({lost, overtaken, collecting, self._serving}, return_when=asyncio.FIRST_COMPLETED)
             self._ending.set()
             self._asked.set()
             await self._serving
+            if collecting.done():
+                collecting.result()
         finally:
-            for task in (lost, overtaken, self._serving):
+            for task in (lost, overtaken, collecting, self._serving):
                 task.cancel()
             self._step_down()
         log.info("turn over", epoch=writer.epoch)
 
+    async def _collect(self) -> None:
+        """Asks what the declared policies need to know, while this instance has the turn."""
+        asking = self._asking
+        self._collecting = Collecting(self._bus.publish, asking.connections, asking.settings, self._wall_ms)
+        for scaled in self._state.scaled.values():
+            self._collecting.declare(scaled.declared)
+        await self._collecting.run()
+
+    def _tell_collecting(self, event: Written) -> None:
+        """A policy that was declared or deleted, once that is in the log."""
+        if self._collecting is None:
+            return
+        if isinstance(event, ScalePolicyDeclared):
+            self._collecting.declare(event)
+        elif isinstance(event, Tombstone) and event.address.topic is SCALE_POLICIES:
+            namespace, _, name = event.address.key.partition("/")
+            self._collecting.withdraw(namespace, name)
+
     def _step_down(self) -> None:
+        self._collecting = None
         self._writer = None
         self._written.set()
         self._room.set()
@@ -225,6 +262,7 @@ class Hpa:
         metrics.TRANSACTION_EVENTS.observe(len(events))
         now_ms = self._wall_ms()
         for event in events:
+            self._tell_collecting(event)
             if isinstance(event, ScaleDecided):
                 metrics.SCALE_DECISIONS.labels(event.policy_kind).inc()
                 metrics.SCALE_DELAY_SECONDS.observe(max(now_ms - event.at_ms, 0) / 1000)

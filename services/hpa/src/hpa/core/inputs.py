@@ -54,6 +54,7 @@ class Load:
     heard_ms: int = 0
     failing_ms: int = 0
     trouble: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Backlog:
     heard_ms: int = 0
     failing_ms: int = 0
     trouble: str = ""
+    source: str = ""
     committed: tuple[tuple[str, int, int], ...] = ()
 
 
@@ -103,20 +105,20 @@ class Inputs:
             if len(self.loads) >= series_max:
                 return False
             known = Load()
-        if event.at_ms <= known.heard_ms:
+        if is_known(known, event):
             return False
         trouble = event.trouble or (f"negative value {event.value_milli / 1000:g}" if event.value_milli < 0 else "")
         if trouble:
             failing_ms = known.failing_ms or event.at_ms
             self.loads[key] = replace(known, heard_ms=event.at_ms, failing_ms=failing_ms, trouble=trouble)
         else:
-            self.loads[key] = Load(event.value_milli, event.at_ms, event.window_ms, event.at_ms)
+            self.loads[key] = Load(event.value_milli, event.at_ms, event.window_ms, event.at_ms, source=event.source)
         return True
 
     def take_backlog(self, event: BacklogObserved) -> bool:
         key = (event.group, event.topic)
         known = self.backlogs.get(key, Backlog())
-        if event.at_ms <= known.heard_ms:
+        if is_known(known, event):
             return False
         if event.trouble:
             failing_ms = known.failing_ms or event.at_ms
@@ -145,6 +147,16 @@ class Inputs:
         ended = (FAILED, SUCCEEDED)
         pods = (pod for cluster in self.clusters.values() for pod in cluster.pods.values())
         return min(sum(1 for pod in pods if not pod.deleting and pod.phase not in ended), current)
+
+
+def is_known(known: Load | Backlog, event: LoadObserved | BacklogObserved) -> bool:
+    """Whether an event is not newer, or somebody cannot see what another one has told, which takes nothing from it.
+
+    If that one stops, what it told grows too old. Of one instant a value counts more than none.
+    """
+    if event.at_ms <= known.heard_ms:
+        return event.at_ms < known.heard_ms or bool(event.trouble) or not known.failing_ms
+    return bool(event.trouble and known.at_ms and not known.failing_ms and event.source != known.source)
 
 
 def is_lost(cluster: ClusterPods, now_ms: int, rules: Rules) -> bool:
@@ -211,5 +223,6 @@ def _next_backlog(known: Backlog, event: BacklogObserved) -> Backlog:
         oldest_ms=tuple(one.oldest_ms for one in event.partitions),
         at_ms=event.at_ms,
         heard_ms=event.at_ms,
+        source=event.source,
         committed=tuple((topic, partition, place) for topic, partition, _, place in known.rows if place >= 0),
     )
