@@ -1,6 +1,7 @@
 """What waits for a consumer group, as a real Kafka tells it; and that what is not told is unknown, never empty."""
 
 import asyncio
+import json
 import secrets
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -11,9 +12,11 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from hpa.connections import KafkaConnection
+from hpa.collecting import Collecting, CollectingSettings
+from hpa.connections import Connections, KafkaConnection
 from hpa.lag import KafkaLag, LagSettings, LagUnknown
-from spillway.events_scaling import PartitionBacklog
+from spillway.events_scaling import BacklogObserved, PartitionBacklog, ScalePolicyDeclared
+from spillway.model import Generation
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
 from spillway_local.ports import session_port
 from spillway_local.programs import ChildProcess, start_child
@@ -155,6 +158,28 @@ async def test_questions_at_one_time_do_not_mix(kafka: OtherKafka, door: KafkaLa
         await kafka.write(topic, 0, *[AT_MS] * index)
     found = await asyncio.gather(*(door.backlog(kafka.name("g"), topic) for topic in topics))
     assert [rows[0].latest for rows in found] == list(range(6))
+
+
+async def test_a_policys_queue_is_published_with_its_partitions(kafka: OtherKafka) -> None:
+    topic, group = await kafka.make("t", 2), kafka.name("g")
+    await kafka.write(topic, 1, AT_MS)
+    await kafka.read_to(group, topic, p1=0)
+    servers = tuple(kafka.bootstrap.split(","))
+    trigger = {"bootstrapServers": kafka.bootstrap, "consumerGroup": group, "topic": topic}
+    spec = {"scaleTargetRef": {"name": "web"}, "triggers": [{"type": "kafka", "metadata": trigger}]}
+    manifest = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": "p"}, "spec": spec}
+    text = json.dumps(manifest).encode()
+    published: asyncio.Queue[object] = asyncio.Queue()
+    connections = Connections(kafka={"orders": KafkaConnection(servers)})
+    collecting = Collecting(published.put, connections, CollectingSettings(answer_seconds=20.0), lambda: 7)
+    collecting.declare(ScalePolicyDeclared("default", "web", Generation(1, 1), "ScaledObject", "p", text, 0))
+    running = asyncio.create_task(collecting.run())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        first = await published.get()
+    running.cancel()
+    await asyncio.wait([running])
+    partitions = PartitionBacklog(topic, 0, 0, -1, 0), PartitionBacklog(topic, 1, 1, 0, AT_MS)
+    assert first == BacklogObserved("default", "web", "orders", group, topic, partitions, 7, "hpa", "")
 
 
 async def test_a_broker_that_is_not_there_is_unknown() -> None:

@@ -12,6 +12,7 @@ from snapshot.core.log_book import LogBook
 from snapshot.settings import Settings
 from spillway.addresses import PODS as PODS_TOPIC
 from spillway.addresses import Tombstone, pods_address
+from spillway.dead_letters import RECORD_BYTES_MAX
 from spillway.events_scaling import (
     ContainerRequests,
     ContainerUsage,
@@ -21,7 +22,7 @@ from spillway.events_scaling import (
 )
 from spillway.kubernetes import DEPLOYMENTS, PODS, REPLICASETS
 from spillway.pod_metrics import PodMetrics
-from spillway.wire import pack_columns
+from spillway.wire import encode, pack_columns
 
 WEB = ("default", "web")
 NEW_YEAR_MS = 1_767_225_600_000
@@ -229,14 +230,37 @@ def test_a_record_of_an_earlier_owner_that_nothing_stands_behind_gets_a_tombston
     assert cluster.take() == [Tombstone(pods_address("default", "old", "own-1"))]
 
 
-def test_more_pods_than_may_be_told_are_trouble(objects: Any) -> None:
-    cluster = Cluster(objects, pods_told_max=2)
+def test_more_pods_than_a_record_takes_are_trouble(objects: Any) -> None:
+    cluster = Cluster(objects, pods_bytes_max=100)
     cluster.begin()
     cluster.deploy(*(cluster.pod(f"p{index}") for index in range(3)))
     cluster.core.follow({WEB})
     cluster.core.sampled("default", [sample("p0")])
     (said,) = cluster.take()
-    assert (len(said.pods), said.trouble) == (2, "pods: 3 are more than the 2 that are told")
+    assert (len(said.pods), said.trouble) == (1, "pods: 3 are more than the 1 that a record takes")
+
+
+@pytest.mark.parametrize(("pods", "containers"), [(6_000, 1), (1_500, 12)])
+def test_the_largest_record_fits_the_log(cluster: Cluster, pods: int, containers: int) -> None:
+    """However many containers a pod has, and though each pod asks for something else."""
+    details = cluster.core.state.details
+    cluster.deploy()
+    names = [f"a-container-with-a-name-as-long-as-it-may-be-{index}" for index in range(containers)]
+    samples = []
+    for index in range(pods):
+        spec = {"containers": [{"name": name, "resources": {"requests": {"cpu": f"{index}m"}}} for name in names]}
+        name = f"a-workload-with-quite-a-long-name-5d8f7b9c6d-{index:05d}"
+        details.upsert(cluster.pod(name, spec=spec, ready="True"))
+        usage = {"cpu": "1234567m", "memory": "123456789Ki"}
+        metadata = {"name": name, "namespace": "default"}
+        one = {"metadata": metadata, "timestamp": "2026-01-01T00:01:00Z", "window": "15s"}
+        one["containers"] = [{"name": name, "usage": usage} for name in names]
+        samples.append(msgspec.convert(one, PodMetrics))
+    cluster.core.follow({WEB})
+    cluster.core.sampled("default", samples)
+    (said,) = cluster.take()
+    assert said.trouble
+    assert 1_000_000 < len(encode(said)) < RECORD_BYTES_MAX
 
 
 def test_unreadable_requests_are_missing_and_not_zero(cluster: Cluster) -> None:

@@ -46,7 +46,7 @@ class Settings:
     metrics_seconds: float = setting(15.0, "seconds between questions for the use of scaled workloads' pods")
     metrics_answer_seconds: float = setting(5.0, "seconds that one such question may take")
     metrics_at_once: int = setting(4, "namespaces of one cluster that are asked for at one time")
-    pods_told_max: int = setting(5_000, "most pods of a scaled workload in one cluster that are told")
+    pods_bytes_max: int = setting(1_500_000, "most bytes, roughly, of a record of a scaled workload's pods")
 
     lists_at_once: int = setting(4, "clusters whose first lists are read at one time")
     list_slot_seconds: float = setting(10.0, "seconds after which a slow first list no longer holds others up")

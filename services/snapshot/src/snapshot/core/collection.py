@@ -35,7 +35,7 @@ class Collection:
         self.state = ClusterState(fleet, settings)
         self.age = Age(tuple(KIND_BY_PLURAL), settings)
         self.pending = Pending(cluster, settings)
-        self.observed = ObservedPods(cluster, settings.pods_told_max, self.state.details, self.state.workloads)
+        self.observed = ObservedPods(cluster, settings.pods_bytes_max, self.state.details, self.state.workloads)
         self.stream: Stream | None = None
         self._settings = settings
         self._pack = pack

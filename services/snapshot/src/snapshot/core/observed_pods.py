@@ -3,13 +3,16 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from snapshot.core.pod_details import PodDetail, PodDetails, milli_amounts, requests_table
+from snapshot.core.pod_details import PodDetail, PodDetails, milli_amounts
 from snapshot.core.workloads import WorkloadKey, WorkloadTable
 from spillway.addresses import Tombstone, pods_address
-from spillway.events_scaling import ContainerUsage, ObservedPod, PodsObserved
+from spillway.events_scaling import ContainerUsage, ObservedPod, PodRequests, PodsObserved
 from spillway.pod_metrics import PodMetrics, duration_ms, unix_ms
 
 NOT_ASKED = "metrics: not asked for yet"
+POD_WEIGHT = 64
+"""Bytes of a pod's numbers in a record, roughly; each name and amount beside them costs as below."""
+NAMED_WEIGHT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +29,9 @@ class ObservedPods:
     Told which workloads have a policy (before that nothing is due), what was sampled, and asked what is due.
     """
 
-    def __init__(self, cluster: str, pods_max: int, details: PodDetails, workloads: WorkloadTable) -> None:
+    def __init__(self, cluster: str, bytes_max: int, details: PodDetails, workloads: WorkloadTable) -> None:
         self._cluster = cluster
-        self._pods_max = pods_max
+        self._bytes_max = bytes_max
         self._details = details
         self._workloads = workloads
         self._followed: frozenset[WorkloadKey] | None = None
@@ -109,12 +112,19 @@ class ObservedPods:
         """Without sequence and time, so that equal ones are equal."""
         samples = self._samples.get(key[0], _Samples({}, NOT_ASKED))
         details = self._details.of_owners(self._workloads.owners(key))
-        trouble, told = samples.trouble, details[: self._pods_max]
-        if len(told) < len(details):
-            trouble = trouble or f"pods: {len(details)} are more than the {len(told)} that are told"
-        table = requests_table(told)
-        pods = tuple(_pod(one, table[one.requests], samples.by_pod.get(one.name)) for one in told)
-        return PodsObserved(*key, self._cluster, epoch, 0, 0, trouble, tuple(table), pods)
+        table: dict[PodRequests, int] = {}
+        pods: list[ObservedPod] = []
+        weight, trouble = 0, samples.trouble
+        for one in details:
+            if one.requests not in table:
+                table[one.requests] = len(table)
+                weight += _requests_weight(one.requests)
+            pods.append(_pod(one, table[one.requests], samples.by_pod.get(one.name)))
+            weight += _pod_weight(pods[-1])
+            if weight > self._bytes_max:
+                trouble = trouble or f"pods: {len(details)} are more than the {len(pods)} that a record takes"
+                break
+        return PodsObserved(*key, self._cluster, epoch, 0, 0, trouble, tuple(table), tuple(pods))
 
     def _have(self, namespace: str, samples: _Samples) -> None:
         keys = self._by_namespace.get(namespace, ())
@@ -130,6 +140,18 @@ class ObservedPods:
         self._workloads.moved.clear()
         self._details.dirty_owners.clear()
         self._dirty |= changed & (self._said.keys() | (self._followed or set()))
+
+
+def _pod_weight(pod: ObservedPod) -> int:
+    return POD_WEIGHT + len(pod.name) + sum(_named_weight(one.name, one.usage) for one in pod.usage)
+
+
+def _requests_weight(requests: PodRequests) -> int:
+    return sum(_named_weight(one.name, one.requests) for one in requests.containers) + _named_weight("", requests.pod)
+
+
+def _named_weight(name: str, amounts: tuple[tuple[str, int], ...]) -> int:
+    return NAMED_WEIGHT + len(name) + sum(NAMED_WEIGHT + len(resource) for resource, _ in amounts)
 
 
 def _pod(detail: PodDetail, requests: int, sample: PodMetrics | None) -> ObservedPod:

@@ -1,6 +1,6 @@
 """Of each pod that a controller made: what decides whether and how it counts for scaling."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from spillway import kubernetes
@@ -120,8 +120,3 @@ def milli_amounts(items: Iterable[tuple[str, kubernetes.Quantity]]) -> tuple[tup
         except ValueError:
             continue
     return tuple(sorted(amounts))
-
-
-def requests_table(details: Sequence[PodDetail]) -> dict[PodRequests, int]:
-    """Each kind of requests once, in the order of its first pod, with its place."""
-    return {requests: index for index, requests in enumerate(dict.fromkeys(one.requests for one in details))}
