@@ -29,7 +29,8 @@ Say = Callable[[str], None]
 
 KAFKA_PORT, REDIS_PORT, SIM_PORT, SERVICE_PORT, RPC_PORT, SCALING_PORT = 19092, 16379, 21001, 18080, 7400, 7410
 SERVICES = ("snapshot", "propagator", "planner", "hpa")
-SERVICE_READY_SECONDS = 90.0
+LOG_READY_SECONDS, SERVICE_READY_SECONDS = 180.0, 90.0
+"""Three brokers on two busy cores take more than a minute to listen, and as long to make the topics."""
 FLEET_NAME = "local"
 
 
@@ -90,6 +91,7 @@ class Stack:
                     "log and store",
                     (*(broker.program() for broker in brokers), redis.program()),
                     is_ready=lambda: all(broker.is_ready() for broker in brokers) and redis.is_ready(),
+                    ready_timeout_seconds=LOG_READY_SECONDS,
                     after=self.create_topics,
                 ),
                 *self._member_stages(),
@@ -168,7 +170,8 @@ class Stack:
         return RedisServer(self.folder / "redis", self._port("redis", REDIS_PORT))
 
     def create_topics(self) -> None:
-        fleet = asyncio.run(ensure_topics(self.brokers()[0].bootstrap, TopicSettings(), FLEET_NAME))
+        settings = TopicSettings(ensure_seconds=LOG_READY_SECONDS)
+        fleet = asyncio.run(ensure_topics(self.brokers()[0].bootstrap, settings, FLEET_NAME))
         self._say(f"topics are there; the fleet is {fleet}")
 
     def _member_stages(self) -> list[Stage]:
