@@ -79,5 +79,13 @@ async def test_a_silent_broker_holds_up_no_client(kafka_bootstrap: str) -> None:
 
 async def test_when_no_broker_answers_all_are_tried() -> None:
     """The client is left to say what is wrong."""
-    async with broker_that_names_none() as first, broker_that_names_none() as second:
-        assert await answering(f"{first},{second}") == f"{first},{second}"
+    async with silent_broker() as gone:
+        pass
+    assert await answering(f"{gone},{gone}") == f"{gone},{gone}"
+
+
+async def test_the_broker_that_answers_is_taken() -> None:
+    """A hundred times, since brokers are asked in any order."""
+    async with silent_broker() as silent, broker_that_names_none() as awake:
+        found = await asyncio.gather(*(answering(f"{silent},{awake}") for _ in range(100)))
+    assert set(found) == {awake}

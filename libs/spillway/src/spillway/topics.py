@@ -9,6 +9,7 @@ import logging
 import os
 import random
 import secrets
+import struct
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -19,7 +20,6 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from spillway import metrics
@@ -32,8 +32,10 @@ from spillway.wire import Unreadable, decode
 
 log = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 0.5
-"""How long brokers may be silent before another one is asked as well."""
+PATIENCE_SECONDS, ANSWER_SECONDS = 0.5, 10.0
+"""How long brokers may be silent before another one is asked as well, and before one is given up."""
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 0, -1)
+"""The request of this name, version 0, from nobody in particular: its length, key, version, number and no client id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,15 +256,18 @@ async def answering(bootstrap: str, patience_seconds: float = PATIENCE_SECONDS) 
 
 
 async def _answers(broker: str) -> str:
-    """Its address, once it has told of its cluster; empty when it cannot."""
-    client = AIOKafkaClient(bootstrap_servers=broker)
-    try:
-        await client.bootstrap()
-        return broker if client.cluster.brokers() else ""
-    except (KafkaError, OSError, TimeoutError):
-        return ""
-    finally:
-        await client.close()
+    """Its address, once it has said anything; empty when it cannot. Any broker says which requests it knows."""
+    host, _, port = broker.rpartition(":")
+    with suppress(OSError, EOFError, TimeoutError):
+        async with asyncio.timeout(ANSWER_SECONDS):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            try:
+                writer.write(_API_VERSIONS)
+                await reader.readexactly(4)
+                return broker
+            finally:
+                writer.close()
+    return ""
 
 
 class LogReader:
