@@ -1,0 +1,69 @@
+"""What is reported over gRPC: each item is taken or refused for itself. And policies in the log that cannot be read."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hpa.core.reporting import accepted
+from hpa.core.state import BadPolicy, Heard
+from spillway.addresses import SCALE_POLICIES
+from spillway.events_scaling import PartitionBacklog, ScalePolicyDeclared
+from spillway.model import Generation
+
+from .world import KEY, START_MS, World, backlog, declared, external, hpa, load, sizes
+
+LOAD, BACKLOG = load("queue", 5, START_MS), backlog([3], START_MS)
+
+
+def world() -> World:
+    made = World()
+    made.say(declared(1))
+    made.policy(hpa([external("queue", "10")]))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("report", "code", "words"),
+    [
+        pytest.param(LOAD, "OK", "", id="a value"),
+        pytest.param(BACKLOG, "OK", "", id="a backlog"),
+        pytest.param(replace(LOAD, at_ms=0), "OK", "", id="now"),
+        pytest.param(replace(LOAD, name="other"), "NOT_FOUND", "shop/other", id="a workload without a policy"),
+        pytest.param(replace(LOAD, value_milli=-1), "INVALID_ARGUMENT", "value_milli: -1", id="negative"),
+        pytest.param(replace(LOAD, at_ms=START_MS + 60_000), "INVALID_ARGUMENT", "at_ms", id="from the future"),
+        pytest.param(replace(LOAD, metric=""), "INVALID_ARGUMENT", "metric", id="without a name"),
+        pytest.param(replace(LOAD, trouble="x" * 2_000), "INVALID_ARGUMENT", "trouble", id="too long"),
+        pytest.param(replace(BACKLOG, group=""), "INVALID_ARGUMENT", "group", id="without a group"),
+        pytest.param(
+            replace(BACKLOG, partitions=(PartitionBacklog("orders", 0, -7, 0, 0),)),
+            "INVALID_ARGUMENT",
+            "partitions",
+            id="an offset that is none",
+        ),
+    ],
+)
+def test_each_report_is_answered_for_itself(report: Any, code: str, words: str) -> None:
+    made = world()
+    taken, answers = accepted(made.state, (report, LOAD), START_MS)
+    assert [answer.code for answer in answers] == [code, "OK"]
+    assert words in answers[0].text
+    assert len(taken) == (2 if code == "OK" else 1)
+    assert all(one.at_ms == START_MS for one in taken)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        pytest.param(b"{}", id="no kind"),
+        pytest.param(b"\xff", id="no text"),
+        pytest.param(b'{"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v1"}', id="not supported"),
+    ],
+)
+def test_a_policy_that_cannot_be_read_leaves_the_one_before_in_force(manifest: bytes) -> None:
+    made = world()
+    event = ScalePolicyDeclared(*KEY, Generation(99, 1), "HorizontalPodAutoscaler", "x", manifest, START_MS)
+    with pytest.raises(BadPolicy):
+        made.state.follow(Heard(SCALE_POLICIES.name, 0, 99, "/".join(KEY), event))
+    made.say(load("queue", 40, START_MS + 1_000))
+    assert sizes(made) == [(1_000, 4)]
