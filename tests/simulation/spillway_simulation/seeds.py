@@ -15,6 +15,7 @@ KEPT: dict[int, str] = {
     2553: "a roll began by the replicas that there were before the same Apply asked for fewer",
     2868: "a roll to a larger template began where it was not known yet what ran",
     2631: "a roll to a larger template took running replicas for which nobody had room",
+    112: "a cluster whose nodes had changed said more room than is certain, and a roll stood half done for want of it",
     7105: "a planner fenced by one that woke had nothing to write, and answered from an old state as the active one",
     7127: "a template that rolled in a cluster whose last node was gone ended the planner",
 }
