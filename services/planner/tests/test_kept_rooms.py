@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from planner.core.feasibility import promises as promises_module
 from planner.core.feasibility.promises import Promises
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
+from planner.core.feasibility.room import Room
 from planner.core.fleet import ClusterView
 from spillway.columns import columns_of
 from spillway.events import ClusterJoined
@@ -77,23 +78,33 @@ def test_rooms_over_arrays_are_those_of_the_plain_functions(
     for index, (name, view) in enumerate(views.items()):
         view.nodes.upsert(columns_of(there[: 4 * (index + 1)]), 0)
         view.joined = joined(name, index)
-    asked = list(shapes)
+    asked, found = list(shapes), []
     for step in steps:
         take(step, views, promises)
         if step[0] == "ask":
             asked.append(step[2])
             assert_rooms(promises, views, step[2])
+            found.append((promises.rooms(views, step[2]), plain_rooms(promises, views, step[2])))
         for one in shapes[:2]:
             assert promises.room(views[step[1]], one, False) == promises.room_without(views[step[1]], one, False)
     for one in (*asked, APART, SPREAD):
         assert_rooms(promises, views, one)
+    for then, expected in found:  # Looked at once all has changed, they are still those of when they were found.
+        assert then == expected
 
 
 def assert_rooms(promises: Promises, views: dict[str, ClusterView], one: Shape) -> None:
-    found = promises.rooms(views, one)
+    found, plain = promises.rooms(views, one), plain_rooms(promises, views, one)
+    for groups in (False, True):
+        names = tuple(name for name in views if (name, groups) in plain)
+        assert found.certain_in(names, groups) == {name: plain[name, groups].certain for name in names}
+    assert found == plain
+
+
+def plain_rooms(promises: Promises, views: dict[str, ClusterView], one: Shape) -> dict[tuple[str, bool], Room]:
     places = [(name, False) for name in views]
     places += [(name, True) for name, view in views.items() if view.joined is not None and view.joined.node_groups]
-    assert found == {(name, groups): promises.room_without(views[name], one, groups) for name, groups in places}
+    return {(name, groups): promises.room_without(views[name], one, groups) for name, groups in places}
 
 
 def test_rooms_are_right_where_nodes_and_reservations_changed_while_only_others_were_asked_about() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from planner.core.all_clusters import Ages, Joined, twins
 from planner.core.feasibility.admitted import AdmittedShapes, elsewhere
+from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.promises import Promises
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation, is_over, reserve
 from planner.core.feasibility.room import Room
@@ -272,18 +273,19 @@ class PlannerState:
                 return Room(0, 0, text, room.when_empty)
         return room
 
-    def all_rooms(self, shape: Shape, now: float, key: WorkloadKey) -> dict[tuple[str, bool], Room]:
+    def all_rooms(self, shape: Shape, now: float, key: WorkloadKey) -> FleetRooms:
         """By cluster, what room says of the nodes that exist there; with True, of those of its node groups."""
         rooms = self._promises.rooms(self.clusters, shape)
         where = self.clusters if shape.volume_claims else self.admitted.differing(shape)
         for one, names in elsewhere(shape, where, self.shape_in):
             there = self._promises.rooms(self.clusters, one)
-            rooms |= {place: room for place, room in there.items() if place[0] in names}
+            for place in [place for place in rooms if place[0] in names]:
+                rooms.put(place, there[place])
         closed = {name for name, whose in self.holds if whose in (self.shape_in(name, shape), key)}
         closed |= self.ages.not_fresh(self.clusters, now, self.rules.capacity_age_max)
         closed |= self._joined.not_active(self.clusters) | self._twins.keys() | set(self.admitted.refusing(shape))
         for name, node_groups in [place for place in rooms if place[0] in closed] if closed else ():
-            rooms[name, node_groups] = self.room(name, shape, node_groups, now, key)
+            rooms.put((name, node_groups), self.room(name, shape, node_groups, now, key))
         return rooms
 
     def room_without(self, cluster: str, shape: Shape, now: float, key: WorkloadKey) -> Room:
@@ -470,21 +472,24 @@ class PlannerState:
 
     def _refresh(self, key: WorkloadKey) -> None:
         workload = self.workloads[key]
-        for cluster in workload.parts:
-            self._refresh_part(workload, cluster)
+        for part in workload.parts.values():
+            self._reserve(workload, part)
         self._index(workload)
 
     def _refresh_part(self, workload: Workload, cluster: str) -> None:
         part = workload.parts.get(cluster)
-        if part is None:
-            return
+        if part is not None:
+            self._reserve(workload, part)
+
+    def _reserve(self, workload: Workload, part: Part) -> None:
+        cluster = part.cluster
         if is_over(part, workload.statuses.get(cluster)):
             self._set_reserved(cluster, workload.key, NOTHING_RESERVED)
             return
         view = self.clusters.get(cluster)
         facts = view.facts.get(workload.key) if view is not None else None
         borne = workload.template_of(part)
-        surge = borne.surge_of(part.replicas)
+        surge = borne.surge_of(part.replicas) if facts is not None else 0  # Nothing that is not there rolls.
         shape = self.shape_in(cluster, borne.shape)
         earlier = [self.shape_in(cluster, one) for one in workload.declared.rolling_from]
         reservation = reserve(part, facts, shape, earlier, surge, borne.completions)

@@ -28,6 +28,7 @@ class Workload:
     gone_at: float | None = None
     looked_at: object = None
     held_by: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    _parts: tuple[PlacementDecided | None, Mapping[str, Part]] = field(default=(None, {}), init=False, repr=False)
 
     @property
     def key(self) -> WorkloadKey:
@@ -61,8 +62,13 @@ class Workload:
         return any(shape.volume_claims for shape in self.shapes())
 
     @property
-    def parts(self) -> dict[str, Part]:
-        return {part.cluster: part for part in self.placement.parts} if self.placement else {}
+    def parts(self) -> Mapping[str, Part]:
+        """By cluster, those of the placement."""
+        placement, parts = self._parts
+        if placement is not self.placement:
+            parts = {part.cluster: part for part in self.placement.parts} if self.placement else {}
+            self._parts = self.placement, parts
+        return parts
 
     @property
     def unplaced(self) -> int:

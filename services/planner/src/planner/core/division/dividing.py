@@ -1,10 +1,11 @@
 """From a workload and the fleet to the situation that is divided, and its division."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from planner.core.division.placement import Basis, Division, Held, Situation
 from planner.core.division.whole import is_whole
+from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.room import Room
 from planner.core.growth import growth_room
 from planner.core.moving.allowance import Allowance
@@ -81,9 +82,7 @@ def divide(
     return replace(division, basis=basis)
 
 
-def _rooms(
-    state: PlannerState, subject: Subject, held: Mapping[str, Held], moment: Moment, how: How
-) -> Callable[[str, bool], Room]:
+def _rooms(state: PlannerState, subject: Subject, held: Mapping[str, Held], moment: Moment, how: How) -> FleetRooms:
     """The rooms of one division, all of them now: what is read of them later is what was divided by."""
     parts = subject.known.parts if subject.known is not None else {}
     rooms = state.all_rooms(subject.shape, moment.now, subject.key)
@@ -97,6 +96,6 @@ def _rooms(
         left = max(0, how.most[cluster] - (held[cluster].replicas if cluster in held else 0))
         return found._replace(certain=min(found.certain, left), possible=min(found.possible, left))
 
-    for place in [place for place in rooms if place[0] in parts or place[0] in how.most]:
-        rooms[place] = ask(*place)
-    return lambda cluster, node_groups: rooms[cluster, node_groups]
+    for place in [place for place in rooms if place[0] in parts or place[0] in how.most] if parts or how.most else ():
+        rooms.put(place, ask(*place))
+    return rooms

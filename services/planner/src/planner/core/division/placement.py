@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
+from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.room import Room
 from planner.core.manifests.policy import Clusters, TierClusters, clusters_of_tiers, weights_of
 from planner.core.moving.allowance import CAUSE_FAILOVER, CAUSE_LOST
@@ -265,11 +266,14 @@ def _grow(
 
 
 def _open_in_tier(
-    situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], growth: _Growth, names: Sequence[str]
+    situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], growth: _Growth, names: tuple[str, ...]
 ) -> dict[str, int]:
     """As _open, of the clusters of a tier: nothing but the room says anything of most of them."""
     room, node_groups = situation.room, tier.node_groups
-    rooms = {name: room(name, node_groups).certain for name in names}
+    if isinstance(room, FleetRooms):
+        rooms = room.certain_in(names, node_groups)
+    else:
+        rooms = {name: room(name, node_groups).certain for name in names}
     for name in (situation.held.keys() | limits.keys() | growth.free.keys() | growth.new.keys()) & rooms.keys():
         rooms[name] = _open(situation, tier, limits, growth, name)
     for name in growth.closed & rooms.keys():

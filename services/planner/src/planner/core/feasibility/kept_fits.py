@@ -30,6 +30,7 @@ _NARROW = 2**31
 _MEBI = 2**20
 
 Bytes = npt.NDArray[np.uint8]
+Counts = npt.NDArray[np.int32]
 
 
 class _Codes(Verdict):
@@ -71,9 +72,10 @@ class _Demand:
 class FitTable:
     """What is kept of the fits of all clusters: [slots, shapes], a slot for each cluster.
 
-    total, largest as in Fit. sample: the bits of 64 nodes. kept: what is known. more, more_largest: as the first two,
-    of nodes that node groups could still make; groups: bits of the groups that take one. apart: [slots, kinds, kinds],
-    of what kinds of shapes is known that no node may take both; apart_of: how many kinds were looked at for that.
+    total, largest as in Fit. sample: the bits of 64 nodes. counts: [slots, shapes, reasons], nodes, of what is kept.
+    kept: what is known. more, more_largest: as the first two, of nodes that node groups could still make; groups: bits
+    of the groups that take one. apart: [slots, kinds, kinds], of what kinds of shapes is known that no node may take
+    both; apart_of: how many kinds were looked at for that.
     """
 
     def __init__(self, slots: int = 1) -> None:
@@ -85,6 +87,7 @@ class FitTable:
         self.more: Int64s = np.zeros(size, np.int64)
         self.more_largest: Int64s = np.zeros(size, np.int64)
         self.groups: Int64s = np.zeros(size, np.int64)
+        self.counts: Counts = np.zeros((*size, 32), np.int32)
         self.apart: Bools = np.zeros((slots, 8, 8), np.bool_)
         self.apart_of: Int64s = np.zeros(slots, np.int64)
 
@@ -97,15 +100,27 @@ class FitTable:
         self.apart = np.pad(self.apart, (*more, more[1]))
         for name in ("total", "largest", "sample", "kept", "more", "more_largest", "groups"):
             setattr(self, name, np.pad(getattr(self, name), (more[0], (0, 0))))
+        self._grow_counts(len(self.kept), self.counts.shape[2])
         self.apart_of = np.pad(self.apart_of, more[0])
+
+    def widen(self, reasons: int) -> None:
+        """Room for the counts of so many reasons."""
+        if reasons > self.counts.shape[2]:
+            self._grow_counts(len(self.counts), 2 * reasons)
+
+    def _grow_counts(self, slots: int, reasons: int) -> None:
+        """Copies what is known alone: zeros that nobody has touched take no memory."""
+        before, known = self.counts, np.flatnonzero(self.kept.any(axis=0)).max(initial=-1) + 1
+        self.counts = np.zeros((slots, before.shape[1], reasons), np.int32)
+        self.counts[: len(before), :known, : before.shape[2]] = before[:, :known]
 
 
 class KeptFits:
     """By the number of a shape: total, largest as in Fit; bits, packed over rows: whether the node takes one.
 
-    at_largest: nodes that take as many as the largest. counts: [shapes, reasons], nodes. kept: what is known.
-    revision: of the nodes that all this is about. changes: how often any of it became another. slot: where total,
-    largest and kept are in a table of many clusters.
+    at_largest: nodes that take as many as the largest. revision: of the nodes that all this is about. changes: how
+    often any of it became another. slot: where total, largest, counts and kept are in a table of many clusters.
+    is_sane: whether no node has less requested of it than nothing.
     """
 
     def __init__(self, shapes: KeptShapes, table: FitTable | None = None, slot: int = 0) -> None:
@@ -125,7 +140,6 @@ class KeptFits:
         most = len(self.kept)
         self.at_largest: Int64s = np.zeros(most, np.int64)
         self.bits: Bytes = np.zeros((most, 8 * max(1, -(-rows // 64))), np.uint8)
-        self.counts: npt.NDArray[np.int32] = np.zeros((most, 32), np.int32)
         self._texts: dict[int, str] = {}
         self._when_empty: dict[int, bool] = {}
         self._demands: dict[int, _Demand] = {}
@@ -139,6 +153,11 @@ class KeptFits:
     def largest(self) -> Int64s:
         row: Int64s = self._table.largest[self._slot]
         return row
+
+    @property
+    def counts(self) -> Counts:
+        rows: Counts = self._table.counts[self._slot]
+        return rows
 
     @property
     def kept(self) -> Bools:
@@ -155,7 +174,7 @@ class KeptFits:
 
     def when_empty(self, number: int) -> bool:
         """As in Fit: a node that takes one now would when nothing ran there."""
-        if self.total[number] > 0 and self._sane:
+        if self.total[number] > 0 and self.is_sane:
             return True
         known = self._when_empty.get(number)
         if known is None:
@@ -178,30 +197,25 @@ class KeptFits:
 
     def reasons(self, number: int) -> tuple[tuple[str, int], ...]:
         """As in Fit."""
-        counts = self.counts[number]
-        found = [(self._shapes.reasons[index], int(counts[index])) for index in np.flatnonzero(counts).tolist()]
-        return tuple(sorted(found, key=lambda entry: (-entry[1], entry[0])))
+        return self._shapes.told(self.counts[number])
 
     def take_both(self, ones: Int64s, others: Int64s) -> Bools:
         """[pairs], by numbers that are kept: whether some node takes either."""
-        meets = np.zeros(len(ones), np.bool_)
-        table, slot, kind = self._table, self._slot, self._shapes.kind
-        if table.apart_of[slot] < len(self._shapes.kinds):
-            self._find_apart()
-        unsure = np.flatnonzero(~table.apart[slot, kind[ones], kind[others]])
         words = self.bits.view(np.uint64)
-        meets[unsure] = (words[ones[unsure]] & words[others[unsure]]).any(axis=1)
+        meets: Bools = np.logical_or.reduce(words[ones] & words[others], axis=1)
         return meets
 
-    def _find_apart(self) -> None:
+    def find_apart(self) -> None:
         """A node that gives none of a resource takes nothing that asks for it, while no more is free than it gives."""
         table, kinds = self._table, self._shapes.kinds
         assert self._nodes is not None
-        gives = {name: self._allocatable[row] > 0 for name, row in self._nodes.resources.items()} if self._sane else {}
+        gives = (
+            {name: self._allocatable[row] > 0 for name, row in self._nodes.resources.items()} if self.is_sane else {}
+        )
         masks = []
         for demand, names in kinds:
             mask = self._demand(demand).open.copy()
-            for name in names if self._sane else ():
+            for name in names if self.is_sane else ():
                 mask &= gives.get(name, False)
             masks.append(mask)
         may_be = np.stack(masks).astype(np.float32)
@@ -240,7 +254,7 @@ class KeptFits:
         self._state, self._unschedulable = nodes.state.copy(), nodes.unschedulable.copy()
         self._used = len(nodes.names)
         self._units = [_in_units(free) for free in self._free]
-        self._sane = bool((nodes.requested >= 0).all())
+        self.is_sane = bool((nodes.requested >= 0).all())
 
     def _changed(self, nodes: ClusterNodes) -> Int64s | None:
         """The rows that are not what they were; None when the arrays have another form."""
@@ -279,8 +293,8 @@ class KeptFits:
                 units[rows] = there // unit
             else:
                 self._units[index] = (0, units)
-        if self._sane and bool((nodes.requested[:, rows] < 0).any()):
-            self._sane = False
+        if self.is_sane and bool((nodes.requested[:, rows] < 0).any()):
+            self.is_sane = False
             self._table.apart_of[self._slot] = 0
             self._table.apart[self._slot] = False
         for name in ("label_set", "taint_set", "state", "unschedulable"):
@@ -339,7 +353,7 @@ class KeptFits:
         other = bound_by != binds
         for sign, reasons in ((-1, bound_by), (1, binds)):
             counted = other & (reasons >= 0)
-            self._widen()
+            self._table.widen(len(self._shapes.reasons))
             np.add.at(self.counts, (numbers[np.nonzero(counted)[0]], reasons[counted]), sign)
         for number in numbers[other.any(axis=1)].tolist():
             self._texts.pop(number, None)
@@ -366,7 +380,7 @@ class KeptFits:
                 least = np.minimum(least, takes)
         assert least is not None
         takes = np.maximum(least, 0) * demand.open[: self._used]
-        self._widen()
+        self._table.widen(len(self._shapes.reasons))
         some = takes > 0
         self.total[number], largest = takes.sum(), takes.max(initial=0)
         self.largest[number], self.at_largest[number] = largest, np.count_nonzero(takes == largest)
@@ -409,12 +423,6 @@ class KeptFits:
         words = self.bits.view(np.uint64)
         found: npt.NDArray[np.uint64] = words[numbers, words.shape[1] // 2]
         return found
-
-    def _widen(self) -> None:
-        """Room for all reasons that there are."""
-        missing = len(self._shapes.reasons) - self.counts.shape[1]
-        if missing > 0:
-            self.counts = np.pad(self.counts, ((0, 0), (0, max(missing, self.counts.shape[1]))))
 
 
 def _in_units(free: Int64s) -> tuple[int, npt.NDArray[np.int32]]:

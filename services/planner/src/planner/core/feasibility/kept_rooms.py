@@ -5,15 +5,16 @@ there is added, and nothing else is worked out anew. The functions of room.py ar
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.core.feasibility.fit import Fit
-from planner.core.feasibility.kept_fits import FitTable, KeptFits
+from planner.core.feasibility.fit import Fit, in_words
+from planner.core.feasibility.fleet_rooms import FleetRooms, Places
+from planner.core.feasibility.kept_fits import Counts, FitTable, KeptFits
 from planner.core.feasibility.kept_groups import KeptGroups
 from planner.core.feasibility.kept_shapes import KeptShapes
 from planner.core.feasibility.node_match import Bools
@@ -64,18 +65,48 @@ class _Slot:
         return not pods.repelling or not any(pods.repels(name) for name in (shape.namespace, *self.namespaces))
 
 
-@dataclass(slots=True)
-class _Words:
-    """In order: what limits a shape on all nodes, whether it would run where nothing else did, and of what nodes."""
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was found for a shape, by index of a place; of clusters alone: counts, when_empty and changes.
 
-    changes: int
-    of: list[int]
-    limits: list[str]
+    alone: what node groups make beside nothing that is reserved, from index first on, with the index of their cluster.
+    texts: of this shape by cluster, with the changes that each is of.
+    """
+
+    certain: list[int]
+    possible: list[int]
+    bound_by: list[int]
+    unbound: list[int]
+    counts: Counts
     when_empty: list[bool]
+    changes: list[int]
+    first: int
+    alone: list[tuple[int, Room]]
+    texts: dict[int, tuple[int, str]]
+    told: Callable[[Counts], tuple[tuple[str, int], ...]]
+
+    def room(self, index: int) -> Room:
+        certain = self.certain[index]
+        if index < self.first:
+            return Room(certain, self.possible[index], self._limit(index, index), self.when_empty[index])
+        of, alone = self.alone[index - self.first]
+        left = max(0, certain - self.certain[of])
+        return alone if left >= alone.certain else Room(left, alone.possible, self._limit(index, of), alone.when_empty)
+
+    def _limit(self, index: int, of: int) -> str:
+        if self.bound_by[index] >= 0:
+            return _promised(self.bound_by[index])
+        known = self.texts.get(of)
+        if known is None or known[0] != self.changes[of]:
+            known = self.changes[of], in_words(self.told(self.counts[of]))
+            self.texts[of] = known
+        unbound = "" if self.certain[index] == self.possible[index] else _not_all_bound(self.unbound[index])
+        return known[1] + unbound
 
 
 class KeptRooms:
-    """others, counts: [slots, places], the shapes that are reserved in a cluster, and the unbound replicas of each.
+    """others, counts: [slots, places], the shapes that are reserved in a cluster, and the unbound replicas of each;
+    where there is none both are 0, and so is most. unbound: [slots], all of them. reserved: [slots, shapes], as counts.
 
     slack: [layers, slots, places], room that each of them can lose and still bind all of its own; negative: it cannot.
     samples, most: what the table has of each of them. Void when the shapes' numbers are.
@@ -93,28 +124,35 @@ class KeptRooms:
         self._all_slots: Int64s = np.zeros(0, np.int64)
         self._layers: Int64s = np.zeros(0, np.int64)
         self._with_groups: list[int] = []
-        self._places: list[tuple[str, bool]] = []
+        self._places = Places(())
+        self._sane: Bools = np.zeros(0, np.bool_)
+        self._changes_of: list[int] = []
         self._repelling = False
         self._has_groups = False
         self._odd = 0
         self._used: int | None = 0
         self._others: Int64s = np.zeros((16, 8), np.int64)
         self._counts: Int64s = np.zeros((16, 8), np.int64)
+        self._unbound: Int64s = np.zeros(16, np.int64)
+        self._reserved: Int64s = np.zeros((16, len(shapes.kind)), np.int64)
         self._slack: Int64s = np.full((2, 16, 8), -1, np.int64)
         self._samples: npt.NDArray[np.uint64] = np.zeros((16, 8), np.uint64)
         self._most: Int64s = np.zeros((2, 16, 8), np.int64)
         self._waiting: dict[tuple[int, int], int] = {}
-        self._words: dict[int, _Words] = {}
+        self._texts: dict[int, dict[int, tuple[int, str]]] = {}
         self._changes = 0
+        self._kept_at: dict[int, int] = {}
 
     # ── What is reserved ────────────────────────────────────────────────────────────────────────────────────────
 
     def reserve(self, cluster: str, shape: Shape, more: int) -> None:
         """So many more unbound replicas of a shape, or fewer, on the nodes of a cluster that exist."""
         slot, number = self._slot(cluster), self._shapes.number(shape)
-        slot.namespaces[shape.namespace] += more
-        if not slot.namespaces[shape.namespace]:
-            del slot.namespaces[shape.namespace]
+        namespace, there = shape.namespace, slot.namespaces.get(shape.namespace, 0) + more
+        if there:
+            slot.namespaces[namespace] = there
+        else:
+            del slot.namespaces[namespace]
         if number is None:
             slot.odd, self._odd = slot.odd + more, self._odd + more
         else:
@@ -134,6 +172,8 @@ class KeptRooms:
             if index >= len(self._others):
                 self._others, self._counts = (np.pad(one, ((0, index), (0, 0))) for one in (self._others, self._counts))
                 self._samples = np.pad(self._samples, ((0, index), (0, 0)))
+                self._unbound = np.pad(self._unbound, (0, index))
+                self._reserved = np.pad(self._reserved, ((0, index), (0, 0)))
                 self._most = np.pad(self._most, ((0, 0), (0, index), (0, 0)))
                 self._slack = np.pad(self._slack, ((0, 0), (0, index), (0, 0)), constant_values=-1)
             fits = KeptFits(self._shapes, self._table, index)
@@ -170,50 +210,46 @@ class KeptRooms:
         slot.fits.keep(number, view.nodes)
         return slot.fits.fit(number)
 
-    def rooms(self, views: Mapping[str, ClusterView], shape: Shape, number: int) -> dict[tuple[str, bool], Room]:
-        """By cluster, on the nodes that exist; with True, on those of its node groups. Where arrays tell."""
+    def rooms(self, views: Mapping[str, ClusterView], number: int) -> FleetRooms:
+        """Of all clusters; where not_plain says so, another room is to be put in place of it."""
         self._refresh(views)
         self._keep(number)
         certain, possible, bound_by = self._all(number)
-        words = self._words_of(number)
-        limits = [*words.limits, *(words.limits[index] for index in self._with_groups)]
-        unbound = self._counts[self._all_slots].sum(axis=1).tolist()
-        for index in np.flatnonzero(certain != possible).tolist():
-            limits[index] += _not_all_bound(unbound[index])
-        for index in np.flatnonzero(bound_by >= 0).tolist():
-            limits[index] = _promised(int(bound_by[index]))
-        beside = certain.tolist()
-        rooms = map(Room, beside, possible.tolist(), limits, words.when_empty)
-        found = dict(zip(self._places, rooms, strict=True))
-        for at, index in enumerate(self._with_groups, len(self._in_order)):
-            alone, left = self._in_order[index].groups.room(number), max(0, beside[at] - beside[index])
-            room = alone if left >= alone.certain else Room(left, alone.possible, limits[at], alone.when_empty)
-            found[self._places[index][0], True] = room
-        if self._odd or self._repelling or any(view.quotas for view in views.values()):
-            for slot, (name, view) in zip(self._in_order, views.items(), strict=True):
-                if not slot.is_plain(view, shape):
-                    del found[name, False]
-                    found.pop((name, True), None)
-        return found
+        size, order = len(self._in_order), self._order
+        when_empty = (self._table.total[order, number] > 0) & self._sane
+        found = _Found(
+            certain=certain.tolist(),
+            possible=possible.tolist(),
+            bound_by=bound_by.tolist(),
+            unbound=self._unbound[self._all_slots].tolist(),
+            counts=self._table.counts[order, number],
+            when_empty=when_empty.tolist(),
+            changes=self._changes_of,
+            first=size,
+            alone=[(index, self._in_order[index].groups.room(number)) for index in self._with_groups],
+            texts=self._texts.setdefault(number, {}),
+            told=self._shapes.told,
+        )
+        for index in np.flatnonzero(~when_empty).tolist():
+            found.when_empty[index] = self._in_order[index].fits.when_empty(number)
+        beside = found.certain[size:]
+        made = [
+            min(alone.certain, max(0, left - found.certain[of]))
+            for left, (of, alone) in zip(beside, found.alone, strict=True)
+        ]
+        return FleetRooms(self._places, [*found.certain[:size], *made], found.room)
+
+    def not_plain(self, views: Mapping[str, ClusterView], shape: Shape) -> list[str]:
+        """The clusters of rooms() where arrays do not tell of a shape."""
+        if not (self._odd or self._repelling or [view for view in views.values() if view.quotas]):
+            return []
+        slots = zip(self._in_order, views.items(), strict=True)
+        return [name for slot, (name, view) in slots if not slot.is_plain(view, shape)]
 
     def _limit(self, text: str, slot: int, not_all_bound: bool, bound_by: int) -> str:
         if bound_by >= 0:
             return _promised(bound_by)
-        return text + _not_all_bound(int(self._counts[slot].sum())) if not_all_bound else text
-
-    def _words_of(self, number: int) -> _Words:
-        known = self._words.get(number)
-        if known is None:
-            size = len(self._in_order)
-            known = self._words[number] = _Words(-1, [-1] * size, [""] * size, [False] * size)
-        if known.changes != self._changes:
-            known.changes = self._changes
-            for index, slot in enumerate(self._in_order):
-                if known.of[index] != slot.changes:
-                    known.of[index] = slot.changes
-                    known.limits[index] = slot.fits.limited_by(number)
-                    known.when_empty[index] = slot.fits.when_empty(number)
-        return known
+        return text + _not_all_bound(int(self._unbound[slot])) if not_all_bound else text
 
     # ── Following nodes and reservations ────────────────────────────────────────────────────────────────────────
 
@@ -225,7 +261,7 @@ class KeptRooms:
         if seen != self._seen:
             if not self._seen or seen[0] != self._seen[0]:
                 self._in_order = [self._slot(name) for name in views]
-                self._words.clear()
+                self._texts.clear()
             for slot, view in zip(self._in_order, views.values(), strict=True):
                 self._follow(slot, view)
             self._order = np.array([slot.index for slot in self._in_order], np.int64)
@@ -233,7 +269,11 @@ class KeptRooms:
             self._all_slots = np.concatenate((self._order, self._order[self._with_groups]))
             self._layers = np.repeat((NODES, EVERYWHERE), (len(self._order), len(self._with_groups)))
             self._repelling = any(entry.pods.repelling for entry in nodes)
-            self._places = [(name, False) for name in views]
+            names = list(views)
+            with_groups = [(names[index], True) for index in self._with_groups]
+            self._places = Places([*((name, False) for name in names), *with_groups])
+            self._sane = np.array([slot.fits.is_sane for slot in self._in_order], np.bool_)
+            self._changes_of = [slot.changes for slot in self._in_order]
             self._seen = seen
         self._take_waiting()
         late = [slot for slot in self._in_order if not slot.is_current]
@@ -272,6 +312,8 @@ class KeptRooms:
             if place is None:
                 place = self._new_place(slot, number)
             self._counts[slot.index, place] += more
+            self._unbound[slot.index] += more
+            self._reserved[slot.index, number] += more
             if slot.is_current and slot.view is not None:
                 slot.fits.keep(number, slot.view.nodes)
                 slot.groups.keep(number)
@@ -293,15 +335,17 @@ class KeptRooms:
         new = begun[begun[:, 5] > 0]
         self._note_places(*new[:, [0, 1, 2, 4]].T)
         layer, slots, numbers, more, places, _ = begun.T
-        wide = self._wide()
-        others, there = self._others[slots, :wide], self._counts[slots, :wide] > 0
-        losses = np.minimum(self._losses(numbers, others), self._most[layer, slots, :wide])
-        costs = np.where(self._meet(layer, slots, numbers, others, there), losses, 0)
-        self._slack[layer, slots, :wide] -= more[:, None] * costs
+        meets = self._meet(layer, slots, numbers)
+        taken = self._taken_from(layer, slots, numbers, meets)
+        self._slack[layer, slots, : meets.shape[1]] -= more[:, None] * taken
         self._slack[layer, slots, places] -= more
         if len(new):
-            layer, slots, numbers, _, places, _ = new.T
-            self._slack[layer, slots, places] = self._slack_of(layer, slots, numbers)
+            self._set_slack(new[:, 0], new[:, 1], new[:, 2], new[:, 4], meets[begun[:, 5] > 0])
+
+    def _set_slack(self, layer: Int64s, slots: Int64s, numbers: Int64s, places: Int64s, meets: Bools) -> None:
+        """In full, of pairs of cluster and a shape that is reserved there."""
+        left = self._total(layer, slots, numbers) - self._lost(layer, slots, numbers, meets)
+        self._slack[layer, slots, places] = left - self._reserved[slots, numbers]
 
     def _note_places(self, layer: Int64s, slots: Int64s, numbers: Int64s, places: Int64s) -> None:
         self._most[layer, slots, places] = self._largest(layer, slots, numbers)
@@ -324,7 +368,7 @@ class KeptRooms:
             self._note_places(*np.array(pairs[start : start + 1024], np.int64).T)
         for start in range(0, len(pairs), 1024):
             layer, slots, numbers, places = np.array(pairs[start : start + 1024], np.int64).T
-            self._slack[layer, slots, places] = self._slack_of(layer, slots, numbers)
+            self._set_slack(layer, slots, numbers, places, self._meet(layer, slots, numbers))
 
     def _new_place(self, slot: _Slot, number: int) -> int:
         place = slot.places[number] = len(slot.places)
@@ -344,8 +388,8 @@ class KeptRooms:
         moved = int(self._others[index, last])
         for array in (self._others, self._counts, self._samples, *self._most, *self._slack):
             array[index, place] = array[index, last]
-        self._others[index, last] = self._counts[index, last] = 0
-        self._slack[:, index, last] = -1
+        self._others[index, last] = self._counts[index, last] = self._samples[index, last] = 0
+        self._most[:, index, last], self._slack[:, index, last] = 0, -1
         del slot.places[number]
         self._used = None if self._used == last + 1 else self._used
         if moved != number:
@@ -355,15 +399,17 @@ class KeptRooms:
 
     def _keep(self, number: int) -> None:
         """The fit of a shape in all clusters."""
+        if self._kept_at.get(number) == self._changes:
+            return
         self._table.grow(0, len(self._shapes.kinds))
         missing = ~self._table.kept[self._order, number]
         for index in np.flatnonzero(missing).tolist():
             slot = self._in_order[index]
             assert slot.view is not None
             slot.fits.keep(number, slot.view.nodes)
-        for slot in self._in_order:
-            if slot.groups.remaining:
-                slot.groups.keep(number)
+        for index in self._with_groups:
+            self._in_order[index].groups.keep(number)
+        self._kept_at[number] = self._changes
 
     def _all(self, number: int) -> tuple[Int64s, Int64s, Int64s]:
         """As _beside: in order, and then on all nodes of each cluster with node groups."""
@@ -384,74 +430,88 @@ class KeptRooms:
         Of several that bound it alike the most replicas.
         """
         total = self._total(layer, slots, numbers)
-        wide = self._wide()
-        if not wide:
-            return total, total, np.full(len(total), -1)
-        others, counts = self._others[slots, :wide], self._counts[slots, :wide]
-        slack = self._slack[layer, slots, :wide]
-        meets = self._meet(layer, slots, numbers, others, counts > 0)
-        lost = (counts * np.where(meets, self._costs(layer, slots, numbers, others), 0)).sum(axis=1)
-        same = (counts * (others == numbers[:, None])).sum(axis=1)
-        possible = np.maximum(total - same, 0)
-        certain = np.minimum(possible, np.maximum(np.maximum(total - lost, 0) - same, 0))
-        onto = np.where(meets, np.minimum(self._losses(numbers, others), self._most[layer, slots, :wide]), 0)
-        bounds = (slack >= 0) & (slack < certain[:, None] * onto)  # As slack // onto < certain, where that is divided.
-        if not bounds.any():
-            return certain, possible, np.full(len(total), -1)
-        allowed = np.full(bounds.shape, _UNBOUNDED)
-        np.floor_divide(slack, onto, out=allowed, where=bounds)
-        least = allowed.min(axis=1)
-        promised = np.where(bounds & (allowed == least[:, None]), counts, -1).max(axis=1)
-        return np.minimum(certain, least), possible, promised
+        certain, possible, promised = total.copy(), total.copy(), np.full(len(total), -1)
+        some = np.flatnonzero(self._unbound[slots])
+        if len(some):
+            found = self._beside_some(layer[some], slots[some], numbers[some], total[some])
+            certain[some], possible[some], promised[some] = found
+        return certain, possible, promised
 
-    def _slack_of(self, layer: Int64s, slots: Int64s, numbers: Int64s) -> Int64s:
-        """[pairs] of cluster and a shape that is reserved there."""
-        wide = self._wide()
-        others, counts = self._others[slots, :wide], self._counts[slots, :wide]
-        meets = self._meet(layer, slots, numbers, others, counts > 0)
-        costs = np.where(meets, self._costs(layer, slots, numbers, others), 0)
-        own = (counts * (others == numbers[:, None])).sum(axis=1)
-        slack: Int64s = self._total(layer, slots, numbers) - own - (counts * costs).sum(axis=1)
-        return slack
+    def _beside_some(
+        self, layer: Int64s, slots: Int64s, numbers: Int64s, total: Int64s
+    ) -> tuple[Int64s, Int64s, Int64s]:
+        """As _beside, where something is reserved."""
+        meets = self._meet(layer, slots, numbers)
+        own = self._reserved[slots, numbers]
+        possible = np.maximum(total - own, 0)
+        left = total - self._lost(layer, slots, numbers, meets)
+        certain = np.minimum(possible, np.maximum(np.maximum(left, 0) - own, 0))
+        onto = self._taken_from(layer, slots, numbers, meets)
+        slack, promised = self._slack[layer, slots, : meets.shape[1]], np.full(len(total), -1)
+        some = (slack >= 0) & (onto > 0)
+        ratio = np.where(some, slack, _UNBOUNDED) / np.where(some, onto, 1)
+        least = ratio.min(axis=1)
+        # Wide of what a float may be off, so that whole numbers decide below.
+        most = np.where(least <= certain + 1, least * (1 + 2**-40) + 2, -1)
+        pairs, places = np.nonzero(ratio <= most[:, None])
+        allowed = slack[pairs, places] // np.maximum(onto[pairs, places], 1)
+        exact = np.full(len(total), _UNBOUNDED)
+        np.minimum.at(exact, pairs, allowed)
+        tight = (allowed == exact[pairs]) & (allowed < certain[pairs])
+        pairs, places = pairs[tight], places[tight]
+        np.maximum.at(promised, pairs, self._counts[slots[pairs], places])
+        return np.minimum(certain, exact), possible, promised
 
-    def _costs(self, layer: Int64s, slots: Int64s, numbers: Int64s, others: Int64s) -> Int64s:
-        """[pairs, others]: what one replica of the other costs the shape at the most, where they meet."""
-        ones = numbers[:, None]
-        same = len(numbers) and bool((numbers == numbers[0]).all())
-        losses = self._shapes.losses[:, numbers[0]][others] if same else self._shapes.losses[others, ones]
-        return np.minimum(losses, self._largest(layer, slots, numbers)[:, None])
+    def _lost(self, layer: Int64s, slots: Int64s, numbers: Int64s, meets: Bools) -> Int64s:
+        """[pairs]: what all others that are reserved cost the shape at the most."""
+        wide = meets.shape[1]
+        costs = self._shapes.losses_of(numbers, self._others[slots, :wide])
+        np.minimum(costs, self._largest(layer, slots, numbers)[:, None], out=costs)
+        costs *= meets
+        lost: Int64s = np.einsum("ij,ij->i", self._counts[slots, :wide], costs)
+        return lost
 
-    def _losses(self, numbers: Int64s, others: Int64s) -> Int64s:
-        """[pairs, others]: the most replicas of the other that room for one of the shape is taken from."""
-        same = len(numbers) and bool((numbers == numbers[0]).all())
-        losses: Int64s = (
-            self._shapes.losses[numbers[0]][others] if same else self._shapes.losses[numbers[:, None], others]
-        )
-        return losses
+    def _taken_from(self, layer: Int64s, slots: Int64s, numbers: Int64s, meets: Bools) -> Int64s:
+        """[pairs, places]: of each that is reserved, the most replicas that room for one of the shape costs it."""
+        wide = meets.shape[1]
+        onto = self._shapes.losses_by(numbers, self._others[slots, :wide])
+        np.minimum(onto, self._most[layer, slots, :wide], out=onto)
+        onto *= meets
+        return onto
 
-    def _meet(self, layer: Int64s, slots: Int64s, numbers: Int64s, others: Int64s, there: Bools) -> Bools:
-        """[pairs, others]: whether some node takes either of two different shapes; others: of the places of a slot."""
-        table, wide = self._table, others.shape[1]
-        differs = there & (others != numbers[:, None])
+    def _meet(self, layer: Int64s, slots: Int64s, numbers: Int64s) -> Bools:
+        """[pairs, places]: whether some node takes either of the shape and of another one that is reserved."""
+        table, wide = self._table, self._wide()
         meets: Bools = (table.sample[slots, numbers][:, None] & self._samples[slots, :wide]) != 0
-        if self._has_groups:
-            groups = (layer * table.groups[slots, numbers])[:, None]
-            meets |= (groups & table.groups[slots[:, None], others]) != 0
-        unsure = differs & ~meets & (self._most[NODES, slots, :wide] > 0) & (table.total[slots, numbers] > 0)[:, None]
-        if unsure.any():
-            pairs, columns = np.nonzero(unsure)
-            meets[pairs, columns] = self._look_closer(slots[pairs], numbers[pairs], others[pairs, columns])
-        meets &= differs
+        at = np.flatnonzero(layer) if self._has_groups else ()
+        if len(at):
+            groups = table.groups[slots[at], numbers[at]][:, None]
+            meets[at] |= (groups & table.groups[slots[at, None], self._others[slots[at], :wide]]) != 0
+        unsure = self._most[NODES, slots, :wide] > 0
+        unsure &= (table.total[slots, numbers] > 0)[:, None]
+        unsure &= ~meets
+        pairs, places = np.nonzero(unsure)
+        if len(pairs):
+            meets[pairs, places] = self._look_closer(slots[pairs], numbers[pairs], self._others[slots[pairs], places])
+        same = np.flatnonzero(self._reserved[slots, numbers])
+        if len(same):
+            at_once = zip(slots[same].tolist(), numbers[same].tolist(), strict=True)
+            meets[same, [self._by_index[slot].places[number] for slot, number in at_once]] = False
         return meets
 
     def _look_closer(self, slots: Int64s, ones: Int64s, others: Int64s) -> Bools:
         """[pairs]: of shapes that no node of the sample takes both."""
-        kind, meets = self._shapes.kind, np.zeros(len(slots), np.bool_)
-        self._table.grow(0, len(self._shapes.kinds))  # Some may have come since the last look.
-        unsure = np.flatnonzero(~self._table.apart[slots, kind[ones], kind[others]])
-        for index in np.unique(slots[unsure]).tolist():
-            here = unsure[slots[unsure] == index]
-            meets[here] = self._by_index[index].fits.take_both(ones[here], others[here])
+        table, kind, kinds = self._table, self._shapes.kind, len(self._shapes.kinds)
+        table.grow(0, kinds)  # Some may have come since the last look.
+        for index in set(slots[table.apart_of[slots] < kinds].tolist()):
+            self._by_index[index].fits.find_apart()
+        meets = ~table.apart[slots, kind[ones], kind[others]]
+        unsure = np.flatnonzero(meets)
+        here: dict[int, list[int]] = {}
+        for at, index in zip(unsure.tolist(), slots[unsure].tolist(), strict=True):
+            here.setdefault(index, []).append(at)
+        for index, pairs in here.items():
+            meets[pairs] = self._by_index[index].fits.take_both(ones[pairs], others[pairs])
         return meets
 
     def _wide(self) -> int:

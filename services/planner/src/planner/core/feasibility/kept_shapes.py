@@ -4,6 +4,7 @@ Only shapes whose fit on a node depends on that node alone are numbered: what lo
 """
 
 import numpy as np
+import numpy.typing as npt
 
 from spillway.model import HOSTNAME_LABEL, Int64s, Shape
 
@@ -63,6 +64,19 @@ class KeptShapes:
             self.reasons.append(text)
         return known
 
+    def losses_of(self, numbers: Int64s, others: Int64s) -> Int64s:
+        """[pairs, others]: of each pair, the most of its own shape that room for one of the other is taken from."""
+        return _rows(self.losses.T, numbers, others)
+
+    def losses_by(self, numbers: Int64s, others: Int64s) -> Int64s:
+        """[pairs, others]: of each pair, the most of the other shape that room for one of its own is taken from."""
+        return _rows(self.losses, numbers, others)
+
+    def told(self, counts: npt.NDArray[np.int32]) -> tuple[tuple[str, int], ...]:
+        """counts: [reasons], nodes. As the reasons of a Fit."""
+        found = [(self.reasons[index], int(counts[index])) for index in np.flatnonzero(counts).tolist()]
+        return tuple(sorted(found, key=lambda entry: (-entry[1], entry[0])))
+
     def _add(self, shape: Shape) -> int:
         number = len(self.shapes)
         self.shapes.append(shape)
@@ -108,6 +122,15 @@ def is_local(shape: Shape) -> bool:
     asks = bool(shape.requests) and all(amount > 0 for _, amount in shape.requests)
     looks = shape.apart or shape.near or shape.spread or shape.host_ports or shape.node_name
     return in_order and asks and not (named or looks)
+
+
+def _rows(losses: Int64s, numbers: Int64s, others: Int64s) -> Int64s:
+    """[pairs, others]: of the row of each pair's number."""
+    if len(numbers) and bool((numbers == numbers[0]).all()):
+        row: Int64s = np.ascontiguousarray(losses[numbers[0]])
+        return row.take(others)
+    found: Int64s = losses[numbers[:, None], others]
+    return found
 
 
 def _losses(taken: Int64s, asked: Int64s) -> Int64s:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from planner.core.feasibility.fit import Fit, fit
+from planner.core.feasibility.fleet_rooms import FleetRooms, Place, rooms_of
 from planner.core.feasibility.interplay import looks_at_pods
 from planner.core.feasibility.kept_rooms import KeptRooms
 from planner.core.feasibility.kept_shapes import SHAPES_MAX, KeptShapes
@@ -57,13 +58,17 @@ class Promises:
             reserved.pop(key, None)
         else:
             reserved[key] = reservation
-        if (before.entries, before.new_entries) == (reservation.entries, reservation.new_entries):
+        if before.entries == reservation.entries and before.new_entries == reservation.new_entries:
             return False
         self._revisions[cluster] = self._revisions.get(cluster, 0) + 1
         for entry, sign in ((before, -1), (reservation, 1)):
+            if entry is NOTHING_RESERVED:
+                continue
             for shape, count in entry.entries:
-                self._shapes_reserved[shape] += sign * count
-                if not self._shapes_reserved[shape]:
+                total = self._shapes_reserved.get(shape, 0) + sign * count
+                if total:
+                    self._shapes_reserved[shape] = total
+                else:
                     del self._shapes_reserved[shape]
             if self._kept is not None:
                 self._note(self._kept, cluster, entry, sign)
@@ -73,16 +78,16 @@ class Promises:
         """Another one after each change that set() called one."""
         return self._revisions.get(cluster, 0)
 
-    def rooms(self, views: Mapping[str, ClusterView], shape: Shape) -> dict[tuple[str, bool], Room]:
+    def rooms(self, views: Mapping[str, ClusterView], shape: Shape) -> FleetRooms:
         """By cluster, its room on the nodes that exist; with True, on those of its node groups where it has any."""
         kept, number = self._keep(shape)
-        known = kept.rooms(views, shape, number) if kept is not None and number is not None else {}
-        for name, view in views.items():
-            if (name, False) not in known:
-                known[name, False] = self.room(view, shape, False)
-                if view.joined is not None and view.joined.node_groups:
-                    known[name, True] = self.room(view, shape, True)
-        return known
+        if kept is None or number is None:
+            return rooms_of({place: self.room(views[place[0]], shape, place[1]) for place in _places(views)})
+        rooms = kept.rooms(views, number)
+        odd = kept.not_plain(views, shape)
+        for place in _places({name: views[name] for name in odd}) if odd else ():
+            rooms.put(place, self.room(views[place[0]], shape, place[1]))
+        return rooms
 
     def _keep(self, shape: Shape) -> tuple[KeptRooms | None, int | None]:
         """What is kept, None when too many shapes are reserved for that; and the number of a shape; None: not kept."""
@@ -204,6 +209,13 @@ class Promises:
 
     def _entries(self, cluster: str, without: WorkloadKey | None = None) -> Iterator[Reservation]:
         return (entry for key, entry in self.in_cluster(cluster).items() if key != without)
+
+
+def _places(views: Mapping[str, ClusterView]) -> Iterator[Place]:
+    for name, view in views.items():
+        yield name, False
+        if view.joined is not None and view.joined.node_groups:
+            yield name, True
 
 
 def _all_of(reservation: Reservation) -> Iterator[tuple[Shape, int]]:

@@ -49,21 +49,26 @@ def reserve(
     counted pod also reserves what the new template asks for beyond the old one. completions: of a Job, how many pods
     must succeed in all.
     """
-    rolling = is_rolling(part, facts, rolling_from)
-    extra = surge if rolling else 0
-    if carried_out(part, facts, surge):
-        hold = _still_to_run(part.replicas, facts, completions)
+    if facts is None:
+        rolling, extra, hold, counted = False, 0, max(0, part.ceiling), 0
     else:
-        hold = max(part.ceiling, facts.spec_replicas if facts is not None else 0)
-    counted = sum(count for _, count in facts.counted) if facts is not None else 0
+        rolling = is_rolling(part, facts, rolling_from)
+        extra = surge if rolling else 0
+        if carried_out(part, facts, surge):
+            hold = _still_to_run(part.replicas, facts, completions)
+        else:
+            hold = max(part.ceiling, facts.spec_replicas)
+        counted = sum(count for _, count in facts.counted)
     missing = max(0, hold + extra - counted)
     new = min(missing, part.replicas_new)
     free = missing - new
-    earlier = [old for old in dict.fromkeys(rolling_from) if old != shape] if rolling else []
+    if not rolling:
+        return Reservation(free, new, counted, ((shape, free),) if free else (), ((shape, new),) if new else ())
+    earlier = [old for old in dict.fromkeys(rolling_from) if old != shape]
     of_earlier = min(free, max(0, hold - counted))
     entries = [(shape, free)] if free else []
     entries.extend((old, of_earlier) for old in earlier if of_earlier)
-    if rolling and counted:
+    if counted:
         grown = [(beyond, counted) for old in rolling_from if (beyond := growth(old, shape)) is not None]
         entries.extend(grown)
     return Reservation(
