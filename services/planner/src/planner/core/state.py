@@ -278,9 +278,7 @@ class PlannerState:
         rooms = self._promises.rooms(self.clusters, shape)
         where = self.clusters if shape.volume_claims else self.admitted.differing(shape)
         for one, names in elsewhere(shape, where, self.shape_in):
-            there = self._promises.rooms(self.clusters, one)
-            for place in [place for place in rooms if place[0] in names]:
-                rooms.put(place, there[place])
+            rooms.take(self._promises.rooms(self.clusters, one), names)
         closed = {name for name, whose in self.holds if whose in (self.shape_in(name, shape), key)}
         closed |= self.ages.not_fresh(self.clusters, now, self.rules.capacity_age_max)
         closed |= self._joined.not_active(self.clusters) | self._twins.keys() | set(self.admitted.refusing(shape))

@@ -1,8 +1,13 @@
 """The rooms of all clusters at one moment: what is certain in each as numbers, the rest put together when looked at."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
-from planner.core.feasibility.room import Room
+from planner.core.feasibility.fit import in_words
+from planner.core.feasibility.kept_fits import Counts
+from planner.core.feasibility.room import NOT_ALL_BOUND, PROMISED, Room
+from spillway.texts import counted
 
 Place = tuple[str, bool]
 """A cluster; on the nodes that exist, or with True on those that its node groups could still make."""
@@ -53,6 +58,11 @@ class FleetRooms(Mapping[Place, Room]):
         self._known[place] = room
         self._certain[self._places.index[place]] = room.certain
 
+    def take(self, other: "FleetRooms", clusters: frozenset[str]) -> None:
+        """Of these clusters what was found for another shape."""
+        for place in [place for place in self if place[0] in clusters]:
+            self.put(place, other[place])
+
     def certain_in(self, clusters: tuple[str, ...], node_groups: bool) -> dict[str, int]:
         """By cluster, in this order."""
         certain = self._certain
@@ -61,7 +71,58 @@ class FleetRooms(Mapping[Place, Room]):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found for a shape, by index of a place; of clusters alone: counts, when_empty and changes.
+
+    alone: what node groups make beside nothing that is reserved, from index first on, with the index of their cluster.
+    texts: of this shape by cluster, with the changes that each is of.
+    """
+
+    certain: list[int]
+    possible: list[int]
+    bound_by: list[int]
+    unbound: list[int]
+    counts: Counts
+    when_empty: list[bool]
+    changes: list[int]
+    first: int
+    alone: list[tuple[int, Room]]
+    texts: dict[int, tuple[int, str]]
+    told: Callable[[Counts], tuple[tuple[str, int], ...]]
+
+    def room(self, index: int) -> Room:
+        certain = self.certain[index]
+        if index < self.first:
+            return Room(certain, self.possible[index], self._limit(index, index), self.when_empty[index])
+        of, alone = self.alone[index - self.first]
+        left = max(0, certain - self.certain[of])
+        return alone if left >= alone.certain else Room(left, alone.possible, self._limit(index, of), alone.when_empty)
+
+    def _limit(self, index: int, of: int) -> str:
+        if self.bound_by[index] >= 0:
+            return promised_text(self.bound_by[index])
+        known = self.texts.get(of)
+        if known is None or known[0] != self.changes[of]:
+            known = self.changes[of], in_words(self.told(self.counts[of]))
+            self.texts[of] = known
+        unbound = "" if self.certain[index] == self.possible[index] else not_all_bound_text(self.unbound[index])
+        return known[1] + unbound
+
+
 def rooms_of(rooms: Mapping[Place, Room]) -> FleetRooms:
     """Of rooms that were worked out one by one."""
     found = list(rooms.values())
     return FleetRooms(Places(list(rooms)), [room.certain for room in found], found.__getitem__)
+
+
+@lru_cache(maxsize=4096)
+def not_all_bound_text(count: int) -> str:
+    """What is said where replicas wait to be bound."""
+    return NOT_ALL_BOUND.format(counted(count))
+
+
+@lru_cache(maxsize=4096)
+def promised_text(count: int) -> str:
+    """What is said where those that were promised bind more than the nodes do."""
+    return PROMISED.format(counted(count, "promised replica"))

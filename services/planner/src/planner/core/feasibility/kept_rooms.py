@@ -5,23 +5,20 @@ there is added, and nothing else is worked out anew. The functions of room.py ar
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.core.feasibility.fit import Fit, in_words
-from planner.core.feasibility.fleet_rooms import FleetRooms, Places
-from planner.core.feasibility.kept_fits import Counts, FitTable, KeptFits
+from planner.core.feasibility.fit import Fit
+from planner.core.feasibility.fleet_rooms import FleetRooms, Found, Places, not_all_bound_text, promised_text
+from planner.core.feasibility.kept_fits import FitTable, KeptFits
 from planner.core.feasibility.kept_groups import KeptGroups
 from planner.core.feasibility.kept_shapes import KeptShapes
 from planner.core.feasibility.node_match import Bools
-from planner.core.feasibility.room import NOT_ALL_BOUND, PROMISED, Room
+from planner.core.feasibility.room import Room
 from planner.core.fleet import ClusterView
 from spillway.model import Int64s, Shape
-from spillway.texts import counted
 
 ONE_BY_ONE = 2
 """Shapes that are worked out when they are asked for in a cluster; after so many, all that are kept are, in one go."""
@@ -63,45 +60,6 @@ class _Slot:
             return False
         pods = view.nodes.pods
         return not pods.repelling or not any(pods.repels(name) for name in (shape.namespace, *self.namespaces))
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What was found for a shape, by index of a place; of clusters alone: counts, when_empty and changes.
-
-    alone: what node groups make beside nothing that is reserved, from index first on, with the index of their cluster.
-    texts: of this shape by cluster, with the changes that each is of.
-    """
-
-    certain: list[int]
-    possible: list[int]
-    bound_by: list[int]
-    unbound: list[int]
-    counts: Counts
-    when_empty: list[bool]
-    changes: list[int]
-    first: int
-    alone: list[tuple[int, Room]]
-    texts: dict[int, tuple[int, str]]
-    told: Callable[[Counts], tuple[tuple[str, int], ...]]
-
-    def room(self, index: int) -> Room:
-        certain = self.certain[index]
-        if index < self.first:
-            return Room(certain, self.possible[index], self._limit(index, index), self.when_empty[index])
-        of, alone = self.alone[index - self.first]
-        left = max(0, certain - self.certain[of])
-        return alone if left >= alone.certain else Room(left, alone.possible, self._limit(index, of), alone.when_empty)
-
-    def _limit(self, index: int, of: int) -> str:
-        if self.bound_by[index] >= 0:
-            return _promised(self.bound_by[index])
-        known = self.texts.get(of)
-        if known is None or known[0] != self.changes[of]:
-            known = self.changes[of], in_words(self.told(self.counts[of]))
-            self.texts[of] = known
-        unbound = "" if self.certain[index] == self.possible[index] else _not_all_bound(self.unbound[index])
-        return known[1] + unbound
 
 
 class KeptRooms:
@@ -217,7 +175,7 @@ class KeptRooms:
         certain, possible, bound_by = self._all(number)
         size, order = len(self._in_order), self._order
         when_empty = (self._table.total[order, number] > 0) & self._sane
-        found = _Found(
+        found = Found(
             certain=certain.tolist(),
             possible=possible.tolist(),
             bound_by=bound_by.tolist(),
@@ -248,8 +206,8 @@ class KeptRooms:
 
     def _limit(self, text: str, slot: int, not_all_bound: bool, bound_by: int) -> str:
         if bound_by >= 0:
-            return _promised(bound_by)
-        return text + _not_all_bound(int(self._unbound[slot])) if not_all_bound else text
+            return promised_text(bound_by)
+        return text + not_all_bound_text(int(self._unbound[slot])) if not_all_bound else text
 
     # ── Following nodes and reservations ────────────────────────────────────────────────────────────────────────
 
@@ -530,13 +488,3 @@ class KeptRooms:
             return largest
         widest: Int64s = np.maximum(largest, layer * self._table.more_largest[slots, numbers])
         return widest
-
-
-@lru_cache(maxsize=4096)
-def _not_all_bound(count: int) -> str:
-    return NOT_ALL_BOUND.format(counted(count))
-
-
-@lru_cache(maxsize=4096)
-def _promised(count: int) -> str:
-    return PROMISED.format(counted(count, "promised replica"))

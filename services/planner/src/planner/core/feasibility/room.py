@@ -103,20 +103,25 @@ class _Meeting:
 
     def _slack(self) -> Int64s:
         """[k]: room that each reserved shape can lose and still bind all of its own; negative: it cannot even now."""
-        slack = np.empty(len(self.shapes), np.int64)
+        meets = self._meeting_each_other()
+        costs = np.where(meets, np.minimum(_losses_of_each_other(self.requests), self.largest[:, None]), 0)
         for index, fit in enumerate(self.fits):
-            meets = self._meeting(fit)
-            losses = np.minimum(_losses(self.requests, self.requests[index]), fit.largest)
-            costs = np.where(meets, losses, 0)
-            self._add_effects(costs, index, fit, meets)
-            costs[index] = 0
-            slack[index] = fit.spare(int(self.counts[index])) - int((self.counts * costs).sum())
+            self._add_effects(costs[index], index, fit, meets[index])
+        np.fill_diagonal(costs, 0)
+        spare = [fit.spare(count) for fit, count in zip(self.fits, self.counts.tolist(), strict=True)]
+        slack: Int64s = np.array(spare, np.int64) - (costs * self.counts).sum(axis=1)
         return slack
 
     def _meeting(self, fit: Fit) -> Bools:
         """[k]: which of the others may come to a node that takes one of these."""
         meets: Bools = np.logical_or.reduce(self.takes & (fit.per_node > 0), axis=1)
         return meets
+
+    def _meeting_each_other(self) -> Bools:
+        """[k, k]: as _meeting, of each of the others."""
+        bits = np.packbits(self.takes, axis=1)
+        words = np.pad(bits, ((0, 0), (0, -bits.shape[1] % 8))).view(np.uint64)
+        return np.stack([(words & one).any(axis=1) for one in words])
 
     def _add_effects(self, costs: Int64s, victim: int, fit: Fit, meets: Bools) -> None:
         """Raises what replicas of each shape cost one of them by what they do beside taking room."""
@@ -146,6 +151,15 @@ def _losses(taken: Int64s, shape: Int64s) -> Int64s:
     asked = shape > 0
     result: Int64s = (-(-taken[:, asked] // shape[asked])).max(axis=1)
     return result
+
+
+def _losses_of_each_other(requests: Int64s) -> Int64s:
+    """[k, k]: what one pod of the second costs the first at the most; requests: [k, resources]."""
+    most = np.zeros((len(requests), len(requests)), np.int64)
+    for amounts in requests.T:
+        asked = amounts[:, None] > 0
+        np.maximum(most, np.where(asked, -(-amounts // np.where(asked, amounts[:, None], 1)), 0), out=most)
+    return most
 
 
 def _losses_of(taken: Int64s, shapes: Int64s) -> Int64s:
