@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,22 @@ from spillway_local.story import BROKER, LAG_OF_ONE, scaled_object
 
 from .command import Command
 from .running import NAMESPACE, Platform, until
+
+HPA = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: shop-front
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: front}
+  minReplicas: 2
+  maxReplicas: 30
+  metrics:
+  - type: Resource
+    resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}
+"""
+LOAD_SECONDS = 150.0
+"""Samples of 15 s are taken every 15 s, and believed once all of one lies after the pod's start."""
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +48,35 @@ async def scaled(platform: Platform, name: str) -> int:
     return (await platform.planner.get(GetRequest(NAMESPACE, name))).placement.replicas
 
 
+async def more_than(platform: Platform, name: str, replicas: int) -> int:
+    """Waits until a workload has more replicas, and until they run; gives how many."""
+
+    async def grown() -> bool:
+        return await scaled(platform, name) > replicas
+
+    await until(f"{name} has more than {replicas} replicas", grown, LOAD_SECONDS)
+    await runs_as_many(platform, name)
+    return await scaled(platform, name)
+
+
+async def runs_as_many(platform: Platform, name: str) -> None:
+    """However often it is scaled meanwhile."""
+
+    async def settled() -> bool:
+        wanted, placed = await scaled(platform, name), await platform.placed(name)
+        found = {cluster: await platform.pods(cluster, name) for cluster in await platform.clusters()}
+        counts = {cluster: pods.running for cluster, pods in found.items() if pods.running}
+        return counts == placed and sum(counts.values()) == wanted and not any(pods.others for pods in found.values())
+
+    await until(f"{name} runs as it was decided", settled, 90)
+
+
+def load(platform: Platform, name: str, cpu: int) -> None:
+    """What its pods in each cluster use together, in thousandths of a core."""
+    for cluster in ("own-1", "own-2", "cloud-1"):
+        platform.sim(cluster, "load", namespace=NAMESPACE, workload=name, amounts={"cpu": cpu})
+
+
 def backlog(name: str, partitions: int, lag: int) -> BacklogObserved:
     rows = tuple(PartitionBacklog(name, number, 500 + lag, 500, 0) for number in range(partitions))
     return BacklogObserved(NAMESPACE, name, BROKER, name, name, rows, 0, "e2e", "")
@@ -39,6 +85,44 @@ def backlog(name: str, partitions: int, lag: int) -> BacklogObserved:
 async def report(platform: Platform, name: str, partitions: int, lag: int) -> None:
     reply = await platform.scaling.report(ReportRequest(backlogs=(backlog(name, partitions, lag),)))
     assert [answer.code for answer in reply.backlogs] == ["OK"], reply
+
+
+@pytest.mark.timeout(600)
+async def test_an_unchanged_hpa_scales_by_the_cpu_that_pods_use_and_its_successor_goes_on(
+    platform: Platform, spillway: Command, tmp_path: Path
+) -> None:
+    """One file with the Deployment and its HPA; the active hpa is killed while it grows."""
+    file = tmp_path / "front.yaml"
+    file.write_text(f"{deployment('front', NAMESPACE, 2)}\n---\n{HPA}")
+    said = await spillway("apply", "-f", str(file))
+    assert f"HorizontalPodAutoscaler {NAMESPACE}/shop-front declared: {NAMESPACE}/front, 2 to 30 replicas" in said
+    await platform.running("front", 2)
+    load(platform, "front", 1000)
+    first = await more_than(platform, "front", 2)
+
+    refused = await spillway("scale", "front", "--replicas", "9", code=1)
+    assert "scaled by HorizontalPodAutoscaler/shop-front" in refused
+    file.write_text(deployment("front", NAMESPACE, 1))
+    kept = await spillway.json("apply", "-f", str(file))
+    assert (kept["replicas"] >= first, "not taken" in kept["warnings"][0]) == (True, True)
+
+    await platform.kill_for_good(await platform.active("hpa"))
+    load(platform, "front", 4000)
+    assert await more_than(platform, "front", first) <= 30
+    shown: dict[str, Any] = await spillway.json("explain", "hpa/shop-front")
+    assert shown["metrics"][0]["target"] == "50%"
+    assert sum(entry["pods"] for entry in shown["pods"]) >= first
+    told = await spillway("explain", "hpa/shop-front")
+    print(told)
+    assert "cpu" in told
+    listed = (await spillway("get", "hpa")).splitlines()
+    assert listed[0].split()[:6] == ["NAME", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS"]
+    assert listed[1].split()[:2] == ["shop-front", "workload/front"]
+    history = (await platform.planner.get(GetRequest(NAMESPACE, "front", 50))).history
+    by = {record.scaled_by for record in history if record.cause == "Autoscale"}
+    assert by == {"HorizontalPodAutoscaler/shop-front"}
+    assert "is gone" in await spillway("delete", "hpa/shop-front")
+    assert (await spillway.json("scale", "front", "--replicas", "3"))["replicas"] == 3
 
 
 @pytest.mark.parametrize("kind", ["hpa", "planner"])
