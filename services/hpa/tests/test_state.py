@@ -279,6 +279,16 @@ def test_a_workload_that_cannot_be_scaled(change: Callable[[World], None], reaso
     assert condition(made, "AbleToScale") == ("False", reason)
 
 
+def test_what_is_due_far_off_is_remembered_once() -> None:
+    window = {"name": "late", "timeZone": "UTC", "from": "1971-01-01", "until": "1971-01-02", "floor": 9}
+    made = world(own(calendar=[window], minReplicas=2), replicas=2)
+    for second in range(100):
+        made.say(backlog([1], at(10 + second)))
+    assert len(made.state._dues) == 1
+    made.until(at(400 * 86_400))
+    assert [replicas for _, replicas in sizes(made)] == [9, 2]
+
+
 # ── Restarts ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

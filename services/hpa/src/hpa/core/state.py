@@ -322,8 +322,9 @@ class HpaState:
         key = scaled.key
         case = self.case(scaled, at_ms)
         sized = size(case)
+        told_ms = scaled.due.at_ms if scaled.due is not None else None
         scaled.remembered, scaled.last, scaled.due = sized.remembered, sized, sized.due
-        if sized.due is not None:
+        if sized.due is not None and sized.due.at_ms != told_ms:  # Else it stands there already.
             heapq.heappush(self._dues, (sized.due.at_ms, key))
         self._unwritten[key] = None
         if sized.replicas is None or sized.replicas == case.current:
