@@ -27,7 +27,7 @@ START_MS = 1_000_000_000
 
 
 def declared(replicas: int, kind: str = "Deployment", **words: Any) -> WorkloadDeclared:
-    fields = {
+    fields: dict[str, Any] = {
         "namespace": KEY[0],
         "name": KEY[1],
         "kind": kind,

@@ -1,0 +1,154 @@
+"""Whether loops come to rest: constant load and capacity, while pods move, some have no place, and idle room is filled.
+
+What is decided changes what is seen next: a pod that moves is there twice for a while, one without a place is pending
+and carries nothing, headroom that is filled is no longer free. None of that may make another decision for ever.
+"""
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from hpa.core.deciding import Scale
+from hpa.core.draining import DrainTarget, Service
+from hpa.core.evaluating import EVENT, NOTHING_DECIDED, Observed, ScalingState, evaluate
+from hpa.core.headroom import HeadroomShare, Idle, headroom_replicas
+from hpa.core.pods import Container, Pod, PodKey, PodsSeen, Sample
+from hpa.core.policy import (
+    DEFAULT_SETTINGS,
+    DOWNSCALE_STABILIZATION_MS,
+    RESOURCE,
+    UTILIZATION,
+    Autoscaler,
+    Metric,
+    Target,
+    completed,
+)
+from hpa.core.proposals import PodReading
+
+from .arrivals import Load
+from .queue import Consumers, Queue
+from .scalers import ByDrainTime
+
+STEP_MS = 15_000
+REQUEST_MILLI = 1000
+CPU_USE = Metric(RESOURCE, "cpu", Target(UTILIZATION, 60))
+WITH_DEFAULTS = completed(None, None, DOWNSCALE_STABILIZATION_MS)
+TEMPLATE = (Container("app", {"cpu": REQUEST_MILLI}),)
+MOVES_UNTIL = 60
+"""Steps of 15 s. Capacity is constant, so moves come to an end."""
+RESTS_AFTER = MOVES_UNTIL + 30
+"""Steps after which nothing may be decided any more: a window of five minutes, and as long again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """work_milli: cpu that the load takes in all. room: pods that have a place. moving: chance of a move in a step.
+
+    free: of an idle supply class, shared with what is bound there; 0: no headroom.
+    """
+
+    work_milli: int
+    room: int
+    moving: float
+    free: int = 0
+    behavior: bool = True
+
+
+def made_up(seed: int) -> Ground:
+    chance = Random(seed)
+    return Ground(
+        work_milli=chance.randrange(100, 30_000),
+        room=chance.randrange(1, 80),
+        moving=chance.choice((0.0, 0.05, 0.3)),
+        free=chance.choice((0, chance.randrange(1, 60))),
+        behavior=chance.random() < 0.5,
+    )
+
+
+class Fleet:
+    """Pods come up a step after they were asked for, as far as there is room; a move starts the new pod first."""
+
+    def __init__(self, ground: Ground, chance: Random, moves_until: int) -> None:
+        self.ground = ground
+        self.moves_until = moves_until
+        self._chance = chance
+        self._number = 0
+        self.pods: dict[PodKey, Pod] = {}
+        self._moved: list[tuple[int, PodKey]] = []
+
+    def follow(self, replicas: int, step: int) -> None:
+        gone = [key for at, key in self._moved if at <= step]
+        self._moved = [(at, key) for at, key in self._moved if at > step]
+        for key in gone:
+            self.pods.pop(key, None)
+        leaving = {key for _, key in self._moved}
+        staying = [key for key in self.pods if key not in leaving]
+        for key in staying[replicas:]:
+            del self.pods[key]
+        for _ in range(replicas - len(staying)):
+            self._start()
+        self._place(step)
+        movable = [key for key in staying[:replicas] if self.pods[key].phase == "Running"]
+        if step < self.moves_until and movable and self._chance.random() < self.ground.moving:
+            self._moved.append((step + 3, self._chance.choice(movable)))
+            self._start()
+
+    def _start(self) -> None:
+        self._number += 1
+        key = PodKey(f"cluster-{self._number % 3}", "shop", f"p-{self._number}")
+        self.pods[key] = Pod(phase="Pending", containers=TEMPLATE)
+
+    def _place(self, step: int) -> None:
+        running = sum(1 for pod in self.pods.values() if pod.phase == "Running")
+        for key, pod in self.pods.items():
+            if pod.phase == "Pending" and running < self.ground.room:
+                running += 1
+                at_ms = step * STEP_MS
+                self.pods[key] = replace(pod, phase="Running", started_ms=at_ms, ready="true", ready_changed_ms=at_ms)
+
+    def samples(self, now_ms: int) -> dict[PodKey, Sample]:
+        """The work is shared evenly by what runs, a pod taking at most twice what it requests."""
+        running = [key for key, pod in self.pods.items() if pod.phase == "Running"]
+        each = min(self.ground.work_milli // max(1, len(running)), 2 * REQUEST_MILLI)
+        return {key: Sample(each, now_ms, STEP_MS) for key in running}
+
+
+def last_decision(ground: Ground, seed: int, steps: int = 240, moves_until: int = MOVES_UNTIL) -> int:
+    """The last step at which a size was decided."""
+    policy = Autoscaler(60, (CPU_USE,), 1, WITH_DEFAULTS if ground.behavior else None)
+    fleet, state, replicas, last = Fleet(ground, Random(seed), moves_until), NOTHING_DECIDED, 3, 0
+    shares = (HeadroomShare("idle", 80),)
+    for step in range(1, steps):
+        fleet.follow(replicas, step)
+        now_ms = step * STEP_MS
+        bounded, decided = policy, replicas
+        if ground.free:
+            held = min(replicas, ground.free)
+            least = headroom_replicas(shares, {"idle": Idle(ground.free - held, held)}, now_ms // 1000)
+            bounded = replace(policy, min_replicas=min(60, max(1, least)))
+        state, decided = _decided(bounded, fleet, state, replicas, now_ms)
+        last, replicas = (step, decided) if decided != replicas else (last, replicas)
+    return last
+
+
+def _decided(
+    policy: Autoscaler, fleet: Fleet, state: ScalingState, replicas: int, now_ms: int
+) -> tuple[ScalingState, int]:
+    seen = PodsSeen(dict(fleet.pods))
+    observed = Observed(Scale(replicas, min(replicas, len(fleet.pods))), seen, (PodReading(fleet.samples(now_ms)),))
+    found = evaluate(policy, observed, state, DEFAULT_SETTINGS, now_ms, EVENT)
+    return found.state, replicas if found.decision.replicas is None else found.decision.replicas
+
+
+def last_change_of_queue(work: float, seed: int, seconds: int = 3600) -> int:
+    """The last second at which a queue with the constant work of so many replicas was scaled; nothing by chance."""
+    truth = Consumers(partitions=24, rate=120.0, spread=0.0)
+    load = Load("constant", seconds, lambda _: work)
+    each = round(work * truth.rate / truth.partitions)
+    queue, last = Queue(truth, Random(seed)), 0
+    scaler = ByDrainTime(Service(60.0, truth.start_s, truth.rebalance_s), DrainTarget(120.0), phase_s=seed % 5)
+    for second in range(load.seconds):
+        queue.step([each] * truth.partitions)
+        before = queue.changes
+        scaler.act(queue)
+        last = second if queue.changes != before else last
+    return last

@@ -1,0 +1,124 @@
+"""A crash at every record of a recorded trace: what is decided afterwards is what would have been decided without.
+
+Before the record was read, and after what followed from it was written. The next life knows nothing but the log, whose
+compacted topics hold the newest record of each key only. It goes on for a while; then its state, as the bytes that are
+persisted, must be that of the undisturbed one too: from there on nothing can differ.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from world import KAFKA, START_MS, World, backlog, cpu_at, declared, external, hpa, load, own, pods, scaled_object
+
+from hpa.core.state import FORGETTING, Heard
+from spillway.addresses import Tombstone, address_of
+from spillway.events import Event
+from spillway.events_scaling import ScaleDecided, ScaleStateChanged
+
+QUICK = {"scaleDown": {"stabilizationWindowSeconds": 40}}
+DRAIN = {"within": "60s", "startUp": "20s", "rebalance": "3s", "recordsPerSecond": 3, "kafka": KAFKA["metadata"]}
+MANIFESTS: dict[str, dict[str, Any]] = {
+    "HorizontalPodAutoscaler": hpa([cpu_at(50), external("queue", "10")], behavior=QUICK),
+    "ScaledObject": scaled_object([KAFKA], cooldownPeriod=45, fallback={"failureThreshold": 2, "replicas": 3}),
+    "ScalePolicy": own(drain=DRAIN, metrics=[external("queue", "10")], behavior=QUICK),
+}
+GOES_ON = 40
+"""Records that the next life hears before its state is compared."""
+
+
+@dataclass
+class Compacted(World):
+    """A world whose log holds the newest record of each key, and all of the topics that only forget with time."""
+
+    offsets: Counter[str] = field(default_factory=Counter)
+
+    def _append(self, event: Event | Tombstone) -> Heard:
+        address = event.address if isinstance(event, Tombstone) else address_of(event)
+        topic = address.topic.name
+        made = None if isinstance(event, Tombstone) else event
+        record = Heard(topic, 0, self.offsets[topic], address.key, made)
+        self.offsets[topic] += 1
+        if topic not in FORGETTING:
+            self.log = [one for one in self.log if (one.topic, one.key) != (topic, address.key)]
+        self.log.append(record)
+        return record
+
+    def snapshot(self) -> "Compacted":
+        """The log as it is now, for another life."""
+        other = copy(self)
+        other.log, other.decided, other.offsets = list(self.log), [], Counter(self.offsets)
+        return other
+
+    def persisted(self) -> bytes:
+        """The newest state in the log; none yet: nothing."""
+        found = (one.event for one in reversed(self.log) if isinstance(one.event, ScaleStateChanged))
+        return next((event.state for event in found), b"")
+
+
+def recorded(records: int, seed: int) -> Iterator[Event]:
+    """Every kind of input, late, repeated and in trouble by chance; bursts, and stretches of nothing."""
+    chance, second, lag, latest = Random(seed), 10, 0, 0
+    for number in range(records):
+        second += chance.randrange(1, 9)
+        at_ms = START_MS + 1000 * second
+        busy = number // 60 % 3 == 0
+        kind = chance.randrange(4)
+        if kind == 0:
+            used = [chance.randrange(700, 1000) if busy else chance.randrange(300) for _ in range(3)]
+            yield pods(chance.choice(("own-1", "own-2")), [*used, None], at_ms, sequence=number + 1)
+        elif kind == 1:
+            late_ms = chance.choice((0, 0, 0, 40_000))
+            yield load("queue", chance.randrange(60, 120) if busy else chance.randrange(6), at_ms - late_ms)
+        else:
+            lag = chance.randrange(40, 90) if busy else max(0, lag - 30)
+            latest += lag
+            yield backlog([lag] * 5, at_ms, trouble="" if chance.randrange(12) else "slow")
+
+
+def told(decided: list[ScaleDecided]) -> list[tuple[int, int, int, str]]:
+    return [(one.at_ms, one.replicas_before, one.replicas, one.reason) for one in decided]
+
+
+@dataclass(frozen=True, slots=True)
+class Restarts:
+    """differed: boundaries after which something was decided otherwise, or the state was another."""
+
+    boundaries: int
+    decisions: int
+    differed: tuple[int, ...]
+
+
+def restarts(kind: str, records: int, seed: int = 1, every: int = 1) -> Restarts:
+    """Killed once at each boundary, every other time before the record was read."""
+    trace = list(recorded(records + GOES_ON, seed))
+    made = Compacted()
+    made.say(declared(1))
+    made.policy(MANIFESTS[kind])
+    lives, counts, states = [], [], []
+    for record in trace:
+        lives.append(made.snapshot())
+        counts.append(len(made.decided))
+        made.say(record)
+        states.append(made.persisted())
+    expected, counts = told(made.decided), [*counts, len(made.decided)]
+    differed = []
+    boundaries = range(0, records, every)
+    for index in boundaries:
+        life, end = lives[index], index + GOES_ON
+        _crashed(life, trace[index : end + 1], heard=bool(index // every % 2))
+        same = told(life.decided) == expected[counts[index] : counts[end + 1]]
+        if not same or life.persisted() != states[end]:
+            differed.append(index)
+    return Restarts(len(boundaries), len(expected), tuple(differed))
+
+
+def _crashed(life: Compacted, records: list[Event], *, heard: bool) -> None:
+    life.restart()
+    life.say(records[0], heard=heard)
+    life.restart()
+    for record in records[1:]:
+        life.say(record)
