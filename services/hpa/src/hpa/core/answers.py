@@ -6,6 +6,7 @@ from typing import Final
 
 from hpa.core.composing import Case, MetricRead, Sized
 from hpa.core.deciding import Scale, scene_of
+from hpa.core.go_numbers import INT64_MIN
 from hpa.core.inputs import is_lost
 from hpa.core.pods import READY, RUNNING
 from hpa.core.policy import UTILIZATION, VALUE, Metric
@@ -202,7 +203,9 @@ def _value(said: MetricRead, proposal: Proposal | None) -> str:
         return ""
     if said.metric.target.kind == UTILIZATION:
         return f"{proposal.percent}%" if proposal.percent is not None else ""
-    return quantity(proposal.milli) if proposal.milli is not None else ""
+    if proposal.milli is None or proposal.milli == INT64_MIN:  # What Kubernetes' average over no replicas is.
+        return ""
+    return quantity(proposal.milli)
 
 
 def quantity(milli: int) -> str:
