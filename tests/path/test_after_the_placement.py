@@ -349,3 +349,22 @@ async def test_a_part_that_its_propagator_holds_says_why() -> None:
         await mark_at(platform, where, before)
         await until(lambda: runs(20), "it is carried out")
         await until(silent, "nothing is said any more")
+
+
+async def test_who_waits_for_binds_to_be_answered_goes_before_who_waits_for_room() -> None:
+    """Each bind makes one more place certain, and two are asked for: the other one would take them one by one."""
+    refuse = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"unplaceable": "Refuse"}}'
+    large = member_nodes.NodeSpec(1, "large", 18_000, 64 * GIB)
+    small = member_nodes.NodeSpec(2, "small", 4_000, 16 * GIB)
+    slow = Settings(binds_per_second=2)
+    async with in_process(
+        (MemberPlan("own-1", "own", (large, small), room=26),), sim_settings=lambda _: slow
+    ) as platform:
+        await join(platform)
+        planner = platform.planner()
+        await planner.apply(request("first", 2, cpu="1"))
+        waits = await planner.apply(request("waits", 8, cpu="4"))
+        assert (waits.placed, waits.unplaced) == (4, 4)
+        asked = await planner.apply(request("asked", 2, cpu="4", policy=refuse))
+        assert (asked.placed, asked.unplaced) == (2, 0)
+        assert (await planner.get(GetRequest(NAMESPACE, "waits"))).placement.unplaced == 4

@@ -313,8 +313,8 @@ class Planner:
         """What follows from the fleet and from time, with no request."""
         state = self.state
         events: list[Written] = []
-        self._waiting.extend(self._undecided)
-        self._undecided.clear()
+        undecided, self._undecided = self._undecided, []
+        self._waiting.extend(undecided)
         aftermath.watch(state, self._clocks.steady())
         events.extend(self._move(writer))
         for workload, counts in list(aftermath.take_backs(state, self._moment(writer), state.brakes)):
@@ -325,7 +325,7 @@ class Planner:
             for cluster, count in counts.items():
                 metrics.TAKE_BACKS.labels(cluster).inc(count)
             events.extend(self._apply(placed.events))
-        for workload in aftermath.next_waiting(state, self._clocks.steady()):
+        for workload in aftermath.next_waiting(state, self._clocks.steady(), bool(undecided)):
             events.extend(self._apply(aftermath.try_again(state, workload, self._moment(writer), state.brakes).events))
         for key in state.rollouts.due(state.rules.replans_max):
             events.extend(self._apply(aftermath.roll_on(state, state.workloads[key], self._moment(writer)).events))

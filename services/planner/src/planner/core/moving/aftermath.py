@@ -140,8 +140,15 @@ def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: 
         state.timers.pop((workload.key, cluster), None)
 
 
-def next_waiting(state: PlannerState, now: float) -> list[Workload]:
-    """Waiting workloads with a reason to be planned again, a bounded number of them: the longest due first."""
+def next_waiting(state: PlannerState, now: float, undecided: bool = False) -> list[Workload]:
+    """Waiting workloads with a reason to be planned again, a bounded number of them: the longest due first.
+
+    undecided: requests wait for binds. Then these wait on, bind_wait_max at the most: they would take what binds make
+    certain place by place, and the requests would be refused.
+    """
+    if undecided and now - state.waiting.served_at < state.rules.bind_wait_max:
+        return []
+    state.waiting.served_at = now
     bound_at = max((view.bound_at for view in state.clusters.values()), default=0.0)
     for key in list(state.waiting.unsettled):
         if _is_settled(state, state.workloads[key], bound_at, now):

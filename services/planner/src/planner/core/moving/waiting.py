@@ -21,6 +21,7 @@ class WaitingList:
     """
 
     def __init__(self) -> None:
+        self.served_at = 0.0
         self.unsettled: dict[WorkloadKey, None] = {}
         self._shapes: dict[WorkloadKey, Shape] = {}
         self._priorities: dict[WorkloadKey, int] = {}
