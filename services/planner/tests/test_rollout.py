@@ -880,3 +880,21 @@ def test_whatever_happens_one_cluster_rolls_at_a_time_and_in_the_end_all_have(
     for _ in range(clusters * 40):
         world.advance()
     assert set(numbers(world.fleet).values()) == {world.fleet.state.workloads[WEB].declared.template_generation}
+
+
+@pytest.mark.parametrize(
+    ("advances", "own_1"),
+    [pytest.param(5, 2, id="its turn came, it was not heard of since"), pytest.param(7, 3, id="it was seen mixed")],
+)
+def test_a_template_that_comes_after_a_scale_in_mid_roll_goes_where_pods_are_mixed(advances: int, own_1: int) -> None:
+    """After a scale no cluster is known to be in full: the one that was seen mixed is the one, else they are heard."""
+    world = World(4)
+    world.apply()
+    for _ in range(advances):
+        world.advance()
+    scale(world.fleet, 4)
+    world.apply()
+    assert numbers(world.fleet) == {"own-0": 2, "own-1": own_1, "own-2": 1, "own-3": 1}
+    for _ in range(160):
+        world.advance()
+    assert set(numbers(world.fleet).values()) == {3}

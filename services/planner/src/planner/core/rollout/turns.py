@@ -55,10 +55,14 @@ class Standing:
         return not self.newest and seen is not None and self.carried_out and seen.updated == seen.replicas
 
     @property
+    def was_mixed(self) -> bool:
+        """Whether it was last seen to have pods of two templates."""
+        return self.observed is not None and self.observed.updated < self.observed.replicas
+
+    @property
     def may_be_mixed(self) -> bool:
         """Whether it was seen to have pods of two templates, or may have them by now."""
-        seen = self.observed
-        return not self.carried_out or (seen is not None and seen.updated < seen.replicas)
+        return self.was_mixed or not self.carried_out
 
     @property
     def in_full(self) -> bool:
@@ -95,8 +99,9 @@ def next_turn(standings: Sequence[Standing]) -> Turn:
 
     Lost ones, and those that it leaves, are waited for as long as it is not known to be available in any cluster.
     A cluster that is rolling already comes first, so that a template that never gets ready is replaced where it is, and
-    no second cluster is touched meanwhile: one that may have pods of two templates, then one whose pods are merely
-    unavailable. Else it is the one with the fewest replicas, and the others may go before it.
+    no second cluster is touched meanwhile: one that was seen with pods of two templates, then one that may have them,
+    then one whose pods are merely unavailable. Where several may, and none was seen, the next status tells which. Else
+    it is the one with the fewest replicas, and the others may go before it.
     """
     taking_part = [entry for entry in standings if entry.counts]
     done = [entry for entry in taking_part if entry.newest]
@@ -109,11 +114,12 @@ def next_turn(standings: Sequence[Standing]) -> Turn:
     blocking = [
         entry for entry in having if not entry.in_full and not (available_once and (entry.lost or not entry.counts))
     ]
-    if not blocking and not rolling and len(unknown) > 1:  # One of them may be about to roll.
-        blocking = unknown
+    unsure = [entry for entry in rolling or waiting if not entry.carried_out]
+    if not blocking and len(unsure) > 1 and not any(entry.was_mixed for entry in rolling):
+        blocking = unsure  # One of them may be about to roll.
     candidates = sorted(
         rolling or unknown or waiting,
-        key=lambda entry: (not entry.may_be_mixed, entry.part.replicas, entry.part.cluster),
+        key=lambda entry: (not entry.was_mixed, not entry.may_be_mixed, entry.part.replicas, entry.part.cluster),
     )
     blocked_by = min((entry.part.cluster for entry in blocking), default="")
     in_turn = tuple(entry.part.cluster for entry in candidates) if not blocking else ()
@@ -122,9 +128,7 @@ def next_turn(standings: Sequence[Standing]) -> Turn:
 
 def _is_rolling(entry: Standing, oldest: int) -> bool:
     """Whether it is on its way from one earlier template to another, so that the newest costs it nothing more."""
-    seen = entry.observed
-    two_templates = seen is not None and seen.updated < seen.replicas
-    return two_templates or (entry.number > oldest and not entry.in_full)
+    return entry.was_mixed or (entry.number > oldest and not entry.in_full)
 
 
 def figures(part: Part, observed: WorkloadObserved | None) -> str:
