@@ -65,11 +65,14 @@ def backlog(platform: InProcess, *lags: int) -> BacklogObserved:
     return BacklogObserved(NAMESPACE, "web", "kafka", "g", "orders", rows, platform.wall_ms(), "test", "")
 
 
-async def started(platform: InProcess, replicas: int, policy: str) -> None:
+async def started(platform: InProcess, replicas: int, policy: str) -> tuple[str, ...]:
+    """The warnings of the policy."""
     await join(platform)
     await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, replicas),)))
     await until(lambda: platform.hpa().is_active, "an hpa is active")
-    assert (await platform.hpa().declare_policy(DeclarePolicyRequest(policy))).changed
+    reply = await platform.hpa().declare_policy(DeclarePolicyRequest(policy))
+    assert reply.changed
+    return reply.warnings
 
 
 async def runs(platform: InProcess, replicas: int) -> None:
@@ -85,7 +88,8 @@ async def declared(platform: InProcess) -> int:
 
 async def test_a_backlog_takes_a_workload_from_none_to_many_and_back_to_none() -> None:
     async with in_process(services=ALL) as platform:
-        await started(platform, 0, scaled_object())
+        warnings = await started(platform, 0, scaled_object())
+        assert any("'kafka:9092': not among the connections that the operator named" in text for text in warnings)
         hpa = platform.hpa()
         reply = await hpa.report(ReportRequest(backlogs=(backlog(platform, *[10] * 6),)))
         assert [answer.code for answer in reply.backlogs] == ["OK"]

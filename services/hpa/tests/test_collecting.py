@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from hpa.collecting import Collecting, CollectingSettings
+from hpa.collecting import Collecting, CollectingSettings, unasked
 from hpa.connections import Connections, KafkaConnection, PrometheusConnection
 from spillway.bus import BusUnavailable
 from spillway.events_scaling import BacklogObserved, LoadObserved, ScalePolicyDeclared
@@ -148,6 +148,18 @@ async def test_what_the_operator_did_not_name_is_not_asked(prometheus: Prometheu
     assert prometheus.asked == {}
     for event in log.events:
         assert "not among the connections that the operator named, which are none" in event.trouble
+
+
+def test_who_declares_it_hears_which_questions_nobody_asks() -> None:
+    named = Connections({"local": KafkaConnection(("127.0.0.1:1", "127.0.0.1:2"))}, {})
+    policies = policy("web", queue("127.0.0.1:2"), queue("127.0.0.1:3"), query("http://127.0.0.1:4", "up"))
+    nobody = "it is unknown until somebody reports it"
+    ours = "not among the connections that the operator named"
+    assert unasked(named, policies) == (
+        f"bootstrapServers '127.0.0.1:3': {ours}, local: {nobody}",
+        f"serverAddress 'http://127.0.0.1:4': {ours}, which are none: {nobody}",
+    )
+    assert unasked(named, policy("web", queue("127.0.0.1:1"))) == ()
 
 
 async def test_a_queue_whose_broker_is_gone_is_unknown() -> None:

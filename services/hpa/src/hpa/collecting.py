@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from hpa.connections import Connections, NoConnection
-from hpa.core.questions import LagQuestion, Question, ValueQuestion, questions_of
+from hpa.core.questions import LEAST_MS, LagQuestion, Question, ValueQuestion, questions_of
 from hpa.lag import KafkaLag, LagSettings, LagUnknown
 from hpa.prometheus import Prometheus, PrometheusSettings, ValueUnknown
 from spillway import metrics
@@ -152,6 +152,20 @@ class Collecting:
 
     def _slot(self, connection: str) -> asyncio.Semaphore:
         return self._slots.setdefault(connection, asyncio.Semaphore(self._settings.at_once))
+
+
+def unasked(connections: Connections, policy: ScalePolicyDeclared) -> tuple[str, ...]:
+    """What the policy needs to know and no connection was named for, so that others have to report it; for people."""
+    found = []
+    for question in questions_of(policy, LEAST_MS):
+        try:
+            if isinstance(question, LagQuestion):
+                connections.kafka_of(question.servers)
+            else:
+                connections.prometheus_of(question.address)
+        except NoConnection as error:
+            found.append(f"{error}: it is unknown until somebody reports it")
+    return tuple(found)
 
 
 def _kind(question: Question) -> str:

@@ -5,11 +5,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import structlog
 
-from hpa.collecting import Collecting, CollectingSettings
+from hpa.collecting import Collecting, CollectingSettings, unasked
 from hpa.connections import Connections
 from hpa.core import answers, declaring, reporting
 from hpa.core.declaring import Written
@@ -281,12 +282,16 @@ class Hpa:
     # ── spillway.v1.Scaling ─────────────────────────────────────────────────────────────────────────────────────
 
     async def declare_policy(self, request: scaling.DeclarePolicyRequest) -> scaling.PolicyReply:
+        nobody_asks = partial(unasked, self._asking.connections)
         if request.plan_only:
             await self._readable()
-            _, reply = declaring.declare(self._state, request, Generation(0, 0), self._wall_ms())
+            _, reply = declaring.declare(self._state, request, Generation(0, 0), self._wall_ms(), nobody_asks)
             return replace(reply, stale=not self.is_active)
-        reply = await self._ask(lambda state, generation, now_ms: declaring.declare(state, request, generation, now_ms))
-        return _checked(reply)
+
+        def decide(state: HpaState, generation: Generation, now_ms: int) -> tuple[list[Written], scaling.PolicyReply]:
+            return declaring.declare(state, request, generation, now_ms, nobody_asks)
+
+        return _checked(await self._ask(decide))
 
     async def delete_policy(self, request: scaling.DeletePolicyRequest) -> scaling.PolicyReply:
         return _checked(await self._ask(lambda state, generation, now_ms: declaring.delete(state, request)))

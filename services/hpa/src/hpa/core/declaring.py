@@ -1,6 +1,6 @@
 """Policies as people declare and delete them: what becomes of a request, decided once. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -16,11 +16,13 @@ from spillway.manifest_text import canonical, read_object
 from spillway.model import NO_GENERATION, Generation
 
 Written = Event | Tombstone
+Unasked = Callable[[ScalePolicyDeclared], tuple[str, ...]]
+"""What a policy needs to know and hpa does not ask for, for people."""
 NOT_DECLARED: Final = "scaleTargetRef: no workload of that name is declared: it is scaled once it is"
 
 
 def declare(
-    state: HpaState, request: DeclarePolicyRequest, generation: Generation, now_ms: int
+    state: HpaState, request: DeclarePolicyRequest, generation: Generation, now_ms: int, unasked: Unasked
 ) -> tuple[list[Written], PolicyReply]:
     """The events, none where it was declared so before, and the answer. Raises RequestError."""
     manifest = read_object(request.manifest, "manifest")
@@ -34,18 +36,20 @@ def declare(
             f" delete that one first",
         )
     text = canonical(manifest)
-    if known is not None and known.declared.manifest == text:
-        return [], _warned(state, policy_reply(state, known))
     event = ScalePolicyDeclared(*key, generation, policy.kind, policy.name, text, now_ms)
+    warnings = unasked(event)
+    if known is not None and known.declared.manifest == text:
+        return [], _warned(policy_reply(state, known), warnings)
     if request.plan_only:
         planned = Scaled(replace(event, generation=NO_GENERATION), policy)
-        return [], _warned(state, policy_reply(state, planned, changed=True))
+        return [], _warned(policy_reply(state, planned, changed=True), warnings)
     events: list[Written] = [*state.declare(event)]
-    return events, _warned(state, policy_reply(state, state.scaled[key], changed=True))
+    return events, _warned(policy_reply(state, state.scaled[key], changed=True), warnings)
 
 
-def _warned(state: HpaState, reply: PolicyReply) -> PolicyReply:
-    return reply if reply.replicas >= 0 else replace(reply, warnings=(*reply.warnings, NOT_DECLARED))
+def _warned(reply: PolicyReply, warnings: tuple[str, ...]) -> PolicyReply:
+    not_declared = () if reply.replicas >= 0 else (NOT_DECLARED,)
+    return replace(reply, warnings=(*reply.warnings, *warnings, *not_declared))
 
 
 def delete(state: HpaState, request: DeletePolicyRequest) -> tuple[list[Written], PolicyReply]:
