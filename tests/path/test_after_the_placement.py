@@ -293,13 +293,18 @@ async def test_refuse_does_not_refuse_what_a_moment_later_fits() -> None:
             await planner.apply(request("huge", 500, cpu="2", policy=refuse))
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["of the decision", "of the question about its template"])
 @pytest.mark.parametrize("written", [True, False], ids=["it was written", "it was not written"])
-async def test_a_write_of_unknown_outcome_is_retried_safely(written: bool) -> None:
+async def test_a_write_of_unknown_outcome_is_retried_safely(written: bool, known: bool) -> None:
     """The caller is told to retry with its key; whichever outcome it was, the replicas are placed once."""
     async with in_process(SMALL) as platform:
         await join(platform)
         planner = platform.planner()
         asked = ApplyRequest(request("web", 20).manifests, "once")
+        if known:
+            await planner.apply(request("web", 20))
+            await planner.delete(DeleteRequest(NAMESPACE, "web"))
+            await until(lambda: not planner.state.workloads[NAMESPACE, "web"].parts, "it is gone")
         platform.broker.fail_next_write(written=written)
         with pytest.raises(RequestError, match="retry with the same idempotency key") as failed:
             await planner.apply(asked)
@@ -313,7 +318,7 @@ async def test_a_write_of_unknown_outcome_is_retried_safely(written: bool) -> No
 
         await until(retried, "the retry is answered")
         reply = answers[0]
-        assert (reply.placed, reply.generation) == (20, 1)
+        assert (reply.placed, reply.generation) == (20, 3 if known else 1)  # An apply and a delete before.
         assert await planner.apply(asked) == reply
 
         async def all_run() -> bool:

@@ -12,7 +12,7 @@ from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from spillway import metrics
 from spillway.addresses import Tombstone
-from spillway.api import ApplyRequest, RequestError
+from spillway.api import ApplyRequest
 from spillway.bus import Record
 from spillway.events import Event, ShapeAdmitted
 
@@ -60,6 +60,7 @@ class Admissions:
         """Returns once the clusters that these would use have said what they make of templates never seen before.
 
         Or when the moment is over: nobody waits longer, and nobody who was answered about a template waits again.
+        Raises RequestError UNAVAILABLE or RESOURCE_EXHAUSTED when the question cannot be written.
         """
         if not self._state().admitted.held:
             return
@@ -79,8 +80,6 @@ class Admissions:
         except TimeoutError:
             metrics.SHAPES_AWAITED.labels("unanswered").inc(len(mine))
             self._give_up(mine)
-        except RequestError:
-            pass  # The request itself is told the same.
         finally:
             for digest in mine:
                 self._open.pop(digest, None)
