@@ -12,7 +12,7 @@ from aiohttp import web
 from hpa.collecting import Collecting, CollectingSettings, unasked
 from hpa.connections import Connections, KafkaConnection, PrometheusConnection
 from spillway.bus import BusUnavailable
-from spillway.events_scaling import BacklogObserved, LoadObserved, ScalePolicyDeclared
+from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog, ScalePolicyDeclared
 from spillway.model import Generation
 
 PATIENCE_SECONDS = 20.0
@@ -234,6 +234,22 @@ async def test_a_log_that_is_away_stops_nothing(prometheus: Prometheus) -> None:
         await until(lambda: log.tried >= 2)
         log.down = False
         await until(lambda: log.events)
+
+
+async def test_a_queue_of_more_partitions_than_a_record_holds_is_unknown() -> None:
+    """The log refuses the record by its size: the collector goes on, and says so."""
+    log = Log()
+
+    async def publish(event: BacklogObserved | LoadObserved) -> None:
+        if isinstance(event, BacklogObserved) and event.partitions:
+            raise ValueError("3000000 bytes: expected at most 2097152")
+        await log.publish(event)
+
+    collecting = Collecting(publish, Connections(), CollectingSettings(), lambda: 5_000)
+    rows = (PartitionBacklog("t", 0, 5, 0, 0),)
+    await collecting._tell(BacklogObserved("default", "web", "local", "g", "t", rows, 5_000, "hpa", ""))
+    (event,) = log.of("web")
+    assert (event.partitions, event.trouble) == ((), "kafka local: 3000000 bytes: expected at most 2097152")
 
 
 async def test_it_can_run_again_after_the_turn_came_back(prometheus: Prometheus) -> None:

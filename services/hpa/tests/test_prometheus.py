@@ -89,6 +89,9 @@ async def test_one_number_is_its_value(server: Server, door: Prometheus, text: s
         pytest.param(answered("vector", series("+Inf")), 200, r"the value is \+Inf", id="Inf"),
         pytest.param(answered("vector", series("1e300")), 200, "expected at most", id="too large"),
         pytest.param(answered("vector", series("many")), 200, "not a time and a number", id="no number"),
+        pytest.param(
+            answered("scalar", [0, 10**400]), 200, "not a time and a number", id="an integer beyond all floats"
+        ),
         pytest.param(answered("vector", [{"metric": {}}]), 200, "not a time and a number", id="a histogram"),
         pytest.param(answered("vector", ["x"]), 200, "not a time and a number", id="no series"),
         pytest.param(answered("matrix", []), 200, "type 'matrix'", id="a range"),

@@ -1,6 +1,7 @@
 """One Kubernetes object of a request, written as JSON or YAML, with bounds on what it may cost to look at."""
 
 import json
+import re
 from typing import Any, Final
 
 import yaml
@@ -11,6 +12,8 @@ MANIFEST_BYTES_MAX: Final = 900 * 1024
 """Bound on each object, so that a record stays under 1 MiB."""
 DEPTH_MAX: Final = 64
 """Of objects and lists in each other: the API's own kinds need a third of it, and what walks a manifest recurses."""
+NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+LABEL_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 def read_object(text: str, where: str) -> dict[str, Any]:
@@ -52,3 +55,10 @@ def _check_extent(parsed: object, size: int, where: str) -> None:
             waiting.extend((inner, depth + 1) for inner in value.values())
         elif isinstance(value, list):
             waiting.extend((inner, depth + 1) for inner in value)
+
+
+def check_name(name: object, where: str, pattern: re.Pattern[str] = NAME, length_max: int = 253) -> str:
+    """A Kubernetes name, or RequestError."""
+    if not isinstance(name, str) or len(name) > length_max or not pattern.fullmatch(name):
+        raise invalid(where, name, f"lower-case letters, digits and '-', at most {length_max}")
+    return name

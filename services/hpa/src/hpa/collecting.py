@@ -5,7 +5,7 @@ One task a question. Whoever has the turn runs it; what is asked is told by decl
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -112,11 +112,20 @@ class Collecting:
             event = await (self._lag(question) if isinstance(question, LagQuestion) else self._value(question))
             metrics.INPUTS_READ.labels(_kind(question), "unknown" if event.trouble else "known").inc()
             try:
-                await self._publish(event)
+                await self._tell(event)
             except BusUnavailable as error:
                 self._log.warning("the log cannot be reached", error=str(error))
             seconds = question.every_ms / 1000 * (1 - self._settings.spread * self._random.random())
             await asyncio.sleep(max(0.0, started_at + seconds - loop.time()))
+
+    async def _tell(self, event: BacklogObserved | LoadObserved) -> None:
+        try:
+            await self._publish(event)
+        except ValueError as error:
+            if not isinstance(event, BacklogObserved) or not event.partitions:
+                raise
+            # So many partitions are more than a record holds: what is not told is unknown.
+            await self._publish(replace(event, partitions=(), trouble=_words("kafka", event.connection, error)))
 
     async def _lag(self, question: LagQuestion) -> BacklogObserved:
         connection, trouble = "", ""

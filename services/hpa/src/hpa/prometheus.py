@@ -121,7 +121,7 @@ def _milli(sample: Any) -> int:
     try:
         _, text = sample
         number = float(text)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueUnknown(f"a sample that is not a time and a number: {str(sample)[:WORDS_MAX]}") from error
     if not math.isfinite(number):
         raise ValueUnknown(f"the value is {text}")

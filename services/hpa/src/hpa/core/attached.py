@@ -8,7 +8,7 @@ from hpa.core.manifests import ScaleTarget, read_autoscaler
 from hpa.core.policy import Autoscaler, Metric
 from hpa.core.scale_policy import ScalePolicy, read_scale_policy
 from hpa.core.scaled_object import ScaledObject, read_scaled_object
-from spillway.api import invalid
+from spillway.api import RequestError, invalid
 
 KINDS: Final = (manifests.KIND, scaled_object.KIND, scale_policy.KIND)
 WORKLOAD_KINDS: Final = ("Deployment", "StatefulSet")
@@ -40,6 +40,13 @@ class Attached:
 
 def read_attached(manifest: dict[str, Any]) -> Attached:
     """The policy. Raises RequestError that names the field, the value and what was expected."""
+    try:
+        return _read(manifest)
+    except (ValueError, OverflowError) as error:  # Thousands of digits, a date before all dates.
+        raise RequestError("INVALID_ARGUMENT", f"{manifest.get('kind')}: out of range: {error}") from error
+
+
+def _read(manifest: dict[str, Any]) -> Attached:
     kind = manifest.get("kind")
     if kind == manifests.KIND:
         found = read_autoscaler(manifest)

@@ -35,7 +35,8 @@ class Wish:
 def compose_own(case: Case, policy: ScalePolicy) -> Sized:
     """The largest of what is asked for, within what the calendar leaves."""
     wishes = list(_wishes(case, policy))
-    asked = max((wish.replicas for wish in wishes), default=policy.min_replicas)
+    alone = policy.min_replicas if policy.autoscaler is None else policy.autoscaler.min_replicas
+    asked = max((wish.replicas for wish in wishes), default=alone)
     now_s = case.now_ms // 1000
     bounded = min(max(asked, policy.min_replicas), policy.max_replicas)
     least = bound_by(policy.calendar, bounded, case.current, now_s)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from hpa.core.answers import find, policy_reply
-from hpa.core.attached import read_attached
+from hpa.core.attached import Attached, read_attached
 from hpa.core.state import HpaState, Scaled
 from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, Tombstone, workload_address
 from spillway.api import RequestError
@@ -43,8 +43,19 @@ def declare(
     if request.plan_only:
         planned = Scaled(replace(event, generation=NO_GENERATION), policy)
         return [], _warned(policy_reply(state, planned, changed=True), warnings)
-    events: list[Written] = [*state.declare(event)]
+    events: list[Written] = []
+    for left in [one.key for one in state.scaled.values() if _is_same(one, policy) and one.key != key]:
+        state.delete(left)
+        events.extend(_tombstones(*left))
+        warnings = (*warnings, f"{'/'.join(left)}: not scaled by it any more, keeps the replicas that it has")
+    events.extend(state.declare(event))
     return events, _warned(policy_reply(state, state.scaled[key], changed=True), warnings)
+
+
+def _is_same(scaled: Scaled, policy: Attached) -> bool:
+    """Whether a declared policy is the object that is declared now, whatever workload each names."""
+    known = scaled.policy
+    return (known.kind, known.name, scaled.key[0]) == (policy.kind, policy.name, policy.target.namespace)
 
 
 def _warned(reply: PolicyReply, warnings: tuple[str, ...]) -> PolicyReply:

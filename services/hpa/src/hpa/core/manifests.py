@@ -34,6 +34,7 @@ from hpa.core.policy import (
     completed,
 )
 from spillway.api import RequestError, invalid
+from spillway.manifest_text import LABEL_NAME, check_name
 from spillway.pod_shape import LabelSelector, convert
 from spillway.quantities import Quantity, parse_quantity
 
@@ -179,7 +180,10 @@ def read_metrics(specs: tuple[MetricSpec, ...], where: str) -> tuple[Metric, ...
 
 
 def target_of(metadata: Metadata, reference: CrossReference) -> ScaleTarget:
-    return ScaleTarget(reference.kind, metadata.namespace, reference.name)
+    """Raises RequestError when the policy or its workload has a name that no object has."""
+    check_name(metadata.name, "metadata.name")
+    namespace = check_name(metadata.namespace or "default", "metadata.namespace", LABEL_NAME, 63)
+    return ScaleTarget(reference.kind, namespace, check_name(reference.name, "spec.scaleTargetRef.name"))
 
 
 def check_kind(manifest: dict[str, Any], api_version: str, kind: str) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -104,7 +104,8 @@ class Drain:
 class ScalePolicy:
     """What asks (metrics, drain, headroom, the largest counts), and what then bounds it (calendar, min, max).
 
-    autoscaler: of the metrics, with this policy's bounds; None without metrics.
+    autoscaler: of the metrics, with this policy's bounds, but 1 at the least where none of them can be read without
+    pods: only a window, or a queue, takes such a workload to none. None without metrics.
     """
 
     name: str
@@ -140,6 +141,8 @@ def read_scale_policy(manifest: dict[str, Any]) -> ScalePolicy:
     drain = None if spec.drain is None else _drain(spec.drain, f"{where}.drain")
     target = target_of(read.metadata, spec.scale_target_ref)
     autoscaler = Autoscaler(most, metrics, least, behavior) if metrics else None
+    if autoscaler is not None and not autoscaler.reaches_zero():
+        autoscaler = replace(autoscaler, min_replicas=max(least, 1))
     return ScalePolicy(read.metadata.name, target, least, most, calendar, drain, headroom, autoscaler)
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from hpa.core.cron import InvalidCron
 from hpa.core.keda.cron_trigger import CronTrigger, activity, read_cron_trigger
-from hpa.core.keda.executor import COOLDOWN_MS, Activation
+from hpa.core.keda.executor import COOLDOWN_MS, PAUSED_REPLICAS, Activation
 from hpa.core.keda.expressions import InvalidExpression
 from hpa.core.keda.fallback import (
     CURRENT,
@@ -216,6 +216,9 @@ def read_scaled_object(manifest: dict[str, Any]) -> ScaledObject:
 
 
 def _activation(spec: ScaledObjectSpec, metadata: Metadata, fallback: Fallback | None, where: str) -> Activation:
+    paused = metadata.annotations.get(PAUSED_REPLICAS, "")
+    if paused.isascii() and paused.isdigit():
+        within(int(paused), 0, REPLICAS_MAX, f"metadata.annotations[{PAUSED_REPLICAS}]")
     cooldown_s = COOLDOWN_MS // 1000 if spec.cooldown_period is None else spec.cooldown_period
     first_s = within(spec.initial_cooldown_period, 0, SECONDS_MAX, f"{where}.initialCooldownPeriod")
     return Activation(

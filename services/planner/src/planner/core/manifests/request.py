@@ -20,7 +20,7 @@ from planner.core.manifests.kinds import (
 from planner.core.manifests.policy import REPLICAS_MAX
 from spillway import kubernetes
 from spillway.api import RequestError, invalid
-from spillway.manifest_text import canonical, read_object
+from spillway.manifest_text import LABEL_NAME, NAME, canonical, check_name, read_object
 from spillway.model import Policy, Shape
 from spillway.pod_shape import LabelSelector, convert, matches_labels, selector_of, shape_of
 
@@ -28,8 +28,6 @@ MANIFESTS_MAX = 64
 
 POLICY_KINDS = (policies.KIND, propagation.KIND)
 DEPENDENCY_KINDS = {"ConfigMap": "v1", "Service": "v1"}
-NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-LABEL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 POD_SPEC = frozenset(
     ("activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers", "dnsConfig", "dnsPolicy",
@@ -345,13 +343,6 @@ def _names(manifest: Mapping[str, Any], where: str, pattern: re.Pattern[str]) ->
         check_name(metadata.get("namespace") or "default", f"{where}.metadata.namespace", LABEL_NAME, 63),
         check_name(metadata.get("name"), f"{where}.metadata.name", pattern, 253),
     )
-
-
-def check_name(name: object, where: str, pattern: re.Pattern[str] = NAME, length_max: int = 253) -> str:
-    """A Kubernetes name, or RequestError."""
-    if not isinstance(name, str) or len(name) > length_max or not pattern.fullmatch(name):
-        raise invalid(where, name, f"lower-case letters, digits and '-', at most {length_max}")
-    return name
 
 
 def _known(value: Mapping[str, Any], known: frozenset[str], where: str) -> None:

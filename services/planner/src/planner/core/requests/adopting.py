@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from planner.core.division.placement import Division
 from planner.core.fleet import NEVER, WorkloadKey
 from planner.core.manifests.policy import clusters_of_tiers
-from planner.core.manifests.request import LABEL_NAME, check_name, read_manifests
+from planner.core.manifests.request import read_manifests
 from planner.core.placing import CODE_VERSION, Placed
 from planner.core.requests import declaring
 from planner.core.requests.answers import age_ms, is_gone
@@ -31,6 +31,7 @@ from spillway.events import (
     WorkloadFound,
 )
 from spillway.live_objects import first_difference
+from spillway.manifest_text import LABEL_NAME, check_name
 from spillway.model import STRATEGY_DUPLICATED, ClusterInput, Part, Policy
 from spillway.texts import counted
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from planner.core.fleet import ClusterView
-from planner.core.manifests.request import LABEL_NAME, check_name
 from planner.core.moving.allowance import CAUSE_DRAIN
 from planner.core.moving.brakes import confirmation_scope
 from planner.core.moving.reasons import moves_by_itself
@@ -21,6 +20,7 @@ from spillway.api import (
     invalid,
 )
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST, ClusterJoined
+from spillway.manifest_text import LABEL_NAME, check_name
 from spillway.model import NodeGroup
 
 PHASES_TO_SET = (PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING)

@@ -1,0 +1,107 @@
+"""What people declare as policies: names and numbers that no object has are refused, an edited policy stays one."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hpa.core import declaring
+from hpa.core.attached import read_attached
+from spillway.addresses import Tombstone
+from spillway.api import RequestError
+from spillway.api_scaling import DeclarePolicyRequest
+from spillway.events_scaling import ScalePolicyDeclared
+from spillway.model import Generation
+
+from .world import KAFKA, KEY, START_MS, World, cpu_at, declared, hpa, own, pods, scaled_object, sizes
+
+LONG = "9" * 5000
+
+
+def named(**metadata: str) -> dict[str, Any]:
+    manifest = hpa([cpu_at(50)])
+    return manifest | {"metadata": manifest["metadata"] | metadata}
+
+
+def targeting(name: str) -> dict[str, Any]:
+    manifest = hpa([cpu_at(50)])
+    manifest["spec"]["scaleTargetRef"]["name"] = name
+    return manifest
+
+
+def cpu_trigger(value: str) -> dict[str, Any]:
+    return scaled_object([{"type": "cpu", "metricType": "Utilization", "metadata": {"value": value}}])
+
+
+def cron(**metadata: str) -> dict[str, Any]:
+    lines = {"timezone": "UTC", "start": "0 8 * * *", "end": "0 9 * * *", "desiredReplicas": "3"}
+    return scaled_object([{"type": "cron", "metadata": lines | metadata}])
+
+
+def paused_at(replicas: str) -> dict[str, Any]:
+    return scaled_object([KAFKA], {"autoscaling.keda.sh/paused-replicas": replicas})
+
+
+def window(start: str) -> dict[str, Any]:
+    return own(calendar=[{"name": "once", "from": start, "until": "2026-11-27", "timeZone": "UTC", "floor": 2}])
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        pytest.param(named(name=""), "metadata.name", id="no name"),
+        pytest.param(named(name="W eb"), "metadata.name", id="a name with a blank"),
+        pytest.param(named(namespace="shop/a"), "metadata.namespace", id="a namespace with a slash"),
+        pytest.param(targeting(""), "scaleTargetRef.name", id="no workload"),
+        pytest.param(targeting("web/x"), "scaleTargetRef.name", id="a workload with a slash"),
+        pytest.param(paused_at("200000"), "paused-replicas", id="more replicas than there may be"),
+        pytest.param(paused_at(LONG), "ScaledObject: out of range", id="paused at thousands of digits"),
+        pytest.param(cpu_trigger(LONG), "ScaledObject: out of range", id="a percentage of thousands of digits"),
+        pytest.param(cron(desiredReplicas=LONG), "ScaledObject: out of range", id="replicas of thousands of digits"),
+        pytest.param(cron(start=f"{LONG} 8 * * *"), "ScaledObject: out of range", id="a minute of thousands of digits"),
+        pytest.param(window("0001-01-01T00:00+14:00"), "out of range", id="a date before all dates"),
+    ],
+)
+def test_what_no_object_can_be_is_refused(manifest: dict[str, Any], words: str) -> None:
+    with pytest.raises(RequestError, match=words) as refused:
+        read_attached(manifest)
+    assert refused.value.code == "INVALID_ARGUMENT"
+
+
+def test_an_empty_namespace_is_the_default_one() -> None:
+    assert read_attached(named(namespace="")).target.namespace == "default"
+
+
+def nothing_unasked(policy: ScalePolicyDeclared) -> tuple[str, ...]:
+    return ()
+
+
+def declare(world: World, manifest: dict[str, Any], sequence: int) -> tuple[list[Any], tuple[str, ...]]:
+    request = DeclarePolicyRequest(json.dumps(manifest))
+    generation = Generation(9, sequence)
+    events, reply = declaring.declare(world.state, request, generation, START_MS, nothing_unasked)
+    return events, reply.warnings
+
+
+def test_a_policy_that_names_another_workload_leaves_the_one_before() -> None:
+    world = World()
+    world.say(declared(3))
+    declare(world, targeting("web"), 1)
+    events, warnings = declare(world, targeting("web2"), 2)
+    assert list(world.state.scaled) == [(KEY[0], "web2")]
+    assert [event for event in events if isinstance(event, Tombstone)]
+    assert any("shop/web: not scaled by it any more" in text for text in warnings)
+
+
+def test_a_scale_policy_of_cpu_alone_stays_above_none_and_comes_back_from_a_window_of_none() -> None:
+    """Without pods there is no cpu to be read: nothing would ever ask for one again."""
+    night = {"name": "night", "timeZone": "UTC", "from": "1970-01-12T13:50", "until": "1970-01-12T14:00", "exact": 0}
+    world = World()
+    world.say(declared(3))
+    world.policy(own(metrics=[cpu_at(50)], calendar=[night]))
+    for second in range(0, 1_800, 15):
+        at_ms = START_MS + second * 1000
+        world.until(at_ms)
+        world.say(pods("c", [0] * (sizes(world)[-1][1] if sizes(world) else 3), at_ms + 1, second + 1))
+    assert 0 in [replicas for _, replicas in sizes(world)]
+    assert sizes(world)[-1][1] == 1
