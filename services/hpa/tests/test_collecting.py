@@ -152,7 +152,7 @@ async def test_what_the_operator_did_not_name_is_not_asked(prometheus: Prometheu
 
 def test_who_declares_it_hears_which_questions_nobody_asks() -> None:
     named = Connections({"local": KafkaConnection(("127.0.0.1:1", "127.0.0.1:2"))}, {})
-    policies = policy("web", queue("127.0.0.1:2"), queue("127.0.0.1:3"), query("http://127.0.0.1:4", "up"))
+    policies = policy("web", queue("127.0.0.1:2"), queue("127.0.0.1:3", "u"), query("http://127.0.0.1:4", "up"))
     nobody = "it is unknown until somebody reports it"
     ours = "not among the connections that the operator named"
     assert unasked(named, policies) == (

@@ -105,21 +105,18 @@ def _drain_wish(case: Case, policy: ScalePolicy, drain: Drain) -> Wish:
 
 
 def _seen(case: Case, drain: Drain) -> Seen:
-    """Partitions in the order of their numbers; one whose offsets are not known now stands as it was seen before."""
-    backlog, before = case.inputs.backlogs[drain.queue.group, drain.queue.topic], case.before.queue.seen
+    """Partitions in the order of their numbers, of a backlog that could be read: the end of each is known."""
+    backlog = case.inputs.backlogs[drain.queue.group, drain.queue.topic]
     since = {row[:2]: oldest_ms for row, oldest_ms in zip(backlog.rows, backlog.oldest_ms, strict=True)}
     rows = [
         PartitionOffsets(topic, partition, None if latest < 0 else latest, max(committed, 0))
         for topic, partition, latest, committed in sorted(backlog.rows)
     ]
     found = []
-    for index, row in enumerate(selected(drain.queue, rows)):
+    for row in selected(drain.queue, rows):
         if row.latest is not None:
             waited_ms = max(0, backlog.at_ms - (since[row.topic, row.partition] or backlog.at_ms))
             found.append(Offsets(row.latest, row.committed or 0, waited_ms / 1000))
-        else:
-            known = before is not None and index < len(before.offsets)
-            found.append(before.offsets[index] if before is not None and known else Offsets(0, 0))
     pods = case.inputs.seen(case.now_ms, case.rules).pods
     reading = ready_running(pods) if pods else case.current
     return Seen(backlog.at_ms, tuple(found), case.current, reading)

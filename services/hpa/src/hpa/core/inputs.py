@@ -3,7 +3,7 @@
 Each take_… applies one event, is idempotent, drops what is older than is known, and says whether anything changed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from hpa.core.pods import FAILED, Container, Pod, PodKey, PodsSeen, Sample
@@ -13,6 +13,10 @@ from spillway.events_scaling import BacklogObserved, LoadObserved, ObservedPod, 
 from spillway.model import NO_GENERATION, Generation
 
 SUCCEEDED = "Succeeded"
+NAMES_MAX = 500_000
+"""Bytes of the names of one workload's series: all of them are written with every state, in one record of the log."""
+TROUBLE_MAX = 200
+"""Characters of a trouble that are kept."""
 
 LoadKey = tuple[str, str, str, str, str]
 """Metric, object, series, cluster, pod."""
@@ -62,6 +66,7 @@ class Backlog:
     """A group's newest backlog. rows: (topic, partition, latest, committed). committed: of the poll before.
 
     oldest_ms: for each row, when the oldest record that is not read was written; 0: not known, or none.
+    endless_ms: the first report since which the end of some partition is not known; 0: all are.
     """
 
     rows: tuple[tuple[str, int, int, int], ...] = ()
@@ -72,6 +77,7 @@ class Backlog:
     trouble: str = ""
     source: str = ""
     committed: tuple[tuple[str, int, int], ...] = ()
+    endless_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -98,11 +104,11 @@ class Inputs:
         return self.clusters.pop(cluster, None) is not None
 
     def take_load(self, event: LoadObserved, series_max: int) -> bool:
-        """What is negative is a report without a value."""
+        """What is negative is a report without a value. A series beyond what is kept of one workload is not taken."""
         key = (event.metric, event.object, event.series, event.cluster, event.pod)
         known = self.loads.get(key)
         if known is None:
-            if len(self.loads) >= series_max:
+            if len(self.loads) >= series_max or names_size((key, *self.loads)) > NAMES_MAX:
                 return False
             known = Load()
         if is_known(known, event):
@@ -110,7 +116,7 @@ class Inputs:
         trouble = event.trouble or (f"negative value {event.value_milli / 1000:g}" if event.value_milli < 0 else "")
         if trouble:
             failing_ms = known.failing_ms or event.at_ms
-            self.loads[key] = replace(known, heard_ms=event.at_ms, failing_ms=failing_ms, trouble=trouble)
+            self.loads[key] = replace(known, heard_ms=event.at_ms, failing_ms=failing_ms, trouble=trouble[:TROUBLE_MAX])
         else:
             self.loads[key] = Load(event.value_milli, event.at_ms, event.window_ms, event.at_ms, source=event.source)
         return True
@@ -121,8 +127,9 @@ class Inputs:
         if is_known(known, event):
             return False
         if event.trouble:
-            failing_ms = known.failing_ms or event.at_ms
-            self.backlogs[key] = replace(known, heard_ms=event.at_ms, failing_ms=failing_ms, trouble=event.trouble)
+            failing_ms = known.failing_ms or known.endless_ms or event.at_ms
+            trouble = event.trouble[:TROUBLE_MAX]
+            self.backlogs[key] = replace(known, heard_ms=event.at_ms, failing_ms=failing_ms, trouble=trouble)
         else:
             self.backlogs[key] = _next_backlog(known, event)
         return True
@@ -157,6 +164,11 @@ def is_known(known: Load | Backlog, event: LoadObserved | BacklogObserved) -> bo
     if event.at_ms <= known.heard_ms:
         return event.at_ms < known.heard_ms or bool(event.trouble) or not known.failing_ms
     return bool(event.trouble and known.at_ms and not known.failing_ms and event.source != known.source)
+
+
+def names_size(keys: Iterable[LoadKey]) -> int:
+    """Bytes."""
+    return sum(len(name.encode()) for key in keys for name in key)
 
 
 def is_lost(cluster: ClusterPods, now_ms: int, rules: Rules) -> bool:
@@ -218,6 +230,7 @@ def pod_loads(inputs: Inputs, metric: str) -> Iterator[tuple[PodKey, Load, str]]
 
 
 def _next_backlog(known: Backlog, event: BacklogObserved) -> Backlog:
+    endless = any(one.latest < 0 for one in event.partitions)
     return Backlog(
         rows=tuple((one.topic, one.partition, one.latest, one.committed) for one in event.partitions),
         oldest_ms=tuple(one.oldest_ms for one in event.partitions),
@@ -225,4 +238,5 @@ def _next_backlog(known: Backlog, event: BacklogObserved) -> Backlog:
         heard_ms=event.at_ms,
         source=event.source,
         committed=tuple((topic, partition, place) for topic, partition, _, place in known.rows if place >= 0),
+        endless_ms=(known.failing_ms or known.endless_ms or event.at_ms) if endless else 0,
     )

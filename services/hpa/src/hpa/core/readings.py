@@ -7,7 +7,7 @@ from typing import Final
 from hpa.core.cron import InvalidCron
 from hpa.core.inputs import Inputs, Load, is_lost, pod_loads, usage_of
 from hpa.core.keda.cron_trigger import CronTrigger, activity
-from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag
+from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag, selected
 from hpa.core.pods import PodKey, Sample
 from hpa.core.policy import EXTERNAL, OBJECT, PODS, Metric
 from hpa.core.proposals import PodReading, Reading, SeriesReading, Unavailable
@@ -145,6 +145,7 @@ def read_trigger(named: NamedTrigger, inputs: Inputs, moment: Moment) -> Read:
 
 
 def read_kafka(trigger: KafkaTrigger, inputs: Inputs, moment: Moment) -> Read:
+    """Its lag. Where the end of a partition that it means is not known, the lag is not: KEDA would count it as none."""
     backlog = inputs.backlogs.get((trigger.group, trigger.topic))
     if backlog is None:
         return _never(KAFKA, moment)
@@ -158,6 +159,10 @@ def read_kafka(trigger: KafkaTrigger, inputs: Inputs, moment: Moment) -> Read:
         PartitionOffsets(topic, partition, None if latest < 0 else latest, None if committed < 0 else committed)
         for topic, partition, latest, committed in backlog.rows
     ]
+    endless = [f"{row.topic}/{row.partition}" for row in selected(trigger, rows) if row.latest is None]
+    if endless:
+        why = f"{len(endless)} partitions whose end is not known, the first is {endless[0]}"
+        return Read(Unavailable(why), KAFKA, oldest_ms=backlog.at_ms, failing_ms=backlog.endless_ms, trouble=why)
     lag = group_lag(trigger, rows, {(topic, partition): place for topic, partition, place in backlog.committed})
     detail = f"true lag {lag.true} in {len(rows)} partitions"
     milli = lag.metric_milli

@@ -1,6 +1,6 @@
 """Values and backlogs that somebody reports over gRPC: which of them are taken, and what is wrong with others. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -12,6 +12,10 @@ from spillway.events_scaling import BacklogObserved, LoadObserved
 ITEMS_MAX: Final = 5_000
 PARTITIONS_MAX: Final = 100_000
 TEXT_MAX: Final = 1_000
+NAME_MAX: Final = 253
+"""Characters, as Kubernetes bounds the name of an object; Kafka a topic's at 249."""
+OBJECT_MAX: Final = 63 + 1 + NAME_MAX
+"""Kind/name."""
 
 Reported = LoadObserved | BacklogObserved
 
@@ -38,9 +42,9 @@ def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
     if not 0 <= report.at_ms <= now_ms + state.rules.future_max_ms:
         raise invalid("at_ms", report.at_ms, f"0 (now), or up to now, {now_ms}")
     report = replace(report, namespace=namespace, at_ms=report.at_ms or now_ms)
-    for field in (report.source, report.trouble):
-        if len(field) > TEXT_MAX:
-            raise invalid("source, trouble", field, f"at most {TEXT_MAX} characters")
+    for field, length, most in _lengths(report):
+        if length > most:
+            raise invalid(field, f"{length} characters", f"at most {most}")
     if isinstance(report, LoadObserved):
         if not report.metric:
             raise invalid("metric", "", "its name in the policy")
@@ -55,3 +59,17 @@ def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
         if one.partition < 0 or one.latest < -1 or one.committed < -1:
             raise invalid("partitions", (one.partition, one.latest, one.committed), "offsets of 0 or more; −1: unknown")
     return report
+
+
+def _lengths(report: Reported) -> Iterator[tuple[str, int, int]]:
+    """(field, its characters, the most of them): what is kept is written with every state of the workload."""
+    yield "source", len(report.source), NAME_MAX
+    yield "trouble", len(report.trouble), TEXT_MAX
+    if isinstance(report, LoadObserved):
+        yield "object", len(report.object), OBJECT_MAX
+        for field in ("metric", "series", "cluster", "pod"):
+            yield field, len(getattr(report, field)), NAME_MAX
+    else:
+        yield "group", len(report.group), NAME_MAX
+        yield "topic", len(report.topic), NAME_MAX
+        yield "partitions.topic", max((len(one.topic) for one in report.partitions), default=0), NAME_MAX

@@ -250,10 +250,27 @@ def _triggers(spec: ScaledObjectSpec, where: str) -> tuple[list[NamedTrigger], l
             source, name, target_milli = _READERS[trigger.type](trigger.metadata, index)
         except (InvalidTrigger, InvalidCron) as error:
             raise RequestError("INVALID_ARGUMENT", f"{path}.metadata.{error}") from None
+        _check_brokers(source, named, path)
         kind = chosen(trigger.metric_type or "AverageValue", METRIC_TYPES, f"{path}.metricType")
         named.append(NamedTrigger(trigger.name, name, source))
         metrics.append(Metric(EXTERNAL, name, Target(kind, target_milli)))
     return named, metrics
+
+
+def _check_brokers(
+    source: KafkaTrigger | CronTrigger | PrometheusTrigger, named: list[NamedTrigger], where: str
+) -> None:
+    """Backlogs are told apart by group and topic alone."""
+    if not isinstance(source, KafkaTrigger):
+        return
+    for one in named:
+        other = one.source
+        alike = isinstance(other, KafkaTrigger) and (other.group, other.topic) == (source.group, source.topic)
+        if isinstance(other, KafkaTrigger) and alike and set(other.brokers) != set(source.brokers):
+            expected = (
+                f"{','.join(other.brokers)}, as of the other trigger of {source.group} and topic {source.topic!r}"
+            )
+            raise invalid(f"{where}.metadata.bootstrapServers", ",".join(source.brokers), expected)
 
 
 def _exact(triggers: list[NamedTrigger], metrics: list[Metric]) -> tuple[list[NamedTrigger], list[Metric]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from hpa.core.attached import Attached, read_attached
 from hpa.core.composing import NOTHING_REMEMBERED, Case, Due, Remembered, Sized
 from hpa.core.inputs import Inputs, declared_of
+from hpa.core.named import forget_unnamed, is_named
 from hpa.core.readings import Moment
 from hpa.core.rules import Rules
 from hpa.core.sizing import size
@@ -173,6 +174,7 @@ class HpaState:
             raise BadPolicy(str(error)) from error
         if known is not None:
             known.declared, known.policy = event, policy
+            forget_unnamed(policy, self._inputs(key))
         else:
             self.scaled[key] = Scaled(event, policy)
             self._restore(key)
@@ -187,6 +189,7 @@ class HpaState:
         scaled.last = None
         inputs = self._inputs(key)
         inputs.loads, inputs.backlogs = dict(stored.loads), dict(stored.backlogs)
+        forget_unnamed(scaled.policy, inputs)
         waiting, scaled.unseen = scaled.unseen, []
         for heard in waiting:
             self._keep(key, heard)
@@ -282,6 +285,9 @@ class HpaState:
                 self._drop("unknown")
             else:
                 self._take(key, heard)
+            return []
+        if not is_named(scaled.policy, heard.event):
+            self._drop("unnamed")
             return []
         events = self._catch_up(scaled, heard.at_ms)
         before = self._standing(key)

@@ -1,0 +1,168 @@
+"""What is kept of values and backlogs: what the policy names, within bounds; and what an unknown end makes of a lag."""
+
+import base64
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hpa.core.attached import read_attached
+from hpa.core.inputs import NAMES_MAX, names_size
+from spillway.api import RequestError
+from spillway.dead_letters import outgoing
+from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog, ScaleStateChanged
+
+from .world import KAFKA, KEY, START_MS, World, backlog, declared, external, hpa, load, own, scaled_object, sizes
+
+DRAIN = {"within": "5m", "recordsPerSecond": 1, "kafka": KAFKA["metadata"]}
+PROMETHEUS = {"type": "prometheus", "metadata": {"serverAddress": "http://p", "query": "q", "threshold": "1"}}
+HEADROOM = [{"supplyClass": "idle", "percent": 100}]
+PODS = {
+    "type": "Pods",
+    "pods": {"metric": {"name": "busy"}, "target": {"type": "AverageValue", "averageValue": "1"}},
+}
+OBJECT = {
+    "type": "Object",
+    "object": {
+        "describedObject": {"kind": "Ingress", "name": "front"},
+        "metric": {"name": "requests"},
+        "target": {"type": "Value", "value": "1"},
+    },
+}
+
+
+def world(manifest: dict[str, Any], replicas: int = 1) -> World:
+    made = World()
+    made.say(declared(replicas))
+    made.policy(manifest)
+    return made
+
+
+def ends(latest: list[int], at_ms: int) -> BacklogObserved:
+    rows = tuple(PartitionBacklog("orders", number, end, 1000, 0) for number, end in enumerate(latest))
+    return BacklogObserved(*KEY, "kafka", "g", "orders", rows, at_ms, "test", "")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "report", "kept"),
+    [
+        pytest.param(hpa([external("queue", "1")]), load("queue", 1, START_MS), True, id="external"),
+        pytest.param(hpa([external("queue", "1")]), load("other", 1, START_MS), False, id="another metric"),
+        pytest.param(
+            hpa([external("queue", "1")]), replace(load("queue", 1, START_MS), pod="web-0"), False, id="of a pod"
+        ),
+        pytest.param(hpa([external("queue", "1")]), backlog([1], START_MS), False, id="a queue, and none is named"),
+        pytest.param(hpa([PODS]), replace(load("busy", 1, START_MS), cluster="c", pod="web-0"), True, id="pods"),
+        pytest.param(hpa([OBJECT]), replace(load("requests", 1, START_MS), object="Ingress/front"), True, id="object"),
+        pytest.param(
+            hpa([OBJECT]), replace(load("requests", 1, START_MS), object="Ingress/back"), False, id="another object"
+        ),
+        pytest.param(scaled_object([PROMETHEUS]), load("s0-prometheus", 1, START_MS), True, id="a query"),
+        pytest.param(scaled_object([PROMETHEUS]), load("s1-prometheus", 1, START_MS), False, id="another query"),
+        pytest.param(scaled_object([KAFKA]), backlog([1], START_MS), True, id="a trigger's queue"),
+        pytest.param(scaled_object([KAFKA]), replace(backlog([1], START_MS), group="h"), False, id="another group"),
+        pytest.param(scaled_object([KAFKA]), backlog([1], START_MS, topic="paid"), False, id="another topic"),
+        pytest.param(own(drain=DRAIN), backlog([1], START_MS), True, id="the queue of a drain"),
+        pytest.param(own(headroom=HEADROOM), load("headroom.free", 1, START_MS, series="idle"), True, id="headroom"),
+        pytest.param(own(drain=DRAIN), load("headroom.free", 1, START_MS, series="idle"), False, id="no headroom"),
+    ],
+)
+def test_only_what_the_policy_names_is_kept(
+    manifest: dict[str, Any], report: LoadObserved | BacklogObserved, kept: bool
+) -> None:
+    made = world(manifest)
+    made.say(report)
+    inputs = made.state.inputs[KEY]
+    assert bool(inputs.loads or inputs.backlogs) == kept
+    assert made.state.dropped == ({} if kept else {"unnamed": 1})
+
+
+def test_long_names_that_nobody_asked_for_leave_a_state_that_can_be_written() -> None:
+    made = world(hpa([external("queue", "1")]))
+    for number in range(700):
+        name = base64.b64encode(os.urandom(2_250)).decode()
+        made.state.hear(made._append(load(name, 1, START_MS + number)), START_MS + 1_000)
+    made.say(load("queue", 3, START_MS + 2_000))
+    assert made.replicas == 3
+    states = [heard.event for heard in made.log if isinstance(heard.event, ScaleStateChanged)]
+    assert len(outgoing(states[-1]).value or b"") < 10_000
+
+
+def test_the_names_of_all_series_are_bounded() -> None:
+    made = world(hpa([external("queue", "1")]))
+    for number in range(3 * NAMES_MAX // 2_000):
+        made.state.hear(made._append(load("queue", 1, START_MS + number, f"{number:02000}")), START_MS + 1_000)
+    kept = made.state.inputs[KEY].loads
+    assert NAMES_MAX - 3_000 < names_size(kept) < NAMES_MAX + 3_000
+    made.state.hear(made._append(load("queue", 2, START_MS + 900, f"{0:02000}")), START_MS + 1_000)
+    assert next(iter(kept.values())).value_milli == 2_000
+
+
+def test_another_policy_forgets_what_only_the_one_before_named() -> None:
+    made = world(hpa([external("queue", "1"), external("jobs", "1")]))
+    made.say(load("queue", 1, START_MS + 1))
+    made.say(load("jobs", 1, START_MS + 2))
+    made.policy(hpa([external("jobs", "1")]))
+    names = [key[0] for key in made.state.inputs[KEY].loads]
+    made.restart()
+    assert names == ["jobs"] == [key[0] for key in made.state.inputs[KEY].loads]
+
+
+OTHER = {**KAFKA["metadata"], "bootstrapServers": "other:9092"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "refused"),
+    [
+        pytest.param(OTHER, True, id="other brokers"),
+        pytest.param(KAFKA["metadata"], False, id="the same"),
+        pytest.param({**OTHER, "topic": "paid"}, False, id="another topic"),
+        pytest.param({**OTHER, "consumerGroup": "h"}, False, id="another group"),
+    ],
+)
+def test_a_queue_of_one_name_on_two_brokers_is_refused(metadata: dict[str, str], refused: bool) -> None:
+    manifest = scaled_object([KAFKA, {"type": "kafka", "metadata": metadata}])
+    if not refused:
+        assert read_attached(manifest).kind == "ScaledObject"
+        return
+    with pytest.raises(RequestError) as error:
+        read_attached(manifest)
+    assert error.value.code == "INVALID_ARGUMENT"
+    for word in ("triggers[1].metadata.bootstrapServers", "other:9092", "kafka:9092", "'orders'"):
+        assert word in error.value.text
+
+
+LIMITED = {"type": "kafka", "metadata": {**KAFKA["metadata"], "partitionLimitation": "0"}}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "latest", "known"),
+    [
+        pytest.param(scaled_object([KAFKA], minReplicaCount=1), [-1, -1], False, id="no end is known"),
+        pytest.param(scaled_object([KAFKA], minReplicaCount=1), [1000, -1], False, id="one end is not known"),
+        pytest.param(scaled_object([KAFKA], minReplicaCount=1), [1000, 1000], True, id="all are known"),
+        pytest.param(scaled_object([LIMITED], minReplicaCount=1), [1000, -1], True, id="of another partition"),
+        pytest.param(own(drain=DRAIN, minReplicas=1), [1000, -1], False, id="of a drain"),
+    ],
+)
+def test_a_lag_without_every_end_is_unknown(manifest: dict[str, Any], latest: list[int], known: bool) -> None:
+    made = world(manifest, replicas=5)
+    for second in range(1, 1000, 10):
+        made.say(ends(latest, START_MS + 1000 * second))
+    assert (made.replicas < 5) == known
+    last = made.state.scaled[KEY].last
+    assert last is not None
+    read = last.reads[0].read
+    assert (read.value_milli is not None) == known
+    if not known:
+        assert "orders/" in read.trouble
+        assert read.failing_ms == START_MS + 1000
+
+
+def test_a_fallback_stands_in_where_ends_stay_unknown() -> None:
+    fallback = {"failureThreshold": 3, "replicas": 7}
+    made = world(scaled_object([KAFKA], minReplicaCount=1, pollingInterval=10, fallback=fallback), replicas=2)
+    for second in range(1, 100, 10):
+        made.say(ends([-1], START_MS + 1000 * second))
+    assert sizes(made)[-1][1] == 7
