@@ -11,7 +11,13 @@ from hpa.core.attached import read_attached
 from hpa.core.inputs import NAMES_MAX, names_size
 from spillway.api import RequestError
 from spillway.dead_letters import outgoing
-from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog, ScaleStateChanged
+from spillway.events_scaling import (
+    BacklogObserved,
+    LoadObserved,
+    PartitionBacklog,
+    ScalePolicyDeclared,
+    ScaleStateChanged,
+)
 
 from .world import KAFKA, KEY, START_MS, World, backlog, declared, external, hpa, load, own, scaled_object, sizes
 
@@ -107,6 +113,97 @@ def test_another_policy_forgets_what_only_the_one_before_named() -> None:
     names = [key[0] for key in made.state.inputs[KEY].loads]
     made.restart()
     assert names == ["jobs"] == [key[0] for key in made.state.inputs[KEY].loads]
+
+
+def query(text: str, threshold: str) -> dict[str, Any]:
+    metadata = {"serverAddress": "http://p", "query": text, "threshold": threshold}
+    return {"type": "prometheus", "metadata": metadata}
+
+
+def selecting(queue: str) -> dict[str, Any]:
+    metric = external("queue", "1")
+    metric["external"]["metric"]["selector"] = {"matchLabels": {"queue": queue}}
+    return metric
+
+
+def brokers(servers: str) -> dict[str, Any]:
+    return {"type": "kafka", "metadata": {**KAFKA["metadata"], "lagThreshold": "5", "bootstrapServers": servers}}
+
+
+ORDERED = load("s0-prometheus", 3, START_MS + 1), load("s1-prometheus", 30, START_MS + 2)
+CHANGED = [
+    pytest.param(
+        scaled_object([query("few", "1"), query("many", "10")]),
+        scaled_object([query("many", "10"), query("few", "1")]),
+        ORDERED,
+        id="triggers in another order",
+    ),
+    pytest.param(
+        scaled_object([query("a", "10")]),
+        scaled_object([query("b", "1")]),
+        (load("s0-prometheus", 30, START_MS + 1),),
+        id="another query",
+    ),
+    pytest.param(
+        scaled_object([KAFKA]), scaled_object([brokers("other:9092")]), (backlog([5] * 6, START_MS + 1),), id="brokers"
+    ),
+    pytest.param(
+        hpa([external("queue", "10")]),
+        hpa([selecting("paid")]),
+        (load("queue", 30, START_MS + 1),),
+        id="another selector",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "reports"), CHANGED)
+def test_an_answer_to_the_question_of_the_policy_before_is_not_decided_on(
+    before: dict[str, Any], after: dict[str, Any], reports: tuple[LoadObserved | BacklogObserved, ...]
+) -> None:
+    """Neither what is known, nor what was measured before and comes later; also not after a restart."""
+    made = world(before)
+    for report in reports:
+        made.say(report)
+    decided = sizes(made)
+    made.until(START_MS + 5_000)
+    made.policy(after)
+    made.restart()
+    for report in reports:
+        made.state.hear(made._append(replace(report, at_ms=START_MS + 4_000)), START_MS + 6_000)
+    assert sizes(made) == decided
+    for report in reports:
+        made.say(replace(report, at_ms=START_MS + 7_000))
+    assert sizes(made) != decided
+
+
+def test_a_policy_that_asks_as_before_keeps_what_is_known() -> None:
+    made = world(scaled_object([KAFKA]))
+    made.say(backlog([30] * 4, START_MS + 1))
+    made.until(START_MS + 5_000)
+    made.policy(scaled_object([KAFKA], maxReplicaCount=3))
+    assert made.replicas == 3
+
+
+def test_a_state_that_is_read_before_its_policy_keeps_what_that_names() -> None:
+    made = world(hpa([external("queue", "10")]))
+    made.until(START_MS + 1_000)
+    made.policy(hpa([external("jobs", "10")]))
+    made.say(load("jobs", 20, START_MS + 2_000))
+    policies = [heard for heard in made.log if isinstance(heard.event, ScalePolicyDeclared)]
+    made.log.remove(policies[1])
+    made.log.append(policies[1])
+    made.restart()
+    assert [key[0] for key in made.state.inputs[KEY].loads] == ["jobs"]
+
+
+def test_another_queue_is_not_drained_at_the_rate_that_was_learned_of_one_before() -> None:
+    made = world(own(drain=DRAIN))
+    for second in range(1, 60, 2):
+        made.say(backlog([100, 100], START_MS + 1000 * second))
+    made.policy(own(drain={**DRAIN, "kafka": {**KAFKA["metadata"], "topic": "paid"}}))
+    made.say(backlog([5], START_MS + 60_000, topic="paid"))
+    queue = made.state.scaled[KEY].remembered.queue
+    assert (len(queue.came), len(queue.counts), queue.work.seconds) == (0, 0, 0)
 
 
 OTHER = {**KAFKA["metadata"], "bootstrapServers": "other:9092"}

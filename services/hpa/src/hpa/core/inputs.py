@@ -20,6 +20,8 @@ TROUBLE_MAX = 200
 
 LoadKey = tuple[str, str, str, str, str]
 """Metric, object, series, cluster, pod."""
+LoadName = tuple[str, str, bool]
+"""Metric, object, whether it is of pods: what a policy names."""
 BacklogKey = tuple[str, str]
 """Group, topic."""
 
@@ -82,12 +84,18 @@ class Backlog:
 
 @dataclass(slots=True)
 class Inputs:
-    """Of one workload. declared None: the planner knows none of that name."""
+    """Of one workload. declared None: the planner knows none of that name.
+
+    loads_from_ms, backlogs_from_ms: of what the policy names, since when it stands for another question than before;
+    what was measured earlier answers that one.
+    """
 
     declared: Declared | None = None
     clusters: dict[str, ClusterPods] = field(default_factory=dict)
     loads: dict[LoadKey, Load] = field(default_factory=dict)
     backlogs: dict[BacklogKey, Backlog] = field(default_factory=dict)
+    loads_from_ms: dict[LoadName, int] = field(default_factory=dict)
+    backlogs_from_ms: dict[BacklogKey, int] = field(default_factory=dict)
 
     def take_declared(self, declared: Declared | None) -> bool:
         changed, self.declared = declared != self.declared, declared
@@ -111,7 +119,7 @@ class Inputs:
             if len(self.loads) >= series_max or names_size((key, *self.loads)) > NAMES_MAX:
                 return False
             known = Load()
-        if is_known(known, event):
+        if is_known(known, event) or event.at_ms < self.loads_from_ms.get(name_of(key), 0):
             return False
         trouble = event.trouble or (f"negative value {event.value_milli / 1000:g}" if event.value_milli < 0 else "")
         if trouble:
@@ -124,7 +132,7 @@ class Inputs:
     def take_backlog(self, event: BacklogObserved) -> bool:
         key = (event.group, event.topic)
         known = self.backlogs.get(key, Backlog())
-        if is_known(known, event):
+        if is_known(known, event) or event.at_ms < self.backlogs_from_ms.get(key, 0):
             return False
         if event.trouble:
             failing_ms = known.failing_ms or known.endless_ms or event.at_ms
@@ -164,6 +172,11 @@ def is_known(known: Load | Backlog, event: LoadObserved | BacklogObserved) -> bo
     if event.at_ms <= known.heard_ms:
         return event.at_ms < known.heard_ms or bool(event.trouble) or not known.failing_ms
     return bool(event.trouble and known.at_ms and not known.failing_ms and event.source != known.source)
+
+
+def name_of(key: LoadKey) -> LoadName:
+    metric, described, _, _, pod = key
+    return metric, described, bool(pod)
 
 
 def names_size(keys: Iterable[LoadKey]) -> int:

@@ -1,65 +1,111 @@
-"""Which values and backlogs a policy names: only those are kept, for nobody looks at others. Pure."""
+"""Which values and backlogs a policy names: only those are kept, for nobody looks at others. Pure.
+
+A name alone does not say what was asked: a trigger's is made of its place. So what each name stands for is compared too
+when a policy is declared again.
+"""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import TypeVar
 
 from hpa.core.attached import Attached
+from hpa.core.composing import Remembered
 from hpa.core.composing_own import HEADROOM_FREE, HEADROOM_HELD
-from hpa.core.inputs import BacklogKey, Inputs, LoadKey
+from hpa.core.inputs import BacklogKey, Inputs, LoadName, name_of
 from hpa.core.keda.kafka import KafkaTrigger
 from hpa.core.policy import EXTERNAL, OBJECT, PODS
+from hpa.core.queue_state import NOTHING_SEEN
 from hpa.core.scale_policy import ScalePolicy
 from hpa.core.scaled_object import PrometheusTrigger, ScaledObject
 from spillway.events import Event
 from spillway.events_scaling import BacklogObserved, LoadObserved
 
-LoadName = tuple[str, str, bool]
-"""Metric, object, whether it is of pods."""
+Name = TypeVar("Name", LoadName, BacklogKey)
+Question = tuple[object, ...]
+"""What a name stands for: two that are equal are answered alike."""
 
 
 def is_named(policy: Attached, event: Event | None) -> bool:
     """Whether a policy looks at what an input record says; at records other than values and backlogs it always does."""
     if isinstance(event, LoadObserved):
-        return (event.metric, event.object, bool(event.pod)) in _loads_of(policy)
+        wanted = (event.metric, event.object, bool(event.pod))
+        return any(name == wanted for name, _ in _loads_of(policy))
     if isinstance(event, BacklogObserved):
-        return (event.group, event.topic) in _queues_of(policy)
+        return any(key == (event.group, event.topic) for key, _ in _queues_of(policy))
     return True
 
 
 def forget_unnamed(policy: Attached, inputs: Inputs) -> None:
     """What an earlier policy looked at."""
-    loads, queues = set(_loads_of(policy)), set(_queues_of(policy))
-    inputs.loads = {key: load for key, load in inputs.loads.items() if _name_of(key) in loads}
+    loads, queues = {name for name, _ in _loads_of(policy)}, {key for key, _ in _queues_of(policy)}
+    inputs.loads = {key: load for key, load in inputs.loads.items() if name_of(key) in loads}
     inputs.backlogs = {key: backlog for key, backlog in inputs.backlogs.items() if key in queues}
+    inputs.loads_from_ms = {name: at_ms for name, at_ms in inputs.loads_from_ms.items() if name in loads}
+    inputs.backlogs_from_ms = {key: at_ms for key, at_ms in inputs.backlogs_from_ms.items() if key in queues}
 
 
-def _name_of(key: LoadKey) -> LoadName:
-    metric, described, _, _, pod = key
-    return metric, described, bool(pod)
+def forget_changed(before: Attached, after: Attached, inputs: Inputs, at_ms: int) -> None:
+    """What was answered to a question of before under a name that stands for another one since at_ms."""
+    for name in _changed(_loads_of(before), _loads_of(after)):
+        inputs.loads = {key: load for key, load in inputs.loads.items() if name_of(key) != name}
+        inputs.loads_from_ms[name] = at_ms
+    for key in _changed(_queues_of(before), _queues_of(after)):
+        inputs.backlogs.pop(key, None)
+        inputs.backlogs_from_ms[key] = at_ms
 
 
-def _loads_of(policy: Attached) -> Iterator[LoadName]:
+def remembered_of(before: Attached, after: Attached, remembered: Remembered) -> Remembered:
+    """What decisions go on from: without what was learned of a queue that is not drained any more."""
+    same = _drained(before) == _drained(after)
+    return remembered if same else replace(remembered, queue=NOTHING_SEEN)
+
+
+def _changed(before: Iterator[tuple[Name, Question]], after: Iterator[tuple[Name, Question]]) -> list[Name]:
+    known, wanted = _by_name(before), _by_name(after)
+    return [name for name in wanted if name in known and known[name] != wanted[name]]
+
+
+def _by_name(named: Iterator[tuple[Name, Question]]) -> dict[Name, set[Question]]:
+    found: dict[Name, set[Question]] = {}
+    for name, question in named:
+        found.setdefault(name, set()).add(question)
+    return found
+
+
+def _drained(policy: Attached) -> KafkaTrigger | None:
+    wanted = policy.wanted
+    return wanted.drain.queue if isinstance(wanted, ScalePolicy) and wanted.drain is not None else None
+
+
+def _loads_of(policy: Attached) -> Iterator[tuple[LoadName, Question]]:
     wanted = policy.wanted
     for metric in policy.autoscaler.metrics if policy.autoscaler is not None else ():
+        question = (metric.source, metric.selector)
         if metric.source == PODS:
-            yield metric.name, "", True
+            yield (metric.name, "", True), question
         elif metric.source == OBJECT:
-            yield metric.name, f"{metric.object_kind}/{metric.object_name}", False
+            yield (metric.name, f"{metric.object_kind}/{metric.object_name}", False), question
         elif metric.source == EXTERNAL and not isinstance(wanted, ScaledObject):
-            yield metric.name, "", False
+            yield (metric.name, "", False), question
     if isinstance(wanted, ScaledObject):
         for trigger in wanted.triggers:
-            if isinstance(trigger.source, PrometheusTrigger):
-                yield trigger.metric, "", False
+            source = trigger.source
+            if isinstance(source, PrometheusTrigger):
+                yield (trigger.metric, "", False), (source.address, source.query, source.empty_is_zero)
     elif isinstance(wanted, ScalePolicy) and wanted.headroom:
-        yield HEADROOM_FREE, "", False
-        yield HEADROOM_HELD, "", False
+        yield (HEADROOM_FREE, "", False), ()
+        yield (HEADROOM_HELD, "", False), ()
 
 
-def _queues_of(policy: Attached) -> Iterator[BacklogKey]:
+def _queues_of(policy: Attached) -> Iterator[tuple[BacklogKey, Question]]:
     wanted = policy.wanted
     if isinstance(wanted, ScaledObject):
         for trigger in wanted.triggers:
             if isinstance(trigger.source, KafkaTrigger):
-                yield trigger.source.group, trigger.source.topic
+                yield _queue(trigger.source)
     elif isinstance(wanted, ScalePolicy) and wanted.drain is not None:
-        yield wanted.drain.queue.group, wanted.drain.queue.topic
+        yield _queue(wanted.drain.queue)
+
+
+def _queue(trigger: KafkaTrigger) -> tuple[BacklogKey, Question]:
+    return (trigger.group, trigger.topic), tuple(sorted(trigger.brokers))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hpa.core.attached import Attached, read_attached
 from hpa.core.composing import NOTHING_REMEMBERED, Case, Due, Remembered, Sized
 from hpa.core.inputs import Inputs, declared_of
-from hpa.core.named import forget_unnamed, is_named
+from hpa.core.named import forget_changed, forget_unnamed, is_named, remembered_of
 from hpa.core.readings import Moment
 from hpa.core.rules import Rules
 from hpa.core.sizing import size
@@ -120,6 +120,7 @@ class HpaState:
             self._forget(heard.topic, key)
         elif isinstance(event, ScalePolicyDeclared):
             self._attach(event)
+            self._restore_anew(key)
         elif isinstance(event, ScaleDecided):
             known = self.decided.get(key)
             if known is None or event.generation > known.generation:
@@ -179,6 +180,13 @@ class HpaState:
             self.scaled[key] = Scaled(event, policy)
             self._restore(key)
 
+    def _restore_anew(self, key: WorkloadKey) -> None:
+        """A state may be read before its policy, and keep of the inputs what the policy before it names."""
+        scaled = self.scaled.get(key)
+        if scaled is not None:
+            scaled.generation = NO_GENERATION
+            self._restore(key)
+
     def _restore(self, key: WorkloadKey) -> None:
         scaled, written = self.scaled.get(key), self.states.get(key)
         if scaled is None or written is None or written.generation <= scaled.generation:
@@ -188,7 +196,7 @@ class HpaState:
         scaled.remembered, scaled.due, scaled.changed_ms = stored.remembered, stored.due, stored.changed_ms
         scaled.last = None
         inputs = self._inputs(key)
-        inputs.loads, inputs.backlogs = dict(stored.loads), dict(stored.backlogs)
+        stored.restore(inputs)
         forget_unnamed(scaled.policy, inputs)
         waiting, scaled.unseen = scaled.unseen, []
         for heard in waiting:
@@ -240,8 +248,13 @@ class HpaState:
     def declare(self, event: ScalePolicyDeclared) -> list[Event]:
         """A policy that was asked for just now: the events that say so, and what follows from it."""
         key = (event.namespace, event.name)
+        known = self.scaled.get(key)
+        before = known.policy if known is not None else None
         self._attach(event)
         scaled = self.scaled[key]
+        if before is not None:
+            forget_changed(before, scaled.policy, self._inputs(key), event.declared_ms)
+            scaled.remembered = remembered_of(before, scaled.policy, scaled.remembered)
         return [event, *self._evaluate(scaled, max(scaled.remembered.at_ms + 1, event.declared_ms))]
 
     def delete(self, key: WorkloadKey) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from hpa.core.composing import NOTHING_REMEMBERED, Due, Remembered
-from hpa.core.inputs import Backlog, BacklogKey, Inputs, Load, LoadKey
+from hpa.core.inputs import Backlog, BacklogKey, Inputs, Load, LoadKey, LoadName
 from spillway.packed import NotPacked, pack, unpack
 
 
@@ -16,13 +16,23 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """loads, backlogs: of topics that forget. changed_ms: when the size was last changed by us; 0: never."""
+    """loads, backlogs: of topics that forget. changed_ms: when the size was last changed by us; 0: never.
+
+    loads_from_ms, backlogs_from_ms: as of Inputs.
+    """
 
     remembered: Remembered = NOTHING_REMEMBERED
     due: Due | None = None
     changed_ms: int = 0
     loads: tuple[tuple[LoadKey, Load], ...] = ()
     backlogs: tuple[tuple[BacklogKey, Backlog], ...] = ()
+    loads_from_ms: tuple[tuple[LoadName, int], ...] = ()
+    backlogs_from_ms: tuple[tuple[BacklogKey, int], ...] = ()
+
+    def restore(self, inputs: Inputs) -> None:
+        """What of the inputs only a state remembers."""
+        inputs.loads, inputs.backlogs = dict(self.loads), dict(self.backlogs)
+        inputs.loads_from_ms, inputs.backlogs_from_ms = dict(self.loads_from_ms), dict(self.backlogs_from_ms)
 
 
 NOTHING_STORED: Final = Stored()
@@ -31,7 +41,15 @@ _DECODER: Final = msgspec.json.Decoder(Stored)
 
 
 def stored_of(remembered: Remembered, due: Due | None, changed_ms: int, inputs: Inputs) -> Stored:
-    return Stored(remembered, due, changed_ms, tuple(inputs.loads.items()), tuple(inputs.backlogs.items()))
+    return Stored(
+        remembered=remembered,
+        due=due,
+        changed_ms=changed_ms,
+        loads=tuple(inputs.loads.items()),
+        backlogs=tuple(inputs.backlogs.items()),
+        loads_from_ms=tuple(inputs.loads_from_ms.items()),
+        backlogs_from_ms=tuple(inputs.backlogs_from_ms.items()),
+    )
 
 
 def stored_bytes(stored: Stored) -> bytes:
