@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 import typing
 
 from spillway.addresses import EVENTS_BY_TOPIC, TOPICS, Topic
@@ -33,7 +34,7 @@ def type_name(hint: object) -> str:
     return (
         getattr(hint, "__name__", "")
         if isinstance(hint, type)
-        else str(hint).replace("spillway.model.", "").replace("spillway.events_scaling.", "")
+        else re.sub(r"spillway\.(model|events_scaling|events_lending)\.", "", str(hint))
     )
 
 

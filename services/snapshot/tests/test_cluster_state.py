@@ -23,6 +23,9 @@ from spillway.kubernetes import (
 )
 from spillway.model import (
     NO_GENERATION,
+    NODE_LENT,
+    NODE_OWNED,
+    NODE_RECALLED,
     Generation,
     HostPort,
     NamespaceFacts,
@@ -63,6 +66,17 @@ def test_a_node_is_a_row(state: ClusterState, objects: Any) -> None:
     assert row.labels == (("a", "1"), ("b", "2"))
     assert row.taints == (Taint("k", "v", "NoSchedule"),)
     assert row.unschedulable
+
+
+@pytest.mark.parametrize(
+    ("value", "state_said"), [("checking", NODE_LENT), ("lent", NODE_LENT), ("recalled", NODE_RECALLED)]
+)
+def test_a_row_says_whose_the_node_is_now(state: ClusterState, objects: Any, value: str, state_said: int) -> None:
+    taint = {"key": "spillway.io/lending", "value": value, "effect": "NoSchedule"}
+    state.upserted(NODES, objects.node("n1", taints=[taint]))
+    assert state.row("n1").state == state_said
+    state.upserted(NODES, objects.node("n1"))
+    assert state.row("n1").state == NODE_OWNED
 
 
 def test_what_cannot_be_read_offers_nothing(state: ClusterState, objects: Any) -> None:

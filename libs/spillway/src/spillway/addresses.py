@@ -30,6 +30,14 @@ from spillway.events import (
     WorkloadFound,
     WorkloadObserved,
 )
+from spillway.events_lending import (
+    LendingDeclared,
+    NodeLent,
+    NodeRecalled,
+    NodeReturned,
+    NodeUsed,
+    RecallSettled,
+)
 from spillway.events_scaling import (
     BacklogObserved,
     LoadObserved,
@@ -97,6 +105,11 @@ BACKLOG = _topic("backlog", SCOPE_WORKLOAD, DAY_MS, "hpa and anyone", "hpa")
 SCALE_POLICIES = _topic("scale-policies", SCOPE_WORKLOAD, 0, "hpa", "hpa planner snapshot", committed=True)
 SCALE_STATE = _topic("scale-state", SCOPE_WORKLOAD, 0, "hpa", "hpa", committed=True)
 SCALE = _topic("scale", SCOPE_WORKLOAD, 0, "hpa", "hpa planner", committed=True)
+TURNS_DESCHEDULER = _topic("turns.descheduler", SCOPE_ONE, 0, "descheduler", "descheduler", committed=True)
+LENDING_RULES = _topic("lending-rules", SCOPE_CLUSTER, 0, "descheduler", "descheduler vk-bridge", committed=True)
+LENDING = _topic("lending", SCOPE_CLUSTER, 0, "vk-bridge", "descheduler vk-bridge")
+RECALLS = _topic("recalls", SCOPE_CLUSTER, 0, "descheduler", "descheduler vk-bridge", committed=True)
+NODE_USAGE = _topic("node-usage", SCOPE_CLUSTER, 7 * DAY_MS, "vk-bridge", "descheduler")
 DEAD_LETTERS = _topic("dead-letters", SCOPE_ONE, 7 * DAY_MS, "every reader", "operators")
 
 TOPICS: Final = (
@@ -124,6 +137,11 @@ TOPICS: Final = (
     SCALE_POLICIES,
     SCALE_STATE,
     SCALE,
+    TURNS_DESCHEDULER,
+    LENDING_RULES,
+    LENDING,
+    RECALLS,
+    NODE_USAGE,
     DEAD_LETTERS,
 )
 
@@ -136,6 +154,8 @@ CLAIM_TOPIC_BY_SERVICE: Final = {
     "propagator": WORKLOAD_STATUS,
     "planner": TURNS_PLANNER,
     "hpa": TURNS_HPA,
+    "vk-bridge": LENDING,
+    "descheduler": TURNS_DESCHEDULER,
 }
 
 
@@ -191,6 +211,11 @@ def pods_address(namespace: str, name: str, cluster: str) -> Address:
     return Address(PODS, f"{namespace}/{name}/{cluster}", workload_key(namespace, name))
 
 
+def lending_address(topic: Topic, cluster: str, node: str) -> Address:
+    """Of lending, recalls and node-usage."""
+    return Address(topic, f"{cluster}/{node}", cluster)
+
+
 def workload_address(topic: Topic, namespace: str, name: str) -> Address:
     key = workload_key(namespace, name)
     return Address(topic, key, key)
@@ -232,6 +257,12 @@ _ADDRESS: Final[dict[type, Callable[..., Address]]] = {
     ScalePolicyDeclared: lambda e: workload_address(SCALE_POLICIES, e.namespace, e.name),
     ScaleStateChanged: lambda e: workload_address(SCALE_STATE, e.namespace, e.name),
     ScaleDecided: lambda e: workload_address(SCALE, e.namespace, e.name),
+    LendingDeclared: lambda e: Address(LENDING_RULES, e.cluster, e.cluster),
+    NodeLent: lambda e: lending_address(LENDING, e.cluster, e.node),
+    NodeReturned: lambda e: lending_address(LENDING, e.cluster, e.node),
+    NodeRecalled: lambda e: lending_address(RECALLS, e.cluster, e.node),
+    RecallSettled: lambda e: lending_address(RECALLS, e.cluster, e.node),
+    NodeUsed: lambda e: lending_address(NODE_USAGE, e.cluster, e.node),
     DeadLettered: lambda e: Address(DEAD_LETTERS, f"{e.topic}/{e.partition}/{e.offset}/{e.reader}", e.topic),
 }
 
@@ -268,5 +299,10 @@ EVENTS_BY_TOPIC: Final = {
     SCALE_POLICIES.name: (ScalePolicyDeclared,),
     SCALE_STATE.name: (ScaleStateChanged,),
     SCALE.name: (ScaleDecided,),
+    TURNS_DESCHEDULER.name: (TurnTaken,),
+    LENDING_RULES.name: (LendingDeclared,),
+    LENDING.name: (NodeLent, NodeReturned, TurnTaken),
+    RECALLS.name: (NodeRecalled, RecallSettled),
+    NODE_USAGE.name: (NodeUsed,),
     DEAD_LETTERS.name: (DeadLettered,),
 }

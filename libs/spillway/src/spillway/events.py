@@ -1,11 +1,12 @@
 """Every event: the language of the platform. A fact in the past tense, one emitter each.
 
-Where each goes, and under which key: addresses.py. Those of scaling: events_scaling.py.
+Where each goes, and under which key: addresses.py. Those of scaling and lending: events_scaling.py, events_lending.py.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
+from spillway.events_lending import LendingEvent
 from spillway.events_scaling import ScalingEvent
 from spillway.model import (
     Answered,
@@ -439,4 +440,5 @@ Event = (
     | ShapeAdmitted
     | DeadLettered
     | ScalingEvent
+    | LendingEvent
 )

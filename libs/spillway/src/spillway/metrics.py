@@ -153,6 +153,14 @@ VERBS: Final = (
     "list_policies",
     "explain_policy",
     "report",
+    "declare_lending",
+    "withdraw_lending",
+    "list_lending",
+    "pause_lending",
+    "resume_lending",
+    "list_lent",
+    "recall",
+    "idle_report",
 )
 REQUESTS: Final = Counter("spillway_requests", "gRPC calls answered, by verb and status", ["verb", "code"])
 REQUESTS_OK: Final = {verb: REQUESTS.labels(verb, "OK") for verb in VERBS}

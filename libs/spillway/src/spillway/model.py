@@ -40,6 +40,11 @@ UNPLACEABLE_REFUSE = "Refuse"
 
 NODE_OWNED, NODE_LENT, NODE_RECALLED = 0, 1, 2
 
+SUPPLY_DEDICATED = "dedicated"
+SUPPLY_IDLE = "idle"
+SUPPLY_COLOCATED = "colocated"
+SUPPLY_CLOUD = "cloud"
+
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 LabelSet = tuple[tuple[str, str], ...]

@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from spillway import api, metrics, tracing
 from spillway.api import RequestError
 from spillway.bus import BusUnavailable, OutcomeUnknown
-from spillway.rpc_calls import PLANNER, SCALING, Call, Service, message_bytes
+from spillway.rpc_calls import LENDING, PLANNER, SCALING, Call, Service, message_bytes
 from spillway.rpc_route import Route
 from spillway.rpc_security import (
     CALLER,
@@ -33,12 +33,15 @@ from spillway.rpc_security import (
     is_loopback,
     read_file,
 )
-from spillway.rpc_verbs import PlannerApi, ScalingApi, ScalingVerbs, Verbs
+from spillway.rpc_verbs import LendingApi, LendingVerbs, PlannerApi, ScalingApi, ScalingVerbs, Verbs
 from spillway.settings import OperatorError
 
 __all__ = [
+    "LENDING",
     "PLANNER",
     "SCALING",
+    "LendingApi",
+    "LendingClient",
     "PlannerApi",
     "PlannerClient",
     "RpcServer",
@@ -64,7 +67,9 @@ class RpcServer:
     """Serves one of our services while it is open, with health and reflection. Opening raises OperatorError when it may
     not or cannot listen; not serving (health) until set_serving(True), though calls are answered."""
 
-    def __init__(self, answers: PlannerApi | ScalingApi, settings: RpcSettings, service: Service = PLANNER) -> None:
+    def __init__(
+        self, answers: PlannerApi | ScalingApi | LendingApi, settings: RpcSettings, service: Service = PLANNER
+    ) -> None:
         self._gate = Gate(settings, time.monotonic)
         self._answers = answers
         self._service = service
@@ -434,6 +439,12 @@ class ScalingClient(_Client, ScalingVerbs):
     """A ScalingApi at the other end."""
 
     _service = SCALING
+
+
+class LendingClient(_Client, LendingVerbs):
+    """A LendingApi at the other end."""
+
+    _service = LENDING
 
 
 def _with_keys(request: Any) -> Any:

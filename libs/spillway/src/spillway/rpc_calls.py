@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from spillway import api, api_scaling, metrics, wire
-from spillway.v1 import planner_pb2, scaling_pb2
+from spillway import api, api_lending, api_scaling, metrics, wire
+from spillway.v1 import lending_pb2, planner_pb2, scaling_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,5 +66,5 @@ def _calls(descriptor: Any, messages: Any, values: ModuleType) -> Iterator[Call]
 
 PLANNER: Final = _service("Planner", "planner", planner_pb2, api)
 SCALING: Final = _service("Scaling", "hpa", scaling_pb2, api_scaling)
-assert not PLANNER.calls.keys() & SCALING.calls.keys()
-assert {*PLANNER.calls, *SCALING.calls} == {*metrics.VERBS}
+LENDING: Final = _service("Lending", "descheduler", lending_pb2, api_lending)
+assert sorted((*PLANNER.calls, *SCALING.calls, *LENDING.calls)) == sorted(metrics.VERBS)

@@ -1,9 +1,9 @@
-"""What planner and hpa answer, verb by verb with types, and the same verbs as a client asks them; nothing of gRPC."""
+"""What our services answer, verb by verb with types, and the same verbs as a client asks them; nothing of gRPC."""
 
 from collections.abc import AsyncIterator
 from typing import Any, Protocol, cast
 
-from spillway import api, api_scaling
+from spillway import api, api_lending, api_scaling
 
 
 class PlannerApi(Protocol):
@@ -179,3 +179,65 @@ class ScalingVerbs:
 
     async def report(self, request: api_scaling.ReportRequest, seconds: float | None = None) -> api_scaling.ReportReply:
         return cast(api_scaling.ReportReply, await self._ask("report", request, seconds))
+
+
+class LendingApi(Protocol):
+    """What a descheduler answers; lending.proto says what each call means. Errors as of PlannerApi."""
+
+    async def declare_lending(self, request: api_lending.DeclareLendingRequest) -> api_lending.LendingReply: ...
+    async def withdraw_lending(self, request: api_lending.WithdrawLendingRequest) -> api_lending.LendingReply: ...
+    async def list_lending(self, request: api_lending.ListLendingRequest) -> api_lending.LendingReply: ...
+    async def pause_lending(self, request: api_lending.PauseLendingRequest) -> api_lending.LendingReply: ...
+    async def resume_lending(self, request: api_lending.ResumeLendingRequest) -> api_lending.LendingReply: ...
+    async def list_lent(self, request: api_lending.ListLentRequest) -> api_lending.ListLentReply: ...
+    async def recall(self, request: api_lending.RecallRequest) -> api_lending.RecallReply: ...
+    async def idle_report(self, request: api_lending.IdleReportRequest) -> api_lending.IdleReportReply: ...
+
+    def leader(self) -> str:
+        """host:port of the active instance's gRPC; empty when it is not known."""
+        ...
+
+
+class LendingVerbs:
+    """The verbs of a client. seconds: how long the call may take; without it, the client's own time."""
+
+    async def _ask(self, verb: str, request: Any, seconds: float | None) -> Any:
+        raise NotImplementedError
+
+    async def declare_lending(
+        self, request: api_lending.DeclareLendingRequest, seconds: float | None = None
+    ) -> api_lending.LendingReply:
+        return cast(api_lending.LendingReply, await self._ask("declare_lending", request, seconds))
+
+    async def withdraw_lending(
+        self, request: api_lending.WithdrawLendingRequest, seconds: float | None = None
+    ) -> api_lending.LendingReply:
+        return cast(api_lending.LendingReply, await self._ask("withdraw_lending", request, seconds))
+
+    async def list_lending(
+        self, request: api_lending.ListLendingRequest, seconds: float | None = None
+    ) -> api_lending.LendingReply:
+        return cast(api_lending.LendingReply, await self._ask("list_lending", request, seconds))
+
+    async def pause_lending(
+        self, request: api_lending.PauseLendingRequest, seconds: float | None = None
+    ) -> api_lending.LendingReply:
+        return cast(api_lending.LendingReply, await self._ask("pause_lending", request, seconds))
+
+    async def resume_lending(
+        self, request: api_lending.ResumeLendingRequest, seconds: float | None = None
+    ) -> api_lending.LendingReply:
+        return cast(api_lending.LendingReply, await self._ask("resume_lending", request, seconds))
+
+    async def list_lent(
+        self, request: api_lending.ListLentRequest, seconds: float | None = None
+    ) -> api_lending.ListLentReply:
+        return cast(api_lending.ListLentReply, await self._ask("list_lent", request, seconds))
+
+    async def recall(self, request: api_lending.RecallRequest, seconds: float | None = None) -> api_lending.RecallReply:
+        return cast(api_lending.RecallReply, await self._ask("recall", request, seconds))
+
+    async def idle_report(
+        self, request: api_lending.IdleReportRequest, seconds: float | None = None
+    ) -> api_lending.IdleReportReply:
+        return cast(api_lending.IdleReportReply, await self._ask("idle_report", request, seconds))

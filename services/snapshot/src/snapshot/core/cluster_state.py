@@ -27,6 +27,7 @@ from spillway.kubernetes import (
     VOLUMES,
     Kind,
 )
+from spillway.lending_marks import node_state
 from spillway.model import LabelSet, NamespaceFacts, NodeRow, PodTable, WorkloadFacts
 
 WORKLOAD_KINDS = (DEPLOYMENTS, STATEFULSETS, JOBS)
@@ -205,6 +206,7 @@ class ClusterState:
             requested={resource: min(amount, INT64_MAX) for resource, amount in sorted(load.requested.items())},
             labels=node.labels,
             taints=node.taints,
+            state=node_state(node.taints),
             unschedulable=node.unschedulable or load.unreadable > 0,
             ports=tuple(sorted(load.ports, key=lambda port: (port.port, port.protocol, port.ip))),
             pods=tuple(sorted(load.tables.items(), key=_table_order)),

@@ -1,0 +1,103 @@
+"""The marks of lending on nodes and pods, and the names made for it: one place for all who write or read them.
+
+docs/lending.md has the table of states. The taint's value on the owner's node is the register that decides.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED, Generation, Taint
+
+PREFIX: Final = "spillway.io/"
+
+# ── On the owner's node ─────────────────────────────────────────────────────────────────────────────────────────────
+
+LENDING: Final = "spillway.io/lending"
+"""Key of the taint, whose value is the state, and of the label, which only a lent node has: pool pods select it."""
+CHECKING: Final = "checking"
+LENT: Final = "lent"
+RECALLED: Final = "recalled"
+LOAN: Final = "spillway.io/loan"
+"""Annotation of both nodes: a Generation."""
+LEND: Final = "spillway.io/lend"
+"""Label that people set; with the value `never` the node is not lent."""
+NEVER: Final = "never"
+
+# ── On the virtual node ─────────────────────────────────────────────────────────────────────────────────────────────
+
+LENT_CLUSTER: Final = "spillway.io/lent-cluster"
+LENT_NODE: Final = "spillway.io/lent-node"
+"""Label, cut to a label's length; the annotation of this key has the whole name."""
+SUPPLY_CLASS: Final = "spillway.io/supply-class"
+COST_PER_HOUR: Final = "spillway.io/cost-per-hour"
+POOL_TAINT: Final = "spillway.io/lent"
+"""Key of the taint, whose value is the supply class: only pods that tolerate it are put there."""
+
+# ── On the real pod ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+POOL: Final = "spillway.io/pool"
+POOL_UID: Final = "spillway.io/pool-uid"
+POOL_POD: Final = "spillway.io/pool-pod"
+POD_NAMESPACE_PREFIX: Final = "spillway-lent-"
+
+# ── On the pool pod ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+CREATED: Final = "spillway.io/Created"
+"""Condition: a real pod of it was there once."""
+
+LABEL_CHARACTERS_MAX: Final = 63
+_DIGEST_CHARACTERS = 10
+
+
+def node_state(taints: Iterable[Taint]) -> int:
+    """NODE_OWNED, NODE_LENT or NODE_RECALLED, as a row of capacity says it; what is not known counts as recalled."""
+    values = [taint.value for taint in taints if taint.key == LENDING]
+    if not values:
+        return NODE_OWNED
+    return NODE_LENT if set(values) <= {CHECKING, LENT} else NODE_RECALLED
+
+
+def virtual_node_name(cluster: str, node: str) -> str:
+    """Unlike every other node's: a cluster's name has no dot. At most a label's length."""
+    return bounded(f"{cluster}.{node}")
+
+
+def owner_namespace(namespace: str) -> str:
+    """Where the real pods of a pool's namespace run."""
+    return bounded(POD_NAMESPACE_PREFIX + namespace)
+
+
+def owner_name(pool_id: str, name: str, *identity: str) -> str:
+    """The name in the owner of what a pool has: of two pools, two names. identity: what tells it apart in its pool.
+
+    A pool pod: its uid. A ConfigMap or Secret: namespace, kind and name.
+    """
+    return _with_digest(name, digest(pool_id, *identity))
+
+
+def bounded(name: str) -> str:
+    """The name where it is short enough for a label's value, else cut, with a hash of the whole."""
+    return name if len(name) <= LABEL_CHARACTERS_MAX else _with_digest(name, digest(name))
+
+
+def digest(*parts: str) -> str:
+    """Of the parts in their order; a part that holds a separator is not taken for two."""
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+
+
+def loan_text(loan: Generation) -> str:
+    return str(loan)
+
+
+def read_loan(annotations: Mapping[str, str]) -> Generation | None:
+    """The loan that a node's annotations name; None where they name none."""
+    epoch, _, sequence = annotations.get(LOAN, "").partition(".")
+    return Generation(int(epoch), int(sequence)) if epoch.isdecimal() and sequence.isdecimal() else None
+
+
+def _with_digest(name: str, found: str) -> str:
+    room = LABEL_CHARACTERS_MAX - len(found) - 1
+    kept = name[:room].rstrip("-._")
+    return f"{kept}-{found}" if kept else found
