@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.manifests.policy import policy_of
-from planner.core.moving import aftermath
+from planner.core.moving import aftermath, homing
 from planner.core.moving.allowance import CAUSE_HOME, CAUSE_SETTLED, CAUSE_TAKE_BACK
 from planner.core.moving.brakes import Recent
 from planner.core.moving.overflow import Overflow, overflow_of
@@ -21,6 +21,7 @@ from spillway.events import (
     PHASE_CORDONED,
     PHASE_DRAINING,
     BrakeSet,
+    ClusterLeft,
     ConfirmationGiven,
     PlacementDecided,
 )
@@ -98,6 +99,28 @@ def test_of_room_that_shrinks_what_is_left_has_held() -> None:
     world.cores("own-1", 12)
     world.run(15)
     assert world.kept() == {"own-1": 10, "cloud-1": 2}
+
+
+def test_of_more_homes_than_one_step_takes_each_counts_from_when_it_was_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten overflow, and two homes have room for five each."""
+    monkeypatch.setattr(homing, "NEW_PLACES_MAX", 1)
+    world = HomingWorld({"own-1": 1, "own-2": 1, "own-3": 1, "cloud-1": 20}, Rules())
+    world.apply(13)
+    world.run(5)
+    fleet, turn = world.fleet, homing.Homing()
+    for name in ("own-1", "own-2"):
+        world.cores(name, 6)
+    world.run(1)
+    wanted = []
+    for step in (0.0, 0.1, 0.1, AFTER - 0.2, 0.1, 1.0):
+        fleet.now += step
+        fleet.beat("own-1", "own-2", "cloud-1")
+        turn.due(fleet.state, fleet.now)
+        wanted.append(sum(turn.wanted.values()))
+        fleet.state.apply(ClusterLeft("own-3"), fleet.now)
+    assert wanted == [0, 0, 0, 3, 3, 8], "the margin is two of thirteen; between two looks nothing is found"
 
 
 def test_no_more_go_in_a_minute_than_its_budget() -> None:

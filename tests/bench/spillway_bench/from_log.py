@@ -42,8 +42,8 @@ NEW_SHAPES = 200
 NEW_SHAPES_QUICK = 20
 EVENTS_IN_TRANSACTION = 200
 _PLANNER = "planner-1"
-_BEATS: Iterator[int] = itertools.count(2)
-"""Sequences of heartbeats; a block's first record is 1."""
+_BEATS: Iterator[int] = itertools.count(1)
+"""Sequences of heartbeats; that of the blocks is 0."""
 
 Known = tuple[WorkloadDeclared, PlacementDecided, WorkloadFacts]
 
@@ -131,7 +131,9 @@ async def _start(rig: Rig, size: FleetSize) -> float:
 
     async def knows_all() -> bool:
         found = (await rig.client.capacity(question)).clusters
-        return len({entry.cluster for entry in found if 0 <= entry.age_ms <= FRESH_MS}) == size.clusters
+        return (
+            len({entry.cluster for entry in found if 0 <= entry.age_ms <= FRESH_MS and entry.certain}) == size.clusters
+        )
 
     await rig.until("the planner is active", is_active, STARTS_SECONDS)
     await rig.until("every cluster is fresh", knows_all, STARTS_SECONDS)

@@ -236,7 +236,7 @@ def _matrix(rows: Sequence[Any], width: int) -> Int64s:
 
 def _integers(repeated: Any) -> Int64s:
     """upb's repeated scalars turn into an array at once; a loop over them is 27 times slower."""
-    return np.asarray(repeated).astype(np.int64)
+    return np.asarray(repeated).astype(np.int64, copy=False)
 
 
 def _fill_labels(message: Any, labels: LabelSet, strings: _Strings) -> None:
@@ -261,7 +261,7 @@ def _pod_tables_from(message: Any, strings: list[str]) -> tuple[PodTable, ...]:
         PodTable(
             namespace=strings[table.namespace],
             labels=_labels_from(table.labels, strings),
-            apart=tuple(terms[index] for index in table.apart),
+            apart=tuple(map(terms.__getitem__, table.apart)),
             terminating=table.terminating,
         )
         for table in message.pod_tables
@@ -269,4 +269,5 @@ def _pod_tables_from(message: Any, strings: list[str]) -> tuple[PodTable, ...]:
 
 
 def _labels_from(message: Any, strings: list[str]) -> LabelSet:
-    return tuple((strings[key], strings[value]) for key, value in zip(message.keys, message.values, strict=True))
+    known = strings.__getitem__
+    return tuple(zip(map(known, message.keys), map(known, message.values), strict=True))

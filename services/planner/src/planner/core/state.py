@@ -273,7 +273,7 @@ class PlannerState:
                 return Room(0, 0, text, room.when_empty)
         return room
 
-    def all_rooms(self, shape: Shape, now: float, key: WorkloadKey) -> FleetRooms:
+    def all_rooms(self, shape: Shape, now: float, key: WorkloadKey | None = None) -> FleetRooms:
         """By cluster, what room says of the nodes that exist there; with True, of those of its node groups."""
         rooms = self._promises.rooms(self.clusters, shape)
         where = self.clusters if shape.volume_claims else self.admitted.differing(shape)

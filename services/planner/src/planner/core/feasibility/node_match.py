@@ -119,8 +119,20 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _by_set(requirements: Sequence[Requirement], nodes: ClusterNodes) -> Bools:
-    by_set = [matches_labels(requirements, dict(labels)) for labels in nodes.label_sets]
-    return np.array([*by_set, False], np.bool_)[nodes.label_set]
+    """Each value of a label is decided once: it is mostly that of many label sets."""
+    held = np.ones(len(nodes.label_sets) + 1, np.bool_)
+    held[-1] = False
+    for requirement in requirements:
+        values = [dict(labels).get(requirement.key) for labels in nodes.label_sets]
+        held_by = {value: _holds(requirement, value) for value in set(values)}
+        held[:-1] &= np.array([held_by[value] for value in values], np.bool_)
+    matched: Bools = held[nodes.label_set]
+    return matched
+
+
+def _holds(requirement: Requirement, value: str | None) -> bool:
+    """value: None where the label is not there."""
+    return matches_labels((requirement,), {} if value is None else {requirement.key: value})
 
 
 def _named(names: Sequence[str], nodes: ClusterNodes) -> Bools:

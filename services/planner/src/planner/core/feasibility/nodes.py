@@ -222,24 +222,22 @@ class ClusterNodes:
             self._holes.append(row)
 
     def _rows_for(self, names: Sequence[str]) -> Int64s:
-        rows = np.empty(len(names), np.int64)
-        for index, name in enumerate(names):
-            row = self._row_by_name.get(name)
-            if row is None:
-                row = self._new_row(name)
-            rows[index] = row
-        self._grow(len(self.names))
-        return rows
+        rows = list(map(self._row_by_name.get, names))
+        if None in rows:
+            self._add(list(dict.fromkeys(name for name, row in zip(names, rows, strict=True) if row is None)))
+            rows = list(map(self._row_by_name.get, names))
+        return np.array(rows, np.int64)
 
-    def _new_row(self, name: str) -> int:
-        if self._holes:
-            row = self._holes.pop()
+    def _add(self, names: list[str]) -> None:
+        """names: each once, and none of them known. Holes are filled before rows are added."""
+        holes = min(len(names), len(self._holes))
+        for name in names[:holes]:
+            row = self._row_by_name[name] = self._holes.pop()
             self.names[row] = name
-        else:
-            row = len(self.names)
-            self.names.append(name)
-        self._row_by_name[name] = row
-        return row
+        first = len(self.names)
+        self.names += names[holes:]
+        self._row_by_name.update(zip(names[holes:], range(first, len(self.names)), strict=True))
+        self._grow(len(self.names))
 
     def _grow(self, rows: int) -> None:
         missing = rows - self.block.shape[0]

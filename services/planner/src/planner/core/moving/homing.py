@@ -27,6 +27,9 @@ from spillway.model import Policy, Shape
 
 LOOK_SECONDS = 1.0
 """How often rooms are looked at: one that went and came back in between counts as having been there."""
+NEW_PLACES_MAX = 100
+"""Places that are watched from one step on. Their rooms are counted in full: a turn that begins on a big fleet has so
+many of them that all at once would hold up who asks for seconds."""
 
 Place = tuple[str, Shape]
 
@@ -56,7 +59,7 @@ class _Watched:
     Of workloads with equal shapes one stands for all: what labels make of it is looked at when replicas are to go.
     """
 
-    as_of: object = None
+    as_of: object
     steady: SteadyRoom = field(default_factory=SteadyRoom)
 
 
@@ -71,6 +74,7 @@ class Homing:
         self._known: dict[WorkloadKey, _Known] = {}
         self._joined = Clusters()
         self._watched: dict[Place, _Watched] = {}
+        self._to_watch: list[Place] = []
         self._expected: frozenset[str] = frozenset()
         self._looked_at: float | None = None
 
@@ -80,6 +84,7 @@ class Homing:
         To be asked in a step after what waits was tried.
         """
         if self._looked_at is not None and now - self._looked_at < LOOK_SECONDS:
+            self._watch_more(state, now)
             return []
         self._looked_at = now
         overflowed = self._overflowed(state)
@@ -121,19 +126,27 @@ class Homing:
     def _look(self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float) -> None:
         """Notes the room of every shape that overflows in each of its homes; what nobody watches is forgotten."""
         places = {
-            (home, state.shape_in(home, state.workloads[key].shape))
+            (home, state.shape_in(home, state.workloads[key].shape)): None
             for key, entries in overflowed.items()
             for entry in entries
             for home in entry.homes
         }
-        for place in self._watched.keys() - places:
+        for place in self._watched.keys() - places.keys():
             del self._watched[place]
         held = _held(state, now)
-        figures = {home: (*_figures(state, home, now), held.get(home)) for home in {home for home, _ in places}}
-        for home, shape in places:
-            watched = self._watched.setdefault((home, shape), _Watched())
-            if watched.as_of != figures[home]:
-                watched.as_of = figures[home]
+        figures = {home: _figures(state, home, held, now) for home in {home for home, _ in places}}
+        for place, watched in self._watched.items():
+            if watched.as_of != figures[place[0]]:
+                watched.as_of = figures[place[0]]
+                watched.steady.note(state.room(*place, False, now).certain, now)
+        self._to_watch = [place for place in reversed(places) if place not in self._watched]
+        self._watch_more(state, now)
+
+    def _watch_more(self, state: PlannerState, now: float) -> None:
+        held = _held(state, now) if self._to_watch else {}
+        for home, shape in [self._to_watch.pop() for _ in range(min(NEW_PLACES_MAX, len(self._to_watch)))]:
+            if home in state.clusters:  # Else it has left since the look.
+                watched = self._watched[home, shape] = _Watched(_figures(state, home, held, now))
                 watched.steady.note(state.room(home, shape, False, now).certain, now)
 
     def _wanting(
@@ -240,10 +253,10 @@ def _waits_for_minima_alone(state: PlannerState, workload: Workload, now: float)
     return not workload.unplaced and may_stay and not reasons(state, workload, now)
 
 
-def _figures(state: PlannerState, home: str, now: float) -> tuple[object, ...]:
-    """Others whenever a room there may be another one, but for holds."""
+def _figures(state: PlannerState, home: str, held: Mapping[str, frozenset[object]], now: float) -> tuple[object, ...]:
+    """Others whenever a room there may be another one. held: by cluster, as _held has it."""
     view = state.clusters[home]
-    return state.room_revision(home), state.is_fresh(home, now), view.phase
+    return state.room_revision(home), state.is_fresh(home, now), view.phase, held.get(home)
 
 
 def _held(state: PlannerState, now: float) -> dict[str, frozenset[object]]:

@@ -154,10 +154,11 @@ def capacity(state: PlannerState, request: CapacityRequest, now: float) -> Capac
     """How many more of a shape each cluster takes, on nodes that exist and on those of its node groups."""
     declaration = read_manifests(request.manifests)
     shape = bare(declaration.shape)
-    inputs = []
+    rooms, inputs = state.all_rooms(shape, now), []
+    ages = state.ages.ages_ms(state.clusters, now, state.rules.capacity_age_max)
     for joined in state.joined():
         for node_groups in (False, True) if joined.node_groups else (False,):
-            room = state.room(joined.cluster, shape, node_groups, now)
+            room = rooms[joined.cluster, node_groups]
             inputs.append(
                 ClusterInput(
                     cluster=joined.cluster,
@@ -168,7 +169,7 @@ def capacity(state: PlannerState, request: CapacityRequest, now: float) -> Capac
                     before=0,
                     after=0,
                     limited_by=room.limited_by,
-                    age_ms=age_ms(state.clusters[joined.cluster], now),
+                    age_ms=ages[joined.cluster],
                 )
             )
     joined_names = [joined.cluster for joined in state.joined()]
