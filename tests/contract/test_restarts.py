@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
 
 from spillway.addresses import CLUSTERS, TURNS_PLANNER, Topic
 from spillway.bus import partition_of, reached
@@ -135,6 +136,34 @@ async def test_who_froze_and_wakes_takes_nothing_from_its_successor(
                 pass  # What it got while it was last awake.
             await _until(lambda: bool(seen))
             assert all(held == {0} for held in seen), seen
+
+
+@pytest.mark.parametrize("step", ["_do_heartbeat", "_do_rejoin_group", "_maybe_do_autocommit"])
+async def test_who_cannot_get_over_an_answer_of_the_group_joins_again(
+    kafka_bootstrap: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """aiokafka gives up at an answer that it does not expect, and tells nobody who fetches nothing."""
+    async with formed(kafka_bootstrap, SHORT_SESSION_SECONDS) as kafka:
+        bus = await kafka.bus("a")
+        async with bus._membership("group", CLUSTERS, "a", SHORT_SESSION_SECONDS) as turns:
+            while not (await anext(turns)).partitions:
+                pass
+            coordinator = turns.seat.consumer._coordinator if turns.seat is not None else None
+            broken = asyncio.Event()
+
+            async def fail(*_: object) -> None:
+                broken.set()
+                raise KafkaError("an answer that nobody expected") if step != "_maybe_do_autocommit" else KeyError(step)
+
+            monkeypatch.setattr(coordinator, step, fail)
+            if step != "_do_heartbeat":
+                coordinator.request_rejoin()
+            await broken.wait()
+            async with here(kafka, "b", CLUSTERS) as seen:
+                held: frozenset[int] = frozenset()
+                while len(held) != 2:
+                    held = (await anext(turns)).partitions
+                await _until(lambda: bool(seen) and not seen[-1] & held)
 
 
 async def _until(holds: Callable[[], bool]) -> None:

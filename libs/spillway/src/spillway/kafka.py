@@ -1,4 +1,4 @@
-"""The bus on Apache Kafka. Nothing but this module and topics.py knows aiokafka.
+"""The bus on Apache Kafka. Nothing but this module, kafka_member.py and topics.py knows aiokafka.
 
 Ends are the last stable offsets, asked for again until they pass all that was written before, or marks_seconds: a
 commit is acknowledged a moment before its mark lets readers pass, and a transaction that was abandoned must keep nobody
@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError, OffsetOutOfRangeError
 
 from spillway import metrics
@@ -39,6 +38,7 @@ from spillway.bus import (
 )
 from spillway.dead_letters import RECORD_BYTES_MAX, Outgoing, Reading, Stored, headers_for, outgoing
 from spillway.events import Event, TurnTaken
+from spillway.kafka_member import Member, Seat
 from spillway.settings import setting
 from spillway.topics import LogReader, LogState, answering, log_changed, quieten_aiokafka, unmarked
 
@@ -244,21 +244,28 @@ class KafkaBus:
     @contextlib.asynccontextmanager
     async def _membership(
         self, group: str, topic: Topic, instance: str, session_seconds: float
-    ) -> AsyncIterator["Member"]:
-        member = await self.until(
-            self.settings.start_seconds, lambda: self._join(group, topic, instance, session_seconds)
+    ) -> AsyncIterator[Member]:
+        async def join(seat: Seat) -> None:
+            await self.until(
+                self.settings.start_seconds, lambda: self._join(seat, group, topic, instance, session_seconds)
+            )
+
+        settings = self.settings
+        member = Member(group, self.partition_count(topic), settings.let_go_seconds, join)
+        await member.sit_down()
+        staying = asyncio.create_task(
+            member.stay(settings.heartbeat_seconds, settings.retry_seconds_max, self.close_later)
         )
         try:
             yield member
         finally:
+            staying.cancel()
             member.set(frozenset())
-            # aiokafka lets a static member go without a word; as a dynamic one it says that it leaves.
-            member.consumer._coordinator._group_instance_id = None  # noqa: SLF001
-            await self.close(member.consumer.stop())
+            if member.seat is not None and member.seat.consumer is not None:
+                await self.close(member.seat.leave())
 
-    async def _join(self, group: str, topic: Topic, instance: str, session_seconds: float) -> "Member":
-        assignor = _own_assignor()
-        consumer = AIOKafkaConsumer(
+    async def _join(self, seat: Seat, group: str, topic: Topic, instance: str, session_seconds: float) -> None:
+        seat.consumer = consumer = AIOKafkaConsumer(
             bootstrap_servers=await answering(self.settings.bootstrap),
             group_id=group,
             group_instance_id=instance,
@@ -267,13 +274,11 @@ class KafkaBus:
             max_poll_interval_ms=_NEVER_IDLE_MS,
             enable_auto_commit=False,
             auto_offset_reset="latest",
-            partition_assignment_strategy=(assignor,),
+            partition_assignment_strategy=(seat.assignor,),
             request_timeout_ms=int((session_seconds + self.settings.request_seconds) * 1000),  # joining waits it out
         )
-        member = Member(consumer, assignor, self.partition_count(topic), self.settings.let_go_seconds)
-        consumer.subscribe([self.topic_name(topic)], listener=member)
+        consumer.subscribe([self.topic_name(topic)], listener=seat)
         await self._started(consumer)
-        return member
 
     # ── The log itself ──
 
@@ -401,57 +406,6 @@ class KafkaFeed:
         if offset < begin:
             return NoLog(f"{place.topic}/{place.partition} begins at {begin}, after {offset}: those records are gone")
         return OtherFleet(f"{place.topic}/{place.partition} ends before {offset}: the topic was created again")
-
-
-class Member(ConsumerRebalanceListener):  # type: ignore[misc]
-    """What a group gives one instance. A rebalance takes all away and mostly gives it back: let_go_seconds bridges.
-
-    Iterating gives an assignment after each rebalance; a wait for the next one may be cancelled. For one waiter.
-    """
-
-    def __init__(self, consumer: Any, assignor: Any, partition_count: int, let_go_seconds: float) -> None:
-        self.partitions: frozenset[int] = frozenset()
-        self._partition_count = partition_count
-        self.consumer = consumer
-        self._assignor = assignor
-        self._let_go_seconds = let_go_seconds
-        self._letting_go: asyncio.TimerHandle | None = None
-        self._news = asyncio.Event()
-
-    def on_partitions_revoked(self, _: set[TopicPartition]) -> None:
-        if self.partitions and self._letting_go is None:
-            loop = asyncio.get_running_loop()
-            self._letting_go = loop.call_later(self._let_go_seconds, self.set, frozenset())
-
-    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        # aiokafka does not: without it, one that froze and still thinks that it holds what another got, gets it back.
-        self._assignor.on_generation_assignment(self.consumer._coordinator.generation)  # noqa: SLF001
-        self.consumer.pause(*assigned)
-        self.set(frozenset(place.partition for place in assigned))
-
-    def set(self, partitions: frozenset[int]) -> None:
-        if self._letting_go is not None:
-            self._letting_go.cancel()
-            self._letting_go = None
-        self.partitions = partitions
-        self._news.set()
-
-    def __aiter__(self) -> "Member":
-        return self
-
-    async def __anext__(self) -> Assignment:
-        await self._news.wait()
-        self._news.clear()
-        return Assignment(self.partitions, self._partition_count)
-
-    async def until(self, holds: bool) -> None:
-        while bool(self.partitions) != holds:
-            await anext(self)
-
-
-def _own_assignor() -> Any:
-    """aiokafka keeps what a sticky member holds on the class, which would be shared by all groups of the process."""
-    return type("OwnStickyAssignor", (StickyPartitionAssignor,), {"member_assignment": None, "generation": -1})
 
 
 class KafkaWriter:

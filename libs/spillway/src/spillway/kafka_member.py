@@ -1,0 +1,124 @@
+"""A place in a consumer group that is taken for its turns alone: nothing is ever fetched there."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import structlog
+from aiokafka import ConsumerRebalanceListener, TopicPartition
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+from spillway.bus import Assignment, BusUnavailable
+
+log = structlog.get_logger()
+
+
+class Seat(ConsumerRebalanceListener):  # type: ignore[misc]
+    """One consumer's time in the group. What it is told is heard for as long as it is its member's seat."""
+
+    def __init__(self, member: "Member") -> None:
+        self._member = member
+        self.assignor = _own_assignor()
+        self.consumer: Any = None
+
+    def on_partitions_revoked(self, _: set[TopicPartition]) -> None:
+        if self._member.seat is self:
+            self._member.let_go_soon()
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        # aiokafka does not: without it, one that froze and still thinks that it holds what another got, gets it back.
+        self.assignor.on_generation_assignment(self.consumer._coordinator.generation)  # noqa: SLF001
+        self.consumer.pause(*assigned)
+        if self._member.seat is self:
+            self._member.set(frozenset(place.partition for place in assigned))
+
+    async def trouble(self, every_seconds: float) -> Exception:
+        """Returns what aiokafka could not get over by itself.
+
+        It keeps such an error for whoever fetches, and until then neither shows that it lives nor joins again.
+        """
+        while True:
+            await asyncio.sleep(every_seconds)
+            try:
+                await self.consumer.getmany(timeout_ms=0)
+            except Exception as error:
+                return error
+
+    def leave(self) -> Awaitable[None]:
+        """To be awaited: aiokafka lets a static member go without a word; as a dynamic one it says that it leaves."""
+        if self.consumer._coordinator is not None:  # noqa: SLF001
+            self.consumer._coordinator._group_instance_id = None  # noqa: SLF001
+        stopped: Awaitable[None] = self.consumer.stop()
+        return stopped
+
+
+class Member:
+    """What a group gives one instance. A rebalance takes all away and mostly gives it back: let_go_seconds bridges.
+
+    Iterating gives an assignment after each rebalance; a wait for the next one may be cancelled. For one waiter.
+    join: starts a consumer that listens with the seat and assigns with its assignor. Raises BusUnavailable.
+    """
+
+    def __init__(
+        self, group: str, partition_count: int, let_go_seconds: float, join: Callable[[Seat], Awaitable[Any]]
+    ) -> None:
+        self.partitions: frozenset[int] = frozenset()
+        self.seat: Seat | None = None
+        self._group = group
+        self._partition_count = partition_count
+        self._let_go_seconds = let_go_seconds
+        self._join = join
+        self._letting_go: asyncio.TimerHandle | None = None
+        self._news = asyncio.Event()
+
+    async def sit_down(self) -> None:
+        """Joins the group; whatever an earlier seat still hears is of no account from then on."""
+        seat = self.seat = Seat(self)
+        await self._join(seat)
+
+    async def stay(
+        self, look_seconds: float, retry_seconds: float, close_later: Callable[[Awaitable[None]], object]
+    ) -> None:
+        """Joins again whenever aiokafka gave up. Runs until cancelled."""
+        while True:
+            assert self.seat is not None
+            trouble = await self.seat.trouble(look_seconds)
+            log.warning("out of the group, joining again", group=self._group, reason=repr(trouble))
+            self.let_go_soon()
+            close_later(self.seat.consumer.stop())
+            joined = False
+            while not joined:
+                await asyncio.sleep(retry_seconds)
+                with contextlib.suppress(BusUnavailable):
+                    await self.sit_down()
+                    joined = True
+
+    def let_go_soon(self) -> None:
+        if self.partitions and self._letting_go is None:
+            loop = asyncio.get_running_loop()
+            self._letting_go = loop.call_later(self._let_go_seconds, self.set, frozenset())
+
+    def set(self, partitions: frozenset[int]) -> None:
+        if self._letting_go is not None:
+            self._letting_go.cancel()
+            self._letting_go = None
+        self.partitions = partitions
+        self._news.set()
+
+    def __aiter__(self) -> AsyncIterator[Assignment]:
+        return self
+
+    async def __anext__(self) -> Assignment:
+        await self._news.wait()
+        self._news.clear()
+        return Assignment(self.partitions, self._partition_count)
+
+    async def until(self, holds: bool) -> None:
+        while bool(self.partitions) != holds:
+            await anext(self)
+
+
+def _own_assignor() -> Any:
+    """aiokafka keeps what a sticky member holds on the class, which would be shared by all groups of the process."""
+    return type("OwnStickyAssignor", (StickyPartitionAssignor,), {"member_assignment": None, "generation": -1})
