@@ -140,15 +140,62 @@ def test_one_who_cannot_see_a_queue_takes_nothing_from_what_another_one_told() -
     assert explain(made.state, made.state.scaled[KEY]).metrics[0].trouble == ""
 
 
+FALLS_BACK = scaled_object([KAFKA], fallback={"failureThreshold": 3, "replicas": 7}, pollingInterval=30)
+
+
 def test_after_so_many_failures_the_fallback_stands_in() -> None:
-    made = world(
-        scaled_object([KAFKA], fallback={"failureThreshold": 3, "replicas": 7}, pollingInterval=30), replicas=2
-    )
+    """Reports closer together than polls are count as one."""
+    made = world(FALLS_BACK, replicas=2)
     made.say(backlog([20], at(5)))
-    made.say(backlog([], at(35), trouble="broker gone"))
-    made.until(at(300))
+    for second in range(35, 300, 10):
+        made.say(backlog([], at(second), trouble="broker gone"))
     assert sizes(made) == [(125_000, 4), (140_000, 7)]
     assert condition(made, "Fallback") == ("True", "FallbackExists")
+    told = explain(made.state, made.state.scaled[KEY]).metrics[0]
+    assert told.detail.startswith("fallback")
+
+
+def _away(made: World, seconds: int) -> None:
+    """Nobody asks for so long; then another process takes the turn."""
+    made.now_ms += seconds * 1000
+    made.restart()
+    made.until(made.now_ms)
+
+
+def test_while_nobody_asked_nothing_failed() -> None:
+    made = world(FALLS_BACK, replicas=2)
+    made.say(backlog([20], at(5)))
+    made.say(backlog([], at(35), trouble="broker gone"))
+    for hour in range(1, 3):
+        _away(made, 3_600)
+        made.say(backlog([], made.now_ms, trouble="broker gone"))
+        told = explain(made.state, made.state.scaled[KEY]).metrics[0]
+        assert (told.trouble, told.detail) == ("broker gone", f"failures in a row: {hour + 1}")
+    assert sizes(made) == []
+    made.say(backlog([], made.now_ms + 30_000, trouble="broker gone"))
+    assert [replicas for _, replicas in sizes(made)] == [4]
+
+
+@pytest.mark.parametrize("threshold", [0, 3])
+def test_a_value_that_grew_old_while_hpa_was_away_is_no_failure(threshold: int) -> None:
+    """With a fallback to none KEDA scales to none at once, whatever its threshold: here not unseen."""
+    fallback = {"failureThreshold": threshold, "replicas": 0}
+    made = world(scaled_object([KAFKA], fallback=fallback, cooldownPeriod=0), replicas=2)
+    made.say(backlog([10, 10], at(5)))
+    _away(made, 3_600)
+    assert sizes(made) == []
+    assert condition(made, "Ready") == ("False", "TriggerError")
+    assert condition(made, "Fallback") == ("False", "NoFallbackFound")
+    made.say(backlog([], made.now_ms, trouble="broker gone"))
+    assert [replicas for _, replicas in sizes(made)] == [0]
+
+
+def test_what_nobody_reports_any_more_is_heard_to_fail_of_those_who_cannot_see_it() -> None:
+    made = world(FALLS_BACK, replicas=2)
+    made.say(replace(backlog([20], at(5)), source="another"))
+    for second in range(30, 400, 30):
+        made.say(backlog([], at(second), trouble="no connection"))
+    assert sizes(made)[-1][1] == 7
 
 
 def test_a_schedule_opens_and_closes_with_no_record() -> None:

@@ -33,6 +33,11 @@ class Attached:
     warnings: tuple[str, ...] = ()
 
     @property
+    def polling_ms(self) -> int:
+        """How often its triggers are to be asked; 0: it has none."""
+        return self.wanted.polling_ms if isinstance(self.wanted, ScaledObject) else 0
+
+    @property
     def autoscaler(self) -> Autoscaler | None:
         """The part that metrics drive; None where there is none."""
         return self.wanted if isinstance(self.wanted, Autoscaler) else self.wanted.autoscaler

@@ -18,7 +18,7 @@ from hpa.core.keda.executor import (
     Polled,
     executed,
 )
-from hpa.core.keda.fallback import FAILING, Answer, Composite, Health, Now, Trigger, answer
+from hpa.core.keda.fallback import FAILING, NO_FALLBACK_FOUND, Answer, Composite, Health, Now, Trigger, answer
 from hpa.core.keda.formula import composite_milli
 from hpa.core.keda.functions import ExpressionFailed
 from hpa.core.pods import ready_running
@@ -34,11 +34,15 @@ FORMULA: Final = "formula"
 
 @dataclass(frozen=True, slots=True)
 class Polls:
-    """What all triggers said. reads: one for each metric of the autoscaler. fallback: its reason, "": there is none."""
+    """What all triggers said. reads: one for each metric of the autoscaler. fallback: its reason, "": there is none.
+
+    seen: of all that failed somebody reported it. Where nobody did, as while hpa was away, no fallback's rule applies.
+    """
 
     reads: tuple[Read, ...]
     active: bool
     failed: bool
+    seen: bool
     fallback: str
     dues: tuple[Due, ...]
 
@@ -51,6 +55,8 @@ def compose_scaled(case: Case, scaled: ScaledObject) -> Sized:
     paused = _paused_replicas(wanted.annotations.get(PAUSED_REPLICAS))
     if paused is not None:
         return _finished(case, scaled, polls, _to(case, before, paused, "paused-replicas"), Outcome(None, False, {}))
+    if not polls.seen:
+        wanted = replace(wanted, fallback_replicas=None)
     outcome = executed(wanted, _polled(case, before, polls, scaled), case.now_ms)
     remembered = _renewed(before, polls.active or wanted.says(FORCE_ACTIVATION), outcome, case.now_ms)
     case = replace(case, before=remembered)
@@ -102,8 +108,9 @@ def _poll(case: Case, scaled: ScaledObject) -> Polls:
     reads = [read_trigger(named, case.inputs, case.moment) for named in scaled.triggers]
     answers = [_answered(case, scaled, index, read) for index, read in enumerate(reads)]
     failed = any(read.failing_ms for read in reads)
+    seen = all(read.failures for read in reads if read.failing_ms)
     fallback = "" if scaled.fallback is None or not failed else "FallbackExists"
-    dues = [*reads_due(reads), *_failures_due(case, scaled, reads)]
+    dues = tuple(reads_due(reads))
     active = any(read.active for read in reads)
     external = [_as_read(read, found) for read, found in zip(reads, answers, strict=True)]
     if scaled.composed is not None:
@@ -115,23 +122,11 @@ def _poll(case: Case, scaled: ScaledObject) -> Polls:
     in_order = (
         found[metric.name] if metric.source == EXTERNAL else by_pods[id(metric)] for metric in scaled.autoscaler.metrics
     )
-    return Polls(tuple(in_order), active, failed, fallback if any(one.active for one in answers) else "", tuple(dues))
+    return Polls(tuple(in_order), active, failed, seen, fallback if any(one.active for one in answers) else "", dues)
 
 
 def _external(scaled: ScaledObject) -> list[Metric]:
     return [metric for metric in scaled.autoscaler.metrics if metric.source == EXTERNAL]
-
-
-def failures_of(read: Read, polling_ms: int, now_ms: int) -> int:
-    """In a row, as if it was asked every polling interval since it first had no value."""
-    return 0 if not read.failing_ms else max(now_ms - read.failing_ms, 0) // polling_ms + 1
-
-
-def _failures_due(case: Case, scaled: ScaledObject, reads: list[Read]) -> list[Due]:
-    if scaled.fallback is None:
-        return []
-    after_ms = scaled.fallback.failure_threshold * scaled.polling_ms
-    return [Due(read.failing_ms + after_ms, "a fallback will stand in") for read in reads if read.failing_ms]
 
 
 def _answered(case: Case, scaled: ScaledObject, index: int, read: Read) -> Answer:
@@ -140,8 +135,9 @@ def _answered(case: Case, scaled: ScaledObject, index: int, read: Read) -> Answe
     metric = next(one for one in scaled.autoscaler.metrics if one.name == name)
     composite = None if composed is None else Composite(f"{composed.target_milli / 1000:g}", composed.by_value)
     trigger = Trigger(metric.target.amount or 0, metric.target.kind == VALUE, composite)
-    failures = failures_of(read, scaled.polling_ms, case.now_ms)
-    health = Health(failures - 1, FAILING) if failures else None
+    if read.failing_ms and not read.failures:
+        return Answer(None, None, "" if scaled.fallback is None else NO_FALLBACK_FOUND)
+    health = Health(read.failures - 1, FAILING) if read.failing_ms else None
     values = read.reading.values_milli if isinstance(read.reading, SeriesReading) else None
     ready = ready_running(case.inputs.seen(case.now_ms, case.rules).pods)
     return answer(trigger, values, scaled.fallback, health, Now(case.current, ready))
@@ -170,9 +166,7 @@ def _composed(scaled: ScaledObject, composed: Composed, reads: list[Read], answe
     if len(values) < len(scaled.triggers):
         return Read(Unavailable(trouble), FORMULA, oldest_ms=oldest, failing_ms=failing, trouble=trouble)
     failures = {
-        named.name: failures_of(read, scaled.polling_ms, case.now_ms)
-        for named, read in zip(scaled.triggers, reads, strict=True)
-        if read.failing_ms
+        named.name: read.failures for named, read in zip(scaled.triggers, reads, strict=True) if read.failing_ms
     }
     try:
         milli = composite_milli(composed.formula, values, failures, scaled.fallback, composed.target_milli / 1000)

@@ -5,6 +5,7 @@ Each take_… applies one event, is idempotent, drops what is older than is know
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from hpa.core.pods import FAILED, Container, Pod, PodKey, PodsSeen, Sample
 from hpa.core.rules import Rules
@@ -17,6 +18,8 @@ NAMES_MAX = 500_000
 """Bytes of the names of one workload's series: all of them are written with every state, in one record of the log."""
 TROUBLE_MAX = 200
 """Characters of a trouble that are kept."""
+FAILURES_APART: Final = 0.75
+"""Of a polling interval: so long after the failure that was counted last the next one counts."""
 
 LoadKey = tuple[str, str, str, str, str]
 """Metric, object, series, cluster, pod."""
@@ -52,7 +55,10 @@ class ClusterPods:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A series. value_milli: its newest value, of at_ms (0: never). failing_ms: the first report without one since."""
+    """A series. value_milli: its newest value, of at_ms (0: never). failing_ms: the first report without one since.
+
+    failures: reports without one in a row, one a polling interval; counted_ms: the last of them. Silence is none.
+    """
 
     value_milli: int = 0
     at_ms: int = 0
@@ -61,6 +67,8 @@ class Load:
     failing_ms: int = 0
     trouble: str = ""
     source: str = ""
+    failures: int = 0
+    counted_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,8 @@ class Backlog:
     """A group's newest backlog. rows: (topic, partition, latest, committed). committed: of the poll before.
 
     oldest_ms: for each row, when the oldest record that is not read was written; 0: not known, or none.
-    endless_ms: the first report since which the end of some partition is not known; 0: all are.
+    endless_ms: the first report since which the end of some partition is not known; 0: all are. failures, counted_ms:
+    as of Load, with those reports.
     """
 
     rows: tuple[tuple[str, int, int, int], ...] = ()
@@ -80,6 +89,8 @@ class Backlog:
     source: str = ""
     committed: tuple[tuple[str, int, int], ...] = ()
     endless_ms: int = 0
+    failures: int = 0
+    counted_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -111,35 +122,54 @@ class Inputs:
     def forget_pods(self, cluster: str) -> bool:
         return self.clusters.pop(cluster, None) is not None
 
-    def take_load(self, event: LoadObserved, series_max: int) -> bool:
-        """What is negative is a report without a value. A series beyond what is kept of one workload is not taken."""
+    def take_load(self, event: LoadObserved, rules: Rules, polling_ms: int = 0) -> bool:
+        """What is negative is a report without a value. A series beyond what is kept of one workload is not taken.
+
+        polling_ms: how often it is to be asked for, to count failures.
+        """
         key = (event.metric, event.object, event.series, event.cluster, event.pod)
         known = self.loads.get(key)
         if known is None:
-            if len(self.loads) >= series_max or names_size((key, *self.loads)) > NAMES_MAX:
+            if len(self.loads) >= rules.series_max or names_size((key, *self.loads)) > NAMES_MAX:
                 return False
             known = Load()
-        if is_known(known, event) or event.at_ms < self.loads_from_ms.get(name_of(key), 0):
+        if is_known(known, event, rules.load_age_max_ms) or event.at_ms < self.loads_from_ms.get(name_of(key), 0):
             return False
         trouble = event.trouble or (f"negative value {event.value_milli / 1000:g}" if event.value_milli < 0 else "")
         if trouble:
             failing_ms = known.failing_ms or event.at_ms
-            self.loads[key] = replace(known, heard_ms=event.at_ms, failing_ms=failing_ms, trouble=trouble[:TROUBLE_MAX])
+            failures, counted_ms = failures_with(known, event.at_ms, polling_ms)
+            self.loads[key] = replace(
+                known,
+                heard_ms=event.at_ms,
+                failing_ms=failing_ms,
+                trouble=trouble[:TROUBLE_MAX],
+                failures=failures,
+                counted_ms=counted_ms,
+            )
         else:
             self.loads[key] = Load(event.value_milli, event.at_ms, event.window_ms, event.at_ms, source=event.source)
         return True
 
-    def take_backlog(self, event: BacklogObserved) -> bool:
+    def take_backlog(self, event: BacklogObserved, rules: Rules, polling_ms: int = 0) -> bool:
+        """polling_ms: as of take_load."""
         key = (event.group, event.topic)
         known = self.backlogs.get(key, Backlog())
-        if is_known(known, event) or event.at_ms < self.backlogs_from_ms.get(key, 0):
+        if is_known(known, event, rules.load_age_max_ms) or event.at_ms < self.backlogs_from_ms.get(key, 0):
             return False
         if event.trouble:
             failing_ms = known.failing_ms or known.endless_ms or event.at_ms
-            trouble = event.trouble[:TROUBLE_MAX]
-            self.backlogs[key] = replace(known, heard_ms=event.at_ms, failing_ms=failing_ms, trouble=trouble)
+            failures, counted_ms = failures_with(known, event.at_ms, polling_ms)
+            self.backlogs[key] = replace(
+                known,
+                heard_ms=event.at_ms,
+                failing_ms=failing_ms,
+                trouble=event.trouble[:TROUBLE_MAX],
+                failures=failures,
+                counted_ms=counted_ms,
+            )
         else:
-            self.backlogs[key] = _next_backlog(known, event)
+            self.backlogs[key] = _next_backlog(known, event, polling_ms)
         return True
 
     def forget_old(self, now_ms: int, rules: Rules) -> None:
@@ -164,14 +194,23 @@ class Inputs:
         return min(sum(1 for pod in pods if not pod.deleting and pod.phase not in ended), current)
 
 
-def is_known(known: Load | Backlog, event: LoadObserved | BacklogObserved) -> bool:
+def is_known(known: Load | Backlog, event: LoadObserved | BacklogObserved, age_max_ms: int) -> bool:
     """Whether an event is not newer, or somebody cannot see what another one has told, which takes nothing from it.
 
-    If that one stops, what it told grows too old. Of one instant a value counts more than none.
+    If that one stops, what it told grows too old; from then on those are heard who cannot see. Of one instant a value
+    counts more than none.
     """
     if event.at_ms <= known.heard_ms:
         return event.at_ms < known.heard_ms or bool(event.trouble) or not known.failing_ms
-    return bool(event.trouble and known.at_ms and not known.failing_ms and event.source != known.source)
+    fresh = not known.failing_ms and event.at_ms <= known.at_ms + age_max_ms
+    return bool(event.trouble and known.at_ms and fresh and event.source != known.source)
+
+
+def failures_with(known: Load | Backlog, at_ms: int, polling_ms: int) -> tuple[int, int]:
+    """(failures, the last that was counted) with a report without a value: as KEDA counts them, one at each poll."""
+    if known.failures and at_ms < known.counted_ms + FAILURES_APART * polling_ms:
+        return known.failures, known.counted_ms
+    return known.failures + 1, at_ms
 
 
 def name_of(key: LoadKey) -> LoadName:
@@ -242,8 +281,9 @@ def pod_loads(inputs: Inputs, metric: str) -> Iterator[tuple[PodKey, Load, str]]
             yield PodKey(cluster, "", pod), load, load.trouble
 
 
-def _next_backlog(known: Backlog, event: BacklogObserved) -> Backlog:
+def _next_backlog(known: Backlog, event: BacklogObserved, polling_ms: int) -> Backlog:
     endless = any(one.latest < 0 for one in event.partitions)
+    failures, counted_ms = failures_with(known, event.at_ms, polling_ms) if endless else (0, 0)
     return Backlog(
         rows=tuple((one.topic, one.partition, one.latest, one.committed) for one in event.partitions),
         oldest_ms=tuple(one.oldest_ms for one in event.partitions),
@@ -252,4 +292,6 @@ def _next_backlog(known: Backlog, event: BacklogObserved) -> Backlog:
         source=event.source,
         committed=tuple((topic, partition, place) for topic, partition, _, place in known.rows if place >= 0),
         endless_ms=(known.failing_ms or known.endless_ms or event.at_ms) if endless else 0,
+        failures=failures,
+        counted_ms=counted_ms,
     )

@@ -33,8 +33,9 @@ class Moment:
 class Read:
     """What was found of a metric. value_milli: in all, None where that says nothing. oldest_ms: of its oldest sample.
 
-    failing_ms: since when it has no value, 0: it has one. due_ms: when time alone may change it; None: it does not.
-    active: of a trigger, that there is work. source: of the metric, or the kind of the trigger. detail: for people.
+    failing_ms: since when it has no value, 0: it has one. failures: reports that say so, in a row; while nobody reports
+    there are none. due_ms: when time alone may change it; None: it does not. active: of a trigger, that there is work.
+    source: of the metric, or the kind of the trigger. detail: for people.
     """
 
     reading: Reading
@@ -42,6 +43,7 @@ class Read:
     value_milli: int | None = None
     oldest_ms: int = 0
     failing_ms: int = 0
+    failures: int = 0
     due_ms: int | None = None
     active: bool = False
     trouble: str = ""
@@ -116,9 +118,14 @@ def _of_loads(source: str, found: Iterable[tuple[str, Load]], moment: Moment) ->
         since, series, load = min(bad, key=lambda one: one[0])
         why = load.trouble or "its last value is too old"
         why = f"series {series}: {why}" if series else why
-        return Read(Unavailable(why), source, oldest_ms=oldest, failing_ms=since, trouble=why)
+        failures = max(load.failures for _, _, load in bad)
+        return _failed(Read(Unavailable(why), source, oldest_ms=oldest, failing_ms=since, trouble=why), failures)
     values = tuple(load.value_milli for _, load in found)
     return Read(SeriesReading(values), source, sum(values), oldest, due_ms=oldest + age_max + 1)
+
+
+def _failed(read: Read, failures: int) -> Read:
+    return replace(read, failures=failures, detail=f"failures in a row: {failures}" if failures else "")
 
 
 def _never(source: str, moment: Moment) -> Read:
@@ -154,7 +161,8 @@ def read_kafka(trigger: KafkaTrigger, inputs: Inputs, moment: Moment) -> Read:
     if backlog.failing_ms or too_old:
         why = backlog.trouble or "the last backlog is too old"
         since = backlog.failing_ms or backlog.at_ms + age_max
-        return Read(Unavailable(why), KAFKA, oldest_ms=backlog.at_ms, failing_ms=since, trouble=why)
+        read = Read(Unavailable(why), KAFKA, oldest_ms=backlog.at_ms, failing_ms=since, trouble=why)
+        return _failed(read, backlog.failures)
     rows = [
         PartitionOffsets(topic, partition, None if latest < 0 else latest, None if committed < 0 else committed)
         for topic, partition, latest, committed in backlog.rows
@@ -162,7 +170,8 @@ def read_kafka(trigger: KafkaTrigger, inputs: Inputs, moment: Moment) -> Read:
     endless = [f"{row.topic}/{row.partition}" for row in selected(trigger, rows) if row.latest is None]
     if endless:
         why = f"{len(endless)} partitions whose end is not known, the first is {endless[0]}"
-        return Read(Unavailable(why), KAFKA, oldest_ms=backlog.at_ms, failing_ms=backlog.endless_ms, trouble=why)
+        read = Read(Unavailable(why), KAFKA, oldest_ms=backlog.at_ms, failing_ms=backlog.endless_ms, trouble=why)
+        return _failed(read, backlog.failures)
     lag = group_lag(trigger, rows, {(topic, partition): place for topic, partition, place in backlog.committed})
     detail = f"true lag {lag.true} in {len(rows)} partitions"
     milli = lag.metric_milli
@@ -175,7 +184,7 @@ def _read_cron(trigger: CronTrigger, moment: Moment) -> Read:
     try:
         found = activity(trigger, moment.now_ms // 1000)
     except InvalidCron as error:
-        return Read(Unavailable(str(error)), CRON, failing_ms=moment.since_ms, trouble=str(error))
+        return Read(Unavailable(str(error)), CRON, failing_ms=moment.since_ms, failures=1, trouble=str(error))
     reading = SeriesReading((found.metric_milli,))
     due, at = found.due_s * 1000, moment.now_ms
     return Read(reading, CRON, found.metric_milli, at, due_ms=due, active=found.active)

@@ -312,16 +312,17 @@ class HpaState:
         return events + self._evaluate(scaled, max(scaled.remembered.at_ms + 1, heard.at_ms))
 
     def _take(self, key: WorkloadKey, heard: Heard) -> bool:
-        inputs, event = self._inputs(key), heard.event
+        inputs, event, scaled = self._inputs(key), heard.event, self.scaled.get(key)
+        polling_ms = scaled.policy.polling_ms if scaled is not None else 0
         if isinstance(event, WorkloadDeclared):
             return inputs.take_declared(declared_of(event))
         if isinstance(event, PodsObserved):
             return inputs.take_pods(event)
         if isinstance(event, LoadObserved):
             inputs.forget_old(event.at_ms, self.rules)
-            return inputs.take_load(event, self.rules.series_max)
+            return inputs.take_load(event, self.rules, polling_ms)
         if isinstance(event, BacklogObserved):
-            return inputs.take_backlog(event)
+            return inputs.take_backlog(event, self.rules, polling_ms)
         if event is None and heard.topic == WORKLOADS.name:
             return inputs.take_declared(None)
         if event is None and heard.topic == PODS.name:
