@@ -263,3 +263,46 @@ def test_a_fallback_stands_in_where_ends_stay_unknown() -> None:
     for second in range(1, 100, 10):
         made.say(ends([-1], START_MS + 1000 * second))
     assert sizes(made)[-1][1] == 7
+
+
+def unread(latest: int, at_ms: int, committed: int = -1) -> BacklogObserved:
+    rows = tuple(PartitionBacklog("orders", number, latest, committed, 0) for number in range(4))
+    return BacklogObserved(*KEY, "kafka", "g", "orders", rows, at_ms, "test", "")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        pytest.param({}, 1, id="latest: one record, as KEDA counts"),
+        pytest.param({"offsetResetPolicy": "earliest"}, 4, id="earliest: all of them"),
+        pytest.param({"offsetResetPolicy": "earliest", "scaleToZeroOnInvalidOffset": "true"}, 0, id="none"),
+    ],
+)
+def test_what_a_drain_takes_for_waiting_where_the_group_has_no_offset(metadata: dict[str, str], expected: int) -> None:
+    made = world(own(drain={**DRAIN, "kafka": {**KAFKA["metadata"], **metadata}}), replicas=0)
+    made.say(unread(1000, START_MS + 1_000))
+    assert made.replicas == expected
+
+
+def test_records_that_come_to_a_group_without_offsets_were_not_read() -> None:
+    """What is learned of a replica's rate begins with the first offset."""
+    made = world(own(drain=DRAIN, minReplicas=1))
+    for second in range(1, 60, 2):
+        made.say(unread(1000 + 100 * second, START_MS + 1000 * second))
+    made.say(unread(7000, START_MS + 61_000, committed=6990))
+    assert made.state.scaled[KEY].remembered.queue.work.records == 0
+
+
+def test_what_of_a_trigger_has_no_effect_is_said_by_name() -> None:
+    metadata = {**KAFKA["metadata"], "excludePersistentLag": "true", "limitToPartitionsWithLag": "true"}
+    drained = read_attached(own(drain={**DRAIN, "kafka": metadata})).warnings
+    for name in ("excludePersistentLag", "lagThreshold", "limitToPartitionsWithLag"):
+        assert any(text.startswith(f"drain.kafka.{name}: no effect") for text in drained)
+    assert len(drained) == 3
+    asked = read_attached(
+        scaled_object([{"type": "kafka", "metadata": {**metadata, "tls": "enable", "lagTreshold": "5"}}])
+    )
+    assert [text.partition(":")[0] for text in asked.warnings] == [
+        "triggers[0].metadata.lagTreshold",
+        "triggers[0].metadata.tls",
+    ]

@@ -75,9 +75,9 @@ def _read(manifest: dict[str, Any]) -> Attached:
 
 
 def _own_warnings(own: ScalePolicy) -> tuple[str, ...]:
-    if not own.headroom:
-        return ()
-    return (HEADROOM_UNKNOWN,)
+    ignored = own.drain.ignored if own.drain is not None else ()
+    without_effect = (f"drain.kafka.{name}: no effect: a time to drain does not look at it" for name in ignored)
+    return (*without_effect, *((HEADROOM_UNKNOWN,) if own.headroom else ()))
 
 
 def _alike(metrics: tuple[Metric, ...]) -> list[str]:

@@ -8,7 +8,7 @@ from hpa.core.calendar import Bound, bound_by
 from hpa.core.composing import Case, Due, MetricRead, Sized, compose_autoscaler, first_due, reads_due
 from hpa.core.draining import DrainWish
 from hpa.core.headroom import Idle, headroom_due_s, headroom_replicas
-from hpa.core.keda.kafka import PartitionOffsets, selected
+from hpa.core.keda.kafka import PartitionOffsets, partition_lag, selected
 from hpa.core.pods import ready_running
 from hpa.core.proposals import SeriesReading, Unavailable
 from hpa.core.queue_state import Offsets, QueueState, Seen, decided, learned, rate_of
@@ -105,18 +105,23 @@ def _drain_wish(case: Case, policy: ScalePolicy, drain: Drain) -> Wish:
 
 
 def _seen(case: Case, drain: Drain) -> Seen:
-    """Partitions in the order of their numbers, of a backlog that could be read: the end of each is known."""
+    """Partitions in the order of their numbers, of a backlog that could be read: the end of each is known.
+
+    Where the group has no offset, so many records wait as KEDA counts.
+    """
     backlog = case.inputs.backlogs[drain.queue.group, drain.queue.topic]
     since = {row[:2]: oldest_ms for row, oldest_ms in zip(backlog.rows, backlog.oldest_ms, strict=True)}
     rows = [
-        PartitionOffsets(topic, partition, None if latest < 0 else latest, max(committed, 0))
+        PartitionOffsets(topic, partition, None if latest < 0 else latest, None if committed < 0 else committed)
         for topic, partition, latest, committed in sorted(backlog.rows)
     ]
     found = []
     for row in selected(drain.queue, rows):
         if row.latest is not None:
             waited_ms = max(0, backlog.at_ms - (since[row.topic, row.partition] or backlog.at_ms))
-            found.append(Offsets(row.latest, row.committed or 0, waited_ms / 1000))
+            never = row.committed is None
+            lag = partition_lag(drain.queue, row, {})[1]
+            found.append(Offsets(row.latest, row.latest - lag, waited_ms / 1000, never))
     pods = case.inputs.seen(case.now_ms, case.rules).pods
     reading = ready_running(pods) if pods else case.current
     return Seen(backlog.at_ms, tuple(found), case.current, reading)

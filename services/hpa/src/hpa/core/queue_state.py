@@ -27,11 +27,15 @@ ASSUMED_RECORDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Of one partition: records written, records read (as committed), and how long the oldest unread one has waited."""
+    """Of one partition: records written, records read (as committed), and how long the oldest unread one has waited.
+
+    never: the group has no offset; committed then stands where what waits begins, and says nothing of what was read.
+    """
 
     latest: int
     committed: int
     waited_s: float = 0.0
+    never: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +136,18 @@ def _worked(work: Work, last: Seen, seen: Seen, seconds: float) -> Work:
     if seen.reading != last.reading or readers <= 0 or len(last.offsets) != partitions:
         return work
     pairs = list(zip(last.offsets, seen.offsets, strict=True))
-    empty = sum(1 for before, now in pairs if before.latest <= before.committed or now.latest <= now.committed)
+    empty = sum(1 for before, now in pairs if _empty(before) or _empty(now))
     waiting = (empty / partitions) ** (partitions // readers)
     if waiting > WAITING_MOST:
         return work
     weight = math.exp(-seconds / RATE_MEAN_S)
-    records = sum(max(0, now.committed - before.committed) for before, now in pairs)
+    known = (pair for pair in pairs if not (pair[0].never or pair[1].never))
+    records = sum(max(0, now.committed - before.committed) for before, now in known)
     return Work(weight * work.records + records, weight * work.seconds + readers * (1 - waiting) * seconds)
+
+
+def _empty(offsets: Offsets) -> bool:
+    return offsets.never or offsets.latest <= offsets.committed
 
 
 def rate_of(work: Work, assumed: float) -> float:

@@ -39,6 +39,17 @@ SUPPLY_CLASSES: Final = ("dedicated", "idle", "colocated", "cloud")
 DURATION: Final = re.compile(r"(\d{1,6})(s|m|h)", re.ASCII)
 SECONDS_BY_UNIT: Final = {"s": 1, "m": 60, "h": 3600}
 PRECEDENCE_MAX: Final = 1000
+HONOURED: Final = frozenset(
+    {
+        "bootstrapServers",
+        "consumerGroup",
+        "topic",
+        "partitionLimitation",
+        "offsetResetPolicy",
+        "scaleToZeroOnInvalidOffset",
+    }
+)
+"""What of a kafka trigger's metadata a time to drain looks at: which records wait, and not how many are too many."""
 
 
 class WindowSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -93,11 +104,12 @@ class PolicyManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """service.rate: what a replica is assumed to do until its rate is learned."""
+    """service.rate: what a replica is assumed to do until its rate is learned. ignored: metadata without effect."""
 
     queue: KafkaTrigger
     target: DrainTarget
     service: Service
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +223,8 @@ def _drain(spec: DrainSpec, where: str) -> Drain:
     if not within_s:
         raise invalid(f"{where}.within", spec.within, "at least 1s")
     start_s, pause_s = _seconds(spec.start_up, f"{where}.startUp"), _seconds(spec.rebalance, f"{where}.rebalance")
-    return Drain(queue, DrainTarget(within_s, margin), Service(spec.records_per_second, start_s, pause_s))
+    service = Service(spec.records_per_second, start_s, pause_s)
+    return Drain(queue, DrainTarget(within_s, margin), service, tuple(sorted(spec.kafka.keys() - HONOURED)))
 
 
 def _seconds(text: str, where: str) -> int:

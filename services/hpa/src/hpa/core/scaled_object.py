@@ -66,6 +66,26 @@ RESOURCE_TYPES: Final = {"Utilization": UTILIZATION, "AverageValue": AVERAGE_VAL
 EXACT_LAG: Final = "spillway.io/exact-lag"
 """An annotation: kafka triggers are capped exactly, and no tolerance keeps the last consumers from starting."""
 COMPOSITE: Final = "composite-metric"
+HONOURED: Final[Mapping[str, frozenset[str]]] = {
+    "kafka": frozenset(
+        {
+            "bootstrapServers",
+            "consumerGroup",
+            "topic",
+            "partitionLimitation",
+            "lagThreshold",
+            "activationLagThreshold",
+            "offsetResetPolicy",
+            "allowIdleConsumers",
+            "limitToPartitionsWithLag",
+            "ensureEvenDistributionOfPartitions",
+            "excludePersistentLag",
+            "scaleToZeroOnInvalidOffset",
+        }
+    ),
+    "cron": frozenset({"timezone", "start", "end", "desiredReplicas"}),
+}
+"""What of a trigger's metadata is looked at, where KEDA passes over what it does not know."""
 PROMETHEUS_KNOWN: Final = frozenset({"serverAddress", "query", "threshold", "activationThreshold", "ignoreNullValues"})
 
 
@@ -373,7 +393,11 @@ def _fallback(spec: FallbackSpec | None, external: bool, where: str) -> Fallback
 
 def _warnings(spec: ScaledObjectSpec) -> list[str]:
     """What has no effect here, and what there is in its place."""
-    found = []
+    found = [
+        f"triggers[{index}].metadata.{name}: no effect on this {trigger.type} trigger here"
+        for index, trigger in enumerate(spec.triggers)
+        for name in sorted(trigger.metadata.keys() - HONOURED.get(trigger.type, trigger.metadata.keys()))
+    ]
     if any(trigger.authentication_ref is not None for trigger in spec.triggers):
         found.append("triggers.authenticationRef: connections are those that the operator named")
     if any(trigger.use_cached_metrics for trigger in spec.triggers):
