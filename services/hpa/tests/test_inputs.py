@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hpa.core.answers import explain
 from hpa.core.attached import read_attached
 from hpa.core.inputs import NAMES_MAX, names_size
 from spillway.api import RequestError
@@ -306,3 +307,58 @@ def test_what_of_a_trigger_has_no_effect_is_said_by_name() -> None:
         "triggers[0].metadata.lagTreshold",
         "triggers[0].metadata.tls",
     ]
+
+
+IDLE, CLOUD = {"supplyClass": "idle", "percent": 50}, {"supplyClass": "cloud", "percent": 100}
+
+
+def supplied(metric: str, value: int, second: int, supply_class: str = "idle") -> LoadObserved:
+    return load(f"headroom.{metric}", value, START_MS + 1000 * second, series=supply_class)
+
+
+@pytest.mark.parametrize(
+    ("shares", "reports", "expected", "trouble"),
+    [
+        pytest.param([IDLE], [supplied("free", 8, 1), supplied("held", 2, 1)], 5, "", id="both are known"),
+        pytest.param([IDLE], [supplied("free", 8, 1)], 3, "headroom.held of idle: nobody", id="held never reported"),
+        pytest.param([IDLE], [supplied("held", 8, 1)], 3, "headroom.free of idle: nobody", id="free never reported"),
+        pytest.param(
+            [IDLE],
+            [supplied("held", 1, 1), supplied("free", 9, 1), supplied("free", 1, 150)],
+            5,
+            "headroom.held of idle: its last value is too old",
+            id="held too old",
+        ),
+        pytest.param(
+            [IDLE],
+            [supplied("free", 8, 1), supplied("held", 2, 1), supplied("free", 9, 1, "cloud")],
+            5,
+            "",
+            id="of a class without a share",
+        ),
+        pytest.param(
+            [IDLE, CLOUD],
+            [supplied("free", 8, 1), supplied("held", 2, 1), supplied("free", 9, 1, "cloud")],
+            3,
+            "headroom.held of cloud: nobody",
+            id="one class of two is not known",
+        ),
+    ],
+)
+def test_idle_capacity_of_which_a_part_is_unknown_asks_for_nothing(
+    shares: list[dict[str, Any]], reports: list[LoadObserved], expected: int, trouble: str
+) -> None:
+    made = world(own(headroom=shares), replicas=3)
+    for report in reports:
+        made.say(report)
+    assert made.replicas == expected
+    told = explain(made.state, made.state.scaled[KEY]).metrics[0]
+    assert told.trouble.startswith(trouble)
+    assert (told.trouble == "", told.replicas) == (not trouble, -1 if trouble else expected)
+
+
+def test_a_share_that_is_closed_needs_no_value() -> None:
+    night = {**IDLE, "start": "0 22 * * *", "end": "0 23 * * *"}
+    made = world(own(headroom=[night], minReplicas=1), replicas=3)
+    made.until(START_MS + 1_000)
+    assert made.replicas == 1

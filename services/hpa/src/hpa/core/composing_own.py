@@ -7,12 +7,12 @@ from typing import Final
 from hpa.core.calendar import Bound, bound_by
 from hpa.core.composing import Case, Due, MetricRead, Sized, compose_autoscaler, first_due, reads_due
 from hpa.core.draining import DrainWish
-from hpa.core.headroom import Idle, headroom_due_s, headroom_replicas
+from hpa.core.headroom import Idle, headroom_due_s, headroom_replicas, open_percents
 from hpa.core.keda.kafka import PartitionOffsets, partition_lag, selected
 from hpa.core.pods import ready_running
 from hpa.core.proposals import SeriesReading, Unavailable
 from hpa.core.queue_state import Offsets, QueueState, Seen, decided, learned, rate_of
-from hpa.core.readings import read_kafka, read_series
+from hpa.core.readings import Read, read_kafka, read_one
 from hpa.core.scale_policy import Drain, ScalePolicy
 from spillway.api_scaling import ExplainedRule
 
@@ -133,21 +133,27 @@ def _said(wish: DrainWish, rate: float) -> str:
 
 
 def _headroom_wish(case: Case, policy: ScalePolicy) -> Wish:
-    """From what is reported of each supply class, in replicas."""
+    """From what is reported of each supply class with an open share, in replicas; unknown where any of it is."""
     now_s = case.now_ms // 1000
-    read = read_series(HEADROOM_FREE, "", HEADROOM, case.inputs, case.moment)
     due_s = headroom_due_s(policy.headroom, now_s)
-    if not isinstance(read.reading, SeriesReading):
-        return Wish(case.current, MetricRead(HEADROOM, read), due_s)
-    idle = {
-        name: Idle(_reported(case, HEADROOM_FREE, name), _reported(case, HEADROOM_HELD, name))
-        for name in {share.supply_class for share in policy.headroom}
+    classes = sorted(open_percents(policy.headroom, now_s))
+    reads = {
+        (metric, name): read_one(metric, name, HEADROOM, case.inputs, case.moment)
+        for name in classes
+        for metric in (HEADROOM_FREE, HEADROOM_HELD)
     }
+    oldest_ms = min((read.oldest_ms for read in reads.values()), default=0)
+    unknown = {place: read for place, read in reads.items() if read.value_milli is None}
+    if unknown:
+        why = "; ".join(f"{metric} of {name}: {read.trouble}" for (metric, name), read in unknown.items())
+        since_ms = min(read.failing_ms for read in unknown.values())
+        read = Read(Unavailable(why), HEADROOM, oldest_ms=oldest_ms, failing_ms=since_ms, trouble=why)
+        return Wish(case.current, MetricRead(HEADROOM, read), due_s)
+    values = {place: (read.value_milli or 0) // 1000 for place, read in reads.items()}
+    idle = {name: Idle(values[HEADROOM_FREE, name], values[HEADROOM_HELD, name]) for name in classes}
     replicas = headroom_replicas(policy.headroom, idle, now_s)
-    detail = ", ".join(f"{name}: {one.free} free, {one.held} held" for name, one in sorted(idle.items()))
-    return Wish(replicas, MetricRead(HEADROOM, replace(read, detail=detail), replicas=replicas), due_s)
-
-
-def _reported(case: Case, metric: str, supply_class: str) -> int:
-    load = case.inputs.loads.get((metric, "", supply_class, "", ""))
-    return load.value_milli // 1000 if load is not None else 0
+    detail = ", ".join(f"{name}: {one.free} free, {one.held} held" for name, one in idle.items())
+    total_milli = 1000 * sum(values.values())
+    due_ms = min((read.due_ms for read in reads.values() if read.due_ms is not None), default=None)
+    read = Read(SeriesReading((total_milli,)), HEADROOM, total_milli, oldest_ms, due_ms=due_ms, detail=detail)
+    return Wish(replicas, MetricRead(HEADROOM, read, replicas=replicas), due_s)

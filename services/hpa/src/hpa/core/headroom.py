@@ -23,15 +23,21 @@ class Idle:
     held: int
 
 
-def headroom_replicas(shares: Sequence[HeadroomShare], idle: Mapping[str, Idle], now_s: int) -> int:
-    """The size that uses those shares. Of several open shares of one class the largest counts.
-
-    What it holds itself counts as room, so the answer does not change when its own replicas come to run.
-    """
+def open_percents(shares: Sequence[HeadroomShare], now_s: int) -> dict[str, int]:
+    """By supply class. Of several open shares of one class the largest counts."""
     percents: dict[str, int] = {}
     for share in shares:
         if share.times is None or opening(share.times, now_s).is_open:
             percents[share.supply_class] = max(percents.get(share.supply_class, 0), share.percent)
+    return percents
+
+
+def headroom_replicas(shares: Sequence[HeadroomShare], idle: Mapping[str, Idle], now_s: int) -> int:
+    """The size that uses those shares; a class that is not there has nothing.
+
+    What it holds itself counts as room, so the answer does not change when its own replicas come to run.
+    """
+    percents = open_percents(shares, now_s)
     rooms = ((percent, idle[name]) for name, percent in percents.items() if name in idle)
     return sum(percent * (room.free + room.held) // 100 for percent, room in rooms)
 

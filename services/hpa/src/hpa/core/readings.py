@@ -106,6 +106,12 @@ def read_series(metric: str, of_object: str, source: str, inputs: Inputs, moment
     return _of_loads(source, going_on or found, moment)
 
 
+def read_one(metric: str, series: str, source: str, inputs: Inputs, moment: Moment) -> Read:
+    """One series of a metric."""
+    load = inputs.loads.get((metric, "", series, "", ""))
+    return _of_loads(source, [("", load)] if load is not None else [], moment)
+
+
 def _of_loads(source: str, found: Iterable[tuple[str, Load]], moment: Moment) -> Read:
     found = list(found)
     age_max = moment.rules.load_age_max_ms
