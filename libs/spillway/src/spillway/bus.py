@@ -126,6 +126,10 @@ class Bus(Protocol):
         """The fleet id that every record of this bus bears."""
         ...
 
+    async def fleet_changed(self) -> str:
+        """Returns when the log is no longer this fleet's, or none, and says so."""
+        ...
+
     async def publish(self, *events: Event | Tombstone) -> tuple[Position, ...]:
         """Writes in order per partition, returns where each one stands. BusUnavailable past the deadline."""
         ...

@@ -10,17 +10,26 @@ import sys
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Never
 
 import structlog
 from aiohttp import web
 from msgspec import Meta
 
 from spillway import metrics, tracing
-from spillway.bus import NoLog, OtherFleet, TooManyDeadLetters
+from spillway.bus import Bus, NoLog, OtherFleet, TooManyDeadLetters
 from spillway.settings import OperatorError, SettingsError, from_environment, help_text, setting
 
-__all__ = ["OperatorError", "Process", "ProcessSettings", "SettingsError", "help_asked", "process_settings", "run"]
+__all__ = [
+    "OperatorError",
+    "Process",
+    "ProcessSettings",
+    "SettingsError",
+    "end_with_the_log",
+    "help_asked",
+    "process_settings",
+    "run",
+]
 
 EXIT_DONE, EXIT_FAILED, EXIT_OPERATOR = 0, 1, 2
 
@@ -83,6 +92,11 @@ def help_asked(summary: str, *sections: tuple[type, str], argv: list[str] | None
         return False
     print(help_text(summary, *sections, (ProcessSettings, PREFIX)))
     return True
+
+
+async def end_with_the_log(bus: Bus) -> Never:
+    """Raises when the log becomes another fleet's, or none: the process must stop."""
+    raise OtherFleet(await bus.fleet_changed())
 
 
 def run(

@@ -1,102 +1,57 @@
-"""Follows the log into a state: compacted topics whole, then values and backlogs from where the states stand."""
+"""The log into hpa's state: compacted topics whole, then values and backlogs from where the states stand."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-
-import structlog
+from collections.abc import Awaitable, Callable, Sequence
 
 from hpa.core.state import INPUTS, BadPolicy, Heard, HpaState
 from hpa.core.stored import Unreadable
 from spillway import metrics
 from spillway.addresses import BACKLOG, LOAD, PODS, SCALE, SCALE_POLICIES, SCALE_STATE, TURNS_HPA, WORKLOADS
-from spillway.bus import Batch, Bus, Feed, Offsets, Record, partition_of, reached
-from spillway.events import DeadLettered, TurnTaken
+from spillway.bus import Batch, Bus, Offsets, Record, partition_of
+from spillway.events import TurnTaken
+from spillway.following import Followed, Follower
 
 WHOLE = (SCALE_POLICIES, SCALE_STATE, SCALE, WORKLOADS, PODS, TURNS_HPA)
 FORGETTING = (LOAD, BACKLOG)
 
-log = structlog.get_logger()
+Hear = Callable[[Sequence[Heard]], Awaitable[None]]
+"""Takes input records; returns when there is room for more."""
 
 
-class Follower:
-    """Keeps one state up to date. Once hear is set, inputs go there, and what this instance wrote is passed over.
+class Intake:
+    """Records into one state. Once hear is set, inputs go there, and what this instance wrote is passed over."""
 
-    turn: the last TurnTaken, whose instance names the active hpa; turn_epoch: its offset, −1 before the first.
-    """
-
-    def __init__(self, bus: Bus, make_state: Callable[[Callable[[str], int]], HpaState]) -> None:
+    def __init__(self, make_state: Callable[[Callable[[str], int]], HpaState]) -> None:
         self.state = make_state(lambda key: partition_of(key, self._partitions))
-        self.hear: Callable[[Sequence[Heard]], Awaitable[None]] | None = None
-        self.turn: TurnTaken | None = None
-        self.turn_epoch = -1
-        self._bus = bus
+        self.hear: Hear | None = None
         self._partitions = 1
-        self._positions: dict[tuple[str, int], int] = {}
-        self._moved = asyncio.Condition()
-        self._feeds: list[Feed] = []
+        self._heard: list[Heard] = []
 
-    async def run(self) -> None:
-        """Reads until cancelled."""
-        async with self._bus.follow(WHOLE) as whole:
-            batches = aiter(whole)
-            ends = await whole.ends()
-            self._partitions = sum(1 for topic, _ in ends if topic == WORKLOADS.name)
-            while not reached(self._positions, ends):
-                await self._take(await anext(batches))
-            self.state.read_whole()
-            starts = self.state.load_starts()
-            async with self._bus.follow(FORGETTING, starts) as forgetting:
-                newer = aiter(forgetting)
-                begun: Offsets = {**(await forgetting.ends()), **starts}
-                self._positions.update(begun)
-                self.state.stand(begun.items())
-                async with asyncio.TaskGroup() as tasks:
-                    self._feeds = [whole, forgetting]
-                    tasks.create_task(self._follow(batches))
-                    tasks.create_task(self._follow(newer))
+    def starts(self, ends: Offsets) -> Offsets:
+        self._partitions = sum(1 for topic, _ in ends if topic == WORKLOADS.name)
+        self.state.read_whole()
+        return self.state.load_starts()
 
-    async def caught_up(self) -> None:
-        """Returns when everything that was in the log when this was called has been taken in."""
-        while len(self._feeds) < 2:
-            async with self._moved:
-                await self._moved.wait()
-        ends = [await feed.ends() for feed in self._feeds]
-        async with self._moved:
-            await self._moved.wait_for(lambda: all(reached(self._positions, end) for end in ends))
+    def take(self, record: Record, live: bool) -> None:
+        """Raises BadPolicy, Unreadable."""
+        if isinstance(record.event, TurnTaken):
+            return
+        metrics.EVENTS_APPLIED.labels(record.topic).inc()
+        one = Heard(record.topic, record.partition, record.offset, record.key, record.event)
+        if self.hear is None:
+            self.state.follow(one)
+        elif record.topic in INPUTS:
+            self._heard.append(one)
 
-    async def overtaken(self, epoch: int) -> None:
-        """Returns when the log has a turn above this one: its writer is fenced, whether or not it tried to write."""
-        async with self._moved:
-            await self._moved.wait_for(lambda: self.turn_epoch > epoch)
-
-    async def _follow(self, batches: AsyncIterator[Batch]) -> None:
-        async for batch in batches:
-            await self._take(batch)
-
-    async def _take(self, batch: Batch) -> None:
-        heard = []
-        for record in batch.records:
-            event = record.event
-            if isinstance(event, TurnTaken):
-                if record.offset > self.turn_epoch:
-                    self.turn, self.turn_epoch = event, record.offset
-                continue
-            metrics.EVENTS_APPLIED.labels(record.topic).inc()
-            one = Heard(record.topic, record.partition, record.offset, record.key, event)
-            if self.hear is None:
-                await self._apply(one, record)
-            elif record.topic in INPUTS:
-                heard.append(one)
-        if heard and self.hear is not None:
+    async def taken(self, batch: Batch, positions: Offsets) -> None:
+        """A state stands where its feeds do, which may be beyond the last record that could be read; in the turn, only
+        behind what was decided on."""
+        if self.hear is None:
+            self.state.stand(batch.positions.items())
+            return
+        heard, self._heard = self._heard, []
+        if heard:
             await self.hear(heard)
-        self._positions.update(batch.positions)
-        async with self._moved:
-            self._moved.notify_all()
 
-    async def _apply(self, heard: Heard, record: Record) -> None:
-        try:
-            self.state.follow(heard)
-        except (BadPolicy, Unreadable) as error:
-            log.warning("record set aside", topic=record.topic, offset=record.offset, reason=str(error))
-            letter = (record.topic, record.partition, record.offset, "hpa", str(error), record.key, b"")
-            await self._bus.publish(DeadLettered(*letter))
+
+def follower_into(intake: Intake, bus: Bus) -> Follower:
+    return Follower(bus, Followed("hpa", WHOLE, FORGETTING, (BadPolicy, Unreadable)), intake)

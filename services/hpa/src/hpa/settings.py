@@ -31,6 +31,7 @@ class HpaSettings:
     records_waiting_max: int = setting(20_000, "input records that wait for a decision before no more are read")
     records_in_group_max: int = setting(1_000, "input records whose decisions are written in one transaction")
     requests_waiting_max: int = setting(1_000, "requests that wait for their transaction; more are refused")
+    requests_in_group_max: int = setting(1_000, "requests decided and written in one transaction")
     request_seconds: float = setting(10.0, "the longest that a request waits for its transaction, seconds")
     rebuild_wait_seconds: float = setting(1.0, "pause before the state is rebuilt after a failed write, seconds")
 

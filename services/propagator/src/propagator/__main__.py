@@ -7,12 +7,11 @@ from functools import partial
 
 from propagator.service import Propagator
 from propagator.settings import Settings
-from spillway.bus import OtherFleet
 from spillway.cluster_api import ClusterApi, ClusterApiSettings, HttpTransport
 from spillway.credentials import load_endpoint
 from spillway.events import ClusterJoined
 from spillway.kafka import KafkaBus, KafkaSettings
-from spillway.process import Process, help_asked, run
+from spillway.process import Process, end_with_the_log, help_asked, run
 from spillway.settings import from_environment
 
 PREFIX = "SPILLWAY_PROPAGATOR_"
@@ -36,13 +35,9 @@ async def serve(process: Process) -> None:
     async with KafkaBus(kafka, settings.fleet, source) as bus, asyncio.TaskGroup() as tasks:
         propagator = Propagator(bus, partial(connect, settings), settings, process.instance)
         propagator.ready = partial(process.set_ready, "log")
-        watcher = tasks.create_task(fail_when_fleet_changes(bus))
+        watcher = tasks.create_task(end_with_the_log(bus))
         await propagator.run(process.stopping)
         watcher.cancel()
-
-
-async def fail_when_fleet_changes(bus: KafkaBus) -> None:
-    raise OtherFleet(await bus.fleet_changed())
 
 
 if __name__ == "__main__":

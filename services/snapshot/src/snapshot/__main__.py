@@ -9,12 +9,11 @@ from pathlib import Path
 from snapshot.service import Snapshot
 from snapshot.settings import Settings
 from spillway import cluster_api
-from spillway.bus import OtherFleet
 from spillway.cluster_api import ClusterApi, ClusterApiSettings
 from spillway.credentials import load_endpoint
 from spillway.events import ClusterJoined
 from spillway.kafka import KafkaBus, KafkaSettings
-from spillway.process import Process, help_asked, run
+from spillway.process import Process, end_with_the_log, help_asked, run
 from spillway.settings import from_environment
 
 PREFIX, KAFKA_PREFIX = "SPILLWAY_SNAPSHOT_", "SPILLWAY_KAFKA_"
@@ -35,13 +34,9 @@ async def serve(process: Process) -> None:
         process.set_ready("log", True)
         snapshot = Snapshot(bus, partial(connect, settings), settings, process.instance, process.set_ready)
         async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(_stop_on_another_fleet(bus))
+            watching = tasks.create_task(end_with_the_log(bus))
             await snapshot.run(process.stopping)
             watching.cancel()
-
-
-async def _stop_on_another_fleet(bus: KafkaBus) -> None:
-    raise OtherFleet(await bus.fleet_changed())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,118 @@
+"""Follows the log into a service's state: topics whole, then later ones from where the state stands, then all on."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, Topic
+from spillway.bus import Batch, Bus, Feed, Offsets, Record, reached
+from spillway.events import DeadLettered, TurnTaken
+
+log = structlog.get_logger()
+
+
+class Intake(Protocol):
+    """What a service makes of the records that it follows."""
+
+    def starts(self, ends: Offsets) -> Offsets:
+        """The whole topics were taken in up to these ends: where to begin in the later ones, if not at their end."""
+        ...
+
+    def take(self, record: Record, live: bool) -> None:
+        """One record. live: False up to where its topic ended when it was opened. Raises Followed.unfit."""
+        ...
+
+    async def taken(self, batch: Batch, positions: Offsets) -> None:
+        """After each batch, also an empty one. positions: of all topics. The feed is not read on until this returns."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What a service follows. whole: topics read from their beginnings, its turns' among them; later: after those.
+
+    unfit: what Intake.take raises for a record that is set aside, as a dead letter, and left out.
+    """
+
+    service: str
+    whole: Sequence[Topic]
+    later: Sequence[Topic]
+    unfit: tuple[type[Exception], ...]
+
+
+class Follower:
+    """Keeps one state up to date.
+
+    turn: the last TurnTaken, whose instance names the active one; turn_epoch: its offset, -1 before the first.
+    positions: of all topics, behind what has been taken in.
+    """
+
+    def __init__(self, bus: Bus, followed: Followed, intake: Intake) -> None:
+        self.turn: TurnTaken | None = None
+        self.turn_epoch = -1
+        self.positions: dict[tuple[str, int], int] = {}
+        self._bus = bus
+        self._followed = followed
+        self._intake = intake
+        self._turns = CLAIM_TOPIC_BY_SERVICE[followed.service].name
+        self._moved = asyncio.Condition()
+        self._feeds: list[Feed] = []
+
+    async def run(self) -> None:
+        """Reads until cancelled."""
+        async with self._bus.follow(self._followed.whole) as whole:
+            batches = aiter(whole)
+            starts = self._intake.starts(await self._read_to_the_end(whole, batches))
+            async with self._bus.follow(self._followed.later, starts) as later:
+                newer = aiter(later)
+                await self._read_to_the_end(later, newer)
+                async with asyncio.TaskGroup() as tasks:
+                    self._feeds = [whole, later]
+                    tasks.create_task(self._follow(batches))
+                    tasks.create_task(self._follow(newer))
+
+    async def caught_up(self) -> None:
+        """Returns when everything that was in the log when this was called has been taken in."""
+        while len(self._feeds) < 2:
+            async with self._moved:
+                await self._moved.wait()
+        ends = [await feed.ends() for feed in self._feeds]
+        async with self._moved:
+            await self._moved.wait_for(lambda: all(reached(self.positions, end) for end in ends))
+
+    async def overtaken(self, epoch: int) -> None:
+        """Returns when the log has a turn above this one: its writer is fenced, whether or not it tried to write."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: self.turn_epoch > epoch)
+
+    async def _read_to_the_end(self, feed: Feed, batches: AsyncIterator[Batch]) -> Offsets:
+        ends = await feed.ends()
+        while not reached(self.positions, ends):
+            await self._take(await anext(batches), live=False)
+        return ends
+
+    async def _follow(self, batches: AsyncIterator[Batch]) -> None:
+        async for batch in batches:
+            await self._take(batch, live=True)
+
+    async def _take(self, batch: Batch, live: bool) -> None:
+        for record in batch.records:
+            event = record.event
+            if isinstance(event, TurnTaken) and record.topic == self._turns and record.offset > self.turn_epoch:
+                self.turn, self.turn_epoch = event, record.offset
+            try:
+                self._intake.take(record, live)
+            except self._followed.unfit as error:
+                await self._set_aside(record, str(error))
+        self.positions.update(batch.positions)
+        await self._intake.taken(batch, self.positions)
+        async with self._moved:
+            self._moved.notify_all()
+
+    async def _set_aside(self, record: Record, reason: str) -> None:
+        log.warning("record set aside", topic=record.topic, offset=record.offset, reason=reason)
+        place = (record.topic, record.partition, record.offset)
+        await self._bus.publish(DeadLettered(*place, self._followed.service, reason, record.key, b""))

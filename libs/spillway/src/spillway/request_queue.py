@@ -1,0 +1,141 @@
+"""Requests on their way into the log: they wait, bounded, are decided in groups, and answered once that is written."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from spillway import tracing
+from spillway.addresses import Tombstone
+from spillway.api import RequestError
+from spillway.events import Event
+from spillway.model import Generation
+
+T = TypeVar("T")
+Written = Event | Tombstone
+Decide = Callable[[Generation], tuple[Sequence[Written], T]]
+"""Of one request: its events and its answer. Raises RequestError, which is its answer then, or NotYet."""
+
+
+class NotYet(Exception):
+    """A request is not decided now; it waits until those that were put off are asked again."""
+
+
+class QueueSettings(Protocol):
+    """Bounds, as a service's settings have them."""
+
+    @property
+    def requests_waiting_max(self) -> int: ...
+
+    @property
+    def requests_in_group_max(self) -> int: ...
+
+    @property
+    def request_seconds(self) -> float: ...
+
+
+@dataclass(slots=True, eq=False)
+class Waiting(Generic[T]):
+    """A request. trace: the context of its call. batch: what is of one batch is decided in one step; None: of none."""
+
+    decide: Decide[T]
+    answer: "asyncio.Future[T]"
+    trace: list[tuple[str, bytes]]
+    batch: object = None
+
+    def fail(self, error: RequestError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+@dataclass(slots=True)
+class Decisions:
+    """Of one step: events, to be written in one transaction, and answers that go out once they are.
+
+    A transaction belongs to the trace of the first request in it.
+    """
+
+    events: list[Written] = field(default_factory=list)
+    answers: list[tuple[Waiting[Any], Any]] = field(default_factory=list)
+
+    def answer(self) -> None:
+        for waiting, reply in self.answers:
+            if not waiting.answer.done():
+                waiting.answer.set_result(reply)
+
+    def fail(self, why: str) -> None:
+        for waiting, _ in self.answers:
+            waiting.fail(RequestError("UNAVAILABLE", why))
+
+
+class RequestQueue:
+    """asked: set when there is something to decide. retry: what a caller may do who got no answer, for texts."""
+
+    def __init__(self, settings: QueueSettings, retry: str) -> None:
+        self.asked = asyncio.Event()
+        self.retry = retry
+        self._settings = settings
+        self._waiting: deque[Waiting[Any]] = deque()
+        self._put_off: list[Waiting[Any]] = []
+
+    def check_room(self, requests: int) -> None:
+        """Raises RequestError RESOURCE_EXHAUSTED unless so many more may wait."""
+        if len(self._waiting) + requests > self._settings.requests_waiting_max:
+            raise RequestError("RESOURCE_EXHAUSTED", f"{len(self._waiting)} requests wait already; {self.retry}")
+
+    def put(self, decide: Decide[T], batch: object = None) -> Waiting[T]:
+        waiting = Waiting(decide, asyncio.get_running_loop().create_future(), tracing.inject(), batch)
+        self._waiting.append(waiting)
+        self.asked.set()
+        return waiting
+
+    async def answered(self, waiting: Waiting[T]) -> T:
+        """Its answer. RequestError: its own, or UNAVAILABLE after request_seconds."""
+        try:
+            async with asyncio.timeout(self._settings.request_seconds):
+                return await waiting.answer
+        except TimeoutError:
+            raise RequestError("UNAVAILABLE", f"no answer from the log in time: {self.retry}") from None
+
+    def decide(self, next_generation: Callable[[], Generation]) -> Decisions:
+        """The next group, in the order of asking; each gets a generation of its own."""
+        decided = Decisions()
+        for waiting in self._next_group():
+            if waiting.answer.done():  # Its caller went away before anything was decided.
+                continue
+            try:
+                events, reply = waiting.decide(next_generation())
+            except NotYet:
+                self._put_off.append(waiting)
+                continue
+            except RequestError as error:
+                waiting.fail(error)
+                continue
+            decided.events.extend(events)
+            decided.answers.append((waiting, reply))
+        if self._waiting:
+            self.asked.set()
+        return decided
+
+    def ask_again(self) -> int:
+        """Those that were put off wait again, behind all others; how many there are."""
+        found, self._put_off = self._put_off, []
+        self._waiting.extend(found)
+        return len(found)
+
+    def refuse(self, why: str) -> None:
+        """All that wait get UNAVAILABLE."""
+        self.ask_again()
+        while self._waiting:
+            self._waiting.popleft().fail(RequestError("UNAVAILABLE", why))
+
+    def _next_group(self) -> list[Waiting[Any]]:
+        """At most requests_in_group_max, and the rest of the last one's batch."""
+        group: list[Waiting[Any]] = []
+        while self._waiting and (
+            len(group) < self._settings.requests_in_group_max
+            or (self._waiting[0].batch is not None and self._waiting[0].batch is group[-1].batch)
+        ):
+            group.append(self._waiting.popleft())
+        return group

@@ -1,0 +1,38 @@
+"""A standby service as a process: it answers over gRPC while it runs, and ends with its log."""
+
+import asyncio
+from typing import Protocol
+
+from spillway.bus import Bus
+from spillway.process import Process, end_with_the_log
+from spillway.rpc import RpcServer, RpcSettings
+from spillway.standby import Standby
+
+
+class Served(Protocol):
+    @property
+    def standby(self) -> Standby: ...
+
+    async def run(self, stopping: asyncio.Event) -> None: ...
+
+
+def instance_at(process: Process, settings: RpcSettings) -> str:
+    """The name that turns bear: with the address at which callers find the active instance."""
+    return f"{process.instance}@{settings.host}:{settings.port}"
+
+
+async def serve(process: Process, bus: Bus, server: RpcServer, served: Served) -> None:
+    """Runs until the process is to stop. Raises OtherFleet, OperatorError, and our bug when a call met one."""
+    async with server, asyncio.TaskGroup() as tasks:
+        process.log.info("listening", address=server.address, fleet=bus.fleet)
+        telling: set[asyncio.Task[None]] = set()
+
+        def note_ready(ready: bool, reason: str) -> None:
+            process.set_ready("log", ready, reason)
+            telling.add(tasks.create_task(server.set_serving(ready)))
+
+        served.standby.ready = note_ready
+        watchers = [tasks.create_task(server.failed()), tasks.create_task(end_with_the_log(bus))]
+        await served.run(process.stopping)
+        for watcher in watchers:
+            watcher.cancel()

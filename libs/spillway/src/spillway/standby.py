@@ -1,0 +1,275 @@
+"""An instance of a service of which one is active: it lives and lives again, waits for its turn, serves in it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+from prometheus_client import Gauge
+
+from spillway import metrics, tracing
+from spillway.api import RequestError
+from spillway.bus import Bus, BusUnavailable, Offsets, OutcomeUnknown, StandbyTurn, Writer
+from spillway.following import Follower
+from spillway.model import Generation
+from spillway.request_queue import Decide, Decisions, QueueSettings, RequestQueue, T, Written
+from spillway.waiting import is_set_within
+
+Beside = Callable[[], Coroutine[Any, Any, None]]
+"""What runs beside something else until it is cancelled."""
+log = structlog.get_logger()
+
+
+class StandbySettings(QueueSettings, Protocol):
+    @property
+    def rebuild_wait_seconds(self) -> float: ...
+
+
+class Turn:
+    """This instance's right to write, and the generations of what it writes."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self._sequence = 0
+
+    @property
+    def epoch(self) -> int:
+        return self.writer.epoch
+
+    def next_generation(self) -> Generation:
+        self._sequence += 1
+        return Generation(self.epoch, self._sequence)
+
+
+class Decider(Protocol):
+    """What one service does and another does not. No method but take_turn may await: a step and its write are one."""
+
+    def begin(self) -> Follower:
+        """A life begins: an empty state, and who follows the log into it."""
+        ...
+
+    def use(self) -> None:
+        """That state has caught up: what is read is answered from it from now on."""
+        ...
+
+    async def take_turn(self, turn: Turn) -> None:
+        """The state holds all that those before wrote. Before this returns, it is seen to that what this one writes
+        is not read back into the state."""
+        ...
+
+    def pause_seconds(self) -> float:
+        """The longest until the next step, unless somebody asks."""
+        ...
+
+    def step(self, turn: Turn) -> Decisions:
+        """What was asked, heard and due, decided and applied to the state."""
+        ...
+
+    def written(self, events: Sequence[Written]) -> None:
+        """These are in the log now."""
+        ...
+
+    def step_down(self) -> None:
+        """The turn is over; the state may hold what is not in the log."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """service: its name, in turns and texts. retry: what a caller may do who got no answer. active: 1 in its turn.
+
+    beside_life: run from the beginning of a life to its end. beside_turn: likewise; a turn ends when one of them does.
+    """
+
+    service: str
+    retry: str
+    active: Gauge
+    beside_life: tuple[Beside, ...] = ()
+    beside_turn: tuple[Beside, ...] = ()
+
+
+class Standby:
+    """Any number of instances follow; the one whose turn it is decides. Its state is only as good as its last write:
+    after one whose outcome is unknown, and after each turn, the next life reads the log again.
+
+    ready: told whether reads are answered, and why not.
+    """
+
+    def __init__(self, bus: Bus, role: Role, instance: str, settings: StandbySettings, decider: Decider) -> None:
+        self.requests = RequestQueue(settings, role.retry)
+        self.ready: Callable[[bool, str], None] = lambda ready, reason: None
+        self._bus = bus
+        self._role = role
+        self._instance = instance
+        self._settings = settings
+        self._decider = decider
+        self._follower: Follower | None = None
+        self._turn: Turn | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._ending = asyncio.Event()
+        self._written = asyncio.Event()
+        self._written.set()
+        self._loaded = False
+
+    @property
+    def is_active(self) -> bool:
+        return self._turn is not None
+
+    @property
+    def is_ending(self) -> bool:
+        """The step under way is the last one of this life."""
+        return self._ending.is_set()
+
+    @property
+    def positions(self) -> Offsets:
+        """Where this life stands in the log."""
+        return dict(self._follower.positions) if self._follower is not None else {}
+
+    def leader(self) -> str:
+        """The address of the active instance, as far as the log tells; empty: nobody knows."""
+        turn = self._follower.turn if self._follower is not None else None
+        return turn.instance.rpartition("@")[2] if turn is not None else ""
+
+    async def run(self, stopping: asyncio.Event, *beside: Beside) -> None:
+        """Follows and, in its turn, decides, until stopping; then finishes the write under way. Ends with beside."""
+        stop = asyncio.create_task(stopping.wait())
+        others = [asyncio.create_task(one()) for one in beside]
+        try:
+            while not stopping.is_set():
+                life = asyncio.create_task(self._live())
+                await asyncio.wait({life, stop, *others}, return_when=asyncio.FIRST_COMPLETED)
+                await self._end(life)
+                _raise_what_ended(others)
+                if not stopping.is_set():
+                    await asyncio.sleep(self._settings.rebuild_wait_seconds)
+        finally:
+            for task in (stop, *others):
+                task.cancel()
+            self.requests.refuse(f"this {self._role.service} stops")
+
+    async def _end(self, life: "asyncio.Task[None]") -> None:
+        """Ends a life between two writes, never within one."""
+        self._end_serving()
+        if self._serving is not None:
+            await asyncio.wait({self._serving})
+        life.cancel()
+        with suppress(asyncio.CancelledError):
+            await life
+
+    def _end_serving(self) -> None:
+        self._ending.set()
+        self.requests.asked.set()
+
+    async def _live(self) -> None:
+        """One state, from an empty one to the end of the turn or the write whose outcome is unknown."""
+        self._ending.clear()
+        follower = self._follower = self._decider.begin()
+        self.ready(False, "reading the log")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                living = [tasks.create_task(one()) for one in (follower.run, *self._role.beside_life)]
+                await follower.caught_up()
+                self._decider.use()
+                self._loaded = True
+                self.ready(True, "")
+                async with self._bus.standby_turn(self._role.service, self._instance) as turn:
+                    await self._take_turn(turn, follower)
+                for task in living:
+                    task.cancel()
+        except* OutcomeUnknown as unknown:
+            log.warning("outcome of a write unknown: stepping down", error=str(unknown.exceptions[0]))
+            metrics.TRANSACTIONS_UNKNOWN.inc()
+        except* BusUnavailable as unavailable:
+            log.warning("the log cannot be reached", error=str(unavailable.exceptions[0]))
+
+    # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _take_turn(self, standby_turn: StandbyTurn, follower: Follower) -> None:
+        turn = Turn(await standby_turn.wait())
+        await follower.caught_up()
+        await self._decider.take_turn(turn)
+        self._turn = turn
+        self._role.active.set(1)
+        lost = asyncio.create_task(standby_turn.lost())
+        overtaken = asyncio.create_task(follower.overtaken(turn.epoch))
+        self._serving = asyncio.create_task(self._serve(turn))
+        beside = [asyncio.create_task(one()) for one in self._role.beside_turn]
+        try:
+            await asyncio.wait({lost, overtaken, self._serving, *beside}, return_when=asyncio.FIRST_COMPLETED)
+            self._end_serving()
+            await self._serving
+            _raise_what_ended(beside)
+        finally:
+            for task in (lost, overtaken, self._serving, *beside):
+                task.cancel()
+            self._step_down()  # Leaving the group may take seconds, in which this state would pass for the active one.
+        # What others write from now on is only in the log: the state is built again from there.
+        log.info("turn over", epoch=turn.epoch)
+
+    def _step_down(self) -> None:
+        self._turn = None
+        self._written.set()
+        self._role.active.set(0)
+        self._decider.step_down()
+        self.requests.refuse(f"this {self._role.service} gave up its turn; {self._role.retry}")
+
+    async def _serve(self, turn: Turn) -> None:
+        """Step after step: decides, writes all of it at once, answers."""
+        while not self._ending.is_set():
+            await is_set_within(self.requests.asked, self._decider.pause_seconds())
+            self.requests.asked.clear()
+            decided = self._decider.step(turn)
+            self._written.clear()
+            try:
+                if decided.events:
+                    await self._write(turn, decided)
+            except BaseException:
+                self._turn = None  # Before those go on who wait to read: what they read may not be in the log.
+                decided.fail(f"outcome unknown: {self._role.retry}")
+                raise
+            finally:
+                self._written.set()
+            decided.answer()
+
+    async def _write(self, turn: Turn, decided: Decisions) -> None:
+        requests, events = len(decided.answers), decided.events
+        context = tracing.extract(decided.answers[0][0].trace) if requests else None
+        span = tracing.span(f"{self._role.service}.write", context, events=len(events), requests=requests)
+        with span, metrics.TRANSACTION_SECONDS.time():
+            await turn.writer.write(events)
+        metrics.TRANSACTION_EVENTS.observe(len(events))
+        metrics.TRANSACTION_REQUESTS.observe(requests)
+        self._decider.written(events)
+
+    # ── Who asks and who reads ──────────────────────────────────────────────────────────────────────────────────
+
+    async def ask(self, decide: Decide[T]) -> T:
+        """The answer, once it is in the log. Raises RequestError."""
+        self.check_able(1)
+        return await self.requests.answered(self.requests.put(decide))
+
+    def check_able(self, requests: int) -> None:
+        """Raises RequestError UNAVAILABLE on a standby, RESOURCE_EXHAUSTED where so many more may not wait."""
+        if not self.is_active:
+            service, leader = self._role.service, self.leader() or "?"
+            raise RequestError("UNAVAILABLE", f"this {service} is a standby; the active one is at {leader}")
+        self.requests.check_room(requests)
+
+    async def readable(self) -> None:
+        """Waits out a write under way, so that nothing is answered that is not in the log."""
+        if not self._loaded:
+            raise RequestError("UNAVAILABLE", f"this {self._role.service} has just started and still reads the log")
+        try:
+            async with asyncio.timeout(self._settings.request_seconds):
+                await self._written.wait()
+        except TimeoutError:
+            raise RequestError("UNAVAILABLE", "a write to the log does not end") from None
+
+
+def _raise_what_ended(tasks: "Sequence[asyncio.Task[None]]") -> None:
+    """What runs beside ends only by an error, which is then everybody's."""
+    for task in tasks:
+        if task.done():
+            task.result()

@@ -1,0 +1,119 @@
+"""How a state is filled from the log: in which order, from where, and what becomes of records that do not fit."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from spillway.addresses import BRAKES, CLUSTERS, DEAD_LETTERS, TURNS_PLANNER
+from spillway.bus import Batch, Offsets, Record
+from spillway.events import BrakeSet, ClusterLeft, DeadLettered, TurnTaken
+from spillway.following import Followed, Follower
+from spillway.local_bus import LocalBroker, LocalBus
+
+pytestmark = pytest.mark.looptime
+
+
+class Unfit(Exception):
+    """A record that the state cannot be brought to."""
+
+
+class Log:
+    """An intake that keeps what it was given. closed: it takes no more."""
+
+    def __init__(self, starts: Offsets) -> None:
+        self.took: list[tuple[str, bool]] = []
+        self.closed = False
+        self.opened = asyncio.Event()
+        self._starts = starts
+
+    def starts(self, ends: Offsets) -> Offsets:
+        assert ends[BRAKES.name, 0] >= len(self.took)
+        self.took.append(("whole", False))
+        return self._starts
+
+    def take(self, record: Record, live: bool) -> None:
+        event = record.event
+        if isinstance(event, BrakeSet):
+            if event.scope == "bad":
+                raise Unfit("bad: expected good")
+            self.took.append((event.scope, live))
+        elif isinstance(event, ClusterLeft):
+            self.took.append((event.cluster, live))
+
+    async def taken(self, batch: Batch, positions: Offsets) -> None:
+        assert all(positions[place] == offset for place, offset in batch.positions.items())
+        if self.closed:
+            await self.opened.wait()
+
+
+def brake(scope: str) -> BrakeSet:
+    return BrakeSet(scope, "", "", 0)
+
+
+@asynccontextmanager
+async def following(bus: LocalBus, intake: Log) -> AsyncIterator[Follower]:
+    follower = Follower(bus, Followed("planner", (BRAKES, TURNS_PLANNER), (CLUSTERS,), (Unfit,)), intake)
+    running = asyncio.create_task(follower.run())
+    await follower.caught_up()
+    yield follower
+    running.cancel()
+    await asyncio.wait({running})
+    assert running.cancelled()
+
+
+@pytest.fixture
+def bus() -> LocalBus:
+    return LocalBus(LocalBroker(), "f-1", "test")
+
+
+async def test_whole_topics_come_first_then_later_ones_from_where_the_state_stands(bus: LocalBus) -> None:
+    (passed,) = await bus.publish(ClusterLeft("seen"))
+    (begun,) = await bus.publish(ClusterLeft("seen"))
+    await bus.publish(brake("x"), brake("y"))
+    assert (begun.topic, begun.partition) == (passed.topic, passed.partition)
+    intake = Log({(begun.topic, begun.partition): begun.offset})
+    await bus.publish(ClusterLeft("elsewhere"))  # In a partition of which the state knows nothing.
+    async with following(bus, intake) as follower:
+        assert intake.took == [("x", False), ("y", False), ("whole", False), ("seen", False)]
+        await bus.publish(brake("z"), ClusterLeft("gone"))
+        await follower.caught_up()
+        assert sorted(intake.took[4:]) == [("gone", True), ("z", True)]
+
+
+async def test_what_does_not_fit_is_a_dead_letter_and_the_rest_is_read(bus: LocalBus) -> None:
+    await bus.publish(brake("x"), brake("bad"), brake("y"))
+    intake = Log({})
+    async with following(bus, intake):
+        assert intake.took == [("x", False), ("y", False), ("whole", False)]
+    async with bus.follow((DEAD_LETTERS,)) as feed:
+        letters = [record.event for record in (await anext(aiter(feed))).records]
+    assert letters == [DeadLettered(BRAKES.name, 0, 1, "planner", "bad: expected good", "bad", b"")]
+
+
+async def test_the_newest_turn_is_known_and_who_is_below_it_hears(bus: LocalBus) -> None:
+    async with following(bus, Log({})) as follower:
+        assert (follower.turn, follower.turn_epoch) == (None, -1)
+        async with bus.standby_turn("planner", "a@b") as turn:
+            writer = await turn.wait()
+            await follower.overtaken(writer.epoch - 1)
+            assert follower.turn == TurnTaken("planner", "", "a@b")
+            above = asyncio.create_task(follower.overtaken(writer.epoch))
+            await follower.caught_up()
+            assert not above.done()
+            above.cancel()
+
+
+async def test_who_has_no_room_is_given_no_more(bus: LocalBus) -> None:
+    intake = Log({})
+    async with following(bus, intake) as follower:
+        intake.closed = True
+        await bus.publish(brake("x"))
+        await asyncio.sleep(1)
+        await bus.publish(brake("y"))
+        await asyncio.sleep(10)
+        assert intake.took[1:] == [("x", True)]
+        intake.opened.set()
+        await follower.caught_up()
+        assert intake.took[1:] == [("x", True), ("y", True)]

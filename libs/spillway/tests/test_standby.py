@@ -1,0 +1,365 @@
+"""Whoever has the turn decides; nothing is answered or read as decided that is not in the log; the rest is rebuilt."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from spillway import metrics
+from spillway.addresses import BRAKES, CLUSTERS, TURNS_PLANNER
+from spillway.api import RequestError
+from spillway.bus import Batch, Offsets, Record
+from spillway.events import BrakeSet
+from spillway.following import Followed, Follower
+from spillway.local_bus import LocalBroker, LocalBus
+from spillway.model import Generation
+from spillway.request_queue import Decide, Decisions, NotYet, RequestQueue, Written
+from spillway.standby import Role, Standby, Turn
+
+pytestmark = pytest.mark.looptime
+
+FLEET = "f-1"
+TICK = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    requests_waiting_max: int = 3
+    requests_in_group_max: int = 2
+    request_seconds: float = 10.0
+    rebuild_wait_seconds: float = 1.0
+
+
+class Brakes:
+    """The smallest service: a state is the scopes that are frozen, a request freezes one."""
+
+    def __init__(self, broker: LocalBroker, name: str, *beside_turn: Callable[[], Any]) -> None:
+        self.bus = LocalBus(broker, FLEET, name)
+        self.scopes: list[str] = []
+        self.steps: list[list[str]] = []
+        self.told: list[tuple[bool, str]] = []
+        self._being_read: list[str] = []
+        self._writing = False
+        role = Role("planner", "ask again", metrics.PLANNER_ACTIVE, beside_turn=beside_turn)
+        self.standby = Standby(self.bus, role, f"{name}@{name}", Bounds(), self)
+        self.standby.ready = lambda ready, reason: self.told.append((ready, reason))
+        self.stopping = asyncio.Event()
+        self.task = asyncio.create_task(self.standby.run(self.stopping))
+
+    # ── As a service's log ──
+
+    def starts(self, ends: Offsets) -> Offsets:
+        return {}
+
+    def take(self, record: Record, live: bool) -> None:
+        if isinstance(record.event, BrakeSet) and not self._writing:
+            self._being_read.append(record.event.scope)
+
+    async def taken(self, batch: Batch, positions: Offsets) -> None:
+        pass
+
+    # ── As a service ──
+
+    def begin(self) -> Follower:
+        self._being_read, self._writing = [], False
+        return Follower(self.bus, Followed("planner", (BRAKES, TURNS_PLANNER), (CLUSTERS,), ()), self)
+
+    def use(self) -> None:
+        self.scopes = self._being_read
+
+    async def take_turn(self, turn: Turn) -> None:
+        self._writing = True
+
+    def pause_seconds(self) -> float:
+        return TICK
+
+    def step(self, turn: Turn) -> Decisions:
+        decided = self.standby.requests.decide(turn.next_generation)
+        if decided.answers:
+            self.steps.append([reply for _, reply in decided.answers])
+        return decided
+
+    def written(self, events: Sequence[Written]) -> None:
+        pass
+
+    def step_down(self) -> None:
+        pass
+
+    # ── What tests ask ──
+
+    def deciding(self, scope: str) -> Decide[str]:
+        def decide(generation: Generation) -> tuple[list[Written], str]:
+            self.scopes.append(scope)
+            return [BrakeSet(scope, "", str(generation.sequence), 0)], scope
+
+        return decide
+
+    async def freeze(self, scope: str) -> str:
+        return await self.standby.ask(self.deciding(scope))
+
+    async def read(self) -> tuple[list[str], bool]:
+        """What is frozen, and whether the active one says so."""
+        await self.standby.readable()
+        return list(self.scopes), self.standby.is_active
+
+    async def stop(self) -> None:
+        self.stopping.set()
+        await self.task
+
+
+@dataclass(slots=True)
+class Fleet:
+    broker: LocalBroker
+    running: list[Brakes] = field(default_factory=list)
+
+    def start(self, name: str, *beside_turn: Callable[[], Any]) -> Brakes:
+        self.running.append(Brakes(self.broker, name, *beside_turn))
+        return self.running[-1]
+
+    async def active(self, name: str, *beside_turn: Callable[[], Any]) -> Brakes:
+        one = self.start(name, *beside_turn)
+        await until(lambda: one.standby.is_active)
+        return one
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    made = Fleet(LocalBroker())
+    yield made
+    for one in made.running:
+        if not one.task.done():
+            await one.stop()
+
+
+async def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(TICK)
+
+
+async def refusal(asked: Any) -> RequestError:
+    with pytest.raises(RequestError) as refused:
+        await asked
+    return refused.value
+
+
+# ── Turns ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_standby_reads_refuses_and_goes_on_where_the_one_before_was(fleet: Fleet) -> None:
+    first = await fleet.active("a")
+    second = fleet.start("b")
+    assert await first.freeze("x") == "x"
+    await until(lambda: second.scopes == ["x"])
+    assert await second.read() == (["x"], False)
+    refused = await refusal(second.freeze("y"))
+    assert (refused.code, str(refused)) == ("UNAVAILABLE", "this planner is a standby; the active one is at a")
+    await first.stop()
+    await until(lambda: second.standby.is_active)
+    assert await second.freeze("y") == "y"
+    assert await second.read() == (["x", "y"], True)
+    assert second.standby.leader() == "b"
+
+
+async def test_who_has_just_started_refuses_to_answer_and_says_why(fleet: Fleet) -> None:
+    fleet.broker.form(FLEET)
+    fleet.broker.unavailable = True
+    one = fleet.start("a")
+    await asyncio.sleep(TICK)
+    assert "still reads the log" in str(await refusal(one.read()))
+    await until(lambda: one.told.count((False, "reading the log")) == 2)  # The second life.
+    fleet.broker.unavailable = False
+    await until(lambda: one.told[-1] == (True, ""))
+    assert (await one.read())[0] == []
+
+
+async def test_who_is_fenced_with_nothing_to_write_steps_down_and_reads_the_log_again(fleet: Fleet) -> None:
+    one = await fleet.active("a")
+    other = LocalBus(fleet.broker, FLEET, "b")
+    async with other.standby_turn("planner", "b@b") as turn:
+        hear = fleet.broker.expire(one.bus)
+        writer = await turn.wait()
+        await until(lambda: not one.standby.is_active)  # By the log alone.
+        await writer.write([BrakeSet("z", "", "", 0)])
+        hear()
+    await until(lambda: one.standby.is_active)
+    assert await one.read() == (["z"], True)
+
+
+async def test_a_turn_has_generations_of_its_own(fleet: Fleet) -> None:
+    one = await fleet.active("a")
+    seen: list[Generation] = []
+
+    def decide(generation: Generation) -> tuple[list[Written], None]:
+        seen.append(generation)
+        return [], None
+
+    await one.standby.ask(decide)
+    await one.standby.ask(decide)
+    fleet.broker.expel(one.bus)
+    await until(lambda: not one.standby.is_active)
+    await until(lambda: one.standby.is_active)
+    await one.standby.ask(decide)
+    first, second, third = seen
+    assert (first.epoch, first.sequence, second.sequence, third.sequence) == (second.epoch, 1, 2, 1)
+    assert third > second
+
+
+# ── Writes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("written", [False, True])
+async def test_after_a_write_with_an_unknown_outcome_the_log_alone_says_what_it_was(
+    fleet: Fleet, written: bool
+) -> None:
+    one = await fleet.active("a")
+    await one.freeze("x")
+    fleet.broker.fail_next_write(written=written)
+    refused = await refusal(one.freeze("y"))
+    assert (refused.code, str(refused)) == ("UNAVAILABLE", "outcome unknown: ask again")
+    assert not one.standby.is_active
+    await until(lambda: one.standby.is_active)
+    assert (await one.read())[0] == ["x", "y"][: 1 + written]
+
+
+async def test_who_reads_while_a_write_is_under_way_waits_and_is_told_when_it_failed(fleet: Fleet) -> None:
+    one = await fleet.active("a")
+    one.bus.unavailable = True
+    asked = asyncio.create_task(one.freeze("x"))
+    await asyncio.sleep(2 * TICK)
+    reading = asyncio.create_task(one.read())
+    await asyncio.sleep(2 * TICK)
+    assert not reading.done()
+    assert (await reading)[1] is False
+    assert "outcome unknown" in str(await refusal(asked))
+    one.bus.unavailable = False
+    await until(lambda: one.standby.is_active)
+    assert await one.read() == ([], True)
+
+
+async def test_a_stop_lets_the_write_under_way_end(fleet: Fleet) -> None:
+    one = await fleet.active("a")
+    one.bus.unavailable = True
+    asked = asyncio.create_task(one.freeze("x"))
+    await asyncio.sleep(2 * TICK)
+    one.stopping.set()
+    await asyncio.sleep(2 * TICK)
+    assert not one.task.done()
+    one.bus.unavailable = False
+    assert await asked == "x"
+    await one.task
+    assert (await (await fleet.active("b")).read())[0] == ["x"]
+
+
+async def test_who_waits_when_the_turn_is_given_up_is_refused(fleet: Fleet) -> None:
+    one = await fleet.active("a")
+    one.bus.unavailable = True
+    first = asyncio.create_task(one.freeze("x"))
+    await asyncio.sleep(2 * TICK)
+    second = asyncio.create_task(one.freeze("y"))
+    assert "outcome unknown" in str(await refusal(first))
+    assert str(await refusal(second)) == "this planner gave up its turn; ask again"
+
+
+# ── Errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_bad_request_is_refused_alone_and_a_bug_stops_the_service(fleet: Fleet) -> None:
+    def bad(generation: Generation) -> tuple[list[Written], str]:
+        raise RequestError("INVALID_ARGUMENT", "x: expected y")
+
+    def broken(generation: Generation) -> tuple[list[Written], str]:
+        raise ZeroDivisionError
+
+    one = await fleet.active("a")
+    refused, kept = await asyncio.gather(refusal(one.standby.ask(bad)), one.freeze("x"))
+    assert (str(refused), kept) == ("x: expected y", "x")
+    assert (await refusal(one.standby.ask(broken))).code == "UNAVAILABLE"
+    with pytest.RaisesGroup(ZeroDivisionError):
+        await one.task
+
+
+async def test_what_runs_beside_a_turn_ends_it_with_its_error(fleet: Fleet) -> None:
+    async def beside() -> None:
+        await asyncio.sleep(5)
+        raise ZeroDivisionError
+
+    one = await fleet.active("a", beside)
+    await one.freeze("x")
+    with pytest.RaisesGroup(ZeroDivisionError):
+        await one.task
+    assert not one.standby.is_active
+
+
+async def test_what_runs_beside_the_service_ends_it_between_two_writes() -> None:
+    failing = asyncio.Event()
+
+    async def beside() -> None:
+        await failing.wait()
+        raise ZeroDivisionError
+
+    one = Brakes(LocalBroker(), "a")
+    one.task.cancel()
+    running = asyncio.create_task(one.standby.run(one.stopping, beside))
+    await until(lambda: one.standby.is_active)
+    asked = asyncio.create_task(one.freeze("x"))
+    await until(lambda: one.steps)
+    failing.set()
+    with pytest.raises(ZeroDivisionError):
+        await running
+    assert await asked == "x"
+
+
+# ── The queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_group_is_bounded_and_a_batch_is_decided_whole(fleet: Fleet) -> None:
+    one = await fleet.active("a")
+    requests, batch = one.standby.requests, object()
+    asked = [
+        requests.put(one.deciding(name), batch if name in "bcd" else None) for name in ("a", "b", "c", "d", "e", "f")
+    ]
+    assert await asyncio.gather(*map(requests.answered, asked)) == ["a", "b", "c", "d", "e", "f"]
+    assert one.steps == [["a", "b", "c", "d"], ["e", "f"]]
+
+
+async def test_more_requests_than_may_wait_are_refused(fleet: Fleet) -> None:
+    one = await fleet.active("a")
+    asked = [asyncio.create_task(one.freeze(name)) for name in "abcd"]
+    refused = await refusal(asked.pop())
+    assert (refused.code, str(refused)) == ("RESOURCE_EXHAUSTED", "3 requests wait already; ask again")
+    assert await asyncio.gather(*asked) == ["a", "b", "c"]
+    one.standby.check_able(3)
+    with pytest.raises(RequestError, match="0 requests wait already"):
+        one.standby.check_able(4)
+
+
+async def test_what_is_put_off_is_decided_when_it_is_asked_again() -> None:
+    queue, ready = RequestQueue(Bounds(), "ask again"), False
+    generations = iter(range(1, 10))
+
+    def decide(generation: Generation) -> tuple[list[Written], int]:
+        if not ready:
+            raise NotYet
+        return [], generation.sequence
+
+    def step() -> Decisions:
+        return queue.decide(lambda: Generation(1, next(generations)))
+
+    waiting = queue.put(decide)
+    assert step().answers == []
+    ready = True
+    assert step().answers == []
+    assert queue.ask_again() == 1
+    step().answer()
+    assert await queue.answered(waiting) == 2
+    assert queue.ask_again() == 0
+
+
+async def test_whose_caller_went_away_is_not_decided() -> None:
+    queue = RequestQueue(Bounds(request_seconds=1.0), "ask again")
+    waiting = queue.put(lambda generation: ([BrakeSet("x", "", "", 0)], None))
+    assert str(await refusal(queue.answered(waiting))) == "no answer from the log in time: ask again"
+    assert queue.decide(lambda: Generation(1, 1)).events == []
