@@ -21,7 +21,8 @@ help: ## This list
 
 # Where PYTHONDONTWRITEBYTECODE is set, every process would compile all that it imports: seconds of CPU each.
 setup: ## Install uv where missing, and every Python package
-	@uv="$$(./tools/ensure-uv)" && "$$uv" sync --quiet --compile-bytecode
+	@uv="$$(./tools/ensure-uv)" && "$$uv" sync --quiet --compile-bytecode \
+	&& "$$uv" run --quiet python -m compileall -q libs/*/src local/src services/*/src
 
 demo: setup ## The main job, told and verified (MEMBERS=sim|kube, BUS=kafka|memory)
 	@$(RUN) spillway demo --members $(MEMBERS) --bus $(BUS)

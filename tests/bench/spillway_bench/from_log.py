@@ -18,7 +18,7 @@ from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.log import WHOLE
 from spillway.addresses import Tombstone
-from spillway.api import CapacityRequest
+from spillway.api import CapacityRequest, ListBrakesRequest
 from spillway.bus import reached
 from spillway.events import CapacityChanged, Event, PlacementDecided, WorkloadDeclared
 from spillway.kafka import KafkaBus
@@ -127,7 +127,7 @@ async def _start(rig: Rig, size: FleetSize) -> float:
     await asyncio.to_thread(rig.stack.supervision.start_program, _PLANNER)
 
     async def is_active() -> bool:
-        return rig.is_ready(_PLANNER) and rig.own_metric(_PLANNER, "spillway_planner_active") == 1
+        return rig.is_ready(_PLANNER) and not (await rig.client.list_brakes(ListBrakesRequest())).stale
 
     async def knows_all() -> bool:
         found = (await rig.client.capacity(question)).clusters

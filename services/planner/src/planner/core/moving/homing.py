@@ -1,7 +1,7 @@
 """Overflow goes home (README, "Overflow goes home"): who does, how many, and what holds the rest."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -73,7 +73,7 @@ class Homing:
         self.wanted: dict[tuple[str, str], int] = {}
         self._known: dict[WorkloadKey, _Known] = {}
         self._joined = Clusters()
-        self._watched: dict[Place, _Watched] = {}
+        self._watched: dict[Shape, dict[str, _Watched]] = {}
         self._to_watch: list[Place] = []
         self._expected: frozenset[str] = frozenset()
         self._looked_at: float | None = None
@@ -89,7 +89,7 @@ class Homing:
         self._looked_at = now
         overflowed = self._overflowed(state)
         self._look(state, overflowed, now)
-        homes = {home for home, _ in self._watched}
+        homes = {home for watched in self._watched.values() for home in watched}
         self._expected = frozenset(home for home in homes if _is_expected(state, home, now))
         return self._wanting(state, overflowed, now)[: state.rules.replans_max]
 
@@ -125,29 +125,38 @@ class Homing:
 
     def _look(self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float) -> None:
         """Notes the room of every shape that overflows in each of its homes; what nobody watches is forgotten."""
-        places = {
-            (home, state.shape_in(home, state.workloads[key].shape)): None
-            for key, entries in overflowed.items()
-            for entry in entries
-            for home in entry.homes
-        }
-        for place in self._watched.keys() - places.keys():
-            del self._watched[place]
+        places: dict[Shape, dict[str, None]] = {}
+        for key, entries in overflowed.items():
+            for shape, homes in _homes_by_shape(state, state.workloads[key].shape, entries).items():
+                places.setdefault(shape, {}).update(homes)
         held = _held(state, now)
-        figures = {home: _figures(state, home, held, now) for home in {home for home, _ in places}}
-        for place, watched in self._watched.items():
-            if watched.as_of != figures[place[0]]:
-                watched.as_of = figures[place[0]]
-                watched.steady.note(state.room(*place, False, now).certain, now)
-        self._to_watch = [place for place in reversed(places) if place not in self._watched]
+        figures = {
+            home: _figures(state, home, held, now) for home in {home for homes in places.values() for home in homes}
+        }
+        before, self._watched, self._to_watch = self._watched, {shape: {} for shape in places}, []
+        for shape, homes in places.items():
+            known, kept = before.get(shape, {}), self._watched[shape]
+            for home in homes:
+                if home not in known:
+                    self._to_watch.append((home, shape))
+                    continue
+                watched = kept[home] = known[home]
+                if watched.as_of != figures[home]:
+                    watched.as_of = figures[home]
+                    watched.steady.note(state.room(home, shape, False, now).certain, now)
+        self._to_watch.reverse()
         self._watch_more(state, now)
 
     def _watch_more(self, state: PlannerState, now: float) -> None:
         held = _held(state, now) if self._to_watch else {}
+        homes_by_shape: dict[Shape, list[str]] = {}
         for home, shape in [self._to_watch.pop() for _ in range(min(NEW_PLACES_MAX, len(self._to_watch)))]:
             if home in state.clusters:  # Else it has left since the look.
-                watched = self._watched[home, shape] = _Watched(_figures(state, home, held, now))
-                watched.steady.note(state.room(home, shape, False, now).certain, now)
+                homes_by_shape.setdefault(shape, []).append(home)
+        for shape, homes in homes_by_shape.items():
+            for home, room in state.all_rooms(shape, now).certain_in(tuple(homes), False).items():
+                watched = self._watched[shape][home] = _Watched(_figures(state, home, held, now))
+                watched.steady.note(room, now)
 
     def _wanting(
         self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float
@@ -179,19 +188,35 @@ class Homing:
         brakes: Allowance,
         left: Mapping[str, float] | None = None,
     ) -> Journey:
-        """What may go: no more than has fitted for long enough and does now, less the margin. left: of each room."""
+        """What may go: no more than has fitted for long enough and does now, less the margin.
+
+        left: of each room. Then homes behind those that have room for all are left out: they would get none.
+        """
+        margin = max(1, ceil(state.rules.home_margin * workload.declared.replicas))
         if not state.is_fresh(overflow.cluster, now):
             return Journey(overflow.cluster, 0, {})
         rooms = {}
         for home in overflow.homes:
-            watched = self._watched.get((home, state.shape_in(home, workload.shape)))
+            watched = self._watched.get(state.shape_in(home, workload.shape), {}).get(home)
             if watched is None or home in self._expected or brakes.frozen(home, workload.key):
                 continue
             steady = watched.steady.held(state.rules.home_after, now)
             room = min(steady, _room_now(state, workload, home, now)) if steady else 0
             rooms[home] = int(room * left[home]) if left is not None else room
-        margin = max(1, ceil(state.rules.home_margin * workload.declared.replicas))
+            if left is not None and sum(rooms.values()) >= overflow.replicas + margin:
+                break
         return Journey(overflow.cluster, max(0, min(overflow.replicas, sum(rooms.values()) - margin)), rooms)
+
+
+def _homes_by_shape(state: PlannerState, shape: Shape, entries: Sequence[Overflow]) -> dict[Shape, dict[str, None]]:
+    """The homes of one workload's overflow, by what its shape is there."""
+    homes = dict.fromkeys(home for entry in entries for home in entry.homes)
+    if not shape.volume_claims and not state.admitted.differing(shape):
+        return {shape: homes}
+    found: dict[Shape, dict[str, None]] = {}
+    for home in homes:
+        found.setdefault(state.shape_in(home, shape), {})[home] = None
+    return found
 
 
 def _stands(state: PlannerState, workload: Workload, now: float) -> bool:
