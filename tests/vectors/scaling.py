@@ -1,8 +1,9 @@
 """Reads the vectors of Kubernetes' autoscaler, which lie beside the repository, and asks our core the same."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hpa.core import behavior, history, pods, policy, replicas, totals, usage
 from hpa.core.pods import NEVER_MS, Container, Pod, PodKey, PodsSeen, Sample

@@ -1,7 +1,8 @@
 """The same traces in both modes: what event mode does otherwise than Kubernetes' controller."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from msgspec.structs import replace
 from scaling import Json, legacy_settings, rules_of
 
 from hpa.core.deciding import Scale

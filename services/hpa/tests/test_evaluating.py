@@ -17,7 +17,7 @@ from hpa.core.evaluating import (
     ScalingState,
     evaluate,
 )
-from hpa.core.pods import Pod, PodKey, PodsSeen, Readiness, Sample
+from hpa.core.pods import Pod, PodKey, PodsSeen, Sample
 from hpa.core.policy import (
     AVERAGE_VALUE,
     BY_PERCENT,
@@ -32,8 +32,7 @@ from hpa.core.policy import (
     Settings,
     Target,
 )
-from hpa.core.proposals import KeptReading, PodReading, Reading, SeriesReading, Unavailable, rule_of
-from hpa.core.totals import KeptTotals
+from hpa.core.proposals import PodReading, Reading, SeriesReading, Unavailable
 
 QUEUE = Metric(EXTERNAL, "lag", Target(AVERAGE_VALUE, 10_000))
 CPU = Metric(RESOURCE, "cpu", Target(AVERAGE_VALUE, 100))
@@ -134,18 +133,13 @@ def test_a_pod_that_leaves_its_initialization_is_due(started: list[int], use: in
         for n, at in enumerate(started)
     }
     reading, seen = PodReading({key: Sample(use, 10, 2) for key in pods}), PodsSeen(pods)
-    kept = KeptTotals(rule_of(CPU), Readiness(SETTINGS.cpu_initialization_ms, SETTINGS.initial_readiness_delay_ms), 0)
-    for key, pod in pods.items():
-        kept.put_pod(key, pod)
-        kept.put_sample(key, reading.samples[key])
-    eager, patient, keeping = Run(policy, len(pods)), Run(policy, len(pods)), Run(policy, len(pods))
+    eager, patient = Run(policy, len(pods)), Run(policy, len(pods))
     for now_ms in range(INSTANTS):
         decided = eager.ask(now_ms, reading, seen)
-        for run, own in ((patient, reading), (keeping, KeptReading(kept))):
-            if run.due_ms is not None and run.due_ms <= now_ms:
-                assert run.ask(now_ms, own, seen) == decided
-            else:
-                assert decided is None
+        if patient.due_ms is not None and patient.due_ms <= now_ms:
+            assert patient.ask(now_ms, reading, seen) == decided
+        else:
+            assert decided is None
 
 
 @given(lags=st.lists(LAGS, min_size=1, max_size=40), policy=POLICIES)

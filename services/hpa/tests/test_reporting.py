@@ -6,22 +6,20 @@ from typing import Any
 import pytest
 
 from hpa.core.reporting import accepted
-from spillway.events_scaling import PartitionBacklog
+from hpa.core.state import BadPolicy, Heard
+from spillway.addresses import SCALE_POLICIES
+from spillway.events_scaling import PartitionBacklog, ScalePolicyDeclared
+from spillway.model import Generation
 
-from .world import KAFKA, START_MS, World, backlog, declared, external, hpa, load, scaled_object
+from .world import KEY, START_MS, World, backlog, declared, external, hpa, load, sizes
 
-PROMETHEUS = {"type": "prometheus", "metadata": {"serverAddress": "http://p", "query": "q", "threshold": "10"}}
-OF_PODS = {
-    "type": "Pods",
-    "pods": {"metric": {"name": "busy"}, "target": {"type": "AverageValue", "averageValue": "1"}},
-}
-LOAD, BACKLOG = load("s1-prometheus", 5, START_MS), backlog([3], START_MS)
+LOAD, BACKLOG = load("queue", 5, START_MS), backlog([3], START_MS)
 
 
 def world() -> World:
     made = World()
     made.say(declared(1))
-    made.policy(scaled_object([KAFKA, PROMETHEUS]))
+    made.policy(hpa([external("queue", "10")]))
     return made
 
 
@@ -58,7 +56,7 @@ def world() -> World:
         pytest.param(
             replace(BACKLOG, topic="x" * 254), "INVALID_ARGUMENT", "topic: '254 characters'", id="too long: topic"
         ),
-        pytest.param(replace(LOAD, metric="x" * 253), "NOT_FOUND", "s1-prometheus", id="as long as may be"),
+        pytest.param(replace(LOAD, metric="x" * 253), "OK", "", id="as long as may be"),
         pytest.param(
             replace(BACKLOG, partitions=(PartitionBacklog("x" * 254, 0, 7, 0, 0),)),
             "INVALID_ARGUMENT",
@@ -84,23 +82,17 @@ def test_each_report_is_answered_for_itself(report: Any, code: str, words: str) 
 
 
 @pytest.mark.parametrize(
-    ("report", "words"),
+    "manifest",
     [
-        pytest.param(
-            load("queues", 5, START_MS),
-            "metric queues: not looked at by HorizontalPodAutoscaler web-hpa; expected queue; busy of pods",
-            id="another metric",
-        ),
-        pytest.param(replace(load("queue", 5, START_MS), pod="web-0"), "metric queue of pods", id="of pods"),
-        pytest.param(replace(load("queue", 5, START_MS), object="Service/a"), "queue of Service/a", id="of an object"),
-        pytest.param(BACKLOG, "group g, topic orders: not looked at by", id="a backlog"),
-        pytest.param(BACKLOG, "expected nothing of that kind", id="a backlog, and there is no queue"),
+        pytest.param(b"{}", id="no kind"),
+        pytest.param(b"\xff", id="no text"),
+        pytest.param(b'{"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v1"}', id="not supported"),
     ],
 )
-def test_what_the_policy_does_not_look_at_is_not_taken_and_that_is_said(report: Any, words: str) -> None:
-    made = World()
-    made.policy(hpa([external("queue", "10"), OF_PODS]))
-    taken, answers = accepted(made.state, (report,), START_MS)
-    assert not taken
-    assert answers[0].code == "NOT_FOUND"
-    assert words in answers[0].text
+def test_a_policy_that_cannot_be_read_leaves_the_one_before_in_force(manifest: bytes) -> None:
+    made = world()
+    event = ScalePolicyDeclared(*KEY, Generation(99, 1), "HorizontalPodAutoscaler", "x", manifest, START_MS)
+    with pytest.raises(BadPolicy):
+        made.state.follow(Heard(SCALE_POLICIES.name, 0, 99, "/".join(KEY), event))
+    made.say(load("queue", 40, START_MS + 1_000))
+    assert sizes(made) == [(1_000, 4)]

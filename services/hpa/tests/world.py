@@ -148,6 +148,7 @@ class World:
     decided: list[ScaleDecided] = field(default_factory=list)
     epoch: int = 0
     now_ms: int = START_MS
+    made_of: type[HpaState] = HpaState
 
     def __post_init__(self) -> None:
         self.restart()
@@ -158,7 +159,7 @@ class World:
 
     def restart(self) -> None:
         """Another process takes the turn: all that it knows is the log."""
-        self.state = HpaState(self.rules, lambda _: 0)
+        self.state = self.made_of(self.rules, lambda _: 0)
         for heard in self.log:
             self.state.follow(heard)
         self.state.read_whole()

@@ -104,6 +104,13 @@ KINDS: tuple[Kind, ...] = (
     Kind("capacity_one_frozen_p50_ms", "ms", None, _ALL_WELL),
     Kind("capacity_one_frozen_p99_ms", "ms", None, _ALL_WELL),
     Kind("hpa_decisions_per_second", "1/s", 10_000, "every decision from all the workload's pods anew", at_least=True),
+    Kind(
+        "hpa_records_per_second",
+        "1/s",
+        None,
+        "the same records read and what follows written, nothing decided",
+        at_least=True,
+    ),
     Kind("hpa_memory_mb", "MB", None, "the same process before"),
     Kind("planner_takeover_s", "s", None, "the same after a clean stop (SIGTERM)"),
     Kind("collector_takeover_s", "s", None, "the same after a clean stop (SIGTERM)"),

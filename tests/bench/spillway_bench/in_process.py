@@ -22,7 +22,7 @@ PLANNING = (
     "planner_memory_mb",
     "fleet_refresh_cpu_s",
 )
-SCALING = ("hpa_decisions_per_second", "hpa_memory_mb")
+SCALING = ("hpa_decisions_per_second", "hpa_records_per_second", "hpa_memory_mb")
 FIGURES_BY_MODULE: Mapping[str, tuple[str, ...]] = {"planning": PLANNING, "scaling": SCALING}
 
 

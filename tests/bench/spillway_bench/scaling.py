@@ -1,119 +1,165 @@
-"""The autoscaler's core by itself: a process that decides on a stream of samples and prints its figures as JSON.
+"""The autoscaler by itself: a process that hears records as hpa does and prints its figures as JSON.
 
-Each record is one pod's sample, and asks for one decision of its workload. What is compared with it works out every
-decision from all the workload's pods anew, on the same records; both must decide the same. Times are CPU times.
+Each record is one cluster's newest samples of a workload, and asks for one decision. What is compared with it works out
+every decision from all the workload's pods anew, on the same records; both must decide the same, and leave the same to
+later decisions. Times are CPU times of the one thread.
 """
 
 import argparse
 import gc
 import json
 import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from random import Random
+from itertools import count
+from pathlib import Path
 
-from hpa.core.deciding import Scale
-from hpa.core.evaluating import NOTHING_DECIDED, Evaluation, Observed, ScalingState, evaluate
-from hpa.core.pods import DEFAULT_READINESS, Container, Pod, PodKey, PodsSeen, Sample
-from hpa.core.policy import DEFAULT_SETTINGS, RESOURCE, UTILIZATION, Autoscaler, Behavior, Metric, Target
-from hpa.core.proposals import KeptReading, PodReading, Reading, rule_of
-from hpa.core.totals import KeptTotals
+from hpa.core.composing import Remembered
+from hpa.core.inputs import Inputs
+from hpa.core.rules import DEFAULT_RULES
+from hpa.core.state import Heard, HpaState
+from spillway.addresses import address_of
+from spillway.bus import partition_of
+from spillway.dead_letters import Outgoing, outgoing
+from spillway.events import Event
+from spillway.model import Generation
+from spillway.topics import TopicSettings
+from spillway.wire import decode
 
 from .machine import memory_of
+from .scaled_fleet import CPU, QUICK, Size, all_pods, declared, policy, samples
 
-PODS = 20
-CLUSTERS = 10
-SEED = 1
-CPU_USE = Metric(RESOURCE, "cpu", Target(UTILIZATION, 60))
-POLICIES = (Autoscaler(100, (CPU_USE,), 2, Behavior()), Autoscaler(100, (CPU_USE,), 2))
-STARTED_MS, NOW_MS = 0, 10_000_000
+sys.path.append(str(Path(__file__).resolve().parents[3] / "services" / "hpa" / "tests"))
+from whole_clusters import WholeClusters
 
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    workloads: int = 10_000
-    records: int = 60_000
-
-
-QUICK = Size(200, 2_000)
+PARTITIONS = TopicSettings().partitions_workload
+NOW_MS = 1_000_000_000
+GROUP = 200
+"""Records whose states are written together, as under load."""
+Events = list[Event]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    workload: int
-    pod: int
-    sample: Sample
+class Written:
+    """A record as the log has it."""
+
+    heard: Heard
+    kind: str
+    data: bytes
+
+    def read(self) -> Heard:
+        """As if it had come just now."""
+        heard = self.heard
+        event = decode(heard.topic, self.kind, self.data)
+        return Heard(heard.topic, heard.partition, heard.offset, heard.key, event)
 
 
-class Workload:
-    """A workload that follows its decisions. keep: its totals are kept; else they are worked out from all pods."""
+class Log:
+    """Gives each record its place."""
 
-    def __init__(self, number: int, keep: bool) -> None:
-        template = (Container("app", {"cpu": 500}),)
-        self.policy = POLICIES[number % len(POLICIES)]
-        self.keys = [PodKey(f"cluster-{n % CLUSTERS}", "shop", f"w{number}-{n}") for n in range(PODS)]
-        pod = Pod(started_ms=STARTED_MS, ready="true", ready_changed_ms=STARTED_MS, containers=template)
-        self.seen = PodsSeen(dict.fromkeys(self.keys, pod))
-        self.state: ScalingState = NOTHING_DECIDED
-        self.replicas = PODS
-        self.samples = {key: Sample(300, NOW_MS, 15_000) for key in self.keys}
-        self.kept = KeptTotals(rule_of(CPU_USE), DEFAULT_READINESS, NOW_MS) if keep else None
-        if self.kept is not None:
-            for key in self.keys:
-                self.kept.put_pod(key, pod)
-                self.kept.put_sample(key, self.samples[key])
+    def __init__(self) -> None:
+        self._ends: dict[tuple[str, int], int] = {}
 
-    def follow(self, record: Record, now_ms: int) -> Evaluation:
-        key = self.keys[record.pod]
-        reading: Reading
-        if self.kept is not None:
-            self.kept.put_sample(key, record.sample)
-            reading = KeptReading(self.kept)
-        else:
-            self.samples[key] = record.sample
-            reading = PodReading(self.samples)
-        observed = Observed(Scale(self.replicas, PODS), self.seen, (reading,))
-        found = evaluate(self.policy, observed, self.state, DEFAULT_SETTINGS, now_ms)
-        self.state = found.state
-        self.replicas = self.replicas if found.decision.replicas is None else found.decision.replicas
-        return found
+    def written(self, event: Event) -> Written:
+        record, address = outgoing(event), address_of(event)
+        place = (address.topic.name, partition_of(address.partition_by, PARTITIONS))
+        offset = self._ends[place] = self._ends.get(place, -1) + 1
+        return Written(Heard(*place, offset, address.key, event), record.kind, record.value or b"")
 
 
-def records(size: Size) -> list[Record]:
-    chance = Random(SEED)
-    samples = (Sample(chance.randrange(500), NOW_MS + n, 15_000) for n in range(size.records))
-    return [Record(chance.randrange(size.workloads), chance.randrange(PODS), sample) for sample in samples]
+def make_state(size: Size, log: Log, make_inputs: Callable[[], Inputs]) -> HpaState:
+    """All workloads with their pods and policies, and the turn taken; nothing is decided yet."""
+    state = HpaState(DEFAULT_RULES, lambda key: partition_of(key, PARTITIONS))
+    state.read_whole()
+    for number in range(size.workloads):
+        workload = log.written(declared(number)).read()
+        state.inputs[workload.workload] = make_inputs()
+        state.follow(workload)
+        for one in all_pods(number, NOW_MS - 1_000):
+            state.follow(log.written(one).read())
+        state.follow(log.written(policy(number, CPU, Generation(1, number + 1), NOW_MS - 1_000)).read())
+    sequence = count(1)
+    state.take_turn(lambda: Generation(2, next(sequence)), NOW_MS)
+    return state
 
 
-def follow_all(workloads: Sequence[Workload], stream: Sequence[Record]) -> tuple[float, list[int]]:
-    """(CPU seconds, what was desired after each record)."""
-    gc.collect()
-    gc.disable()
-    began = time.process_time()
-    desired = [workloads[one.workload].follow(one, NOW_MS + n).decision.desired for n, one in enumerate(stream)]
-    seconds = time.process_time() - began
-    gc.enable()
-    return seconds, desired
+def hear(state: HpaState, group: Sequence[Heard]) -> Events:
+    """What is decided on a group, as service.py has it done."""
+    events: Events = []
+    for heard in group:
+        events += state.hear(heard, heard.at_ms)
+    return [*events, *state.fire(group[-1].at_ms)]
+
+
+def groups(records: Sequence[Written]) -> list[Sequence[Written]]:
+    return [records[at : at + GROUP] for at in range(0, len(records), GROUP)]
+
+
+def decide_all(state: HpaState, records: Sequence[Written]) -> tuple[float, Events]:
+    """(CPU seconds of deciding alone, what was decided)."""
+    seconds, decided = 0.0, []
+    for group in groups(records):
+        heard = [record.read() for record in group]
+        began = time.process_time()
+        decided += hear(state, heard)
+        seconds += time.process_time() - began
+        state.unwritten()
+    return seconds, decided
+
+
+def carry_all(state: HpaState, records: Sequence[Written]) -> tuple[float, float]:
+    """CPU seconds from the bytes of records to those of what follows; and of reading and writing these alone."""
+    whole = alone = 0.0
+    for group in groups(records):
+        began = time.process_time()
+        heard = [record.read() for record in group]
+        read = time.process_time()
+        events = [*hear(state, heard), *state.unwritten()]
+        decided = time.process_time()
+        encoded(events)
+        ended = time.process_time()
+        whole += ended - began
+        alone += (read - began) + (ended - decided)
+    return whole, alone
+
+
+def encoded(events: Events) -> list[Outgoing]:
+    return [outgoing(event) for event in events]
+
+
+def remembered(state: HpaState) -> list[Remembered]:
+    return [scaled.remembered for scaled in state.scaled.values()]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     size = QUICK if parser.parse_args().quick else Size()
-    stream = records(size)
+    stream = list(samples(size, NOW_MS))
     empty = memory_of(os.getpid())
-    kept = [Workload(number, keep=True) for number in range(size.workloads)]
-    follow_all(kept, stream[: size.records // 10])
-    seconds, desired = follow_all(kept, stream)
+    log = Log()
+    state = make_state(size, log, Inputs)
+    records = [log.written(event) for event in stream]
+    ends = (size.records // 10, size.records * 2 // 3)
+    first, measured, again = records[: ends[0]], records[ends[0] : ends[1]], records[ends[1] :]
+    decide_all(state, first)
+    gc.collect()
     full = memory_of(os.getpid())
-    del kept
-    plain = [Workload(number, keep=False) for number in range(size.workloads)]
-    follow_all(plain, stream[: size.records // 10])
-    plain_seconds, plain_desired = follow_all(plain, stream)
-    if desired != plain_desired:
+    gc.disable()
+    seconds, decided = decide_all(state, measured)
+    kept = remembered(state)
+    whole, alone = carry_all(state, again)
+    del state
+    gc.collect()
+    plain = make_state(size, Log(), lambda: Inputs(clusters=WholeClusters()))
+    decide_all(plain, first)
+    plain_seconds, plain_decided = decide_all(plain, measured)
+    if decided != plain_decided or kept != remembered(plain):
         raise SystemExit("kept totals decided otherwise than all pods")
-    say("hpa_decisions_per_second", size.records / seconds, size.records / plain_seconds)
+    say("hpa_decisions_per_second", len(measured) / seconds, len(measured) / plain_seconds)
+    say("hpa_records_per_second", len(again) / whole, len(again) / alone)
     say("hpa_memory_mb", full.resident_mb - empty.resident_mb, empty.resident_mb)
 
 

@@ -4,8 +4,10 @@ What is decided changes what is seen next: a pod that moves is there twice for a
 and carries nothing, headroom that is filled is no longer free. None of that may make another decision for ever.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
+
+from msgspec.structs import replace
 
 from hpa.core.deciding import Scale
 from hpa.core.draining import DrainTarget, Service

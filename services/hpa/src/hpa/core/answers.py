@@ -4,16 +4,16 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
+from hpa.core.cluster_pods import is_lost
 from hpa.core.composing import Case, MetricRead, Sized
 from hpa.core.deciding import Scale, scene_of
 from hpa.core.go_numbers import INT64_MIN
-from hpa.core.inputs import is_lost
 from hpa.core.pods import READY, RUNNING
 from hpa.core.policy import UTILIZATION, VALUE, Metric
 from hpa.core.proposals import FAILURES, propose
 from hpa.core.replicas import Proposal
 from hpa.core.scale_policy import ScalePolicy
-from hpa.core.state import HpaState, Refused, Scaled
+from hpa.core.state import HpaState, Scaled
 from spillway.api import RequestError, invalid
 from spillway.api_scaling import (
     DeletePolicyRequest,
@@ -45,51 +45,41 @@ STATUSES: Final = {True: "True", False: "False"}
 Named = GetPolicyRequest | DeletePolicyRequest | ExplainPolicyRequest
 
 
-def find(state: HpaState, request: Named) -> Scaled | Refused:
+def find(state: HpaState, request: Named) -> Scaled:
     """The policy of a workload, or of that name. Raises RequestError NOT_FOUND, or which of two is meant."""
     namespace = request.namespace or "default"
     if request.name:
-        found = [one for one in state.attached() if one.key == (namespace, request.name)]
+        found = [one for one in [state.scaled.get((namespace, request.name))] if one is not None]
     elif request.policy:
-        named = (namespace, request.policy)
-        found = [one for one in state.attached() if (one.key[0], one.declared.policy) == named]
+        found = [one for one in state.scaled.values() if one.key[0] == namespace and one.policy.name == request.policy]
     else:
         raise invalid("name, policy", "", "the workload's name, or the policy's own")
-    found = [one for one in found if request.kind in ("", one.declared.kind)]
+    found = [one for one in found if request.kind in ("", one.policy.kind)]
     if not found:
         raise RequestError("NOT_FOUND", f"{namespace}/{request.name or request.policy}: no such scaling policy")
     if len(found) > 1:
-        kinds = ", ".join(f"{one.declared.kind} of {one.key[1]}" for one in found)
+        kinds = ", ".join(f"{one.policy.kind} of {one.key[1]}" for one in found)
         raise invalid("policy", request.policy, f"with the workload's name, or a kind: {kinds}")
     return found[0]
 
 
-def policy_reply(
-    state: HpaState, one: Scaled | Refused, *, changed: bool = False, manifest: bool = True
-) -> PolicyReply:
-    decided = state.decided.get(one.key)
-    warnings: tuple[str, ...]
-    if isinstance(one, Refused):
-        least = most = -1
-        warnings, targets = (f"refused: {one.why}; nothing is decided from it",), "refused"
-    else:
-        least, most, warnings = one.policy.least, one.policy.most, one.policy.warnings
-        targets = ", ".join(f"{said.metric}: {said.value or '<unknown>'}/{said.target}" for said in metrics(state, one))
+def policy_reply(state: HpaState, scaled: Scaled, *, changed: bool = False, manifest: bool = True) -> PolicyReply:
+    decided = state.decided.get(scaled.key)
     return PolicyReply(
-        namespace=one.key[0],
-        name=one.key[1],
-        kind=one.declared.kind,
-        policy=one.declared.policy,
-        generation=one.declared.generation,
-        manifest=one.declared.manifest.decode(errors="replace") if manifest else "",
-        declared_ms=one.declared.declared_ms,
+        namespace=scaled.key[0],
+        name=scaled.key[1],
+        kind=scaled.policy.kind,
+        policy=scaled.policy.name,
+        generation=scaled.declared.generation,
+        manifest=scaled.declared.manifest.decode() if manifest else "",
+        declared_ms=scaled.declared.declared_ms,
         changed=changed,
-        warnings=warnings,
-        replicas_min=least,
-        replicas_max=most,
-        replicas=state.current(one.key),
+        warnings=scaled.policy.warnings,
+        replicas_min=scaled.policy.least,
+        replicas_max=scaled.policy.most,
+        replicas=state.current(scaled.key),
         replicas_desired=decided.replicas if decided is not None else -1,
-        targets=targets,
+        targets=", ".join(f"{one.metric}: {one.value or '<unknown>'}/{one.target}" for one in metrics(state, scaled)),
     )
 
 
@@ -98,22 +88,19 @@ def list_policies(state: HpaState, request: ListPoliciesRequest) -> ListPolicies
     size = min(request.page_size or PAGE_SIZE_MAX, PAGE_SIZE_MAX)
     if size < 0:
         raise invalid("page_size", request.page_size, "0 or more")
-    by_key = {one.key: one for one in state.attached()}
-    keys = sorted(key for key in by_key if request.namespace in ("", key[0]))
+    keys = sorted(key for key in state.scaled if request.namespace in ("", key[0]))
     namespace, _, name = request.page_token.partition("/")
     begin = bisect_right(keys, (namespace, name)) if request.page_token else 0
     page = keys[begin : begin + size]
     more = begin + size < len(keys)
     return ListPoliciesReply(
-        policies=tuple(policy_reply(state, by_key[key], manifest=False) for key in page),
+        policies=tuple(policy_reply(state, state.scaled[key], manifest=False) for key in page),
         next_page_token="/".join(page[-1]) if more else "",
         stale=False,
     )
 
 
-def explain(state: HpaState, scaled: Scaled | Refused) -> ExplainPolicyReply:
-    if isinstance(scaled, Refused):
-        return _refused(state, scaled)
+def explain(state: HpaState, scaled: Scaled) -> ExplainPolicyReply:
     sized = state.explained(scaled)
     decided = state.decided.get(scaled.key)
     return ExplainPolicyReply(
@@ -132,24 +119,6 @@ def explain(state: HpaState, scaled: Scaled | Refused) -> ExplainPolicyReply:
     )
 
 
-def _refused(state: HpaState, refused: Refused) -> ExplainPolicyReply:
-    condition = ScaleCondition(CONDITION_TYPES["scaling_active"], STATUSES[False], "PolicyRefused", refused.why)
-    return ExplainPolicyReply(
-        policy=policy_reply(state, refused),
-        decided_ms=0,
-        asked=-1,
-        asked_by="",
-        metrics=(),
-        rules=(),
-        conditions=(condition,),
-        pods=(),
-        due_ms=0,
-        due_why="",
-        changed_ms=0,
-        reason="",
-    )
-
-
 def _conditions(scaled: Scaled, sized: Sized) -> Iterator[ScaleCondition]:
     for one in scaled.remembered.scaling.conditions:
         yield ScaleCondition(CONDITION_TYPES[one.kind], STATUSES[one.status], one.reason, one.message)
@@ -159,16 +128,16 @@ def _conditions(scaled: Scaled, sized: Sized) -> Iterator[ScaleCondition]:
 
 def _pods(state: HpaState, scaled: Scaled) -> Iterator[PodsInCluster]:
     at_ms = scaled.remembered.at_ms
-    for name, cluster in sorted(state.inputs[scaled.key].clusters.items()):
+    for name, cluster in sorted(state.inputs[scaled.key].clusters.by_name.items()):
         fresh_ms = at_ms - state.rules.sample_age_max_ms
         yield PodsInCluster(
             cluster=name,
             pods=len(cluster.pods),
             ready=sum(1 for pod in cluster.pods.values() if pod.phase == RUNNING and pod.ready == READY),
-            sampled=sum(1 for pod in cluster.observed.values() if pod.usage and pod.sampled_ms >= fresh_ms),
+            sampled=sum(1 for pod in cluster.pods.values() if pod.usage and pod.sampled_ms >= fresh_ms),
             lost=is_lost(cluster, at_ms, state.rules),
-            age_ms=max(at_ms - cluster.event.observed_ms, 0),
-            trouble=cluster.event.trouble,
+            age_ms=max(at_ms - cluster.observed_ms, 0),
+            trouble=cluster.trouble,
         )
 
 
@@ -207,7 +176,7 @@ def _proposal(case: Case, said: MetricRead) -> Proposal | None:
     if said.metric is None or autoscaler is None or case.current < 0:
         return None
     scale = Scale(case.current, case.inputs.status_replicas(case.current))
-    seen = case.inputs.seen(case.now_ms, case.rules)
+    seen = case.inputs.clusters.seen(case.now_ms, case.rules)
     scene = scene_of(autoscaler, scale, seen, case.rules.settings, case.now_ms)
     try:
         return propose(said.metric, said.read.reading, scene)

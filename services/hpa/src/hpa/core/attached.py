@@ -1,7 +1,9 @@
 """A policy of whichever kind, as read from its manifest: what of it is the same for all of them. Pure."""
 
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpa.core import manifests, scale_policy, scaled_object
 from hpa.core.manifests import ScaleTarget, read_autoscaler
@@ -20,8 +22,7 @@ HEADROOM_UNKNOWN: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
+class Attached(Struct, frozen=True):
     """wanted: the policy itself. name: its own. least, most: bounds; least is the idle size where there is one."""
 
     kind: str

@@ -6,7 +6,9 @@ older rules' window, which is closed there.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpa.core.go_numbers import INT32_MAX, INT32_MIN, ceiling, int32
 from hpa.core.history import (
@@ -30,16 +32,14 @@ TOO_FEW_REPLICAS = "TooFewReplicas"
 WITHIN_RANGE = "DesiredWithinRange"
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """What a person set: at least, at most."""
 
     least: int
     most: int
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
+class Allowed(Struct, frozen=True):
     """replicas: what may be done now. stabilized: what the windows left. The reasons are Kubernetes' words."""
 
     replicas: int

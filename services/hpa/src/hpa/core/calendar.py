@@ -6,10 +6,11 @@ that no window is left out; those that come twice are the first.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from hpa.core.cron import YEARS_LOOKED_AHEAD, Cron
 
@@ -21,23 +22,20 @@ RANKS: Final = {FLOOR: 0, CEILING: 1, EXACT: 2, BLACKOUT: 3}
 """Of windows of one precedence, the later one has the last word."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recurring:
+class Recurring(Struct, frozen=True):
     start: Cron
     end: Cron
     zone: ZoneInfo
 
 
-@dataclass(frozen=True, slots=True)
-class Once:
+class Once(Struct, frozen=True):
     """Unix time; from_s is in it, until_s is not."""
 
     from_s: int
     until_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """effect: of the four. replicas: of all but BLACKOUT. precedence: the higher has the last word."""
 
     name: str
@@ -47,16 +45,14 @@ class Window:
     precedence: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(Struct, frozen=True):
     """due_s: when it opens or closes next; None: never again."""
 
     is_open: bool
     due_s: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """replicas: what the open windows leave of what was asked for. by: those that changed it, in their order."""
 
     replicas: int

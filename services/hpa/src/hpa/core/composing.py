@@ -6,8 +6,10 @@ idle move. No clock is read: an instant is an event's, or one that was said to b
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpa.core.attached import Attached
 from hpa.core.deciding import Condition, Known, Scale, without_scale
@@ -21,8 +23,7 @@ from hpa.core.rules import Rules
 from spillway.api_scaling import ExplainedRule
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(Struct, frozen=True):
     """All that later decisions depend on besides inputs. at_ms: the last instant that was decided for, 0: none.
 
     active: the triggers were, at at_ms. last_active_ms: when they last were; None: never. queue: of a time to drain.
@@ -38,14 +39,12 @@ class Remembered:
 NOTHING_REMEMBERED: Final = Remembered()
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(Struct, frozen=True):
     at_ms: int
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class MetricRead:
+class MetricRead(Struct, frozen=True):
     """metric: of the autoscaler; None for a queue to drain and for headroom, named by name. replicas: asked for."""
 
     name: str
@@ -54,8 +53,7 @@ class MetricRead:
     replicas: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sized:
+class Sized(Struct, frozen=True):
     """replicas: to scale to; None: as it is. asked: the most that was asked for. rules: what made another number of it.
 
     kept: what is said besides, for Explain. extra: conditions of a ScaledObject, (type, status, reason).
@@ -73,8 +71,7 @@ class Sized:
     extra: tuple[tuple[str, str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """What one decision looks at. current: the size that was declared, or decided and not declared yet."""
 
     policy: Attached
@@ -122,13 +119,17 @@ def sized_by(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...]) -> Siz
 
 def evaluation(case: Case, autoscaler: Autoscaler, readings: tuple[Reading, ...]) -> Evaluation:
     scale = Scale(case.current, case.inputs.status_replicas(case.current))
-    observed = Observed(scale, case.inputs.seen(case.now_ms, case.rules), readings)
+    observed = Observed(scale, case.inputs.clusters.seen(case.now_ms, case.rules), readings)
     rules = case.rules
     return evaluate(autoscaler, observed, case.before.scaling, rules.settings, case.now_ms, rules.mode)
 
 
 def first_due(dues: Iterable[Due], now_ms: int) -> Due | None:
-    return min((due for due in dues if due.at_ms > now_ms), key=lambda due: due.at_ms, default=None)
+    first = None
+    for due in dues:
+        if due.at_ms > now_ms and (first is None or due.at_ms < first.at_ms):
+            first = due
+    return first
 
 
 def _dues(case: Case, found: Evaluation, reads: tuple[Read, ...]) -> Iterable[Due]:
@@ -137,9 +138,9 @@ def _dues(case: Case, found: Evaluation, reads: tuple[Read, ...]) -> Iterable[Du
         why = "the size has just changed" if scaled else "a window or a period ends, or a new pod's cpu begins to count"
         yield Due(found.due_ms, why)
     yield from reads_due(reads)
-    for name, cluster in case.inputs.clusters.items():
-        if cluster.sampled:
-            yield Due(cluster.event.observed_ms + case.rules.pods_age_max_ms + 1, f"cluster {name} will count as lost")
+    losing = case.inputs.clusters.next_lost(case.now_ms, case.rules)
+    if losing is not None:
+        yield Due(losing[0], f"cluster {losing[1]} will count as lost")
 
 
 def reads_due(reads: Iterable[Read]) -> Iterable[Due]:

@@ -1,8 +1,10 @@
 """A ScalePolicy's decision: metrics between bounds that its calendar, its queue and what is idle move. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpa.core.calendar import Bound, bound_by
 from hpa.core.composing import Case, Due, MetricRead, Sized, compose_autoscaler, first_due, reads_due
@@ -22,8 +24,7 @@ HEADROOM_FREE: Final = "headroom.free"
 HEADROOM_HELD: Final = "headroom.held"
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """What a queue or what is idle asks for. Where that is not known, the size that there is. queue: as it is now."""
 
     replicas: int
@@ -122,7 +123,7 @@ def _seen(case: Case, drain: Drain) -> Seen:
             never = row.committed is None
             lag = partition_lag(drain.queue, row, {})[1]
             found.append(Offsets(row.latest, row.latest - lag, waited_ms / 1000, never))
-    pods = case.inputs.seen(case.now_ms, case.rules).pods
+    pods = case.inputs.clusters.seen(case.now_ms, case.rules).pods
     reading = ready_running(pods) if pods else case.current
     return Seen(backlog.at_ms, tuple(found), case.current, reading)
 

@@ -1,7 +1,9 @@
 """A ScaledObject's decision: triggers to metrics with their fallback, and between zero, idle and one. Pure."""
 
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpa.core.behavior import Bounds, limit_rate, with_scaled
 from hpa.core.composing import Case, Due, MetricRead, Remembered, Sized, first_due, reads_due, sized_by
@@ -32,8 +34,7 @@ from spillway.api_scaling import ExplainedRule
 FORMULA: Final = "formula"
 
 
-@dataclass(frozen=True, slots=True)
-class Polls:
+class Polls(Struct, frozen=True):
     """What all triggers said. reads: one for each metric of the autoscaler. fallback: its reason, "": there is none.
 
     seen: of all that failed somebody reported it. Where nobody did, as while hpa was away, no fallback's rule applies.
@@ -139,7 +140,7 @@ def _answered(case: Case, scaled: ScaledObject, index: int, read: Read) -> Answe
         return Answer(None, None, "" if scaled.fallback is None else NO_FALLBACK_FOUND)
     health = Health(read.failures - 1, FAILING) if read.failing_ms else None
     values = read.reading.values_milli if isinstance(read.reading, SeriesReading) else None
-    ready = ready_running(case.inputs.seen(case.now_ms, case.rules).pods)
+    ready = ready_running(case.inputs.clusters.seen(case.now_ms, case.rules).pods)
     return answer(trigger, values, scaled.fallback, health, Now(case.current, ready))
 
 
@@ -194,7 +195,7 @@ def _to(case: Case, before: Remembered, replicas: int, reason: str) -> Sized:
 def _from_zero(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...], least: int) -> Sized:
     """From none to what the triggers ask for in one step, within the rates that a person gave."""
     before, now_ms = case.before, case.now_ms
-    scene = Scene(0, 0, case.inputs.seen(now_ms, case.rules), now_ms=now_ms)
+    scene = Scene(0, 0, case.inputs.clusters.seen(now_ms, case.rules), now_ms=now_ms)
     found = asked(autoscaler.metrics, [read.reading for read in reads], scene)
     wanted = max(found.replicas or 0, least)
     replicas, rules = min(wanted, autoscaler.max_replicas), []

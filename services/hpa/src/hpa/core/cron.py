@@ -6,11 +6,12 @@ come that day; those that come twice come once at the first. Of the kept librari
 are those that KEDA's users live by, so they stand here. The zone's rules are the machine's, else those of tzdata.
 """
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from msgspec import Struct
 
 DAY: Final = 86_400
 HOUR: Final = 3_600
@@ -25,16 +26,14 @@ class InvalidCron(ValueError):
     """A line or a time zone that cannot be understood; says which, and what was expected."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """values: that match. any: written as `*` or `?`, so that the other day field alone decides."""
 
     values: frozenset[int]
     any: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Cron:
+class Cron(Struct, frozen=True):
     """A line, understood."""
 
     minutes: Field
@@ -49,8 +48,7 @@ class Cron:
         return (in_month and in_week) if self.days.any or self.weekdays.any else (in_month or in_week)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     name: str
     first: int
     last: int

@@ -5,8 +5,10 @@ decides and two that say what came of it. Conditions keep their order: a new typ
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpa.core.behavior import Bounds, allowed, allowed_without_behavior, with_scaled
 from hpa.core.history import NOTHING_KNOWN, History, recorded
@@ -32,16 +34,14 @@ INVALID_SELECTOR: Final = "InvalidSelector"
 AMBIGUOUS_SELECTOR: Final = "AmbiguousSelector"
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     kind: str
     status: bool
     reason: str
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """What Kubernetes says as an event of the autoscaler."""
 
     kind: str
@@ -49,8 +49,7 @@ class Notice:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """The target: replicas as asked for, and as they are. pods_unclear: why it is not known which pods are its own.
 
     One of SELECTOR_REQUIRED, INVALID_SELECTOR, AMBIGUOUS_SELECTOR; "" when it is known.
@@ -61,8 +60,7 @@ class Scale:
     pods_unclear: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """What the decision before left: its history, conditions, and the desired number that it said."""
 
     history: History = NOTHING_KNOWN
@@ -70,8 +68,7 @@ class Known:
     desired: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """replicas: to scale to; None: nothing is to be written. desired: what is said to be desired.
 
     failed: the decision could not be made, or not from all metrics. reason: why replicas, in Kubernetes' words.

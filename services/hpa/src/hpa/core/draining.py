@@ -7,8 +7,9 @@ replica reads `rate` records a second; whenever the number of replicas changes n
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 NOTHING_TO_DO: Final = "NothingToDo"
 WITHIN_TARGET: Final = "WithinTarget"
@@ -23,8 +24,7 @@ FLOODED_SHARE: Final = 0.75
 ROUNDING: Final = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(Struct, frozen=True):
     """lag: records to be read. arrivals: records a second that come. waited_s: how long the oldest has waited."""
 
     lag: float
@@ -32,8 +32,7 @@ class Partition:
     waited_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True):
     """rate: records a second of one replica that never waits, above 0."""
 
     rate: float
@@ -41,16 +40,14 @@ class Service:
     rebalance_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class DrainTarget:
+class DrainTarget(Struct, frozen=True):
     """within_s: no record is to wait longer. margin: of each replica's rate, kept free in every size asked for."""
 
     within_s: float
     margin: float = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """wanted: replicas asked for. reading: of them those that read already; the others join in ready_in_s."""
 
     wanted: int
@@ -58,8 +55,7 @@ class Group:
     ready_in_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class DrainWish:
+class DrainWish(Struct, frozen=True):
     """replicas: asked for. drained_s: how long it takes with them; infinity where arrivals are too many.
 
     hot: partitions that one replica alone cannot drain in time; more replicas do not help them.

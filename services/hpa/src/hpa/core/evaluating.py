@@ -6,24 +6,25 @@ every instant until another is. Asked at every instant, EVENT decides the same a
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpa.core.behavior import WITHIN_RANGE
 from hpa.core.deciding import Condition, Decision, Known, Scale, accepted, decide
 from hpa.core.history import NOTHING_KNOWN, History, Steps, held, highest_since, lowest_since
 from hpa.core.pods import CPU, PodsSeen, Readiness, readiness_due_ms
 from hpa.core.policy import CONTAINER_RESOURCE, RESOURCE, Autoscaler, Metric, ScalingRules, Settings
-from hpa.core.proposals import KeptReading, Reading
+from hpa.core.proposals import Reading, TotalsReading
 
 CONTROLLER: Final = "controller"
 EVENT: Final = "event"
 SYNC_PERIOD_MS: Final = 15_000
 
 
-@dataclass(frozen=True, slots=True)
-class ScalingState:
+class ScalingState(Struct, frozen=True):
     """All that later decisions depend on besides their inputs. asking: the newest step's number is still asked for."""
 
     history: History = NOTHING_KNOWN
@@ -35,8 +36,7 @@ class ScalingState:
 NOTHING_DECIDED: Final = ScalingState()
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(Struct, frozen=True):
     """What a decision looks at. readings: one for each metric of the policy, in their order."""
 
     scale: Scale
@@ -44,8 +44,7 @@ class Observed:
     readings: Sequence[Reading]
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(Struct, frozen=True):
     """due_ms: the first instant at which the same inputs may give another decision; None: there is none."""
 
     decision: Decision
@@ -104,8 +103,8 @@ def _instants(
 
 
 def _initialized_ms(metric: Metric, reading: Reading, seen: PodsSeen, settings: Settings, now_ms: int) -> int | None:
-    if isinstance(reading, KeptReading):
-        return reading.kept.due_ms
+    if isinstance(reading, TotalsReading):
+        return reading.due_ms
     if metric.source not in (RESOURCE, CONTAINER_RESOURCE) or metric.name != CPU:
         return None
     readiness = Readiness(settings.cpu_initialization_ms, settings.initial_readiness_delay_ms)

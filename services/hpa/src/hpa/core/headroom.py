@@ -1,13 +1,13 @@
 """How much near-line and offline work follows what is idle: a share of each supply class, at stated times. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hpa.core.calendar import Recurring, opening
 
 
-@dataclass(frozen=True, slots=True)
-class HeadroomShare:
+class HeadroomShare(Struct, frozen=True):
     """percent of what a supply class has for this work. times None: always."""
 
     supply_class: str
@@ -15,8 +15,7 @@ class HeadroomShare:
     times: Recurring | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(Struct, frozen=True):
     """Replicas of the workload's shape: free, and what it and lower priorities hold (without what a move doubles)."""
 
     free: int

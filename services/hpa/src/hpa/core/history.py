@@ -7,12 +7,13 @@ most as high, since it can then bind no window. Instants are whole milliseconds.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 
-@dataclass(frozen=True, slots=True)
-class Step:
+
+class Step(Struct, frozen=True):
     """replicas: as the metrics asked for, before any window or bound. from_ms, to_ms: first and last instant of it."""
 
     replicas: int
@@ -20,8 +21,7 @@ class Step:
     to_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleChange:
+class ScaleChange(Struct, frozen=True):
     """By how many replicas a decision scaled in its direction, always above 0, and when.
 
     outdated: a later change found it older than its direction's longest period; the next one takes its place.
@@ -36,8 +36,7 @@ Steps = tuple[Step, ...]
 ScaleChanges = tuple[ScaleChange, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """steps: oldest first. ups, downs: as with_change places them. steps None: this workload was never decided on."""
 
     steps: Steps | None = None

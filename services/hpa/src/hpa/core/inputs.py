@@ -3,17 +3,21 @@
 Each take_… applies one event, is idempotent, drops what is older than is known, and says whether anything changed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
-from hpa.core.pods import FAILED, Container, Pod, PodKey, PodsSeen, Sample
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hpa.core.cluster_pods import cluster_pods
+from hpa.core.clusters import Clusters
+from hpa.core.pods import PodKey
 from hpa.core.rules import Rules
 from spillway.events import WorkloadDeclared
-from spillway.events_scaling import BacklogObserved, LoadObserved, ObservedPod, PodRequests, PodsObserved
+from spillway.events_scaling import BacklogObserved, LoadObserved, PodsObserved
 from spillway.model import NO_GENERATION, Generation
 
-SUCCEEDED = "Succeeded"
 NAMES_MAX = 500_000
 """Bytes of the names of one workload's series: all of them are written with every state, in one record of the log."""
 TROUBLE_MAX = 200
@@ -29,8 +33,7 @@ BacklogKey = tuple[str, str]
 """Group, topic."""
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(Struct, frozen=True):
     """A workload as the planner declared it. scaled: the last decision of ours that is in replicas."""
 
     kind: str
@@ -43,18 +46,7 @@ def declared_of(event: WorkloadDeclared) -> Declared:
     return Declared(event.kind, event.replicas, event.scale_generation or NO_GENERATION, event.deleting)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterPods:
-    """One cluster's pods, and what their containers used. sampled: whether any of them had a sample."""
-
-    event: PodsObserved
-    pods: Mapping[PodKey, Pod]
-    observed: Mapping[PodKey, ObservedPod]
-    sampled: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """A series. value_milli: its newest value, of at_ms (0: never). failing_ms: the first report without one since.
 
     failures: reports without one in a row, one a polling interval; counted_ms: the last of them. Silence is none.
@@ -71,8 +63,7 @@ class Load:
     counted_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
+class Backlog(Struct, frozen=True):
     """A group's newest backlog. rows: (topic, partition, latest, committed). committed: of the poll before.
 
     oldest_ms: for each row, when the oldest record that is not read was written; 0: not known, or none.
@@ -102,7 +93,7 @@ class Inputs:
     """
 
     declared: Declared | None = None
-    clusters: dict[str, ClusterPods] = field(default_factory=dict)
+    clusters: Clusters = field(default_factory=Clusters)
     loads: dict[LoadKey, Load] = field(default_factory=dict)
     backlogs: dict[BacklogKey, Backlog] = field(default_factory=dict)
     loads_from_ms: dict[LoadName, int] = field(default_factory=dict)
@@ -113,14 +104,16 @@ class Inputs:
         return changed
 
     def take_pods(self, event: PodsObserved) -> bool:
-        known = self.clusters.get(event.cluster)
-        if known is not None and (known.event.epoch, known.event.sequence) >= (event.epoch, event.sequence):
+        known = self.clusters.by_name.get(event.cluster)
+        if known is not None and (known.epoch, known.sequence) >= (event.epoch, event.sequence):
             return False
-        self.clusters[event.cluster] = cluster_pods(event)
+        self.clusters.put(event.cluster, cluster_pods(event))
         return True
 
     def forget_pods(self, cluster: str) -> bool:
-        return self.clusters.pop(cluster, None) is not None
+        known = cluster in self.clusters.by_name
+        self.clusters.put(cluster, None)
+        return known
 
     def take_load(self, event: LoadObserved, rules: Rules, polling_ms: int = 0) -> bool:
         """What is negative is a report without a value. A series beyond what is kept of one workload is not taken.
@@ -179,19 +172,9 @@ class Inputs:
         since = now_ms - rules.forgotten_ms
         self.loads = {key: load for key, load in self.loads.items() if load.heard_ms > since}
 
-    def seen(self, now_ms: int, rules: Rules) -> PodsSeen:
-        """All pods, and which clusters are lost."""
-        pods = {key: pod for cluster in self.clusters.values() for key, pod in cluster.pods.items()}
-        lost = frozenset(name for name, cluster in self.clusters.items() if is_lost(cluster, now_ms, rules))
-        return PodsSeen(pods, lost)
-
     def status_replicas(self, current: int) -> int:
         """Pods that there are, without what a move or a rollout doubles; current where no cluster was heard of."""
-        if not self.clusters:
-            return current
-        ended = (FAILED, SUCCEEDED)
-        pods = (pod for cluster in self.clusters.values() for pod in cluster.pods.values())
-        return min(sum(1 for pod in pods if not pod.deleting and pod.phase not in ended), current)
+        return min(self.clusters.standing, current) if self.clusters.by_name else current
 
 
 def is_known(known: Load | Backlog, event: LoadObserved | BacklogObserved, age_max_ms: int) -> bool:
@@ -221,57 +204,6 @@ def name_of(key: LoadKey) -> LoadName:
 def names_size(keys: Iterable[LoadKey]) -> int:
     """Bytes."""
     return sum(len(name.encode()) for key in keys for name in key)
-
-
-def is_lost(cluster: ClusterPods, now_ms: int, rules: Rules) -> bool:
-    """Samples came, and then nothing: where there are no samples to begin with, silence says nothing."""
-    return cluster.sampled and now_ms > cluster.event.observed_ms + rules.pods_age_max_ms
-
-
-def cluster_pods(event: PodsObserved) -> ClusterPods:
-    kinds = [_containers(requests) for requests in event.requests]
-    pods: dict[PodKey, Pod] = {}
-    observed: dict[PodKey, ObservedPod] = {}
-    for one in event.pods:
-        key = PodKey(event.cluster, event.namespace, one.name)
-        containers, init_containers, pod_requests = kinds[one.requests] if one.requests < len(kinds) else ((), (), None)
-        pods[key] = Pod(
-            phase=one.phase,
-            deleting=one.deleting,
-            started_ms=one.started_ms or None,
-            ready=one.ready or None,
-            ready_changed_ms=one.ready_changed_ms or None,
-            containers=containers,
-            init_containers=init_containers,
-            pod_requests=pod_requests,
-        )
-        observed[key] = one
-    return ClusterPods(event, pods, observed, any(one.usage for one in event.pods))
-
-
-Kind = tuple[tuple[Container, ...], tuple[Container, ...], Mapping[str, int] | None]
-
-
-def _containers(requests: PodRequests) -> Kind:
-    made = [(one.init, Container(one.name, dict(one.requests), one.restartable)) for one in requests.containers]
-    return (
-        tuple(container for init, container in made if not init),
-        tuple(container for init, container in made if init),
-        dict(requests.pod) if requests.pod else None,
-    )
-
-
-def usage_of(pod: ObservedPod, resource: str, container: str) -> Sample | None:
-    """What a pod used of a resource, in all or in one container; None where a container that counts has no sample."""
-    total, found = 0, False
-    for one in pod.usage:
-        if container and one.name != container:
-            continue
-        amount = next((milli for name, milli in one.usage if name == resource), None)
-        if amount is None:
-            return None
-        total, found = total + amount, True
-    return Sample(total, pod.sampled_ms, pod.window_ms) if found else None
 
 
 def pod_loads(inputs: Inputs, metric: str) -> Iterator[tuple[PodKey, Load, str]]:

@@ -5,10 +5,10 @@ refuse is refused with the field, the value and what was expected.
 """
 
 import json
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from hpa.core.policy import (
     AVERAGE_VALUE,
@@ -137,8 +137,7 @@ class AutoscalerManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unk
     status: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleTarget:
+class ScaleTarget(Struct, frozen=True):
     """The workload whose size is decided."""
 
     kind: str
@@ -146,8 +145,7 @@ class ScaleTarget:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
+class Attached(Struct, frozen=True):
     """An autoscaler and its workload. name: the manifest's own."""
 
     name: str

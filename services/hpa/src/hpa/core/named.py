@@ -5,8 +5,9 @@ when a policy is declared again.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from hpa.core.attached import Attached
 from hpa.core.composing import Remembered
@@ -33,16 +34,6 @@ def is_named(policy: Attached, event: Event | None) -> bool:
     if isinstance(event, BacklogObserved):
         return any(key == (event.group, event.topic) for key, _ in _queues_of(policy))
     return True
-
-
-def names_of(policy: Attached, event: LoadObserved | BacklogObserved) -> list[str]:
-    """What a policy looks at of that kind, for people."""
-    if isinstance(event, BacklogObserved):
-        return [f"group {group}, topic {topic or 'any'}" for (group, topic), _ in _queues_of(policy)]
-    return [
-        f"{metric} of pods" if of_pods else f"{metric} of {described}" if described else metric
-        for (metric, described, of_pods), _ in _loads_of(policy)
-    ]
 
 
 def forget_unnamed(policy: Attached, inputs: Inputs) -> None:

@@ -6,8 +6,9 @@ pods that it was last seen with, but no samples: they are missing, never gone.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 CPU: Final = "cpu"
 NEVER_MS: Final = -(10**15)
@@ -29,8 +30,7 @@ class PodKey(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(Struct, frozen=True):
     """requests: milli-units by resource. restartable: of init containers, those that go on running."""
 
     name: str
@@ -38,12 +38,16 @@ class Container:
     restartable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+Amounts = tuple[tuple[str, int], ...]
+"""Milli-units by resource."""
+
+
+class Pod(Struct, frozen=True):
     """What of a pod decides whether and how it counts. Times in milliseconds; None: has none.
 
     ready: "true", "false", "unknown", or None without such a condition; ready_changed_ms: its last transition.
     pod_requests: milli-units of the pod as a whole, which then take the place of the containers' sum.
+    usage: of each container, as of sampled_ms, over window_ms before; empty without a sample.
     """
 
     phase: str = RUNNING
@@ -54,10 +58,12 @@ class Pod:
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     pod_requests: Mapping[str, int] | None = None
+    usage: tuple[tuple[str, Amounts], ...] = ()
+    sampled_ms: int = 0
+    window_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """One pod's use: milli-units, the end of the sample, and over how long it was taken."""
 
     value_milli: int
@@ -69,8 +75,7 @@ Pods = Mapping[PodKey, Pod]
 Samples = Mapping[PodKey, Sample]
 
 
-@dataclass(frozen=True, slots=True)
-class Readiness:
+class Readiness(Struct, frozen=True):
     """How long a starting pod's cpu is not believed, in milliseconds."""
 
     cpu_initialization_ms: int = 300_000
@@ -148,8 +153,7 @@ def ready_running(pods: Pods) -> int:
     return sum(1 for pod in pods.values() if pod.phase == RUNNING and pod.ready == READY)
 
 
-@dataclass(frozen=True, slots=True)
-class PodsSeen:
+class PodsSeen(Struct, frozen=True):
     """The pods of all clusters. lost: clusters whose pods stand here as they were last seen."""
 
     pods: Pods

@@ -3,8 +3,9 @@
 The words are those of autoscaling/v2; amounts are milli-units, times milliseconds.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 RESOURCE: Final = "resource"
 CONTAINER_RESOURCE: Final = "container_resource"
@@ -26,8 +27,7 @@ SELECT_DISABLED: Final = "disabled"
 DOWNSCALE_STABILIZATION_MS: Final = 300_000
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """kind: UTILIZATION (amount: percent of requests), AVERAGE_VALUE (milli per pod) or VALUE (milli in all).
 
     amount None: the manifest left out what its kind needs.
@@ -37,8 +37,7 @@ class Target:
     amount: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """One metric. name: of the resource or the metric. container: of CONTAINER_RESOURCE. object_kind: of OBJECT.
 
     source: one of the five, or the manifest's own word, which then makes the metric invalid. tolerant: a ratio near 1
@@ -55,8 +54,7 @@ class Metric:
     tolerant: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ScalingPolicy:
+class ScalingPolicy(Struct, frozen=True):
     """At most amount pods or percent within any period_ms."""
 
     kind: str
@@ -64,8 +62,7 @@ class ScalingPolicy:
     period_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ScalingRules:
+class ScalingRules(Struct, frozen=True):
     """One direction. stabilization_ms: how long the most careful earlier number binds. tolerance None: the default."""
 
     policies: tuple[ScalingPolicy, ...]
@@ -77,8 +74,7 @@ class ScalingRules:
         return max((policy.period_ms for policy in self.policies), default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class GivenRules:
+class GivenRules(Struct, frozen=True):
     """One direction as a manifest has it; None: not given."""
 
     policies: tuple[ScalingPolicy, ...] | None = None
@@ -91,8 +87,7 @@ UP_DEFAULT: Final = ScalingRules((ScalingPolicy(BY_PODS, 4, 15_000), ScalingPoli
 DOWN_DEFAULT: Final = ScalingRules((ScalingPolicy(BY_PERCENT, 100, 15_000),))
 
 
-@dataclass(frozen=True, slots=True)
-class Behavior:
+class Behavior(Struct, frozen=True):
     """Both directions, with defaults filled in."""
 
     up: ScalingRules = UP_DEFAULT
@@ -117,8 +112,7 @@ def _completed(given: GivenRules | None, default: ScalingRules, stabilization_ms
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Autoscaler:
+class Autoscaler(Struct, frozen=True):
     """One policy of one workload. behavior None: the older rules, with one downscale window and a doubling cap."""
 
     max_replicas: int
@@ -131,8 +125,7 @@ class Autoscaler:
         return any(metric.source in (OBJECT, EXTERNAL) for metric in self.metrics)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """The controller's own numbers, as kube-controller-manager's flags have them by default.
 
     doubling_period_ms: the cap of the older rules counts from the size that was so long ago; 0: from the size now,

@@ -4,8 +4,10 @@ Source: kubernetes v1.36.1, pkg/controller/podautoscaler/horizontal.go (computeR
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpa.core import replicas
 from hpa.core.pods import ContainerNotFound, MissingRequest, Samples
@@ -21,7 +23,7 @@ from hpa.core.policy import (
     Metric,
 )
 from hpa.core.replicas import Proposal, Scene
-from hpa.core.totals import KeptTotals, MetricRule, NoPods, NoUsableMetrics, totals_of
+from hpa.core.totals import Counted, MetricRule, NoPods, NoUsableMetrics, totals_of
 from hpa.core.usage import NO_TOLERANCE, NoMatchingMetrics
 
 INVALID_SOURCE: Final = "InvalidMetricSourceType"
@@ -38,40 +40,36 @@ class InvalidTarget(Exception):
     """A metric's target is of a kind that its source does not have."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodReading:
+class PodReading(Struct, frozen=True):
     """A metric's samples by pod; at least one."""
 
     samples: Samples
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesReading:
+class SeriesReading(Struct, frozen=True):
     """A metric's values that belong to no pod: one of an object, one of each series of an external metric."""
 
     values_milli: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Unavailable:
+class Unavailable(Struct, frozen=True):
     """The metric cannot be read now."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class KeptReading:
-    """A metric's sums by pods, kept with rule_of(metric) as its rule; it knows the pods itself."""
+class TotalsReading(Struct, frozen=True):
+    """A metric's sums over all pods, with rule_of(metric) as their rule. due_ms: when a pod's initialization ends."""
 
-    kept: KeptTotals
+    counted: Counted
+    due_ms: int | None = None
 
 
-Reading = PodReading | KeptReading | SeriesReading | Unavailable
+Reading = PodReading | TotalsReading | SeriesReading | Unavailable
 FAILURES: Final = (NoPods, NoUsableMetrics, NoMatchingMetrics, MissingRequest, ContainerNotFound, InvalidTarget)
 
 
-@dataclass(frozen=True, slots=True)
-class MetricStatus:
+class MetricStatus(Struct, frozen=True):
     """What a metric was found to be; source "" when that is not known. Amounts as in its target."""
 
     source: str = ""
@@ -82,16 +80,14 @@ class MetricStatus:
     value_milli: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """Why a metric asks for nothing. reason: Kubernetes' word."""
 
     reason: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """What all metrics together ask for. replicas None: nothing may be concluded. metric: who asked for the most."""
 
     replicas: int | None
@@ -133,7 +129,7 @@ def propose(metric: Metric, reading: Reading, scene: Scene) -> Proposal:
         raise NoUsableMetrics(f"unable to get {described(metric)}: {reading.message}")
     if not metric.tolerant:
         scene = replace(scene, tolerance=NO_TOLERANCE)
-    if isinstance(reading, PodReading | KeptReading):
+    if isinstance(reading, PodReading | TotalsReading):
         return _of_pods(metric, reading, scene, metric.target.amount)
     return _of_series(metric, reading, scene, metric.target.amount)
 
@@ -147,9 +143,9 @@ _TARGETS: Final = {
 }
 
 
-def _of_pods(metric: Metric, reading: PodReading | KeptReading, scene: Scene, amount: int) -> Proposal:
-    if isinstance(reading, KeptReading):
-        totals = reading.kept.read(scene.now_ms)
+def _of_pods(metric: Metric, reading: PodReading | TotalsReading, scene: Scene, amount: int) -> Proposal:
+    if isinstance(reading, TotalsReading):
+        totals = reading.counted.usable()
     else:
         rule = rule_of(metric, pod_level_resources=scene.pod_level_resources)
         totals = totals_of(scene.seen, reading.samples, rule, scene.readiness, scene.now_ms)

@@ -7,9 +7,11 @@ over: who leaves sooner costs more in coming back than in waiting.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpa.core.draining import DrainTarget, DrainWish, Group, Partition, Service, replicas_to_drain
 from hpa.core.history import Steps, highest_since, recorded
@@ -25,8 +27,7 @@ WAITING_MOST: Final = 0.1
 ASSUMED_RECORDS: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Offsets:
+class Offsets(Struct, frozen=True):
     """Of one partition: records written, records read (as committed), and how long the oldest unread one has waited.
 
     never: the group has no offset; committed then stands where what waits begins, and says nothing of what was read.
@@ -38,8 +39,7 @@ class Offsets:
     never: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """One observation: all partitions in their order; reading: replicas that read, of as many as are asked for."""
 
     at_ms: int
@@ -48,8 +48,7 @@ class Seen:
     reading: int
 
 
-@dataclass(frozen=True, slots=True)
-class Came:
+class Came(Struct, frozen=True):
     """So many records a second came to all partitions until at_ms, for seconds."""
 
     at_ms: int
@@ -57,16 +56,14 @@ class Came:
     rate: float
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """Records that were read in so many seconds of replicas that never waited; what is older counts less."""
 
     records: float = 0.0
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class QueueState:
+class QueueState(Struct, frozen=True):
     """All that later decisions depend on besides what is seen. seen None: the queue was never seen.
 
     came: oldest first. counts: records that came to each partition, older ones count less. steps: sizes asked for.

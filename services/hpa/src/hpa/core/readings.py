@@ -1,16 +1,19 @@
 """From what is known of a workload to one reading for each metric: what is too old is unknown, never zero. Pure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hpa.core.cluster_pods import NEVER
 from hpa.core.cron import InvalidCron
-from hpa.core.inputs import Inputs, Load, is_lost, pod_loads, usage_of
+from hpa.core.inputs import Inputs, Load, pod_loads
 from hpa.core.keda.cron_trigger import CronTrigger, activity
 from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag, selected
 from hpa.core.pods import PodKey, Sample
 from hpa.core.policy import EXTERNAL, OBJECT, PODS, Metric
-from hpa.core.proposals import PodReading, Reading, SeriesReading, Unavailable
+from hpa.core.proposals import PodReading, Reading, SeriesReading, TotalsReading, Unavailable, rule_of
 from hpa.core.rules import Rules
 from hpa.core.scaled_object import NamedTrigger, PrometheusTrigger
 
@@ -19,8 +22,7 @@ CRON: Final = "cron"
 PROMETHEUS: Final = "prometheus"
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True):
     """namespace: of the workload. since_ms: when its policy was declared, before which nobody had to report."""
 
     namespace: str
@@ -29,8 +31,7 @@ class Moment:
     rules: Rules
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(Struct, frozen=True):
     """What was found of a metric. value_milli: in all, None where that says nothing. oldest_ms: of its oldest sample.
 
     failing_ms: since when it has no value, 0: it has one. failures: reports that say so, in a row; while nobody reports
@@ -68,25 +69,25 @@ def read_metric(metric: Metric, inputs: Inputs, moment: Moment) -> Read:
 
 
 def _read_resource(metric: Metric, inputs: Inputs, moment: Moment) -> Read:
-    samples: dict[PodKey, Sample] = {}
-    troubles = []
-    for name, cluster in inputs.clusters.items():
-        if cluster.event.trouble:
-            troubles.append(f"{name}: {cluster.event.trouble}")
-        if is_lost(cluster, moment.now_ms, moment.rules):
-            troubles.append(f"{name}: silent")
-        for key, pod in cluster.observed.items():
-            sample = usage_of(pod, metric.name, metric.container) if pod.usage else None
-            if sample is not None and moment.now_ms <= sample.at_ms + moment.rules.sample_age_max_ms:
-                samples[key] = sample
-    return _of_samples(metric.source, samples, troubles, moment)
+    rule = rule_of(metric, pod_level_resources=moment.rules.settings.pod_level_resources)
+    found = inputs.clusters.together(rule, moment.rules, moment.now_ms)
+    trouble = "; ".join(found.troubles)
+    if not found.samples:
+        return _without_samples(metric.source, trouble, moment)
+    reading = TotalsReading(found.counted, found.initialized_ms if found.initialized_ms != NEVER else None)
+    due_ms = found.oldest_ms + moment.rules.sample_age_max_ms + 1
+    return Read(reading, metric.source, found.used_milli, found.oldest_ms, due_ms=due_ms, trouble=trouble)
+
+
+def _without_samples(source: str, trouble: str, moment: Moment) -> Read:
+    why = trouble or "no pod has a sample"
+    return Read(Unavailable(why), source, failing_ms=moment.now_ms, trouble=why)
 
 
 def _of_samples(source: str, samples: dict[PodKey, Sample], troubles: Sequence[str], moment: Moment) -> Read:
     trouble = "; ".join(dict.fromkeys(troubles))
     if not samples:
-        why = trouble or "no pod has a sample"
-        return Read(Unavailable(why), source, failing_ms=moment.now_ms, trouble=why)
+        return _without_samples(source, trouble, moment)
     oldest = min(sample.at_ms for sample in samples.values())
     due = oldest + moment.rules.sample_age_max_ms + 1
     total = sum(sample.value_milli for sample in samples.values())

@@ -6,7 +6,8 @@ the answer is that of linux/amd64.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hpa.core.go_numbers import INT32_MAX, INT64_MAX, ceiling, divided, int32, int64
 from hpa.core.pods import DEFAULT_READINESS, PodsSeen, Readiness, ready_running
@@ -14,8 +15,7 @@ from hpa.core.totals import NoPods, Totals
 from hpa.core.usage import DEFAULT_TOLERANCE, Tolerance, average_use, utilization
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Struct, frozen=True):
     """replicas: as one metric asks for. percent, milli: what the metric was found to be, where it has such a value."""
 
     replicas: int
@@ -23,8 +23,7 @@ class Proposal:
     milli: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(Struct, frozen=True):
     """What every calculation looks at. current: the target's replicas as asked for; status: as they are."""
 
     current: int

@@ -1,14 +1,14 @@
 """The numbers that decisions depend on, besides policies and inputs."""
 
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from hpa.core.evaluating import EVENT
 from hpa.core.policy import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """In milliseconds. sample_age_max: older samples of a pod count as none. pods_age_max: a cluster whose samples
     came, and that says nothing for longer, is lost. load_age_max: older values are unknown. forgotten: a series that
     stopped is gone after that, if others of its metric go on. future_max: what is later than that is not believed.

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpa.core.calendar import BLACKOUT, CEILING, EXACT, FLOOR, Once, Recurring, Window, next_local, unix_of
 from hpa.core.cron import InvalidCron, parse_cron, parse_zone
@@ -102,8 +103,7 @@ class PolicyManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     status: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(Struct, frozen=True):
     """service.rate: what a replica is assumed to do until its rate is learned. ignored: metadata without effect."""
 
     queue: KafkaTrigger
@@ -112,8 +112,7 @@ class Drain:
     ignored: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ScalePolicy:
+class ScalePolicy(Struct, frozen=True):
     """What asks (metrics, drain, headroom, the largest counts), and what then bounds it (calendar, min, max).
 
     autoscaler: of the metrics, with this policy's bounds, but 1 at the least where none of them can be read without

@@ -6,10 +6,11 @@ named: a trigger that is not known is refused, what has no effect here is a warn
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hpa.core.cron import InvalidCron
 from hpa.core.keda.cron_trigger import CronTrigger, activity, read_cron_trigger
@@ -150,8 +151,7 @@ class ScaledObjectManifest(msgspec.Struct, frozen=True, rename="camel", forbid_u
     status: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class PrometheusTrigger:
+class PrometheusTrigger(Struct, frozen=True):
     """A query's value against a threshold. empty_is_zero: an answer without a value is 0, and no failure."""
 
     address: str
@@ -161,8 +161,7 @@ class PrometheusTrigger:
     empty_is_zero: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class NamedTrigger:
+class NamedTrigger(Struct, frozen=True):
     """metric: what its value is called among the autoscaler's metrics. name: what a formula calls it; "" without."""
 
     name: str
@@ -170,8 +169,7 @@ class NamedTrigger:
     source: KafkaTrigger | CronTrigger | PrometheusTrigger
 
 
-@dataclass(frozen=True, slots=True)
-class Composed:
+class Composed(Struct, frozen=True):
     """One metric in the place of all triggers'. activation_milli: it is active above that."""
 
     formula: Formula
@@ -180,8 +178,7 @@ class Composed:
     by_value: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ScaledObject:
+class ScaledObject(Struct, frozen=True):
     """autoscaler: decides from max(1, min) up; activation: between zero, idle and min."""
 
     name: str

@@ -10,6 +10,8 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from hpa.core.attached import Attached, read_attached
 from hpa.core.composing import NOTHING_REMEMBERED, Case, Due, Remembered, Sized
 from hpa.core.inputs import Inputs, declared_of
@@ -44,8 +46,7 @@ class BadPolicy(Exception):
     """A declared policy that cannot be read; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(Struct, frozen=True):
     """One record. event None: a tombstone."""
 
     topic: str
@@ -66,18 +67,6 @@ class Heard:
         if isinstance(event, LoadObserved | BacklogObserved):
             return event.at_ms
         return event.observed_ms if isinstance(event, PodsObserved) else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A policy in the log that this version cannot read: nothing is decided from it, the workload keeps its size."""
-
-    declared: ScalePolicyDeclared
-    why: str
-
-    @property
-    def key(self) -> WorkloadKey:
-        return self.declared.namespace, self.declared.name
 
 
 @dataclass(slots=True)
@@ -108,7 +97,6 @@ class HpaState:
     def __init__(self, rules: Rules, partition_of: Callable[[str], int]) -> None:
         self.rules = rules
         self.scaled: dict[WorkloadKey, Scaled] = {}
-        self.refused: dict[WorkloadKey, Refused] = {}
         self.inputs: dict[WorkloadKey, Inputs] = {}
         self.decided: dict[WorkloadKey, ScaleDecided] = {}
         self.states: dict[WorkloadKey, ScaleStateChanged] = {}
@@ -180,28 +168,19 @@ class HpaState:
     def _attach(self, event: ScalePolicyDeclared) -> None:
         key = (event.namespace, event.name)
         known = self.scaled.get(key)
-        newest = known or self.refused.get(key)
-        if newest is not None and newest.declared.generation >= event.generation:
+        if known is not None and known.declared.generation >= event.generation:
             return
         try:
             policy = read_attached(read_object(event.manifest.decode(), "manifest"))
         except (RequestError, UnicodeDecodeError) as error:
-            self._refuse(event, str(error))
             raise BadPolicy(str(error)) from error
-        self.refused.pop(key, None)
         if known is not None:
             known.declared, known.policy = event, policy
+            self._inputs(key).clusters.kept.clear()
             forget_unnamed(policy, self._inputs(key))
         else:
             self.scaled[key] = Scaled(event, policy)
             self._restore(key)
-
-    def _refuse(self, event: ScalePolicyDeclared, why: str) -> None:
-        """The policy before it is not what is asked for any more; after a start it would not be known either."""
-        key = (event.namespace, event.name)
-        self.scaled.pop(key, None)
-        self._unwritten.pop(key, None)
-        self.refused[key] = Refused(event, why)
 
     def _restore_anew(self, key: WorkloadKey) -> None:
         """A state may be read before its policy, and keep of the inputs what the policy before it names."""
@@ -228,18 +207,13 @@ class HpaState:
     def _forget(self, topic: str, key: WorkloadKey) -> None:
         if topic == SCALE_POLICIES.name:
             self.scaled.pop(key, None)
-            self.refused.pop(key, None)
             self._unwritten.pop(key, None)
-            self._forget_values(key)
+            self._inputs(key).loads.clear()
+            self._inputs(key).backlogs.clear()
         elif topic == SCALE.name:
             self.decided.pop(key, None)
         elif topic == SCALE_STATE.name:
             self.states.pop(key, None)
-
-    def _forget_values(self, key: WorkloadKey) -> None:
-        inputs = self._inputs(key)
-        for values in (inputs.loads, inputs.backlogs, inputs.loads_from_ms, inputs.backlogs_from_ms):
-            values.clear()
 
     # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -280,10 +254,7 @@ class HpaState:
         before = known.policy if known is not None else None
         self._attach(event)
         scaled = self.scaled[key]
-        if before is None:  # Where one was refused, its last state is older than what it would still decide on.
-            scaled.due = None
-            self._forget_values(key)
-        else:
+        if before is not None:
             forget_changed(before, scaled.policy, self._inputs(key), event.declared_ms)
             scaled.remembered = remembered_of(before, scaled.policy, scaled.remembered)
         return [event, *self._evaluate(scaled, max(scaled.remembered.at_ms + 1, event.declared_ms))]
@@ -313,10 +284,6 @@ class HpaState:
             return decided.replicas
         return declared.replicas
 
-    def attached(self) -> list["Scaled | Refused"]:
-        """Every declared policy, in no order."""
-        return [*self.scaled.values(), *self.refused.values()]
-
     def case(self, scaled: Scaled, at_ms: int) -> Case:
         moment = Moment(scaled.key[0], scaled.declared.declared_ms, at_ms, self.rules)
         return Case(scaled.policy, self._inputs(scaled.key), self.current(scaled.key), scaled.remembered, moment)
@@ -324,8 +291,8 @@ class HpaState:
     # ── Deciding ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_input(self, key: WorkloadKey, heard: Heard, now_ms: int) -> list[Event]:
-        scaled = self.scaled.get(key)
-        if heard.at_ms > now_ms + self.rules.future_max_ms:
+        scaled, at_ms = self.scaled.get(key), heard.at_ms
+        if at_ms > now_ms + self.rules.future_max_ms:
             self._drop("future")
             return []
         if scaled is None:
@@ -337,14 +304,14 @@ class HpaState:
         if not is_named(scaled.policy, heard.event):
             self._drop("unnamed")
             return []
-        events = self._catch_up(scaled, heard.at_ms)
-        before = self._standing(key)
+        events = self._catch_up(scaled, at_ms)
+        before = self._standing(key) if heard.topic == WORKLOADS.name else None
         if not self._take(key, heard):
             self._drop("known")
             return events
-        if heard.topic == WORKLOADS.name and scaled.remembered.at_ms and self._standing(key) == before:
+        if before is not None and scaled.remembered.at_ms and self._standing(key) == before:
             return events  # The planner says that it follows us.
-        return events + self._evaluate(scaled, max(scaled.remembered.at_ms + 1, heard.at_ms))
+        return events + self._evaluate(scaled, max(scaled.remembered.at_ms + 1, at_ms))
 
     def _take(self, key: WorkloadKey, heard: Heard) -> bool:
         inputs, event, scaled = self._inputs(key), heard.event, self.scaled.get(key)
@@ -428,7 +395,10 @@ class HpaState:
         self.positions.update(positions)
 
     def _inputs(self, key: WorkloadKey) -> Inputs:
-        return self.inputs.setdefault(key, Inputs())
+        inputs = self.inputs.get(key)
+        if inputs is None:
+            inputs = self.inputs[key] = Inputs()
+        return inputs
 
     def _drop(self, why: str) -> None:
         self.dropped[why] = self.dropped.get(why, 0) + 1

@@ -1,9 +1,9 @@
 """What a decision leaves to the next one, as bytes of ScaleStateChanged.state, and back. Pure."""
 
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from hpa.core.composing import NOTHING_REMEMBERED, Due, Remembered
 from hpa.core.inputs import Backlog, BacklogKey, Inputs, Load, LoadKey, LoadName
@@ -14,8 +14,7 @@ class Unreadable(ValueError):
     """A state that was not written by stored_bytes; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """loads, backlogs: of topics that forget. changed_ms: when the size was last changed by us; 0: never.
 
     loads_from_ms, backlogs_from_ms: as of Inputs.

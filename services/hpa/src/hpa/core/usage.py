@@ -3,8 +3,9 @@
 Source: kubernetes v1.36.1, pkg/controller/podautoscaler/metrics/utilization.go and replica_calculator.go (Tolerances).
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hpa.core.go_numbers import divided, quotient, wrapped32, wrapped64
 
@@ -13,8 +14,7 @@ class NoMatchingMetrics(Exception):
     """No sample belongs to a pod that requests anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Utilization:
+class Utilization(Struct, frozen=True):
     """ratio: of use to target. percent: of what is requested, whole. average_milli: per pod."""
 
     ratio: float
@@ -22,8 +22,7 @@ class Utilization:
     average_milli: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tolerance:
+class Tolerance(Struct, frozen=True):
     """How far the ratio may be from 1 before anything changes."""
 
     down: float = 0.1

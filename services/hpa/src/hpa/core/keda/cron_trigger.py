@@ -4,16 +4,16 @@ Source: pkg/scalers/cron_scaler.go. It is active while the next end comes no lat
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hpa.core.cron import InvalidCron, next_after, parse_cron, parse_zone
 
 REPLACED: Final = ((" ", ""), ("*", "x"), ("/", "Sl"), ("?", "Qm"), (",", "Cm"))
 
 
-@dataclass(frozen=True, slots=True)
-class CronTrigger:
+class CronTrigger(Struct, frozen=True):
     """start, end: cron lines. zone: its name; whether there is such a zone is known when it is looked at."""
 
     start: str
@@ -26,8 +26,7 @@ class CronTrigger:
         return f"s{index}-cron-{self.zone.replace('/', '-')}-{lines}"
 
 
-@dataclass(frozen=True, slots=True)
-class CronActivity:
+class CronActivity(Struct, frozen=True):
     """next_start_s, next_end_s: Unix time; one of them is when the activity changes next."""
 
     active: bool

@@ -4,8 +4,9 @@ Source: pkg/scaling/executor/scale_scaledobjects.go (RequestScale). Above min th
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from hpa.core.keda.kafka_metadata import BOOLEANS
 
@@ -22,8 +23,7 @@ UNKNOWN: Final = "unknown"
 COOLDOWN_MS: Final = 300_000
 
 
-@dataclass(frozen=True, slots=True)
-class Activation:
+class Activation(Struct, frozen=True):
     """What a ScaledObject says of zero and idle. cooldown_ms None: 300 s. fallback_replicas None: no fallback."""
 
     min_replicas: int = 0
@@ -39,8 +39,7 @@ class Activation:
         return written is not None and BOOLEANS.get(written, True)
 
 
-@dataclass(frozen=True, slots=True)
-class Polled:
+class Polled(Struct, frozen=True):
     """What the triggers said: any active, any failed; when any was active last (None: never), and how it scales now.
 
     autoscaler: (status, reason) of its condition scaling_active; None: not known.
@@ -54,8 +53,7 @@ class Polled:
     autoscaler: tuple[bool, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """replicas: to scale to; None: as it is. renewed: it was active now. conditions: (status, reason) by type."""
 
     replicas: int | None

@@ -8,8 +8,9 @@ is named as not supported. Source of the rules: expr-lang/expr v1, as KEDA 8b4f0
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from hpa.core.go_numbers import divided, int64
 from hpa.core.keda.functions import FUNCTIONS, ExpressionFailed, Function
@@ -49,8 +50,7 @@ Value = float | int | bool | None | list[Any]
 Environment = Mapping[str, Value]
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """kind: the type that it is sure to have; ANY when that depends on values."""
 
     kind: str

@@ -6,8 +6,9 @@ is passed on, and nothing scales in.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 STATIC: Final = "static"
 CURRENT: Final = "currentReplicas"
@@ -25,8 +26,7 @@ NOTHING_MILLI: Final = -1000
 """Stands for a trigger's value that a formula is to see as nil."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fallback:
+class Fallback(Struct, frozen=True):
     """behavior "": the fixed number, as STATIC, but not before the current number could be read."""
 
     replicas: int
@@ -34,24 +34,21 @@ class Fallback:
     behavior: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Composite:
+class Composite(Struct, frozen=True):
     """What of scalingModifiers a fallback looks at. target: as written; a fallback knows whole numbers only."""
 
     target: str
     by_value: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(Struct, frozen=True):
     """failures: in a row."""
 
     failures: int = 0
     status: str = HAPPY
 
 
-@dataclass(frozen=True, slots=True)
-class Trigger:
+class Trigger(Struct, frozen=True):
     """The metric's target, in milli-units per replica, or in all (by_value). composite: of a formula over triggers."""
 
     target_milli: int
@@ -59,16 +56,14 @@ class Trigger:
     composite: Composite | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Now:
+class Now(Struct, frozen=True):
     """Replicas as asked for, and ready; None: not known."""
 
     replicas: int | None
     ready: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """values_milli None: the trigger failed. active: a fallback stands in. of_composite: for the formula's metric.
 
     reason: of the condition Fallback; "": there is none. failed: a fallback was due, and could not be computed.

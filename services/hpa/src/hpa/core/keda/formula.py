@@ -5,8 +5,9 @@ the formula; a formula that is nil then gives the fallback's replicas.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hpa.core.go_numbers import int64
 from hpa.core.keda.expressions import ANY, FLOAT, INT, InvalidExpression, Node, parse_expression
@@ -17,8 +18,7 @@ MILLI: Final = 1e-3
 """Amounts become doubles by this product, as Kubernetes' quantities do; a division rounds otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Formula:
+class Formula(Struct, frozen=True):
     """text: as written, over the triggers' names."""
 
     text: str

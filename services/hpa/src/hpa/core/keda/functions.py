@@ -5,8 +5,9 @@ Source: expr-lang/expr v1, builtin; rounding goes away from zero at one half.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 MANY: Final = 64
 
@@ -15,8 +16,7 @@ class ExpressionFailed(Exception):
     """No value can be computed from these values."""
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Struct, frozen=True):
     """apply: on the values of its arguments. kind: of its result; "": of its arguments. predicate: may have braces."""
 
     apply: Callable[[list[Any]], Any]

@@ -4,8 +4,9 @@ Source: pkg/scaling/executor/scale_jobs.go and pkg/scaling/scale_handler.go (the
 """
 
 import math
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 DEFAULT: Final = "default"
 CUSTOM: Final = "custom"
@@ -13,8 +14,7 @@ ACCURATE: Final = "accurate"
 EAGER: Final = "eager"
 
 
-@dataclass(frozen=True, slots=True)
-class JobStrategy:
+class JobStrategy(Struct, frozen=True):
     """name: one of the four. deduction, running_percentage: of CUSTOM; without a number as percentage it is DEFAULT."""
 
     name: str = DEFAULT
@@ -22,8 +22,7 @@ class JobStrategy:
     running_percentage: str = "0"
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(Struct, frozen=True):
     """max_scale: jobs that the queue asks for within the bounds. scale_to: jobs that it asks for in all."""
 
     max_scale: int
@@ -32,8 +31,7 @@ class Queue:
     pending: int
 
 
-@dataclass(frozen=True, slots=True)
-class JobsWanted:
+class JobsWanted(Struct, frozen=True):
     """effective_max: how many more there may be. scale_to: how many are asked for. create: how many to start."""
 
     effective_max: int

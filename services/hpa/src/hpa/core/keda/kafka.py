@@ -5,8 +5,9 @@ Lags are records. The true lag is always answered beside what KEDA publishes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hpa.core.go_numbers import quotient
 
@@ -14,8 +15,7 @@ LATEST: Final = "latest"
 EARLIEST: Final = "earliest"
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaTrigger:
+class KafkaTrigger(Struct, frozen=True):
     """A group's lag against a threshold per replica. topic "": all topics that the group has offsets of.
 
     partitions None: all. allow_idle: no cap at the number of partitions. limit_to_lagging: the cap counts partitions
@@ -40,8 +40,7 @@ class KafkaTrigger:
     exact: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionOffsets:
+class PartitionOffsets(Struct, frozen=True):
     """committed None: the group has no offset. latest None: the broker did not answer for it."""
 
     topic: str
@@ -54,8 +53,7 @@ Committed = Mapping[tuple[str, int], int]
 """The offsets of the poll before, by (topic, partition)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lag:
+class Lag(Struct, frozen=True):
     """total: as KEDA publishes it, capped. true: with all partitions, whatever is excluded or capped.
 
     committed: to be remembered for the next poll.

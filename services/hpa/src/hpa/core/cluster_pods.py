@@ -1,0 +1,155 @@
+"""The pods of a workload in one cluster, as that cluster told them, and what they add to a metric's totals. Pure.
+
+Time alone changes what they add when a sample is too old, a pod leaves its initialization, or the cluster is lost.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from sys import intern
+from typing import Final
+
+from msgspec import Struct
+
+from hpa.core.pods import CPU, FAILED, Amounts, Container, Pod, PodKey, Readiness, Sample, readiness_due_ms
+from hpa.core.rules import Rules
+from hpa.core.totals import Counted, MetricRule, counted
+from spillway.events_scaling import PodRequests, PodsObserved
+
+SUCCEEDED: Final = "Succeeded"
+ENDED: Final = (FAILED, SUCCEEDED)
+KINDS_KEPT: Final = 4_096
+"""Different containers' requests that all pods share; further ones are made for each record."""
+NEVER: Final = 2**62
+"""An instant after all others, in milliseconds."""
+
+
+class Share(Struct, frozen=True):
+    """What one cluster adds to a metric, until time alone changes it at until_ms (NEVER: it does not).
+
+    samples, used_milli, oldest_ms: of all samples that are not too old, also of pods that do not count.
+    initialized_ms: when the next pod's cpu begins to be believed; NEVER: none does, or the metric is not cpu.
+    """
+
+    counted: Counted
+    samples: int
+    used_milli: int
+    oldest_ms: int
+    troubles: tuple[str, ...]
+    initialized_ms: int
+    until_ms: int
+
+
+class ClusterPods(Struct, frozen=True):
+    """One cluster's pods, as of the record (epoch, sequence). sampled: whether any of them had a sample.
+
+    standing: pods that neither ended nor are being deleted. trouble: why there are no samples.
+    """
+
+    cluster: str
+    pods: Mapping[PodKey, Pod]
+    epoch: int
+    sequence: int
+    observed_ms: int
+    sampled: bool
+    standing: int
+    trouble: str
+
+
+def is_lost(cluster: ClusterPods, now_ms: int, rules: Rules) -> bool:
+    """Samples came, and then nothing: where there are no samples to begin with, silence says nothing."""
+    return cluster.sampled and now_ms > cluster.observed_ms + rules.pods_age_max_ms
+
+
+def cluster_pods(event: PodsObserved) -> ClusterPods:
+    """What records say over and over, such as the names of containers, is there once."""
+    kinds = [_kind(requests) for requests in event.requests]
+    cluster, namespace = intern(event.cluster), intern(event.namespace)
+    pods: dict[PodKey, Pod] = {}
+    sampled, standing = False, 0
+    for one in event.pods:
+        containers, init_containers, pod_requests = kinds[one.requests] if one.requests < len(kinds) else NO_REQUESTS
+        pods[PodKey(cluster, namespace, one.name)] = Pod(
+            phase=intern(one.phase),
+            deleting=one.deleting,
+            started_ms=one.started_ms or None,
+            ready=intern(one.ready) if one.ready else None,
+            ready_changed_ms=one.ready_changed_ms or None,
+            containers=containers,
+            init_containers=init_containers,
+            pod_requests=pod_requests,
+            usage=tuple([(intern(used.name), _amounts(used.usage)) for used in one.usage]),
+            sampled_ms=one.sampled_ms,
+            window_ms=one.window_ms,
+        )
+        sampled = sampled or bool(one.usage)
+        standing += not one.deleting and one.phase not in ENDED
+    return ClusterPods(cluster, pods, event.epoch, event.sequence, event.observed_ms, sampled, standing, event.trouble)
+
+
+Kind = tuple[tuple[Container, ...], tuple[Container, ...], Mapping[str, int] | None]
+NO_REQUESTS: Final[Kind] = ((), (), None)
+
+
+def _kind(requests: PodRequests) -> Kind:
+    made = [(one.init, _container(one.name, one.requests, one.restartable)) for one in requests.containers]
+    return (
+        tuple([container for init, container in made if not init]),
+        tuple([container for init, container in made if init]),
+        dict(requests.pod) if requests.pod else None,
+    )
+
+
+@lru_cache(maxsize=KINDS_KEPT)
+def _container(name: str, requests: Amounts, restartable: bool) -> Container:
+    return Container(name, {intern(resource): milli for resource, milli in requests}, restartable)
+
+
+def _amounts(amounts: Amounts) -> Amounts:
+    return tuple([(intern(resource), milli) for resource, milli in amounts])
+
+
+def usage_of(pod: Pod, resource: str, container: str) -> Sample | None:
+    """What a pod used of a resource, in all or in one container; None where a container that counts has no sample."""
+    total, found = 0, False
+    for name, amounts in pod.usage:
+        if container and name != container:
+            continue
+        for used, milli in amounts:
+            if used == resource:
+                total, found = total + milli, True
+                break
+        else:
+            return None
+    return Sample(total, pod.sampled_ms, pod.window_ms) if found else None
+
+
+def share_of(cluster: ClusterPods, rule: MetricRule, rules: Rules, now_ms: int) -> Share:
+    """At now_ms, and until until_ms."""
+    samples: dict[PodKey, Sample] = {}
+    used_milli, oldest_ms = 0, NEVER
+    for key, pod in cluster.pods.items():
+        sample = usage_of(pod, rule.resource, rule.container)
+        if sample is not None and now_ms <= sample.at_ms + rules.sample_age_max_ms:
+            samples[key] = sample
+            used_milli += sample.value_milli
+            oldest_ms = min(oldest_ms, sample.at_ms)
+    lost = is_lost(cluster, now_ms, rules)
+    readiness = Readiness(rules.settings.cpu_initialization_ms, rules.settings.initial_readiness_delay_ms)
+    initialized_ms = readiness_due_ms(cluster.pods, readiness, now_ms) if rule.resource == CPU else None
+    lost_ms = cluster.observed_ms + rules.pods_age_max_ms + 1 if cluster.sampled and not lost else NEVER
+    return Share(
+        counted=counted(cluster.pods, {} if lost else samples, rule, readiness, now_ms),
+        samples=len(samples),
+        used_milli=used_milli,
+        oldest_ms=oldest_ms,
+        troubles=_troubles(cluster, lost),
+        initialized_ms=NEVER if initialized_ms is None else initialized_ms,
+        until_ms=min(
+            NEVER if initialized_ms is None else initialized_ms, oldest_ms + rules.sample_age_max_ms + 1, lost_ms
+        ),
+    )
+
+
+def _troubles(cluster: ClusterPods, lost: bool) -> tuple[str, ...]:
+    told = (f"{cluster.cluster}: {cluster.trouble}",) if cluster.trouble else ()
+    return (*told, f"{cluster.cluster}: silent") if lost else told

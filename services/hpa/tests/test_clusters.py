@@ -1,0 +1,153 @@
+"""What is kept of pods, samples and clusters as they change says what all pods say, worked out anew each time."""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace as with_fields
+
+from hpa.core.cluster_pods import cluster_pods
+from hpa.core.clusters import Clusters
+from hpa.core.policy import Settings
+from hpa.core.rules import Rules
+from hpa.core.sizing import size
+from hpa.core.state import HpaState, Scaled
+from hpa.core.totals import MetricRule
+from spillway.events import Event
+from spillway.events_scaling import ContainerRequests, ContainerUsage, ObservedPod, PodRequests, PodsObserved
+
+from .whole_clusters import whole
+from .world import KEY, START_MS, World, cpu_at, declared, external, hpa, load, own, scaled_object
+
+RULES = Rules(
+    settings=Settings(cpu_initialization_ms=20, initial_readiness_delay_ms=5, downscale_stabilization_ms=15),
+    sample_age_max_ms=12,
+    pods_age_max_ms=9,
+    load_age_max_ms=15,
+)
+METRICS = [
+    MetricRule("cpu", "", 60),
+    MetricRule("cpu", "app", 150),
+    MetricRule("cpu"),
+    MetricRule("memory", "", 80),
+    MetricRule("cpu", "", 60, pod_level_resources=False),
+]
+TIMES = st.integers(0, 60)
+USAGE = st.builds(
+    ContainerUsage,
+    st.sampled_from(["app", "log"]),
+    st.sampled_from([(("cpu", 30),), (("cpu", 500), ("memory", 8)), (("memory", 3),), ()]),
+)
+PODS = st.builds(
+    ObservedPod,
+    name=st.sampled_from(["a", "b", "c"]),
+    phase=st.sampled_from(["Running", "Running", "Running", "Pending", "Failed", "Succeeded"]),
+    deleting=st.sampled_from([False, False, True]),
+    started_ms=TIMES,
+    ready=st.sampled_from(["true", "true", "false", "unknown", ""]),
+    ready_changed_ms=TIMES,
+    requests=st.integers(0, 3),
+    sampled_ms=TIMES,
+    window_ms=st.integers(0, 9),
+    usage=st.lists(USAGE, max_size=2).map(tuple),
+)
+REQUESTS = (
+    PodRequests((ContainerRequests("app", (("cpu", 100), ("memory", 5))),)),
+    PodRequests((ContainerRequests("app", (("cpu", 100),)), ContainerRequests("log", (("cpu", 20),), True, True))),
+    PodRequests((ContainerRequests("app", ()),), (("cpu", 70),)),
+)
+CLUSTERS = st.sampled_from(["one", "two", "three"])
+RECORDS = st.builds(
+    PodsObserved,
+    namespace=st.just(KEY[0]),
+    name=st.just(KEY[1]),
+    cluster=CLUSTERS,
+    epoch=st.just(1),
+    sequence=st.integers(1, 9),
+    observed_ms=TIMES,
+    trouble=st.sampled_from(["", "", "forbidden"]),
+    requests=st.just(REQUESTS),
+    pods=st.lists(PODS, max_size=3, unique_by=lambda pod: pod.name).map(tuple),
+)
+GONE = st.tuples(st.just("gone"), CLUSTERS)
+
+
+@given(steps=st.lists(st.tuples(st.integers(-2, 9), RECORDS | GONE | st.none()), max_size=25))
+def test_kept_totals_are_those_over_all_pods(steps: list[tuple[int, Any]]) -> None:
+    """Also where an instant lies before the one that was asked for last, as for Explain after a decision."""
+    clusters, now_ms = Clusters(), 30
+    for passed_ms, record in steps:
+        now_ms += passed_ms
+        if isinstance(record, PodsObserved):
+            clusters.put(record.cluster, cluster_pods(record))
+        elif record is not None:
+            clusters.put(record[1], None)
+        anew = whole(clusters)
+        for rule in METRICS:
+            found, expected = clusters.together(rule, RULES, now_ms), anew.together(rule, RULES, now_ms)
+            assert said(found, until_ms=0) == said(expected, until_ms=0)
+            assert found.until_ms > now_ms
+        assert clusters.standing == anew.standing
+        assert clusters.next_lost(now_ms, RULES) == anew.next_lost(now_ms, RULES)
+        seen, whole_seen = clusters.seen(now_ms, RULES), anew.seen(now_ms, RULES)
+        assert (dict(seen.pods), seen.lost) == (whole_seen.pods, whole_seen.lost)
+
+
+def said(value: Any, **fields: Any) -> str:
+    """With the failures in it, which equal no others."""
+    return repr(with_fields(value, **fields))
+
+
+class Beside(HpaState):
+    """Whatever it decides, it decides again from all pods, and that must be the same."""
+
+    decisions = 0
+
+    def _evaluate(self, scaled: Scaled, at_ms: int) -> list[Event]:
+        case = self.case(scaled, at_ms)
+        expected = size(with_fields(case, inputs=replace(case.inputs, clusters=whole(case.inputs.clusters))))
+        events = super()._evaluate(scaled, at_ms)
+        assert repr(scaled.last) == repr(expected)
+        Beside.decisions += 1
+        return events
+
+
+POLICIES = [
+    hpa([cpu_at(50)]),
+    hpa([cpu_at(50), external("queue", "10")], behavior={"scaleDown": {"stabilizationWindowSeconds": 40}}),
+    own(metrics=[cpu_at(50)]),
+    scaled_object([{"type": "cpu", "metricType": "Utilization", "metadata": {"value": "50"}}]),
+]
+"""Each looks at pods."""
+MOVES = st.tuples(st.integers(0, 5), RECORDS | st.integers(1, 90))
+
+
+@settings(max_examples=60)
+@given(policy=st.sampled_from(POLICIES), moves=st.lists(MOVES, max_size=15), restarts=st.sets(st.integers(0, 14)))
+def test_every_decision_is_that_over_all_pods(
+    policy: dict[str, Any], moves: list[tuple[int, Any]], restarts: set[int]
+) -> None:
+    made, decisions = World(rules=RULES, made_of=Beside), Beside.decisions
+    made.say(declared(4))
+    made.policy(policy)
+    at_ms = START_MS
+    for number, (passed_ms, move) in enumerate(moves):
+        if number in restarts:
+            made.restart()
+        at_ms += passed_ms
+        if isinstance(move, PodsObserved):
+            shift = {"observed_ms": at_ms, "sequence": number + 1}
+            pods = tuple(
+                replace(
+                    pod,
+                    started_ms=at_ms - pod.started_ms,
+                    ready_changed_ms=at_ms - pod.ready_changed_ms,
+                    sampled_ms=at_ms - pod.sampled_ms // 6,
+                )
+                for pod in move.pods
+            )
+            made.say(replace(move, pods=pods, **shift))
+        else:
+            made.say(load("queue", move, at_ms))
+    assert Beside.decisions > decisions

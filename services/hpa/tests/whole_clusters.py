@@ -1,0 +1,64 @@
+"""The straightforward calculator: everything from all pods of all clusters, each time it is asked. Nothing is kept."""
+
+from dataclasses import dataclass
+
+from hpa.core.cluster_pods import NEVER, SUCCEEDED, Share, is_lost, usage_of
+from hpa.core.clusters import Clusters
+from hpa.core.pods import CPU, FAILED, Pod, PodKey, PodsSeen, Readiness, Sample, readiness_due_ms
+from hpa.core.rules import Rules
+from hpa.core.totals import MetricRule, counted
+
+
+@dataclass(slots=True)
+class WholeClusters(Clusters):
+    """In the place of Clusters, of which only the records are taken over."""
+
+    def together(self, rule: MetricRule, rules: Rules, now_ms: int) -> Share:
+        samples: dict[PodKey, Sample] = {}
+        troubles: list[str] = []
+        for name, cluster in self.by_name.items():
+            if cluster.trouble:
+                troubles.append(f"{name}: {cluster.trouble}")
+            if is_lost(cluster, now_ms, rules):
+                troubles.append(f"{name}: silent")
+            for key, pod in cluster.pods.items():
+                sample = usage_of(pod, rule.resource, rule.container)
+                if sample is not None and now_ms <= sample.at_ms + rules.sample_age_max_ms:
+                    samples[key] = sample
+        seen = self.seen(now_ms, rules)
+        readiness = Readiness(rules.settings.cpu_initialization_ms, rules.settings.initial_readiness_delay_ms)
+        initialized_ms = readiness_due_ms(seen.pods, readiness, now_ms) if rule.resource == CPU else None
+        return Share(
+            counted=counted(seen.pods, seen.samples(samples), rule, readiness, now_ms),
+            samples=len(samples),
+            used_milli=sum(sample.value_milli for sample in samples.values()),
+            oldest_ms=min((sample.at_ms for sample in samples.values()), default=NEVER),
+            troubles=tuple(troubles),
+            initialized_ms=NEVER if initialized_ms is None else initialized_ms,
+            until_ms=now_ms + 1,
+        )
+
+    @property
+    def standing_now(self) -> int:
+        """What standing is to be."""
+        pods = [pod for cluster in self.by_name.values() for pod in cluster.pods.values()]
+        return sum(1 for pod in pods if not pod.deleting and pod.phase not in (FAILED, SUCCEEDED))
+
+    def lost(self, now_ms: int, rules: Rules) -> frozenset[str]:
+        return frozenset(name for name, cluster in self.by_name.items() if is_lost(cluster, now_ms, rules))
+
+    def next_lost(self, now_ms: int, rules: Rules) -> tuple[int, str] | None:
+        told = ((one.observed_ms, name) for name, one in self.by_name.items() if one.sampled)
+        dues = ((at_ms + rules.pods_age_max_ms + 1, name) for at_ms, name in told)
+        return min((due for due in dues if due[0] > now_ms), default=None)
+
+    def seen(self, now_ms: int, rules: Rules) -> PodsSeen:
+        pods: dict[PodKey, Pod] = {key: pod for one in self.by_name.values() for key, pod in one.pods.items()}
+        return PodsSeen(pods, self.lost(now_ms, rules))
+
+
+def whole(clusters: Clusters) -> WholeClusters:
+    """The same records, of which nothing is kept."""
+    found = WholeClusters(dict(clusters.by_name))
+    found.standing = found.standing_now
+    return found
