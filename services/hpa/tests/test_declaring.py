@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from hpa.core import declaring
 from hpa.core.attached import read_attached
@@ -13,7 +14,7 @@ from spillway.api_scaling import DeclarePolicyRequest
 from spillway.events_scaling import ScalePolicyDeclared
 from spillway.model import Generation
 
-from .world import KAFKA, KEY, START_MS, World, cpu_at, declared, hpa, own, pods, scaled_object, sizes
+from .world import KAFKA, KEY, START_MS, World, cpu_at, declared, external, hpa, own, pods, scaled_object, sizes
 
 LONG = "9" * 5000
 
@@ -66,6 +67,53 @@ def test_what_no_object_can_be_is_refused(manifest: dict[str, Any], words: str) 
     with pytest.raises(RequestError, match=words) as refused:
         read_attached(manifest)
     assert refused.value.code == "INVALID_ARGUMENT"
+
+
+def annotated(text: str, **target: Any) -> str:
+    manifest = hpa([cpu_at(50)])
+    manifest["metadata"]["annotations"] = {"note": text}
+    manifest["spec"]["scaleTargetRef"].update(target)
+    return json.dumps(manifest, ensure_ascii=False)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        pytest.param("{", "manifest: neither JSON nor YAML", id="no object"),
+        pytest.param(json.dumps(named(name="")), "metadata.name", id="no policy"),
+        pytest.param(json.dumps(hpa([external("\ud800", "3")])), "half a character", id="half a character"),
+        pytest.param(json.dumps({**hpa([cpu_at(50)]), "\udfff": 1}), "half a character", id="half of one as a name"),
+        pytest.param(
+            json.dumps(hpa([cpu_at(2**31)])), "averageUtilization.*at most 2147483647", id="too large a share"
+        ),
+        pytest.param(json.dumps(cpu_trigger(str(2**31))), "metadata.value.*at most", id="too large a share of KEDA's"),
+        pytest.param(annotated("é" * 400_000, name="web2"), "expected at most", id="too long as it is written"),
+        pytest.param("metadata: {x: .nan}\nkind: x", "not representable as JSON", id="not a number"),
+    ],
+)
+def test_a_bad_policy_is_refused_and_changes_nothing(manifest: str, words: str) -> None:
+    """Anything but a RequestError would stop the process, and whoever asks again the next one."""
+    world = World()
+    world.say(declared(3))
+    declare(world, targeting("web"), 1)
+    known = dict(world.state.scaled)
+    with pytest.raises(RequestError, match=words) as refused:
+        declaring.declare(world.state, DeclarePolicyRequest(manifest), Generation(9, 2), START_MS, nothing_unasked)
+    assert refused.value.code == "INVALID_ARGUMENT"
+    assert world.state.scaled == known
+
+
+def test_what_is_declared_is_what_its_record_says() -> None:
+    """YAML has names that are no text; JSON has not, and who follows reads JSON."""
+    world = World()
+    world.say(declared(3))
+    metric = external("queue", "10")
+    metric["external"]["metric"]["selector"] = {"matchLabels": {1: "x"}}
+    text = yaml.safe_dump(hpa([metric]))
+    assert "1: x" in text
+    events, _ = declaring.declare(world.state, DeclarePolicyRequest(text), Generation(9, 1), START_MS, nothing_unasked)
+    (event,) = [one for one in events if isinstance(one, ScalePolicyDeclared)]
+    assert world.state.scaled[KEY].policy == read_attached(json.loads(event.manifest))
 
 
 def test_an_empty_namespace_is_the_default_one() -> None:

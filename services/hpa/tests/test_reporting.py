@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from hpa.core.answers import explain
 from hpa.core.reporting import accepted
 from hpa.core.state import BadPolicy, Heard
 from spillway.addresses import SCALE_POLICIES
 from spillway.events_scaling import PartitionBacklog, ScalePolicyDeclared
 from spillway.model import Generation
+from spillway.rpc_calls import SCALING, message_bytes
 
 from .world import KEY, START_MS, World, backlog, declared, external, hpa, load, sizes
 
@@ -79,6 +81,17 @@ def test_each_report_is_answered_for_itself(report: Any, code: str, words: str) 
     assert words in answers[0].text
     assert len(taken) == (2 if code == "OK" else 1)
     assert all(one.at_ms == START_MS for one in taken)
+
+
+def test_an_explanation_can_be_said_whatever_was_reported() -> None:
+    """A sum of series may be larger than a reply can say."""
+    made = world()
+    for series in ("a", "b"):
+        made.say(replace(LOAD, series=series, value_milli=2**63 - 1))
+    reply = explain(made.state, made.state.scaled[KEY])
+    (metric,) = reply.metrics
+    assert metric.value_milli == 2**63 - 1
+    assert message_bytes(reply, SCALING.calls["explain_policy"].reply_message())
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ def read_object(text: str, where: str) -> dict[str, Any]:
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise RequestError("INVALID_ARGUMENT", f"{where}: neither JSON nor YAML: {str(error)[:200]}") from None
     _check_extent(parsed, size, where)
+    if "\\u" in text or "\\U" in text:
+        _check_characters(parsed, where)
     if not isinstance(parsed, dict):
         raise invalid(where, parsed, "a Kubernetes object")
     if not isinstance(parsed.get("kind"), str):
@@ -55,6 +57,15 @@ def _check_extent(parsed: object, size: int, where: str) -> None:
             waiting.extend((inner, depth + 1) for inner in value.values())
         elif isinstance(value, list):
             waiting.extend((inner, depth + 1) for inner in value)
+
+
+def _check_characters(parsed: object, where: str) -> None:
+    """Refuses halves of surrogate pairs, which only an escape can say and no record can hold."""
+    try:
+        json.dumps(parsed, ensure_ascii=False, default=str, skipkeys=True).encode()
+    except UnicodeEncodeError as error:
+        half = error.object[error.start].encode("unicode_escape").decode()
+        raise RequestError("INVALID_ARGUMENT", f"{where}: {half}: half a character; expected the pair") from None
 
 
 def check_name(name: object, where: str, pattern: re.Pattern[str] = NAME, length_max: int = 253) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 from hpa.core.cluster_pods import is_lost
 from hpa.core.composing import Case, MetricRead, Sized
 from hpa.core.deciding import Scale, scene_of
-from hpa.core.go_numbers import INT64_MIN
+from hpa.core.go_numbers import INT64_MAX, INT64_MIN
 from hpa.core.pods import READY, RUNNING
 from hpa.core.policy import UTILIZATION, VALUE, Metric
 from hpa.core.proposals import FAILURES, propose
@@ -156,7 +156,7 @@ def metrics(state: HpaState, scaled: Scaled) -> Iterator[ExplainedMetric]:
             source=read.source,
             target=_target(case, said),
             value=_value(said, proposal),
-            value_milli=read.value_milli or 0,
+            value_milli=min(read.value_milli or 0, INT64_MAX),
             target_milli=(said.metric.target.amount or 0) * unit if said.metric is not None else 0,
             age_ms=max(case.now_ms - read.oldest_ms, 0) if read.oldest_ms else -1,
             replicas=proposal.replicas if proposal is not None else -1 if said.replicas is None else said.replicas,

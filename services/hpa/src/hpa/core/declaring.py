@@ -24,9 +24,9 @@ NOT_DECLARED: Final = "scaleTargetRef: no workload of that name is declared: it 
 def declare(
     state: HpaState, request: DeclarePolicyRequest, generation: Generation, now_ms: int, unasked: Unasked
 ) -> tuple[list[Written], PolicyReply]:
-    """The events, none where it was declared so before, and the answer. Raises RequestError."""
-    manifest = read_object(request.manifest, "manifest")
-    policy = read_attached(manifest)
+    """The events, none where it was declared so before, and the answer. RequestError: nothing has changed."""
+    text = canonical(read_object(request.manifest, "manifest"))
+    policy = read_attached(read_object(text.decode(), "manifest, as JSON"))  # As whoever follows will read it.
     key = (policy.target.namespace, policy.target.name)
     known = state.scaled.get(key)
     if known is not None and (known.policy.kind, known.policy.name) != (policy.kind, policy.name):
@@ -35,7 +35,6 @@ def declare(
             f"{'/'.join(key)}: scaled by {known.policy.kind} {known.policy.name} already: a workload has one policy;"
             f" delete that one first",
         )
-    text = canonical(manifest)
     event = ScalePolicyDeclared(*key, generation, policy.kind, policy.name, text, now_ms)
     warnings = unasked(event)
     if known is not None and known.declared.manifest == text:

@@ -45,6 +45,8 @@ POLICIES_MAX: Final = 16
 STABILIZATION_SECONDS_MAX: Final = 3600
 PERIOD_SECONDS_MAX: Final = 1800
 REPLICAS_MAX: Final = 100_000
+PERCENT_MAX: Final = 2**31 - 1
+"""Of a target, as Kubernetes' API bounds it."""
 
 TARGET_KINDS: Final = {"Utilization": UTILIZATION, "AverageValue": AVERAGE_VALUE, "Value": VALUE}
 SELECTS: Final = {"Max": SELECT_MAX, "Min": SELECT_MIN, "Disabled": SELECT_DISABLED}
@@ -250,6 +252,12 @@ def milli(quantity: Quantity, where: str) -> int:
         raise RequestError("INVALID_ARGUMENT", f"{where}: {error}") from None
 
 
+def percent(amount: int, where: str) -> int:
+    if amount > PERCENT_MAX:
+        raise invalid(where, amount, f"at most {PERCENT_MAX}")
+    return amount
+
+
 def _metric(spec: MetricSpec, where: str) -> Metric:
     sources: dict[str, tuple[str, str, ResourceSource | MetricSource | None]] = {
         "Resource": (RESOURCE, "resource", spec.resource),
@@ -302,7 +310,9 @@ def _target(given: MetricTarget, source: str, where: str) -> Target:
         raise invalid(where, given.type, f"{amounts[given.type][0]}, and no other amount")
     field, written = amounts[given.type]
     assert written is not None
-    amount = int(written) if given.type == "Utilization" else milli(written, f"{where}.{field}")
+    amount = (
+        percent(int(written), f"{where}.{field}") if given.type == "Utilization" else milli(written, f"{where}.{field}")
+    )
     if amount <= 0:
         raise invalid(f"{where}.{field}", written, "more than 0")
     return Target(TARGET_KINDS[given.type], amount)

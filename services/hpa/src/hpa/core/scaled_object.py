@@ -37,6 +37,7 @@ from hpa.core.manifests import (
     check_kind,
     chosen,
     milli,
+    percent,
     read_behavior,
     target_of,
     within,
@@ -351,7 +352,8 @@ def _resource(trigger: TriggerSpec, where: str) -> Metric:
     container = trigger.metadata.get("containerName", "")
     if kind == UTILIZATION and not (written.isascii() and written.isdigit()):
         raise invalid(f"{where}.metadata.value", written, "a percentage, as 60")
-    amount = int(written) if kind == UTILIZATION else milli(written, f"{where}.metadata.value")
+    path = f"{where}.metadata.value"
+    amount = percent(int(written), path) if kind == UTILIZATION else milli(written, path)
     if amount <= 0:
         raise invalid(f"{where}.metadata.value", written, "more than 0")
     source = CONTAINER_RESOURCE if container else RESOURCE
