@@ -3,28 +3,19 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import structlog
 
+from planner.asked import Ask, Decide
 from planner.core.requests import asking
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from spillway import metrics
-from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest
 from spillway.bus import Record
 from spillway.events import Event, ShapeAdmitted
 
-Decide = Callable[[PlannerState, Moment], tuple[tuple[Event | Tombstone, ...], Any]]
-
 log = structlog.get_logger()
-
-
-class Ask(Protocol):
-    """Has something decided and written by the active planner. RequestError UNAVAILABLE when this is none."""
-
-    async def __call__(self, verb: str, decide: Decide) -> Any: ...
 
 
 @dataclass(slots=True)
@@ -87,7 +78,7 @@ class Admissions:
     def _is_known(self, digest: str) -> bool:
         return digest not in self._open and self._state().admitted.is_known(digest)
 
-    def _asked(self, requests: dict[str, ApplyRequest]) -> Decide:
+    def _asked(self, requests: dict[str, ApplyRequest]) -> Decide[None]:
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], None]:
             events = []
             for digest, request in requests.items():

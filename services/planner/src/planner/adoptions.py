@@ -2,24 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
 
+from planner.asked import Ask
 from planner.core.requests import adopting, recovering
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from planner.questions import Inquiry, Questions
 from spillway import api
-from spillway.addresses import Tombstone
 from spillway.api import RequestError
 from spillway.events import AdoptionAsked, Event
-
-Decide = Callable[[PlannerState, Moment], tuple[tuple[Event | Tombstone, ...], Any]]
-
-
-class Ask(Protocol):
-    """Has something decided and written by the active planner. RequestError UNAVAILABLE when this is none."""
-
-    async def __call__(self, verb: str, decide: Decide) -> Any: ...
 
 
 class Adoptions:
@@ -52,8 +43,7 @@ class Adoptions:
             decided = adopting.decide(state, request, found, moment)
             return decided.events, decided.reply
 
-        reply: api.PlacementReply = await self._ask("adopt", decide)
-        return reply
+        return await self._ask("adopt", decide)
 
     async def recover_fleet(self, request: api.RecoverFleetRequest) -> api.RecoverFleetReply:
         await self._following()
@@ -63,15 +53,14 @@ class Adoptions:
                 asked = recovering.ask(state, request, self._fleet(), moment)
                 return (asked,), asking.open(asked)
 
-            inquiry: Inquiry = await self._ask("recover_fleet", ask)
+            inquiry = await self._ask("recover_fleet", ask)
             await self._answered(inquiry)
 
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], api.RecoverFleetReply]:
             found = recovering.recover(state, request, inquiry.found.values(), inquiry.ends, moment, self._events_max)
             return found.events, found.reply
 
-        reply: api.RecoverFleetReply = await self._ask("recover_fleet", decide)
-        return reply
+        return await self._ask("recover_fleet", decide)
 
     async def _following(self) -> None:
         """A planner that has just begun to live opens its feed first: an answer before that would be missed."""

@@ -1,11 +1,10 @@
 """Many requests in one call: what each item asks for, and one answer for each, in their order."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.asked import Decide
 from planner.core.requests import decisions
-from planner.core.state import PlannerState
-from planner.core.subject import Moment
 from spillway.api import (
     ApplyRequest,
     BatchAnswer,
@@ -16,7 +15,6 @@ from spillway.api import (
     ScaleRequest,
     invalid,
 )
-from spillway.events import Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +22,7 @@ class BatchedRequest:
     """One item: the verb that it would be alone, and how it is decided."""
 
     verb: str
-    decide: Callable[[PlannerState, Moment], tuple[tuple[Event, ...], PlacementReply]]
+    decide: Decide[PlacementReply]
 
 
 def read_batch(request: PlanBatchRequest, items_max: int) -> list[BatchedRequest]:

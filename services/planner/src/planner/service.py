@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import structlog
 
 from planner import batches, exports
 from planner.admissions import Admissions
 from planner.adoptions import Adoptions
+from planner.asked import Decide, T
 from planner.core import placing
 from planner.core.fleet import NEVER
 from planner.core.moving import aftermath, duplicates, moves
@@ -35,9 +35,6 @@ from spillway.request_queue import Decisions, NotYet, Waiting, Written
 from spillway.rpc_security import CALLER
 from spillway.standby import Role, Standby, Turn
 
-T = TypeVar("T")
-Decide = Callable[[PlannerState, Moment], tuple[Sequence[Written], T]]
-"""Raises RequestError; gives events and the answer."""
 log = structlog.get_logger()
 
 RETRY = "retry with the same idempotency key"

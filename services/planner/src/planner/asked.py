@@ -1,0 +1,18 @@
+"""How the planner's parts have something decided, and written, in its turn."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from planner.core.state import PlannerState
+from planner.core.subject import Moment
+from spillway.request_queue import Written
+
+T = TypeVar("T")
+Decide = Callable[[PlannerState, Moment], tuple[Sequence[Written], T]]
+"""Of a request: events and the answer. Raises RequestError, which is the answer then."""
+
+
+class Ask(Protocol):
+    """The answer, once what was decided is in the log. Raises RequestError; UNAVAILABLE: this planner is a standby."""
+
+    async def __call__(self, verb: str, decide: Decide[T]) -> T: ...
