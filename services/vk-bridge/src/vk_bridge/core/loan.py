@@ -1,0 +1,153 @@
+"""What is known of one node and its loan: the owner's register, the virtual node, the pods on both sides.
+
+Read in this order: virtual node, real node, pool pods, real pods; then the pool pod of each real pod that came without
+one, for that may have come in between. docs/lending.md says why.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spillway.lending_marks import (
+    CHECKING,
+    FLEET,
+    LEND,
+    LENDING,
+    LENT,
+    LENT_CLUSTER,
+    LENT_NODE,
+    LOAN,
+    NEVER,
+    RECALL_CAUSE,
+    RECALLED,
+    bounded,
+    read_loan,
+)
+from spillway.model import Generation
+
+Manifest = Mapping[str, Any]
+
+OWNED = ""
+"""The state of a register without our taint."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerNode:
+    """The register. state: OWNED, checking, lent or recalled. marked: it bears something of ours, whatever its state.
+
+    foreign: the marks are another fleet's. opted_out: the owner's people say never.
+    """
+
+    uid: str
+    resource_version: str
+    state: str
+    loan: Generation | None
+    cause: str = ""
+    marked: bool = False
+    foreign: bool = False
+    opted_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualNode:
+    """open: it takes pods. ours: of this very node; else somebody has taken the name. current: shows what it should."""
+
+    uid: str
+    resource_version: str
+    loan: Generation | None
+    open: bool
+    ours: bool = True
+    current: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPod:
+    """A pod that is bound to the virtual node. created: a real pod of it was there once. ended: Succeeded or Failed.
+
+    grace_seconds: once it is being deleted, those that are left of its grace; else its own.
+    """
+
+    uid: str
+    deleting: bool = False
+    created: bool = False
+    ended: bool = False
+    grace_seconds: int = 30
+
+
+@dataclass(frozen=True, slots=True)
+class RealPod:
+    """A pod of the pool's on the real node. overdue: its grace is over, and it is still there.
+
+    news: its status is not what the pool pod shows.
+    """
+
+    uid: str
+    pool_uid: str
+    deleting: bool = False
+    ended: bool = False
+    overdue: bool = False
+    news: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """All that was read of one node in one go; read_at: when reading began, in seconds of the bridge's own clock.
+
+    node None: there is no such node. occupied: pods of the owner that are no daemons. owner_read, pool_read: whether
+    that side could be read at all; what could not be read says nothing.
+    """
+
+    read_at: float
+    node: OwnerNode | None
+    virtual: VirtualNode | None
+    pool_pods: tuple[PoolPod, ...] = ()
+    real_pods: tuple[RealPod, ...] = ()
+    occupied: bool = False
+    owner_read: bool = True
+    pool_read: bool = True
+
+
+def read_owner_node(node: Manifest, fleet: str) -> OwnerNode:
+    """A register that makes no sense reads as recalled: every step from there is safe."""
+    metadata = node["metadata"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    values = [
+        taint.get("value", "") for taint in (node.get("spec") or {}).get("taints") or () if taint.get("key") == LENDING
+    ]
+    loan = read_loan(annotations)
+    marked = bool(values) or any(key in labels or key in annotations for key in (LENDING, LOAN, RECALL_CAUSE))
+    return OwnerNode(
+        uid=metadata["uid"],
+        resource_version=metadata["resourceVersion"],
+        state=_state(values, labels.get(LENDING, ""), loan),
+        loan=loan,
+        cause=annotations.get(RECALL_CAUSE, ""),
+        marked=marked,
+        foreign=marked and labels.get(FLEET, fleet) != fleet,
+        opted_out=labels.get(LEND) == NEVER,
+    )
+
+
+def _state(values: Sequence[str], label: str, loan: Generation | None) -> str:
+    if not values:
+        return OWNED
+    if values == [CHECKING] and not label and loan is not None:
+        return CHECKING
+    if values == [LENT] and label == LENT and loan is not None:
+        return LENT
+    return RECALLED
+
+
+def read_virtual_node(node: Manifest, cluster: str, name: str, *, current: bool) -> VirtualNode:
+    """name: of the real node that it should stand for."""
+    metadata, status = node["metadata"], node.get("status") or {}
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    takes = any(str(amount) not in ("0", "") for amount in (status.get("allocatable") or {}).values())
+    return VirtualNode(
+        uid=metadata["uid"],
+        resource_version=metadata["resourceVersion"],
+        loan=read_loan(annotations),
+        open=takes or not (node.get("spec") or {}).get("unschedulable", False),
+        ours=(labels.get(LENT_CLUSTER), labels.get(LENT_NODE)) == (cluster, bounded(name)),
+        current=current,
+    )

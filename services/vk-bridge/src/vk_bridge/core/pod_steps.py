@@ -1,0 +1,127 @@
+"""The next step of one pool pod and its real pod. docs/lending.md has the table."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from spillway.events_lending import CAUSE_NODE_GONE
+from vk_bridge.core.loan import PoolPod, RealPod
+
+GONE = "Gone"
+"""Reason of a pool pod whose real pod somebody deleted: it is not started again behind anybody's back."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateReal:
+    """Create the real pod; one that cannot be converted, or that the owner refuses, fails with the reason."""
+
+    pool_uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """Write the real pod's status to the pool pod."""
+
+    pool_uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailPool:
+    pool_uid: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePool:
+    """Delete in the pool, with grace: its controller makes another, and the real pod follows."""
+
+    pool_uid: str
+    grace_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """Delete in the pool with no grace: the real pod is gone."""
+
+    pool_uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteReal:
+    """grace_seconds 0 forces."""
+
+    uid: str
+    grace_seconds: int
+
+
+PodStep = CreateReal | Mirror | FailPool | DeletePool | LetGo | DeleteReal
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the node means for its pods. takes: real pods may be created. leaving: they are to go, with that grace.
+
+    owner_read, pool_read: whether the absence of a pod says anything. node_gone: so are its real pods.
+    """
+
+    takes: bool
+    leaving: bool
+    grace_seconds: int
+    owner_read: bool = True
+    pool_read: bool = True
+    node_gone: bool = False
+
+
+def pod_step(pool: PoolPod | None, real: RealPod | None, around: Around) -> PodStep | None:
+    """One step for a pair that belongs together (real.pool_uid is pool.uid), either of which may be absent."""
+    if real is not None and real.overdue:
+        return DeleteReal(real.uid, 0)
+    if pool is None:
+        if real is None or real.deleting:
+            return None
+        unknown = not around.pool_read
+        return None if unknown and not around.leaving else DeleteReal(real.uid, around.grace_seconds)
+    if real is None:
+        return _without_real(pool, around) if around.owner_read else _asked_to_go(pool, around)
+    return _both(pool, real, around)
+
+
+Pair = tuple[PoolPod | None, RealPod | None]
+
+
+def pairs(pool_pods: Iterable[PoolPod], real_pods: Sequence[RealPod]) -> list[Pair]:
+    """Each pool pod with its real pod, then the real pods of none, in their order."""
+    left = {real.pool_uid: real for real in real_pods}
+    found: list[Pair] = [(pool, left.pop(pool.uid, None)) for pool in pool_pods]
+    return [*found, *((None, real) for real in left.values())]
+
+
+def _without_real(pool: PoolPod, around: Around) -> PodStep | None:
+    if pool.deleting:
+        return LetGo(pool.uid)
+    if pool.ended:
+        return None
+    if around.node_gone:
+        return FailPool(pool.uid, CAUSE_NODE_GONE) if pool.created else DeletePool(pool.uid, 0)
+    if around.leaving:
+        return DeletePool(pool.uid, around.grace_seconds)
+    if pool.created:
+        return FailPool(pool.uid, GONE)
+    return CreateReal(pool.uid) if around.takes else None
+
+
+def _asked_to_go(pool: PoolPod, around: Around) -> PodStep | None:
+    """The owner cannot be read: the pool pod is told to go, and let go when its real pod is known to be gone."""
+    going = around.leaving and not pool.deleting and not pool.ended
+    return DeletePool(pool.uid, around.grace_seconds) if going else None
+
+
+def _both(pool: PoolPod, real: RealPod, around: Around) -> PodStep | None:
+    if pool.deleting:
+        return None if real.deleting else DeleteReal(real.uid, pool.grace_seconds)
+    if real.news and not pool.ended:
+        return Mirror(pool.uid)
+    if around.leaving:
+        if not pool.ended:
+            return DeletePool(pool.uid, around.grace_seconds)
+        return None if real.deleting else DeleteReal(real.uid, around.grace_seconds)
+    return None

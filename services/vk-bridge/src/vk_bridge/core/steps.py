@@ -1,0 +1,264 @@
+"""The next step of a node's loan: one pure function from what is read to what is written. docs/lending.md numbers them.
+
+Every write names what it was decided on (uid, resourceVersion); done late, it is refused or does no harm.
+"""
+
+from dataclasses import dataclass
+
+from spillway.events_lending import (
+    CAUSE_NEED,
+    CAUSE_OCCUPIED,
+    CAUSE_OPT_OUT,
+    CAUSE_VIRTUAL_NODE_GONE,
+)
+from spillway.lending_marks import CHECKING, LENT, RECALLED
+from spillway.model import Generation
+from vk_bridge.core.loan import OWNED, OwnerNode, Sight, VirtualNode
+from vk_bridge.core.pod_steps import Around
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The object that a write is for, as it was read."""
+
+    uid: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Write the register: its state, with the loan; OWNED takes everything of ours off. cause: of a recall."""
+
+    node: At
+    state: str
+    loan: Generation | None
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateVirtual:
+    """Create the virtual node, closed."""
+
+    loan: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class ShowVirtual:
+    """Open the virtual node, or bring an open one up to date."""
+
+    virtual: At
+
+
+@dataclass(frozen=True, slots=True)
+class CloseVirtual:
+    virtual: At
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteVirtual:
+    virtual: At
+
+
+@dataclass(frozen=True, slots=True)
+class SayLent:
+    """Publish NodeLent; nothing opens before it is acknowledged."""
+
+    loan: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class SayReturned:
+    """Publish NodeReturned of the loan that the log has as lent."""
+
+    loan: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class WaitUntil:
+    """Nothing before this time of the bridge's own clock."""
+
+    seconds: float
+
+
+Step = Mark | CreateVirtual | ShowVirtual | CloseVirtual | DeleteVirtual | SayLent | SayReturned | WaitUntil
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is wanted of a node. lend: it is, or stays, wanted for the pool. recall: a cause, empty: none.
+
+    frozen: a brake holds its cluster. logged: the loan that the log has as lent, acknowledged. loan: for a new one;
+    never used twice.
+    """
+
+    lend: bool
+    loan: Generation
+    recall: str = ""
+    frozen: bool = False
+    logged: Generation | None = None
+
+
+class FirstSights:
+    """Since when this bridge has seen each register in the state that it is in. A restart forgets, and waits again."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[str, str, Generation | None, float]] = {}
+
+    def see(self, name: str, node: OwnerNode | None, read_at: float) -> float:
+        """The time at which this (node, state, loan) was first read."""
+        if node is None:
+            self._since.pop(name, None)
+            return read_at
+        known = self._since.get(name)
+        if known is not None and known[:3] == (node.uid, node.state, node.loan):
+            return known[3]
+        self._since[name] = (node.uid, node.state, node.loan, read_at)
+        return read_at
+
+
+def next_step(sight: Sight, wish: Wish, since: float, in_flight_seconds: float) -> Step | None:
+    """One step, or None: as it should be, or the pods have to go first (`around`).
+
+    since: of FirstSights, for this register. Raises nothing; every combination has a step.
+    """
+    if not sight.owner_read:
+        return _with_owner_unread(sight, wish)
+    node = sight.node
+    if node is None or (node.state == OWNED and not node.foreign):
+        return _owned(sight, wish)
+    if node.foreign:
+        return None
+    if not sight.pool_read:
+        cause = _recall_cause(node, None, sight, wish) if node.state == LENT else ""
+        return Mark(_at(node), RECALLED, node.loan, cause) if cause else None
+    virtual = sight.virtual if sight.virtual is not None and sight.virtual.ours else None
+    quiet_at = since + in_flight_seconds
+    if node.state == CHECKING:
+        return _checking(node, virtual, sight, wish, quiet_at)
+    if node.state == LENT:
+        return _lent(node, virtual, sight, wish)
+    return _recalled(node, virtual, sight, quiet_at)
+
+
+def around(sight: Sight, wish: Wish, grace_seconds: int) -> Around:
+    """What this node means for its pods: whether real ones may be created, whether all are to go."""
+    node = sight.node
+    return Around(
+        takes=node is not None and node.state == LENT and not node.foreign and sight.owner_read,
+        leaving=_leaving(sight, wish),
+        grace_seconds=grace_seconds,
+        owner_read=sight.owner_read,
+        pool_read=sight.pool_read,
+        node_gone=sight.owner_read and node is None,
+    )
+
+
+def _leaving(sight: Sight, wish: Wish) -> bool:
+    """Pods stay while the node is lent, and while a freeze holds a recall that nobody asked for by name."""
+    node = sight.node
+    if not sight.owner_read:
+        return bool(wish.recall) and not (wish.frozen and wish.recall == CAUSE_NEED)
+    if node is None or node.state in (OWNED, CHECKING):
+        return node is None or not node.foreign
+    if node.foreign or node.state == LENT:
+        return False
+    return not (wish.frozen and node.cause == CAUSE_NEED and wish.recall in ("", CAUSE_NEED))
+
+
+def _owned(sight: Sight, wish: Wish) -> Step | None:
+    node = sight.node
+    if not sight.pool_read:
+        return None
+    virtual = sight.virtual if sight.virtual is not None and sight.virtual.ours else None
+    if virtual is not None:
+        return _clear(virtual, sight)
+    if sight.real_pods or _pods_left(sight):
+        return None
+    if wish.logged is not None:
+        return SayReturned(wish.logged)
+    if node is None:
+        return None
+    if node.marked:
+        return Mark(_at(node), OWNED, None)
+    if wish.lend and not wish.frozen and not sight.occupied and sight.virtual is None:
+        return Mark(_at(node), CHECKING, wish.loan)
+    return None
+
+
+def _checking(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: Wish, quiet_at: float) -> Step | None:
+    stopped = wish.frozen or not wish.lend or node.opted_out or bool(wish.recall)
+    in_the_way = sight.occupied or bool(sight.real_pods) or _pods_left(sight)
+    if stopped or in_the_way or (virtual is None and sight.virtual is not None):
+        if virtual is not None:
+            return _clear(virtual, sight)
+        return None if sight.real_pods else Mark(_at(node), OWNED, None)
+    if sight.read_at < quiet_at:
+        return WaitUntil(quiet_at)
+    assert node.loan is not None
+    if virtual is None:
+        return CreateVirtual(node.loan)
+    if virtual.open or virtual.loan != node.loan:
+        return _clear(virtual, sight)
+    return Mark(_at(node), LENT, node.loan)
+
+
+def _lent(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: Wish) -> Step | None:
+    cause = _recall_cause(node, virtual, sight, wish)
+    if cause:
+        return Mark(_at(node), RECALLED, node.loan, cause)
+    assert node.loan is not None
+    assert virtual is not None
+    if wish.logged != node.loan:
+        return SayLent(node.loan)
+    if virtual.open and virtual.current:
+        return None
+    if not virtual.open and wish.frozen:
+        return None
+    return ShowVirtual(_at(virtual))
+
+
+def _recalled(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, quiet_at: float) -> Step | None:
+    if virtual is not None:
+        return _clear(virtual, sight)
+    if sight.real_pods or _pods_left(sight):
+        return None
+    if sight.read_at < quiet_at:
+        return WaitUntil(quiet_at)
+    return Mark(_at(node), OWNED, None)
+
+
+def _recall_cause(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: Wish) -> str:
+    """Why a lent node goes back, the weightiest first; empty: it stays."""
+    if wish.recall and not (wish.recall == CAUSE_NEED and wish.frozen):
+        return wish.recall
+    if node.opted_out:
+        return CAUSE_OPT_OUT
+    if sight.occupied:
+        return CAUSE_OCCUPIED
+    if sight.pool_read and (virtual is None or virtual.loan != node.loan):
+        return CAUSE_VIRTUAL_NODE_GONE
+    return ""
+
+
+def _clear(virtual: VirtualNode, sight: Sight) -> Step | None:
+    """Closed, then empty, then deleted."""
+    if virtual.open:
+        return CloseVirtual(_at(virtual))
+    return None if sight.real_pods or _pods_left(sight) else DeleteVirtual(_at(virtual))
+
+
+def _with_owner_unread(sight: Sight, wish: Wish) -> Step | None:
+    """A recall closes the virtual node at once; all else waits for the register."""
+    virtual = sight.virtual
+    if _leaving(sight, wish) and sight.pool_read and virtual is not None and virtual.ours and virtual.open:
+        return CloseVirtual(_at(virtual))
+    return None
+
+
+def _pods_left(sight: Sight) -> bool:
+    """Pool pods that still have to go. One that has ended holds nothing: its pool may keep it, and what it logged."""
+    return any(not pod.ended or pod.deleting for pod in sight.pool_pods)
+
+
+def _at(thing: OwnerNode | VirtualNode) -> At:
+    return At(thing.uid, thing.resource_version)

@@ -1,0 +1,160 @@
+"""Which nodes a cluster lends: of each class the longest idle, within its share and reserve, none that is needed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from spillway.events_lending import LendingDeclared, LendingRule
+from spillway.lending_marks import LEND, LENDING, NEVER
+from spillway.model import Shape, Taint, Toleration
+from spillway.pod_shape import matches_labels
+from vk_bridge.core.loan import OWNED
+
+WHOLE_PERCENT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node of the owner. state: of its register. returned_seconds: since its last loan ended; None: none is known.
+
+    allocatable: as Shape's requests. idle_seconds: on the cluster's watermark. foreign: another fleet's marks.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    allocatable: Mapping[str, int]
+    ready: bool
+    unschedulable: bool
+    state: str
+    idle_seconds: float
+    returned_seconds: float | None = None
+    foreign: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """rule: the node's class, empty without one. why: for people, what keeps it from being lent; empty: none."""
+
+    rule: str
+    why: str
+
+    @property
+    def wanted(self) -> bool:
+        return not self.why
+
+
+@dataclass(slots=True)
+class _Class:
+    """Nodes of one rule. away: lent, being lent, or on their way back."""
+
+    rule: LendingRule
+    nodes: int = 0
+    away: int = 0
+    idle: list[Candidate] = field(default_factory=list)
+
+
+def verdicts(
+    candidates: Iterable[Candidate], declared: LendingDeclared | None, needs: Sequence[Shape | None]
+) -> dict[str, Verdict]:
+    """Of each node by name: whether it is, or stays, wanted for the pool.
+
+    needs: what pods that wait, and replicas that CapacityNeeded speaks of, ask for; None: nobody knows what, so that
+    any node might be of use. A node that is lent already stays so: only recalls end a loan.
+    """
+    if declared is None or declared.withdrawing:
+        return {node.name: Verdict("", "no lending is declared") for node in candidates}
+    found: dict[str, Verdict] = {}
+    classes = {rule.name: _Class(rule) for rule in declared.rules}
+    for node in candidates:
+        rule = rule_of(node.labels, declared.rules)
+        if rule is None:
+            found[node.name] = Verdict("", "no rule is about it")
+            continue
+        kind = classes[rule.name]
+        kind.nodes += 1
+        why = _why_not(node, rule, declared, needs)
+        if node.state != OWNED:
+            kind.away += 1
+            found[node.name] = Verdict(rule.name, why)
+        elif why:
+            found[node.name] = Verdict(rule.name, why)
+        else:
+            kind.idle.append(node)
+    for kind in classes.values():
+        found.update(_shared(kind))
+    return found
+
+
+def rule_of(labels: Mapping[str, str], rules: Iterable[LendingRule]) -> LendingRule | None:
+    """The first rule that is about a node with these labels."""
+    return next((rule for rule in rules if matches_labels(rule.nodes, labels)), None)
+
+
+def could_use(need: Shape | None, node: Candidate) -> bool:
+    """Whether a pod of this shape might run on the node, were it empty: True unless it certainly cannot.
+
+    Only what a node is counts, not what runs there or elsewhere: a wrong True keeps a node that might have been lent.
+    """
+    if need is None:
+        return True
+    if any(amount > node.allocatable.get(name, 0) for name, amount in need.requests):
+        return False
+    if need.node_name and need.node_name != node.name:
+        return False
+    if any(node.labels.get(key) != value for key, value in need.node_selector):
+        return False
+    labels_met = (matches_labels(term.labels, node.labels) for term in need.node_terms)
+    if need.node_terms and not any(labels_met):
+        return False
+    lasting = [taint for taint in node.taints if taint.key != LENDING and not taint.key.startswith(TRANSIENT_TAINTS)]
+    return all(
+        taint.effect == "PreferNoSchedule" or any(_tolerates(entry, taint) for entry in need.tolerations)
+        for taint in lasting
+    )
+
+
+TRANSIENT_TAINTS = "node.kubernetes.io/"
+
+
+def _why_not(node: Candidate, rule: LendingRule, declared: LendingDeclared, needs: Sequence[Shape | None]) -> str:
+    if node.foreign:
+        return "another fleet has marked it"
+    if node.labels.get(LEND) == NEVER:
+        return f"label {LEND}={NEVER}"
+    if declared.paused:
+        return "lending is paused"
+    if not node.ready:
+        return "not ready"
+    if node.unschedulable:
+        return "cordoned"
+    if any(could_use(need, node) for need in needs):
+        return "pods of its owner wait, and might use it"
+    if node.state != OWNED:
+        return ""
+    if node.idle_seconds < rule.idle_seconds:
+        return f"idle for {node.idle_seconds:.0f} s of {rule.idle_seconds} s"
+    if node.returned_seconds is not None and node.returned_seconds < declared.cooldown_seconds:
+        return f"returned {node.returned_seconds:.0f} s ago, of {declared.cooldown_seconds} s"
+    return ""
+
+
+def _shared(kind: _Class) -> Iterable[tuple[str, Verdict]]:
+    """The longest idle first, then by name, so that the same nodes are named however they came."""
+    share = kind.nodes * kind.rule.share_percent // WHOLE_PERCENT - kind.away
+    above_reserve = len(kind.idle) - kind.rule.reserve_nodes
+    in_order = sorted(kind.idle, key=lambda node: (-node.idle_seconds, node.name))
+    for place, node in enumerate(in_order):
+        why = ""
+        if place >= share:
+            why = f"the share of {kind.rule.share_percent} % is lent"
+        elif place >= above_reserve:
+            why = f"kept as one of {kind.rule.reserve_nodes} in reserve"
+        yield node.name, Verdict(kind.rule.name, why)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    return toleration.operator == "Exists" or (bool(toleration.key) and toleration.value == taint.value)

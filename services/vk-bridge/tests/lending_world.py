@@ -1,0 +1,288 @@
+"""One node, its virtual node and their pods as two API servers keep them, and bridges that act on what they last read.
+
+A bridge's turn is a generator that stops before every call: who goes on, and when, is the test's to say. One that is
+never let go on is frozen, or dead.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from spillway.lending_marks import CHECKING, LENT, RECALLED
+from spillway.model import Generation
+from vk_bridge.core.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode
+from vk_bridge.core.pod_steps import (
+    CreateReal,
+    DeletePool,
+    DeleteReal,
+    FailPool,
+    LetGo,
+    Mirror,
+    PodStep,
+    pairs,
+    pod_step,
+)
+from vk_bridge.core.steps import (
+    At,
+    CloseVirtual,
+    CreateVirtual,
+    DeleteVirtual,
+    FirstSights,
+    Mark,
+    SayLent,
+    SayReturned,
+    ShowVirtual,
+    Step,
+    WaitUntil,
+    Wish,
+    around,
+    next_step,
+)
+
+IN_FLIGHT_SECONDS = 5.0
+GRACE_SECONDS = 3
+
+
+@dataclass
+class Real:
+    """A real pod. running: its kubelet has let it in. stubborn: it ignores its grace."""
+
+    pool_uid: str
+    running: bool = False
+    failed: bool = False
+    stubborn: bool = False
+    deleted_at: float | None = None
+    news: bool = True
+
+
+@dataclass
+class World:
+    """What the two API servers hold, the log, and what people and the descheduler want."""
+
+    now: float = 100.0
+    node: OwnerNode | None = field(default_factory=lambda: OwnerNode("node-1", "1", OWNED, None))
+    virtual: VirtualNode | None = None
+    pool_pods: dict[str, PoolPod] = field(default_factory=dict)
+    real_pods: dict[str, Real] = field(default_factory=dict)
+    owner_pods: int = 0
+    log: list[tuple[str, Generation]] = field(default_factory=list)
+    lend: bool = True
+    frozen: bool = False
+    recall: tuple[Generation, str] | None = None
+    owner_up: bool = True
+    pool_up: bool = True
+    log_up: bool = True
+    tampered: bool = False
+    writes: int = 0
+    states: list[tuple[float, str]] = field(default_factory=lambda: [(0.0, OWNED)])
+    _made: int = 1
+
+    def made(self) -> str:
+        self._made += 1
+        return str(self._made)
+
+    # ── What others do ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def was(self, states: tuple[str, ...]) -> bool:
+        """Whether the register may look to somebody as if it were in one of these: within the in-flight time."""
+        recent = [state for at, state in self.states if at > self.now - IN_FLIGHT_SECONDS]
+        before = [state for at, state in self.states if at <= self.now - IN_FLIGHT_SECONDS][-1:]
+        return any(state in states for state in (*before, *recent))
+
+    def bind_owner_pod(self) -> None:
+        if self.node is not None and self.was((OWNED,)):
+            self.owner_pods += 1
+
+    def bind_pool_pod(self, uid: str) -> None:
+        """Also to a virtual node that has closed or gone since: the pool's scheduler is late, without a bound."""
+        if any(state == LENT for _, state in self.states):
+            self.pool_pods[uid] = PoolPod(uid, grace_seconds=GRACE_SECONDS)
+
+    def admit(self, uid: str) -> None:
+        """The kubelet: the node must have the label that the pod selects, as it sees the node."""
+        pod = self.real_pods[uid]
+        if not pod.running and not pod.failed and pod.deleted_at is None:
+            pod.running = self.was((LENT,))
+            pod.failed, pod.news = not pod.running, True
+
+    def stop(self, uid: str) -> None:
+        """The kubelet ends a pod that is being deleted."""
+        pod = self.real_pods[uid]
+        if pod.deleted_at is not None and not (pod.stubborn and pod.running):
+            del self.real_pods[uid]
+
+    # ── Writes ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def mark(self, at: At, state: str, loan: Generation | None, cause: str) -> bool:
+        node = self.node
+        if not self.owner_up or node is None or (node.uid, node.resource_version) != (at.uid, at.resource_version):
+            return False
+        marked = replace(node, resource_version=self.made(), state=state, loan=loan, cause=cause, marked=state != OWNED)
+        self.put_node(marked)
+        return True
+
+    def put_node(self, node: OwnerNode | None) -> None:
+        self.writes += 1
+        self.node = node
+        self.states.append((self.now, node.state if node is not None else "gone"))
+
+    def put_virtual(self, virtual: VirtualNode | None) -> None:
+        self.writes += 1
+        self.virtual = virtual
+
+    def holds(self, at: At) -> bool:
+        found = self.virtual
+        return (
+            self.pool_up and found is not None and (found.uid, found.resource_version) == (at.uid, at.resource_version)
+        )
+
+
+class Bridge:
+    """An instance that believes that it has the turn."""
+
+    def __init__(self, world: World, epoch: int) -> None:
+        self.world = world
+        self.epoch = epoch
+        self.sequence = 0
+        self.sights = FirstSights()
+        self.deleting: dict[str, float] = {}
+        self.read_log = len(world.log)
+
+    def hear_log(self) -> None:
+        self.read_log = len(self.world.log)
+
+    def turn(self) -> Iterator[Step | PodStep | None]:
+        """Reads, decides, writes; stops before each call, and says which write it is about to make."""
+        world = self.world
+        read_at = world.now
+        yield None
+        virtual, pool_read = world.virtual, world.pool_up
+        yield None
+        node, owner_read = world.node, world.owner_up
+        yield None
+        pool_pods, pool_read = tuple(world.pool_pods.values()), pool_read and world.pool_up
+        yield None
+        found, owner_read = dict(world.real_pods), owner_read and world.owner_up
+        occupied = world.owner_pods > 0
+        known = {pod.uid for pod in pool_pods}
+        for pod in list(found.values()):
+            if pod.pool_uid not in known:
+                yield None
+                pool_read = pool_read and world.pool_up
+                again = world.pool_pods.get(pod.pool_uid)
+                pool_pods += (again,) if again is not None else ()
+        sight = Sight(
+            read_at,
+            node if owner_read else None,
+            virtual if pool_read else None,
+            pool_pods if pool_read else (),
+            tuple(self._real(uid, pod) for uid, pod in found.items()) if owner_read else (),
+            occupied=occupied and owner_read,
+            owner_read=owner_read,
+            pool_read=pool_read,
+        )
+        wish = self._wish(sight)
+        since = self.sights.see("n", sight.node, read_at) if owner_read else read_at
+        step = next_step(sight, wish, since, IN_FLIGHT_SECONDS)
+        means = around(sight, wish, GRACE_SECONDS)
+        pod_steps = [pod_step(pool, real, means) for pool, real in pairs(sight.pool_pods, sight.real_pods)]
+        if step is not None and not isinstance(step, WaitUntil):
+            yield step
+            self._carry_out(step)
+        for one in pod_steps:
+            if one is not None:
+                yield one
+                self._carry_out_pod(one)
+
+    def _real(self, uid: str, pod: Real) -> RealPod:
+        since = self.deleting.setdefault(uid, self.world.now) if pod.deleted_at is not None else None
+        return RealPod(
+            uid,
+            pod.pool_uid,
+            deleting=pod.deleted_at is not None,
+            ended=pod.failed,
+            overdue=since is not None and self.world.now >= since + GRACE_SECONDS,
+            news=pod.news,
+        )
+
+    def _wish(self, sight: Sight) -> Wish:
+        world = self.world
+        self.sequence += 1
+        about = sight.node.loan if sight.node is not None else sight.virtual.loan if sight.virtual is not None else None
+        kind, loan = world.log[self.read_log - 1] if self.read_log else ("", None)
+        return Wish(
+            lend=world.lend,
+            loan=Generation(self.epoch, self.sequence),
+            recall=world.recall[1] if world.recall is not None and world.recall[0] == about else "",
+            frozen=world.frozen,
+            logged=loan if kind == "lent" else None,
+        )
+
+    def _carry_out(self, step: Step) -> None:
+        world = self.world
+        match step:
+            case Mark(at, state, loan, cause):
+                world.mark(at, state, loan, cause)
+            case CreateVirtual(loan):
+                if world.pool_up and world.virtual is None:
+                    world.put_virtual(VirtualNode(f"virtual-{world.made()}", world.made(), loan, open=False))
+            case ShowVirtual(at) if world.holds(at):
+                assert world.virtual is not None
+                world.put_virtual(replace(world.virtual, resource_version=world.made(), open=True, current=True))
+            case CloseVirtual(at) if world.holds(at):
+                assert world.virtual is not None
+                world.put_virtual(replace(world.virtual, resource_version=world.made(), open=False))
+            case DeleteVirtual(at) if world.holds(at):
+                world.put_virtual(None)
+            case SayLent(loan) | SayReturned(loan) if world.log_up:
+                world.writes += 1
+                world.log.append(("lent" if isinstance(step, SayLent) else "returned", loan))
+                self.hear_log()
+
+    def _carry_out_pod(self, step: PodStep) -> None:
+        world = self.world
+        match step:
+            case CreateReal(uid) if world.owner_up:
+                # Named by (pool id, uid): there is never a second one of a pool pod.
+                if all(pod.pool_uid != uid for pod in world.real_pods.values()):
+                    world.writes += 1
+                    world.real_pods[f"real-{world.made()}"] = Real(uid)
+            case Mirror(uid) if world.pool_up:
+                real = next((pod for pod in world.real_pods.values() if pod.pool_uid == uid), None)
+                if uid in world.pool_pods and real is not None:
+                    world.writes += 1
+                    real.news = False
+                    pool = world.pool_pods[uid]
+                    world.pool_pods[uid] = replace(pool, created=True, ended=pool.ended or real.failed)
+            case FailPool(uid) if world.pool_up and uid in world.pool_pods:
+                world.writes += 1
+                world.pool_pods[uid] = replace(world.pool_pods[uid], ended=True)
+            case DeletePool(uid) if world.pool_up and uid in world.pool_pods:
+                world.writes += 1
+                world.pool_pods[uid] = replace(world.pool_pods[uid], deleting=True)
+            case LetGo(uid) if world.pool_up and uid in world.pool_pods:
+                world.writes += 1
+                del world.pool_pods[uid]
+            case DeleteReal(uid, grace_seconds) if world.owner_up and uid in world.real_pods:
+                world.writes += 1
+                if grace_seconds == 0:
+                    del world.real_pods[uid]
+                elif world.real_pods[uid].deleted_at is None:
+                    world.real_pods[uid].deleted_at = world.now
+
+
+def check(world: World) -> None:
+    """What must hold at every instant; after a person has taken the taint off, once it is put right."""
+    if world.tampered:
+        if world.virtual is None and not world.real_pods:
+            world.tampered = False
+        else:
+            return
+    state = world.node.state if world.node is not None else OWNED
+    is_open = world.virtual is not None and world.virtual.open
+    running = [pod for pod in world.real_pods.values() if pod.running]
+    assert not (is_open and state in (OWNED, CHECKING)), "owned and open to the pool at once"
+    assert not (running and state in (OWNED, CHECKING)), "a pool pod runs on an owned node"
+    if is_open:
+        assert world.virtual is not None
+        assert ("lent", world.virtual.loan) in world.log, "open, and the log does not say so"
+        assert world.owner_pods == 0 or state == RECALLED, "open, and an owner's pod is on it"

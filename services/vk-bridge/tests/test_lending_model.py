@@ -1,0 +1,240 @@
+"""A lent node under crash, freeze, lost and late messages, with bridges that do not know of each other."""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from spillway.events_lending import CAUSE_ASKED, CAUSE_NEED
+from spillway.lending_marks import LENT, RECALLED
+from vk_bridge.core.loan import OWNED, OwnerNode
+
+from .lending_world import GRACE_SECONDS, IN_FLIGHT_SECONDS, Bridge, World, check
+
+BRIDGES = st.integers(0, 1)
+SETTLING_ROUNDS = 60
+
+
+class LentNode(RuleBasedStateMachine):
+    """Two bridges at one node: each goes on by single calls, and may be started anew at any of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.epoch = 0
+        self.bridges: list[Bridge] = []
+        self.turns: list[Any] = []
+
+    @initialize(pods=st.integers(-1, 2))
+    def start(self, pods: int) -> None:
+        """Most runs begin at an open virtual node with pods on it, since few steps alone lead there."""
+        for _ in range(2):
+            self.epoch += 1
+            self.bridges.append(Bridge(self.world, self.epoch))
+            self.turns.append(None)
+        if pods >= 0:
+            self.works(0, 7, IN_FLIGHT_SECONDS / 2)
+            for _ in range(pods):
+                self.pool_pod_comes()
+            self.works(0, 3, 0.0)
+
+    # ── Bridges ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(index=BRIDGES, calls=st.integers(1, 9))
+    def go_on(self, index: int, calls: int) -> None:
+        for _ in range(calls):
+            if self.turns[index] is None:
+                self.turns[index] = self.bridges[index].turn()
+            if next(self.turns[index], self) is self:
+                self.turns[index] = None
+            check(self.world)
+
+    @rule(index=BRIDGES)
+    def whole_turn(self, index: int) -> None:
+        """The other one is frozen meanwhile, wherever it stands."""
+        if self.turns[index] is not None:
+            for _ in self.turns[index]:
+                check(self.world)
+        self.turns[index] = None
+        for _ in self.bridges[index].turn():
+            check(self.world)
+
+    @rule(index=BRIDGES, turns=st.integers(2, 12), pace_seconds=st.sampled_from([0.0, 0.3, IN_FLIGHT_SECONDS / 2]))
+    def works(self, index: int, turns: int, pace_seconds: float) -> None:
+        """For long enough to end what it is at, and to begin something else."""
+        for _ in range(turns):
+            self.whole_turn(index)
+            self.bridges[index].hear_log()
+            self.kubelet_works()
+            self.world.now += pace_seconds
+
+    @rule(index=BRIDGES)
+    def crash(self, index: int) -> None:
+        self.epoch += 1
+        self.bridges[index], self.turns[index] = Bridge(self.world, self.epoch), None
+
+    @rule(index=BRIDGES)
+    def hear_log(self, index: int) -> None:
+        self.bridges[index].hear_log()
+
+    # ── The world ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(seconds=st.sampled_from([1.0, GRACE_SECONDS, IN_FLIGHT_SECONDS, 2 * IN_FLIGHT_SECONDS]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.now += seconds
+
+    @rule()
+    def owner_pod_comes(self) -> None:
+        self.world.bind_owner_pod()
+
+    @precondition(lambda self: self.world.owner_pods)
+    @rule()
+    def owner_pod_goes(self) -> None:
+        self.world.owner_pods -= 1
+
+    @rule()
+    def pool_pod_comes(self) -> None:
+        self.world.bind_pool_pod(f"pool-{self.world.made()}")
+
+    @precondition(lambda self: self.world.pool_pods)
+    @rule(data=st.data())
+    def pool_pod_is_deleted(self, data: st.DataObject) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.world.pool_pods)))
+        pod = self.world.pool_pods[uid]
+        if data.draw(st.booleans()):
+            del self.world.pool_pods[uid]  # By force.
+        else:
+            self.world.pool_pods[uid] = replace(pod, deleting=True)
+
+    @precondition(lambda self: self.world.real_pods)
+    @rule(data=st.data(), stubborn=st.booleans())
+    def kubelet_acts(self, data: st.DataObject, stubborn: bool) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.world.real_pods)))
+        self.world.real_pods[uid].stubborn |= stubborn
+        self.world.admit(uid)
+        self.world.stop(uid)
+
+    @rule()
+    def kubelet_works(self) -> None:
+        for uid in list(self.world.real_pods):
+            self.world.admit(uid)
+            self.world.stop(uid)
+            check(self.world)
+
+    @rule(lend=st.booleans(), frozen=st.sampled_from([False, False, True]))
+    def people_want(self, lend: bool, frozen: bool) -> None:
+        self.world.lend, self.world.frozen = lend, frozen
+
+    @rule(cause=st.sampled_from([CAUSE_NEED, CAUSE_ASKED]))
+    def recalled(self, cause: str) -> None:
+        """Of whatever loan the log told of last, which may be over."""
+        if self.world.log:
+            self.world.recall = self.world.log[-1][1], cause
+
+    @rule(down=st.sampled_from(["", "", "", "owner", "pool", "log"]))
+    def reachable(self, down: str) -> None:
+        self.world.owner_up, self.world.pool_up, self.world.log_up = (down != name for name in ("owner", "pool", "log"))
+
+    @precondition(lambda self: self.world.node is not None)
+    @rule()
+    def heartbeat(self) -> None:
+        """Somebody else writes the nodes: what was read before is old."""
+        world = self.world
+        assert world.node is not None
+        world.node = replace(world.node, resource_version=world.made())
+        if world.virtual is not None:
+            world.virtual = replace(world.virtual, resource_version=world.made(), current=False)
+
+    @invariant()
+    def promises_hold(self) -> None:
+        check(self.world)
+
+    # ── After the faults ────────────────────────────────────────────────────────────────────────────────────────
+
+    def teardown(self) -> None:
+        world = self.world
+        world.owner_up = world.pool_up = world.log_up = True
+        for turn in self.turns:
+            for _ in turn or ():  # A frozen one finishes what it had begun, on what it knew then.
+                check(world)
+        quiet = 0
+        for _ in range(SETTLING_ROUNDS):
+            before = world.writes
+            for bridge in self.bridges:
+                bridge.hear_log()
+                for _ in bridge.turn():
+                    check(world)
+                world.now += IN_FLIGHT_SECONDS
+            self.kubelet_works()
+            quiet = quiet + 1 if world.writes == before else 0
+            if quiet == 3:
+                break
+        assert quiet == 3, f"not stable after {SETTLING_ROUNDS} rounds: {world}"
+        settled(world)
+
+
+def settled(world: World) -> None:
+    """Nothing is forgotten on either side, and the node is where it is wanted."""
+    state = world.node.state if world.node is not None else OWNED
+    real_of = {pod.pool_uid: pod for pod in world.real_pods.values()}
+    assert len(real_of) == len(world.real_pods)
+    for uid, real in real_of.items():
+        assert uid in world.pool_pods, "a real pod without a pool pod"
+        assert real.deleted_at is None, "a real pod that never goes"
+    for uid, pool in world.pool_pods.items():
+        assert not pool.deleting, "a pool pod that never goes"
+        assert pool.ended or uid in real_of or (state == RECALLED and world.frozen), "a pool pod that nobody runs"
+    if state == OWNED:
+        assert world.virtual is None
+        assert not world.real_pods
+        assert not world.log or world.log[-1][0] == "returned"
+    recall = world.recall[1] if world.recall and world.node and world.recall[0] == world.node.loan else ""
+    if world.node is not None and world.lend and not world.frozen and not recall and not world.owner_pods:
+        assert state == LENT
+        assert world.virtual is not None
+        assert world.virtual.open
+        assert world.log[-1] == ("lent", world.node.loan)
+    if not world.lend or world.owner_pods or (recall and not world.frozen):
+        assert state in ((OWNED, LENT) if not recall and not world.owner_pods else (OWNED,)) or world.frozen
+
+
+class LentNodeAmongPeople(LentNode):
+    """People do as they please with what is ours."""
+
+    @precondition(lambda self: self.world.node is not None)
+    @rule()
+    def takes_the_taint_off(self) -> None:
+        node = self.world.node
+        assert node is not None
+        if node.state != OWNED:
+            self.world.tampered = True
+            self.world.put_node(replace(node, resource_version=self.world.made(), state=OWNED))
+
+    @precondition(lambda self: self.world.virtual is not None)
+    @rule()
+    def deletes_the_virtual_node(self) -> None:
+        self.world.put_virtual(None)
+
+    @precondition(lambda self: self.world.real_pods)
+    @rule(data=st.data())
+    def deletes_a_real_pod(self, data: st.DataObject) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.world.real_pods)))
+        self.world.real_pods[uid].deleted_at = self.world.now
+
+    @rule()
+    def node_goes_or_comes(self) -> None:
+        world = self.world
+        if world.node is not None:
+            world.owner_pods, world.tampered = 0, True
+            world.put_node(None)
+        else:
+            world.put_node(OwnerNode(f"node-{world.made()}", world.made(), OWNED, None))
+
+
+FEW = settings(max_examples=400, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
+TestLentNode = LentNode.TestCase
+TestLentNode.settings = FEW
+TestLentNodeAmongPeople = LentNodeAmongPeople.TestCase
+TestLentNodeAmongPeople.settings = FEW

@@ -1,0 +1,338 @@
+"""Steps of a loan where it matters that somebody froze between two calls, and of registers that make no sense."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spillway.events_lending import (
+    CAUSE_ASKED,
+    CAUSE_NEED,
+    CAUSE_OCCUPIED,
+    CAUSE_OPT_OUT,
+    CAUSE_VIRTUAL_NODE_GONE,
+)
+from spillway.lending_marks import CHECKING, FLEET, LEND, LENDING, LENT, LOAN, RECALLED
+from spillway.model import Generation
+from vk_bridge.core.loan import OWNED, OwnerNode, Sight, VirtualNode, read_owner_node
+from vk_bridge.core.pod_steps import CreateReal, LetGo
+from vk_bridge.core.steps import (
+    CloseVirtual,
+    CreateVirtual,
+    DeleteVirtual,
+    Mark,
+    SayLent,
+    ShowVirtual,
+    Wish,
+    around,
+    next_step,
+)
+
+from .lending_world import IN_FLIGHT_SECONDS, Bridge, World, check
+
+LOAN_1 = Generation(7, 1)
+
+
+def work(world: World, bridge: Bridge, turns: int = 8, pace_seconds: float = IN_FLIGHT_SECONDS / 2) -> None:
+    for _ in range(turns):
+        for _ in bridge.turn():
+            check(world)
+        check(world)
+        for uid in list(world.real_pods):
+            world.admit(uid)
+            world.stop(uid)
+            check(world)
+        world.now += pace_seconds
+
+
+def stopped_before(world: World, bridge: Bridge, kind: type, state: str = "") -> Iterator[Any]:
+    """A turn that is frozen just before a write of that kind (of a Mark: into that state)."""
+    for _ in range(20):
+        turn = bridge.turn()
+        for step in turn:
+            if isinstance(step, kind) and (not isinstance(step, Mark) or step.state == state):
+                return turn
+        world.now += IN_FLIGHT_SECONDS / 2
+    raise AssertionError(f"no {kind.__name__} came")
+
+
+def awake(world: World, turn: Iterator[Any]) -> None:
+    for _ in turn:
+        check(world)
+    check(world)
+
+
+def lent(pods: int = 0) -> tuple[World, Bridge]:
+    world = World()
+    bridge = Bridge(world, 1)
+    work(world, bridge)
+    assert world.virtual is not None
+    assert world.virtual.open
+    for number in range(pods):
+        world.bind_pool_pod(f"pool-{number}")
+    work(world, bridge, 2)
+    return world, bridge
+
+
+def state_of(world: World) -> str:
+    assert world.node is not None
+    return world.node.state
+
+
+def ask(world: World, cause: str = CAUSE_ASKED) -> None:
+    assert world.node is not None
+    assert world.node.loan is not None
+    world.recall = world.node.loan, cause
+    world.lend = False
+
+
+def test_an_idle_node_is_lent_and_comes_back() -> None:
+    world, bridge = lent(pods=2)
+    assert [pod.running for pod in world.real_pods.values()] == [True, True]
+    ask(world)
+    work(world, bridge, 20)
+    assert (state_of(world), world.virtual, world.real_pods, world.pool_pods) == (OWNED, None, {}, {})
+    assert [kind for kind, _ in world.log] == ["lent", "returned"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [(Mark, CHECKING), (CreateVirtual, ""), (Mark, LENT), (SayLent, ""), (ShowVirtual, "")],
+    ids=["taint", "create", "mark lent", "say", "open"],
+)
+def test_a_bridge_that_froze_on_the_way_out_opens_nothing_after_the_return(kind: type, state: str) -> None:
+    """What it had begun was given up by another one; it goes on with what it knew."""
+    world = World()
+    frozen, other = Bridge(world, 1), Bridge(world, 2)
+    turn = stopped_before(world, frozen, kind, state)
+    world.lend = False
+    if world.node is not None and world.node.loan is not None:
+        ask(world)
+    work(world, other)
+    awake(world, turn)
+    check(world)
+    work(world, other)
+    work(world, frozen)
+    assert (state_of(world), world.virtual) == (OWNED, None)
+
+
+@pytest.mark.parametrize("pace_seconds", [0.0, IN_FLIGHT_SECONDS / 2])
+def test_a_pod_created_after_the_return_never_runs(pace_seconds: float) -> None:
+    """The kubelet may see the label for the in-flight time after it went; the node is not untainted before."""
+    world, frozen = lent()
+    world.bind_pool_pod("pool-1")
+    turn = stopped_before(world, frozen, CreateReal)
+    ask(world)
+    other = Bridge(world, 2)
+    for _ in range(60):
+        work(world, other, 1, pace_seconds)
+        if state_of(world) == OWNED:
+            break
+        world.now += 0.2
+    assert state_of(world) == OWNED
+    awake(world, turn)
+    assert len(world.real_pods) == 1
+    for uid in list(world.real_pods):
+        world.admit(uid)
+        check(world)
+    assert [pod.running for pod in world.real_pods.values()] == [False]
+    work(world, other)
+    assert world.real_pods == {}
+
+
+def test_the_taint_is_not_taken_off_before_kubelets_have_seen_the_label_go() -> None:
+    world, bridge = lent()
+    ask(world)
+    stopped_before(world, bridge, Mark, OWNED)
+    marked = next(at for at, state in world.states if state == RECALLED)
+    assert world.now >= marked + IN_FLIGHT_SECONDS
+
+
+def test_a_pod_that_its_owner_was_binding_keeps_the_node() -> None:
+    """It is bound within the in-flight time: the list after it finds it."""
+    world = World()
+    bridge = Bridge(world, 1)
+    stopped_before(world, bridge, CreateVirtual)
+    bridge = Bridge(world, 2)
+    tainted = next(at for at, state in world.states if state == CHECKING)
+    assert world.now >= tainted + IN_FLIGHT_SECONDS
+    world.owner_pods = 1
+    work(world, bridge, 3)
+    assert (state_of(world), world.virtual) == (OWNED, None)
+
+
+def test_what_reads_a_virtual_node_that_came_after_the_register_was_read_does_not_open_it() -> None:
+    """The virtual node is read before the register: were it the other way round, this one would be opened."""
+    world = World()
+    creating = stopped_before(world, Bridge(world, 1), CreateVirtual)
+    world.lend = True
+    second = Bridge(world, 2)
+    work(world, second)
+    reader = second.turn()
+    next(reader)
+    ask(world)
+    work(world, Bridge(world, 3), 12)
+    assert (state_of(world), world.virtual) == (OWNED, None)
+    awake(world, creating)
+    awake(world, reader)
+    check(world)
+
+
+def test_a_pool_pod_that_came_while_others_were_read_is_no_orphan() -> None:
+    world, slow = lent()
+    turn = slow.turn()
+    for _ in range(3):  # Virtual node, register and pool pods are read; the real pods are not.
+        next(turn)
+    world.bind_pool_pod("pool-1")
+    work(world, Bridge(world, 2), 2)
+    awake(world, turn)
+    assert [(pod.running, pod.deleted_at) for pod in world.real_pods.values()] == [(True, None)]
+
+
+def test_a_deleted_pool_pod_is_let_go_only_when_its_real_pod_is_gone() -> None:
+    world, bridge = lent(pods=1)
+    world.pool_pods["pool-0"] = replace(world.pool_pods["pool-0"], deleting=True)
+    (real,) = world.real_pods.values()
+    real.stubborn = True
+    for _ in range(2):
+        for step in bridge.turn():
+            assert not isinstance(step, LetGo)
+    assert real.deleted_at is not None
+    work(world, bridge, 8)
+    assert (world.real_pods, world.pool_pods) == ({}, {})
+
+
+def test_a_freeze_holds_the_pods_of_a_recall_that_nobody_asked_for() -> None:
+    world, bridge = lent(pods=1)
+    ask(world, CAUSE_NEED)
+    stopped_before(world, bridge, CloseVirtual)
+    world.frozen = True
+    work(world, bridge)
+    assert state_of(world) == RECALLED
+    assert [pod.running for pod in world.real_pods.values()] == [True]
+    ask(world, CAUSE_ASKED)
+    work(world, bridge, 12)
+    assert (state_of(world), world.real_pods) == (OWNED, {})
+
+
+def test_while_the_pool_is_away_real_pods_leave_and_the_node_waits() -> None:
+    world, bridge = lent(pods=2)
+    world.pool_up = False
+    ask(world)
+    work(world, bridge, 10)
+    assert (state_of(world), world.real_pods) == (RECALLED, {})
+    assert world.virtual is not None
+    world.pool_up = True
+    work(world, bridge, 10)
+    assert (state_of(world), world.virtual) == (OWNED, None)
+
+
+def test_while_the_owner_is_away_the_virtual_node_closes_and_no_pod_is_let_go() -> None:
+    world, bridge = lent(pods=2)
+    ask(world)
+    world.owner_up = False
+    work(world, bridge)
+    assert world.virtual is not None
+    assert not world.virtual.open
+    assert [pod.deleting for pod in world.pool_pods.values()] == [True, True]
+    world.owner_up = True
+    work(world, bridge, 12)
+    assert (state_of(world), world.pool_pods) == (OWNED, {})
+
+
+def test_nothing_opens_while_the_log_is_away() -> None:
+    world = World(log_up=False)
+    bridge = Bridge(world, 1)
+    work(world, bridge, 12)
+    assert state_of(world) == LENT
+    assert world.virtual is not None
+    assert not world.virtual.open
+
+
+NODE = OwnerNode("n", "5", LENT, LOAN_1, marked=True)
+VIRTUAL = VirtualNode("v", "6", LOAN_1, open=True)
+WISH = Wish(lend=True, loan=Generation(9, 9), logged=LOAN_1)
+
+
+@pytest.mark.parametrize(
+    ("sight", "wish", "cause"),
+    [
+        pytest.param(Sight(0, NODE, VIRTUAL), replace(WISH, recall=CAUSE_NEED), CAUSE_NEED, id="needed"),
+        pytest.param(Sight(0, NODE, VIRTUAL), replace(WISH, recall=CAUSE_NEED, frozen=True), "", id="needed, frozen"),
+        pytest.param(
+            Sight(0, NODE, VIRTUAL), replace(WISH, recall=CAUSE_ASKED, frozen=True), CAUSE_ASKED, id="asked, frozen"
+        ),
+        pytest.param(Sight(0, replace(NODE, opted_out=True), VIRTUAL), WISH, CAUSE_OPT_OUT, id="opted out"),
+        pytest.param(Sight(0, NODE, VIRTUAL, occupied=True), WISH, CAUSE_OCCUPIED, id="a pod of the owner"),
+        pytest.param(Sight(0, NODE, None), WISH, CAUSE_VIRTUAL_NODE_GONE, id="virtual node deleted by others"),
+        pytest.param(
+            Sight(0, NODE, replace(VIRTUAL, ours=False)), WISH, CAUSE_VIRTUAL_NODE_GONE, id="another's of that name"
+        ),
+        pytest.param(
+            Sight(0, NODE, replace(VIRTUAL, loan=Generation(1, 1))), WISH, CAUSE_VIRTUAL_NODE_GONE, id="another loan's"
+        ),
+        pytest.param(Sight(0, NODE, VIRTUAL), replace(WISH, lend=False), "", id="no longer wanted: it stays"),
+        pytest.param(Sight(0, NODE, None, pool_read=False), WISH, "", id="the pool cannot be read"),
+    ],
+)
+def test_why_a_lent_node_goes_back(sight: Sight, wish: Wish, cause: str) -> None:
+    step = next_step(sight, wish, 0, IN_FLIGHT_SECONDS)
+    assert (step.state, step.cause) == (RECALLED, cause) if isinstance(step, Mark) else not cause
+
+
+def test_a_virtual_node_that_shows_what_is_not_so_is_brought_up_to_date() -> None:
+    step = next_step(Sight(0, NODE, replace(VIRTUAL, current=False)), WISH, 0, IN_FLIGHT_SECONDS)
+    assert isinstance(step, ShowVirtual)
+    assert next_step(Sight(0, NODE, VIRTUAL), WISH, 0, IN_FLIGHT_SECONDS) is None
+
+
+def test_a_virtual_node_of_a_vanished_node_is_closed_emptied_and_deleted() -> None:
+    assert isinstance(next_step(Sight(0, None, VIRTUAL), WISH, 0, 5), CloseVirtual)
+    assert isinstance(next_step(Sight(0, None, replace(VIRTUAL, open=False)), WISH, 0, 5), DeleteVirtual)
+    assert around(Sight(0, None, VIRTUAL), WISH, 30).node_gone
+
+
+def test_another_fleets_node_is_left_alone() -> None:
+    sight = Sight(0, replace(NODE, foreign=True), VIRTUAL)
+    assert next_step(sight, WISH, 0, IN_FLIGHT_SECONDS) is None
+    assert not around(sight, WISH, 30).leaving
+    assert not around(sight, WISH, 30).takes
+
+
+def node(value: str | None, label: str = "", loan: str = "7.1", **labels: str) -> dict[str, Any]:
+    taints = [] if value is None else [{"key": LENDING, "value": value, "effect": "NoSchedule"}]
+    return {
+        "metadata": {
+            "uid": "n",
+            "resourceVersion": "5",
+            "labels": labels | ({LENDING: label} if label else {}),
+            "annotations": {LOAN: loan} if loan else {},
+        },
+        "spec": {"taints": taints},
+    }
+
+
+@pytest.mark.parametrize(
+    ("manifest", "state", "marked"),
+    [
+        pytest.param(node(None, loan=""), OWNED, False, id="nothing of ours"),
+        pytest.param(node(None), OWNED, True, id="an annotation was left over"),
+        pytest.param(node("checking"), CHECKING, True, id="checking"),
+        pytest.param(node("checking", loan=""), RECALLED, True, id="checking, of no loan"),
+        pytest.param(node("lent", "lent"), LENT, True, id="lent"),
+        pytest.param(node("lent"), RECALLED, True, id="lent, but the label was taken off"),
+        pytest.param(node("lent", "lent", loan="x"), RECALLED, True, id="lent, of no loan that can be read"),
+        pytest.param(node("recalled"), RECALLED, True, id="recalled"),
+        pytest.param(node("anything"), RECALLED, True, id="a value that is not known"),
+    ],
+)
+def test_a_register_that_makes_no_sense_reads_as_recalled(manifest: dict[str, Any], state: str, marked: bool) -> None:
+    read = read_owner_node(manifest, "fleet-1")
+    assert (read.state, read.marked, read.foreign) == (state, marked, False)
+
+
+def test_marks_of_another_fleet_and_an_opt_out_are_seen() -> None:
+    assert read_owner_node(node("lent", "lent", **{FLEET: "other"}), "fleet-1").foreign
+    assert not read_owner_node(node(None, loan="", **{FLEET: "other"}), "fleet-1").foreign
+    assert read_owner_node(node(None, loan="", **{LEND: "never"}), "fleet-1").opted_out
