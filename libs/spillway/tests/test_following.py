@@ -1,14 +1,14 @@
 """How a state is filled from the log: in which order, from where, and what becomes of records that do not fit."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 
-from spillway.addresses import BRAKES, CLUSTERS, DEAD_LETTERS, TURNS_PLANNER
+from spillway.addresses import BRAKES, CLUSTERS, DEAD_LETTERS, TURNS_PLANNER, Tombstone, Topic, address_of
 from spillway.bus import Batch, Offsets, Record
-from spillway.events import BrakeSet, ClusterLeft, DeadLettered, TurnTaken
+from spillway.events import BrakeReleased, BrakeSet, ClusterLeft, DeadLettered, TurnTaken
 from spillway.following import Followed, Follower
 from spillway.local_bus import LocalBroker, LocalBus
 
@@ -53,8 +53,8 @@ def brake(scope: str) -> BrakeSet:
 
 
 @asynccontextmanager
-async def following(bus: LocalBus, intake: Log) -> AsyncIterator[Follower]:
-    follower = Follower(bus, Followed("planner", (BRAKES, TURNS_PLANNER), (CLUSTERS,), (Unfit,)), intake)
+async def following(bus: LocalBus, intake: Log, last_only: Sequence[Topic] = ()) -> AsyncIterator[Follower]:
+    follower = Follower(bus, Followed("planner", (BRAKES, TURNS_PLANNER), (CLUSTERS,), (Unfit,), last_only), intake)
     running = asyncio.create_task(follower.run())
     await follower.caught_up()
     yield follower
@@ -90,6 +90,20 @@ async def test_what_does_not_fit_is_a_dead_letter_and_the_rest_is_read(bus: Loca
     async with bus.follow((DEAD_LETTERS,)) as feed:
         letters = [record.event for record in (await anext(aiter(feed))).records]
     assert letters == [DeadLettered(BRAKES.name, 0, 1, "planner", "bad: expected good", "bad", b"")]
+
+
+async def test_where_the_last_record_of_a_key_says_all_no_earlier_one_is_looked_at(bus: LocalBus) -> None:
+    """Neither one that does not fit, nor one whose key has a tombstone; once the end is reached each counts."""
+    await bus.publish(*map(brake, ("bad", "x", "y", "gone", "x")), BrakeReleased("bad", "", 0))
+    await bus.publish(Tombstone(address_of(brake("gone"))))
+    intake = Log({})
+    async with following(bus, intake, last_only=(BRAKES,)) as follower:
+        assert intake.took == [("x", False), ("y", False), ("whole", False)]
+        await bus.publish(brake("z"), brake("z"))
+        await follower.caught_up()
+        assert intake.took[3:] == [("z", True), ("z", True)]
+    async with bus.follow((DEAD_LETTERS,)) as feed:
+        assert (await anext(aiter(feed))).records == ()
 
 
 async def test_the_newest_turn_is_known_and_who_is_below_it_hears(bus: LocalBus) -> None:

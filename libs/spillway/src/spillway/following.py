@@ -34,13 +34,16 @@ class Intake(Protocol):
 class Followed:
     """What a service follows. whole: topics read from their beginnings, its turns' among them; later: after those.
 
-    unfit: what Intake.take raises for a record that is set aside, as a dead letter, and left out.
+    unfit: what Intake.take raises for a record that is set aside, as a dead letter, and left out. last_only: of whole,
+    topics whose records are large and say all of their key: of those before the end only the last of each key is taken,
+    behind all others. Compaction leaves days of them.
     """
 
     service: str
     whole: Sequence[Topic]
     later: Sequence[Topic]
     unfit: tuple[type[Exception], ...]
+    last_only: Sequence[Topic] = ()
 
 
 class Follower:
@@ -57,6 +60,7 @@ class Follower:
         self._bus = bus
         self._followed = followed
         self._intake = intake
+        self._last_only = {topic.name for topic in followed.last_only}
         self._turns = CLAIM_TOPIC_BY_SERVICE[followed.service].name
         self._moved = asyncio.Condition()
         self._feeds: list[Feed] = []
@@ -90,27 +94,38 @@ class Follower:
 
     async def _read_to_the_end(self, feed: Feed, batches: AsyncIterator[Batch]) -> Offsets:
         ends = await feed.ends()
+        last: dict[tuple[str, str], Record] = {}
         while not reached(self.positions, ends):
-            await self._take(await anext(batches), live=False)
+            await self._take(await anext(batches), last)
+        for record in last.values():
+            await self._take_one(record, live=False)
+            await asyncio.sleep(0)  # Each may be large, and others are to be answered.
         return ends
 
     async def _follow(self, batches: AsyncIterator[Batch]) -> None:
         async for batch in batches:
-            await self._take(batch, live=True)
+            await self._take(batch)
 
-    async def _take(self, batch: Batch, live: bool) -> None:
+    async def _take(self, batch: Batch, last: dict[tuple[str, str], Record] | None = None) -> None:
+        """last: what is to be taken at the end, by topic and key; None once that is reached."""
         for record in batch.records:
-            event = record.event
-            if isinstance(event, TurnTaken) and record.topic == self._turns and record.offset > self.turn_epoch:
-                self.turn, self.turn_epoch = event, record.offset
-            try:
-                self._intake.take(record, live)
-            except self._followed.unfit as error:
-                await self._set_aside(record, str(error))
+            if last is not None and record.topic in self._last_only:
+                last[record.topic, record.key] = record
+            else:
+                await self._take_one(record, live=last is None)
         self.positions.update(batch.positions)
         await self._intake.taken(batch, self.positions)
         async with self._moved:
             self._moved.notify_all()
+
+    async def _take_one(self, record: Record, live: bool) -> None:
+        event = record.event
+        if isinstance(event, TurnTaken) and record.topic == self._turns and record.offset > self.turn_epoch:
+            self.turn, self.turn_epoch = event, record.offset
+        try:
+            self._intake.take(record, live)
+        except self._followed.unfit as error:
+            await self._set_aside(record, str(error))
 
     async def _set_aside(self, record: Record, reason: str) -> None:
         log.warning("record set aside", topic=record.topic, offset=record.offset, reason=reason)

@@ -59,11 +59,20 @@ class Intake:
         self.writing = False
         self._clock = clock
         self._on_records = on_records
-        self._as_of: dict[tuple[str, int], int] = {}
+        self._blocks: list[tuple[CapacityReported, int]] = []
 
     def starts(self, ends: Offsets) -> Offsets:
-        """A partition without a block is read from its end: nothing in it can be applied before a block comes."""
-        return dict(self._as_of)
+        """From what the oldest block in effect, or of an epoch that may still be, is as of.
+
+        A partition without a block is read from its end: nothing in it can be applied before a block comes.
+        """
+        starts: dict[tuple[str, int], int] = {}
+        for block, partition in self._blocks:
+            if block.epoch >= self.state.view(block.cluster).epoch:
+                place = (CAPACITY_CHANGES.name, partition)
+                starts[place] = min(starts.get(place, block.as_of_offset), block.as_of_offset)
+        self._blocks.clear()
+        return starts
 
     def take(self, record: Record, live: bool) -> None:
         """Raises BadDeclaration, Unreadable."""
@@ -76,9 +85,9 @@ class Intake:
         if event is None:
             self.state.apply_tombstone(record.topic, record.key, record.offset)
         elif isinstance(event, CapacityReported | CapacityChanged):
-            if isinstance(event, CapacityReported):
-                self._note_as_of(event, record)
             self.state.apply(event, now, record.offset, unpack_columns(event.columns))
+            if isinstance(event, CapacityReported) and not live:
+                self._blocks.append((event, record.partition))
         else:
             self.state.apply(event, now, record.offset)
 
@@ -86,13 +95,10 @@ class Intake:
         if batch.records:
             self._on_records(batch.records, positions)
 
-    def _note_as_of(self, event: CapacityReported, record: Record) -> None:
-        place = (CAPACITY_CHANGES.name, record.partition)
-        self._as_of[place] = min(self._as_of.get(place, event.as_of_offset), event.as_of_offset)
-
 
 def follower_into(intake: Intake, bus: Bus) -> Follower:
-    return Follower(bus, Followed("planner", WHOLE, (CAPACITY_CHANGES,), (BadDeclaration, Unreadable)), intake)
+    unfit = (BadDeclaration, Unreadable)
+    return Follower(bus, Followed("planner", WHOLE, (CAPACITY_CHANGES,), unfit, last_only=(CAPACITY,)), intake)
 
 
 def changed_keys(records: Iterable[Record]) -> set[tuple[str, str]]:

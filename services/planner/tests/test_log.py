@@ -1,0 +1,93 @@
+"""What a start reads: of each block the last record, and the changes from where those that are in effect stand."""
+
+import asyncio
+
+import pytest
+
+from planner.core.rules import Rules
+from planner.core.state import PlannerState
+from planner.log import Intake, follower_into
+from spillway.addresses import Tombstone, capacity_address
+from spillway.bus import Batch, Offsets
+from spillway.columns import columns_of
+from spillway.events import CapacityReported
+from spillway.following import Follower
+from spillway.local_bus import LocalBroker, LocalBus
+from spillway.wire import pack_columns
+
+from .builders import changed, cluster, node
+
+pytestmark = pytest.mark.looptime
+
+UNREADABLE = b"neither Zstandard nor columns"
+
+
+class Start(Intake):
+    """A start of which is noted from where it reads changes. bus: of one cluster, `a`."""
+
+    def __init__(self) -> None:
+        super().__init__(PlannerState(Rules()), lambda: 1.0, lambda records, positions: None)
+        self.changes_from: list[int] = []
+
+    def starts(self, ends: Offsets) -> Offsets:
+        starts = super().starts(ends)
+        self.changes_from = list(starts.values())
+        return starts
+
+    async def taken(self, batch: Batch, positions: Offsets) -> None:
+        pass
+
+
+async def started(bus: LocalBus) -> Start:
+    intake = Start()
+    follower: Follower = follower_into(intake, bus)
+    running = asyncio.create_task(follower.run())
+    await follower.caught_up()
+    running.cancel()
+    await asyncio.wait({running})
+    return intake
+
+
+def block(
+    as_of: int, *names: str, epoch: int = 1, index: int = 0, count: int = 1, sequence: int = 0
+) -> CapacityReported:
+    columns = pack_columns(columns_of([node(name) for name in names])) if names else UNREADABLE
+    return CapacityReported("a", epoch, index, count, sequence, as_of, columns, ())
+
+
+def nodes(start: Start) -> set[str]:
+    return {name for name in start.state.clusters["a"].nodes.names if name}
+
+
+@pytest.fixture
+def bus() -> LocalBus:
+    return LocalBus(LocalBroker(), "f-1", "test")
+
+
+async def test_of_each_block_the_last_record_is_unpacked_and_changes_are_read_from_there(bus: LocalBus) -> None:
+    await bus.publish(cluster("a"), block(0), block(1, "n1", sequence=2))
+    await bus.publish(*(changed("a", sequence) for sequence in (1, 2, 3)))
+    start = await started(bus)
+    assert (nodes(start), start.changes_from) == ({"n1"}, [1])
+    assert not start.state.clusters["a"].is_incomplete
+
+
+async def test_a_block_of_an_epoch_that_is_over_says_nothing_of_where_to_begin(bus: LocalBus) -> None:
+    """Its tombstone may be on its way."""
+    await bus.publish(cluster("a"), block(0, "n1", count=2), block(0, "n2", index=1, count=2))
+    await bus.publish(*(changed("a", 0, epoch=2) for _ in range(7)), block(7, "n3", epoch=2))
+    start = await started(bus)
+    assert (nodes(start), start.changes_from) == ({"n3"}, [7])
+
+
+async def test_of_blocks_of_two_epochs_neither_is_in_effect_and_changes_are_read_for_both(bus: LocalBus) -> None:
+    await bus.publish(cluster("a"), block(3, "n1", index=1, count=2), block(4, "n2", epoch=2, count=2))
+    await bus.publish(*(changed("a", 0, epoch=2) for _ in range(5)))
+    start = await started(bus)
+    assert (nodes(start), start.changes_from) == (set(), [3])
+
+
+async def test_what_is_left_of_a_cluster_that_left_is_not_looked_at(bus: LocalBus) -> None:
+    await bus.publish(block(0, "n1"), Tombstone(capacity_address("a", 0)))
+    start = await started(bus)
+    assert (list(start.state.clusters), start.changes_from) == ([], [])
