@@ -13,15 +13,20 @@ from spillway.events_scaling import PartitionBacklog, ScalePolicyDeclared
 from spillway.model import Generation
 from spillway.rpc_calls import SCALING, message_bytes
 
-from .world import KEY, START_MS, World, backlog, declared, external, hpa, load, sizes
+from .world import KAFKA, KEY, START_MS, World, backlog, declared, external, hpa, load, scaled_object, sizes
 
-LOAD, BACKLOG = load("queue", 5, START_MS), backlog([3], START_MS)
+PROMETHEUS = {"type": "prometheus", "metadata": {"serverAddress": "http://p", "query": "q", "threshold": "10"}}
+OF_PODS = {
+    "type": "Pods",
+    "pods": {"metric": {"name": "busy"}, "target": {"type": "AverageValue", "averageValue": "1"}},
+}
+LOAD, BACKLOG = load("s1-prometheus", 5, START_MS), backlog([3], START_MS)
 
 
 def world() -> World:
     made = World()
     made.say(declared(1))
-    made.policy(hpa([external("queue", "10")]))
+    made.policy(scaled_object([KAFKA, PROMETHEUS]))
     return made
 
 
@@ -58,7 +63,7 @@ def world() -> World:
         pytest.param(
             replace(BACKLOG, topic="x" * 254), "INVALID_ARGUMENT", "topic: '254 characters'", id="too long: topic"
         ),
-        pytest.param(replace(LOAD, metric="x" * 253), "OK", "", id="as long as may be"),
+        pytest.param(replace(LOAD, metric="x" * 253), "NOT_FOUND", "s1-prometheus", id="as long as may be"),
         pytest.param(
             replace(BACKLOG, partitions=(PartitionBacklog("x" * 254, 0, 7, 0, 0),)),
             "INVALID_ARGUMENT",
@@ -85,13 +90,38 @@ def test_each_report_is_answered_for_itself(report: Any, code: str, words: str) 
 
 def test_an_explanation_can_be_said_whatever_was_reported() -> None:
     """A sum of series may be larger than a reply can say."""
-    made = world()
+    made = World()
+    made.say(declared(1))
+    made.policy(hpa([external("queue", "10")]))
     for series in ("a", "b"):
-        made.say(replace(LOAD, series=series, value_milli=2**63 - 1))
+        made.say(replace(load("queue", 5, START_MS), series=series, value_milli=2**63 - 1))
     reply = explain(made.state, made.state.scaled[KEY])
     (metric,) = reply.metrics
     assert metric.value_milli == 2**63 - 1
     assert message_bytes(reply, SCALING.calls["explain_policy"].reply_message())
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        pytest.param(
+            load("queues", 5, START_MS),
+            "metric queues: not looked at by HorizontalPodAutoscaler web-hpa; expected queue; busy of pods",
+            id="another metric",
+        ),
+        pytest.param(replace(load("queue", 5, START_MS), pod="web-0"), "metric queue of pods", id="of pods"),
+        pytest.param(replace(load("queue", 5, START_MS), object="Service/a"), "queue of Service/a", id="of an object"),
+        pytest.param(BACKLOG, "group g, topic orders: not looked at by", id="a backlog"),
+        pytest.param(BACKLOG, "expected nothing of that kind", id="a backlog, and there is no queue"),
+    ],
+)
+def test_what_the_policy_does_not_look_at_is_not_taken_and_that_is_said(report: Any, words: str) -> None:
+    made = World()
+    made.policy(hpa([external("queue", "10"), OF_PODS]))
+    taken, answers = accepted(made.state, (report,), START_MS)
+    assert not taken
+    assert answers[0].code == "NOT_FOUND"
+    assert words in answers[0].text
 
 
 @pytest.mark.parametrize(
@@ -103,7 +133,9 @@ def test_an_explanation_can_be_said_whatever_was_reported() -> None:
     ],
 )
 def test_a_policy_that_cannot_be_read_leaves_the_one_before_in_force(manifest: bytes) -> None:
-    made = world()
+    made = World()
+    made.say(declared(1))
+    made.policy(hpa([external("queue", "10")]))
     event = ScalePolicyDeclared(*KEY, Generation(99, 1), "HorizontalPodAutoscaler", "x", manifest, START_MS)
     with pytest.raises(BadPolicy):
         made.state.follow(Heard(SCALE_POLICIES.name, 0, 99, "/".join(KEY), event))

@@ -36,6 +36,16 @@ def is_named(policy: Attached, event: Event | None) -> bool:
     return True
 
 
+def names_of(policy: Attached, event: LoadObserved | BacklogObserved) -> list[str]:
+    """What a policy looks at of that kind, for people."""
+    if isinstance(event, BacklogObserved):
+        return [f"group {group}, topic {topic or 'any'}" for (group, topic), _ in _queues_of(policy)]
+    return [
+        f"{metric} of pods" if of_pods else f"{metric} of {described}" if described else metric
+        for (metric, described, of_pods), _ in _loads_of(policy)
+    ]
+
+
 def forget_unnamed(policy: Attached, inputs: Inputs) -> None:
     """What an earlier policy looked at."""
     loads, queues = {name for name, _ in _loads_of(policy)}, {key for key, _ in _queues_of(policy)}

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from hpa.core.attached import Attached
+from hpa.core.named import is_named, names_of
 from hpa.core.state import HpaState
 from spillway.api import RequestError, invalid
 from spillway.api_scaling import ReportAnswer
@@ -37,7 +39,8 @@ def accepted(
 
 def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
     namespace = report.namespace or "default"
-    if (namespace, report.name) not in state.scaled:
+    scaled = state.scaled.get((namespace, report.name))
+    if scaled is None:
         raise RequestError("NOT_FOUND", f"{namespace}/{report.name}: no scaling policy for a workload of that name")
     if not 0 <= report.at_ms <= now_ms + state.rules.future_max_ms:
         raise invalid("at_ms", report.at_ms, f"0 (now), or up to now, {now_ms}")
@@ -50,7 +53,7 @@ def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
             raise invalid("metric", "", "its name in the policy")
         if report.value_milli < 0:
             raise invalid("value_milli", report.value_milli, "0 or more")
-        return report
+        return _named(scaled.policy, report)
     if not report.group:
         raise invalid("group", "", "a consumer group")
     if len(report.partitions) > PARTITIONS_MAX:
@@ -58,7 +61,20 @@ def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
     for one in report.partitions:
         if one.partition < 0 or one.latest < -1 or one.committed < -1:
             raise invalid("partitions", (one.partition, one.latest, one.committed), "offsets of 0 or more; −1: unknown")
-    return report
+    return _named(scaled.policy, report)
+
+
+def _named(policy: Attached, report: Reported) -> Reported:
+    """Raises RequestError NOT_FOUND where the policy does not look at it, with what it looks at."""
+    if is_named(policy, report):
+        return report
+    if isinstance(report, BacklogObserved):
+        what = f"group {report.group}, topic {report.topic or 'any'}"
+    else:
+        of = "pods" if report.pod else report.object
+        what = f"metric {report.metric}" + (f" of {of}" if of else "")
+    expected = "; ".join(names_of(policy, report)) or "nothing of that kind"
+    raise RequestError("NOT_FOUND", f"{what}: not looked at by {policy.kind} {policy.name}; expected {expected}")
 
 
 def _lengths(report: Reported) -> Iterator[tuple[str, int, int]]:
