@@ -11,6 +11,7 @@ from aiohttp import web
 
 from hpa.collecting import Collecting, CollectingSettings, unasked
 from hpa.connections import Connections, KafkaConnection, PrometheusConnection
+from hpa.core.questions import NOBODY_ASKS
 from spillway.bus import BusUnavailable
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog, ScalePolicyDeclared
 from spillway.model import Generation
@@ -160,6 +161,31 @@ def test_who_declares_it_hears_which_questions_nobody_asks() -> None:
         f"serverAddress 'http://127.0.0.1:4': {ours}, which are none: {nobody}",
     )
     assert unasked(named, policy("web", queue("127.0.0.1:1"))) == ()
+
+
+def test_metrics_that_only_others_can_say_are_named() -> None:
+    each = {"type": "AverageValue", "averageValue": "1"}
+    of_object = {
+        "describedObject": {"kind": "Ingress", "name": "front"},
+        "metric": {"name": "requests"},
+        "target": each,
+    }
+    metrics = [
+        {"type": "Pods", "pods": {"metric": {"name": "busy"}, "target": each}},
+        {"type": "Object", "object": of_object},
+        {"type": "External", "external": {"metric": {"name": "queue"}, "target": each}},
+        {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}},
+    ]
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    found = {}
+    for kind, version in (("HorizontalPodAutoscaler", "autoscaling/v2"), ("ScalePolicy", "spillway.io/v1")):
+        spec = {"scaleTargetRef": reference, "maxReplicas": 5, "metrics": metrics}
+        manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": "p"}, "spec": spec}
+        event = ScalePolicyDeclared("default", "web", Generation(1, 1), kind, "p", json.dumps(manifest).encode(), 0)
+        found[kind] = unasked(Connections(), event)
+    named = [f"metrics: {one}: {NOBODY_ASKS}" for one in ("pods metric busy", "object metric requests")]
+    expected = (*named, f"metrics: external metric queue: {NOBODY_ASKS}")
+    assert found == {"HorizontalPodAutoscaler": expected, "ScalePolicy": expected}
 
 
 async def test_a_queue_whose_broker_is_gone_is_unknown() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from hpa.connections import Connections, NoConnection
-from hpa.core.questions import LEAST_MS, LagQuestion, Question, ValueQuestion, questions_of
+from hpa.core.questions import LEAST_MS, LagQuestion, Question, ValueQuestion, questions_of, unreported
 from hpa.lag import KafkaLag, LagSettings, LagUnknown
 from hpa.prometheus import Prometheus, PrometheusSettings, ValueUnknown
 from spillway import metrics
@@ -164,8 +164,8 @@ class Collecting:
 
 
 def unasked(connections: Connections, policy: ScalePolicyDeclared) -> tuple[str, ...]:
-    """What the policy needs to know and no connection was named for, so that others have to report it; for people."""
-    found = []
+    """What the policy needs to know and nothing of ours asks for, so that others have to report it; for people."""
+    found = list(unreported(policy))
     for question in questions_of(policy, LEAST_MS):
         try:
             if isinstance(question, LagQuestion):

@@ -1,4 +1,7 @@
-"""What has to be asked outside so that a policy can be decided on: queues and queries, and how often. Pure."""
+"""What has to be asked outside so that a policy can be decided on: queues and queries, and how often. Pure.
+
+And what nobody of ours asks: metrics of which a manifest has a name and no source.
+"""
 
 from collections.abc import Iterator
 from typing import Final
@@ -6,8 +9,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from hpa.core.attached import read_attached
+from hpa.core.attached import Attached, read_attached
 from hpa.core.keda.kafka import KafkaTrigger
+from hpa.core.policy import EXTERNAL, OBJECT, PODS
 from hpa.core.scale_policy import ScalePolicy
 from hpa.core.scaled_object import PrometheusTrigger, ScaledObject
 from spillway.api import RequestError
@@ -17,6 +21,8 @@ LEAST_MS: Final = 1_000
 """Nothing is asked more often."""
 MOST_MS: Final = 60_000
 """Nor less often: a value of one answer would be too old before the next (Rules.load_age_max_ms)."""
+
+NOBODY_ASKS: Final = "nothing of ours asks for it: it is unknown until somebody reports it (Report, or topic load)"
 
 
 class LagQuestion(Struct, frozen=True):
@@ -47,15 +53,29 @@ Question = LagQuestion | ValueQuestion
 
 def questions_of(policy: ScalePolicyDeclared, drain_ms: int) -> tuple[Question, ...]:
     """Each once. drain_ms: how often a ScalePolicy's queue is asked for. A policy that cannot be read asks nothing."""
-    try:
-        wanted = read_attached(msgspec.json.decode(policy.manifest)).wanted
-    except (RequestError, msgspec.DecodeError):
-        return ()
+    attached = _read(policy)
+    wanted = attached.wanted if attached is not None else None
     if isinstance(wanted, ScaledObject):
         return tuple(dict.fromkeys(_of_triggers(policy, wanted)))
     if isinstance(wanted, ScalePolicy) and wanted.drain is not None:
         return (_lag(policy, wanted.drain.queue, drain_ms),)
     return ()
+
+
+def unreported(policy: ScalePolicyDeclared) -> tuple[str, ...]:
+    """Metrics of pods, of an object and external ones: only others can say what they are; for people."""
+    attached = _read(policy)
+    if attached is None or attached.autoscaler is None or isinstance(attached.wanted, ScaledObject):
+        return ()
+    by_others = [metric for metric in attached.autoscaler.metrics if metric.source in (PODS, OBJECT, EXTERNAL)]
+    return tuple(f"metrics: {one.source} metric {one.name}: {NOBODY_ASKS}" for one in by_others)
+
+
+def _read(policy: ScalePolicyDeclared) -> Attached | None:
+    try:
+        return read_attached(msgspec.json.decode(policy.manifest))
+    except (RequestError, msgspec.DecodeError):
+        return None
 
 
 def _of_triggers(policy: ScalePolicyDeclared, wanted: ScaledObject) -> Iterator[Question]:
