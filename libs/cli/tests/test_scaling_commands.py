@@ -152,6 +152,17 @@ def test_get_hpa_has_the_columns_of_kubectl(spillway: Any, write: Write, hpa: st
     assert spillway("get", "scaledobject", "-o", "json").stdout == "[]\n"
 
 
+def test_a_policy_that_hpa_refuses_is_shown_with_the_reason(spillway: Any, hpa: str) -> None:
+    spillway("apply", "-f", hpa)
+    known = spillway.scaling.policies["default", "web"]
+    why = "refused: spec.maxReplicas: 0; nothing is decided from it"
+    refused = replace(known, warnings=(why,), replicas_min=-1, replicas_max=-1, targets="refused")
+    spillway.scaling.policies["default", "web"] = refused
+    result = spillway("get", "hpa")
+    assert result.stdout.splitlines()[1].split()[:5] == ["web", "workload/web", "refused", "<unknown>", "<unknown>"]
+    assert result.stderr == f"warning: HorizontalPodAutoscaler default/web: {why}\n"
+
+
 def test_get_of_a_workload_is_as_before(spillway: Any, write: Write) -> None:
     spillway("apply", "-f", write("web.yaml", DEPLOYMENT))
     assert spillway("get", "web", "-o", "wide").stdout == spillway("get", "web").stdout

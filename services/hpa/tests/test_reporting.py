@@ -7,13 +7,10 @@ import pytest
 
 from hpa.core.answers import explain
 from hpa.core.reporting import accepted
-from hpa.core.state import BadPolicy, Heard
-from spillway.addresses import SCALE_POLICIES
-from spillway.events_scaling import PartitionBacklog, ScalePolicyDeclared
-from spillway.model import Generation
+from spillway.events_scaling import PartitionBacklog
 from spillway.rpc_calls import SCALING, message_bytes
 
-from .world import KAFKA, KEY, START_MS, World, backlog, declared, external, hpa, load, scaled_object, sizes
+from .world import KAFKA, KEY, START_MS, World, backlog, declared, external, hpa, load, scaled_object
 
 PROMETHEUS = {"type": "prometheus", "metadata": {"serverAddress": "http://p", "query": "q", "threshold": "10"}}
 OF_PODS = {
@@ -91,7 +88,6 @@ def test_each_report_is_answered_for_itself(report: Any, code: str, words: str) 
 def test_an_explanation_can_be_said_whatever_was_reported() -> None:
     """A sum of series may be larger than a reply can say."""
     made = World()
-    made.say(declared(1))
     made.policy(hpa([external("queue", "10")]))
     for series in ("a", "b"):
         made.say(replace(load("queue", 5, START_MS), series=series, value_milli=2**63 - 1))
@@ -122,22 +118,3 @@ def test_what_the_policy_does_not_look_at_is_not_taken_and_that_is_said(report: 
     assert not taken
     assert answers[0].code == "NOT_FOUND"
     assert words in answers[0].text
-
-
-@pytest.mark.parametrize(
-    "manifest",
-    [
-        pytest.param(b"{}", id="no kind"),
-        pytest.param(b"\xff", id="no text"),
-        pytest.param(b'{"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v1"}', id="not supported"),
-    ],
-)
-def test_a_policy_that_cannot_be_read_leaves_the_one_before_in_force(manifest: bytes) -> None:
-    made = World()
-    made.say(declared(1))
-    made.policy(hpa([external("queue", "10")]))
-    event = ScalePolicyDeclared(*KEY, Generation(99, 1), "HorizontalPodAutoscaler", "x", manifest, START_MS)
-    with pytest.raises(BadPolicy):
-        made.state.follow(Heard(SCALE_POLICIES.name, 0, 99, "/".join(KEY), event))
-    made.say(load("queue", 40, START_MS + 1_000))
-    assert sizes(made) == [(1_000, 4)]

@@ -105,6 +105,9 @@ async def get(config: Config, asked: PolicyName, namespace: str, output: WideFor
             found = [reply for reply in await _all(client, namespace) if asked.kind in ("", reply.kind)]
     if any(reply.stale for reply in found):
         say("warning: answered by an hpa that is not the active one: this may be old")
+    for reply in found:
+        if reply.replicas_max < 0:
+            say(f"warning: {reply.kind} {reply.namespace}/{reply.policy}: {'; '.join(reply.warnings)}")
     if not found and output.machine is None:
         say(f"no scale policy in {namespace}")
         return

@@ -22,7 +22,7 @@ def policies(replies: Iterable[PolicyReply], now_ms: int, wide: bool = False) ->
 
 def _row(reply: PolicyReply, now_ms: int, wide: bool) -> tuple[object, ...]:
     age = duration(max(0, now_ms - reply.declared_ms))
-    bounds = reply.replicas_min, reply.replicas_max
+    bounds = _number(reply.replicas_min), _number(reply.replicas_max)
     row = (reply.policy, f"workload/{reply.name}", reply.targets or UNKNOWN, *bounds, _number(reply.replicas), age)
     return (*row, reply.namespace, reply.kind, _number(reply.replicas_desired)) if wide else row
 
@@ -43,6 +43,8 @@ def declared(reply: PolicyReply, done: str) -> RenderableType:
 
 
 def bounds(reply: PolicyReply) -> str:
+    if reply.replicas_max < 0:
+        return "between bounds that are not known"
     return f"{reply.replicas_min} to {counted(reply.replicas_max, 'replica')}"
 
 

@@ -13,7 +13,7 @@ from hpa.core.policy import UTILIZATION, VALUE, Metric
 from hpa.core.proposals import FAILURES, propose
 from hpa.core.replicas import Proposal
 from hpa.core.scale_policy import ScalePolicy
-from hpa.core.state import HpaState, Scaled
+from hpa.core.state import HpaState, Refused, Scaled
 from spillway.api import RequestError, invalid
 from spillway.api_scaling import (
     DeletePolicyRequest,
@@ -45,41 +45,51 @@ STATUSES: Final = {True: "True", False: "False"}
 Named = GetPolicyRequest | DeletePolicyRequest | ExplainPolicyRequest
 
 
-def find(state: HpaState, request: Named) -> Scaled:
+def find(state: HpaState, request: Named) -> Scaled | Refused:
     """The policy of a workload, or of that name. Raises RequestError NOT_FOUND, or which of two is meant."""
     namespace = request.namespace or "default"
     if request.name:
-        found = [one for one in [state.scaled.get((namespace, request.name))] if one is not None]
+        found = [one for one in state.attached() if one.key == (namespace, request.name)]
     elif request.policy:
-        found = [one for one in state.scaled.values() if one.key[0] == namespace and one.policy.name == request.policy]
+        named = (namespace, request.policy)
+        found = [one for one in state.attached() if (one.key[0], one.declared.policy) == named]
     else:
         raise invalid("name, policy", "", "the workload's name, or the policy's own")
-    found = [one for one in found if request.kind in ("", one.policy.kind)]
+    found = [one for one in found if request.kind in ("", one.declared.kind)]
     if not found:
         raise RequestError("NOT_FOUND", f"{namespace}/{request.name or request.policy}: no such scaling policy")
     if len(found) > 1:
-        kinds = ", ".join(f"{one.policy.kind} of {one.key[1]}" for one in found)
+        kinds = ", ".join(f"{one.declared.kind} of {one.key[1]}" for one in found)
         raise invalid("policy", request.policy, f"with the workload's name, or a kind: {kinds}")
     return found[0]
 
 
-def policy_reply(state: HpaState, scaled: Scaled, *, changed: bool = False, manifest: bool = True) -> PolicyReply:
-    decided = state.decided.get(scaled.key)
+def policy_reply(
+    state: HpaState, one: Scaled | Refused, *, changed: bool = False, manifest: bool = True
+) -> PolicyReply:
+    decided = state.decided.get(one.key)
+    warnings: tuple[str, ...]
+    if isinstance(one, Refused):
+        least = most = -1
+        warnings, targets = (f"refused: {one.why}; nothing is decided from it",), "refused"
+    else:
+        least, most, warnings = one.policy.least, one.policy.most, one.policy.warnings
+        targets = ", ".join(f"{said.metric}: {said.value or '<unknown>'}/{said.target}" for said in metrics(state, one))
     return PolicyReply(
-        namespace=scaled.key[0],
-        name=scaled.key[1],
-        kind=scaled.policy.kind,
-        policy=scaled.policy.name,
-        generation=scaled.declared.generation,
-        manifest=scaled.declared.manifest.decode() if manifest else "",
-        declared_ms=scaled.declared.declared_ms,
+        namespace=one.key[0],
+        name=one.key[1],
+        kind=one.declared.kind,
+        policy=one.declared.policy,
+        generation=one.declared.generation,
+        manifest=one.declared.manifest.decode(errors="replace") if manifest else "",
+        declared_ms=one.declared.declared_ms,
         changed=changed,
-        warnings=scaled.policy.warnings,
-        replicas_min=scaled.policy.least,
-        replicas_max=scaled.policy.most,
-        replicas=state.current(scaled.key),
+        warnings=warnings,
+        replicas_min=least,
+        replicas_max=most,
+        replicas=state.current(one.key),
         replicas_desired=decided.replicas if decided is not None else -1,
-        targets=", ".join(f"{one.metric}: {one.value or '<unknown>'}/{one.target}" for one in metrics(state, scaled)),
+        targets=targets,
     )
 
 
@@ -88,19 +98,22 @@ def list_policies(state: HpaState, request: ListPoliciesRequest) -> ListPolicies
     size = min(request.page_size or PAGE_SIZE_MAX, PAGE_SIZE_MAX)
     if size < 0:
         raise invalid("page_size", request.page_size, "0 or more")
-    keys = sorted(key for key in state.scaled if request.namespace in ("", key[0]))
+    by_key = {one.key: one for one in state.attached()}
+    keys = sorted(key for key in by_key if request.namespace in ("", key[0]))
     namespace, _, name = request.page_token.partition("/")
     begin = bisect_right(keys, (namespace, name)) if request.page_token else 0
     page = keys[begin : begin + size]
     more = begin + size < len(keys)
     return ListPoliciesReply(
-        policies=tuple(policy_reply(state, state.scaled[key], manifest=False) for key in page),
+        policies=tuple(policy_reply(state, by_key[key], manifest=False) for key in page),
         next_page_token="/".join(page[-1]) if more else "",
         stale=False,
     )
 
 
-def explain(state: HpaState, scaled: Scaled) -> ExplainPolicyReply:
+def explain(state: HpaState, scaled: Scaled | Refused) -> ExplainPolicyReply:
+    if isinstance(scaled, Refused):
+        return _refused(state, scaled)
     sized = state.explained(scaled)
     decided = state.decided.get(scaled.key)
     return ExplainPolicyReply(
@@ -116,6 +129,24 @@ def explain(state: HpaState, scaled: Scaled) -> ExplainPolicyReply:
         due_why=scaled.due.why if scaled.due is not None else "",
         changed_ms=scaled.changed_ms,
         reason=sized.reason or (decided.reason if decided is not None else ""),
+    )
+
+
+def _refused(state: HpaState, refused: Refused) -> ExplainPolicyReply:
+    condition = ScaleCondition(CONDITION_TYPES["scaling_active"], STATUSES[False], "PolicyRefused", refused.why)
+    return ExplainPolicyReply(
+        policy=policy_reply(state, refused),
+        decided_ms=0,
+        asked=-1,
+        asked_by="",
+        metrics=(),
+        rules=(),
+        conditions=(condition,),
+        pods=(),
+        due_ms=0,
+        due_why="",
+        changed_ms=0,
+        reason="",
     )
 
 

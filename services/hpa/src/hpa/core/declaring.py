@@ -6,7 +6,7 @@ from typing import Final
 
 from hpa.core.answers import find, policy_reply
 from hpa.core.attached import Attached, read_attached
-from hpa.core.state import HpaState, Scaled
+from hpa.core.state import HpaState, Refused, Scaled
 from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, Tombstone, workload_address
 from spillway.api import RequestError
 from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, PolicyReply
@@ -28,12 +28,12 @@ def declare(
     text = canonical(read_object(request.manifest, "manifest"))
     policy = read_attached(read_object(text.decode(), "manifest, as JSON"))  # As whoever follows will read it.
     key = (policy.target.namespace, policy.target.name)
-    known = state.scaled.get(key)
-    if known is not None and (known.policy.kind, known.policy.name) != (policy.kind, policy.name):
+    known = state.scaled.get(key) or state.refused.get(key)
+    if known is not None and (known.declared.kind, known.declared.policy) != (policy.kind, policy.name):
         raise RequestError(
             "FAILED_PRECONDITION",
-            f"{'/'.join(key)}: scaled by {known.policy.kind} {known.policy.name} already: a workload has one policy;"
-            f" delete that one first",
+            f"{'/'.join(key)}: scaled by {known.declared.kind} {known.declared.policy} already:"
+            " a workload has one policy; delete that one first",
         )
     event = ScalePolicyDeclared(*key, generation, policy.kind, policy.name, text, now_ms)
     warnings = unasked(event)
@@ -43,7 +43,7 @@ def declare(
         planned = Scaled(replace(event, generation=NO_GENERATION), policy)
         return [], _warned(policy_reply(state, planned, changed=True), warnings)
     events: list[Written] = []
-    for left in [one.key for one in state.scaled.values() if _is_same(one, policy) and one.key != key]:
+    for left in [one.key for one in state.attached() if _is_same(one, policy) and one.key != key]:
         state.delete(left)
         events.extend(_tombstones(*left))
         warnings = (*warnings, f"{'/'.join(left)}: not scaled by it any more, keeps the replicas that it has")
@@ -51,10 +51,10 @@ def declare(
     return events, _warned(policy_reply(state, state.scaled[key], changed=True), warnings)
 
 
-def _is_same(scaled: Scaled, policy: Attached) -> bool:
+def _is_same(one: Scaled | Refused, policy: Attached) -> bool:
     """Whether a declared policy is the object that is declared now, whatever workload each names."""
-    known = scaled.policy
-    return (known.kind, known.name, scaled.key[0]) == (policy.kind, policy.name, policy.target.namespace)
+    known = one.declared
+    return (known.kind, known.policy, known.namespace) == (policy.kind, policy.name, policy.target.namespace)
 
 
 def _warned(reply: PolicyReply, warnings: tuple[str, ...]) -> PolicyReply:

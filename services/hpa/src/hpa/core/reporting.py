@@ -40,6 +40,8 @@ def accepted(
 def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
     namespace = report.namespace or "default"
     scaled = state.scaled.get((namespace, report.name))
+    if (namespace, report.name) in state.refused:
+        raise RequestError("FAILED_PRECONDITION", f"{namespace}/{report.name}: its scaling policy is refused")
     if scaled is None:
         raise RequestError("NOT_FOUND", f"{namespace}/{report.name}: no scaling policy for a workload of that name")
     if not 0 <= report.at_ms <= now_ms + state.rules.future_max_ms:

@@ -69,6 +69,18 @@ class Heard(Struct, frozen=True):
         return event.observed_ms if isinstance(event, PodsObserved) else 0
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A policy in the log that this version cannot read: nothing is decided from it, the workload keeps its size."""
+
+    declared: ScalePolicyDeclared
+    why: str
+
+    @property
+    def key(self) -> WorkloadKey:
+        return self.declared.namespace, self.declared.name
+
+
 @dataclass(slots=True)
 class Scaled:
     """A workload with a policy. generation: of its state as last written or read. last: what was decided last.
@@ -97,6 +109,7 @@ class HpaState:
     def __init__(self, rules: Rules, partition_of: Callable[[str], int]) -> None:
         self.rules = rules
         self.scaled: dict[WorkloadKey, Scaled] = {}
+        self.refused: dict[WorkloadKey, Refused] = {}
         self.inputs: dict[WorkloadKey, Inputs] = {}
         self.decided: dict[WorkloadKey, ScaleDecided] = {}
         self.states: dict[WorkloadKey, ScaleStateChanged] = {}
@@ -168,12 +181,15 @@ class HpaState:
     def _attach(self, event: ScalePolicyDeclared) -> None:
         key = (event.namespace, event.name)
         known = self.scaled.get(key)
-        if known is not None and known.declared.generation >= event.generation:
+        newest = known or self.refused.get(key)
+        if newest is not None and newest.declared.generation >= event.generation:
             return
         try:
             policy = read_attached(read_object(event.manifest.decode(), "manifest"))
         except (RequestError, UnicodeDecodeError) as error:
+            self._refuse(event, str(error))
             raise BadPolicy(str(error)) from error
+        self.refused.pop(key, None)
         if known is not None:
             known.declared, known.policy = event, policy
             self._inputs(key).clusters.kept.clear()
@@ -181,6 +197,13 @@ class HpaState:
         else:
             self.scaled[key] = Scaled(event, policy)
             self._restore(key)
+
+    def _refuse(self, event: ScalePolicyDeclared, why: str) -> None:
+        """The policy before it is not what is asked for any more; after a start it would not be known either."""
+        key = (event.namespace, event.name)
+        self.scaled.pop(key, None)
+        self._unwritten.pop(key, None)
+        self.refused[key] = Refused(event, why)
 
     def _restore_anew(self, key: WorkloadKey) -> None:
         """A state may be read before its policy, and keep of the inputs what the policy before it names."""
@@ -207,13 +230,18 @@ class HpaState:
     def _forget(self, topic: str, key: WorkloadKey) -> None:
         if topic == SCALE_POLICIES.name:
             self.scaled.pop(key, None)
+            self.refused.pop(key, None)
             self._unwritten.pop(key, None)
-            self._inputs(key).loads.clear()
-            self._inputs(key).backlogs.clear()
+            self._forget_values(key)
         elif topic == SCALE.name:
             self.decided.pop(key, None)
         elif topic == SCALE_STATE.name:
             self.states.pop(key, None)
+
+    def _forget_values(self, key: WorkloadKey) -> None:
+        inputs = self._inputs(key)
+        for values in (inputs.loads, inputs.backlogs, inputs.loads_from_ms, inputs.backlogs_from_ms):
+            values.clear()
 
     # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -254,7 +282,10 @@ class HpaState:
         before = known.policy if known is not None else None
         self._attach(event)
         scaled = self.scaled[key]
-        if before is not None:
+        if before is None:  # Where one was refused, its last state is older than what it would still decide on.
+            scaled.due = None
+            self._forget_values(key)
+        else:
             forget_changed(before, scaled.policy, self._inputs(key), event.declared_ms)
             scaled.remembered = remembered_of(before, scaled.policy, scaled.remembered)
         return [event, *self._evaluate(scaled, max(scaled.remembered.at_ms + 1, event.declared_ms))]
@@ -283,6 +314,10 @@ class HpaState:
         if decided is not None and decided.generation > declared.scaled:
             return decided.replicas
         return declared.replicas
+
+    def attached(self) -> list["Scaled | Refused"]:
+        """Every declared policy, in no order."""
+        return [*self.scaled.values(), *self.refused.values()]
 
     def case(self, scaled: Scaled, at_ms: int) -> Case:
         moment = Moment(scaled.key[0], scaled.declared.declared_ms, at_ms, self.rules)

@@ -1,0 +1,130 @@
+"""A policy in the log that this version cannot read: visible, with the reason, and nothing is decided from it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hpa.core import declaring
+from hpa.core.answers import explain, find, list_policies, policy_reply
+from hpa.core.reporting import accepted
+from hpa.core.state import BadPolicy, Heard, HpaState
+from spillway.addresses import SCALE_POLICIES, Tombstone
+from spillway.api import RequestError
+from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, GetPolicyRequest, ListPoliciesRequest
+from spillway.events_scaling import ScalePolicyDeclared
+from spillway.model import Generation
+
+from .world import KEY, START_MS, World, cpu_at, declared, external, hpa, load, pods, sizes
+
+UNREADABLE = [
+    pytest.param(b"{}", "kind", id="no kind"),
+    pytest.param(b"\xff", "utf-8", id="no text"),
+    pytest.param(b'{"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v1"}', "v1", id="not supported"),
+]
+QUEUE = hpa([external("queue", "10")])
+
+
+def refuse(made: World, manifest: bytes, sequence: int = 99) -> ScalePolicyDeclared:
+    """As another version wrote it, which could read it."""
+    kind = "HorizontalPodAutoscaler"
+    event = ScalePolicyDeclared(*KEY, Generation(made.epoch, sequence), kind, "web-hpa", manifest, START_MS)
+    made._append(event)
+    return event
+
+
+def restarted(made: World) -> list[str]:
+    """What was set aside on the way."""
+    bad = []
+    made.state = HpaState(made.rules, lambda _: 0)
+    for heard in made.log:
+        try:
+            made.state.follow(heard)
+        except BadPolicy as error:
+            bad.append(str(error))
+    made.state.read_whole()
+    made.epoch += 1
+    made._written(made.state.take_turn(made._generation, made.now_ms))
+    return bad
+
+
+def world() -> World:
+    made = World()
+    made.say(declared(4))
+    made.policy(QUEUE)
+    made.say(load("queue", 60, START_MS + 1_000))
+    return made
+
+
+@pytest.mark.parametrize("compacted", [False, True], ids=["the one before is in the log", "it is gone"])
+@pytest.mark.parametrize(("manifest", "words"), UNREADABLE)
+def test_it_is_shown_with_the_reason_and_the_size_stays(manifest: bytes, words: str, compacted: bool) -> None:
+    made = world()
+    assert made.replicas == 6
+    event = refuse(made, manifest)
+    if compacted:
+        made.log = [heard for heard in made.log if heard.event is event or heard.topic != SCALE_POLICIES.name]
+    assert len(restarted(made)) == 1
+    decided = sizes(made)
+    for second in range(2, 1_000, 60):
+        made.say(load("queue", 900, START_MS + 1000 * second))
+        made.say(pods("own-1", [900] * 6, START_MS + 1000 * second, second))
+    assert (sizes(made), made.replicas) == (decided, 6)
+    (listed,) = list_policies(made.state, ListPoliciesRequest()).policies
+    got = policy_reply(made.state, find(made.state, GetPolicyRequest(KEY[0], policy="web-hpa")))
+    assert (listed.policy, listed.replicas, listed.targets) == ("web-hpa", 6, "refused")
+    assert (got.replicas_min, got.replicas_max) == (-1, -1)
+    assert words in got.warnings[0]
+    (condition,) = explain(made.state, find(made.state, GetPolicyRequest(*KEY))).conditions
+    assert (condition.type, condition.status, condition.reason) == ("ScalingActive", "False", "PolicyRefused")
+    assert words in condition.message
+    assert accepted(made.state, (load("queue", 5, START_MS),), START_MS)[1][0].code == "FAILED_PRECONDITION"
+
+
+def test_a_standby_shows_it_too_and_is_not_filled_by_what_it_never_decides_on() -> None:
+    made = world()
+    event = refuse(made, b"{}")
+    with pytest.raises(BadPolicy):
+        made.state.follow(Heard(SCALE_POLICIES.name, 0, 99, "/".join(KEY), event))
+    for second in range(2, 100):
+        made.state.follow(made._append(pods("own-1", [900] * 6, START_MS + 1000 * second, second)))
+    assert list(made.state.refused) == [KEY]
+    assert not made.state.scaled
+
+
+def declare(made: World, manifest: dict[str, Any]) -> list[Any]:
+    request = DeclarePolicyRequest(json.dumps(manifest))
+    events, _ = declaring.declare(made.state, request, Generation(9, 1), made.now_ms, lambda _: ())
+    made._written(events)
+    return events
+
+
+def test_declared_anew_it_decides_again_on_what_is_new_and_when_it_is_due() -> None:
+    made = world()
+    refuse(made, b"{}")
+    restarted(made)
+    made.until(START_MS + 30_000)
+    declare(made, hpa([external("queue", "10")], most=30))
+    assert not made.state.refused
+    assert made.replicas == 6
+    made.say(load("queue", 90, START_MS + 31_000))
+    assert made.replicas == 9
+    made.until(START_MS + 200_000)
+    last = made.state.scaled[KEY].last
+    assert last is not None
+    assert last.reads[0].read.trouble == "its last value is too old"
+
+
+def test_another_policy_for_the_workload_waits_until_it_is_deleted() -> None:
+    made = world()
+    refuse(made, b"{}")
+    restarted(made)
+    other = hpa([cpu_at(50)]) | {"metadata": {"name": "other", "namespace": KEY[0]}}
+    with pytest.raises(RequestError, match="scaled by HorizontalPodAutoscaler web-hpa already"):
+        declare(made, other)
+    events, reply = declaring.delete(made.state, DeletePolicyRequest(*KEY))
+    assert (len(events), reply.policy) == (3, "web-hpa")
+    assert all(isinstance(event, Tombstone) for event in events)
+    assert not made.state.attached()
+    declare(made, other)
+    assert list(made.state.scaled) == [KEY]
