@@ -1,12 +1,18 @@
 """Policies, inputs and instants to decisions: what is decided when, by whom it is bound, and what a restart changes."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from hpa.core import declaring
 from hpa.core.answers import explain
+from hpa.core.state import HpaState
+from spillway.addresses import SCALE_POLICIES, WORKLOADS, Tombstone, pods_address, workload_address
+from spillway.api_scaling import DeclarePolicyRequest
+from spillway.model import NO_GENERATION
 
 from .world import (
     KAFKA,
@@ -408,3 +414,51 @@ def test_a_standby_knows_what_the_active_one_knows() -> None:
     assert after.policy == before.policy
     assert after.metrics == before.metrics
     assert (after.decided_ms, after.due_ms, after.changed_ms) == (before.decided_ms, before.due_ms, before.changed_ms)
+
+
+# ── What is kept of workloads without a policy ──────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("active", [True, False], ids=["in its turn", "a standby"])
+def test_of_workloads_that_are_gone_and_have_no_policy_nothing_is_kept(active: bool) -> None:
+    made = World()
+    for number in range(100):
+        name = f"web-{number}"
+        records = [
+            made._append(replace(declared(3), name=name)),
+            made._append(replace(pods("own-1", [500], at(1)), name=name)),
+            made._append(Tombstone(pods_address(KEY[0], name, "own-1"))),
+            made._append(Tombstone(workload_address(WORKLOADS, KEY[0], name))),
+        ]
+        for record in records:
+            if active:
+                made.state.hear(record, made.now_ms)
+    if not active:
+        made.restart()
+    assert made.state.inputs == {}
+
+
+def test_a_policy_that_is_deleted_leaves_the_size_of_its_workload_and_no_value() -> None:
+    made = world(hpa([external("queue", "10")]), replicas=1)
+    made.say(load("queue", 40, at(10)))
+    made.state.delete(KEY)
+    kept = made.state.inputs[KEY]
+    assert (kept.declared is not None, kept.loads, made.replicas) == (True, {}, 4)
+
+
+def test_a_standby_hears_of_a_workload_whose_policy_is_deleted_before_anything_is_decided_on_it() -> None:
+    made = world(hpa([external("queue", "10")]), replicas=1)
+    standby = HpaState(made.rules, lambda _: 0)
+    for heard in made.log:
+        standby.follow(heard)
+    standby.read_whole()
+    for record in (declared(7, generation=2), Tombstone(workload_address(SCALE_POLICIES, *KEY))):
+        standby.follow(made._append(record))
+    assert standby.current(KEY) == 7
+
+
+def test_who_only_plans_leaves_nothing_behind() -> None:
+    made = World()
+    request = DeclarePolicyRequest(json.dumps(hpa([external("queue", "10")])), plan_only=True)
+    declaring.declare(made.state, request, NO_GENERATION, made.now_ms, lambda _: ())
+    assert made.state.inputs == {}

@@ -159,7 +159,8 @@ def _conditions(scaled: Scaled, sized: Sized) -> Iterator[ScaleCondition]:
 
 def _pods(state: HpaState, scaled: Scaled) -> Iterator[PodsInCluster]:
     at_ms = scaled.remembered.at_ms
-    for name, cluster in sorted(state.inputs[scaled.key].clusters.by_name.items()):
+    inputs = state.inputs.get(scaled.key)
+    for name, cluster in sorted(inputs.clusters.by_name.items() if inputs is not None else ()):
         fresh_ms = at_ms - state.rules.sample_age_max_ms
         yield PodsInCluster(
             cluster=name,

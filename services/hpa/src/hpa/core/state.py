@@ -173,6 +173,7 @@ class HpaState:
         if scaled is None:
             if heard.topic not in FORGETTING:
                 self._take(key, heard)
+                self._forget_gone(key)
         elif heard.offset >= scaled.positions.get(f"{heard.topic}/{heard.partition}", 0):
             scaled.unseen.append(heard)
         elif heard.topic not in FORGETTING:
@@ -201,9 +202,15 @@ class HpaState:
     def _refuse(self, event: ScalePolicyDeclared, why: str) -> None:
         """The policy before it is not what is asked for any more; after a start it would not be known either."""
         key = (event.namespace, event.name)
-        self.scaled.pop(key, None)
-        self._unwritten.pop(key, None)
+        self._detach(key)
         self.refused[key] = Refused(event, why)
+
+    def _detach(self, key: WorkloadKey) -> None:
+        """Nothing is decided of it from now on; of what no state has seen, what compacted topics say is taken in."""
+        scaled = self.scaled.pop(key, None)
+        self._unwritten.pop(key, None)
+        for heard in scaled.unseen if scaled is not None else ():
+            self._keep(key, heard)
 
     def _restore_anew(self, key: WorkloadKey) -> None:
         """A state may be read before its policy, and keep of the inputs what the policy before it names."""
@@ -229,17 +236,23 @@ class HpaState:
 
     def _forget(self, topic: str, key: WorkloadKey) -> None:
         if topic == SCALE_POLICIES.name:
-            self.scaled.pop(key, None)
+            self._detach(key)
             self.refused.pop(key, None)
-            self._unwritten.pop(key, None)
             self._forget_values(key)
+            self._forget_gone(key)
         elif topic == SCALE.name:
             self.decided.pop(key, None)
         elif topic == SCALE_STATE.name:
             self.states.pop(key, None)
 
+    def _forget_gone(self, key: WorkloadKey) -> None:
+        """Of a workload without a policy only its size and its pods are kept, for a policy to come."""
+        inputs = self.inputs.get(key)
+        if inputs is not None and key not in self.scaled and inputs.declared is None and not inputs.clusters.by_name:
+            del self.inputs[key]
+
     def _forget_values(self, key: WorkloadKey) -> None:
-        inputs = self._inputs(key)
+        inputs = self.inputs.get(key, Inputs())
         for values in (inputs.loads, inputs.backlogs, inputs.loads_from_ms, inputs.backlogs_from_ms):
             values.clear()
 
@@ -308,7 +321,8 @@ class HpaState:
 
     def current(self, key: WorkloadKey) -> int:
         """The size as declared, or as decided and not declared yet; -1: there is no such workload."""
-        declared, decided = self._inputs(key).declared, self.decided.get(key)
+        known, decided = self.inputs.get(key), self.decided.get(key)
+        declared = known.declared if known is not None else None
         if declared is None:
             return -1
         if decided is not None and decided.generation > declared.scaled:
@@ -321,7 +335,8 @@ class HpaState:
 
     def case(self, scaled: Scaled, at_ms: int) -> Case:
         moment = Moment(scaled.key[0], scaled.declared.declared_ms, at_ms, self.rules)
-        return Case(scaled.policy, self._inputs(scaled.key), self.current(scaled.key), scaled.remembered, moment)
+        inputs = self.inputs.get(scaled.key, Inputs())
+        return Case(scaled.policy, inputs, self.current(scaled.key), scaled.remembered, moment)
 
     # ── Deciding ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -335,6 +350,7 @@ class HpaState:
                 self._drop("unknown")
             else:
                 self._take(key, heard)
+                self._forget_gone(key)
             return []
         if not is_named(scaled.policy, heard.event):
             self._drop("unnamed")
