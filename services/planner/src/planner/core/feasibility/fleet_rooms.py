@@ -73,7 +73,7 @@ class FleetRooms(Mapping[Place, Room]):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found for a shape, by index of a place; of clusters alone: counts, when_empty and changes.
+    """What was found for a shape, by index of a place; of clusters alone: unbound, counts, when_empty and changes.
 
     alone: what node groups make beside nothing that is reserved, from index first on, with the index of their cluster.
     texts: of this shape by cluster, with the changes that each is of.
@@ -106,7 +106,7 @@ class Found:
         if known is None or known[0] != self.changes[of]:
             known = self.changes[of], in_words(self.told(self.counts[of]))
             self.texts[of] = known
-        unbound = "" if self.certain[index] == self.possible[index] else not_all_bound_text(self.unbound[index])
+        unbound = "" if self.certain[index] == self.possible[index] else not_all_bound_text(self.unbound[of])
         return known[1] + unbound
 
 

@@ -70,16 +70,16 @@ class _Demand:
 
 
 class FitTable:
-    """What is kept of the fits of all clusters: [slots, shapes], a slot for each cluster.
+    """What is kept of the fits of all clusters: [shapes, slots], a slot for each cluster.
 
-    total, largest as in Fit. sample: the bits of 64 nodes. counts: [slots, shapes, reasons], nodes, of what is kept.
+    total, largest as in Fit. sample: the bits of 64 nodes. counts: [shapes, slots, reasons], nodes, of what is kept.
     kept: what is known. more, more_largest: as the first two, of nodes that node groups could still make; groups: bits
     of the groups that take one. apart: [slots, kinds, kinds], of what kinds of shapes is known that no node may take
     both; apart_of: how many kinds were looked at for that.
     """
 
     def __init__(self, slots: int = 1) -> None:
-        size = (slots, kept_shapes.SHAPES_MAX + 1)
+        size = (kept_shapes.SHAPES_MAX + 1, slots)
         self.total: Int64s = np.zeros(size, np.int64)
         self.largest: Int64s = np.zeros(size, np.int64)
         self.sample: npt.NDArray[np.uint64] = np.zeros(size, np.uint64)
@@ -99,20 +99,20 @@ class FitTable:
         more = ((0, 2 * slots - there if slots > there else 0), (0, 2 * kinds - wide if kinds > wide else 0))
         self.apart = np.pad(self.apart, (*more, more[1]))
         for name in ("total", "largest", "sample", "kept", "more", "more_largest", "groups"):
-            setattr(self, name, np.pad(getattr(self, name), (more[0], (0, 0))))
-        self._grow_counts(len(self.kept), self.counts.shape[2])
+            setattr(self, name, np.pad(getattr(self, name), ((0, 0), more[0])))
+        self._grow_counts(self.kept.shape[1], self.counts.shape[2])
         self.apart_of = np.pad(self.apart_of, more[0])
 
     def widen(self, reasons: int) -> None:
         """Room for the counts of so many reasons."""
         if reasons > self.counts.shape[2]:
-            self._grow_counts(len(self.counts), 2 * reasons)
+            self._grow_counts(self.counts.shape[1], 2 * reasons)
 
     def _grow_counts(self, slots: int, reasons: int) -> None:
         """Copies what is known alone: zeros that nobody has touched take no memory."""
-        before, known = self.counts, np.flatnonzero(self.kept.any(axis=0)).max(initial=-1) + 1
-        self.counts = np.zeros((slots, before.shape[1], reasons), np.int32)
-        self.counts[: len(before), :known, : before.shape[2]] = before[:, :known]
+        before, known = self.counts, np.flatnonzero(self.kept.any(axis=1)).max(initial=-1) + 1
+        self.counts = np.zeros((len(before), slots, reasons), np.int32)
+        self.counts[:known, : before.shape[1], : before.shape[2]] = before[:known]
 
 
 class KeptFits:
@@ -134,7 +134,7 @@ class KeptFits:
 
     def _clear(self) -> None:
         rows = 0 if self._nodes is None else len(self._nodes.block)
-        self._table.kept[self._slot] = False
+        self._table.kept[:, self._slot] = False
         self._table.apart_of[self._slot] = 0
         self._table.apart[self._slot] = False
         most = len(self.kept)
@@ -146,30 +146,30 @@ class KeptFits:
 
     @property
     def total(self) -> Int64s:
-        row: Int64s = self._table.total[self._slot]
-        return row
+        column: Int64s = self._table.total[:, self._slot]
+        return column
 
     @property
     def largest(self) -> Int64s:
-        row: Int64s = self._table.largest[self._slot]
-        return row
+        column: Int64s = self._table.largest[:, self._slot]
+        return column
 
     @property
     def counts(self) -> Counts:
-        rows: Counts = self._table.counts[self._slot]
-        return rows
+        columns: Counts = self._table.counts[:, self._slot]
+        return columns
 
     @property
     def kept(self) -> Bools:
-        row: Bools = self._table.kept[self._slot]
-        return row
+        column: Bools = self._table.kept[:, self._slot]
+        return column
 
     # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
 
     def keep(self, number: int, nodes: ClusterNodes) -> None:
         """Brings all that is kept up to these nodes, and this shape too."""
         self.follow(nodes)
-        if not self._table.kept[self._slot, number]:
+        if not self._table.kept[number, self._slot]:
             self._count(number)
 
     def when_empty(self, number: int) -> bool:
@@ -349,7 +349,7 @@ class KeptFits:
             byte, bit = row >> 3, np.uint8(128 >> (row & 7))
             held = self.bits[numbers, byte]
             self.bits[numbers, byte] = np.where(new[:, index] > 0, held | bit, held & ~bit)
-        self._table.sample[self._slot, numbers] = self._words_of(numbers)
+        self._table.sample[numbers, self._slot] = self._words_of(numbers)
         other = bound_by != binds
         for sign, reasons in ((-1, bound_by), (1, binds)):
             counted = other & (reasons >= 0)
@@ -386,7 +386,7 @@ class KeptFits:
         self.largest[number], self.at_largest[number] = largest, np.count_nonzero(takes == largest)
         packed = np.packbits(some)
         self.bits[number, : len(packed)] = packed
-        self._table.sample[self._slot, number] = self._words_of(number)
+        self._table.sample[number, self._slot] = self._words_of(number)
         self.counts[number] = 0
         self._count_reasons(number, demand, smaller)
         self._texts.pop(number, None)

@@ -36,9 +36,9 @@ class KeptGroups:
         shape, table, slot = self._shapes.shapes[number], self._table, self._slot
         takes = [fit_of_group(shape, group) if group.nodes_max > existing else 0 for group, existing in self.remaining]
         self._rooms[number] = room = room_in_groups(shape, self.remaining, ())
-        table.more[slot, number] = room.possible
-        table.more_largest[slot, number] = max(takes)
-        table.groups[slot, number] = sum(1 << index for index, count in enumerate(takes) if count)
+        table.more[number, slot] = room.possible
+        table.more_largest[number, slot] = max(takes)
+        table.groups[number, slot] = sum(1 << index for index, count in enumerate(takes) if count)
 
     def room(self, number: int) -> Room:
         """Beside nothing that is reserved, of a shape that is kept."""

@@ -19,7 +19,9 @@ ABSENT = -2
 class KeptShapes:
     """shapes: by number. requests: int64 [numbers, resources], 0 where nothing is asked for.
 
-    losses: int64 [numbers, numbers], the most replicas of the second that room for one of the first is taken from.
+    losses: int64 [numbers, numbers], the most replicas of the second that room for one of the first is taken from; of
+    itself none, since what more of a shape takes of its own is counted apart. losses_narrow: the same as floats.
+    costs: float64 [numbers, numbers], the same the other way round.
     demands: what the filters look at, by number; demand: [numbers], that of each shape. kinds: (demand, resources that
     are asked for), which together say on what nodes a shape may ever be; kind: [numbers]. reasons: texts by number.
     forgotten: how often all numbers became void.
@@ -42,6 +44,8 @@ class KeptShapes:
         self.demand: Int64s = np.zeros(most, np.int64)
         self.kind: Int64s = np.zeros(most, np.int64)
         self.losses: Int64s = np.zeros((most, most), np.int64)
+        self.costs: npt.NDArray[np.float64] = np.zeros((most, most), np.float64)
+        self.losses_narrow: npt.NDArray[np.float32] = np.zeros((most, most), np.float32)
         self._ids: dict[Shape, int | None] = {}
         self._demand_ids: dict[object, int] = {}
         self._kind_ids: dict[tuple[int, tuple[str, ...]], int] = {}
@@ -64,14 +68,6 @@ class KeptShapes:
             self.reasons.append(text)
         return known
 
-    def losses_of(self, numbers: Int64s, others: Int64s) -> Int64s:
-        """[pairs, others]: of each pair, the most of its own shape that room for one of the other is taken from."""
-        return _rows(self.losses.T, numbers, others)
-
-    def losses_by(self, numbers: Int64s, others: Int64s) -> Int64s:
-        """[pairs, others]: of each pair, the most of the other shape that room for one of its own is taken from."""
-        return _rows(self.losses, numbers, others)
-
     def told(self, counts: npt.NDArray[np.int32]) -> tuple[tuple[str, int], ...]:
         """counts: [reasons], nodes. As the reasons of a Fit."""
         found = [(self.reasons[index], int(counts[index])) for index in np.flatnonzero(counts).tolist()]
@@ -91,9 +87,11 @@ class KeptShapes:
             self.requests[number, self.resources[name]] = amount
         self.demand[number] = self._demand(shape)
         self.kind[number] = self._kind(int(self.demand[number]), tuple(name for name, _ in shape.requests))
-        others = self.requests[: number + 1]
-        self.losses[: number + 1, number] = _losses(others, others[number])
-        self.losses[number, : number + 1] = _losses(others[number], others)
+        others, own = self.requests[:number], self.requests[number]
+        self.losses[:number, number] = self.costs[number, :number] = _losses(others, own)
+        self.losses[number, :number] = self.costs[:number, number] = _losses(own, others)
+        self.losses_narrow[:number, number] = self.losses[:number, number]
+        self.losses_narrow[number, :number] = self.losses[number, :number]
         return number
 
     def _kind(self, demand: int, names: tuple[str, ...]) -> int:
@@ -122,15 +120,6 @@ def is_local(shape: Shape) -> bool:
     asks = bool(shape.requests) and all(amount > 0 for _, amount in shape.requests)
     looks = shape.apart or shape.near or shape.spread or shape.host_ports or shape.node_name
     return in_order and asks and not (named or looks)
-
-
-def _rows(losses: Int64s, numbers: Int64s, others: Int64s) -> Int64s:
-    """[pairs, others]: of the row of each pair's number."""
-    if len(numbers) and bool((numbers == numbers[0]).all()):
-        row: Int64s = np.ascontiguousarray(losses[numbers[0]])
-        return row.take(others)
-    found: Int64s = losses[numbers[:, None], others]
-    return found
 
 
 def _losses(taken: Int64s, asked: Int64s) -> Int64s:
