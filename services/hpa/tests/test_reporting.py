@@ -88,6 +88,7 @@ def test_each_report_is_answered_for_itself(report: Any, code: str, words: str) 
 def test_an_explanation_can_be_said_whatever_was_reported() -> None:
     """A sum of series may be larger than a reply can say."""
     made = World()
+    made.say(declared(1))
     made.policy(hpa([external("queue", "10")]))
     for series in ("a", "b"):
         made.say(replace(load("queue", 5, START_MS), series=series, value_milli=2**63 - 1))
