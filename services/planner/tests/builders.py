@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from planner.core.feasibility.nodes import ClusterNodes
 from planner.core.feasibility.room import Room
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from spillway.columns import NO_NODES, columns_of
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined
+from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import Generation, NodeGroup, NodeRow, Shape, WorkloadFacts
 
 GI = 2**30

@@ -7,8 +7,8 @@ told is the record of one instant, nodes and counts together, at times that the 
 from dataclasses import dataclass, field
 from random import Random
 
-from planner.core.feasibility.fit import fit
 from spillway.events import STATE_ABSENT, WorkloadObserved
+from spillway.feasibility.fit import fit
 from spillway.model import NO_GENERATION, Generation, NodeRow, Part, Shape, WorkloadFacts
 
 from .builders import Fleet, nodes_of

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.all_clusters import Ages
-from planner.core.fleet import NEVER, ClusterView
 from planner.core.requests.answers import age_ms
+from spillway.feasibility.cluster_view import NEVER, ClusterView
 
 SECONDS = st.one_of(st.just(float(NEVER)), st.floats(0, 1e6), st.integers(0, 2000).map(lambda half: half / 2000))
 HEARD = st.tuples(SECONDS, st.one_of(st.just(NEVER), st.integers(0, 100_000)), st.booleans(), st.booleans())

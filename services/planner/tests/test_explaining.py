@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from planner.core.explaining import explanation
 from planner.core.explaining.explanation import AGE, BINDS, ENOUGH, HELD, LEAVING, MAXIMUM, PHASE, POLICY, ROOM
 from planner.core.explaining.witness import node_reasons
-from planner.core.feasibility.fit import fit
 from planner.core.requests import decisions
 from planner.core.timers import Hold
 from spillway.api import ApplyRequest, ExplainedChange, ExplainReply, ExplainRequest, RequestError
 from spillway.events import PHASE_CORDONED, PHASE_DRAINING, DecisionRecorded
+from spillway.feasibility.fit import fit
 from spillway.model import NodeRow, PodTable, Taint
 
 from .builders import (

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.feasibility.fit import fit, fit_of_group
 from spillway.columns import columns_of
+from spillway.feasibility.fit import fit, fit_of_group
 from spillway.model import (
     NODE_LENT,
     NODE_RECALLED,

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.core.feasibility import kept_shapes
-from planner.core.feasibility.fit import fit
 from planner.core.feasibility.kept_fits import KeptFits
 from planner.core.feasibility.kept_shapes import KeptShapes
-from planner.core.feasibility.nodes import ClusterNodes
 from spillway.columns import columns_of
+from spillway.feasibility.fit import fit
+from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import (
     NODE_LENT,
     NODE_OWNED,

@@ -10,9 +10,9 @@ from planner.core.feasibility import promises as promises_module
 from planner.core.feasibility.promises import Promises
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
 from planner.core.feasibility.room import Room
-from planner.core.fleet import ClusterView
 from spillway.columns import columns_of
 from spillway.events import ClusterJoined
+from spillway.feasibility.cluster_view import ClusterView
 from spillway.model import NodeGroup, NodeRow, PodSelector, PodTerm, Quota, Shape, Spread
 
 from .builders import group, node, shape

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from planner.core.fleet import WorkloadKey
 from planner.core.moving import aftermath, moves
 from planner.core.moving.allowance import Everything
 from planner.core.requests import decisions
@@ -27,6 +26,7 @@ from spillway.events import (
     Event,
     WorkloadObserved,
 )
+from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Part
 
 from .builders import Fleet, deployment, facts, node, policy, texts

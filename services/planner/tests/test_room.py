@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.feasibility.fit import fit
 from planner.core.feasibility.room import Room, loss, nested, room_in_groups, room_on_nodes, with_groups
+from spillway.feasibility.fit import fit
 from spillway.model import HostPort, NodeRow, PodSelector, PodTable, PodTerm, PodTraits, Requirement, Shape, Spread
 
 from .builders import group, node, nodes_of, shape

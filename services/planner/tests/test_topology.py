@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.feasibility.fit import Fit, fit
+from spillway.feasibility.fit import Fit, fit
 from spillway.model import (
     HOSTNAME_LABEL,
     NodeRow,

@@ -5,8 +5,6 @@ from typing import Any
 import pytest
 
 from planner.core.explaining import explanation, exporting
-from planner.core.feasibility.fit import fit, fit_of_group
-from planner.core.feasibility.volumes import NO_CLAIMS
 from planner.core.requests import decisions
 from planner.core.requests.answers import capacity
 from planner.core.rules import Rules
@@ -14,6 +12,8 @@ from planner.core.state import PlannerState
 from spillway.api import ApplyRequest, CapacityRequest, ExplainReply, ExplainRequest, ScaleRequest
 from spillway.columns import NO_NODES
 from spillway.events import CapacityChanged
+from spillway.feasibility.fit import fit, fit_of_group
+from spillway.feasibility.volumes import NO_CLAIMS
 from spillway.model import (
     NamespaceFacts,
     NodeTerm,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import zstandard
 
-from planner.core.feasibility.node_match import untolerated
 from spillway.columns import NO_NODES
+from spillway.feasibility.node_match import untolerated
 from spillway.model import Int64s, NodeColumns, Shape
 from spillway.pod_shape import matches_labels
 from spillway.v1 import events_pb2

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from planner.core.feasibility.fit import fit
-from planner.core.feasibility.nodes import ClusterNodes
 from snapshot.core.cluster_state import Changes
 from spillway.columns import columns_of
+from spillway.feasibility.fit import fit
+from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import Generation, NodeRow, Shape
 from spillway.pod_shape import shape_of
 

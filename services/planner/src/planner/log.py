@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 
-from planner.core.fleet import NEVER
 from planner.core.manifests.templates import BadDeclaration
 from planner.core.state import PlannerState
 from spillway import metrics
@@ -24,6 +23,7 @@ from spillway.addresses import (
 )
 from spillway.bus import Batch, Bus, Offsets, Record
 from spillway.events import CapacityChanged, CapacityReported, TurnTaken
+from spillway.feasibility.cluster_view import NEVER
 from spillway.following import Followed, Follower
 from spillway.wire import Unreadable, unpack_columns
 

@@ -11,7 +11,6 @@ from planner.admissions import Admissions
 from planner.adoptions import Adoptions
 from planner.asked import Decide, T
 from planner.core import placing
-from planner.core.fleet import NEVER
 from planner.core.moving import aftermath, duplicates, moves
 from planner.core.moving.aftermath import Step
 from planner.core.moving.homing import Homing
@@ -29,6 +28,7 @@ from planner.watches import CurrentState, Watches
 from spillway import api, metrics
 from spillway.addresses import Tombstone
 from spillway.bus import Bus, Offsets, Record
+from spillway.feasibility.cluster_view import NEVER
 from spillway.following import Follower
 from spillway.model import Generation
 from spillway.request_queue import Decisions, NotYet, Waiting, Written

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from planner.core.fleet import NEVER, ClusterView
 from planner.core.manifests.policy import Clusters
 from spillway.events import PHASE_ACTIVE, ClusterJoined
+from spillway.feasibility.cluster_view import NEVER, ClusterView
 
 
 class Joined:

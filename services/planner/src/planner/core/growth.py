@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from planner.core.feasibility.room import Room
-from planner.core.fleet import WorkloadKey
 from planner.core.manifests.templates import wider
 from planner.core.state import PlannerState
+from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Shape
 
 

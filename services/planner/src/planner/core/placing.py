@@ -9,7 +9,6 @@ from planner.core.division.placement import Division, Held
 from planner.core.division.replaying import pack_division
 from planner.core.division.whole import is_whole
 from planner.core.feasibility.reservation import next_ceiling
-from planner.core.fleet import NEVER, WorkloadKey
 from planner.core.growth import growth_room
 from planner.core.manifests.kinds import STATEFULSET
 from planner.core.manifests.templates import manifests_borne, same_object, template_number
@@ -43,6 +42,7 @@ from spillway.events import (
     PlacementDecided,
     WorkloadDeclared,
 )
+from spillway.feasibility.cluster_view import NEVER, WorkloadKey
 from spillway.model import ClusterInput, Part
 
 CODE_VERSION = "0.1.0"

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from itertools import islice
 
-from planner.core.fleet import WorkloadKey
 from planner.core.manifests.kinds import JOB
 from planner.core.manifests.policy import REPLICAS_MAX
 from planner.core.manifests.request import Declaration
@@ -13,6 +12,7 @@ from planner.core.workload import Workload
 from spillway.addresses import SCALE, SCALE_POLICIES
 from spillway.events import WorkloadDeclared
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
+from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Generation
 
 ScaleEvent = ScalePolicyDeclared | ScaleDecided

@@ -8,8 +8,6 @@ from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.promises import Promises
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation, is_over, reserve
 from planner.core.feasibility.room import Room
-from planner.core.feasibility.volumes import NO_CLAIMS, NamespaceClaims, limited
-from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.manifests.policy import Clusters
 from planner.core.manifests.templates import is_newest, read_earlier, read_template
 from planner.core.moving.brakes import Brakes
@@ -45,6 +43,8 @@ from spillway.events import (
     WorkloadObserved,
 )
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
+from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
+from spillway.feasibility.volumes import NO_CLAIMS, NamespaceClaims, limited
 from spillway.model import NodeColumns, Part, Shape
 
 DependencyKey = tuple[str, str, str]

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from planner.core.fleet import WorkloadKey
 from planner.core.manifests.templates import Template
 from planner.core.workload import Workload
 from spillway.events import WorkloadDeclared
+from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Generation, Part, Shape
 
 

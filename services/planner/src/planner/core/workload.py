@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from planner.core.fleet import WorkloadKey
 from planner.core.manifests.templates import Template, read_earlier, read_template, template_number
 from spillway.events import PlacementDecided, WorkloadDeclared, WorkloadObserved
+from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Part, Shape
 
 

@@ -11,14 +11,14 @@ from planner.core.division.dividing import How, divide
 from planner.core.division.placement import Division, clusters_by_tier
 from planner.core.explaining.supposing import SupposedState, copies_of
 from planner.core.explaining.witness import shown
-from planner.core.feasibility.fit import fit, fit_of_group
-from planner.core.feasibility.node_match import TRANSIENT_TAINTS, untolerated
-from planner.core.feasibility.nodes import ClusterNodes
-from planner.core.fleet import ClusterView
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, Subject
 from spillway.api import ExplainedChange, ExplainedCluster
 from spillway.columns import columns_of
+from spillway.feasibility.cluster_view import ClusterView
+from spillway.feasibility.fit import fit, fit_of_group
+from spillway.feasibility.node_match import TRANSIENT_TAINTS, untolerated
+from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import ClusterLimit, NodeGroup, Shape, Taint, Toleration
 
 PLANS_MAX = 250

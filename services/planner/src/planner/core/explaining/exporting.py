@@ -7,14 +7,14 @@ are on their way.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.core.feasibility.volumes import NO_CLAIMS
-from planner.core.fleet import ClusterView
 from planner.core.requests.answers import age_ms
 from planner.core.state import PlannerState
 from planner.core.timers import Hold
 from spillway.api import HeldBack
 from spillway.columns import NO_NODES
 from spillway.events import CapacityChanged, CapacityReported, Event
+from spillway.feasibility.cluster_view import ClusterView
+from spillway.feasibility.volumes import NO_CLAIMS
 from spillway.model import NamespaceFacts, NodeColumns, Shape
 
 Exported = tuple[Event, NodeColumns | None]

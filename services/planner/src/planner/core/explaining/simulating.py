@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.core.explaining.supposing import SUPPOSED_BLOCK
-from planner.core.fleet import NEVER, ClusterView
 from planner.core.moving import aftermath, moves
 from planner.core.requests import autoscaling, decisions
 from planner.core.requests.answers import placement_reply
@@ -21,6 +20,7 @@ from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, PlacementReply, RequestError, invalid
 from spillway.columns import columns_of
 from spillway.events import PHASE_LOST, Event
+from spillway.feasibility.cluster_view import NEVER, ClusterView
 from spillway.model import Generation, NodeRow
 
 ROUNDS_MAX = 1000

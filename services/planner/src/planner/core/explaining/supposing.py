@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 
-from planner.core.feasibility.nodes import ClusterNodes
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
-from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.moving.shares import facts_of
 from planner.core.state import PlannerState
 from planner.core.workload import Workload
 from spillway.columns import columns_of
+from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
+from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import NodeRow, Shape
 
 SUPPOSED_BLOCK = 1_000_000

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.core.feasibility.fit import filter_by_ports, fit
-from planner.core.feasibility.node_match import (
+from spillway.api import ExplainedNode, NodeFilter, NodeReason, RequestError
+from spillway.feasibility.fit import filter_by_ports, fit
+from spillway.feasibility.node_match import (
     Bools,
     Verdict,
     filter_by_labels,
@@ -15,9 +16,8 @@ from planner.core.feasibility.node_match import (
     filter_by_taints,
     filter_by_volumes,
 )
-from planner.core.feasibility.nodes import ClusterNodes
-from planner.core.feasibility.pod_affinity import filter_by_other_pods, filter_by_spread
-from spillway.api import ExplainedNode, NodeFilter, NodeReason, RequestError
+from spillway.feasibility.nodes import ClusterNodes
+from spillway.feasibility.pod_affinity import filter_by_other_pods, filter_by_spread
 from spillway.model import Int64s, Shape
 
 Filter = Callable[[Shape, ClusterNodes, Verdict], object]

@@ -1,1 +1,1 @@
-"""How many replicas nodes take, and how many more beside what is reserved."""
+"""How many more replicas clusters take beside what is reserved. What their nodes take: spillway.feasibility."""

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from planner.core.feasibility.fit import in_words
 from planner.core.feasibility.kept_fits import Counts
 from planner.core.feasibility.room import NOT_ALL_BOUND, PROMISED, Room
+from spillway.feasibility.fit import in_words
 from spillway.texts import counted
 
 Place = tuple[str, bool]

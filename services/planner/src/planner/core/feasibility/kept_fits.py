@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.core.feasibility import kept_shapes
-from planner.core.feasibility.fit import Fit, fits_when_empty, in_words
 from planner.core.feasibility.kept_shapes import ABSENT, OPEN, KeptShapes
-from planner.core.feasibility.node_match import (
+from spillway.feasibility.fit import Fit, fits_when_empty, in_words
+from spillway.feasibility.node_match import (
     Bools,
     Verdict,
     filter_by_labels,
@@ -20,7 +20,7 @@ from planner.core.feasibility.node_match import (
     filter_by_taints,
     filter_by_volumes,
 )
-from planner.core.feasibility.nodes import ClusterNodes
+from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import Int64s, Shape
 
 CHANGED_MAX = 256

@@ -1,10 +1,10 @@
 """What the node groups of one cluster could still make for many shapes, kept beside what its nodes take."""
 
-from planner.core.feasibility.fit import fit_of_group
 from planner.core.feasibility.kept_fits import FitTable
 from planner.core.feasibility.kept_shapes import KeptShapes
 from planner.core.feasibility.room import Room, room_in_groups
-from planner.core.fleet import ClusterView
+from spillway.feasibility.cluster_view import ClusterView
+from spillway.feasibility.fit import fit_of_group
 from spillway.model import NodeGroup
 
 

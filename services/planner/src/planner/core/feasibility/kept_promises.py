@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from planner.core.feasibility.kept_fits import FitTable, KeptFits
 from planner.core.feasibility.kept_shapes import KeptShapes
-from planner.core.feasibility.node_match import Bools
+from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s
 
 NODES, EVERYWHERE = 0, 1

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from planner.core.feasibility.fit import Fit
 from planner.core.feasibility.fleet_rooms import FleetRooms, Found, Places, not_all_bound_text, promised_text
 from planner.core.feasibility.kept_fits import FitTable, KeptFits
 from planner.core.feasibility.kept_groups import KeptGroups
 from planner.core.feasibility.kept_promises import KeptPromises
 from planner.core.feasibility.kept_shapes import KeptShapes
-from planner.core.feasibility.node_match import Bools
 from planner.core.feasibility.room import Room
-from planner.core.fleet import ClusterView
+from spillway.feasibility.cluster_view import ClusterView
+from spillway.feasibility.fit import Fit
+from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s, Shape
 
 ONE_BY_ONE = 2

@@ -4,16 +4,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from planner.core.feasibility.fit import Fit, fit
 from planner.core.feasibility.fleet_rooms import FleetRooms, Place, rooms_of
 from planner.core.feasibility.interplay import looks_at_pods
 from planner.core.feasibility.kept_rooms import KeptRooms
 from planner.core.feasibility.kept_shapes import SHAPES_MAX, KeptShapes
-from planner.core.feasibility.nodes import ClusterNodes
 from planner.core.feasibility.quota import allowed
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
 from planner.core.feasibility.room import Room, nested, room_in_groups, room_on_nodes, with_groups
-from planner.core.fleet import ClusterView, WorkloadKey
+from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
+from spillway.feasibility.fit import Fit, fit
+from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import LabelSet, PodTraits, Shape
 
 ROOMS_KEPT_MAX = 65_536

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.core.feasibility.fit import Fit, fit_of_group
 from planner.core.feasibility.interplay import ALL, NODE, Effect, effects_of
-from planner.core.feasibility.node_match import Bools
+from spillway.feasibility.fit import Fit, fit_of_group
+from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s, NodeGroup, Shape
 from spillway.texts import counted
 

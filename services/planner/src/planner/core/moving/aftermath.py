@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from planner.core import placing
 from planner.core.division.whole import may_be_taken_back
-from planner.core.fleet import WorkloadKey
 from planner.core.moving.allowance import Allowance, Everything
 from planner.core.moving.shares import is_done_there
 from planner.core.requests import adopting, declaring
@@ -29,6 +28,7 @@ from spillway.events import (
     CapacityNeeded,
     Event,
 )
+from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Part, Shape
 
 NO_BRAKES = Everything()

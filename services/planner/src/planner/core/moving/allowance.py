@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from planner.core.fleet import WorkloadKey
+from spillway.feasibility.cluster_view import WorkloadKey
 
 CAUSE_FAILOVER: Final = "Failover"
 CAUSE_RETURN: Final = "Return"

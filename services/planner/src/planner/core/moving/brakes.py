@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from math import floor
 from typing import Final
 
-from planner.core.fleet import WorkloadKey
 from planner.core.moving.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_HOME, CAUSE_LOST, CAUSE_RETURN
 from planner.core.rules import Rules
 from spillway.addresses import Tombstone, brake_address
 from spillway.events import BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
+from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.scopes import FLEET_SCOPE, cluster_scope, workload_scope
 
 CAUSES_CONFIRMED: Final = frozenset((CAUSE_FAILOVER, CAUSE_RETURN, CAUSE_DRAIN, CAUSE_HOME))

@@ -9,7 +9,6 @@ from planner.core import placing
 from planner.core.division.placement import most_of
 from planner.core.division.whole import is_whole
 from planner.core.feasibility.reservation import is_rolling
-from planner.core.fleet import WorkloadKey
 from planner.core.growth import growth_room
 from planner.core.manifests.policy import Clusters, in_tier
 from planner.core.moving.aftermath import NO_BRAKES, Step
@@ -23,6 +22,7 @@ from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from planner.core.workload import Workload
 from spillway.events import PlacementDecided
+from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Policy, Shape
 
 LOOK_SECONDS = 1.0

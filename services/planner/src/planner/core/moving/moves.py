@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from planner.core import placing
-from planner.core.fleet import ClusterView, WorkloadKey
 from planner.core.moving.aftermath import Step
 from planner.core.moving.allowance import (
     CAUSE_DRAIN,
@@ -21,6 +20,7 @@ from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from planner.core.workload import Workload
 from spillway.events import PHASE_LEAVING, PHASE_LOST, ClusterLeft, PlacementDecided, WorkloadObserved
+from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.model import Part
 
 

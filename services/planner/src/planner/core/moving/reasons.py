@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from planner.core.fleet import ClusterView
 from planner.core.manifests.kinds import WHOLE
 from planner.core.moving.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_RETURN
 from planner.core.requests.transfer import is_in_transfer
@@ -10,6 +9,7 @@ from planner.core.rollout.turns import HELD
 from planner.core.state import PlannerState
 from planner.core.workload import Workload
 from spillway.events import PHASE_LOST
+from spillway.feasibility.cluster_view import ClusterView
 from spillway.model import Part
 from spillway.texts import waiting
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 from planner.core.division.placement import LOST, Division, Held
 from planner.core.feasibility.reservation import is_rolling, next_ceiling
-from planner.core.fleet import WorkloadKey
 from planner.core.state import PlannerState
 from planner.core.workload import Workload
 from spillway.events import STATE_CONTESTED, STATE_DEPENDENCY_MISSING, STATE_NOT_OWNED, STATE_REFUSED
+from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Generation, Part, WorkloadFacts
 
 NOT_CREATED = (STATE_REFUSED, STATE_NOT_OWNED, STATE_DEPENDENCY_MISSING, STATE_CONTESTED)

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.core.division.placement import Division
-from planner.core.fleet import NEVER, WorkloadKey
 from planner.core.manifests.policy import clusters_of_tiers
 from planner.core.manifests.request import read_manifests
 from planner.core.placing import CODE_VERSION, Placed
@@ -30,6 +29,7 @@ from spillway.events import (
     WorkloadDeclared,
     WorkloadFound,
 )
+from spillway.feasibility.cluster_view import NEVER, WorkloadKey
 from spillway.live_objects import first_difference
 from spillway.manifest_text import LABEL_NAME, check_name
 from spillway.model import STRATEGY_DUPLICATED, ClusterInput, Part, Policy

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planner.core.division.placement import Division
-from planner.core.feasibility.volumes import uncomputed
-from planner.core.fleet import ClusterView
 from planner.core.manifests.request import read_manifests
 from planner.core.rollout.turns import ROLLOUT, figures
 from planner.core.state import PlannerState
@@ -30,6 +28,8 @@ from spillway.api import (
     invalid,
 )
 from spillway.events import DecisionRecorded, PlacementDecided, WorkloadDeclared
+from spillway.feasibility.cluster_view import ClusterView
+from spillway.feasibility.volumes import uncomputed
 from spillway.model import ClusterInput, Part, Shape
 from spillway.pod_shape import bare
 

@@ -1,6 +1,5 @@
 """Requests on brakes: freeze, unfreeze, confirm; and what is on and what it holds back."""
 
-from planner.core.fleet import WorkloadKey
 from planner.core.moving.reasons import reasons
 from planner.core.requests.answers import is_gone
 from planner.core.state import PlannerState
@@ -16,6 +15,7 @@ from spillway.api import (
     invalid,
 )
 from spillway.events import BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
+from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.scopes import Scope, read_scope
 
 REASON_LENGTH_MAX = 500

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from math import inf
 
-from planner.core.fleet import ClusterView
 from planner.core.moving.allowance import CAUSE_DRAIN
 from planner.core.moving.brakes import confirmation_scope
 from planner.core.moving.reasons import moves_by_itself
@@ -20,6 +19,7 @@ from spillway.api import (
     invalid,
 )
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST, ClusterJoined
+from spillway.feasibility.cluster_view import ClusterView
 from spillway.manifest_text import LABEL_NAME, check_name
 from spillway.model import NodeGroup
 

@@ -1,6 +1,5 @@
 """A migration that was asked for by name: which replicas it takes from where, or why it cannot be."""
 
-from planner.core.fleet import ClusterView
 from planner.core.growth import growth_room
 from planner.core.manifests.policy import selects
 from planner.core.manifests.request import check_replicas
@@ -10,6 +9,7 @@ from planner.core.state import PlannerState
 from planner.core.workload import Workload
 from spillway.api import MigrateRequest, RequestError, invalid
 from spillway.events import PHASE_ACTIVE
+from spillway.feasibility.cluster_view import ClusterView
 from spillway.texts import counted
 
 

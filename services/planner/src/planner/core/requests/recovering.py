@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from planner.core.fleet import WorkloadKey
 from planner.core.manifests.kinds import WHOLE
 from planner.core.requests.adopting import Running, declared_as_found, refuse_different, texts_of
 from planner.core.requests.answers import is_gone
@@ -13,6 +12,7 @@ from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from spillway.api import RecoveredWorkload, RecoverFleetReply, RecoverFleetRequest, RequestError, invalid
 from spillway.events import FOUND, AdoptionAsked, Event, WorkloadFound
+from spillway.feasibility.cluster_view import WorkloadKey
 
 FLEET_ID = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from planner.core.feasibility.nodes import ClusterNodes
+from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import (
     HOSTNAME_LABEL,
     NODE_OWNED,

@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.core.feasibility.fit import Fit, fit
-from planner.core.feasibility.nodes import ClusterNodes
-from planner.core.feasibility.volumes import NO_CLAIMS, NamespaceClaims, claims_of
 from spillway.events import (
     PHASE_ACTIVE,
     PHASE_CORDONED,
@@ -19,6 +16,9 @@ from spillway.events import (
     PodsScheduled,
     PodsUnschedulable,
 )
+from spillway.feasibility.fit import Fit, fit
+from spillway.feasibility.nodes import ClusterNodes
+from spillway.feasibility.volumes import NO_CLAIMS, NamespaceClaims, claims_of
 from spillway.model import LabelSet, NamespaceFacts, NodeColumns, NodeGroup, Quota, Shape, WorkloadFacts
 
 WorkloadKey = tuple[str, str]

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.core.fleet import NEVER, ClusterView
 from spillway.columns import NO_NODES, columns_of
 from spillway.events import PodsScheduled, PodsUnschedulable
+from spillway.feasibility.cluster_view import NEVER, ClusterView
 from spillway.model import Generation, NodeRow, WorkloadFacts
 
 from .builders import NO_COLUMNS, changed, cluster, facts, group, node, reported, shape

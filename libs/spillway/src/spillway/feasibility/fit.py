@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.core.feasibility.near import NearBound
-from planner.core.feasibility.node_match import (
+from spillway.feasibility.near import NearBound
+from spillway.feasibility.node_match import (
     Bools,
     Verdict,
     filter_by_labels,
@@ -23,10 +23,10 @@ from planner.core.feasibility.node_match import (
     selector_requirements,
     untolerated,
 )
-from planner.core.feasibility.nodes import ClusterNodes
-from planner.core.feasibility.own_template import candidates
-from planner.core.feasibility.pod_affinity import filter_by_other_pods, filter_by_spread, limits_a_node, own_ceilings
-from planner.core.feasibility.topology import Bound
+from spillway.feasibility.nodes import ClusterNodes
+from spillway.feasibility.own_template import candidates
+from spillway.feasibility.pod_affinity import filter_by_other_pods, filter_by_spread, limits_a_node, own_ceilings
+from spillway.feasibility.topology import Bound
 from spillway.model import HOSTNAME_LABEL, HostPort, Int64s, NodeGroup, Shape, VolumeLimit
 from spillway.pod_shape import matches_labels
 

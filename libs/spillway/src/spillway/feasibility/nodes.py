@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from planner.core.feasibility.pod_index import Entries, PodIndex
+from spillway.feasibility.pod_index import Entries, PodIndex
 from spillway.model import HOSTNAME_LABEL, HostPort, Int64s, LabelSet, NodeColumns, NodeRow, Taint
 
 ROOM_TO_GROW = 64

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from planner.core.feasibility.nodes import NO_DOMAIN
-from planner.core.feasibility.topology import Bound
+from spillway.feasibility.nodes import NO_DOMAIN
+from spillway.feasibility.topology import Bound
 from spillway.model import Int64s
 
 GROUPS_MAX = 64

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from planner.core.feasibility.node_match import Bools, Verdict, filter_by_labels, filter_by_taints
-from planner.core.feasibility.nodes import NO_DOMAIN, ClusterNodes
-from planner.core.feasibility.topology import Ceiling
+from spillway.feasibility.node_match import Bools, Verdict, filter_by_labels, filter_by_taints
+from spillway.feasibility.nodes import NO_DOMAIN, ClusterNodes
+from spillway.feasibility.topology import Ceiling
 from spillway.model import HOSTNAME_LABEL, Int64s, PodTerm, Shape, Spread
 from spillway.pod_shape import matches_labels
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from planner.core.feasibility.nodes import ClusterNodes
-from planner.core.feasibility.pod_affinity import namespaces_of
+from spillway.feasibility.nodes import ClusterNodes
+from spillway.feasibility.pod_affinity import namespaces_of
 from spillway.model import LabelSet, PodSelector, PodTerm, Requirement, Shape, Spread
 from spillway.pod_shape import OWN_TEMPLATE, matches_labels
 

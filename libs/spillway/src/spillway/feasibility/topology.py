@@ -20,7 +20,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from planner.core.feasibility.nodes import NO_DOMAIN
+from spillway.feasibility.nodes import NO_DOMAIN
 from spillway.model import Int64s
 
 Bools = npt.NDArray[np.bool_]
