@@ -68,6 +68,7 @@ _EMPTY_CALL = "an empty gRPC call (health check) on the same server"
 _ROUND_TRIP = "a bare Kafka round trip on the same broker"
 _ALL_WELL = "the same while every cluster answers"
 _PLAIN_FLEET = "plain NumPy over all clusters"
+_RELAY = "the same values through an empty consumer and transactional producer"
 _PLAIN_CLUSTER = "plain NumPy over the cluster, shape by shape"
 
 KINDS: tuple[Kind, ...] = (
@@ -112,6 +113,10 @@ KINDS: tuple[Kind, ...] = (
         at_least=True,
     ),
     Kind("hpa_memory_mb", "MB", None, "the same process before"),
+    Kind("metric_to_scale_p50_ms", "ms", None, _RELAY),
+    Kind("metric_to_scale_p99_ms", "ms", 1000, _RELAY),
+    Kind("metric_to_scale_light_p50_ms", "ms", None, _RELAY),
+    Kind("metric_to_scale_light_p99_ms", "ms", 100, _RELAY),
     Kind("planner_takeover_s", "s", None, "the same after a clean stop (SIGTERM)"),
     Kind("collector_takeover_s", "s", None, "the same after a clean stop (SIGTERM)"),
 )

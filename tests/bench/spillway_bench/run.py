@@ -28,6 +28,8 @@ from .from_log import measure_from_log
 from .in_process import FIGURES_BY_MODULE, measure_in_process
 from .machine import facts
 from .rig import FULL, LARGE, QUICK, Rig, Sizes, new_stack
+from .scaling_from_log import FIGURES as SCALING_FROM_LOG
+from .scaling_from_log import measure_scaling_from_log
 from .takeovers import measure_collector_takeover, measure_planner_takeover
 
 OUTPUT = Path("build/bench.json")
@@ -49,6 +51,11 @@ class Measurement:
     seconds: float
 
 
+STACKS = (
+    (FROM_LOG, "from-log", measure_from_log),
+    (SCALING_FROM_LOG, "scaling-from-log", measure_scaling_from_log),
+)
+"""Figures that are measured on a stack of their own: names, folder, how."""
 MEASUREMENTS = (
     Measurement(
         measure_big_cluster,
@@ -77,7 +84,7 @@ MEASUREMENTS = (
 )
 assert {
     *(name for names in FIGURES_BY_MODULE.values() for name in names),
-    *FROM_LOG,
+    *(name for names, _, _ in STACKS for name in names),
     *(name for measurement in MEASUREMENTS for name in measurement.names),
 } == set(KIND_BY_NAME)
 
@@ -93,8 +100,9 @@ def main() -> int:
     for module, names in FIGURES_BY_MODULE.items():  # First, while nothing of ours runs beside it.
         if not asked.only or set(asked.only) & set(names):
             figures += by_itself(names, partial(measure_in_process, module, sizes.in_process_small))
-    if not asked.only or set(asked.only) & set(FROM_LOG):
-        figures += by_itself(FROM_LOG, lambda: measure_from_log(asked.folder / "from-log", sizes, _timed_say()))
+    for names, folder, measure in STACKS:
+        if not asked.only or set(asked.only) & set(names):
+            figures += by_itself(names, partial(measure, asked.folder / folder, sizes, _timed_say()))
     figures += measured(wanted, sizes, asked.folder) if wanted else []
     if asked.large:
         figures = [with_goal_of_large(figure) for figure in figures]

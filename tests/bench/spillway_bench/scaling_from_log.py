@@ -1,0 +1,276 @@
+"""How long a value of a metric takes to become a decision, through real Kafka: one hpa as a process, many workloads.
+
+Policies, workloads and a first value of each are in the log before anything is timed. Then values are published at a
+rate, open loop; some change the size, each of another workload, and those are timed: from when the value was due to be
+published until its ScaleDecided was read, committed. The others repeat what is known, and cost a decision each too.
+"""
+
+import asyncio
+import itertools
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from spillway.addresses import LOAD, SCALE, SCALE_STATE
+from spillway.bus import Writer
+from spillway.events import Event
+from spillway.events_scaling import LoadObserved
+from spillway.kafka import KafkaBus
+from spillway.model import Generation
+from spillway.rpc import PlannerClient
+from spillway.wire import TYPE_PREFIX, decode
+from spillway_local.stack import Stack, StackOptions
+
+from .figures import Measured, Unmeasured, in_ms
+from .machine import memory_of
+from .rig import Rig, Say, Sizes
+from .scaled_fleet import NAMESPACE, PODS, QUEUE, declared, load, policy
+
+FIGURES = (
+    "metric_to_scale_p50_ms",
+    "metric_to_scale_p99_ms",
+    "metric_to_scale_light_p50_ms",
+    "metric_to_scale_light_p99_ms",
+)
+SECONDS_MAX = 400.0
+STARTS_SECONDS = 120.0
+LATE_SECONDS = 20.0
+"""How long after the last value its decision is waited for."""
+EVENTS_IN_TRANSACTION = 500
+TICK_SECONDS = 0.01
+EACH_MILLI = 10_000
+GROWN = 23
+"""Replicas that a changed value asks for: beyond the tolerance of what there are, within any rate."""
+CHANGED = "changed"
+"""Source of the values that are timed."""
+LOAD_TYPE = f"{TYPE_PREFIX}{LoadObserved.__name__}"
+POLL_MS = 100
+Counts = Callable[[bytes], bool]
+"""Whether a record's value is one that is waited for."""
+_HPA = "hpa-1"
+_RELAYED = "bench-relayed"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """per_second: values published. one_in: of so many values one changes a size."""
+
+    per_second: int
+    seconds: float
+    one_in: int
+
+    @property
+    def values(self) -> int:
+        return round(self.per_second * self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    workloads: int
+    full: Rate
+    light: Rate
+
+
+FULL = Plan(10_000, Rate(2_000, 30.0, 10), Rate(20, 30.0, 1))
+QUICK = Plan(300, Rate(200, 3.0, 10), Rate(20, 3.0, 1))
+
+
+def measure_scaling_from_log(folder: Path, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
+    """On a stack of its own, of which only the log and one hpa go on."""
+    stack = Stack(StackOptions(folder, fleet=(), instances=1, outlives=False), say)
+    try:
+        stack.wipe()
+        stack.up()
+        for service in ("snapshot-1", "propagator-1", "planner-1", _HPA):
+            stack.supervision.stop_program(service)
+        return asyncio.run(_measure(stack, sizes, say))
+    finally:
+        stack.down()
+
+
+async def _measure(stack: Stack, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
+    plan = QUICK if sizes.in_process_small else FULL
+    addresses = stack.addresses()
+    async with asyncio.timeout(SECONDS_MAX), PlannerClient(addresses.planners) as client:
+        rig = Rig(stack, addresses, sizes, client, say)
+        async with rig.bus() as bus:
+            async with _relay(rig, bus):
+                bases = await _timed(rig, bus, plan, _RELAYED, _changed)
+            say(f"{plan.workloads} workloads and policies are written to the log")
+            await _write(bus, plan)
+            await _start(rig, bus, plan)
+            found = await _timed(rig, bus, plan, bus.topic_name(SCALE), lambda _: True)
+    return {
+        f"metric_to_scale{kind}_p{percent}_ms": Measured(in_ms(found[rate], percent), in_ms(bases[rate], percent))
+        for kind, rate in (("", plan.full), ("_light", plan.light))
+        for percent in (50, 99)
+    }
+
+
+# ── Values, at a rate ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Values:
+    """Values as they come: each changed one is of a workload that was not changed before."""
+
+    def __init__(self, workloads: int) -> None:
+        self._replicas = [PODS] * workloads
+        self._unchanged = iter(range(workloads))
+        self._repeated = itertools.cycle(range(workloads))
+
+    def next(self, changed: bool, at_ms: int) -> LoadObserved:
+        workload = next(self._unchanged if changed else self._repeated)
+        if changed:
+            self._replicas[workload] = GROWN
+        event = load(workload, self._replicas[workload] * EACH_MILLI, at_ms)
+        return replace(event, source=CHANGED) if changed else event
+
+
+async def _timed(rig: Rig, bus: KafkaBus, plan: Plan, topic: str, counts: Counts) -> dict[Rate, list[float]]:
+    """At both rates, the lighter one first: seconds from when a changed value was due until topic said so."""
+    values, found = Values(plan.workloads), {}
+    for rate in (plan.light, plan.full):
+        before, began = rig.cpu_seconds(), time.monotonic()
+        async with _arrivals(rig.addresses.kafka, topic, counts) as arrived:
+            found[rate] = await _published(bus, values, rate, arrived)
+        spent = {name: seconds - before.get(name, 0.0) for name, seconds in rig.cpu_seconds().items()}
+        used = ", ".join(f"{name} {seconds:.1f}" for name, seconds in spent.items() if seconds > 0.1)
+        took = f"p50 {in_ms(found[rate], 50):.1f} ms, p99 {in_ms(found[rate], 99):.1f} ms"
+        rig.say(f"{topic}: {rate.per_second} values a second, {len(found[rate])} timed: {took}")
+        rig.say(f"CPU seconds in {time.monotonic() - began:.0f} s: {used}")
+    return found
+
+
+async def _published(bus: KafkaBus, values: Values, rate: Rate, arrived: Mapping[str, float]) -> list[float]:
+    """Open loop: what is due in a tick is published at once, whether or not earlier ones were acknowledged."""
+    due_by_key: dict[str, float] = {}
+    tasks: list[asyncio.Task[object]] = []
+    begin, number = time.perf_counter() + TICK_SECONDS, 0
+    while number < rate.values:
+        await asyncio.sleep(max(0.0, begin + number / rate.per_second - time.perf_counter()))
+        events = []
+        while number < rate.values and (due := begin + number / rate.per_second) <= time.perf_counter():
+            changed = number % rate.one_in == 0
+            events.append(values.next(changed, time.time_ns() // 1_000_000))
+            if changed:
+                due_by_key[f"{NAMESPACE}/{events[-1].name}"] = due
+            number += 1
+        if events:
+            tasks.append(asyncio.create_task(bus.publish(*events)))
+    await asyncio.gather(*tasks)
+    deadline = time.perf_counter() + LATE_SECONDS
+    while not due_by_key.keys() <= arrived.keys():
+        if time.perf_counter() > deadline:
+            missing = len(due_by_key.keys() - arrived.keys())
+            raise Unmeasured(f"{missing} of {len(due_by_key)} changed values did not arrive in {LATE_SECONDS:.0f} s")
+        await asyncio.sleep(TICK_SECONDS)
+    return [arrived[key] - due for key, due in due_by_key.items()]
+
+
+@asynccontextmanager
+async def _arrivals(bootstrap: str, topic: str, counts: Counts) -> AsyncIterator[Mapping[str, float]]:
+    """When the first record of each key that counts was read, committed, from now on."""
+    consumer: Any = AIOKafkaConsumer(
+        topic, bootstrap_servers=bootstrap, enable_auto_commit=False, isolation_level="read_committed"
+    )
+    await consumer.start()
+    await consumer.seek_to_end()
+    arrived: dict[str, float] = {}
+
+    async def read() -> None:
+        while True:
+            found = await consumer.getmany(timeout_ms=POLL_MS)
+            now = time.perf_counter()
+            for records in found.values():
+                for record in records:
+                    if counts(record.value):
+                        arrived.setdefault(record.key.decode(), now)
+
+    reading = asyncio.create_task(read())
+    try:
+        yield arrived
+    finally:
+        reading.cancel()
+        await asyncio.wait({reading})
+        await consumer.stop()
+
+
+# ── The least there is, beside it ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _changed(value: bytes) -> bool:
+    event = decode(LOAD.name, LOAD_TYPE, value)
+    return isinstance(event, LoadObserved) and event.source == CHANGED
+
+
+@asynccontextmanager
+async def _relay(rig: Rig, bus: KafkaBus) -> AsyncIterator[None]:
+    """A process that consumes values and produces as many records, transaction by transaction."""
+    admin: Any = AIOKafkaAdminClient(bootstrap_servers=rig.addresses.kafka)
+    await admin.start()
+    await admin.create_topics([NewTopic(_RELAYED, bus.partition_count(LOAD), 1)])
+    await admin.close()
+    command = (sys.executable, "-m", "spillway_bench.relay", rig.addresses.kafka, bus.topic_name(LOAD), _RELAYED)
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=Path(__file__).parent.parent, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(STARTS_SECONDS):
+            if await process.stdout.readline() != b"ready\n":
+                raise Unmeasured("the relay did not start")
+        yield
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+# ── What is there before ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _write(bus: KafkaBus, plan: Plan) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    async with bus.standby_turn("planner", "bench") as turn:
+        writer = await turn.wait()
+        await _write_all(writer, [declared(number) for number in range(plan.workloads)])
+    async with bus.standby_turn("hpa", "bench") as turn:
+        writer = await turn.wait()
+        generations = (Generation(writer.epoch, number + 1) for number in range(plan.workloads))
+        await _write_all(writer, [policy(number, QUEUE, one, now_ms) for number, one in enumerate(generations)])
+
+
+async def _write_all(writer: Writer, events: Sequence[Event]) -> None:
+    for at in range(0, len(events), EVENTS_IN_TRANSACTION):
+        await writer.write(events[at : at + EVENTS_IN_TRANSACTION])
+
+
+async def _start(rig: Rig, bus: KafkaBus, plan: Plan) -> None:
+    """The process is active, and has decided on a first value of each workload."""
+    started = time.perf_counter()
+    await asyncio.to_thread(rig.stack.supervision.start_program, _HPA)
+
+    async def is_active() -> bool:
+        return rig.is_ready(_HPA) and rig.own_metric(_HPA, "spillway_hpa_active") == 1
+
+    await rig.until("hpa is active", is_active, STARTS_SECONDS)
+    active = time.perf_counter() - started
+    async with _arrivals(rig.addresses.kafka, bus.topic_name(SCALE_STATE), lambda _: True) as arrived:
+        for at in range(0, plan.workloads, EVENTS_IN_TRANSACTION):
+            numbers = range(at, min(at + EVENTS_IN_TRANSACTION, plan.workloads))
+            now_ms = time.time_ns() // 1_000_000
+            await bus.publish(*(load(number, PODS * EACH_MILLI, now_ms) for number in numbers))
+
+        async def knows_all() -> bool:
+            return len(arrived) == plan.workloads
+
+        await rig.until("each workload was decided on", knows_all, STARTS_SECONDS)
+    memory = memory_of(rig.pid(_HPA)).resident_mb
+    rig.say(f"hpa was active after {active:.1f} s; with {plan.workloads} workloads it has {memory:.0f} MB")
