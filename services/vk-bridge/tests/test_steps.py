@@ -15,7 +15,7 @@ from spillway.events_lending import (
 )
 from spillway.lending_marks import CHECKING, FLEET, LEND, LENDING, LENT, LOAN, RECALLED
 from spillway.model import Generation
-from vk_bridge.core.loan import OWNED, OwnerNode, Sight, VirtualNode, read_owner_node
+from vk_bridge.core.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode, read_owner_node
 from vk_bridge.core.pod_steps import CreateReal, LetGo
 from vk_bridge.core.steps import (
     CloseVirtual,
@@ -46,14 +46,19 @@ def work(world: World, bridge: Bridge, turns: int = 8, pace_seconds: float = IN_
         world.now += pace_seconds
 
 
-def stopped_before(world: World, bridge: Bridge, kind: type, state: str = "") -> Iterator[Any]:
+def stopped_before(
+    world: World, bridge: Bridge, kind: type, state: str = "", pace_seconds: float = IN_FLIGHT_SECONDS / 2
+) -> Iterator[Any]:
     """A turn that is frozen just before a write of that kind (of a Mark: into that state)."""
-    for _ in range(20):
+    for _ in range(40):
         turn = bridge.turn()
         for step in turn:
             if isinstance(step, kind) and (not isinstance(step, Mark) or step.state == state):
                 return turn
-        world.now += IN_FLIGHT_SECONDS / 2
+        for uid in list(world.real_pods):
+            world.admit(uid)
+            world.stop(uid)
+        world.now += pace_seconds
     raise AssertionError(f"no {kind.__name__} came")
 
 
@@ -141,12 +146,15 @@ def test_a_pod_created_after_the_return_never_runs(pace_seconds: float) -> None:
     assert world.real_pods == {}
 
 
-def test_the_taint_is_not_taken_off_before_kubelets_have_seen_the_label_go() -> None:
-    world, bridge = lent()
+def test_the_taint_stays_until_all_is_gone_and_kubelets_have_seen_the_label_go() -> None:
+    world, bridge = lent(pods=1)
     ask(world)
-    stopped_before(world, bridge, Mark, OWNED)
+    frozen = stopped_before(world, bridge, Mark, OWNED, 1.0)
+    assert (state_of(world), world.virtual, world.real_pods, world.pool_pods) == (RECALLED, None, {}, {})
     marked = next(at for at, state in world.states if state == RECALLED)
     assert world.now >= marked + IN_FLIGHT_SECONDS
+    awake(world, frozen)
+    assert state_of(world) == OWNED
 
 
 def test_a_pod_that_its_owner_was_binding_keeps_the_node() -> None:
@@ -170,7 +178,8 @@ def test_what_reads_a_virtual_node_that_came_after_the_register_was_read_does_no
     second = Bridge(world, 2)
     work(world, second)
     reader = second.turn()
-    next(reader)
+    for _ in range(2):  # One of the two is read, the other is not.
+        next(reader)
     ask(world)
     work(world, Bridge(world, 3), 12)
     assert (state_of(world), world.virtual) == (OWNED, None)
@@ -182,7 +191,7 @@ def test_what_reads_a_virtual_node_that_came_after_the_register_was_read_does_no
 def test_a_pool_pod_that_came_while_others_were_read_is_no_orphan() -> None:
     world, slow = lent()
     turn = slow.turn()
-    for _ in range(3):  # Virtual node, register and pool pods are read; the real pods are not.
+    for _ in range(4):  # Virtual node, register and pool pods are read; the real pods are not.
         next(turn)
     world.bind_pool_pod("pool-1")
     work(world, Bridge(world, 2), 2)
@@ -291,6 +300,22 @@ def test_a_virtual_node_of_a_vanished_node_is_closed_emptied_and_deleted() -> No
     assert isinstance(next_step(Sight(0, None, VIRTUAL), WISH, 0, 5), CloseVirtual)
     assert isinstance(next_step(Sight(0, None, replace(VIRTUAL, open=False)), WISH, 0, 5), DeleteVirtual)
     assert around(Sight(0, None, VIRTUAL), WISH, 30).node_gone
+
+
+@pytest.mark.parametrize(
+    "left", [{"real_pods": (RealPod("r", "p"),)}, {"pool_pods": (PoolPod("p"),)}], ids=["real pod", "pool pod"]
+)
+def test_a_virtual_node_is_not_deleted_and_a_node_not_untainted_while_a_pod_is_left(left: dict[str, Any]) -> None:
+    recalled, closed = replace(NODE, state=RECALLED), replace(VIRTUAL, open=False)
+    assert next_step(Sight(9, recalled, closed, **left), WISH, 0, 5) is None
+    assert next_step(Sight(9, recalled, None, **left), WISH, 0, 5) is None
+    assert isinstance(next_step(Sight(9, recalled, closed), WISH, 0, 5), DeleteVirtual)
+    assert isinstance(next_step(Sight(9, recalled, None), WISH, 0, 5), Mark)
+
+
+def test_what_has_ended_in_the_pool_holds_nothing() -> None:
+    recalled = replace(NODE, state=RECALLED)
+    assert isinstance(next_step(Sight(9, recalled, None, (PoolPod("p", ended=True),)), WISH, 0, 5), Mark)
 
 
 def test_another_fleets_node_is_left_alone() -> None:

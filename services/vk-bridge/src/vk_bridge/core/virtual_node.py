@@ -1,0 +1,169 @@
+"""What a pool sees of a lent node: the table "Real node → virtual node" of docs/lending.md, and nothing else."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from spillway import kubernetes
+from spillway.lending_marks import (
+    COST_PER_HOUR,
+    LENDING,
+    LENT_CLUSTER,
+    LENT_NODE,
+    LOAN,
+    POOL,
+    POOL_TAINT,
+    PREFIX,
+    SUPPLY_CLASS,
+    bounded,
+    loan_text,
+    virtual_node_name,
+)
+from spillway.model import HOSTNAME_LABEL, Generation
+from spillway.quantities import parse_quantity
+from vk_bridge.core.loan import Manifest
+
+TYPE_LABEL: Final = ("type", "virtual-kubelet")
+"""By which tools tell virtual nodes from others."""
+NO_LOAD_BALANCER_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
+TRANSIENT_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""What Kubernetes puts on by itself: the pool's does so for the virtual node."""
+MIRRORED_CONDITIONS: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+MIRRORED_INFO: Final = ("architecture", "operatingSystem", "osImage", "kernelVersion", "kubeletVersion")
+ENDED: Final = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """For whom a virtual node stands. address, port: of the bridge's kubelet API, for logs; 0: it has none."""
+
+    cluster: str
+    loan: Generation
+    supply_class: str
+    cost_per_hour: float
+    address: str
+    port: int
+
+
+def taken_by_others(pods: Iterable[kubernetes.Pod], pool_id: str) -> dict[str, int]:
+    """What a node's pods hold that are not this pool's: daemons, and whatever its owner runs. With their count."""
+    taken: dict[str, int] = {}
+    for pod in pods:
+        if pod.metadata.labels.get(POOL) == pool_id or pod.status.phase in ENDED:
+            continue
+        for name, amount in (*kubernetes.pod_requests(pod.spec, pod.status).items(), ("pods", 1)):
+            taken[name] = taken.get(name, 0) + amount
+    return taken
+
+
+def offered(node: Manifest, taken: Mapping[str, int]) -> dict[str, int]:
+    """What a pool pod may ask for: what is allocatable less what others hold. What cannot be read offers nothing."""
+    amounts: dict[str, int] = {}
+    for name, quantity in ((node.get("status") or {}).get("allocatable") or {}).items():
+        try:
+            amount = parse_quantity(quantity, milli=name == "cpu")
+        except ValueError:
+            amount = 0
+        amounts[name] = max(0, amount - taken.get(name, 0))
+    return dict(sorted(amounts.items()))
+
+
+def virtual_node(node: Manifest, amounts: Mapping[str, int], standing: Standing, *, is_open: bool) -> dict[str, Any]:
+    """The virtual node of this real one. amounts: of `offered`; a closed one shows 0 of each: it takes no pod."""
+    name = node["metadata"]["name"]
+    shown = {key: _quantity(key, amount if is_open else 0) for key, amount in amounts.items()}
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": virtual_node_name(standing.cluster, name),
+            "labels": _labels(node, standing),
+            "annotations": _annotations(name, standing),
+        },
+        "spec": {
+            "unschedulable": not is_open or bool(spec.get("unschedulable")),
+            "taints": _taints(spec.get("taints") or (), standing),
+        },
+        "status": {
+            "capacity": shown,
+            "allocatable": shown,
+            "conditions": [
+                {key: value for key, value in entry.items() if key != "lastHeartbeatTime"}
+                for entry in status.get("conditions") or ()
+                if entry.get("type") in MIRRORED_CONDITIONS
+            ],
+            "addresses": [
+                {"type": "InternalIP", "address": standing.address},
+                {"type": "Hostname", "address": virtual_node_name(standing.cluster, name)},
+            ],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": standing.port}},
+            "nodeInfo": {key: (status.get("nodeInfo") or {}).get(key, "") for key in MIRRORED_INFO},
+        },
+    }
+
+
+def is_current(actual: Manifest, wanted: Manifest) -> bool:
+    """Whether a pool's virtual node shows what it should; what the pool itself adds to it is not looked at."""
+    metadata, spec, status = (actual.get(part) or {} for part in ("metadata", "spec", "status"))
+    for key in ("labels", "annotations"):
+        found, ours = metadata.get(key) or {}, wanted["metadata"][key]
+        if any(found.get(name) != value for name, value in ours.items()):
+            return False
+        if any(name.startswith(PREFIX) and name not in ours for name in found):
+            return False
+    return (
+        bool(spec.get("unschedulable")) == wanted["spec"]["unschedulable"]
+        and _sorted_taints(spec.get("taints") or ()) == _sorted_taints(wanted["spec"]["taints"])
+        and (status.get("allocatable") or {}) == wanted["status"]["allocatable"]
+        and _conditions(status) == _conditions(wanted["status"])
+        and status.get("daemonEndpoints") == wanted["status"]["daemonEndpoints"]
+        and status.get("addresses") == wanted["status"]["addresses"]
+    )
+
+
+def _labels(node: Manifest, standing: Standing) -> dict[str, str]:
+    name = node["metadata"]["name"]
+    theirs = node["metadata"].get("labels") or {}
+    return {
+        **{key: value for key, value in theirs.items() if not key.startswith(PREFIX)},
+        HOSTNAME_LABEL: virtual_node_name(standing.cluster, name),
+        LENT_CLUSTER: standing.cluster,
+        LENT_NODE: bounded(name),
+        SUPPLY_CLASS: standing.supply_class,
+        TYPE_LABEL[0]: TYPE_LABEL[1],
+        NO_LOAD_BALANCER_LABEL: "true",
+    }
+
+
+def _annotations(name: str, standing: Standing) -> dict[str, str]:
+    cost = {COST_PER_HOUR: f"{standing.cost_per_hour:g}"} if standing.cost_per_hour else {}
+    return {LENT_NODE: name, LOAN: loan_text(standing.loan), **cost}
+
+
+def _taints(theirs: Iterable[Manifest], standing: Standing) -> list[dict[str, str]]:
+    kept = [
+        {key: taint[key] for key in ("key", "value", "effect") if taint.get(key)}
+        for taint in theirs
+        if taint["key"] != LENDING and not taint["key"].startswith(TRANSIENT_TAINTS)
+    ]
+    return [*kept, {"key": POOL_TAINT, "value": standing.supply_class, "effect": "NoSchedule"}]
+
+
+def _sorted_taints(taints: Iterable[Manifest]) -> list[tuple[str, str, str]]:
+    """Without those that the pool's Kubernetes has put on by itself."""
+    read = ((taint["key"], taint.get("value", ""), taint.get("effect", "")) for taint in taints)
+    return sorted(taint for taint in read if not taint[0].startswith(TRANSIENT_TAINTS))
+
+
+def _conditions(status: Manifest) -> dict[str, tuple[str, str]]:
+    """A virtual node that the pool has given up (Unknown) is told again."""
+    return {
+        entry["type"]: (entry.get("status", ""), entry.get("reason", ""))
+        for entry in status.get("conditions") or ()
+        if entry.get("type") in MIRRORED_CONDITIONS
+    }
+
+
+def _quantity(name: str, amount: int) -> str:
+    return f"{amount}m" if name == "cpu" and amount else str(amount)

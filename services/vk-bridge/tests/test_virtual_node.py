@@ -1,0 +1,275 @@
+"""A virtual node shows what is really free on one real node, so that no sum of many can fool the pool's scheduler."""
+
+import json
+import random
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sim.cluster import SimCluster
+from sim.manifests import pod
+from sim.rest import SimTransport
+from sim.settings import Settings
+from spillway import kubernetes
+from spillway.lending_marks import POOL, POOL_TAINT
+from spillway.model import Generation
+from vk_bridge.core.loan import read_virtual_node
+from vk_bridge.core.virtual_node import Standing, is_current, offered, taken_by_others, virtual_node
+
+STANDING = Standing("own-1", Generation(7, 1), "idle", 0.5, "10.0.0.9", 10250)
+REAL: dict[str, Any] = {
+    "metadata": {
+        "name": "n1",
+        "labels": {
+            "kubernetes.io/hostname": "n1",
+            "kubernetes.io/arch": "arm64",
+            "topology.kubernetes.io/zone": "z1",
+            "spillway.io/lending": "lent",
+        },
+        "annotations": {"theirs": "x"},
+    },
+    "spec": {
+        "taints": [
+            {"key": "spillway.io/lending", "value": "lent", "effect": "NoSchedule"},
+            {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"},
+            {"key": "gpu", "value": "yes", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"},
+        ]
+    },
+    "status": {
+        "allocatable": {"cpu": "3920m", "memory": "8Gi", "pods": "110", "example.com/gpu": "2", "strange": "?"},
+        "conditions": [
+            {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": "2026-01-01T00:00:00Z"},
+            {"type": "Theirs", "status": "True"},
+        ],
+        "nodeInfo": {"architecture": "arm64", "kubeletVersion": "v1.36.1", "machineID": "secret"},
+    },
+}
+
+
+def pod_of(manifest: dict[str, Any], labels: dict[str, str] | None = None, phase: str = "Running") -> kubernetes.Pod:
+    whole = {**manifest, "metadata": {**manifest["metadata"], "labels": labels or {}}, "status": {"phase": phase}}
+    return kubernetes.object_decoder(kubernetes.PODS).decode(json.dumps(whole))
+
+
+def test_what_is_shown_of_a_real_node() -> None:
+    daemon = pod_of(pod("daemon", cpu="500m"))
+    ours = pod_of(pod("ours", cpu="1"), {POOL: "pool-id"})
+    other_pools = pod_of(pod("another pool's", cpu="20m"), {POOL: "other"})
+    ended = pod_of(pod("ended", cpu="2"), phase="Succeeded")
+    amounts = offered(REAL, taken_by_others([daemon, ours, other_pools, ended], "pool-id"))
+    made = virtual_node(REAL, amounts, STANDING, is_open=True)
+    assert made["metadata"] == {
+        "name": "own-1.n1",
+        "labels": {
+            "kubernetes.io/arch": "arm64",
+            "topology.kubernetes.io/zone": "z1",
+            "kubernetes.io/hostname": "own-1.n1",
+            "spillway.io/lent-cluster": "own-1",
+            "spillway.io/lent-node": "n1",
+            "spillway.io/supply-class": "idle",
+            "type": "virtual-kubelet",
+            "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+        },
+        "annotations": {
+            "spillway.io/lent-node": "n1",
+            "spillway.io/loan": "7.1",
+            "spillway.io/cost-per-hour": "0.5",
+        },
+    }
+    assert made["spec"] == {
+        "unschedulable": False,
+        "taints": [
+            {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
+            {"key": POOL_TAINT, "value": "idle", "effect": "NoSchedule"},
+        ],
+    }
+    status = made["status"]
+    assert status["allocatable"] == status["capacity"]
+    assert status["allocatable"] == {
+        "cpu": "3400m",
+        "example.com/gpu": "2",
+        "memory": str((8 << 30) - (128 << 20)),
+        "pods": "108",
+        "strange": "0",
+    }
+    assert status["conditions"] == [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
+    assert status["nodeInfo"]["architecture"] == "arm64"
+    assert "machineID" not in status["nodeInfo"]
+
+
+def test_a_closed_one_takes_no_pod_whatever_it_tolerates() -> None:
+    made = virtual_node(REAL, offered(REAL, {}), STANDING, is_open=False)
+    assert made["spec"]["unschedulable"]
+    assert set(made["status"]["allocatable"].values()) == {"0"}
+    assert not read_virtual_node(_as_read(made), "own-1", "n1", current=True).open
+
+
+def test_a_cordoned_node_is_open_and_unschedulable() -> None:
+    """Its pods run on; it is not one that closed."""
+    cordoned = deepcopy(REAL)
+    cordoned["spec"]["unschedulable"] = True
+    made = virtual_node(cordoned, offered(cordoned, {}), STANDING, is_open=True)
+    assert made["spec"]["unschedulable"]
+    assert read_virtual_node(_as_read(made), "own-1", "n1", current=True).open
+
+
+def test_others_that_hold_more_than_there_is_leave_nothing() -> None:
+    assert offered(REAL, {"cpu": 9999})["cpu"] == 0
+
+
+def test_a_node_of_that_name_that_stands_for_another_is_not_ours() -> None:
+    made = _as_read(virtual_node(REAL, offered(REAL, {}), STANDING, is_open=True))
+    assert read_virtual_node(made, "own-1", "n1", current=True).ours
+    assert not read_virtual_node(made, "own-2", "n1", current=True).ours
+    assert not read_virtual_node(made, "own-1", "n2", current=True).ours
+
+
+CHANGES = {
+    "nothing": (lambda node: None, True),
+    "the pool's own taint": (
+        lambda node: node["spec"]["taints"].append({"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}),
+        True,
+    ),
+    "the pool's own label": (lambda node: node["metadata"]["labels"].update({"theirs": "x"}), True),
+    "a heartbeat": (lambda node: node["status"]["conditions"][0].update({"lastHeartbeatTime": "now"}), True),
+    "given up by the pool": (
+        lambda node: node["status"]["conditions"][0].update({"status": "Unknown", "reason": "NodeStatusUnknown"}),
+        False,
+    ),
+    "a taint taken off": (lambda node: node["spec"]["taints"].pop(), False),
+    "a label changed": (lambda node: node["metadata"]["labels"].update({"kubernetes.io/arch": "amd64"}), False),
+    "a label of ours too many": (lambda node: node["metadata"]["labels"].update({"spillway.io/x": "y"}), False),
+    "another size": (lambda node: node["status"]["allocatable"].update({"cpu": "1"}), False),
+    "cordoned in the pool": (lambda node: node["spec"].update({"unschedulable": True}), False),
+    "another address": (lambda node: node["status"].update({"addresses": []}), False),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_is_not_as_it_should_be_is_seen(what: str) -> None:
+    wanted = virtual_node(REAL, offered(REAL, {}), STANDING, is_open=True)
+    actual = deepcopy(wanted)
+    change, current = CHANGES[what]
+    change(actual)
+    assert is_current(actual, wanted) == current
+
+
+def _as_read(node: dict[str, Any]) -> dict[str, Any]:
+    return {**node, "metadata": {**node["metadata"], "uid": "u", "resourceVersion": "1"}}
+
+
+# ── liqo#2712: one virtual node that shows the sum of a cluster, against one for each node ──────────────────────────
+
+
+class Pool:
+    """A pool cluster with its own scheduler, in which nothing else happens."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.cluster = SimCluster("pool", Settings(score="random"), clock=lambda: self.now)
+        self.transport = SimTransport(self.cluster)
+
+    async def ask(self, method: str, path: str, body: Any = None, **params: str) -> None:
+        data = None if body is None else json.dumps(body).encode()
+        answer = await self.transport.request(method, path, params, data)
+        assert answer.status < 300, answer.body
+
+    async def add(self, node: dict[str, Any]) -> None:
+        await self.ask("POST", "/api/v1/nodes", node)
+
+    async def submit(self, name: str, cores: int) -> None:
+        tolerations = [{"key": POOL_TAINT, "operator": "Exists"}]
+        await self.ask("POST", "/api/v1/namespaces/default/pods", pod(name, cpu=str(cores), tolerations=tolerations))
+
+    async def delete(self, name: str) -> None:
+        await self.ask("DELETE", f"/api/v1/namespaces/default/pods/{name}")
+
+    def settle(self) -> None:
+        while True:
+            due = self.cluster.machine.step(self.now)
+            if due is None:
+                return
+            self.now = max(self.now, due)
+
+    def cores_by_node(self) -> dict[str, list[int]]:
+        """Of bound pods by virtual node; of those that wait under no name."""
+        found: dict[str, list[int]] = {}
+        for one in self.cluster.objects("pods"):
+            cores = int(one["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+            found.setdefault(one["spec"].get("nodeName", ""), []).append(cores)
+        return found
+
+
+def real_node(name: str, cores: int) -> dict[str, Any]:
+    room = {"cpu": str(cores), "memory": "512Gi", "pods": "110"}
+    return {"metadata": {"name": name, "labels": {}}, "spec": {}, "status": {"allocatable": room}}
+
+
+def judge(pool: Pool, free_cores: dict[str, int]) -> tuple[int, int]:
+    """Pods that were accepted and fit nowhere in truth; pods that were refused although a node has room for them.
+
+    free_cores: of each real node, by its virtual node's name.
+    """
+    bound = pool.cores_by_node()
+    waiting = bound.pop("", [])
+    left = {name: cores - sum(bound.get(name, [])) for name, cores in free_cores.items()}
+    too_many = sum(1 for cores in left.values() if cores < 0)
+    elsewhere = sum(len(pods) for name, pods in bound.items() if name not in free_cores)
+    return too_many + elsewhere, sum(1 for cores in waiting if any(room >= cores for room in left.values()))
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_scattered_room_accepts_nothing_impossible_and_refuses_nothing_possible(seed: int) -> None:
+    """50 pods of 20 cores, which no node has, small ones beside them; then sizes that change, as pods come and go."""
+    chance = random.Random(seed)
+    pool, free_cores = Pool(), {}
+    for number in range(40):
+        node, daemons = real_node(f"n{number}", chance.choice([4, 8, 16])), chance.randint(0, 2)
+        amounts = offered(node, {"cpu": daemons * 1000, "pods": daemons})
+        made = virtual_node(node, amounts, STANDING, is_open=True)
+        free_cores[made["metadata"]["name"]] = amounts["cpu"] // 1000
+        await pool.add(made)
+    for number in range(50):
+        await pool.submit(f"big-{number}", 20)
+    for number in range(60):
+        await pool.submit(f"small-{number}", chance.choice([1, 2, 3]))
+    pool.settle()
+    assert judge(pool, free_cores) == (0, 0)
+    assert len(pool.cores_by_node()[""]) >= 50, "the big ones wait"
+    assert sum(map(len, pool.cores_by_node().values())) == 110
+    for phase in range(6):
+        size = chance.choice([1, 2, 5, 8, 14])
+        for one in pool.cluster.objects("pods"):
+            if chance.random() < 0.4:
+                await pool.delete(one["metadata"]["name"])
+        for number in range(40):
+            await pool.submit(f"phase-{phase}-{number}", size)
+        pool.settle()
+        assert judge(pool, free_cores) == (0, 0)
+
+
+async def test_one_node_that_shows_the_sum_does_both() -> None:
+    """What the test above would find in a virtual node of the usual kind; it is the same judge."""
+    pool = Pool()
+    reals = {f"own-1.n{number}": 8 for number in range(20)}
+    whole = virtual_node(real_node("all", 8 * 20), offered(real_node("all", 8 * 20), {}), STANDING, is_open=True)
+    await pool.add(whole)
+    for number in range(8):
+        await pool.submit(f"big-{number}", 20)
+    pool.settle()
+    for number in range(10):
+        await pool.submit(f"small-{number}", 2)
+    pool.settle()
+    accepted_impossible, refused_possible = judge(pool, reals)
+    assert accepted_impossible == 8, "20 cores, and no node has more than 8"
+    assert refused_possible == 10, "the books are full, the nodes are empty"
+
+
+def test_the_name_of_a_loan_is_not_part_of_what_a_scheduler_sees() -> None:
+    one, other = (
+        virtual_node(REAL, offered(REAL, {}), replace(STANDING, loan=Generation(9, number)), is_open=True)
+        for number in (1, 2)
+    )
+    assert one["metadata"]["labels"] == other["metadata"]["labels"]
