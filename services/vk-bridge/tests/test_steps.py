@@ -180,7 +180,8 @@ def test_what_reads_a_virtual_node_that_came_after_the_register_was_read_does_no
     reader = second.turn()
     for _ in range(2):  # One of the two is read, the other is not.
         next(reader)
-    ask(world)
+    assert world.node is not None
+    world.put_node(replace(world.node, resource_version=world.made(), opted_out=True))
     work(world, Bridge(world, 3), 12)
     assert (state_of(world), world.virtual) == (OWNED, None)
     awake(world, creating)
@@ -316,6 +317,13 @@ def test_a_virtual_node_is_not_deleted_and_a_node_not_untainted_while_a_pod_is_l
 def test_what_has_ended_in_the_pool_holds_nothing() -> None:
     recalled = replace(NODE, state=RECALLED)
     assert isinstance(next_step(Sight(9, recalled, None, (PoolPod("p", ended=True),)), WISH, 0, 5), Mark)
+
+
+def test_a_recalled_node_takes_no_pod_even_while_a_freeze_holds_it() -> None:
+    recalled = Sight(0, replace(NODE, state=RECALLED, cause=CAUSE_NEED), VIRTUAL)
+    held = around(recalled, replace(WISH, frozen=True), 30)
+    assert (held.takes, held.leaving) == (False, False)
+    assert around(Sight(0, NODE, VIRTUAL), WISH, 30).takes
 
 
 def test_another_fleets_node_is_left_alone() -> None:

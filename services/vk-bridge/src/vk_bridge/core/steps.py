@@ -180,7 +180,8 @@ def _owned(sight: Sight, wish: Wish) -> Step | None:
         return None
     if node.marked:
         return Mark(_at(node), OWNED, None)
-    if wish.lend and not wish.frozen and not sight.occupied and sight.virtual is None:
+    wanted = wish.lend and not wish.frozen and not node.opted_out
+    if wanted and not sight.occupied and sight.virtual is None:
         return Mark(_at(node), CHECKING, wish.loan)
     return None
 

@@ -1,0 +1,214 @@
+"""The real pod of a pool pod, or why there cannot be one: the table "Pool pod → real pod" of docs/lending.md."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from spillway.lending_marks import LENDING, LENT, POOL, POOL_POD, POOL_UID, PREFIX, owner_name, owner_namespace
+from vk_bridge.core.downward import DOWNWARD_PREFIX, downward_annotations, translated_field
+from vk_bridge.core.loan import Manifest
+from vk_bridge.core.refusals import KEPT_SPEC, is_api_access, reasons_against
+
+LEFT_OUT_ANNOTATIONS: Final = ("kubectl.kubernetes.io/", PREFIX, DOWNWARD_PREFIX)
+CONFIG_MAP, SECRET = "ConfigMap", "Secret"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSide:
+    """Where a pool pod is: the pool's id, and the name and address of the virtual node that it is bound to."""
+
+    pool_id: str
+    virtual_node: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Reference:
+    """A ConfigMap or Secret of the pool's that a pod needs. optional: nowhere is it needed for the pod to start."""
+
+    kind: str
+    namespace: str
+    name: str
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """pod: to be created in the owner. references: whose copies must be there before it."""
+
+    pod: dict[str, Any]
+    references: tuple[Reference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why this pod does not run on a lent node: each reason names the field."""
+
+    reasons: tuple[str, ...]
+
+
+def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
+    """The pod that runs on `node` for this pool pod."""
+    reasons = tuple(dict.fromkeys(reasons_against(pod["spec"])))
+    if reasons:
+        return Refused(reasons)
+    translation = _Translation(pod, side)
+    spec = translation.spec(node)
+    metadata = pod["metadata"]
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if not key.startswith(PREFIX)}
+    annotations = {
+        key: value
+        for key, value in (metadata.get("annotations") or {}).items()
+        if not key.startswith(LEFT_OUT_ANNOTATIONS)
+    }
+    made = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": owner_namespace(metadata["namespace"]),
+            "name": owner_name(side.pool_id, metadata["name"], metadata["uid"]),
+            "labels": {**labels, POOL: side.pool_id, POOL_UID: metadata["uid"]},
+            "annotations": {
+                **annotations,
+                **downward_annotations(pod, side.virtual_node, translation.fields),
+                POOL_POD: f"{metadata['namespace']}/{metadata['name']}",
+            },
+        },
+        "spec": spec,
+    }
+    return Converted(made, tuple(sorted(translation.references.values())))
+
+
+def copy_of(found: Manifest, kind: str, side: PoolSide) -> dict[str, Any] | Refused:
+    """The owner's copy of a pool's ConfigMap or Secret; a token of the pool's API is never copied."""
+    metadata = found["metadata"]
+    if kind == SECRET and found.get("type") == "kubernetes.io/service-account-token":
+        return Refused((f"Secret {metadata['name']}: a token for the pool's API",))
+    kept = ("data", "binaryData", "stringData", "type", "immutable")
+    return {
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {
+            "namespace": owner_namespace(metadata["namespace"]),
+            "name": copy_name(Reference(kind, metadata["namespace"], metadata["name"], False), side),
+            "labels": {POOL: side.pool_id},
+        },
+        **{key: found[key] for key in kept if key in found},
+    }
+
+
+def copy_name(reference: Reference, side: PoolSide) -> str:
+    return owner_name(side.pool_id, reference.name, reference.namespace, reference.kind, reference.name)
+
+
+# ── What is translated ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Translation:
+    """One pod's: gathers what it refers to. fields: of the downward API, that are told by annotations."""
+
+    def __init__(self, pod: Manifest, side: PoolSide) -> None:
+        self._spec = pod["spec"]
+        self._namespace: str = pod["metadata"]["namespace"]
+        self._side = side
+        self.references: dict[tuple[str, str], Reference] = {}
+        self.fields: dict[str, None] = {}
+        self._dropped = {volume["name"] for volume in self._spec.get("volumes") or () if is_api_access(volume)}
+
+    def spec(self, node: str) -> dict[str, Any]:
+        spec: dict[str, Any] = {key: value for key, value in self._spec.items() if key in KEPT_SPEC}
+        for kind in ("containers", "initContainers"):
+            if self._spec.get(kind):
+                spec[kind] = [self._container(container) for container in self._spec[kind]]
+        volumes = [self._volume(one) for one in self._spec.get("volumes") or () if one["name"] not in self._dropped]
+        pulls = [{"name": self._copied(SECRET, one["name"], True)} for one in self._spec.get("imagePullSecrets") or ()]
+        return {
+            **spec,
+            **({"volumes": volumes} if volumes else {}),
+            **({"imagePullSecrets": pulls} if pulls else {}),
+            "nodeName": node,
+            "nodeSelector": {LENDING: LENT},
+            "tolerations": self._tolerations(),
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+        }
+
+    def _tolerations(self) -> list[dict[str, Any]]:
+        theirs = self._spec.get("tolerations") or ()
+        kept = [dict(entry) for entry in theirs if entry.get("effect") == "NoExecute"]
+        return [{"key": LENDING, "operator": "Exists", "effect": "NoSchedule"}, *kept]
+
+    def _container(self, container: Manifest) -> dict[str, Any]:
+        made = dict(container)
+        if container.get("env"):
+            made["env"] = [self._variable(variable) for variable in container["env"]]
+        if container.get("envFrom"):
+            made["envFrom"] = [self._all_of(source) for source in container["envFrom"]]
+        if container.get("volumeMounts"):
+            made["volumeMounts"] = [one for one in container["volumeMounts"] if one["name"] not in self._dropped]
+        return made
+
+    def _variable(self, variable: Manifest) -> dict[str, Any]:
+        source = variable.get("valueFrom")
+        return {**variable, "valueFrom": self._keyed(source)} if source else dict(variable)
+
+    def _keyed(self, source: Manifest) -> dict[str, Any]:
+        made = dict(source)
+        for field, kind in (("configMapKeyRef", CONFIG_MAP), ("secretKeyRef", SECRET)):
+            if source.get(field):
+                made[field] = self._named(kind, source[field], "name")
+        if source.get("fieldRef"):
+            made["fieldRef"] = self._field(source["fieldRef"])
+        return made
+
+    def _all_of(self, source: Manifest) -> dict[str, Any]:
+        made = dict(source)
+        for field, kind in (("configMapRef", CONFIG_MAP), ("secretRef", SECRET)):
+            if source.get(field):
+                made[field] = self._named(kind, source[field], "name")
+        return made
+
+    def _volume(self, volume: Manifest) -> dict[str, Any]:
+        made = dict(volume)
+        if volume.get("configMap"):
+            made["configMap"] = self._named(CONFIG_MAP, volume["configMap"], "name")
+        if volume.get("secret"):
+            made["secret"] = self._named(SECRET, volume["secret"], "secretName")
+        if volume.get("downwardAPI"):
+            made["downwardAPI"] = self._items(volume["downwardAPI"])
+        if volume.get("projected"):
+            sources = [self._projected(source) for source in volume["projected"].get("sources") or ()]
+            made["projected"] = {**volume["projected"], "sources": sources}
+        return made
+
+    def _projected(self, source: Manifest) -> dict[str, Any]:
+        made = dict(source)
+        for field, kind in (("configMap", CONFIG_MAP), ("secret", SECRET)):
+            if source.get(field):
+                made[field] = self._named(kind, source[field], "name")
+        if source.get("downwardAPI"):
+            made["downwardAPI"] = self._items(source["downwardAPI"])
+        return made
+
+    def _items(self, downward: Manifest) -> dict[str, Any]:
+        items: Sequence[Mapping[str, Any]] = downward.get("items") or ()
+        told = [
+            {**item, "fieldRef": self._field(item["fieldRef"])} if item.get("fieldRef") else dict(item)
+            for item in items
+        ]
+        return {**downward, "items": told}
+
+    def _field(self, reference: Manifest) -> dict[str, Any]:
+        path, told = translated_field(reference["fieldPath"])
+        if told:
+            self.fields[reference["fieldPath"]] = None
+        return {**reference, "fieldPath": path}
+
+    def _named(self, kind: str, reference: Manifest, field: str) -> dict[str, Any]:
+        return {**reference, field: self._copied(kind, reference[field], bool(reference.get("optional")))}
+
+    def _copied(self, kind: str, name: str, optional: bool) -> str:
+        known = self.references.get((kind, name))
+        needed = Reference(kind, self._namespace, name, optional and (known is None or known.optional))
+        self.references[kind, name] = needed
+        return copy_name(needed, self._side)

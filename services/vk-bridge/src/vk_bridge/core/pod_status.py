@@ -1,0 +1,76 @@
+"""What a pool pod shows of its real pod: the last table of docs/lending.md. What had ended stays as it ended."""
+
+from typing import Any, Final
+
+from spillway.lending_marks import CREATED
+from vk_bridge.core.loan import Manifest
+from vk_bridge.core.virtual_node import ENDED
+
+MIRRORED: Final = (
+    "phase",
+    "reason",
+    "message",
+    "initContainerStatuses",
+    "containerStatuses",
+    "podIP",
+    "podIPs",
+    "startTime",
+)
+POOLS_OWN: Final = ("PodScheduled", "DisruptionTarget")
+"""Conditions that the pool says of its own pod."""
+
+
+def mirrored_status(pool_pod: Manifest, real_pod: Manifest, address: str) -> dict[str, Any] | None:
+    """The pool pod's status as it should be; None: it is so, or has ended. address: of the virtual node."""
+    shown, real = pool_pod.get("status") or {}, real_pod.get("status") or {}
+    if shown.get("phase") in ENDED:
+        return None
+    kept = {key: value for key, value in shown.items() if key not in MIRRORED}
+    found = {key: real[key] for key in MIRRORED if key in real}
+    wanted = {**kept, "phase": "Pending", **found, "hostIP": address, "conditions": _conditions(shown, real)}
+    return None if wanted == shown else wanted
+
+
+def failed_status(pool_pod: Manifest, reason: str, message: str) -> dict[str, Any] | None:
+    """Of a pool pod that is refused, or whose real pod is gone; None: it has ended already."""
+    shown = pool_pod.get("status") or {}
+    if shown.get("phase") in ENDED:
+        return None
+    conditions = [
+        {**entry, "status": "False"} if entry.get("type") in ("Ready", "ContainersReady") else entry
+        for entry in shown.get("conditions") or ()
+    ]
+    return {**shown, "phase": "Failed", "reason": reason, "message": message, "conditions": conditions}
+
+
+def waiting_status(pool_pod: Manifest, container_reason: str, message: str) -> dict[str, Any] | None:
+    """Of one that waits for a ConfigMap or Secret, as a kubelet shows it; None: it is shown already."""
+    shown = pool_pod.get("status") or {}
+    waiting = {"waiting": {"reason": container_reason, "message": message}}
+    statuses = [
+        {
+            "name": container["name"],
+            "image": container.get("image", ""),
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+            "state": waiting,
+        }
+        for container in pool_pod["spec"].get("containers") or ()
+    ]
+    wanted = {**shown, "phase": "Pending", "containerStatuses": statuses}
+    return None if wanted == shown or shown.get("phase") in ENDED else wanted
+
+
+def was_created(pool_pod: Manifest) -> bool:
+    """Whether a real pod of it was there once, so that it is not started again behind anybody's back."""
+    return any(
+        entry.get("type") == CREATED and entry.get("status") == "True"
+        for entry in (pool_pod.get("status") or {}).get("conditions") or ()
+    )
+
+
+def _conditions(shown: Manifest, real: Manifest) -> list[dict[str, Any]]:
+    own = [entry for entry in shown.get("conditions") or () if entry.get("type") in POOLS_OWN]
+    theirs = [entry for entry in real.get("conditions") or () if entry.get("type") not in POOLS_OWN]
+    return [*own, *theirs, {"type": CREATED, "status": "True"}]

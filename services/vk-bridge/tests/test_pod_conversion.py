@@ -1,0 +1,367 @@
+"""A real pod has what its pool pod asked for and nothing of its owner's; what cannot be had is refused by name."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from spillway.lending_marks import POOL, POOL_UID
+from vk_bridge.core.pod_conversion import Converted, PoolSide, Reference, Refused, convert, copy_name, copy_of
+
+SIDE = PoolSide("pool-id", "own-1.n1", "10.0.0.9")
+API_ACCESS: dict[str, Any] = {
+    "name": "kube-api-access-x7k2p",
+    "projected": {
+        "sources": [
+            {"serviceAccountToken": {"path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt"}},
+            {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+        ]
+    },
+}
+POD: dict[str, Any] = {
+    "metadata": {
+        "namespace": "shop",
+        "name": "encode-1",
+        "uid": "uid-1",
+        "labels": {"app": "encode", "spillway.io/x": "theirs"},
+        "annotations": {
+            "note": "kept",
+            "kubectl.kubernetes.io/last-applied-configuration": "{}",
+            "pool.spillway.io/uid": "somebody else's",
+        },
+        "ownerReferences": [{"kind": "ReplicaSet", "name": "encode", "uid": "rs"}],
+        "finalizers": ["theirs"],
+        "resourceVersion": "9",
+    },
+    "spec": {
+        "nodeName": "own-1.n1",
+        "nodeSelector": {"type": "virtual-kubelet"},
+        "affinity": {"nodeAffinity": {}},
+        "schedulerName": "default-scheduler",
+        "priority": 1000,
+        "priorityClassName": "high",
+        "preemptionPolicy": "Never",
+        "serviceAccount": "encoder",
+        "serviceAccountName": "encoder",
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 7,
+        "securityContext": {"runAsNonRoot": True},
+        "tolerations": [
+            {"key": "spillway.io/lent", "operator": "Exists"},
+            {
+                "key": "node.kubernetes.io/not-ready",
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": 9,
+            },
+        ],
+        "containers": [
+            {
+                "name": "main",
+                "image": "encode:1",
+                "resources": {"requests": {"cpu": "1"}},
+                "volumeMounts": [
+                    {"name": "config", "mountPath": "/c"},
+                    {"name": "kube-api-access-x7k2p", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"},
+                ],
+            }
+        ],
+        "volumes": [{"name": "config", "emptyDir": {}}, API_ACCESS],
+    },
+}
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    made = deepcopy(POD)
+    made["spec"].update(spec)
+    return made
+
+
+def with_container(**fields: Any) -> dict[str, Any]:
+    made = deepcopy(POD)
+    made["spec"]["containers"][0].update(fields)
+    return made
+
+
+def with_volume(**volume: Any) -> dict[str, Any]:
+    return pod(volumes=[{"name": "v", **volume}])
+
+
+def converted(manifest: dict[str, Any], side: PoolSide = SIDE) -> Converted:
+    found = convert(manifest, "n1", side)
+    assert isinstance(found, Converted), found
+    return found
+
+
+def test_what_a_real_pod_is() -> None:
+    made = converted(POD).pod
+    metadata = made["metadata"]
+    assert metadata["namespace"] == "spillway-lent-shop"
+    assert metadata["name"].startswith("encode-1-")
+    assert metadata["labels"] == {"app": "encode", POOL: "pool-id", POOL_UID: "uid-1"}
+    assert metadata["annotations"] == {"note": "kept", "spillway.io/pool-pod": "shop/encode-1"}
+    assert metadata.keys() == {"namespace", "name", "labels", "annotations"}
+    assert made["spec"] == {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 7,
+        "securityContext": {"runAsNonRoot": True},
+        "containers": [
+            {
+                "name": "main",
+                "image": "encode:1",
+                "resources": {"requests": {"cpu": "1"}},
+                "volumeMounts": [{"name": "config", "mountPath": "/c"}],
+            }
+        ],
+        "volumes": [{"name": "config", "emptyDir": {}}],
+        "nodeName": "n1",
+        "nodeSelector": {"spillway.io/lending": "lent"},
+        "tolerations": [
+            {"key": "spillway.io/lending", "operator": "Exists", "effect": "NoSchedule"},
+            {
+                "key": "node.kubernetes.io/not-ready",
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": 9,
+            },
+        ],
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+    }
+
+
+def test_it_is_the_same_each_time_and_another_in_another_pool() -> None:
+    """A second create meets the first; two pools with equal namespaces and names do not meet."""
+    assert converted(POD) == converted(deepcopy(POD))
+    other = converted(POD, PoolSide("other-pool", "own-1.n1", "10.0.0.9")).pod
+    assert other["metadata"]["name"] != converted(POD).pod["metadata"]["name"]
+    again = deepcopy(POD)
+    again["metadata"]["uid"] = "uid-2"
+    assert converted(again).pod["metadata"]["name"] != converted(POD).pod["metadata"]["name"]
+
+
+TOKEN_VOLUME = {"projected": {"sources": [{"serviceAccountToken": {"path": "t", "audience": "a"}}]}}
+
+REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
+    "hostNetwork": (pod(hostNetwork=True), "hostNetwork: shares its host's"),
+    "hostPID": (pod(hostPID=True), "hostPID: shares its host's"),
+    "hostIPC": (pod(hostIPC=True), "hostIPC: shares its host's"),
+    "token asked for": (pod(automountServiceAccountToken=True), "asks for a token of the pool's API"),
+    "token in a volume": (with_volume(**TOKEN_VOLUME), "volume v: a token for the pool's API"),
+    "token of one's own in the usual place": (
+        pod(volumes=[{"name": "mine", **TOKEN_VOLUME}]),
+        "volume mine: a token for the pool's API",
+    ),
+    "runtime class": (pod(runtimeClassName="gvisor"), "runtimeClassName: is not carried over"),
+    "readiness gates": (pod(readinessGates=[{"conditionType": "x"}]), "readinessGates: is not carried over"),
+    "resource claims": (pod(resourceClaims=[{"name": "gpu"}]), "resourceClaims: is not carried over"),
+    "what nobody has heard of": (pod(somethingNew={"a": 1}), "somethingNew: is not carried over"),
+    "hostProcess of all": (
+        pod(securityContext={"windowsOptions": {"hostProcess": True}}),
+        "securityContext: hostProcess",
+    ),
+    "hostPort": (with_container(ports=[{"containerPort": 80, "hostPort": 80}]), "containers main: hostPort 80"),
+    "privileged": (with_container(securityContext={"privileged": True}), "containers main: privileged"),
+    "capabilities": (
+        with_container(securityContext={"capabilities": {"add": ["NET_ADMIN", "SYS_TIME"]}}),
+        "containers main: adds capabilities NET_ADMIN, SYS_TIME",
+    ),
+    "procMount": (with_container(securityContext={"procMount": "Unmasked"}), "procMount Unmasked"),
+    "hostProcess": (with_container(securityContext={"windowsOptions": {"hostProcess": True}}), "hostProcess"),
+    "devices": (with_container(volumeDevices=[{"name": "d"}]), "volumeDevices is not carried over"),
+    "a container's new field": (with_container(somethingNew=1), "containers main: somethingNew is not carried over"),
+    "claims": (with_container(resources={"claims": [{"name": "gpu"}]}), "resource claims"),
+    "env from a file": (
+        with_container(env=[{"name": "A", "valueFrom": {"fileKeyRef": {"key": "k"}}}]),
+        "env A: fileKeyRef is not carried over",
+    ),
+    "hostPath": (with_volume(hostPath={"path": "/"}), "volume v: hostPath is not carried over"),
+    "volume claim": (
+        with_volume(persistentVolumeClaim={"claimName": "c"}),
+        "persistentVolumeClaim is not carried over",
+    ),
+    "ephemeral": (with_volume(ephemeral={}), "volume v: ephemeral is not carried over"),
+    "csi": (with_volume(csi={"driver": "d"}), "volume v: csi is not carried over"),
+    "trust bundle": (with_volume(projected={"sources": [{"clusterTrustBundle": {}}]}), "clusterTrustBundle"),
+    "init container": (
+        pod(initContainers=[{"name": "i", "image": "i", "securityContext": {"privileged": True}}]),
+        "initContainers i: privileged",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_what_is_refused_says_why(what: str) -> None:
+    manifest, says = REFUSALS[what]
+    found = convert(manifest, "n1", SIDE)
+    assert isinstance(found, Refused)
+    (reason,) = found.reasons
+    assert says in reason
+
+
+def test_all_reasons_are_said_at_once() -> None:
+    both = pod(hostNetwork=True, volumes=[{"name": "v", "hostPath": {"path": "/"}}])
+    found = convert(both, "n1", SIDE)
+    assert isinstance(found, Refused)
+    assert len(found.reasons) == 2
+
+
+REFERRING = pod(
+    imagePullSecrets=[{"name": "registry"}],
+    initContainers=[{"name": "i", "image": "i", "envFrom": [{"secretRef": {"name": "all", "optional": True}}]}],
+    containers=[
+        {
+            "name": "main",
+            "image": "encode:1",
+            "env": [
+                {"name": "PLAIN", "value": "x"},
+                {"name": "ONE", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "k"}}},
+                {"name": "TWO", "valueFrom": {"secretKeyRef": {"name": "all", "key": "k"}}},
+                {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+            ],
+            "envFrom": [{"prefix": "P_", "configMapRef": {"name": "settings"}}],
+        }
+    ],
+    volumes=[
+        {"name": "c", "configMap": {"name": "settings", "defaultMode": 420}},
+        {"name": "s", "secret": {"secretName": "volume", "optional": True}},
+        {
+            "name": "p",
+            "projected": {
+                "defaultMode": 420,
+                "sources": [
+                    {"configMap": {"name": "settings", "items": [{"key": "k", "path": "k"}]}},
+                    {"secret": {"name": "projected"}},
+                ],
+            },
+        },
+    ],
+)
+
+
+def names_in(value: Any) -> set[str]:
+    """Every name by which a manifest could reach for a ConfigMap or Secret."""
+    found: set[str] = set()
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key in ("configMapKeyRef", "secretKeyRef", "configMapRef", "secretRef", "configMap", "secret"):
+                found.add(inner.get("name") or inner.get("secretName"))
+            found |= {entry["name"] for entry in inner} if key == "imagePullSecrets" else names_in(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            found |= names_in(inner)
+    return found
+
+
+def test_a_pool_pod_names_copies_alone() -> None:
+    """So that it cannot name an owner's Secret, whatever it is called."""
+    made = converted(REFERRING)
+    wanted = {
+        Reference("ConfigMap", "shop", "settings", False),
+        Reference("Secret", "shop", "all", False),
+        Reference("Secret", "shop", "projected", False),
+        Reference("Secret", "shop", "registry", True),
+        Reference("Secret", "shop", "volume", True),
+    }
+    assert set(made.references) == wanted
+    assert names_in(REFERRING["spec"]) == {reference.name for reference in wanted}
+    assert names_in(made.pod["spec"]) == {copy_name(reference, SIDE) for reference in wanted}
+    first = made.pod["spec"]["containers"][0]
+    assert first["env"][0] == {"name": "PLAIN", "value": "x"}
+    assert first["env"][3] == REFERRING["spec"]["containers"][0]["env"][3]
+    assert first["envFrom"][0]["prefix"] == "P_"
+    assert made.pod["spec"]["volumes"][0]["configMap"]["defaultMode"] == 420
+
+
+def test_a_copy_has_the_name_that_its_pods_use_and_only_the_content() -> None:
+    secret = {
+        "metadata": {"namespace": "shop", "name": "all", "uid": "u", "labels": {"x": "y"}, "annotations": {"a": "b"}},
+        "type": "Opaque",
+        "data": {"k": "eA=="},
+        "immutable": True,
+    }
+    assert copy_of(secret, "Secret", SIDE) == {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "namespace": "spillway-lent-shop",
+            "name": copy_name(Reference("Secret", "shop", "all", False), SIDE),
+            "labels": {POOL: "pool-id"},
+        },
+        "data": {"k": "eA=="},
+        "type": "Opaque",
+        "immutable": True,
+    }
+    token = {**secret, "type": "kubernetes.io/service-account-token"}
+    assert copy_of(token, "Secret", SIDE) == Refused(("Secret all: a token for the pool's API",))
+
+
+def test_what_a_container_is_told_of_itself_is_what_the_pool_says() -> None:
+    told = [
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.uid",
+        "spec.nodeName",
+        "spec.serviceAccountName",
+        "metadata.labels['app']",
+        "status.podIP",
+    ]
+    downward = {
+        "items": [
+            {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+            {"path": "cpu", "resourceFieldRef": {"containerName": "main", "resource": "limits.cpu"}},
+        ]
+    }
+    made = converted(
+        pod(
+            containers=[
+                {
+                    "name": "main",
+                    "image": "i",
+                    "env": [
+                        {"name": f"V{n}", "valueFrom": {"fieldRef": {"fieldPath": path}}} for n, path in enumerate(told)
+                    ],
+                }
+            ],
+            volumes=[
+                {"name": "d", "downwardAPI": downward},
+                {"name": "p", "projected": {"sources": [{"downwardAPI": downward}]}},
+            ],
+        )
+    ).pod
+    paths = [entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in made["spec"]["containers"][0]["env"]]
+    annotations = made["metadata"]["annotations"]
+    values = [annotations.get(path.removeprefix("metadata.annotations['").removesuffix("']"), path) for path in paths]
+    assert values == ["encode-1", "shop", "uid-1", "own-1.n1", "encoder", "metadata.labels['app']", "status.podIP"]
+    direct, projected = made["spec"]["volumes"]
+    assert direct["downwardAPI"] == projected["projected"]["sources"][0]["downwardAPI"]
+    assert (
+        direct["downwardAPI"]["items"][0]["fieldRef"]["fieldPath"] == "metadata.annotations['pool.spillway.io/labels']"
+    )
+    assert direct["downwardAPI"]["items"][1] == downward["items"][1]
+    assert annotations["pool.spillway.io/labels"] == 'app="encode"\nspillway.io/x="theirs"'
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [('say "x"', '"say \\"x\\""'), ("a\nb\t\\", '"a\\nb\\t\\\\"'), ("é\x01", '"é\\x01"')]
+)
+def test_annotations_are_told_as_a_kubelet_writes_them(value: str, told: str) -> None:
+    manifest = pod(
+        containers=[
+            {
+                "name": "m",
+                "image": "i",
+                "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations"}}}],
+            }
+        ]
+    )
+    manifest["metadata"]["annotations"] = {"note": value}
+    made = converted(manifest).pod
+    assert made["metadata"]["annotations"]["pool.spillway.io/annotations"] == f"note={told}"
+
+
+def test_nothing_of_the_pool_pod_is_changed() -> None:
+    before = deepcopy(REFERRING)
+    converted(REFERRING)
+    assert before == REFERRING

@@ -1,0 +1,81 @@
+"""A pool pod shows its real pod, keeps what is its own, and stays as it ended."""
+
+from typing import Any
+
+import pytest
+
+from vk_bridge.core.pod_status import failed_status, mirrored_status, waiting_status, was_created
+
+SCHEDULED = {"type": "PodScheduled", "status": "True"}
+READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+RUNNING: dict[str, Any] = {
+    "status": {
+        "phase": "Running",
+        "conditions": [{"type": "PodScheduled", "status": "True", "reason": "theirs"}, READY],
+        "containerStatuses": [{"name": "main", "restartCount": 2, "ready": True, "image": "i"}],
+        "podIP": "10.1.2.3",
+        "podIPs": [{"ip": "10.1.2.3"}],
+        "hostIP": "192.168.0.1",
+        "startTime": "2026-01-01T00:00:00Z",
+        "qosClass": "Guaranteed",
+    }
+}
+
+
+def pool_pod(**status: Any) -> dict[str, Any]:
+    shown = {"phase": "Pending", "conditions": [SCHEDULED], "qosClass": "Burstable", **status}
+    return {"spec": {"containers": [{"name": "main", "image": "i"}]}, "status": shown}
+
+
+def test_what_is_mirrored_and_what_is_the_pools_own() -> None:
+    assert mirrored_status(pool_pod(), RUNNING, "10.0.0.9") == {
+        "phase": "Running",
+        "conditions": [SCHEDULED, READY, {"type": "spillway.io/Created", "status": "True"}],
+        "containerStatuses": RUNNING["status"]["containerStatuses"],
+        "podIP": "10.1.2.3",
+        "podIPs": [{"ip": "10.1.2.3"}],
+        "hostIP": "10.0.0.9",
+        "startTime": "2026-01-01T00:00:00Z",
+        "qosClass": "Burstable",
+    }
+
+
+def test_what_is_mirrored_already_is_not_written_again() -> None:
+    shown = mirrored_status(pool_pod(), RUNNING, "10.0.0.9")
+    assert shown is not None
+    assert mirrored_status(pool_pod(**shown), RUNNING, "10.0.0.9") is None
+    assert was_created({"status": shown})
+    assert not was_created(pool_pod())
+
+
+def test_what_the_real_pod_no_longer_says_goes() -> None:
+    shown = mirrored_status(pool_pod(), RUNNING, "10.0.0.9")
+    assert shown is not None
+    later = mirrored_status(pool_pod(**shown), {"status": {"phase": "Failed", "reason": "OutOfcpu"}}, "10.0.0.9")
+    assert later is not None
+    assert (later["phase"], later["reason"], "podIP" in later) == ("Failed", "OutOfcpu", False)
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_what_has_ended_stays_as_it_ended(phase: str) -> None:
+    ended = pool_pod(phase=phase)
+    assert mirrored_status(ended, RUNNING, "10.0.0.9") is None
+    assert failed_status(ended, "Gone", "x") is None
+    assert waiting_status(ended, "CreateContainerConfigError", "x") is None
+
+
+def test_a_refused_pod_says_why() -> None:
+    found = failed_status(pool_pod(conditions=[SCHEDULED, READY]), "NotLendable", "volume v: hostPath")
+    assert found is not None
+    assert (found["phase"], found["reason"], found["message"]) == ("Failed", "NotLendable", "volume v: hostPath")
+    assert [entry["status"] for entry in found["conditions"]] == ["True", "False"]
+
+
+def test_a_pod_that_waits_for_a_secret_says_so_as_a_kubelet_does() -> None:
+    found = waiting_status(pool_pod(), "CreateContainerConfigError", 'secret "x" not found')
+    assert found is not None
+    assert found["phase"] == "Pending"
+    assert found["containerStatuses"][0]["state"] == {
+        "waiting": {"reason": "CreateContainerConfigError", "message": 'secret "x" not found'}
+    }
+    assert waiting_status(pool_pod(**found), "CreateContainerConfigError", 'secret "x" not found') is None
