@@ -44,8 +44,9 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         yield f"{user.name}: answered, and not in the log"
         return
     declared, placement = known.declared, known.placement
-    if (declared.replicas, known.cpu, declared.deleting) != (expected.replicas, expected.cpu, False):
-        answered = f"{expected.replicas} of {expected.cpu}m"
+    replicas = declared.replicas if user.may_be_scaled else expected.replicas
+    if (declared.replicas, known.cpu, declared.deleting) != (replicas, expected.cpu, False):
+        answered = f"{replicas} of {expected.cpu}m"
         yield f"{user.name}: {answered} were answered, {declared.replicas} of {known.cpu}m declared"
     if dict(in_state.parts) != {part.cluster: part for part in placement.parts}:
         yield f"{user.name}: the planner's state is not what it wrote"

@@ -24,11 +24,13 @@ from spillway.model import NO_GENERATION, Generation, Part
 from spillway.wire import decode
 from spillway_simulation import members
 from spillway_simulation.removals import Removals, available_of
+from spillway_simulation.scaling_oracle import SCALING, ScalingOracle, Told
 
 DEPLOYMENT_PATH = re.compile(r"^/apis/apps/v1/namespaces/([^/]+)/deployments/([^/]+)$")
 ROOM_WINDOW_SECONDS = 120.0
 
 Key = tuple[str, str]
+Placed = tuple[PlacementDecided, WorkloadDeclared | None]
 
 
 class Violated(AssertionError):
@@ -57,7 +59,7 @@ class Known:
 class Oracle:
     """Hears everything, keeps what it needs to judge it, and a hash of it all: the same seed gives the same trace."""
 
-    def __init__(self, clusters: dict[str, SimCluster]) -> None:
+    def __init__(self, clusters: dict[str, SimCluster], was_told: Told) -> None:
         self._clusters = clusters
         self._hash = hashlib.sha256()
         self._room: dict[str, list[tuple[float, int]]] = {}
@@ -65,6 +67,7 @@ class Oracle:
         self.removals = Removals(
             clusters, self.violated, lambda since: max(self._disturbed.values(), default=-1) > since
         )
+        self.scaling = ScalingOracle(self.violated, was_told)
         self.workloads: dict[Key, Known] = {}
         self.epoch = -1
         self.violations: list[str] = []
@@ -91,7 +94,7 @@ class Oracle:
 
     def on_records(self, records: Sequence[Outgoing], source: str) -> None:
         self.records += len(records)
-        placements: list[PlacementDecided] = []
+        placements: list[Placed] = []
         for record in records:
             topic = record.address.topic
             body = record.value or b""
@@ -100,10 +103,12 @@ class Oracle:
                 self.violated(f"a dead letter from {source}: {record.address.key}")
             if topic in (CLUSTERS, TURNS_PLANNER, WORKLOADS, PLACEMENTS, DECISIONS):
                 self._on_own(record, placements)
-        for placement in placements:
-            self._on_placement(placement)
+            if topic in SCALING:
+                self.scaling.on_record(record, source)
+        for placement, declared in placements:
+            self._on_placement(placement, declared)
 
-    def _on_own(self, record: Outgoing, placements: list[PlacementDecided]) -> None:
+    def _on_own(self, record: Outgoing, placements: list[Placed]) -> None:
         namespace, _, name = record.address.key.partition("/")
         if record.value is None:
             return
@@ -119,20 +124,22 @@ class Oracle:
                     known.cpus.append((asyncio.get_running_loop().time(), known.cpu))
                 known.cpu = cpu
             case PlacementDecided() as placement:
-                placements.append(placement)
+                workload = self.workloads.get((namespace, name))
+                placements.append((placement, workload.declared if workload is not None else None))
             case DecisionRecorded() as decision:
                 self.removals.decided(decision)
             case ClusterJoined(cluster=cluster, phase=phase):
                 (self.removals.lost.add if phase == PHASE_LOST else self.removals.lost.discard)(cluster)
 
-    def _on_placement(self, placement: PlacementDecided) -> None:
+    def _on_placement(self, placement: PlacementDecided, declared: WorkloadDeclared | None) -> None:
+        """declared: what was, when it was decided; one transaction may declare a workload more than once."""
         key = (placement.namespace, placement.name)
         known = self.workloads.setdefault(key, Known())
         name = "/".join(key)
-        self.note(f"placement {name} {placement.generation}: {_told(placement, known)}")
+        self.note(f"placement {name} {placement.generation}: {_told(placement, declared, known.cpu)}")
         if placement.generation <= known.generation:
             self.violated(f"{name}: generation {placement.generation} after {known.generation} in the log")
-        if known.declared is None:
+        if declared is None:
             self.violated(f"{name}: placed and never declared")
             return
         kept = sum(part.replicas_kept for part in placement.parts if not part.removing)
@@ -140,14 +147,12 @@ class Oracle:
             part.replicas_kept < 0 or part.replicas_lost < 0 or part.replicas_leaving < 0 for part in placement.parts
         ):
             self.violated(f"{name}: a part with fewer than no replicas: {placement.parts}")
-        if not known.declared.deleting and kept + placement.unplaced != known.declared.replicas:
-            self.violated(
-                f"{name}: {kept} kept and {placement.unplaced} unplaced of {known.declared.replicas} declared"
-            )
+        if not declared.deleting and kept + placement.unplaced != declared.replicas:
+            self.violated(f"{name}: {kept} kept and {placement.unplaced} unplaced of {declared.replicas} declared")
         before = {part.cluster: part for part in known.placement.parts} if known.placement else {}
         for part in placement.parts:
             self._on_part(name, known, part, before.get(part.cluster))
-        self.removals.placed(known.placement, placement, known.declared)
+        self.removals.placed(known.placement, placement, declared)
         known.placement, known.generation = placement, placement.generation
         for part in placement.parts:
             was = before.get(part.cluster)
@@ -261,12 +266,12 @@ def _object_of(declared: WorkloadDeclared) -> str:
     return json.dumps(manifest, sort_keys=True)
 
 
-def _told(placement: PlacementDecided, known: Known) -> str:
+def _told(placement: PlacementDecided, declared: WorkloadDeclared | None, cpu: int) -> str:
     parts = ", ".join(
         f"{part.cluster} {part.replicas}{' removing' if part.removing else ''}"
         f"{f' lost {part.replicas_lost}' if part.replicas_lost else ''}"
         f"{f' leaving {part.replicas_leaving}' if part.replicas_leaving else ''} at {part.version}"
         for part in placement.parts
     )
-    declared = known.declared.replicas if known.declared else 0
-    return f"{declared} of {known.cpu}m: {parts}; {placement.unplaced} unplaced {placement.waiting_for}"
+    replicas = declared.replicas if declared is not None else 0
+    return f"{replicas} of {cpu}m: {parts}; {placement.unplaced} unplaced {placement.waiting_for}"

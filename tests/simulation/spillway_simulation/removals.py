@@ -95,7 +95,7 @@ class Removals:
         match cause:
             case "Delete":
                 return "" if declared.deleting else "nobody deletes it"
-            case "Scale":
+            case "Scale" | "Autoscale":
                 fewer = declared.replicas < before.replicas or was.replicas_lost > part.replicas_lost
                 return "" if fewer else "no fewer were asked for"
             case "Apply" | "Rollout":

@@ -21,6 +21,7 @@ from spillway_simulation.convergence import missing
 from spillway_simulation.faults import FaultInjector
 from spillway_simulation.loop import OWNER, BusyLoop, Deadlock, VirtualLoop
 from spillway_simulation.operators import Operators
+from spillway_simulation.scalers import Scaler, resting, unscaled
 from spillway_simulation.script import Script, script_of
 from spillway_simulation.seeds import KEPT
 from spillway_simulation.users import User, join_all
@@ -44,6 +45,7 @@ class Outcome:
     records: int
     writes: int
     converged_after: float
+    sizes_decided: int = 0
 
 
 def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
@@ -67,6 +69,7 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
             oracle.records,
             oracle.writes,
             converged_after,
+            sum(len(sizes.every) for sizes in oracle.scaling.sizes.values()),
         )
         if trace:
             print("\n".join(oracle.trace or ()))
@@ -81,7 +84,7 @@ async def _judged(script: Script, loop: VirtualLoop, trace: bool) -> tuple[World
     world = World(script, loop)
     if trace:
         world.oracle.trace = []
-        for one in (*script.orders, *script.faults):
+        for one in (*script.orders, *script.faults, *script.scaled):
             world.oracle.note(f"will {one}")
     try:
         return world, await _told(world)
@@ -97,6 +100,9 @@ async def _told(world: World) -> float:
     users = [User(world, name, asks) for name, asks in world.script.asks.items()]
     tasks = [asyncio.ensure_future(user.run()) for user in users]
     operators = Operators(world)
+    scalers = [Scaler(world, one) for one in world.script.scaled]
+    tasks += [asyncio.ensure_future(scaler.declare_all()) for scaler in scalers]
+    tasks += [asyncio.ensure_future(scaler.tell()) for scaler in scalers]
     tasks.append(asyncio.ensure_future(operators.confirm_all()))
     tasks.append(asyncio.ensure_future(operators.run()))
     await FaultInjector(world).run()
@@ -109,13 +115,16 @@ async def _told(world: World) -> float:
         for task in tasks:
             if task.done():
                 task.result()
-        lacking = list(missing(world, users))
+        lacking = [*missing(world, users), *unscaled(world, scalers)]
         if not lacking or world.oracle.violations:
             break
         await asyncio.sleep(LOOK_SECONDS)
+    converged_after = world.loop.time() - over
+    if scalers and not lacking and not world.oracle.violations:
+        await resting(world, over)
     for sentence in lacking if not world.oracle.violations else ():
         world.oracle.violated(f"{CONVERGED_WITHIN_SECONDS:g} s after the last fault: {sentence}")
-    return world.loop.time() - over
+    return converged_after
 
 
 def _dispose(world: World, loop: VirtualLoop) -> None:
@@ -227,6 +236,7 @@ def _summary(outcomes: Sequence[Outcome], jobs: int, seconds: float) -> dict[str
         "virtual_hours": round(sum(outcome.virtual_seconds for outcome in outcomes) / 3600, 1),
         "records": sum(outcome.records for outcome in outcomes),
         "writes": sum(outcome.writes for outcome in outcomes),
+        "sizes_decided": sum(outcome.sizes_decided for outcome in outcomes),
         "converged_seconds_max": max(outcome.converged_after for outcome in outcomes),
         "failures": [asdict(outcome) for outcome in outcomes if outcome.failures],
     }

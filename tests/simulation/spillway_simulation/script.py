@@ -1,7 +1,10 @@
 """What one seed stands for: a fleet, what its users ask, and what goes wrong, all drawn before anything runs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
+
+from spillway_simulation.scaling_script import HPAS, Scaled, scaled_of
+from spillway_simulation.seeds import KEPT
 
 CPU_CHOICES = (250, 500, 1000, 1500)
 INSTANCES = ("planner-1", "planner-2", "snapshot-1", "snapshot-2", "propagator-1", "propagator-2")
@@ -13,6 +16,9 @@ MEMBER_FAULTS = (
     "quota", "node-gone", "node-comes", "node-cordoned", "pods-deleted", "replicas-changed", "object-deleted",
 )  # fmt: skip
 STORE_FAULTS = ("store-away", "store-flushed")
+
+Kinds = tuple[tuple[str, tuple[str, ...]], ...]
+"""(kind of a fault, what it may be on)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +71,40 @@ class Script:
     orders: tuple[Order, ...]
     faults: tuple[Fault, ...]
     faults_end: float
+    scaled: tuple[Scaled, ...] = ()
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        return (*INSTANCES, *HPAS) if self.scaled else INSTANCES
 
 
 def script_of(seed: int) -> Script:
-    """The same seed, the same script."""
+    """The same seed, the same script. What a kept seed taught, it taught without policies."""
+    return _without_scaling(seed) if seed in KEPT else _with_scaling(_without_scaling(seed))
+
+
+def _with_scaling(script: Script) -> Script:
+    """Drawn from a stream of its own, so that the rest of the script stays what it was."""
+    random = Random(f"{script.seed}/scaling")
+    span = script.faults_end
+    own = Ask("apply", random.uniform(0, 3), random.randint(0, 3), random.choice(CPU_CHOICES[:3]), "", False)
+    asks = {**script.asks, "s0": (own,)}
+    scaled = scaled_of(random, tuple(asks), span)
+    kinds = (*((kind, HPAS) for kind in INSTANCE_FAULTS), *((kind, ("",)) for kind in LOG_FAULTS))
+    faults = _faults(random, kinds, random.choice((0, 1, 2, 4, 8)), span, len(script.faults))
+    end = max([span, *(fault.at + fault.seconds for fault in faults), *(w.ends for one in scaled for w in one.windows)])
+    faults = tuple(sorted((*script.faults, *faults), key=lambda fault: fault.at))
+    return replace(script, asks=asks, faults=faults, faults_end=end, scaled=scaled)
+
+
+def _without_scaling(seed: int) -> Script:
     random = Random(seed)
     members = _members(random)
     span = random.uniform(12, 40)
     room = sum(member.nodes * member.cpu_millis for member in members)
     asks = {f"w{n}": _asks(random, room, span) for n in range(random.randint(1, 4))}
-    faults = _faults(random, members, span)
+    kinds = _kinds(members)
+    faults = _faults(random, kinds, random.choice((0, 1, 2, 4, 6, 8, 12, 16)), span)
     orders = _orders(random, members, tuple(asks), span)
     timed: tuple[Order | Fault, ...] = (*orders, *faults)
     end = max((one.at + one.seconds for one in timed), default=0.0)
@@ -119,16 +149,20 @@ def _orders(random: Random, members: tuple[Member, ...], workloads: tuple[str, .
     return tuple(sorted(orders, key=lambda order: order.at))
 
 
-def _faults(random: Random, members: tuple[Member, ...], span: float) -> tuple[Fault, ...]:
-    kinds = (
+def _kinds(members: tuple[Member, ...]) -> Kinds:
+    return (
         *((kind, INSTANCES) for kind in INSTANCE_FAULTS),
         *((kind, ("",)) for kind in LOG_FAULTS),
         *((kind, tuple(member.name for member in members)) for kind in MEMBER_FAULTS),
         *((kind, ("",)) for kind in STORE_FAULTS),
     )
-    weights = [3 if on is INSTANCES else 1 for _, on in kinds]
+
+
+def _faults(random: Random, kinds: Kinds, count: int, span: float, first: int = 0) -> tuple[Fault, ...]:
+    """So many, each on one of those that its kind may be on; first: the number of the first one."""
+    weights = [3 if kind in INSTANCE_FAULTS else 1 for kind, _ in kinds]
     faults = []
-    for number in range(random.choice((0, 1, 2, 4, 6, 8, 12, 16))):
+    for number in range(first, first + count):
         kind, on = random.choices(kinds, weights)[0]
         faults.append(
             Fault(

@@ -1,6 +1,7 @@
 """Seeds that failed once, kept, with what each one taught. docs/simulation.md tells of the others, too.
 
 A seed stands for the same script only as long as script.py draws the same: each lesson has a unit test of its own.
+These ran before there were policies in the scripts, and still run without.
 """
 
 KEPT: dict[int, str] = {

@@ -8,7 +8,7 @@ from typing import Any
 from spillway.api import ApplyRequest, DeleteRequest, JoinClusterRequest, MigrateRequest, RequestError, ScaleRequest
 from spillway_local.fleet_plan import deployment
 from spillway_simulation.script import Ask
-from spillway_simulation.world import World
+from spillway_simulation.world import Process, World
 
 NAMESPACE = "shop"
 POLICIES: dict[str, dict[str, Any]] = {
@@ -41,6 +41,8 @@ class User:
         self.expected = Expected()
         self.done = False
         self.waits_for = ""
+        self.may_be_scaled = any(one.workload == name for one in world.script.scaled)
+        """Whether a policy may say how many replicas it has; what holds then is in scaling_oracle.py."""
 
     async def run(self) -> None:
         for number, ask in enumerate(self._asks):
@@ -65,7 +67,7 @@ class User:
         if ask.verb == "delete":
             expected.exists, expected.replicas = False, 0
             return
-        if reply.placed + reply.unplaced != ask.replicas:
+        if reply.placed + reply.unplaced != ask.replicas and not self.may_be_scaled:
             self._world.oracle.violated(f"{key}: {ask.replicas} asked, answered {reply.placed} and {reply.unplaced}")
         expected.replicas = ask.replicas
         if ask.verb == "apply":
@@ -88,13 +90,13 @@ class User:
         return "apply", ApplyRequest(tuple(manifests), key)
 
 
-async def answered(world: World, random: Random, verb: str, request: Any) -> Any:
-    """Asks one planner after the other, with the same key, until one says yes or no. Raises RequestError for no."""
+async def answered(world: World, random: Random, verb: str, request: Any, of_hpa: bool = False) -> Any:
+    """Asks one planner (or hpa) after the other, with the same key, until one says yes or no. Raises RequestError."""
     while True:
-        planners = world.planners()
-        random.shuffle(planners)
-        for process, planner in planners:
-            task = world.call(process, getattr(planner, verb)(request))
+        servers: list[tuple[Process, Any]] = [*(world.hpas() if of_hpa else world.planners())]
+        random.shuffle(servers)
+        for process, service in servers:
+            task = world.call(process, getattr(service, verb)(request))
             await asyncio.wait({task}, timeout=random.uniform(2, 6))
             if not task.done():
                 if random.random() < 0.5:

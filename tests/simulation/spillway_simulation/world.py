@@ -10,6 +10,8 @@ from typing import Any
 
 import propagator.settings
 import snapshot.settings
+from hpa.service import Hpa
+from hpa.settings import HpaSettings
 from planner.service import Planner
 from planner.settings import PlannerSettings
 from sim.cluster import SimCluster
@@ -23,7 +25,7 @@ from spillway_simulation.broker import SimBroker
 from spillway_simulation.loop import VirtualLoop
 from spillway_simulation.network import Network, SimulatedTransport
 from spillway_simulation.oracle import Oracle
-from spillway_simulation.script import INSTANCES, Script
+from spillway_simulation.script import Script
 
 SESSION_SECONDS = 6.0
 """After so long without a heartbeat a member of a group is expelled."""
@@ -41,9 +43,18 @@ PLANNER = PlannerSettings(
     home_after_seconds=15.0,
 )
 SNAPSHOT = snapshot.settings.Settings(
-    shrink_confirm_seconds=20.0, probe_seconds=4.0, heartbeat_seconds=3.0, reclaim_seconds=8.0
+    shrink_confirm_seconds=20.0, probe_seconds=4.0, heartbeat_seconds=3.0, reclaim_seconds=8.0, metrics_seconds=4.0
 )
 PROPAGATOR = propagator.settings.Settings(window_seconds=60.0, retry_longest_seconds=20.0)
+HPA = HpaSettings(
+    downscale_stabilization_seconds=15.0,
+    cpu_initialization_seconds=8.0,
+    initial_readiness_delay_seconds=4.0,
+    sample_age_max_seconds=20.0,
+    pods_age_max_seconds=20.0,
+    load_age_max_seconds=12.0,
+    forgotten_seconds=30.0,
+)
 
 
 class SimulatedPlatform(InProcess):
@@ -83,11 +94,11 @@ class World:
         self.clusters = {
             member.name: SimCluster(member.name, SimSettings(seed=script.seed)) for member in script.members
         }
-        self.oracle = Oracle(self.clusters)
+        self.oracle = Oracle(self.clusters, self._was_told)
         self.store = MemoryStore()
         self.broker = SimBroker(Random(f"{script.seed}/log"), self.oracle.on_records)
         self.network = Network(Random(f"{script.seed}/network"), loop.context_of(""))
-        self.platform = SimulatedPlatform(self.broker, self.store, self.clusters, PLANNER, SNAPSHOT, PROPAGATOR)
+        self.platform = SimulatedPlatform(self.broker, self.store, self.clusters, PLANNER, SNAPSHOT, PROPAGATOR, HPA)
         self.platform.network = self.network
         self.processes: dict[str, Process] = {}
         self._lives: Counter[str] = Counter()
@@ -99,7 +110,7 @@ class World:
         self.oracle.note_room()
 
     def start_all(self) -> None:
-        for name in INSTANCES:
+        for name in self.script.instances:
             self.start(name)
 
     def start(self, name: str) -> None:
@@ -202,8 +213,24 @@ class World:
             if isinstance(process.running.service, Planner) and not process.is_over
         ]
 
+    def hpas(self) -> list[tuple[Process, Hpa]]:
+        return [
+            (process, process.running.service)
+            for process in self.processes.values()
+            if isinstance(process.running.service, Hpa) and not process.is_over
+        ]
+
     def active(self) -> Planner | None:
         return next((planner for process, planner in self.planners() if planner.is_active and not process.frozen), None)
+
+    def active_hpa(self) -> Hpa | None:
+        return next((hpa for process, hpa in self.hpas() if hpa.is_active and not process.frozen), None)
+
+    def _was_told(self, source: str, key: tuple[str, str]) -> bool:
+        """Of the planner that wrote under this name, whether it knows the workload's policy, and a decision of it."""
+        service = self.processes[source.rpartition("/")[2]].running.service
+        assert isinstance(service, Planner)
+        return key in service.state.scalings.policies and key in service.state.scalings.decided
 
 
 def _retrieve(task: "asyncio.Task[Any]") -> None:

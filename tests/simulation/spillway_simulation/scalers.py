@@ -1,0 +1,234 @@
+"""Who declares the policies of one seed and tells what the load is, and what sizes it must come to when it is constant.
+
+A load is told through the log, as anybody may, or through hpa; some reports come twice, some after the next one.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+from sim.core.pods import is_ready
+from sim.settings import Settings as SimSettings
+from spillway.api import RequestError
+from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, ReportRequest
+from spillway.bus import BusUnavailable
+from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog, ScaleDecided
+from spillway.local_bus import LocalBus
+from spillway_local.in_process import FLEET_ID
+from spillway_simulation import members
+from spillway_simulation.oracle import Known
+from spillway_simulation.scaling_script import PARTITIONS, PolicyStep, Scaled
+from spillway_simulation.users import NAMESPACE, answered
+from spillway_simulation.world import World
+
+CPU_TARGET_PERCENT = 60
+COOLDOWN_SECONDS = 6
+TOLERANCE = 0.1
+RESTS_AFTER_SECONDS = 45.0
+"""So long after the last fault a loop may still decide: a window, a window of samples and an initialization of pods."""
+RESTING_SECONDS = 40.0
+"""So long it is watched then: more than two windows."""
+
+Report = LoadObserved | BacklogObserved
+
+
+class Scaler:
+    """Owner of one policy. done: every step was answered."""
+
+    def __init__(self, world: World, scaled: Scaled) -> None:
+        self.scaled = scaled
+        self.done = False
+        self.waits_for = ""
+        self._world = world
+        self._random = Random(f"{world.script.seed}/scaler/{scaled.workload}")
+        self._bus = LocalBus(world.broker, FLEET_ID, f"scaler/{scaled.workload}")
+
+    async def declare_all(self) -> None:
+        begun = self._world.loop.time()
+        for step in self.scaled.steps:
+            await asyncio.sleep(max(0.0, begun + step.at - self._world.loop.time()))
+            self.waits_for = f"{step}"
+            verb, request = self._request(step)
+            self._world.oracle.note(f"policy {self.scaled.workload} {verb} {step.most}")
+            with suppress(RequestError):  # One that is deleted, and was not there.
+                await answered(self._world, self._random, verb, request, of_hpa=True)
+        self.done, self.waits_for = True, ""
+
+    def _request(self, step: PolicyStep) -> tuple[str, Any]:
+        if step.most < 0:
+            return "delete_policy", DeletePolicyRequest(NAMESPACE, self.scaled.workload)
+        return "declare_policy", DeclarePolicyRequest(manifest_of(self.scaled, step.most))
+
+    # ── What the load is ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def tell(self) -> None:
+        """Until it is cancelled."""
+        held: list[Report] = []
+        while self.scaled.kind != "calendar":
+            await asyncio.sleep(self._random.uniform(0.5, 3.0))
+            if self.scaled.kind == "cpu":
+                self._use_cpu()
+                continue
+            report = self._report()
+            if self._random.random() < self.scaled.late:
+                held.append(report)
+                continue
+            reports = [report, *held, *([report] if self._random.random() < self.scaled.again else ())]
+            held = []
+            for one in reports:
+                await self._send(one)
+
+    def _use_cpu(self) -> None:
+        """The load is shared by the pods that are ready, wherever they are."""
+        name = self.scaled.workload
+        ready = {
+            cluster: sum(is_ready(pod) for pod in members.pods_of(self._world.clusters[cluster], NAMESPACE, name))
+            for cluster in self._world.clusters
+        }
+        for cluster, count in ready.items():
+            amount = self.load() * 100 * count // max(1, sum(ready.values()))
+            self._world.clusters[cluster].set_load(NAMESPACE, name, {"cpu": amount} if count else None)
+
+    def load(self) -> int:
+        return self.scaled.level(self._world.loop.time())
+
+    def _report(self) -> Report:
+        at_ms, level = self._world.platform.wall_ms(), self.load()
+        if self.scaled.kind == "requests":
+            return LoadObserved(
+                NAMESPACE, self.scaled.workload, "requests", "", "", "", "", level * 1000, at_ms, 0, "scaler", ""
+            )
+        rows = tuple(PartitionBacklog("orders", n, 100 + lag, 100, 0) for n, lag in enumerate(_spread(level)))
+        return BacklogObserved(NAMESPACE, self.scaled.workload, "kafka", "g", "orders", rows, at_ms, "scaler", "")
+
+    async def _send(self, report: Report) -> None:
+        if self._random.random() < 0.5:
+            with suppress(BusUnavailable):
+                await self._bus.publish(report)
+            return
+        request = ReportRequest((report,)) if isinstance(report, LoadObserved) else ReportRequest(backlogs=(report,))
+        process, hpa = self._random.choice(self._world.hpas() or [(None, None)])
+        if process is not None and hpa is not None:
+            await asyncio.wait({self._world.call(process, hpa.report(request))}, timeout=2.0)
+
+
+def _spread(total: int) -> list[int]:
+    return [total // PARTITIONS + (number < total % PARTITIONS) for number in range(PARTITIONS)]
+
+
+# ── Policies ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def manifest_of(scaled: Scaled, most: int) -> str:
+    metadata = {"name": f"{scaled.workload}-policy", "namespace": NAMESPACE}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": scaled.workload}
+    bounds = {"minReplicas": scaled.least, "maxReplicas": most}
+    match scaled.kind:
+        case "backlog":
+            kind, version = "ScaledObject", "keda.sh/v1alpha1"
+            queue = {"bootstrapServers": "kafka:9092", "consumerGroup": "g", "topic": "orders"}
+            trigger = {"type": "kafka", "metadata": {**queue, "lagThreshold": str(scaled.target)}}
+            spec: dict[str, Any] = {
+                "scaleTargetRef": {"name": scaled.workload},
+                "minReplicaCount": scaled.least,
+                "maxReplicaCount": most,
+                "cooldownPeriod": COOLDOWN_SECONDS,
+                "triggers": [trigger],
+            }
+        case "calendar":
+            kind, version = "ScalePolicy", "spillway.io/v1"
+            windows = [_window_of(scaled, number) for number in range(len(scaled.windows))]
+            spec = {"scaleTargetRef": target, **bounds, "calendar": windows}
+        case _:
+            kind, version = "HorizontalPodAutoscaler", "autoscaling/v2"
+            spec = {"scaleTargetRef": target, **bounds, "metrics": [_metric_of(scaled)]}
+    return json.dumps({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})
+
+
+def _metric_of(scaled: Scaled) -> dict[str, Any]:
+    if scaled.kind == "cpu":
+        target = {"type": "Utilization", "averageUtilization": CPU_TARGET_PERCENT}
+        return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+    wanted = {"type": "AverageValue", "averageValue": str(scaled.target)}
+    return {"type": "External", "external": {"metric": {"name": "requests"}, "target": wanted}}
+
+
+def _window_of(scaled: Scaled, number: int) -> dict[str, Any]:
+    window = scaled.windows[number]
+    effect = {"blackout": True} if window.effect == "blackout" else {window.effect: window.number}
+    begins, ends = (_date(seconds) for seconds in (window.begins, window.ends))
+    return {"name": f"w{number}", "timeZone": "UTC", "from": begins, "until": ends, **effect}
+
+
+def _date(seconds: int) -> str:
+    start = datetime.fromtimestamp(SimSettings().start_unix_seconds, UTC)
+    return (start + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
+
+
+# ── What must come to be ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def unscaled(world: World, scalers: list[Scaler]) -> Iterator[str]:
+    """What is not yet as policies and the last load say; nothing when all is."""
+    if world.active_hpa() is None and scalers:
+        yield "no hpa is active"
+        return
+    for scaler in scalers:
+        name = scaler.scaled.workload
+        if not scaler.done:
+            yield f"{name}: no answer yet to {scaler.waits_for}"
+        sizes = world.oracle.scaling.sizes.get((NAMESPACE, name))
+        known = world.oracle.workloads.get((NAMESPACE, name))
+        if (sizes is not None and sizes.policy is not None) != (scaler.scaled.steps[-1].most >= 0):
+            yield f"{name}: {scaler.scaled.steps[-1]} was answered, and the log says {sizes and sizes.policy}"
+        elif sizes is not None and sizes.policy is not None and known is not None:
+            if sizes.is_behind():
+                yield f"{name}: {sizes.decided} is not declared"
+            yield from _missized(scaler, known, sizes.decided)
+
+
+def _missized(scaler: Scaler, known: Known, decided: ScaleDecided | None) -> Iterator[str]:
+    """Where the size is another one than what a constant load asks for; a part of a cpu may have no place."""
+    scaled, declared = scaler.scaled, known.declared
+    if declared is None or declared.deleting or known.placement is None:
+        return
+    least, most = scaled.least, scaled.steps[-1].most
+    load, now = scaler.load(), declared.replicas
+    if scaled.kind == "calendar":
+        wanted = [least]
+    elif scaled.kind == "backlog":
+        partitions = sum(lag > 0 for lag in _spread(load)) and PARTITIONS
+        lag = min(load, partitions * scaled.target) if load // scaled.target > PARTITIONS else load
+        wanted = _sizes_for(lag / scaled.target, max(least, 1) if load else least, most)
+    elif now == 0 and (decided is None or decided.replicas > 0):
+        return  # Somebody's own zero: a HorizontalPodAutoscaler leaves it.
+    elif scaled.kind == "requests":
+        wanted = _sizes_for(load / scaled.target, least, most)
+    elif known.placement.unplaced or known.placement.waiting_for:
+        return  # Of pods that are missing, or of two templates, it is not said here what the use is.
+    else:
+        wanted = _sizes_for(load * 100 * 100 / (known.cpu * CPU_TARGET_PERCENT), least, most)
+    if now not in wanted:
+        yield f"{scaled.workload}: {now} replicas, a load of {load} asks for {wanted} ({scaled.kind})"
+
+
+def _sizes_for(shares: float, least: int, most: int) -> list[int]:
+    """Of the allowed sizes the one that bears so many replicas' load, and all that are within the tolerance of it."""
+    exact = min(max(-int(-shares // 1), least), most)
+    near = [size for size in range(max(least, 1), most + 1) if abs(shares / size - 1) <= TOLERANCE + 0.02]
+    return sorted({exact, *near})
+
+
+async def resting(world: World, over: float) -> None:
+    """Nothing is decided once loops had their time, while load and capacity stay as they are."""
+    scaling = world.oracle.scaling
+    await asyncio.sleep(max(0.0, over + RESTS_AFTER_SECONDS - world.loop.time()))
+    begins = world.loop.time()
+    await asyncio.sleep(RESTING_SECONDS)
+    if scaling.last_decision_at > begins:
+        at = f"{scaling.last_decision_at:.3f} s"
+        world.oracle.violated(f"decided at {at}, at constant load more than {RESTS_AFTER_SECONDS:g} s after all faults")
