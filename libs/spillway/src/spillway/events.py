@@ -121,7 +121,10 @@ class CapacityChanged:
 
 @dataclass(frozen=True, slots=True)
 class PodsUnschedulable:
-    """Pods of one group (their controller) that the member's scheduler could not place, and what it said."""
+    """Pods of one group (their controller) that the member's scheduler could not place, and what it said.
+
+    shape: what one of them asks for, of most of them where they differ; None where it cannot be read.
+    """
 
     cluster: str
     group: str
@@ -130,6 +133,7 @@ class PodsUnschedulable:
     workload: str
     pods: int
     reason: str
+    shape: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from msgspec import DecodeError, Raw, Struct, field, json
 
 from spillway import quantities
-from spillway.pod_terms import Affinity
+from spillway.pod_terms import UNREAD, Affinity, ObservedAffinity
 from spillway.quantities import in_units, nanos_of
 from spillway.specs import ClaimSpec, ClaimStatus, ResourceQuotaSpec, ResourceQuotaStatus, VolumeSpec
 
@@ -124,6 +124,14 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     affinity: Affinity | None = None
 
 
+class ObservedPodSpec(PodSpec, frozen=True, gc=False, rename="camel"):
+    affinity: ObservedAffinity | None = None
+    node_selector: Raw = UNREAD
+    tolerations: Raw = UNREAD
+    topology_spread_constraints: Raw = UNREAD
+    volumes: Raw = UNREAD
+
+
 class ContainerStatus(Struct, frozen=True, gc=False, rename="camel"):
     """resources: what the container runs with now; allocated_resources: what its node has promised it."""
 
@@ -144,7 +152,7 @@ class PodStatus(Struct, frozen=True, gc=False, rename="camel"):
 
 class Pod(Struct, frozen=True, gc=False, rename="camel"):
     metadata: Meta
-    spec: PodSpec = PodSpec()
+    spec: ObservedPodSpec = ObservedPodSpec()
     status: PodStatus = PodStatus()
 
 

@@ -4,10 +4,14 @@ What cannot be read as the API server checks it is as if it were not there: such
 """
 
 from collections.abc import Iterable
+from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 from spillway.model import PodSelector, PodTerm, Requirement
+
+UNREAD: Final = Raw(b"null")
+"""Of fields that are kept as they came, since they are read of the few pods alone that wait."""
 
 
 class Expression(Struct, frozen=True, gc=False):
@@ -36,6 +40,13 @@ class AntiAffinity(Struct, frozen=True, gc=False):
 
 class Affinity(Struct, frozen=True, gc=False, rename="camel"):
     pod_anti_affinity: AntiAffinity | None = None
+
+
+class ObservedAffinity(Affinity, frozen=True, gc=False, rename="camel"):
+    """With what is read of few pods alone, as it came."""
+
+    node_affinity: Raw = UNREAD
+    pod_affinity: Raw = UNREAD
 
 
 def apart_terms(affinity: Affinity | None) -> tuple[PodTerm, ...]:

@@ -4,9 +4,9 @@ Each stream is in order, the streams are not in order with each other: a pod may
 ReplicaSet or its workload. So sums are kept by name or uid, and joined when they are read.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from snapshot.core.namespaces import NamespaceTable
 from snapshot.core.nodes import INT64_MAX, NodeTable
@@ -28,7 +28,9 @@ from spillway.kubernetes import (
     Kind,
 )
 from spillway.lending_marks import node_state
-from spillway.model import LabelSet, NamespaceFacts, NodeRow, PodTable, WorkloadFacts
+from spillway.model import LabelSet, NamespaceFacts, NodeRow, PodTable, Shape, WorkloadFacts
+
+T = TypeVar("T")
 
 WORKLOAD_KINDS = (DEPLOYMENTS, STATEFULSETS, JOBS)
 KINDS = (NODES, PODS, REPLICASETS, *WORKLOAD_KINDS, NAMESPACES, RESOURCE_QUOTAS, VOLUMES, VOLUME_CLAIMS)
@@ -55,11 +57,15 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Pods of one controller that the scheduler could not place. workload: namespace/name when it is ours."""
+    """Pods of one controller that the scheduler could not place. workload: namespace/name when it is ours.
+
+    shape: what most of them ask for, where that is known.
+    """
 
     workload: str
     pods: int
     reason: str
+    shape: Shape | None = None
 
 
 class ClusterState:
@@ -221,6 +227,7 @@ class ClusterState:
 
     def groups(self) -> dict[str, Group]:
         messages_by_group: dict[str, dict[str, int]] = {}
+        shapes_by_group: dict[str, dict[Shape | None, int]] = {}
         workload_by_group: dict[str, str] = {}
         for owner, messages in self.pods.waiting.items():
             group, workload = self._group_of(owner)
@@ -228,8 +235,16 @@ class ClusterState:
             total = messages_by_group.setdefault(group, {})
             for message, pods in messages.items():
                 total[message] = total.get(message, 0) + pods
+            shapes = shapes_by_group.setdefault(group, {})
+            for shape, pods in self.pods.waiting_shapes[owner].items():
+                shapes[shape] = shapes.get(shape, 0) + pods
         return {
-            group: Group(workload_by_group[group], sum(messages.values()), _commonest(messages))
+            group: Group(
+                workload_by_group[group],
+                sum(messages.values()),
+                _commonest(messages),
+                _commonest(shapes_by_group[group]),
+            )
             for group, messages in messages_by_group.items()
         }
 
@@ -246,5 +261,6 @@ def _table_order(entry: tuple[PodTable, int]) -> tuple[str, LabelSet, bool, str]
     return table.namespace, table.labels, table.terminating, repr(table.apart) if table.apart else ""
 
 
-def _commonest(messages: dict[str, int]) -> str:
-    return min(messages, key=lambda message: (-messages[message], message))
+def _commonest(pods: Mapping[T, int]) -> T:
+    most = max(pods.values())
+    return min((entry for entry, count in pods.items() if count == most), key=repr)

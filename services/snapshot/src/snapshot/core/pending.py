@@ -81,7 +81,7 @@ class Pending:
         if group is None:
             return PodsScheduled(self._cluster, name, epoch, self._sequence)
         return PodsUnschedulable(
-            self._cluster, name, epoch, self._sequence, group.workload, group.pods, group.reason
+            self._cluster, name, epoch, self._sequence, group.workload, group.pods, group.reason, group.shape
         )  # fmt: skip
 
     def _due_at(self, name: str, said: _Said) -> float:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from snapshot.core.interned import Interned
+from snapshot.core.waiting_shape import waiting_shape
 from spillway import kubernetes
-from spillway.model import HostPort, PodTable
+from spillway.model import HostPort, PodTable, Shape
 from spillway.pod_terms import apart_terms
 
 TEMPLATE_HASH_LABELS = ("pod-template-hash", "controller-revision-hash")
@@ -30,6 +31,7 @@ class PodFacts(NamedTuple):
 
     requests: what it holds of its node; empty while it holds nothing. unreadable: its requests could not be read.
     counts: bound, neither terminating nor finished. waiting: what the scheduler said when it could not place it.
+    shape: what one asks for that waits, where that can be read.
     """
 
     node: str
@@ -42,6 +44,7 @@ class PodFacts(NamedTuple):
     counts: bool
     unreadable: bool
     waiting: str
+    shape: Shape | None = None
 
 
 @dataclass(slots=True)
@@ -64,6 +67,7 @@ class Pods:
         self.loads: dict[str, Load] = {}
         self.counted: dict[str, dict[str, int]] = {}
         self.waiting: dict[Owner, dict[str, int]] = {}
+        self.waiting_shapes: dict[Owner, dict[Shape | None, int]] = {}
         self.dirty_nodes: set[str] = set()
         self.dirty_owners: set[str] = set()
         self.waiting_changed = False
@@ -80,6 +84,8 @@ class Pods:
     def upsert(self, pod: kubernetes.Pod) -> None:
         uid, found = pod.metadata.uid, self._read(pod)
         known = self._pods.get(uid)
+        if found.waiting:  # Its spec stays as it is while it waits.
+            found = found._replace(shape=known.shape if known is not None and known.waiting else waiting_shape(pod))
         if known == found:
             return
         kept = self._keep(found)
@@ -121,8 +127,9 @@ class Pods:
             self.dirty_owners.add(pod.owner.uid)
         if pod.waiting:
             _count(self.waiting.setdefault(pod.owner, {}), pod.waiting, sign)
+            _count(self.waiting_shapes.setdefault(pod.owner, {}), pod.shape, sign)
             if not self.waiting[pod.owner]:
-                del self.waiting[pod.owner]
+                del self.waiting[pod.owner], self.waiting_shapes[pod.owner]
             self.waiting_changed = True
 
     def _load(self, pod: PodFacts, sign: int) -> None:
@@ -195,7 +202,9 @@ def _port_order(port: HostPort) -> tuple[int, str, str]:
     return port.port, port.protocol, port.ip
 
 
-def _count(counts: dict[str, int] | dict[HostPort, int] | dict[PodTable, int], key: object, by: int) -> None:
+def _count(
+    counts: dict[str, int] | dict[HostPort, int] | dict[PodTable, int] | dict[Shape | None, int], key: object, by: int
+) -> None:
     """Adds; what comes to zero is left out, so that equal states are equal values."""
     amounts: dict[object, int] = counts  # type: ignore[assignment]
     amount = amounts.get(key, 0) + by

@@ -1,0 +1,28 @@
+"""What a pod asks for that the scheduler could not place: read of the few that wait, not of all."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from spillway import kubernetes
+from spillway.api import RequestError
+from spillway.model import Shape
+from spillway.pod_shape import bare, shape_of
+
+
+def waiting_shape(pod: kubernetes.Pod) -> Shape | None:
+    """None where it cannot be read."""
+    spec = _without_nulls(msgspec.json.decode(msgspec.json.encode(pod.spec)))
+    template = {"metadata": {"labels": pod.metadata.labels}, "spec": spec}
+    try:
+        shape = bare(shape_of(template, pod.metadata.namespace, "pod"))
+    except RequestError:
+        return None
+    return replace(shape, template="")
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(entry) for key, entry in value.items() if entry is not None}
+    return value
