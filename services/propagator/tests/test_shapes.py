@@ -205,3 +205,17 @@ async def test_what_nobody_declares_and_what_left_is_forgotten(fleet: Any) -> No
     forgotten = [record.key for record in fleet.said_of_shapes if record.event is None]
     assert forgotten == [f"{DIGEST}/own-2", f"{DIGEST}/own-1"]
     assert isinstance(fleet.shapes()[0], ShapeAdmitted)
+
+
+@on_fleet
+async def test_a_refusal_of_what_nobody_declares_is_soon_forgotten(fleet: Any) -> None:
+    """What is wrong there is mended before it is declared anew, and until then nobody asks."""
+    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "runtimeClassName": "none"}}
+    await fleet.start()
+    await asyncio.sleep(5)
+    await fleet.planner.publish(asked("own-1", template=template), asked("own-1"))
+    await asyncio.sleep(20)
+    assert {state for _, state in said(fleet)} == {SHAPE_REFUSED, SHAPE_ADMITTED}
+    await asyncio.sleep(300)
+    forgotten = [record.key for record in fleet.said_of_shapes if record.event is None]
+    assert forgotten == [f"{template_digest(template, 'default')}/own-1"]

@@ -53,6 +53,9 @@ class Settings:
     shape_unused_seconds: float = setting(
         86400.0, "seconds until what a cluster admits of a template that nobody declares any more is forgotten"
     )
+    shape_refused_unused_seconds: float = setting(
+        30.0, "the same of a template that it did not let in: nobody would find out that it does now, seconds"
+    )
     shapes_at_once: int = setting(4, "dry runs at the same time in one cluster")
     shapes_waiting_max: int = setting(
         1000, "questions of planners that wait for a dry run in one cluster; more are answered as not asked"

@@ -16,7 +16,7 @@ from spillway import metrics
 from spillway.addresses import Tombstone, shape_address
 from spillway.bus import Bus, BusUnavailable
 from spillway.cluster_api import PODS, ClusterApi, ClusterUnreachable, Conflict, Refused
-from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_UNASKED, ShapeAdmitted, ShapeAsked
+from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, SHAPE_UNASKED, ShapeAdmitted, ShapeAsked
 from spillway.model import Shape
 from spillway.waiting import is_set_within
 
@@ -150,15 +150,19 @@ class ShapeAsker:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now, borne = self._clock(), self._desired.digests()
-            unused = [digest for digest in self._desired.shapes.get(self._cluster, {}) if digest not in borne]
-            self._unused = {digest: self._unused.get(digest, now) for digest in unused}
+            said = self._desired.shapes.get(self._cluster, {})
+            self._unused = {digest: self._unused.get(digest, now) for digest in said if digest not in borne}
             for digest, since in list(self._unused.items()):
-                if now - since >= self._settings.shape_unused_seconds:
+                if now - since >= self._unused_seconds(said[digest]):
                     await self._publish(Tombstone(shape_address(digest, self._cluster)))
                     del self._unused[digest]
             for template in self._desired.refused(self._cluster):
                 if template.digest not in self._questions and self._questions.ask(template, self._clock()):
                     self._woken.set()
+
+    def _unused_seconds(self, said: ShapeAdmitted) -> float:
+        refused = said.state == SHAPE_REFUSED
+        return self._settings.shape_refused_unused_seconds if refused else self._settings.shape_unused_seconds
 
 
 def _rules(settings: Settings) -> AskRules:
