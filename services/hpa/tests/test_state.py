@@ -306,6 +306,60 @@ def test_a_value_from_the_future_is_dropped() -> None:
     assert made.state.dropped == {"future": 1}
 
 
+def _ahead(made: World, second: int, ahead: int, used: list[int | None]) -> None:
+    """A record of a cluster whose clock is so many seconds ahead, heard at that second."""
+    made.until(at(second))
+    record = made._append(pods("own-1", used, at(second + ahead), sequence=second))
+    made._written(made.state.hear(record, made.now_ms))
+
+
+def _by_clock(ahead: int, killed: bool) -> World:
+    """Two clusters, one of which falls silent after 400 s."""
+    made = world(hpa([cpu_at(50)]), replicas=4)
+    for second in range(10, 1_200, 15):
+        if second < 400:
+            _ahead(made, second, ahead, [900 if second < 60 else 300] * 2)
+        made.say(pods("own-2", [900 if second < 60 else 300] * 2, at(second + 1), sequence=second))
+        if killed:
+            made.restart()
+    return made
+
+
+def test_a_cluster_whose_clock_is_ahead_counts_as_of_when_it_is_heard() -> None:
+    """In the turn and after a restart alike; and when it falls silent it is lost as soon as others are."""
+    expected = sizes(_by_clock(0, killed=False))
+    assert len(expected) > 1
+    for killed in (False, True):
+        made = _by_clock(3_600, killed)
+        assert sizes(made) == expected
+        assert made.state.dropped == {}
+        told = {one.cluster: one for one in explain(made.state, made.state.scaled[KEY]).pods}
+        assert (told["own-1"].lost, told["own-1"].trouble) == (True, "its clock is 3600 s ahead")
+        assert told["own-2"].trouble == ""
+
+
+def test_a_clock_that_is_put_right_is_so_at_once() -> None:
+    made = world(hpa([cpu_at(50)]), replicas=4)
+    _ahead(made, 10, 3_600, [500] * 2)
+    made.restart()
+    _ahead(made, 25, 0, [500] * 2)
+    made.restart()
+    (told,) = explain(made.state, made.state.scaled[KEY]).pods
+    assert (told.trouble, told.age_ms) == ("", 0)
+
+
+def test_pods_that_were_told_ahead_of_time_before_there_was_a_policy_count_as_of_its_declaration() -> None:
+    made = World()
+    made.say(declared(2))
+    made.state.hear(made._append(pods("own-1", [900] * 2, at(3_600))), made.now_ms)
+    made.restart()
+    made.policy(hpa([cpu_at(50)]))
+    first = explain(made.state, made.state.scaled[KEY]).pods
+    made.restart()
+    assert explain(made.state, made.state.scaled[KEY]).pods == first
+    assert (first[0].trouble, first[0].age_ms) == ("its clock is 3600 s ahead", 0)
+
+
 def test_a_series_that_stopped_long_ago_counts_no_more_where_others_go_on() -> None:
     made = world(hpa([external("queue", "10")]), replicas=1)
     made.say(load("queue", 30, at(5), "a"))

@@ -17,8 +17,8 @@ class WholeClusters(Clusters):
         samples: dict[PodKey, Sample] = {}
         troubles: list[str] = []
         for name, cluster in self.by_name.items():
-            if cluster.trouble:
-                troubles.append(f"{name}: {cluster.trouble}")
+            if cluster.troubles:
+                troubles.append(f"{name}: {cluster.troubles}")
             if is_lost(cluster, now_ms, rules):
                 troubles.append(f"{name}: silent")
             for key, pod in cluster.pods.items():

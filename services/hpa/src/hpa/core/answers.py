@@ -169,7 +169,7 @@ def _pods(state: HpaState, scaled: Scaled) -> Iterator[PodsInCluster]:
             sampled=sum(1 for pod in cluster.pods.values() if pod.usage and pod.sampled_ms >= fresh_ms),
             lost=is_lost(cluster, at_ms, state.rules),
             age_ms=max(at_ms - cluster.observed_ms, 0),
-            trouble=cluster.trouble,
+            trouble=cluster.troubles,
         )
 
 

@@ -9,6 +9,7 @@ from sys import intern
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpa.core.pods import CPU, FAILED, Amounts, Container, Pod, PodKey, Readiness, Sample, readiness_due_ms
 from hpa.core.rules import Rules
@@ -42,7 +43,8 @@ class Share(Struct, frozen=True):
 class ClusterPods(Struct, frozen=True):
     """One cluster's pods, as of the record (epoch, sequence). sampled: whether any of them had a sample.
 
-    standing: pods that neither ended nor are being deleted. trouble: why there are no samples.
+    standing: pods that neither ended nor are being deleted. trouble: why there are no samples. ahead_ms: how far its
+    clock was ahead when the record was heard; observed_ms is without that.
     """
 
     cluster: str
@@ -53,6 +55,16 @@ class ClusterPods(Struct, frozen=True):
     sampled: bool
     standing: int
     trouble: str
+    ahead_ms: int = 0
+
+    @property
+    def troubles(self) -> str:
+        """What is wrong with the record, for people."""
+        clock = f"its clock is {self.ahead_ms / 1000:g} s ahead" if self.ahead_ms else ""
+        return "; ".join(filter(None, (self.trouble, clock)))
+
+    def ahead(self, ahead_ms: int) -> "ClusterPods":
+        return replace(self, observed_ms=self.observed_ms + self.ahead_ms - ahead_ms, ahead_ms=ahead_ms)
 
 
 def is_lost(cluster: ClusterPods, now_ms: int, rules: Rules) -> bool:
@@ -151,5 +163,5 @@ def share_of(cluster: ClusterPods, rule: MetricRule, rules: Rules, now_ms: int) 
 
 
 def _troubles(cluster: ClusterPods, lost: bool) -> tuple[str, ...]:
-    told = (f"{cluster.cluster}: {cluster.trouble}",) if cluster.trouble else ()
+    told = (f"{cluster.cluster}: {cluster.troubles}",) if cluster.troubles else ()
     return (*told, f"{cluster.cluster}: silent") if lost else told

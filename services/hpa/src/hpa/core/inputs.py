@@ -3,7 +3,7 @@
 Each take_… applies one event, is idempotent, drops what is older than is known, and says whether anything changed.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -89,7 +89,7 @@ class Inputs:
     """Of one workload. declared None: the planner knows none of that name.
 
     loads_from_ms, backlogs_from_ms: of what the policy names, since when it stands for another question than before;
-    what was measured earlier answers that one.
+    what was measured earlier answers that one. ahead_ms: clusters whose clock was ahead when they were heard last.
     """
 
     declared: Declared | None = None
@@ -98,19 +98,38 @@ class Inputs:
     backlogs: dict[BacklogKey, Backlog] = field(default_factory=dict)
     loads_from_ms: dict[LoadName, int] = field(default_factory=dict)
     backlogs_from_ms: dict[BacklogKey, int] = field(default_factory=dict)
+    ahead_ms: dict[str, int] = field(default_factory=dict)
 
     def take_declared(self, declared: Declared | None) -> bool:
         changed, self.declared = declared != self.declared, declared
         return changed
 
-    def take_pods(self, event: PodsObserved) -> bool:
+    def take_pods(self, event: PodsObserved, ahead_ms: int | None = None) -> bool:
+        """ahead_ms: how far the cluster's clock is; None: as far as is remembered."""
         known = self.clusters.by_name.get(event.cluster)
         if known is not None and (known.epoch, known.sequence) >= (event.epoch, event.sequence):
             return False
         self.clusters.put(event.cluster, cluster_pods(event))
+        self.correct({event.cluster: self.ahead_ms.get(event.cluster, 0) if ahead_ms is None else ahead_ms})
         return True
 
+    def correct(self, ahead_ms: Mapping[str, int]) -> None:
+        """Clusters whose clocks are so far ahead."""
+        for name, ahead in ahead_ms.items():
+            self.ahead_ms.pop(name, None)
+            if ahead:
+                self.ahead_ms[name] = ahead
+            cluster = self.clusters.by_name.get(name)
+            if cluster is not None and cluster.ahead_ms != ahead:
+                self.clusters.put(name, cluster.ahead(ahead))
+
+    def ahead_of(self, at_ms: int, rules: Rules) -> dict[str, int]:
+        """Clusters that said something later than can be believed at that instant, and how far."""
+        told = ((name, one.observed_ms + one.ahead_ms - at_ms) for name, one in self.clusters.by_name.items())
+        return {name: ahead for name, ahead in told if ahead > rules.future_max_ms}
+
     def forget_pods(self, cluster: str) -> bool:
+        self.ahead_ms.pop(cluster, None)
         known = cluster in self.clusters.by_name
         self.clusters.put(cluster, None)
         return known

@@ -301,6 +301,8 @@ class HpaState:
         else:
             forget_changed(before, scaled.policy, self._inputs(key), event.declared_ms)
             scaled.remembered = remembered_of(before, scaled.policy, scaled.remembered)
+        inputs = self._inputs(key)
+        inputs.correct(inputs.ahead_of(event.declared_ms, self.rules))
         return [event, *self._evaluate(scaled, max(scaled.remembered.at_ms + 1, event.declared_ms))]
 
     def delete(self, key: WorkloadKey) -> None:
@@ -341,15 +343,17 @@ class HpaState:
     # ── Deciding ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_input(self, key: WorkloadKey, heard: Heard, now_ms: int) -> list[Event]:
-        scaled, at_ms = self.scaled.get(key), heard.at_ms
+        scaled, at_ms, ahead_ms = self.scaled.get(key), heard.at_ms, 0
         if at_ms > now_ms + self.rules.future_max_ms:
-            self._drop("future")
-            return []
+            if heard.topic in FORGETTING:
+                self._drop("future")
+                return []
+            at_ms, ahead_ms = now_ms, at_ms - now_ms
         if scaled is None:
             if heard.topic in FORGETTING:
                 self._drop("unknown")
             else:
-                self._take(key, heard)
+                self._take(key, heard, ahead_ms)
                 self._forget_gone(key)
             return []
         if not is_named(scaled.policy, heard.event):
@@ -357,20 +361,21 @@ class HpaState:
             return []
         events = self._catch_up(scaled, at_ms)
         before = self._standing(key) if heard.topic == WORKLOADS.name else None
-        if not self._take(key, heard):
+        if not self._take(key, heard, ahead_ms):
             self._drop("known")
             return events
         if before is not None and scaled.remembered.at_ms and self._standing(key) == before:
             return events  # The planner says that it follows us.
         return events + self._evaluate(scaled, max(scaled.remembered.at_ms + 1, at_ms))
 
-    def _take(self, key: WorkloadKey, heard: Heard) -> bool:
+    def _take(self, key: WorkloadKey, heard: Heard, ahead_ms: int | None = None) -> bool:
+        """ahead_ms: of the clock of the cluster that it is of; None: as far as its state says."""
         inputs, event, scaled = self._inputs(key), heard.event, self.scaled.get(key)
         polling_ms = scaled.policy.polling_ms if scaled is not None else 0
         if isinstance(event, WorkloadDeclared):
             return inputs.take_declared(declared_of(event))
         if isinstance(event, PodsObserved):
-            return inputs.take_pods(event)
+            return inputs.take_pods(event, ahead_ms)
         if isinstance(event, LoadObserved):
             inputs.forget_old(event.at_ms, self.rules)
             return inputs.take_load(event, self.rules, polling_ms)

@@ -17,7 +17,7 @@ class Unreadable(ValueError):
 class Stored(Struct, frozen=True):
     """loads, backlogs: of topics that forget. changed_ms: when the size was last changed by us; 0: never.
 
-    loads_from_ms, backlogs_from_ms: as of Inputs.
+    loads_from_ms, backlogs_from_ms, ahead_ms: as of Inputs.
     """
 
     remembered: Remembered = NOTHING_REMEMBERED
@@ -27,11 +27,13 @@ class Stored(Struct, frozen=True):
     backlogs: tuple[tuple[BacklogKey, Backlog], ...] = ()
     loads_from_ms: tuple[tuple[LoadName, int], ...] = ()
     backlogs_from_ms: tuple[tuple[BacklogKey, int], ...] = ()
+    ahead_ms: tuple[tuple[str, int], ...] = ()
 
     def restore(self, inputs: Inputs) -> None:
         """What of the inputs only a state remembers."""
         inputs.loads, inputs.backlogs = dict(self.loads), dict(self.backlogs)
         inputs.loads_from_ms, inputs.backlogs_from_ms = dict(self.loads_from_ms), dict(self.backlogs_from_ms)
+        inputs.correct({**dict.fromkeys(inputs.ahead_ms, 0), **dict(self.ahead_ms)})
 
 
 NOTHING_STORED: Final = Stored()
@@ -48,6 +50,7 @@ def stored_of(remembered: Remembered, due: Due | None, changed_ms: int, inputs: 
         backlogs=tuple(inputs.backlogs.items()),
         loads_from_ms=tuple(inputs.loads_from_ms.items()),
         backlogs_from_ms=tuple(inputs.backlogs_from_ms.items()),
+        ahead_ms=tuple(inputs.ahead_ms.items()),
     )
 
 
