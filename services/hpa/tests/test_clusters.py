@@ -69,6 +69,7 @@ RECORDS = st.builds(
     trouble=st.sampled_from(["", "", "forbidden"]),
     requests=st.just(REQUESTS),
     pods=st.lists(PODS, max_size=3, unique_by=lambda pod: pod.name).map(tuple),
+    left_out=st.sampled_from([0, 0, 0, 2]),
 )
 GONE = st.tuples(st.just("gone"), CLUSTERS)
 

@@ -74,6 +74,49 @@ def test_a_lost_cluster_is_not_gone() -> None:
     assert not told["own-1"].lost
 
 
+OBJECT = {
+    "type": "Object",
+    "object": {
+        "describedObject": {"kind": "Ingress", "name": "front"},
+        "metric": {"name": "requests"},
+        "target": {"type": "Value", "value": "100"},
+    },
+}
+AT_ONCE = {
+    "scaleUp": {"policies": [{"type": "Pods", "value": 99, "periodSeconds": 1}]},
+    "scaleDown": {"stabilizationWindowSeconds": 0},
+}
+
+
+@pytest.mark.parametrize(
+    ("metric", "used", "requests", "expected"),
+    [
+        pytest.param(cpu_at(50), 100, 0, 4, id="cpu: those that are not seen may be busy"),
+        pytest.param(cpu_at(50), 520, 0, 4, id="cpu: they may be idle"),
+        pytest.param(cpu_at(50), 900, 0, 4, id="cpu: scaled out as far as idle ones allow"),
+        pytest.param(OBJECT, 100, 50, 2, id="of an object: they share the value"),
+        pytest.param(OBJECT, 100, 300, 6, id="of an object: scaled out by those that are seen"),
+    ],
+)
+def test_pods_that_a_record_has_no_room_for_are_missing_and_not_gone(
+    metric: dict[str, Any], used: int, requests: int, expected: int
+) -> None:
+    made = world(hpa([metric], behavior=AT_ONCE), replicas=4)
+    made.say(replace(pods("own-1", [used] * 2, at(20)), left_out=2))
+    if requests:
+        made.say(replace(load("requests", requests, at(21)), object="Ingress/front"))
+    assert made.replicas == expected
+    (told,) = explain(made.state, made.state.scaled[KEY]).pods
+    assert (told.pods, told.ready, told.sampled) == (4, 2, 2)
+    assert told.trouble == "2 pods more than a record takes: they count as missing"
+
+
+def test_a_record_that_leaves_out_more_than_can_be_is_not_believed() -> None:
+    made = world(hpa([cpu_at(50)]), replicas=4)
+    made.say(replace(pods("own-1", [500] * 2, at(20)), left_out=2**60))
+    assert explain(made.state, made.state.scaled[KEY]).pods[0].pods == 100_002
+
+
 def test_scaling_in_waits_for_its_window_and_then_happens_by_itself() -> None:
     made = world(hpa([external("queue", "10")]), replicas=1)
     made.say(load("queue", 40, at(10)))

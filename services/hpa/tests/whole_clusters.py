@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hpa.core.cluster_pods import NEVER, SUCCEEDED, Share, is_lost, usage_of
+from hpa.core.cluster_pods import NEVER, SUCCEEDED, Share, is_lost, left_out_of, usage_of
 from hpa.core.clusters import Clusters
 from hpa.core.pods import CPU, FAILED, Pod, PodKey, PodsSeen, Readiness, Sample, readiness_due_ms
 from hpa.core.rules import Rules
@@ -54,7 +54,8 @@ class WholeClusters(Clusters):
 
     def seen(self, now_ms: int, rules: Rules) -> PodsSeen:
         pods: dict[PodKey, Pod] = {key: pod for one in self.by_name.values() for key, pod in one.pods.items()}
-        return PodsSeen(pods, self.lost(now_ms, rules))
+        left_out = frozenset(left_out_of(name) for name, one in self.by_name.items() if one.left_out)
+        return PodsSeen(pods, self.lost(now_ms, rules) | left_out)
 
 
 def whole(clusters: Clusters) -> WholeClusters:

@@ -65,7 +65,8 @@ class PodsObserved:
     """All pods of a workload in a cluster, only of workloads that have a scaling policy.
 
     observed_ms: when the pods were as told. trouble: why there are no samples (no metrics API, forbidden, not
-    answering), empty when there are. A cluster that falls silent keeps its pods, and they come to have no samples.
+    answering), empty when there are. left_out: pods more than a record takes, that neither ended nor are being deleted.
+    A cluster that falls silent keeps its pods, and they come to have no samples.
     """
 
     namespace: str
@@ -77,6 +78,7 @@ class PodsObserved:
     trouble: str
     requests: tuple[PodRequests, ...]
     pods: tuple[ObservedPod, ...]
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,9 @@ def _pods(state: HpaState, scaled: Scaled) -> Iterator[PodsInCluster]:
         yield PodsInCluster(
             cluster=name,
             pods=len(cluster.pods),
-            ready=sum(1 for pod in cluster.pods.values() if pod.phase == RUNNING and pod.ready == READY),
+            ready=sum(
+                1 for key, pod in cluster.pods.items() if (pod.phase, pod.ready, key.cluster) == (RUNNING, READY, name)
+            ),
             sampled=sum(1 for pod in cluster.pods.values() if pod.usage and pod.sampled_ms >= fresh_ms),
             lost=is_lost(cluster, at_ms, state.rules),
             age_ms=max(at_ms - cluster.observed_ms, 0),

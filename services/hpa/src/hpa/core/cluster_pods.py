@@ -6,12 +6,24 @@ Time alone changes what they add when a sample is too old, a pod leaves its init
 from collections.abc import Mapping
 from functools import lru_cache
 from sys import intern
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.pods import CPU, FAILED, Amounts, Container, Pod, PodKey, Readiness, Sample, readiness_due_ms
+from hpa.core.pods import (
+    CPU,
+    FAILED,
+    READY,
+    RUNNING,
+    Amounts,
+    Container,
+    Pod,
+    PodKey,
+    Readiness,
+    Sample,
+    readiness_due_ms,
+)
 from hpa.core.rules import Rules
 from hpa.core.totals import Counted, MetricRule, counted
 from spillway.events_scaling import PodRequests, PodsObserved
@@ -20,6 +32,19 @@ SUCCEEDED: Final = "Succeeded"
 ENDED: Final = (FAILED, SUCCEEDED)
 KINDS_KEPT: Final = 4_096
 """Different containers' requests that all pods share; further ones are made for each record."""
+LEFT_OUT_MAX: Final = 100_000
+"""More are not believed: a workload has no more replicas."""
+LEFT_OUT: Final[Mapping[str, Any]] = {
+    "phase": RUNNING,
+    "deleting": False,
+    "started_ms": None,
+    "ready": READY,
+    "ready_changed_ms": None,
+    "usage": (),
+    "sampled_ms": 0,
+    "window_ms": 0,
+}
+"""What a pod without room in its record is taken to be; it asks for what the last one asks for that has."""
 NEVER: Final = 2**62
 """An instant after all others, in milliseconds."""
 
@@ -44,7 +69,8 @@ class ClusterPods(Struct, frozen=True):
     """One cluster's pods, as of the record (epoch, sequence). sampled: whether any of them had a sample.
 
     standing: pods that neither ended nor are being deleted. trouble: why there are no samples. ahead_ms: how far its
-    clock was ahead when the record was heard; observed_ms is without that.
+    clock was ahead when the record was heard; observed_ms is without that. left_out: pods that the record had no room
+    for; they stand among the others, under a cluster's name of their own, and have no sample.
     """
 
     cluster: str
@@ -56,12 +82,14 @@ class ClusterPods(Struct, frozen=True):
     standing: int
     trouble: str
     ahead_ms: int = 0
+    left_out: int = 0
 
     @property
     def troubles(self) -> str:
         """What is wrong with the record, for people."""
         clock = f"its clock is {self.ahead_ms / 1000:g} s ahead" if self.ahead_ms else ""
-        return "; ".join(filter(None, (self.trouble, clock)))
+        missing = f"{self.left_out} pods more than a record takes: they count as missing" if self.left_out else ""
+        return "; ".join(filter(None, (self.trouble, clock, missing)))
 
     def ahead(self, ahead_ms: int) -> "ClusterPods":
         return replace(self, observed_ms=self.observed_ms + self.ahead_ms - ahead_ms, ahead_ms=ahead_ms)
@@ -95,7 +123,27 @@ def cluster_pods(event: PodsObserved) -> ClusterPods:
         )
         sampled = sampled or bool(one.usage)
         standing += not one.deleting and one.phase not in ENDED
-    return ClusterPods(cluster, pods, event.epoch, event.sequence, event.observed_ms, sampled, standing, event.trouble)
+    left_out = min(max(event.left_out, 0), LEFT_OUT_MAX)
+    if left_out:
+        alike = replace(next(reversed(pods.values()), Pod()), **LEFT_OUT)
+        unseen = intern(left_out_of(cluster))
+        pods |= {PodKey(unseen, namespace, str(number)): alike for number in range(left_out)}
+    return ClusterPods(
+        cluster=cluster,
+        pods=pods,
+        epoch=event.epoch,
+        sequence=event.sequence,
+        observed_ms=event.observed_ms,
+        sampled=sampled,
+        standing=standing + left_out,
+        trouble=event.trouble,
+        left_out=left_out,
+    )
+
+
+def left_out_of(cluster: str) -> str:
+    """The name under which pods stand that a cluster's record had no room for."""
+    return f"{cluster}, left out"
 
 
 Kind = tuple[tuple[Container, ...], tuple[Container, ...], Mapping[str, int] | None]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
 from typing import Final
 
-from hpa.core.cluster_pods import NEVER, ClusterPods, Share, share_of
+from hpa.core.cluster_pods import NEVER, ClusterPods, Share, left_out_of, share_of
 from hpa.core.pods import Pod, PodKey, PodsSeen
 from hpa.core.rules import Rules
 from hpa.core.totals import NO_TOTALS, Counted, MetricRule, Totals
@@ -64,12 +64,14 @@ class KeptTotals:
 class Clusters:
     """standing: pods that neither ended nor are being deleted. sampled_ms: when clusters with samples told their pods.
 
-    kept: by what of a metric decides how a pod counts.
+    left_out: names under which pods stand that records had no room for. kept: by what of a metric decides how a pod
+    counts.
     """
 
     by_name: dict[str, ClusterPods] = field(default_factory=dict)
     standing: int = 0
     sampled_ms: dict[str, int] = field(default_factory=dict)
+    left_out: frozenset[str] = NOWHERE
     kept: dict[MetricRule, KeptTotals] = field(default_factory=dict)
 
     def put(self, name: str, cluster: ClusterPods | None) -> None:
@@ -83,6 +85,8 @@ class Clusters:
             self.by_name[name] = cluster
             if cluster.sampled:
                 self.sampled_ms[name] = cluster.observed_ms
+        if (old is not None and old.left_out) or (cluster is not None and cluster.left_out):
+            self.left_out = frozenset(left_out_of(other) for other, one in self.by_name.items() if one.left_out)
         for kept in self.kept.values():
             kept.heard.add(name)
 
@@ -110,7 +114,8 @@ class Clusters:
         return first_ms + rules.pods_age_max_ms + 1, name
 
     def seen(self, now_ms: int, rules: Rules) -> PodsSeen:
-        return PodsSeen(AllPods(self.by_name), self.lost(now_ms, rules))
+        """Pods that records had no room for count as those of a lost cluster."""
+        return PodsSeen(AllPods(self.by_name), self.lost(now_ms, rules) | self.left_out)
 
 
 class AllPods(Mapping[PodKey, Pod]):

@@ -13,6 +13,7 @@ NOT_ASKED = "metrics: not asked for yet"
 POD_WEIGHT = 64
 """Bytes of a pod's numbers in a record, roughly; each name and amount beside them costs as below."""
 NAMED_WEIGHT = 16
+ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class ObservedPods:
         details = self._details.of_owners(self._workloads.owners(key))
         table: dict[PodRequests, int] = {}
         pods: list[ObservedPod] = []
-        weight, trouble = 0, samples.trouble
+        weight = 0
         for one in details:
             if one.requests not in table:
                 table[one.requests] = len(table)
@@ -122,9 +123,10 @@ class ObservedPods:
             pods.append(_pod(one, table[one.requests], samples.by_pod.get(one.name)))
             weight += _pod_weight(pods[-1])
             if weight > self._bytes_max:
-                trouble = trouble or f"pods: {len(details)} are more than the {len(pods)} that a record takes"
                 break
-        return PodsObserved(*key, self._cluster, epoch, 0, 0, trouble, tuple(table), tuple(pods))
+        left_out = sum(1 for one in details[len(pods) :] if not one.deleting and one.phase not in ENDED)
+        place = *key, self._cluster, epoch, 0, 0
+        return PodsObserved(*place, samples.trouble, tuple(table), tuple(pods), left_out)
 
     def _have(self, namespace: str, samples: _Samples) -> None:
         keys = self._by_namespace.get(namespace, ())
