@@ -13,9 +13,9 @@ from spillway.events_lending import (
     CAUSE_OPT_OUT,
     CAUSE_VIRTUAL_NODE_GONE,
 )
-from spillway.lending_marks import CHECKING, FLEET, LEND, LENDING, LENT, LOAN, RECALLED
+from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
-from vk_bridge.core.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode, read_owner_node
+from vk_bridge.core.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode
 from vk_bridge.core.pod_steps import CreateReal, LetGo
 from vk_bridge.core.steps import (
     CloseVirtual,
@@ -331,41 +331,3 @@ def test_another_fleets_node_is_left_alone() -> None:
     assert next_step(sight, WISH, 0, IN_FLIGHT_SECONDS) is None
     assert not around(sight, WISH, 30).leaving
     assert not around(sight, WISH, 30).takes
-
-
-def node(value: str | None, label: str = "", loan: str = "7.1", **labels: str) -> dict[str, Any]:
-    taints = [] if value is None else [{"key": LENDING, "value": value, "effect": "NoSchedule"}]
-    return {
-        "metadata": {
-            "uid": "n",
-            "resourceVersion": "5",
-            "labels": labels | ({LENDING: label} if label else {}),
-            "annotations": {LOAN: loan} if loan else {},
-        },
-        "spec": {"taints": taints},
-    }
-
-
-@pytest.mark.parametrize(
-    ("manifest", "state", "marked"),
-    [
-        pytest.param(node(None, loan=""), OWNED, False, id="nothing of ours"),
-        pytest.param(node(None), OWNED, True, id="an annotation was left over"),
-        pytest.param(node("checking"), CHECKING, True, id="checking"),
-        pytest.param(node("checking", loan=""), RECALLED, True, id="checking, of no loan"),
-        pytest.param(node("lent", "lent"), LENT, True, id="lent"),
-        pytest.param(node("lent"), RECALLED, True, id="lent, but the label was taken off"),
-        pytest.param(node("lent", "lent", loan="x"), RECALLED, True, id="lent, of no loan that can be read"),
-        pytest.param(node("recalled"), RECALLED, True, id="recalled"),
-        pytest.param(node("anything"), RECALLED, True, id="a value that is not known"),
-    ],
-)
-def test_a_register_that_makes_no_sense_reads_as_recalled(manifest: dict[str, Any], state: str, marked: bool) -> None:
-    read = read_owner_node(manifest, "fleet-1")
-    assert (read.state, read.marked, read.foreign) == (state, marked, False)
-
-
-def test_marks_of_another_fleet_and_an_opt_out_are_seen() -> None:
-    assert read_owner_node(node("lent", "lent", **{FLEET: "other"}), "fleet-1").foreign
-    assert not read_owner_node(node(None, loan="", **{FLEET: "other"}), "fleet-1").foreign
-    assert read_owner_node(node(None, loan="", **{LEND: "never"}), "fleet-1").opted_out

@@ -13,9 +13,9 @@ from sim.manifests import pod
 from sim.rest import SimTransport
 from sim.settings import Settings
 from spillway import kubernetes
-from spillway.lending_marks import POOL, POOL_TAINT
+from spillway.lending_marks import POOL, POOL_TAINT, POOL_UID
 from spillway.model import Generation
-from vk_bridge.core.loan import read_virtual_node
+from vk_bridge.core.reading import read_virtual_node
 from vk_bridge.core.virtual_node import Standing, is_current, offered, taken_by_others, virtual_node
 
 STANDING = Standing("own-1", Generation(7, 1), "idle", 0.5, "10.0.0.9", 10250)
@@ -49,14 +49,15 @@ REAL: dict[str, Any] = {
 
 
 def pod_of(manifest: dict[str, Any], labels: dict[str, str] | None = None, phase: str = "Running") -> kubernetes.Pod:
-    whole = {**manifest, "metadata": {**manifest["metadata"], "labels": labels or {}}, "status": {"phase": phase}}
+    metadata = {**manifest["metadata"], "namespace": "spillway-lent-shop", "labels": labels or {}}
+    whole = {**manifest, "metadata": metadata, "status": {"phase": phase}}
     return kubernetes.object_decoder(kubernetes.PODS).decode(json.dumps(whole))
 
 
 def test_what_is_shown_of_a_real_node() -> None:
     daemon = pod_of(pod("daemon", cpu="500m"))
-    ours = pod_of(pod("ours", cpu="1"), {POOL: "pool-id"})
-    other_pools = pod_of(pod("another pool's", cpu="20m"), {POOL: "other"})
+    ours = pod_of(pod("ours", cpu="1"), {POOL: "pool-id", POOL_UID: "u"})
+    other_pools = pod_of(pod("another pool's", cpu="20m"), {POOL: "other", POOL_UID: "u"})
     ended = pod_of(pod("ended", cpu="2"), phase="Succeeded")
     amounts = offered(REAL, taken_by_others([daemon, ours, other_pools, ended], "pool-id"))
     made = virtual_node(REAL, amounts, STANDING, is_open=True)

@@ -4,25 +4,10 @@ Read in this order: virtual node, real node, pool pods, real pods; then the pool
 one, for that may have come in between. docs/lending.md says why.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spillway.lending_marks import (
-    CHECKING,
-    FLEET,
-    LEND,
-    LENDING,
-    LENT,
-    LENT_CLUSTER,
-    LENT_NODE,
-    LOAN,
-    NEVER,
-    RECALL_CAUSE,
-    RECALLED,
-    bounded,
-    read_loan,
-)
 from spillway.model import Generation
 
 Manifest = Mapping[str, Any]
@@ -105,49 +90,3 @@ class Sight:
     occupied: bool = False
     owner_read: bool = True
     pool_read: bool = True
-
-
-def read_owner_node(node: Manifest, fleet: str) -> OwnerNode:
-    """A register that makes no sense reads as recalled: every step from there is safe."""
-    metadata = node["metadata"]
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    values = [
-        taint.get("value", "") for taint in (node.get("spec") or {}).get("taints") or () if taint.get("key") == LENDING
-    ]
-    loan = read_loan(annotations)
-    marked = bool(values) or any(key in labels or key in annotations for key in (LENDING, LOAN, RECALL_CAUSE))
-    return OwnerNode(
-        uid=metadata["uid"],
-        resource_version=metadata["resourceVersion"],
-        state=_state(values, labels.get(LENDING, ""), loan),
-        loan=loan,
-        cause=annotations.get(RECALL_CAUSE, ""),
-        marked=marked,
-        foreign=marked and labels.get(FLEET, fleet) != fleet,
-        opted_out=labels.get(LEND) == NEVER,
-    )
-
-
-def _state(values: Sequence[str], label: str, loan: Generation | None) -> str:
-    if not values:
-        return OWNED
-    if values == [CHECKING] and not label and loan is not None:
-        return CHECKING
-    if values == [LENT] and label == LENT and loan is not None:
-        return LENT
-    return RECALLED
-
-
-def read_virtual_node(node: Manifest, cluster: str, name: str, *, current: bool) -> VirtualNode:
-    """name: of the real node that it should stand for."""
-    metadata, status = node["metadata"], node.get("status") or {}
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    takes = any(str(amount) not in ("0", "") for amount in (status.get("allocatable") or {}).values())
-    return VirtualNode(
-        uid=metadata["uid"],
-        resource_version=metadata["resourceVersion"],
-        loan=read_loan(annotations),
-        open=takes or not (node.get("spec") or {}).get("unschedulable", False),
-        ours=(labels.get(LENT_CLUSTER), labels.get(LENT_NODE)) == (cluster, bounded(name)),
-        current=current,
-    )

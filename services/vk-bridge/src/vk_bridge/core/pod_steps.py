@@ -103,7 +103,7 @@ def _without_real(pool: PoolPod, around: Around) -> PodStep | None:
     if around.node_gone:
         return FailPool(pool.uid, CAUSE_NODE_GONE) if pool.created else DeletePool(pool.uid, 0)
     if around.leaving:
-        return DeletePool(pool.uid, around.grace_seconds)
+        return DeletePool(pool.uid, _grace(pool, around))
     if pool.created:
         return FailPool(pool.uid, GONE)
     return CreateReal(pool.uid) if around.takes else None
@@ -112,7 +112,7 @@ def _without_real(pool: PoolPod, around: Around) -> PodStep | None:
 def _asked_to_go(pool: PoolPod, around: Around) -> PodStep | None:
     """The owner cannot be read: the pool pod is told to go, and let go when its real pod is known to be gone."""
     going = around.leaving and not pool.deleting and not pool.ended
-    return DeletePool(pool.uid, around.grace_seconds) if going else None
+    return DeletePool(pool.uid, _grace(pool, around)) if going else None
 
 
 def _both(pool: PoolPod, real: RealPod, around: Around) -> PodStep | None:
@@ -122,6 +122,11 @@ def _both(pool: PoolPod, real: RealPod, around: Around) -> PodStep | None:
         return Mirror(pool.uid)
     if around.leaving:
         if not pool.ended:
-            return DeletePool(pool.uid, around.grace_seconds)
+            return DeletePool(pool.uid, _grace(pool, around))
         return None if real.deleting else DeleteReal(real.uid, around.grace_seconds)
     return None
+
+
+def _grace(pool: PoolPod, around: Around) -> int:
+    """A recall never lengthens a pod's own grace."""
+    return min(pool.grace_seconds, around.grace_seconds)

@@ -11,8 +11,10 @@ from spillway.lending_marks import (
     LENT_CLUSTER,
     LENT_NODE,
     LOAN,
+    POD_NAMESPACE_PREFIX,
     POOL,
     POOL_TAINT,
+    POOL_UID,
     PREFIX,
     SUPPLY_CLASS,
     bounded,
@@ -49,7 +51,9 @@ def taken_by_others(pods: Iterable[kubernetes.Pod], pool_id: str) -> dict[str, i
     """What a node's pods hold that are not this pool's: daemons, and whatever its owner runs. With their count."""
     taken: dict[str, int] = {}
     for pod in pods:
-        if pod.metadata.labels.get(POOL) == pool_id or pod.status.phase in ENDED:
+        labels = pod.metadata.labels
+        ours = labels.get(POOL) == pool_id and pod.metadata.namespace.startswith(POD_NAMESPACE_PREFIX)
+        if (ours and POOL_UID in labels) or pod.status.phase in ENDED:
             continue
         for name, amount in (*kubernetes.pod_requests(pod.spec, pod.status).items(), ("pods", 1)):
             taken[name] = taken.get(name, 0) + amount

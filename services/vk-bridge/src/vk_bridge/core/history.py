@@ -1,0 +1,166 @@
+"""When each step of a loan was seen, and what its pods lost: what NodeLent and NodeReturned say of it."""
+
+from dataclasses import dataclass, field, replace
+
+from spillway.events_lending import (
+    CAUSE_NODE_GONE,
+    CAUSE_TAINT_REMOVED,
+    LOAN_LENT,
+    LOAN_RECALLED,
+    LentPod,
+    NodeLent,
+    NodeReturned,
+)
+from spillway.lending_marks import LENT, RECALLED
+from spillway.model import Generation
+from vk_bridge.core.loan import OWNED, Sight
+
+MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What of a loan stands from its beginning."""
+
+    cluster: str
+    node: str
+    pool: str
+    virtual_node: str
+    rule: str
+    supply_class: str
+
+
+@dataclass(slots=True)
+class _Loan:
+    """Times in milliseconds of Unix time, 0 of what was not seen. lost: milli-core seconds by pod; forced: pods."""
+
+    loan: Generation
+    cause: str = ""
+    lent_ms: int = 0
+    recalled_ms: int = 0
+    closed_ms: int = 0
+    emptied_ms: int = 0
+    deleted_ms: int = 0
+    lost: dict[str, int] = field(default_factory=dict)
+    forced: set[str] = field(default_factory=set)
+
+
+class History:
+    """One bridge's, of the loans of one cluster. Each step is told of once, as it was first seen."""
+
+    def __init__(self) -> None:
+        self._loans: dict[str, _Loan] = {}
+
+    def recover(self, said: NodeLent) -> None:
+        """What the log has of a loan that another instance began."""
+        known = self._loans.get(said.node)
+        if known is None or known.loan != said.loan:
+            self._loans[said.node] = _Loan(said.loan, said.cause, said.lent_ms, said.recalled_ms)
+
+    def see(self, name: str, sight: Sight, at_ms: int) -> None:
+        """A whole reading of the node; one of which a side could not be read says nothing of what is gone."""
+        node = sight.node
+        if node is not None and node.state in (LENT, RECALLED) and node.loan is not None and not node.foreign:
+            known = self._loans.get(name)
+            if known is None or known.loan != node.loan:
+                known = self._loans[name] = _Loan(node.loan)
+            if node.state == LENT:
+                known.lent_ms = known.lent_ms or at_ms
+                return
+            known.cause = known.cause or node.cause
+        loan = self._loans.get(name)
+        if loan is None or not sight.owner_read:
+            return
+        if node is None or node.state == OWNED:
+            loan.cause = loan.cause or (CAUSE_NODE_GONE if node is None else CAUSE_TAINT_REMOVED)
+        loan.recalled_ms = loan.recalled_ms or at_ms
+        if sight.pool_read:
+            self._see_end(loan, sight, at_ms)
+
+    def evicted(self, name: str, pod: LentPod, at_ms: int) -> None:
+        """A pool pod was told to go. Its work is lost: cores × run time."""
+        loan = self._loans.get(name)
+        if loan is not None:
+            ran_ms = max(0, at_ms - pod.started_ms) if pod.started_ms else 0
+            loan.lost.setdefault(pod.uid, dict(pod.requests).get("cpu", 0) * ran_ms // MILLI)
+
+    def forced(self, name: str, uid: str) -> None:
+        """A real pod outlived its grace."""
+        loan = self._loans.get(name)
+        if loan is not None:
+            loan.forced.add(uid)
+
+    def lent(
+        self,
+        terms: Terms,
+        generation: Generation,
+        offered: tuple[tuple[str, int], ...],
+        pods: tuple[LentPod, ...],
+        waiting: str,
+    ) -> NodeLent | None:
+        """What is to be said of the loan now; None: there is none. generation: epoch and sequence of the record."""
+        loan = self._loans.get(terms.node)
+        if loan is None:
+            return None
+        return NodeLent(
+            cluster=terms.cluster,
+            node=terms.node,
+            epoch=generation.epoch,
+            sequence=generation.sequence,
+            loan=loan.loan,
+            pool=terms.pool,
+            virtual_node=terms.virtual_node,
+            rule=terms.rule,
+            supply_class=terms.supply_class,
+            state=LOAN_RECALLED if loan.recalled_ms else LOAN_LENT,
+            cause=loan.cause,
+            offered=offered,
+            pods=pods,
+            lent_ms=loan.lent_ms,
+            recalled_ms=loan.recalled_ms,
+            waiting=waiting,
+        )
+
+    def returned(self, terms: Terms, generation: Generation, loan: Generation, at_ms: int) -> NodeReturned:
+        """The loan is over. Of one that nobody here has seen only its end is known."""
+        known = self._loans.get(terms.node)
+        found = known if known is not None and known.loan == loan else _Loan(loan)
+        return NodeReturned(
+            cluster=terms.cluster,
+            node=terms.node,
+            epoch=generation.epoch,
+            sequence=generation.sequence,
+            loan=loan,
+            pool=terms.pool,
+            rule=terms.rule,
+            supply_class=terms.supply_class,
+            cause=found.cause,
+            lent_ms=found.lent_ms,
+            recalled_ms=found.recalled_ms,
+            closed_ms=found.closed_ms,
+            emptied_ms=found.emptied_ms,
+            deleted_ms=found.deleted_ms,
+            returned_ms=at_ms,
+            evicted=len(found.lost),
+            forced=len(found.forced),
+            lost_core_seconds=sum(found.lost.values()) // MILLI,
+        )
+
+    def forget(self, name: str) -> None:
+        """Once NodeReturned is acknowledged."""
+        self._loans.pop(name, None)
+
+    @staticmethod
+    def _see_end(loan: _Loan, sight: Sight, at_ms: int) -> None:
+        virtual = sight.virtual if sight.virtual is not None and sight.virtual.ours else None
+        if virtual is None or not virtual.open:
+            loan.closed_ms = loan.closed_ms or at_ms
+        if not sight.real_pods and all(pod.ended for pod in sight.pool_pods):
+            loan.emptied_ms = loan.emptied_ms or at_ms
+        if virtual is None:
+            loan.deleted_ms = loan.deleted_ms or at_ms
+
+
+def worth_saying(before: NodeLent | None, now: NodeLent) -> bool:
+    """Whether the log does not say this already, but for the record's own number."""
+    return before is None or replace(before, epoch=now.epoch, sequence=now.sequence) != now

@@ -1,0 +1,90 @@
+"""What API servers say of a virtual node and of pods, as values: whose a pod is, and what of it matters here."""
+
+from spillway.lending_marks import LENT_CLUSTER, LENT_NODE, POD_NAMESPACE_PREFIX, POOL, POOL_UID, bounded, read_loan
+from vk_bridge.core.idleness import SeenPod
+from vk_bridge.core.loan import Manifest, PoolPod, RealPod, VirtualNode
+from vk_bridge.core.pod_status import was_created
+from vk_bridge.core.virtual_node import ENDED
+
+GRACE_SECONDS = 30
+"""Kubernetes' own, of a pod that names none."""
+DAEMON_KINDS = ("DaemonSet", "Node")
+"""Controllers of daemons; a node's own static pods are its Node's."""
+
+
+def read_virtual_node(node: Manifest, cluster: str, name: str, *, current: bool) -> VirtualNode:
+    """name: of the real node that it should stand for."""
+    metadata, status = node["metadata"], node.get("status") or {}
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    takes = any(str(amount) not in ("0", "") for amount in (status.get("allocatable") or {}).values())
+    return VirtualNode(
+        uid=metadata["uid"],
+        resource_version=metadata["resourceVersion"],
+        loan=read_loan(annotations),
+        open=takes or not (node.get("spec") or {}).get("unschedulable", False),
+        ours=(labels.get(LENT_CLUSTER), labels.get(LENT_NODE)) == (cluster, bounded(name)),
+        current=current,
+    )
+
+
+def read_pool_pod(pod: Manifest) -> PoolPod:
+    """grace_seconds: of its deletion, or its own before."""
+    metadata, spec = pod["metadata"], pod.get("spec") or {}
+    deleting = bool(metadata.get("deletionTimestamp"))
+    own = spec.get("terminationGracePeriodSeconds", GRACE_SECONDS)
+    return PoolPod(
+        uid=metadata["uid"],
+        deleting=deleting,
+        created=was_created(pod),
+        ended=has_ended(pod),
+        grace_seconds=metadata.get("deletionGracePeriodSeconds", own) if deleting else own,
+    )
+
+
+def read_real_pod(pod: Manifest, *, overdue: bool, news: bool) -> RealPod:
+    """overdue: its deletion has been seen for longer than its grace. news: of `mirrored_status`."""
+    metadata = pod["metadata"]
+    return RealPod(
+        uid=metadata["uid"],
+        pool_uid=(metadata.get("labels") or {}).get(POOL_UID, ""),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        ended=has_ended(pod),
+        overdue=overdue,
+        news=news,
+    )
+
+
+def pool_of(pod: Manifest) -> str:
+    """The pool whose real pod this is; empty: an owner's own. Labels alone, which anybody sets, do not make it so."""
+    metadata = pod["metadata"]
+    ours = metadata.get("namespace", "").startswith(POD_NAMESPACE_PREFIX)
+    labels: dict[str, str] = metadata.get("labels") or {}
+    return labels.get(POOL, "") if ours and labels.get(POOL_UID) else ""
+
+
+def is_daemon(pod: Manifest) -> bool:
+    """Whether it is there because its node is there."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("kind") in DAEMON_KINDS for owner in owners)
+
+
+def has_ended(pod: Manifest) -> bool:
+    return (pod.get("status") or {}).get("phase") in ENDED
+
+
+def occupies(pod: Manifest) -> bool:
+    """Whether the owner itself uses the node for this pod."""
+    return not (has_ended(pod) or is_daemon(pod) or pool_of(pod))
+
+
+def seen_pod(pod: Manifest) -> SeenPod:
+    """For Idleness. A resourceVersion that is no number, which no API server of today has, is older than all others."""
+    metadata = pod["metadata"]
+    version = metadata.get("resourceVersion", "")
+    return SeenPod(
+        uid=metadata["uid"],
+        version=int(version) if version.isdecimal() else -1,
+        node=(pod.get("spec") or {}).get("nodeName", ""),
+        holds=not has_ended(pod),
+        excused=is_daemon(pod) or bool(pool_of(pod)),
+    )

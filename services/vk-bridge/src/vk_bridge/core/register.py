@@ -1,0 +1,74 @@
+"""The register on the owner's node, read and written: its taint, label and annotations. docs/lending.md."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from spillway.lending_marks import (
+    CHECKING,
+    FLEET,
+    LEND,
+    LENDING,
+    LENT,
+    LOAN,
+    NEVER,
+    RECALL_CAUSE,
+    RECALLED,
+    loan_text,
+    read_loan,
+)
+from spillway.model import Generation
+from vk_bridge.core.loan import OWNED, Manifest, OwnerNode
+from vk_bridge.core.steps import Mark
+
+
+def read_owner_node(node: Manifest, fleet: str) -> OwnerNode:
+    """A register that makes no sense reads as recalled: every step from there is safe."""
+    metadata = node["metadata"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    values = [
+        taint.get("value", "") for taint in (node.get("spec") or {}).get("taints") or () if taint.get("key") == LENDING
+    ]
+    loan = read_loan(annotations)
+    marked = bool(values) or any(key in labels or key in annotations for key in (LENDING, LOAN, RECALL_CAUSE))
+    return OwnerNode(
+        uid=metadata["uid"],
+        resource_version=metadata["resourceVersion"],
+        state=_state(values, labels.get(LENDING, ""), loan),
+        loan=loan,
+        cause=annotations.get(RECALL_CAUSE, ""),
+        marked=marked,
+        foreign=marked and labels.get(FLEET, fleet) != fleet,
+        opted_out=labels.get(LEND) == NEVER,
+    )
+
+
+def _state(values: Sequence[str], label: str, loan: Generation | None) -> str:
+    if not values:
+        return OWNED
+    if values == [CHECKING] and not label and loan is not None:
+        return CHECKING
+    if values == [LENT] and label == LENT and loan is not None:
+        return LENT
+    return RECALLED
+
+
+def mark_patch(node: Manifest, mark: Mark, fleet: str) -> dict[str, Any]:
+    """The JSON merge patch that makes this mark on the node as it was read; on any other it is refused (409).
+
+    OWNED takes off all that is ours, and nothing else.
+    """
+    theirs = [taint for taint in (node.get("spec") or {}).get("taints") or () if taint.get("key") != LENDING]
+    ours = [{"key": LENDING, "value": mark.state, "effect": "NoSchedule"}] if mark.state != OWNED else []
+    held = mark.state != OWNED
+    return {
+        "metadata": {
+            "uid": mark.node.uid,
+            "resourceVersion": mark.node.resource_version,
+            "labels": {LENDING: LENT if mark.state == LENT else None, FLEET: fleet if held else None},
+            "annotations": {
+                LOAN: loan_text(mark.loan) if mark.loan is not None else None,
+                RECALL_CAUSE: mark.cause or None,
+            },
+        },
+        "spec": {"taints": [*theirs, *ours] or None},
+    }

@@ -1,0 +1,120 @@
+"""Each step of a loan is told with the time at which it was first seen, and the work that was lost once."""
+
+from dataclasses import replace
+
+import pytest
+
+from spillway.events_lending import CAUSE_NEED, CAUSE_NODE_GONE, CAUSE_TAINT_REMOVED, LentPod, NodeLent
+from spillway.lending_marks import CHECKING, LENT, RECALLED
+from spillway.model import Generation
+from vk_bridge.core.history import History, Terms, worth_saying
+from vk_bridge.core.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode
+
+LOAN = Generation(7, 1)
+TERMS = Terms("own-1", "n1", "pool", "own-1.n1", "idle", "idle")
+NODE = OwnerNode("n", "1", LENT, LOAN, marked=True)
+GONE_HOME = replace(NODE, state=OWNED, loan=None, marked=False)
+RECALLED_NODE = replace(NODE, state=RECALLED, cause=CAUSE_NEED)
+OPEN = VirtualNode("v", "1", LOAN, open=True)
+CLOSED = replace(OPEN, open=False)
+PODS = {"pool_pods": (PoolPod("p"),), "real_pods": (RealPod("r", "p"),)}
+POD = LentPod("shop", "p", "p", "ReplicaSet/shop/x", (("cpu", 1500),), 0, 0, -1, started_ms=10_000)
+
+WAY = [
+    (100, Sight(0, replace(NODE, state=CHECKING), CLOSED)),
+    (200, Sight(0, NODE, CLOSED)),
+    (210, Sight(0, NODE, OPEN, **PODS)),
+    (300, Sight(0, RECALLED_NODE, OPEN, **PODS)),
+    (310, Sight(0, RECALLED_NODE, CLOSED, **PODS)),
+    (320, Sight(0, RECALLED_NODE, None, pool_read=False)),
+    (400, Sight(0, RECALLED_NODE, CLOSED)),
+    (410, Sight(0, RECALLED_NODE, None)),
+    (500, Sight(0, GONE_HOME, None)),
+]
+
+
+def said(history: History, sequence: int = 1) -> NodeLent:
+    found = history.lent(TERMS, Generation(7, sequence), (("cpu", 3000),), (POD,), "")
+    assert found is not None
+    return found
+
+
+def test_each_step_has_the_time_at_which_it_was_first_seen() -> None:
+    history = History()
+    for at_ms, sight in WAY:
+        for again in (at_ms, at_ms + 5):
+            history.see("n1", sight, again)
+    found = history.returned(TERMS, Generation(7, 9), LOAN, 500)
+    assert found.cause == CAUSE_NEED
+    times = found.lent_ms, found.recalled_ms, found.closed_ms, found.emptied_ms, found.deleted_ms, found.returned_ms
+    assert times == (200, 300, 310, 400, 410, 500)
+
+
+def test_lost_work_is_cores_times_run_time_and_counts_once() -> None:
+    history = History()
+    history.see("n1", WAY[1][1], 200)
+    for at_ms in (70_000, 90_000):
+        history.evicted("n1", POD, at_ms)
+    history.evicted("n1", replace(POD, uid="q", started_ms=0), 70_000)
+    history.forced("n1", "r")
+    history.forced("n1", "r")
+    found = history.returned(TERMS, Generation(7, 9), LOAN, 80_000)
+    assert (found.evicted, found.forced, found.lost_core_seconds) == (2, 1, 90)
+
+
+def test_another_instance_goes_on_with_what_the_log_says() -> None:
+    first = History()
+    for at_ms, sight in WAY[:4]:
+        first.see("n1", sight, at_ms)
+    second = History()
+    second.recover(said(first))
+    for at_ms, sight in WAY[4:]:
+        second.see("n1", sight, at_ms + 1)
+    found = second.returned(TERMS, Generation(8, 1), LOAN, 501)
+    assert (found.lent_ms, found.recalled_ms, found.closed_ms, found.cause) == (200, 300, 311, CAUSE_NEED)
+
+
+@pytest.mark.parametrize(
+    ("sight", "cause"),
+    [(Sight(0, None, OPEN), CAUSE_NODE_GONE), (Sight(0, GONE_HOME, OPEN), CAUSE_TAINT_REMOVED)],
+    ids=["node gone", "taint removed"],
+)
+def test_an_end_that_nobody_marked_has_its_cause(sight: Sight, cause: str) -> None:
+    history = History()
+    history.see("n1", WAY[2][1], 200)
+    history.see("n1", sight, 300)
+    assert history.returned(TERMS, Generation(7, 9), LOAN, 400).cause == cause
+
+
+def test_what_cannot_be_read_ends_nothing() -> None:
+    history = History()
+    history.see("n1", WAY[2][1], 200)
+    history.see("n1", Sight(0, None, None, owner_read=False, pool_read=False), 300)
+    assert said(history).recalled_ms == 0
+
+
+def test_a_loan_that_was_never_seen_is_told_with_its_end_alone() -> None:
+    found = History().returned(TERMS, Generation(7, 9), LOAN, 400)
+    assert (found.loan, found.lent_ms, found.returned_ms) == (LOAN, 0, 400)
+    assert History().lent(TERMS, Generation(7, 9), (), (), "") is None
+
+
+def test_a_new_loan_knows_nothing_of_the_last_one() -> None:
+    history = History()
+    for at_ms, sight in WAY:
+        history.see("n1", sight, at_ms)
+    history.see("n1", Sight(0, replace(NODE, loan=Generation(7, 2)), OPEN), 900)
+    assert (said(history).loan, said(history).lent_ms, said(history).recalled_ms) == (Generation(7, 2), 900, 0)
+    history.forget("n1")
+    assert history.lent(TERMS, Generation(7, 9), (), (), "") is None
+
+
+def test_what_the_log_says_already_is_not_said_again() -> None:
+    history = History()
+    history.see("n1", WAY[2][1], 200)
+    assert worth_saying(None, said(history))
+    assert not worth_saying(said(history, 1), said(history, 2))
+    history.see("n1", WAY[3][1], 300)
+    before = said(history)
+    assert not worth_saying(before, said(history, 3))
+    assert worth_saying(replace(before, pods=()), said(history, 3))

@@ -1,0 +1,58 @@
+"""Whose a pod is, and what of it matters: an owner's pod is never taken for the pool's."""
+
+from typing import Any
+
+import pytest
+
+from vk_bridge.core.idleness import SeenPod
+from vk_bridge.core.loan import PoolPod, RealPod
+from vk_bridge.core.reading import is_daemon, occupies, pool_of, read_pool_pod, read_real_pod, seen_pod
+
+LABELS = {"spillway.io/pool": "pool-id", "spillway.io/pool-uid": "u"}
+
+
+def pod(
+    namespace: str = "shop", labels: dict[str, str] | None = None, owner: str = "", phase: str = "Running", **more: Any
+) -> dict[str, Any]:
+    owners = [{"kind": owner, "name": "o", "uid": "o", "controller": True}] if owner else []
+    metadata = {"uid": "r", "resourceVersion": "12", "namespace": namespace, "labels": labels or {}, **more}
+    return {
+        "metadata": {**metadata, "ownerReferences": owners},
+        "spec": {"nodeName": "n1"},
+        "status": {"phase": phase},
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "pool", "daemon", "counts"),
+    [
+        pytest.param(pod(owner="ReplicaSet"), "", False, True, id="an owner's own"),
+        pytest.param(pod(owner="DaemonSet"), "", True, False, id="a daemon"),
+        pytest.param(pod(owner="Node"), "", True, False, id="a static pod"),
+        pytest.param(pod(phase="Succeeded"), "", False, False, id="one that has ended"),
+        pytest.param(pod("spillway-lent-shop", LABELS), "pool-id", False, False, id="the pool's"),
+        pytest.param(pod("shop", LABELS), "", False, True, id="labels alone do not make it the pool's"),
+        pytest.param(pod("spillway-lent-shop"), "", False, True, id="nor does the namespace"),
+    ],
+)
+def test_whose_a_pod_is(found: dict[str, Any], pool: str, daemon: bool, counts: bool) -> None:
+    assert (pool_of(found), is_daemon(found), occupies(found)) == (pool, daemon, counts)
+    assert seen_pod(found) == SeenPod("r", 12, "n1", found["status"]["phase"] == "Running", daemon or bool(pool))
+
+
+def test_a_version_that_is_no_number_is_older_than_all_others() -> None:
+    assert seen_pod(pod(resourceVersion="x")).version == -1
+
+
+def test_a_pool_pod_has_its_own_grace_until_somebody_deletes_it_with_another() -> None:
+    found = pod()
+    assert read_pool_pod(found) == PoolPod("r", grace_seconds=30)
+    found["spec"]["terminationGracePeriodSeconds"] = 7
+    assert read_pool_pod(found).grace_seconds == 7
+    deleted = pod(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=3)
+    assert read_pool_pod(deleted) == PoolPod("r", deleting=True, grace_seconds=3)
+
+
+def test_a_real_pod_names_its_pool_pod() -> None:
+    found = pod("spillway-lent-shop", LABELS, phase="Failed", deletionTimestamp="2026-01-01T00:00:00Z")
+    assert read_real_pod(found, overdue=True, news=False) == RealPod("r", "u", deleting=True, ended=True, overdue=True)
