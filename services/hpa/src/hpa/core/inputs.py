@@ -20,6 +20,10 @@ from spillway.model import NO_GENERATION, Generation
 
 NAMES_MAX = 500_000
 """Bytes of the names of one workload's series: all of them are written with every state, in one record of the log."""
+BACKLOGS_MAX = 700_000
+"""Bytes of all partitions of one workload's queues, likewise; some 13,000 of a topic with a short name."""
+PARTITION_BYTES = 48
+"""Of the numbers of one partition, at the most, in a record."""
 TROUBLE_MAX = 200
 """Characters of a trouble that are kept."""
 FAILURES_APART: Final = 0.75
@@ -169,20 +173,27 @@ class Inputs:
         known = self.backlogs.get(key, Backlog())
         if is_known(known, event, rules.load_age_max_ms) or event.at_ms < self.backlogs_from_ms.get(key, 0):
             return False
-        if event.trouble:
+        trouble = event.trouble or self._too_large(key, event)
+        if trouble:
             failing_ms = known.failing_ms or known.endless_ms or event.at_ms
             failures, counted_ms = failures_with(known, event.at_ms, polling_ms)
             self.backlogs[key] = replace(
                 known,
                 heard_ms=event.at_ms,
                 failing_ms=failing_ms,
-                trouble=event.trouble[:TROUBLE_MAX],
+                trouble=trouble[:TROUBLE_MAX],
                 failures=failures,
                 counted_ms=counted_ms,
             )
         else:
             self.backlogs[key] = _next_backlog(known, event, polling_ms)
         return True
+
+    def _too_large(self, key: BacklogKey, event: BacklogObserved) -> str:
+        others = sum(row_size(row[0]) for one, kept in self.backlogs.items() if one != key for row in kept.rows)
+        if others + backlog_size(event) <= BACKLOGS_MAX:
+            return ""
+        return f"{len(event.partitions)} partitions are more than is kept of one workload's queues"
 
     def forget_old(self, now_ms: int, rules: Rules) -> None:
         """Pods' own metrics and series that stopped long ago; what is looked at is unknown by then, not gone."""
@@ -218,6 +229,16 @@ def failures_with(known: Load | Backlog, at_ms: int, polling_ms: int) -> tuple[i
 def name_of(key: LoadKey) -> LoadName:
     metric, described, _, _, pod = key
     return metric, described, bool(pod)
+
+
+def backlog_size(event: BacklogObserved) -> int:
+    """Bytes of its partitions, at the most."""
+    return sum(row_size(one.topic) for one in event.partitions)
+
+
+def row_size(topic: str) -> int:
+    """Bytes of one partition, at the most."""
+    return PARTITION_BYTES + len(topic.encode())
 
 
 def names_size(keys: Iterable[LoadKey]) -> int:

@@ -25,6 +25,8 @@ RATE_MEAN_S: Final = 60.0
 WAITING_MOST: Final = 0.1
 """Of the replicas, that may have waited where their rate is learned from what they read."""
 ASSUMED_RECORDS: Final = 10.0
+APART_MS: Final = 500
+"""Observations that come sooner after the last are passed over: what is remembered of them stays small."""
 
 
 class Offsets(Struct, frozen=True):
@@ -82,11 +84,11 @@ NOTHING_SEEN: Final = QueueState()
 
 
 def learned(state: QueueState, seen: Seen) -> QueueState:
-    """The state with one observation more; one that is not newer than the last changes nothing."""
+    """The state with one observation more; one that is hardly newer than the last changes nothing."""
     last = state.seen
     if last is None:
         return replace(state, seen=seen)
-    if seen.at_ms <= last.at_ms:
+    if seen.at_ms < last.at_ms + APART_MS:
         return state
     seconds = (seen.at_ms - last.at_ms) / 1000
     pairs = zip_longest(last.offsets, seen.offsets)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from hpa.core.attached import Attached
+from hpa.core.inputs import BACKLOGS_MAX, PARTITION_BYTES, backlog_size
 from hpa.core.named import is_named, names_of
 from hpa.core.state import HpaState
 from spillway.api import RequestError, invalid
@@ -12,7 +13,6 @@ from spillway.api_scaling import ReportAnswer
 from spillway.events_scaling import BacklogObserved, LoadObserved
 
 ITEMS_MAX: Final = 5_000
-PARTITIONS_MAX: Final = 100_000
 TEXT_MAX: Final = 1_000
 NAME_MAX: Final = 253
 """Characters, as Kubernetes bounds the name of an object; Kafka a topic's at 249."""
@@ -58,8 +58,9 @@ def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
         return _named(scaled.policy, report)
     if not report.group:
         raise invalid("group", "", "a consumer group")
-    if len(report.partitions) > PARTITIONS_MAX:
-        raise invalid("partitions", len(report.partitions), f"at most {PARTITIONS_MAX}")
+    if (size := backlog_size(report)) > BACKLOGS_MAX:
+        what = f"{len(report.partitions)} partitions, {size} bytes"
+        raise invalid("partitions", what, f"at most {BACKLOGS_MAX} bytes: {PARTITION_BYTES} each, and its topic")
     for one in report.partitions:
         if one.partition < 0 or one.latest < -1 or one.committed < -1:
             raise invalid("partitions", (one.partition, one.latest, one.committed), "offsets of 0 or more; −1: unknown")

@@ -1,0 +1,96 @@
+"""What is kept of one workload fits the log: reports, and the state that is written with every decision."""
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from hpa.core.inputs import BACKLOGS_MAX, backlog_size, row_size
+from hpa.core.reporting import NAME_MAX, accepted
+from spillway.dead_letters import outgoing
+from spillway.events_scaling import BacklogObserved, PartitionBacklog, ScaleStateChanged
+
+from .world import KAFKA, KEY, START_MS, World, backlog, declared, own, scaled_object
+
+MEBIBYTE = 1024 * 1024
+DRAINED = own(drain={"within": "5m", "recordsPerSecond": 1, "kafka": {**KAFKA["metadata"], "topic": ""}})
+TRIGGERED = scaled_object([{"type": "kafka", "metadata": {**KAFKA["metadata"], "topic": ""}}])
+
+
+def largest(topics: list[str], at_ms: int, random: Random, more: int = 0) -> BacklogObserved:
+    """As many partitions as are taken, and more; of numbers that nothing makes shorter."""
+    rows = []
+    for number in range(BACKLOGS_MAX):
+        topic = topics[number % len(topics)]
+        if more + BACKLOGS_MAX < (len(rows) + 1) * row_size(topic):
+            break
+        committed = random.randrange(2**62)
+        rows.append(
+            PartitionBacklog(topic, number, committed + random.randrange(2**61), committed, random.randrange(2**41))
+        )
+    return BacklogObserved(*KEY, "kafka", "g", "", tuple(rows), at_ms, "test", "")
+
+
+NAMES = [
+    pytest.param(["orders"], id="one short name"),
+    pytest.param([bytes(Random(n).choices(range(97, 123), k=NAME_MAX)).decode() for n in range(400)], id="long names"),
+]
+
+
+@pytest.mark.parametrize("topics", NAMES)
+@pytest.mark.parametrize("manifest", [pytest.param(TRIGGERED, id="ScaledObject"), pytest.param(DRAINED, id="drain")])
+def test_the_largest_backlog_and_the_state_with_it_fit_a_mebibyte(manifest: dict[str, Any], topics: list[str]) -> None:
+    made, random = World(), Random(7)
+    made.say(declared(1))
+    made.policy(manifest)
+    for second in (1, 3, 5):
+        report = largest(topics, START_MS + 1000 * second, random)
+        taken, answers = accepted(made.state, (report,), START_MS + 1000 * second)
+        assert [answer.code for answer in answers] == ["OK"]
+        assert len(outgoing(taken[0]).value or b"") < MEBIBYTE
+        made.say(report)
+    last = made.state.scaled[KEY].last
+    assert last is not None
+    assert last.reads[0].read.trouble == ""
+    state = next(heard.event for heard in reversed(made.log) if isinstance(heard.event, ScaleStateChanged))
+    assert len(made.state.inputs[KEY].backlogs["g", ""].rows) == len(report.partitions) > 2_000
+    assert len(outgoing(state).value or b"") < MEBIBYTE
+
+
+@pytest.mark.parametrize("topics", NAMES)
+def test_a_larger_backlog_is_refused_and_unknown(topics: list[str]) -> None:
+    made = World()
+    made.say(declared(1))
+    made.policy(TRIGGERED)
+    report = largest(topics, START_MS + 1_000, Random(7), more=2 * NAME_MAX)
+    assert backlog_size(report) > BACKLOGS_MAX
+    taken, (answer,) = accepted(made.state, (report,), START_MS + 1_000)
+    assert (taken, answer.code) == ([], "INVALID_ARGUMENT")
+    assert f"{len(report.partitions)} partitions, {backlog_size(report)} bytes" in answer.text
+    made.say(report)
+    last = made.state.scaled[KEY].last
+    assert last is not None
+    assert last.reads[0].read.trouble.endswith("more than is kept of one workload's queues")
+
+
+def test_all_queues_of_a_workload_together_are_bounded() -> None:
+    metadata = {**KAFKA["metadata"], "topic": ""}
+    made = World()
+    made.say(declared(1))
+    made.policy(scaled_object([KAFKA, {"type": "kafka", "metadata": metadata}]))
+    made.say(largest(["orders"], START_MS + 1_000, Random(7)))
+    made.say(backlog([1], START_MS + 2_000))
+    assert made.state.inputs[KEY].backlogs["g", "orders"].trouble
+    made.say(replace(backlog([1], START_MS + 3_000), topic=""))
+    made.say(backlog([1], START_MS + 4_000))
+    assert not made.state.inputs[KEY].backlogs["g", "orders"].trouble
+
+
+def test_a_queue_that_is_told_at_any_rate_leaves_a_small_state() -> None:
+    made = World()
+    made.say(declared(1))
+    made.policy(own(drain={"within": "5m", "recordsPerSecond": 1, "kafka": KAFKA["metadata"]}))
+    for number in range(1_500):
+        made.state.hear(made._append(backlog([number], START_MS + number)), START_MS + number)
+    assert len(made.state.scaled[KEY].remembered.queue.came) < 5
