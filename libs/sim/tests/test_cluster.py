@@ -210,6 +210,22 @@ async def test_a_bound_pod_without_room_is_refused_by_the_kubelet(client_of: Any
         assert (refused["status"]["phase"], refused["status"]["reason"]) == ("Failed", "OutOfcpu")
 
 
+async def test_a_bound_pod_that_selects_other_nodes_is_refused_by_the_kubelet(client_of: Any) -> None:
+    """Though nobody asked the scheduler; and after the resources, which kubelets look at first."""
+    async with SimCluster("a") as cluster:
+        cluster.add_nodes([NodeSpec("n", 1, cpu_millis=200, labels={"lent": "yes"})])
+        client = client_of(cluster)
+        await client.make_pod(pod("runs", cpu="100m", nodeName="n0", nodeSelector={"lent": "yes"}))
+        await client.make_pod(pod("elsewhere", cpu="100m", nodeName="n0", nodeSelector={"lent": "no"}))
+        await client.make_pod(pod("too-large", cpu="300m", nodeName="n0", nodeSelector={"lent": "no"}))
+        await asyncio.sleep(2)
+        found = {one["metadata"]["name"]: one["status"] for one in cluster.objects("pods")}
+        assert found["runs"]["phase"] == "Running"
+        assert (found["elsewhere"]["phase"], found["elsewhere"]["reason"]) == ("Failed", "NodeAffinity")
+        assert "Predicate NodeAffinity failed" in found["elsewhere"]["message"]
+        assert found["too-large"]["reason"] == "OutOfcpu"
+
+
 async def test_nodes_of_others_are_left_to_them(client_of: Any) -> None:
     async with SimCluster("a") as cluster:
         client = client_of(cluster)

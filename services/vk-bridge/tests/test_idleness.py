@@ -64,6 +64,18 @@ def test_what_is_told_again_changes_nothing(idleness: Idleness) -> None:
     assert idleness.idle_seconds("n") == 80
 
 
+def test_a_pod_that_is_gone_does_not_come_back(idleness: Idleness) -> None:
+    """Deleted is final for a uid, whatever version comes after; it is remembered until nothing older can come."""
+    idleness.pod(pod("a", 1), 110)
+    idleness.pod_gone(pod("a", 1), 120)
+    idleness.pod(pod("a", 5), 130)
+    idleness.advance(200)
+    assert idleness.idle_seconds("n") == 80
+    idleness.pod(pod("d", 1, excused=True), 130)
+    idleness.forget_gone()
+    assert list(idleness._pods) == ["d"]
+
+
 def test_a_list_from_the_beginning_begins_idle_time_anew(idleness: Idleness) -> None:
     """A pod may have come and gone unheard."""
     idleness.begin(180)

@@ -2,10 +2,11 @@
 
 from functools import partial
 
+from sim.core.filters import is_selected
 from sim.core.garbage import Garbage
 from sim.core.kinds import Key, Object
-from sim.core.node_table import NodeTable, TaintValue, refusals_of_kubelet
-from sim.core.pods import RUN_SECONDS, START_SECONDS, ended, is_terminal, refused_by_kubelet, running
+from sim.core.node_table import HOST_PORT, NodeTable, TaintValue, refusals_of_kubelet
+from sim.core.pods import NODE_AFFINITY, RUN_SECONDS, START_SECONDS, ended, is_terminal, refused_by_kubelet, running
 from sim.core.shape import PodShape
 from sim.core.world import World
 
@@ -25,11 +26,13 @@ class Kubelet:
         return bool(found) and RUN_BY_US in ((found or {})["metadata"].get("annotations") or {})
 
     def refusal(self, node: str, shape: PodShape) -> str:
-        """The missing resource for a pod that was bound without asking the scheduler; empty when it fits."""
+        """What keeps out a pod that was bound without asking the scheduler: a resource, NODE_AFFINITY, or nothing."""
         record = self._table.record_by_name.get(node)
         if record is None or not self.runs(node):
             return ""
-        return next(iter(refusals_of_kubelet(record, shape)), "")
+        missing = next(iter(refusals_of_kubelet(record, shape)), "")
+        is_first = not missing or missing == HOST_PORT
+        return NODE_AFFINITY if is_first and not is_selected(record, shape) else missing
 
     def on_placed(self, key: Key, pod: Object, node: str, shape: PodShape) -> None:
         self.pods_by_node.setdefault(node, {})[key] = shape

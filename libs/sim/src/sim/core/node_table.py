@@ -8,6 +8,8 @@ from sim.core.shape import PodShape, ports_clash
 
 _LOG_LIMIT = 50_000
 TaintValue = tuple[str, str, str]
+HOST_PORT = "hostport"
+"""Stands for a port among the resources that a pod finds missing."""
 
 
 @dataclass(slots=True)
@@ -111,4 +113,4 @@ def refusals_of_kubelet(record: NodeRecord, shape: PodShape) -> list[str]:
     """Resources that a pod which is already bound would find missing."""
     missing = [name for name, amount in shape.requests if amount > record.free.get(name, 0)]
     taken = (port for other in record.pods_by_shape for port in other.host_ports)
-    return [*missing, *(["hostport"] if shape.host_ports and ports_clash(shape.host_ports, taken) else [])]
+    return [*missing, *([HOST_PORT] if shape.host_ports and ports_clash(shape.host_ports, taken) else [])]

@@ -12,6 +12,8 @@ START_SECONDS = "sim/start-seconds"
 """Annotation: this pod's own start-up time, or `never`."""
 RUN_SECONDS = "sim/run-seconds"
 """Annotation: so long after its start the pod ends, unless its restartPolicy is Always; without it, it runs on."""
+NODE_AFFINITY = "NodeAffinity"
+"""Why a kubelet refuses a pod that was bound to a node which it does not select."""
 ENDS_AS = "sim/ends-as"
 """Annotation: the phase in which the pod ends: Succeeded (when absent) or Failed."""
 
@@ -110,6 +112,9 @@ def refused_by_kubelet(pod: Object, resource: str) -> Object:
     names = {"cpu": "OutOfcpu", "memory": "OutOfmemory", "pods": "OutOfpods", "hostport": "NodePorts"}
     reason = names.get(resource, f"OutOf{resource}")
     message = f"Pod was rejected: Node didn't have enough resource: {resource}"
+    if resource == NODE_AFFINITY:
+        reason, text = NODE_AFFINITY, "node(s) didn't match Pod's node affinity/selector"
+        message = f"Pod was rejected: Predicate NodeAffinity failed: {text}"
     return {**pod, "status": {"phase": "Failed", "reason": reason, "message": message}}
 
 

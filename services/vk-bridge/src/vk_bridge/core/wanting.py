@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spillway.events_lending import LendingDeclared, LendingRule
+from spillway.feasibility.node_match import TRANSIENT_TAINTS, untolerated
 from spillway.lending_marks import LEND, LENDING, NEVER
-from spillway.model import Shape, Taint, Toleration
+from spillway.model import Shape, Taint
 from spillway.pod_shape import matches_labels
 from vk_bridge.core.loan import OWNED
 
@@ -107,13 +108,7 @@ def could_use(need: Shape | None, node: Candidate) -> bool:
     if need.node_terms and not any(labels_met):
         return False
     lasting = [taint for taint in node.taints if taint.key != LENDING and not taint.key.startswith(TRANSIENT_TAINTS)]
-    return all(
-        taint.effect == "PreferNoSchedule" or any(_tolerates(entry, taint) for entry in need.tolerations)
-        for taint in lasting
-    )
-
-
-TRANSIENT_TAINTS = "node.kubernetes.io/"
+    return untolerated(lasting, need.tolerations) is None
 
 
 def _why_not(node: Candidate, rule: LendingRule, declared: LendingDeclared, needs: Sequence[Shape | None]) -> str:
@@ -150,11 +145,3 @@ def _shared(kind: _Class) -> Iterable[tuple[str, Verdict]]:
         elif place >= above_reserve:
             why = f"kept as one of {kind.rule.reserve_nodes} in reserve"
         yield node.name, Verdict(kind.rule.name, why)
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    return toleration.operator == "Exists" or (bool(toleration.key) and toleration.value == taint.value)
