@@ -10,7 +10,7 @@ from planner import exports
 from planner.core.division.replaying import NotReplayable, Replayed
 from planner.core.division.replaying import replay as replay_division
 from planner.core.explaining.simulating import Simulation
-from planner.core.placing import CODE_VERSION
+from planner.core.recording import CODE_VERSION
 from planner.core.rules import Rules
 from spillway import api
 from spillway.events import DecisionRecorded

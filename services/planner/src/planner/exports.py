@@ -9,7 +9,7 @@ import msgspec
 
 from planner.core.explaining.exporting import Exported, events_of, held_back, hold_back
 from planner.core.explaining.simulating import rules_without_bounds
-from planner.core.placing import CODE_VERSION
+from planner.core.recording import CODE_VERSION
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from spillway.addresses import EVENTS_BY_TOPIC

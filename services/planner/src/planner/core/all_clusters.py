@@ -9,25 +9,48 @@ from spillway.events import PHASE_ACTIVE, ClusterJoined
 from spillway.feasibility.cluster_view import NEVER, ClusterView
 
 
-class Joined:
-    """The clusters of the fleet."""
+class Seen:
+    """Numbers of how often something became other than it was. nodes: who is there, who has joined, and any nodes.
+
+    heard: the same, and what was heard of any cluster. None: nobody counts.
+    """
 
     def __init__(self) -> None:
+        self.nodes: int | None = 0
+        self.heard: int | None = 0
+
+    def changed(self, nodes: bool = True) -> None:
+        if self.nodes is not None and self.heard is not None:
+            self.nodes, self.heard = self.nodes + nodes, self.heard + 1
+
+    def stop(self) -> None:
+        """From now on all is looked at each time."""
+        self.nodes = self.heard = None
+
+
+class Joined:
+    """The clusters of the fleet. seen: as in Seen; while it is the same, nothing is looked at again."""
+
+    def __init__(self) -> None:
+        self._seen: int | None = None
         self._of: list[ClusterJoined | None] = []
         self._found = Clusters()
         self._not_active: frozenset[str] = frozenset()
 
-    def of(self, views: Mapping[str, ClusterView]) -> Clusters:
+    def of(self, views: Mapping[str, ClusterView], seen: int | None = None) -> Clusters:
         """By name."""
-        self._look(views)
+        self._look(views, seen)
         return self._found
 
-    def not_active(self, views: Mapping[str, ClusterView]) -> frozenset[str]:
+    def not_active(self, views: Mapping[str, ClusterView], seen: int | None = None) -> frozenset[str]:
         """Those that get no new replicas by what was said of them."""
-        self._look(views)
+        self._look(views, seen)
         return self._not_active
 
-    def _look(self, views: Mapping[str, ClusterView]) -> None:
+    def _look(self, views: Mapping[str, ClusterView], seen: int | None) -> None:
+        if seen is not None and seen == self._seen:
+            return
+        self._seen = seen
         found = [view.joined for view in views.values()]
         if found != self._of:
             there = (joined for joined in found if joined is not None)
@@ -49,24 +72,35 @@ def twins(views: Mapping[str, ClusterView]) -> dict[str, str]:
 
 
 class Ages:
-    """What ClusterView says of one cluster, of all of them. Every answer is of the moment that it is asked for."""
+    """What ClusterView says of one cluster, of all of them. Every answer is of the moment that it is asked for.
+
+    heard: as in Seen; while it and the moment are the same, nothing is looked at again.
+    """
 
     def __init__(self) -> None:
+        self._seen: object = None
         self._of: object = None
         self._ages_ms: dict[str, int] = {}
         self._not_fresh: frozenset[str] = frozenset()
 
-    def ages_ms(self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float) -> Mapping[str, int]:
+    def ages_ms(
+        self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float, heard: int | None = None
+    ) -> Mapping[str, int]:
         """By cluster, rounded; −1 when nothing was ever heard. Not to be changed."""
-        self._look(views, now, age_max_seconds)
+        self._look(views, now, age_max_seconds, heard)
         return self._ages_ms
 
-    def not_fresh(self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float) -> frozenset[str]:
+    def not_fresh(
+        self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float, heard: int | None = None
+    ) -> frozenset[str]:
         """The clusters where nothing new may be placed for want of knowledge."""
-        self._look(views, now, age_max_seconds)
+        self._look(views, now, age_max_seconds, heard)
         return self._not_fresh
 
-    def _look(self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float) -> None:
+    def _look(self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float, number: int | None) -> None:
+        if number is not None and self._seen == (number, now, age_max_seconds):
+            return
+        self._seen = number, now, age_max_seconds
         heard = [(view.heard_at, view.age_ms, view.is_incomplete, view.epoch) for view in views.values()]
         of = (now, age_max_seconds, list(views), heard)
         if of == self._of:

@@ -1,12 +1,10 @@
 """From a workload to its placement: parts with versions and ceilings, and the record of what was decided on."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 
 from planner.core.division.dividing import How, divide
 from planner.core.division.placement import Division, Held
-from planner.core.division.replaying import pack_division
 from planner.core.division.whole import is_whole
 from planner.core.feasibility.reservation import next_ceiling
 from planner.core.growth import growth_room
@@ -26,7 +24,18 @@ from planner.core.moving.allowance import (
     Allowance,
 )
 from planner.core.moving.reasons import held_by, held_text
-from planner.core.moving.shares import Share, cut, facts_of, held_by_cluster, kept_part, part_of, share_of, without
+from planner.core.moving.shares import (
+    Share,
+    cut,
+    facts_of,
+    first_part,
+    held_by_cluster,
+    kept_part,
+    part_of,
+    share_of,
+    without,
+)
+from planner.core.recording import Record, record
 from planner.core.requests.answers import age_ms
 from planner.core.rollout.outlook import keeps, outlook, that_have_it
 from planner.core.state import PlannerState
@@ -37,21 +46,14 @@ from spillway.events import (
     STATE_ABSENT,
     STATE_RELEASED,
     CapacityNeeded,
-    DecisionRecorded,
     Event,
     PlacementDecided,
-    WorkloadDeclared,
 )
-from spillway.feasibility.cluster_view import NEVER, WorkloadKey
+from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import ClusterInput, Part
-
-CODE_VERSION = "0.1.0"
 
 BY_NAME = ("Apply", "Scale", CAUSE_AUTOSCALE)
 """Causes that are a request for this workload, of a person or of a policy that names it."""
-
-
-Record = Callable[[], DecisionRecorded]
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,8 +304,8 @@ def let_leave(state: PlannerState, workload: Workload, counts: Mapping[str, int]
             parts.append(part)
     placement = replace(workload.placement, parts=tuple(parts), generation=moment.generation)
     division = Division({}, {}, placement.unplaced, inputs=tuple(inputs))
-    record = _record(state, workload.declared, placement, division, moment, CAUSE_SETTLED)
-    return Placed(placement, division, (placement, *needed_events(state, workload.key, placement, moment)), record)
+    said = record(state, workload.declared, placement, division, moment, CAUSE_SETTLED)
+    return Placed(placement, division, (placement, *needed_events(state, workload.key, placement, moment)), said)
 
 
 def _input_of(state: PlannerState, part: Part, after: int, now: float) -> ClusterInput:
@@ -345,8 +347,8 @@ def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:
     last = subject.known.placement if subject.known is not None else None
     if last is not None and _same(last, placement):
         return Placed(last, division)
-    record = _record(state, subject.declared, placement, division, moment, "Delete")
-    return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment)), record)
+    said = record(state, subject.declared, placement, division, moment, "Delete")
+    return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment)), said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +378,12 @@ def _decide(
     parts = []
     for cluster in dict.fromkeys((*before, *division.replicas)):
         if cluster in why.given_up:
+            continue
+        if cluster not in before and cluster not in held:
+            kept, new = division.replicas[cluster], division.new.get(cluster, 0)
+            sent = min(why.sent.get(cluster, 0), kept)
+            if kept:
+                parts.append(first_part(cluster, moment.generation, kept, new, declared.template_generation, sent))
             continue
         share = share_of(held.get(cluster), division, cluster)
         number, changes = _template_for(subject, before.get(cluster), cluster in why.rolled)
@@ -409,8 +417,8 @@ def _decide(
     last = known.placement if known is not None else None
     if last is not None and _same(last, placement) and (division.uncertain or _waits_alike(last, placement)):
         return Placed(last, division)
-    record = _record(state, declared, placement, division, moment, _cause(division, why.cause))
-    return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment)), record)
+    said = record(state, declared, placement, division, moment, _cause(division, why.cause))
+    return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment)), said)
 
 
 def _stays_at_nothing(subject: Subject, before: Part | None) -> bool:
@@ -489,42 +497,8 @@ def needed_events(
     state: PlannerState, key: WorkloadKey, placement: PlacementDecided, moment: Moment
 ) -> Iterable[CapacityNeeded]:
     """CapacityNeeded wherever it is not what was last said: it is state, 0 when the need is over."""
-    wanted = {part.cluster: part.replicas_new for part in placement.parts}
+    wanted = {part.cluster: part.replicas_new for part in placement.parts if part.replicas_new}
     said = {cluster: entry.replicas_new for (owner, cluster), entry in state.needed.items() if owner == key}
     for cluster in sorted(wanted.keys() | said.keys()):
         if wanted.get(cluster, 0) != said.get(cluster, 0):
             yield CapacityNeeded(*key, cluster, moment.generation, 0, wanted.get(cluster, 0))
-
-
-def _record(
-    state: PlannerState,
-    declared: WorkloadDeclared,
-    placement: PlacementDecided,
-    division: Division,
-    moment: Moment,
-    cause: str,
-) -> Record:
-    offsets = {name: view.offset for name, view in state.clusters.items()}
-    rules = state.rules
-    scaled_by = state.scalings.decided_by((declared.namespace, declared.name)) if cause == CAUSE_AUTOSCALE else ""
-
-    def record() -> DecisionRecorded:
-        inputs, basis = tuple(division.inputs), division.basis
-        names = dict.fromkeys(entry.cluster for entry in inputs if entry.cluster)
-        return DecisionRecorded(
-            namespace=declared.namespace,
-            name=declared.name,
-            generation=placement.generation,
-            at_ms=moment.wall_ms,
-            cause=cause,
-            replicas=declared.replicas,
-            unplaced=division.unplaced,
-            inputs=inputs,
-            positions=tuple((f"capacity-changes/{name}", offsets[name]) for name in names if offsets[name] != NEVER),
-            settings=rules.text(),
-            code_version=CODE_VERSION,
-            division=pack_division(basis) if basis is not None else b"",
-            scaled_by=scaled_by,
-        )
-
-    return cache(record)

@@ -1,8 +1,8 @@
 """What the planner knows: a function of the events it applied, plus timers that a restart may forget."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
-from planner.core.all_clusters import Ages, Joined, twins
+from planner.core.all_clusters import Ages, Joined, Seen, twins
 from planner.core.feasibility.admitted import AdmittedShapes, elsewhere
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.promises import Promises
@@ -79,8 +79,9 @@ class PlannerState:
         self.misplaced: dict[WorkloadKey, None] = {}
         self._keys_in: dict[str, dict[WorkloadKey, None]] = {}
         self.rollouts = RolloutList()
-        self.ages = Ages()
+        self._ages = Ages()
         self._joined = Joined()
+        self._seen = Seen()
         self._twins: dict[str, str] = {}
         self.admitted = AdmittedShapes()
         self._promises = Promises()
@@ -98,6 +99,7 @@ class PlannerState:
                 self._hear(event)
             case ClusterLeft():
                 self.clusters.pop(event.cluster, None)
+                self._seen.changed()
                 self.admitted.forget_cluster(event.cluster)
                 self.room_changed(event.cluster)
                 self._look_for_twins()
@@ -130,6 +132,7 @@ class PlannerState:
             self.forget((namespace, name))
         elif topic == CLUSTERS.name:
             self.clusters.pop(key, None)
+            self._seen.changed()
             self._look_for_twins()
         elif topic == BRAKES.name:
             self.brakes.forget(key, offset)
@@ -175,31 +178,24 @@ class PlannerState:
         if not known:
             self._early_statuses.pop(key, None)
 
-    def orphans(self) -> list[WorkloadObserved]:
-        """Objects of this fleet that no placement lists, as their clusters say, by cluster and name."""
-        listed = (workload.statuses.values() for workload in self.workloads.values())
-        early = (statuses.values() for statuses in self._early_statuses.values())
-        joined = {cluster.cluster for cluster in self.joined()}
-        found = [
-            said
-            for statuses in (*listed, *early)
-            for said in statuses
-            if is_orphan(said) and said.cluster in joined and not self._is_listed(said)
-        ]
-        return sorted(found, key=lambda said: (said.cluster, said.namespace, said.name))
-
-    def _is_listed(self, said: WorkloadObserved) -> bool:
-        workload = self.workloads.get((said.namespace, said.name))
-        return workload is not None and said.cluster in workload.parts
+    def statuses(self) -> Iterator[WorkloadObserved]:
+        """All that clusters said, of workloads that are known and of others."""
+        known = (workload.statuses for workload in self.workloads.values())
+        return (said for by_cluster in (*known, *self._early_statuses.values()) for said in by_cluster.values())
 
     def view(self, cluster: str) -> ClusterView:
         if cluster not in self.clusters:
             self.clusters[cluster] = ClusterView(cluster)
+            self._seen.changed()
         return self.clusters[cluster]
 
     def joined(self) -> Clusters:
         """The clusters of the fleet, by name."""
-        return self._joined.of(self.clusters)
+        return self._joined.of(self.clusters, self._seen.nodes)
+
+    def ages_ms(self, now: float) -> Mapping[str, int]:
+        """By cluster, how old what is known of it is; −1 when nothing was ever heard."""
+        return self._ages.ages_ms(self.clusters, now, self.rules.capacity_age_max, self._seen.heard)
 
     def fleet_replicas(self) -> int:
         """What all workloads ask for."""
@@ -275,13 +271,15 @@ class PlannerState:
 
     def all_rooms(self, shape: Shape, now: float, key: WorkloadKey | None = None) -> FleetRooms:
         """By cluster, what room says of the nodes that exist there; with True, of those of its node groups."""
-        rooms = self._promises.rooms(self.clusters, shape)
+        seen = self._seen
+        rooms = self._promises.rooms(self.clusters, shape, seen.nodes)
         where = self.clusters if shape.volume_claims else self.admitted.differing(shape)
-        for one, names in elsewhere(shape, where, self.shape_in):
-            rooms.take(self._promises.rooms(self.clusters, one), names)
+        for one, names in elsewhere(shape, where, self.shape_in) if where else ():
+            rooms.take(self._promises.rooms(self.clusters, one, seen.nodes), names)
         closed = {name for name, whose in self.holds if whose in (self.shape_in(name, shape), key)}
-        closed |= self.ages.not_fresh(self.clusters, now, self.rules.capacity_age_max)
-        closed |= self._joined.not_active(self.clusters) | self._twins.keys() | set(self.admitted.refusing(shape))
+        closed |= self._ages.not_fresh(self.clusters, now, self.rules.capacity_age_max, seen.heard)
+        closed |= self._joined.not_active(self.clusters, seen.nodes)
+        closed.update(self._twins, self.admitted.refusing(shape))
         for name, node_groups in [place for place in rooms if place[0] in closed] if closed else ():
             rooms.put((name, node_groups), self.room(name, shape, node_groups, now, key))
         return rooms
@@ -382,6 +380,7 @@ class PlannerState:
                 self.misplaced[key] = None
                 self.workloads[key].looked_at = None
         view.apply_joined(event)
+        self._seen.changed()
         self.room_changed(event.cluster)
         self._look_for_twins()
 
@@ -398,11 +397,13 @@ class PlannerState:
     def _see(self, event: CapacityReported | CapacityChanged, now: float, offset: int, columns: NodeColumns) -> None:
         view = self.view(event.cluster)
         before, claims = view.revision, view.claims_revision
+        nodes, revision = view.nodes, view.nodes.revision
         if isinstance(event, CapacityChanged):
             keys = view.apply_changed(event, columns, now, offset)
         else:
             keys = view.apply_reported(event, columns)
             self._look_for_twins()
+        self._seen.changed(nodes=view.nodes is not nodes or view.nodes.revision != revision)
         if view.claims_revision != claims:  # What is promised of templates with claims may be in another shape now.
             anyway = self.admitted.differ_in(event.cluster)
             keys |= {key for key in self.keys_in(event.cluster) if anyway or self.workloads[key].names_claims}
@@ -480,18 +481,17 @@ class PlannerState:
             self._reserve(workload, part)
 
     def _reserve(self, workload: Workload, part: Part) -> None:
-        cluster = part.cluster
-        if is_over(part, workload.statuses.get(cluster)):
-            self._set_reserved(cluster, workload.key, NOTHING_RESERVED)
+        cluster, key = part.cluster, workload.key
+        if workload.statuses and is_over(part, workload.statuses.get(cluster)):
+            self._set_reserved(cluster, key, NOTHING_RESERVED)
             return
         view = self.clusters.get(cluster)
-        facts = view.facts.get(workload.key) if view is not None else None
+        facts = view.facts.get(key) if view is not None else None
         borne = workload.template_of(part)
         surge = borne.surge_of(part.replicas) if facts is not None else 0  # Nothing that is not there rolls.
         shape = self.shape_in(cluster, borne.shape)
         earlier = [self.shape_in(cluster, one) for one in workload.declared.rolling_from]
-        reservation = reserve(part, facts, shape, earlier, surge, borne.completions)
-        self._set_reserved(cluster, workload.key, reservation)
+        self._set_reserved(cluster, key, reserve(part, facts, shape, earlier, surge, borne.completions))
 
     def _set_reserved(self, cluster: str, key: WorkloadKey, reservation: Reservation) -> None:
         if self._promises.set(cluster, key, reservation):
@@ -507,21 +507,21 @@ class PlannerState:
         else:
             self.waiting.drop(workload.key)
             workload.waiting_since, workload.settled = None, False
-        moved = any(part.replicas_lost or part.replicas_leaving for part in workload.parts.values())
+        moved = rolling = settling = False
+        for part in workload.parts.values():
+            moved = moved or part.replicas_lost > 0 or part.replicas_leaving > 0
+            rolling = rolling or not (part.removing or is_newest(part, workload.declared))
+            settling = settling or part.removing or part.releasing or part.adopting
         for keys in (self.moved, self.to_look_at):
             _put(keys, workload.key, moved)
         if ending:
             self.misplaced.pop(workload.key, None)
         elif waits_for and not workload.unplaced:
             self.misplaced[workload.key] = None
-        rolling = not ending and any(
-            not part.removing and not is_newest(part, workload.declared) for part in workload.parts.values()
-        )
-        if rolling:
+        if rolling and not ending:
             self.rollouts.put(workload.key)
         else:
             self.rollouts.drop(workload.key)
-        settling = any(part.removing or part.releasing or part.adopting for part in workload.parts.values())
         _put(self.leaving, workload.key, settling or (ending and not workload.parts))
 
 

@@ -45,6 +45,8 @@ class Workload:
 
     def template_of(self, part: Part) -> Template:
         """The template that a part bears."""
+        if not self.earlier:
+            return self.template
         return self.earlier.get(template_number(part, self.declared), self.template)
 
     def shapes_in(self, cluster: str) -> tuple[Shape, Shape]:

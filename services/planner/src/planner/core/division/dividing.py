@@ -52,7 +52,7 @@ def divide(
         held=dict(held),
         room=_rooms(state, subject, held, moment, how),
         settled=how.settled,
-        age_ms=state.ages.ages_ms(state.clusters, moment.now, state.rules.capacity_age_max),
+        age_ms=state.ages_ms(moment.now),
         reasons=why,
         moving=to_go,
         fixed=(how.brakes or state.brakes).frozen_among(state.clusters, subject.key),

@@ -470,4 +470,7 @@ def _inputs(situation: Situation, tiers: TierClusters, replicas: Mapping[str, in
 
 
 def fits_somewhere(situation: Situation, tiers: TierClusters) -> bool:
-    return any(situation.room(name, tier.node_groups).when_empty for tier, names in tiers for name in names)
+    room, places = situation.room, ((name, tier.node_groups) for tier, names in tiers for name in names)
+    if isinstance(room, FleetRooms):
+        return any(room.fits_when_empty(place) for place in places)
+    return any(room(*place).when_empty for place in places)

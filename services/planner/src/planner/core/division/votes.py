@@ -13,12 +13,12 @@ def apportion(seats: int, votes: Mapping[str, int]) -> dict[str, int]:
     out. Starts from a divisor that gives out almost all seats at once, which is a prefix of the same sequence.
     Source: M. L. Balinski, H. P. Young, "Fair Representation", 1982, on divisor methods.
     """
-    parties = sorted(name for name, count in votes.items() if count > 0)
+    parties = sorted([name for name, count in votes.items() if count > 0])
     if seats <= 0 or not parties:
         return {}
     if seats < len(parties):  # Nobody else's turn comes: each of these has a first claim that is as large.
         parties = sorted(sorted(parties, key=votes.__getitem__, reverse=True)[:seats])
-    total = sum(votes[name] for name in parties)
+    total = sum([votes[name] for name in parties])
     start = max(0, seats - len(parties))
     # ⌊votes·start/total + ½⌋ with integers; the sum is at most start + parties/2 ≤ seats.
     given = {name: (2 * votes[name] * start + total) // (2 * total) for name in parties}

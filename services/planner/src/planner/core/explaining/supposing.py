@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 
+from planner.core.all_clusters import Ages, Joined, Seen
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
 from planner.core.moving.shares import facts_of
 from planner.core.state import PlannerState
@@ -29,6 +30,8 @@ class SupposedState(PlannerState):
         self.clusters = dict(state.clusters)
         self.workloads = dict(state.workloads)
         self._promises = self._promises.copied()
+        self._ages, self._joined, self._seen = Ages(), Joined(), Seen()
+        self._seen.stop()
 
     def reserved_in(self, cluster: str) -> Mapping[WorkloadKey, Reservation]:
         """What is promised in a cluster and not counted there yet, by workload."""

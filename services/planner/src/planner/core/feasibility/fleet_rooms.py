@@ -3,10 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 from planner.core.feasibility.kept_fits import Counts
 from planner.core.feasibility.room import NOT_ALL_BOUND, PROMISED, Room
 from spillway.feasibility.fit import in_words
+from spillway.feasibility.node_match import Bools
+from spillway.model import Int64s
 from spillway.texts import counted
 
 Place = tuple[str, bool]
@@ -28,11 +31,19 @@ class Places:
         return known
 
 
-class FleetRooms(Mapping[Place, Room]):
-    """certain: by index of a place, and changed by put(). make: the room of an index, as of when all were found."""
+class Rooms(Protocol):
+    """What was found once, by index of a place."""
 
-    def __init__(self, places: Places, certain: list[int], make: Callable[[int], Room]) -> None:
-        self._places, self._certain, self._make = places, certain, make
+    def room(self, index: int) -> Room: ...
+
+    def fits_when_empty(self, index: int) -> bool: ...
+
+
+class FleetRooms(Mapping[Place, Room]):
+    """certain: by index of a place, and changed by put(). found: the rooms as of when all were found."""
+
+    def __init__(self, places: Places, certain: list[int], found: Rooms) -> None:
+        self._places, self._certain, self._found = places, certain, found
         self._known: dict[Place, Room] = {}
 
     def __call__(self, cluster: str, node_groups: bool) -> Room:
@@ -41,7 +52,7 @@ class FleetRooms(Mapping[Place, Room]):
     def __getitem__(self, place: Place) -> Room:
         known = self._known.get(place)
         if known is None:
-            known = self._known[place] = self._make(self._places.index[place])
+            known = self._known[place] = self._found.room(self._places.index[place])
         return known
 
     def __contains__(self, place: object) -> bool:
@@ -52,6 +63,11 @@ class FleetRooms(Mapping[Place, Room]):
 
     def __len__(self) -> int:
         return len(self._places.index)
+
+    def fits_when_empty(self, place: Place) -> bool:
+        """As its room says."""
+        known = self._known.get(place)
+        return self._found.fits_when_empty(self._places.index[place]) if known is None else known.when_empty
 
     def put(self, place: Place, room: Room) -> None:
         """In place of what was found there."""
@@ -80,11 +96,11 @@ class Found:
     """
 
     certain: list[int]
-    possible: list[int]
-    bound_by: list[int]
-    unbound: list[int]
+    possible: Int64s
+    bound_by: Int64s
+    unbound: Int64s
     counts: Counts
-    when_empty: list[bool]
+    when_empty: Bools
     changes: list[int]
     first: int
     alone: list[tuple[int, Room]]
@@ -94,26 +110,41 @@ class Found:
     def room(self, index: int) -> Room:
         certain = self.certain[index]
         if index < self.first:
-            return Room(certain, self.possible[index], self._limit(index, index), self.when_empty[index])
+            return Room(certain, int(self.possible[index]), self._limit(index, index), bool(self.when_empty[index]))
         of, alone = self.alone[index - self.first]
         left = max(0, certain - self.certain[of])
         return alone if left >= alone.certain else Room(left, alone.possible, self._limit(index, of), alone.when_empty)
 
+    def fits_when_empty(self, index: int) -> bool:
+        if index >= self.first:
+            return self.alone[index - self.first][1].when_empty
+        return bool(self.when_empty[index])
+
     def _limit(self, index: int, of: int) -> str:
-        if self.bound_by[index] >= 0:
-            return promised_text(self.bound_by[index])
+        bound_by = int(self.bound_by[index])
+        if bound_by >= 0:
+            return promised_text(bound_by)
         known = self.texts.get(of)
         if known is None or known[0] != self.changes[of]:
             known = self.changes[of], in_words(self.told(self.counts[of]))
             self.texts[of] = known
-        unbound = "" if self.certain[index] == self.possible[index] else not_all_bound_text(self.unbound[of])
+        unbound = "" if self.certain[index] == self.possible[index] else not_all_bound_text(int(self.unbound[of]))
         return known[1] + unbound
+
+
+class _Listed(list[Room]):
+    """Rooms that were worked out one by one."""
+
+    def room(self, index: int) -> Room:
+        return self[index]
+
+    def fits_when_empty(self, index: int) -> bool:
+        return self[index].when_empty
 
 
 def rooms_of(rooms: Mapping[Place, Room]) -> FleetRooms:
     """Of rooms that were worked out one by one."""
-    found = list(rooms.values())
-    return FleetRooms(Places(list(rooms)), [room.certain for room in found], found.__getitem__)
+    return FleetRooms(Places(list(rooms)), [room.certain for room in rooms.values()], _Listed(rooms.values()))
 
 
 @lru_cache(maxsize=4096)

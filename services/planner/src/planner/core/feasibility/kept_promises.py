@@ -110,7 +110,7 @@ class KeptPromises:
         self._samples: npt.NDArray[np.uint64] = np.zeros((16, 8), np.uint64)
         self._takes: Bools = np.zeros((16, 8), np.bool_)
         self._layers = [_Layer(16, 8), _Layer(16, 8)]
-        self._all = self._some = _Scratch(16, 8)
+        self._all, self._some = _Scratch(16, 8), dict[int, _Scratch]()
 
     def grow(self, slots: int) -> None:
         """Room for so many clusters."""
@@ -136,7 +136,7 @@ class KeptPromises:
             for name in ("most", "slack", "most_narrow", "spare"):
                 _resized(getattr(old, name), getattr(new, name))
         self._layers, self._slots = layers, _resized(self._slots, np.zeros(rows, np.int64))
-        self._all = self._some = _Scratch(rows, wide)
+        self._all, self._some = _Scratch(rows, wide), {}
 
     # ── What is reserved ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -295,9 +295,10 @@ class KeptPromises:
     def _scratch(self, asked: _Asked) -> _Scratch:
         if isinstance(asked.rows, int):
             return _Scratch(len(asked.total), len(self.places[asked.rows]))
-        if self._some.meets.shape != (len(asked.total), self._others.shape[1]):
-            self._some = self._all.first(len(asked.total))
-        return self._some
+        pairs = len(asked.total)
+        if pairs not in self._some:
+            self._some[pairs] = self._all.first(pairs)
+        return self._some[pairs]
 
     def _at(self, array: Array, rows: Rows) -> Array:
         """[rows, places], or [places] of one row, those that are used."""

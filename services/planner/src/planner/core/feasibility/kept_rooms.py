@@ -74,6 +74,7 @@ class KeptRooms:
         self._promises = KeptPromises(shapes, self._table, self._fits)
         self._in_order: list[_Slot] = []
         self._seen: tuple[list[object], ...] = ()
+        self._seen_number: int | None = None
         self._order: Int64s = np.zeros(0, np.int64)
         self._with_groups: list[int] = []
         self._positions: tuple[Int64s, ...] = ()
@@ -86,6 +87,7 @@ class KeptRooms:
         self._texts: dict[int, dict[int, tuple[int, str]]] = {}
         self._changes = 0
         self._kept_at: dict[int, int] = {}
+        self._alone: dict[int, list[tuple[int, Room]]] = {}
 
     # ── What is reserved ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -148,34 +150,35 @@ class KeptRooms:
         slot.fits.keep(number, view.nodes)
         return slot.fits.fit(number)
 
-    def rooms(self, views: Mapping[str, ClusterView], number: int) -> FleetRooms:
-        """Of all clusters; where not_plain says so, another room is to be put in place of it."""
-        self._refresh(views)
+    def rooms(self, views: Mapping[str, ClusterView], number: int, seen: int | None) -> FleetRooms:
+        """Of all clusters; where not_plain says so, another room is to be put in place of it. seen: as in Promises."""
+        if seen is None or seen != self._seen_number:
+            self._refresh(views)
+            self._seen_number = seen
+        elif self._waiting:
+            self._take_waiting()
         self._keep(number)
         size, table, order = len(self._in_order), self._table, self._order
-        (certain, possible, bound_by), total = self._all(number), table.total[number, order]
-        when_empty = (total > 0) & self._sane
+        certain, possible, bound_by = self._all(number)
+        alone = self._alone[number]
         found = Found(
             certain=certain.tolist(),
-            possible=possible.tolist(),
-            bound_by=bound_by.tolist(),
-            unbound=self._promises.unbound[order].tolist(),
+            possible=possible,
+            bound_by=bound_by,
+            unbound=self._promises.unbound.take(order),
             counts=table.counts[number, order],
-            when_empty=when_empty.tolist(),
+            when_empty=(table.total[number].take(order) > 0) & self._sane,
             changes=self._changes_of,
             first=size,
-            alone=[(index, self._in_order[index].groups.room(number)) for index in self._with_groups],
+            alone=alone,
             texts=self._texts.setdefault(number, {}),
             told=self._shapes.told,
         )
-        for index in np.flatnonzero(~when_empty).tolist():
+        for index in (~found.when_empty).nonzero()[0].tolist():
             found.when_empty[index] = self._in_order[index].fits.when_empty(number)
-        beside = found.certain[size:]
-        made = [
-            min(alone.certain, max(0, left - found.certain[of]))
-            for left, (of, alone) in zip(beside, found.alone, strict=True)
-        ]
-        return FleetRooms(self._places, [*found.certain[:size], *made], found.room)
+        beside = zip(found.certain[size:], alone, strict=True)
+        made = [min(room.certain, max(0, left - found.certain[of])) for left, (of, room) in beside]
+        return FleetRooms(self._places, [*found.certain[:size], *made], found)
 
     def not_plain(self, views: Mapping[str, ClusterView], shape: Shape) -> list[str]:
         """The clusters of rooms() where arrays do not tell of a shape."""
@@ -200,6 +203,7 @@ class KeptRooms:
             if not self._seen or seen[0] != self._seen[0]:
                 self._in_order = [self._slot(name) for name in views]
                 self._texts.clear()
+                self._kept_at.clear()
             for slot, view in zip(self._in_order, views.values(), strict=True):
                 self._follow(slot, view)
             self._order = np.array([slot.index for slot in self._in_order], np.int64)
@@ -239,9 +243,10 @@ class KeptRooms:
                 slots_by_number.setdefault(number, []).append((self._slots[name], more))
         self._waiting.clear()
         for number, changes in slots_by_number.items():
+            is_kept = self._kept_at.get(number) == self._changes
             for slot, _ in changes:
                 slot.changed()
-                if slot.is_current and slot.view is not None:
+                if slot.is_current and slot.view is not None and not is_kept:
                     slot.fits.keep(number, slot.view.nodes)
                     slot.groups.keep(number)
             changed = np.array([(slot.index, more, slot.layers * slot.is_current) for slot, more in changes], np.int64)
@@ -271,13 +276,14 @@ class KeptRooms:
         for index in self._with_groups:
             self._in_order[index].groups.keep(number)
         self._kept_at[number] = self._changes
+        self._alone[number] = [(index, self._in_order[index].groups.room(number)) for index in self._with_groups]
 
     def _all(self, number: int) -> tuple[Int64s, Int64s, Int64s]:
         """Certain, possible and what bound it: in order, and then on all nodes of each cluster with node groups."""
         table, groups = self._table, self._with_groups
-        total = table.total[number, self._order]
+        total = table.total[number].take(self._order)
         if groups:
-            more = table.more[number, self._order[groups]]
+            more = table.more[number].take(self._order[groups])
             total = np.concatenate((total, total[groups] + more))
         certain, possible, bound_by = total.copy(), total.copy(), np.full(len(total), -1)
         for layer, positions in enumerate(self._positions):

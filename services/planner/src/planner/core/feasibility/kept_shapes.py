@@ -47,13 +47,17 @@ class KeptShapes:
         self.costs: npt.NDArray[np.float64] = np.zeros((most, most), np.float64)
         self.losses_narrow: npt.NDArray[np.float32] = np.zeros((most, most), np.float32)
         self._ids: dict[Shape, int | None] = {}
+        self._last: tuple[Shape | None, int | None] = (None, None)
         self._demand_ids: dict[object, int] = {}
         self._kind_ids: dict[tuple[int, tuple[str, ...]], int] = {}
 
     def number(self, shape: Shape) -> int | None:
         """None for a shape that is not kept. May make all earlier numbers void; forgotten tells."""
+        if shape is self._last[0]:  # Asked about once more by whoever did before.
+            return self._last[1]
         known = self._ids.get(shape, NEW)
         if known != NEW:
+            self._last = shape, known
             return known
         if len(self._ids) >= SHAPES_MAX:
             self._begin()

@@ -30,7 +30,8 @@ class Promises:
         self._rooms: dict[tuple[str, Shape, PodTraits, bool], tuple[int, int, Room]] = {}
         self._looked_at: dict[str, tuple[int, bool]] = {}
         self._shapes = KeptShapes()
-        self._shapes_reserved: Counter[Shape] = Counter()
+        self._shapes_reserved: dict[Shape, list[int]] = {}
+        self._last: tuple[Shape | None, list[int]] = (None, [])
         self._kept: KeptRooms | None = None
 
     def of(self, key: WorkloadKey, cluster: str) -> Reservation:
@@ -43,7 +44,7 @@ class Promises:
         """The same, to be changed apart."""
         other = Promises()
         other._reserved = {cluster: dict(entries) for cluster, entries in self._reserved.items()}
-        other._shapes_reserved = Counter(self._shapes_reserved)
+        other._shapes_reserved = {shape: list(total) for shape, total in self._shapes_reserved.items()}
         return other
 
     def places(self) -> Iterator[tuple[WorkloadKey, str]]:
@@ -61,29 +62,42 @@ class Promises:
         if before.entries == reservation.entries and before.new_entries == reservation.new_entries:
             return False
         self._revisions[cluster] = self._revisions.get(cluster, 0) + 1
-        for entry, sign in ((before, -1), (reservation, 1)):
-            if entry is NOTHING_RESERVED:
-                continue
-            for shape, count in entry.entries:
-                total = self._shapes_reserved.get(shape, 0) + sign * count
-                if total:
-                    self._shapes_reserved[shape] = total
-                else:
-                    del self._shapes_reserved[shape]
-            if self._kept is not None:
-                self._note(self._kept, cluster, entry, sign)
+        if before is not NOTHING_RESERVED:
+            self._add(cluster, before, -1)
+        if reservation is not NOTHING_RESERVED:
+            self._add(cluster, reservation, 1)
         return True
+
+    def _add(self, cluster: str, reservation: Reservation, sign: int) -> None:
+        for shape, count in reservation.entries:
+            self._count(shape, sign * count)
+        if self._kept is not None:
+            self._note(self._kept, cluster, reservation, sign)
+
+    def _count(self, shape: Shape, more: int) -> None:
+        """How many replicas of each shape are reserved: of a placement, the same shape in every cluster."""
+        last, total = self._last
+        if last is not shape:
+            total = self._shapes_reserved.setdefault(shape, [0])
+            self._last = shape, total
+        total[0] += more
+        if not total[0]:
+            del self._shapes_reserved[shape]
+            self._last = None, []
 
     def revision(self, cluster: str) -> int:
         """Another one after each change that set() called one."""
         return self._revisions.get(cluster, 0)
 
-    def rooms(self, views: Mapping[str, ClusterView], shape: Shape) -> FleetRooms:
-        """By cluster, its room on the nodes that exist; with True, on those of its node groups where it has any."""
+    def rooms(self, views: Mapping[str, ClusterView], shape: Shape, seen: int | None = None) -> FleetRooms:
+        """By cluster, its room on the nodes that exist; with True, on those of its node groups where it has any.
+
+        seen: another number whenever clusters or nodes of them are others; None: nobody counts.
+        """
         kept, number = self._keep(shape)
         if kept is None or number is None:
             return rooms_of({place: self.room(views[place[0]], shape, place[1]) for place in _places(views)})
-        rooms = kept.rooms(views, number)
+        rooms = kept.rooms(views, number, seen)
         odd = kept.not_plain(views, shape)
         for place in _places({name: views[name] for name in odd}) if odd else ():
             rooms.put(place, self.room(views[place[0]], shape, place[1]))

@@ -98,6 +98,11 @@ def part_of(
     )
 
 
+def first_part(cluster: str, version: Generation, kept: int, new: int, template: int, by_name: int) -> Part:
+    """A part where the workload had nothing, and nothing of it is left."""
+    return Part(cluster, version, kept, new, kept, False, template, replicas_by_name=by_name)
+
+
 def cut(held: Held, count: int) -> Held:
     """So many fewer are kept: they leave, those that are not bound first, and do not stay after all."""
     if count <= 0:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from planner.core.division.placement import Division
 from planner.core.manifests.policy import clusters_of_tiers
 from planner.core.manifests.request import read_manifests
-from planner.core.placing import CODE_VERSION, Placed
+from planner.core.placing import Placed
+from planner.core.recording import CODE_VERSION
 from planner.core.requests import declaring
 from planner.core.requests.answers import age_ms, is_gone
 from planner.core.requests.decisions import Decided, Unanswered, answer_with, digest_of, remembered_answer

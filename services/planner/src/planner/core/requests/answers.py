@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from planner.core.division.placement import Division
 from planner.core.manifests.request import read_manifests
 from planner.core.rollout.turns import ROLLOUT, figures
-from planner.core.state import PlannerState
+from planner.core.state import PlannerState, is_orphan
 from planner.core.workload import Workload
 from spillway.api import (
     CapacityReply,
@@ -27,7 +27,7 @@ from spillway.api import (
     WorkloadReply,
     invalid,
 )
-from spillway.events import DecisionRecorded, PlacementDecided, WorkloadDeclared
+from spillway.events import DecisionRecorded, PlacementDecided, WorkloadDeclared, WorkloadObserved
 from spillway.feasibility.cluster_view import ClusterView
 from spillway.feasibility.volumes import uncomputed
 from spillway.model import ClusterInput, Part, Shape
@@ -140,11 +140,24 @@ def list_workloads(state: PlannerState, request: ListRequest) -> ListReply:
     return ListReply(tuple(page), token, stale=False)
 
 
+def orphans(state: PlannerState) -> list[WorkloadObserved]:
+    """Objects of this fleet that no placement lists, as their clusters say, by cluster and name."""
+    joined = {cluster.cluster for cluster in state.joined()}
+    found = (said for said in state.statuses() if is_orphan(said) and said.cluster in joined)
+    unlisted = (said for said in found if not _is_listed(state, said))
+    return sorted(unlisted, key=lambda said: (said.cluster, said.namespace, said.name))
+
+
+def _is_listed(state: PlannerState, said: WorkloadObserved) -> bool:
+    workload = state.workloads.get((said.namespace, said.name))
+    return workload is not None and said.cluster in workload.parts
+
+
 def list_orphans(state: PlannerState, request: ListOrphansRequest) -> ListOrphansReply:
     """Objects that bear this fleet's label and that no placement lists."""
     found = tuple(
         Orphan(said.cluster, said.namespace, said.name, said.spec_replicas, said.ready, str(said.version))
-        for said in state.orphans()
+        for said in orphans(state)
         if request.namespace in ("", said.namespace)
     )
     return ListOrphansReply(found, stale=False)
@@ -155,7 +168,7 @@ def capacity(state: PlannerState, request: CapacityRequest, now: float) -> Capac
     declaration = read_manifests(request.manifests)
     shape = bare(declaration.shape)
     rooms, inputs = state.all_rooms(shape, now), []
-    ages = state.ages.ages_ms(state.clusters, now, state.rules.capacity_age_max)
+    ages = state.ages_ms(now)
     for joined in state.joined():
         for node_groups in (False, True) if joined.node_groups else (False,):
             room = rooms[joined.cluster, node_groups]

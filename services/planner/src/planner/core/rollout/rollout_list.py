@@ -43,7 +43,9 @@ class RolloutList:
 
     def touch(self, cluster: str) -> None:
         """Room may have come up in it, or it may be lost."""
-        self._due.update(self._keys_by_cluster.get(cluster, {}))
+        found = self._keys_by_cluster.get(cluster)
+        if found:
+            self._due.update(found)
 
     def wait_for(self, key: WorkloadKey, clusters: tuple[str, ...]) -> None:
         """It was looked at. clusters: that it waits for, for room or to be available; none when for something else."""
