@@ -131,6 +131,19 @@ def declare(world: World, manifest: dict[str, Any], sequence: int) -> tuple[list
     return events, reply.warnings
 
 
+def test_a_second_policy_for_a_workload_is_refused_with_the_name_of_the_first() -> None:
+    world = World()
+    world.say(declared(3))
+    declare(world, targeting("web"), 1)
+    for manifest in (named(name="other"), own(minReplicas=1, metrics=[cpu_at(50)])):
+        with pytest.raises(
+            RequestError, match="shop/web: scaled by HorizontalPodAutoscaler web-hpa already"
+        ) as refused:
+            declare(world, manifest, 2)
+        assert refused.value.code == "FAILED_PRECONDITION"
+    assert world.state.scaled[KEY].declared.policy == "web-hpa"
+
+
 def test_a_policy_that_names_another_workload_leaves_the_one_before() -> None:
     world = World()
     world.say(declared(3))

@@ -1,7 +1,6 @@
 """Policies, inputs and instants to decisions: what is decided when, by whom it is bound, and what a restart changes."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,10 @@ from .world import (
     KEY,
     START_MS,
     World,
+    at,
     backlog,
+    begun,
+    condition,
     cpu_at,
     declared,
     external,
@@ -31,28 +33,11 @@ from .world import (
     sizes,
 )
 
-
-def at(seconds: float) -> int:
-    return START_MS + round(seconds * 1000)
-
-
-def world(manifest: dict[str, Any], replicas: int = 2, **words: Any) -> World:
-    made = World(**words)
-    made.say(declared(replicas))
-    made.policy(manifest)
-    return made
-
-
-def condition(made: World, kind: str) -> tuple[str, str]:
-    found = explain(made.state, made.state.scaled[KEY]).conditions
-    return next((one.status, one.reason) for one in found if one.type == kind)
-
-
 # ── A HorizontalPodAutoscaler ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_cpu_above_target_in_two_clusters_scales_out_at_the_samples_instant() -> None:
-    made = world(hpa([cpu_at(50)]), replicas=4)
+    made = begun(hpa([cpu_at(50)]), replicas=4)
     made.say(pods("own-1", [900, 900], at(20)))
     made.say(pods("own-2", [900, 900], at(21)))
     assert made.decided[-1].replicas == 8
@@ -63,7 +48,7 @@ def test_cpu_above_target_in_two_clusters_scales_out_at_the_samples_instant() ->
 
 def test_a_lost_cluster_is_not_gone() -> None:
     """Its pods are missing: as busy as they may be while fewer would follow."""
-    made = world(hpa([cpu_at(50)]), replicas=4)
+    made = begun(hpa([cpu_at(50)]), replicas=4)
     made.say(pods("own-1", [500, 500], at(20)))
     made.say(pods("own-2", [500, 500], at(20)))
     for second in range(30, 900, 15):
@@ -101,7 +86,7 @@ AT_ONCE = {
 def test_pods_that_a_record_has_no_room_for_are_missing_and_not_gone(
     metric: dict[str, Any], used: int, requests: int, expected: int
 ) -> None:
-    made = world(hpa([metric], behavior=AT_ONCE), replicas=4)
+    made = begun(hpa([metric], behavior=AT_ONCE), replicas=4)
     made.say(replace(pods("own-1", [used] * 2, at(20)), left_out=2))
     if requests:
         made.say(replace(load("requests", requests, at(21)), object="Ingress/front"))
@@ -112,13 +97,13 @@ def test_pods_that_a_record_has_no_room_for_are_missing_and_not_gone(
 
 
 def test_a_record_that_leaves_out_more_than_can_be_is_not_believed() -> None:
-    made = world(hpa([cpu_at(50)]), replicas=4)
+    made = begun(hpa([cpu_at(50)]), replicas=4)
     made.say(replace(pods("own-1", [500] * 2, at(20)), left_out=2**60))
     assert explain(made.state, made.state.scaled[KEY]).pods[0].pods == 100_002
 
 
 def test_scaling_in_waits_for_its_window_and_then_happens_by_itself() -> None:
-    made = world(hpa([external("queue", "10")]), replicas=1)
+    made = begun(hpa([external("queue", "10")]), replicas=1)
     made.say(load("queue", 40, at(10)))
     made.say(load("queue", 10, at(20)))
     assert sizes(made) == [(10_000, 4)]
@@ -132,7 +117,7 @@ def test_scaling_in_waits_for_its_window_and_then_happens_by_itself() -> None:
 
 
 def test_the_planner_that_has_not_followed_yet_is_not_asked_twice() -> None:
-    made = world(hpa([external("queue", "10")]), replicas=1, follows=False)
+    made = begun(hpa([external("queue", "10")]), replicas=1, follows=False)
     made.say(load("queue", 40, at(10)))
     made.say(declared(1))
     made.say(load("queue", 40, at(20)))
@@ -140,7 +125,7 @@ def test_the_planner_that_has_not_followed_yet_is_not_asked_twice() -> None:
 
 
 def test_a_size_that_a_person_changed_is_put_right() -> None:
-    made = world(hpa([external("queue", "10")]), replicas=1)
+    made = begun(hpa([external("queue", "10")]), replicas=1)
     made.say(load("queue", 40, at(10)))
     made.say(declared(2, scale_generation=made.decided[-1].generation))
     assert [replicas for _, replicas in sizes(made)] == [4, 4]
@@ -150,7 +135,7 @@ def test_a_size_that_a_person_changed_is_put_right() -> None:
 
 
 def test_a_backlog_takes_none_to_many_in_one_step_and_back_to_none() -> None:
-    made = world(scaled_object([KAFKA], cooldownPeriod=60), replicas=0)
+    made = begun(scaled_object([KAFKA], cooldownPeriod=60), replicas=0)
     made.say(backlog([40, 40, 40, 40, 40, 40, 40, 40], at(5)))
     assert sizes(made) == [(5_000, 8)]
     for second in (20, 40, 60):
@@ -163,7 +148,7 @@ def test_a_backlog_takes_none_to_many_in_one_step_and_back_to_none() -> None:
 def test_rates_that_a_person_gave_hold_from_none_too() -> None:
     behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}}
     advanced = {"horizontalPodAutoscalerConfig": {"behavior": behavior}}
-    made = world(scaled_object([KAFKA], advanced=advanced), replicas=0)
+    made = begun(scaled_object([KAFKA], advanced=advanced), replicas=0)
     made.say(backlog([100] * 8, at(5)))
     assert sizes(made) == [(5_000, 2)]
     made.until(at(70))
@@ -171,7 +156,7 @@ def test_rates_that_a_person_gave_hold_from_none_too() -> None:
 
 
 def test_a_lag_that_is_not_known_is_not_zero() -> None:
-    made = world(scaled_object([KAFKA], cooldownPeriod=30), replicas=0)
+    made = begun(scaled_object([KAFKA], cooldownPeriod=30), replicas=0)
     made.say(backlog([10] * 5, at(5)))
     made.say(backlog([], at(10), trouble="broker gone"))
     made.until(at(3_000))
@@ -183,7 +168,7 @@ def test_a_lag_that_is_not_known_is_not_zero() -> None:
 
 
 def test_one_who_cannot_see_a_queue_takes_nothing_from_what_another_one_told() -> None:
-    made = world(scaled_object([KAFKA], cooldownPeriod=30), replicas=0)
+    made = begun(scaled_object([KAFKA], cooldownPeriod=30), replicas=0)
     made.say(backlog([10] * 5, at(5)))
     made.say(replace(backlog([], at(10), trouble="no connection"), source="another"))
     assert explain(made.state, made.state.scaled[KEY]).metrics[0].trouble == ""
@@ -194,7 +179,7 @@ FALLS_BACK = scaled_object([KAFKA], fallback={"failureThreshold": 3, "replicas":
 
 def test_after_so_many_failures_the_fallback_stands_in() -> None:
     """Reports closer together than polls are count as one."""
-    made = world(FALLS_BACK, replicas=2)
+    made = begun(FALLS_BACK, replicas=2)
     made.say(backlog([20], at(5)))
     for second in range(35, 300, 10):
         made.say(backlog([], at(second), trouble="broker gone"))
@@ -212,7 +197,7 @@ def _away(made: World, seconds: int) -> None:
 
 
 def test_while_nobody_asked_nothing_failed() -> None:
-    made = world(FALLS_BACK, replicas=2)
+    made = begun(FALLS_BACK, replicas=2)
     made.say(backlog([20], at(5)))
     made.say(backlog([], at(35), trouble="broker gone"))
     for hour in range(1, 3):
@@ -229,7 +214,7 @@ def test_while_nobody_asked_nothing_failed() -> None:
 def test_a_value_that_grew_old_while_hpa_was_away_is_no_failure(threshold: int) -> None:
     """With a fallback to none KEDA scales to none at once, whatever its threshold: here not unseen."""
     fallback = {"failureThreshold": threshold, "replicas": 0}
-    made = world(scaled_object([KAFKA], fallback=fallback, cooldownPeriod=0), replicas=2)
+    made = begun(scaled_object([KAFKA], fallback=fallback, cooldownPeriod=0), replicas=2)
     made.say(backlog([10, 10], at(5)))
     _away(made, 3_600)
     assert sizes(made) == []
@@ -240,7 +225,7 @@ def test_a_value_that_grew_old_while_hpa_was_away_is_no_failure(threshold: int) 
 
 
 def test_what_nobody_reports_any_more_is_heard_to_fail_of_those_who_cannot_see_it() -> None:
-    made = world(FALLS_BACK, replicas=2)
+    made = begun(FALLS_BACK, replicas=2)
     made.say(replace(backlog([20], at(5)), source="another"))
     for second in range(30, 400, 30):
         made.say(backlog([], at(second), trouble="no connection"))
@@ -252,7 +237,7 @@ def test_a_schedule_opens_and_closes_with_no_record() -> None:
         "type": "cron",
         "metadata": {"timezone": "UTC", "start": "0 14 * * *", "end": "0 15 * * *", "desiredReplicas": "3"},
     }
-    made = world(scaled_object([cron], cooldownPeriod=0), replicas=0)
+    made = begun(scaled_object([cron], cooldownPeriod=0), replicas=0)
     made.until(at(2 * 86_400))
     midnight = START_MS - START_MS % 86_400_000 - START_MS
     hours = [((when - midnight) / 3_600_000, replicas) for when, replicas in sizes(made)]
@@ -269,7 +254,7 @@ def test_a_schedule_opens_and_closes_with_no_record() -> None:
     ],
 )
 def test_annotations_pause(annotations: dict[str, str], expected: list[int]) -> None:
-    made = world(scaled_object([KAFKA], annotations, minReplicaCount=1), replicas=2)
+    made = begun(scaled_object([KAFKA], annotations, minReplicaCount=1), replicas=2)
     made.say(backlog([40] * 8, at(5)))
     made.say(backlog([1] * 8, at(1_000)))
     made.until(at(1_100))
@@ -279,7 +264,7 @@ def test_annotations_pause(annotations: dict[str, str], expected: list[int]) -> 
 def test_a_formula_takes_the_place_of_its_triggers() -> None:
     named = [KAFKA | {"name": "one"}, {**KAFKA, "name": "two", "metadata": KAFKA["metadata"] | {"topic": "more"}}]
     modifiers = {"formula": "one + two", "target": "20"}
-    made = world(scaled_object(named, advanced={"scalingModifiers": modifiers}), replicas=1)
+    made = begun(scaled_object(named, advanced={"scalingModifiers": modifiers}), replicas=1)
     made.say(backlog([30] * 2, at(5)))
     made.say(backlog([30] * 2, at(6), topic="more"))
     assert [replicas for _, replicas in sizes(made)] == [2]
@@ -290,7 +275,7 @@ def test_a_formula_takes_the_place_of_its_triggers() -> None:
 
 def test_a_window_opens_and_closes_by_itself_and_bounds_what_metrics_ask_for() -> None:
     window = {"name": "day", "timeZone": "UTC", "from": "1970-01-12T14:00", "until": "1970-01-12T15:00", "floor": 6}
-    made = world(own(calendar=[window], minReplicas=2), replicas=2)
+    made = begun(own(calendar=[window], minReplicas=2), replicas=2)
     made.until(at(7_200))
     assert sizes(made) == [(14 * 3_600_000 - 13 * 3_600_000 - 46 * 60_000 - 40_000, 6), (4_400_000, 2)]
     assert made.decided[0].reason == "windows day are open"
@@ -298,7 +283,7 @@ def test_a_window_opens_and_closes_by_itself_and_bounds_what_metrics_ask_for() -
 
 def test_a_queue_is_drained_in_time_with_one_jump() -> None:
     drain = {"within": "60s", "recordsPerSecond": 10, "kafka": KAFKA["metadata"]}
-    made = world(own(drain=drain), replicas=0)
+    made = begun(own(drain=drain), replicas=0)
     made.say(backlog([600] * 4, at(5)))
     assert [replicas for _, replicas in sizes(made)] == [4]
     made.say(backlog([], at(10), trouble="broker gone"))
@@ -308,135 +293,10 @@ def test_a_queue_is_drained_in_time_with_one_jump() -> None:
 
 def test_metrics_and_a_calendar_in_one_policy() -> None:
     window = {"name": "sale", "timeZone": "UTC", "from": "1970-01-12", "until": "1970-01-14", "ceiling": 5}
-    made = world(own(metrics=[external("queue", "10")], calendar=[window], minReplicas=1), replicas=1)
+    made = begun(own(metrics=[external("queue", "10")], calendar=[window], minReplicas=1), replicas=1)
     made.say(load("queue", 300, at(5)))
     made.until(at(60))
     assert [replicas for _, replicas in sizes(made)] == [4, 5]
-
-
-# ── Bad input: the rows of the README ───────────────────────────────────────────────────────────────────────────────
-
-
-BAD: list[Any] = [
-    pytest.param([load("nobody asked for this", 900, at(5))], [], id="a metric that no policy names"),
-    pytest.param([load("queue", -5, at(5))], [], id="negative"),
-    pytest.param([load("queue", 90, at(5), trouble="no answer")], [], id="without a value"),
-    pytest.param([load("queue", 90, at(5)), load("queue", 5, at(4))], [9], id="older than what is known"),
-    pytest.param([load("queue", 90, at(5)), load("queue", 90, at(5))], [9], id="twice"),
-    pytest.param([load("queue", 50, at(5), "a"), load("queue", 40, at(6), "b")], [5, 9], id="two series"),
-    pytest.param(
-        [load("queue", 50, at(5), "a"), load("queue", 40, at(6), "b"), load("queue", 0, at(400), "b")],
-        [5, 9],
-        id="a series that stops is not zero",
-    ),
-]
-
-
-@pytest.mark.parametrize(("records", "expected"), BAD)
-def test_bad_input_changes_nothing_that_it_should_not(records: list[Any], expected: list[int]) -> None:
-    at_once = {"scaleUp": {"policies": [{"type": "Pods", "value": 99, "periodSeconds": 1}]}}
-    made = world(hpa([external("queue", "10")], behavior=at_once), replicas=4)
-    for record in records:
-        made.say(record)
-    made.until(at(410))
-    assert [replicas for _, replicas in sizes(made)] == expected
-
-
-def test_a_value_from_the_future_is_dropped() -> None:
-    made = world(hpa([external("queue", "10")]), replicas=1)
-    made._written(made.state.hear(made._append(load("queue", 90, at(60))), at(5)))
-    assert sizes(made) == []
-    assert made.state.dropped == {"future": 1}
-
-
-def _ahead(made: World, second: int, ahead: int, used: list[int | None]) -> None:
-    """A record of a cluster whose clock is so many seconds ahead, heard at that second."""
-    made.until(at(second))
-    record = made._append(pods("own-1", used, at(second + ahead), sequence=second))
-    made._written(made.state.hear(record, made.now_ms))
-
-
-def _by_clock(ahead: int, killed: bool) -> World:
-    """Two clusters, one of which falls silent after 400 s."""
-    made = world(hpa([cpu_at(50)]), replicas=4)
-    for second in range(10, 1_200, 15):
-        if second < 400:
-            _ahead(made, second, ahead, [900 if second < 60 else 300] * 2)
-        made.say(pods("own-2", [900 if second < 60 else 300] * 2, at(second + 1), sequence=second))
-        if killed:
-            made.restart()
-    return made
-
-
-def test_a_cluster_whose_clock_is_ahead_counts_as_of_when_it_is_heard() -> None:
-    """In the turn and after a restart alike; and when it falls silent it is lost as soon as others are."""
-    expected = sizes(_by_clock(0, killed=False))
-    assert len(expected) > 1
-    for killed in (False, True):
-        made = _by_clock(3_600, killed)
-        assert sizes(made) == expected
-        assert made.state.dropped == {}
-        told = {one.cluster: one for one in explain(made.state, made.state.scaled[KEY]).pods}
-        assert (told["own-1"].lost, told["own-1"].trouble) == (True, "its clock is 3600 s ahead")
-        assert told["own-2"].trouble == ""
-
-
-def test_a_clock_that_is_put_right_is_so_at_once() -> None:
-    made = world(hpa([cpu_at(50)]), replicas=4)
-    _ahead(made, 10, 3_600, [500] * 2)
-    made.restart()
-    _ahead(made, 25, 0, [500] * 2)
-    made.restart()
-    (told,) = explain(made.state, made.state.scaled[KEY]).pods
-    assert (told.trouble, told.age_ms) == ("", 0)
-
-
-def test_pods_that_were_told_ahead_of_time_before_there_was_a_policy_count_as_of_its_declaration() -> None:
-    made = World()
-    made.say(declared(2))
-    made.state.hear(made._append(pods("own-1", [900] * 2, at(3_600))), made.now_ms)
-    made.restart()
-    made.policy(hpa([cpu_at(50)]))
-    first = explain(made.state, made.state.scaled[KEY]).pods
-    made.restart()
-    assert explain(made.state, made.state.scaled[KEY]).pods == first
-    assert (first[0].trouble, first[0].age_ms) == ("its clock is 3600 s ahead", 0)
-
-
-def test_a_series_that_stopped_long_ago_counts_no_more_where_others_go_on() -> None:
-    made = world(hpa([external("queue", "10")]), replicas=1)
-    made.say(load("queue", 30, at(5), "a"))
-    made.say(load("queue", 30, at(6), "b"))
-    for second in range(60, 1_500, 60):
-        made.say(load("queue", 30, at(second), "b"))
-    assert [replicas for _, replicas in sizes(made)] == [3, 4, 6, 3]
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        pytest.param(lambda made: made.gone(), "FailedGetScale", id="gone"),
-        pytest.param(lambda made: made.say(declared(4, deleting=True)), "FailedGetScale", id="being deleted"),
-        pytest.param(lambda made: made.say(declared(4, kind="StatefulSet")), "FailedGetScale", id="of another kind"),
-    ],
-)
-def test_a_workload_that_cannot_be_scaled(change: Callable[[World], None], reason: str) -> None:
-    made = world(hpa([external("queue", "10")]), replicas=1)
-    made.say(load("queue", 40, at(10)))
-    change(made)
-    made.say(load("queue", 90, at(20)))
-    assert [replicas for _, replicas in sizes(made)] == [4]
-    assert condition(made, "AbleToScale") == ("False", reason)
-
-
-def test_what_is_due_far_off_is_remembered_once() -> None:
-    window = {"name": "late", "timeZone": "UTC", "from": "1971-01-01", "until": "1971-01-02", "floor": 9}
-    made = world(own(calendar=[window], minReplicas=2), replicas=2)
-    for second in range(100):
-        made.say(backlog([1], at(10 + second)))
-    assert len(made.state._dues) == 1
-    made.until(at(400 * 86_400))
-    assert [replicas for _, replicas in sizes(made)] == [9, 2]
 
 
 # ── Restarts ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -476,14 +336,14 @@ def _told(made: World) -> list[tuple[int, int, int, str]]:
 def test_a_crash_at_any_record_changes_no_later_decision(manifest: dict[str, Any]) -> None:
     """Before the record was read, and after what followed from it was written; once at every record of the trace."""
     records = _trace()
-    undisturbed = world(manifest, replicas=1)
+    undisturbed = begun(manifest, replicas=1)
     for record in records:
         undisturbed.say(record)
     expected = _told(undisturbed)
     assert len(expected) > 3
     for boundary in range(0, len(records), 5):
         for heard in (False, True):
-            made = world(manifest, replicas=1)
+            made = begun(manifest, replicas=1)
             for index, record in enumerate(records):
                 made.say(record, heard=heard or index != boundary)
                 if index == boundary:
@@ -494,7 +354,7 @@ def test_a_crash_at_any_record_changes_no_later_decision(manifest: dict[str, Any
 def test_killed_at_every_record_it_decides_the_same() -> None:
     records = _trace()
     manifest = hpa([cpu_at(50), external("queue", "10")], behavior=QUICK)
-    undisturbed, killed = world(manifest, replicas=1), world(manifest, replicas=1)
+    undisturbed, killed = begun(manifest, replicas=1), begun(manifest, replicas=1)
     for record in records:
         undisturbed.say(record)
         killed.say(record)
@@ -503,7 +363,7 @@ def test_killed_at_every_record_it_decides_the_same() -> None:
 
 
 def test_a_standby_knows_what_the_active_one_knows() -> None:
-    made = world(hpa([external("queue", "10")]), replicas=1)
+    made = begun(hpa([external("queue", "10")]), replicas=1)
     made.say(load("queue", 40, at(10)))
     before = explain(made.state, made.state.scaled[KEY])
     made.restart()
@@ -536,7 +396,7 @@ def test_of_workloads_that_are_gone_and_have_no_policy_nothing_is_kept(active: b
 
 
 def test_a_policy_that_is_deleted_leaves_the_size_of_its_workload_and_no_value() -> None:
-    made = world(hpa([external("queue", "10")]), replicas=1)
+    made = begun(hpa([external("queue", "10")]), replicas=1)
     made.say(load("queue", 40, at(10)))
     made.state.delete(KEY)
     kept = made.state.inputs[KEY]
@@ -544,7 +404,7 @@ def test_a_policy_that_is_deleted_leaves_the_size_of_its_workload_and_no_value()
 
 
 def test_a_standby_hears_of_a_workload_whose_policy_is_deleted_before_anything_is_decided_on_it() -> None:
-    made = world(hpa([external("queue", "10")]), replicas=1)
+    made = begun(hpa([external("queue", "10")]), replicas=1)
     standby = HpaState(made.rules, lambda _: 0)
     for heard in made.log:
         standby.follow(heard)

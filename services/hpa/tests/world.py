@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from hpa.core.answers import explain
 from hpa.core.rules import Rules
 from hpa.core.state import Heard, HpaState
 from spillway.addresses import WORKLOADS, Tombstone, address_of, workload_address
@@ -213,3 +214,19 @@ class World:
 def sizes(world: World) -> list[tuple[int, int]]:
     """(milliseconds since the start, replicas) of every decision."""
     return [(one.at_ms - START_MS, one.replicas) for one in world.decided]
+
+
+def at(seconds: float) -> int:
+    return START_MS + round(seconds * 1000)
+
+
+def begun(manifest: dict[str, Any], replicas: int = 2, **words: Any) -> World:
+    made = World(**words)
+    made.say(declared(replicas))
+    made.policy(manifest)
+    return made
+
+
+def condition(made: World, kind: str) -> tuple[str, str]:
+    found = explain(made.state, made.state.scaled[KEY]).conditions
+    return next((one.status, one.reason) for one in found if one.type == kind)
