@@ -133,6 +133,20 @@ async def test_a_feed_starts_where_it_is_told_and_else_at_the_end(harness: Harne
     assert [r.key for r in records if r.topic == CLUSTERS.name] == ["y"]
 
 
+async def test_a_feed_passes_over_topics_when_it_is_told_to(harness: Harness) -> None:
+    bus = await harness.bus("a")
+    async with bus.follow([CAPACITY_CHANGES, CLUSTERS]) as feed:
+        await bus.publish(ClusterLeft("x"))
+        assert len(await collect(feed, lambda records, _: bool(records))) == 1
+        feed.pass_over([CLUSTERS])
+        await bus.publish(ClusterLeft("y"))
+        await bus.publish(changed("z", 1))
+        ends = await feed.ends()
+        records = await collect(feed, lambda _, batch: reached(batch.positions, ends))
+    assert {topic for topic, _ in ends} == {CAPACITY_CHANGES.name}
+    assert [record.key for record in records] == ["z"]
+
+
 async def test_an_empty_start_is_the_end_of_everything(harness: Harness) -> None:
     bus = await harness.bus("a")
     await bus.publish(ClusterLeft("old"))

@@ -73,6 +73,10 @@ class Feed(Protocol):
         """Where the followed partitions end now. BusUnavailable when that cannot be learnt in time."""
         ...
 
+    def pass_over(self, topics: Sequence[Topic]) -> None:
+        """From now on these are not followed: who alone writes them need not read what it wrote."""
+        ...
+
 
 def reached(positions: Offsets, ends: Offsets) -> bool:
     """Whether a feed that stands at positions has read everything before ends."""

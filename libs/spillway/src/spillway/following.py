@@ -92,6 +92,11 @@ class Follower:
         async with self._moved:
             await self._moved.wait_for(lambda: self.turn_epoch > epoch)
 
+    def pass_over(self, topics: Sequence[Topic]) -> None:
+        """From now on these are not read: in its turn an instance knows what it writes."""
+        for feed in self._feeds:
+            feed.pass_over(topics)
+
     async def _read_to_the_end(self, feed: Feed, batches: AsyncIterator[Batch]) -> Offsets:
         ends = await feed.ends()
         last: dict[tuple[str, str], Record] = {}

@@ -351,6 +351,12 @@ class KafkaFeed:
                 return {name: ends[place] for place, name in self._places.items()}
             await asyncio.sleep(settings.retry_seconds / 10)
 
+    def pass_over(self, topics: Sequence[Topic]) -> None:
+        names = {topic.name for topic in topics}
+        gone = [place for place, (name, _) in self._places.items() if name in names]
+        self._consumer.pause(*gone)
+        self._places = {place: name for place, name in self._places.items() if place not in gone}
+
     async def __aiter__(self) -> AsyncIterator[Batch]:
         settings = self._bus.settings
         yielded = time.monotonic()
@@ -377,6 +383,7 @@ class KafkaFeed:
         return [
             Stored(*self._places[place], record.offset, record.key, record.value, tuple(record.headers))
             for place, records in found.items()
+            if place in self._places
             for record in records
         ]
 

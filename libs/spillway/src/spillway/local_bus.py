@@ -393,6 +393,12 @@ class _LocalFeed:
         await self._bus.reach(self._bus.broker.settings.publish_seconds)
         return self._bus.broker.ends(self._topics)
 
+    def pass_over(self, topics: Sequence[Topic]) -> None:
+        self._topics = tuple(topic for topic in self._topics if topic not in topics)
+        names = {topic.name for topic in self._topics}
+        self._places = [place for place in self._places if place[0] in names]
+        self._bus.broker.watch(self.changed, self._topics)
+
     async def _batches(self) -> AsyncIterator[Batch]:
         idle_seconds = self._bus.broker.settings.idle_batch_seconds
         while True:

@@ -12,13 +12,15 @@ from spillway.following import Followed, Follower
 
 WHOLE = (SCALE_POLICIES, SCALE_STATE, SCALE, WORKLOADS, PODS, TURNS_HPA)
 FORGETTING = (LOAD, BACKLOG)
+OWN = (SCALE_POLICIES, SCALE_STATE, SCALE)
+"""Written by the active instance alone, which then reads them no more."""
 
 Hear = Callable[[Sequence[Heard]], Awaitable[None]]
 """Takes input records; returns when there is room for more."""
 
 
 class Intake:
-    """Records into one state. Once hear is set, inputs go there, and what this instance wrote is passed over."""
+    """Records into one state; once hear is set, inputs go there."""
 
     def __init__(self, make_state: Callable[[Callable[[str], int]], HpaState]) -> None:
         self.state = make_state(lambda key: partition_of(key, self._partitions))

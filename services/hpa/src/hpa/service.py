@@ -13,7 +13,7 @@ from hpa.collecting import Collecting, CollectingSettings, unasked
 from hpa.connections import Connections
 from hpa.core import answers, declaring, reporting
 from hpa.core.state import Heard, HpaState
-from hpa.log import Intake, follower_into
+from hpa.log import OWN, Intake, follower_into
 from hpa.settings import HpaSettings
 from spillway import api_scaling as scaling
 from spillway import metrics
@@ -55,6 +55,7 @@ class Hpa:
         self._asking = asking or Asking()
         self._collecting: Collecting | None = None
         self._intake = Intake(self._new_state)
+        self._follower = follower_into(self._intake, bus)
         self._state = self._intake.state
         self._has_begun = False
         self._heard: deque[Heard] = deque()
@@ -81,7 +82,8 @@ class Hpa:
     def begin(self) -> Follower:
         self._heard.clear()
         self._intake = Intake(self._new_state)
-        return follower_into(self._intake, self._bus)
+        self._follower = follower_into(self._intake, self._bus)
+        return self._follower
 
     def use(self) -> None:
         self._state = self._intake.state
@@ -93,6 +95,7 @@ class Hpa:
 
     async def take_turn(self, turn: Turn) -> None:
         self._intake.hear = self._hear
+        self._follower.pass_over(OWN)
         self._has_begun = False
         self.standby.requests.asked.set()
         log.info("turn taken", epoch=turn.epoch, policies=len(self._state.scaled))
