@@ -1,0 +1,139 @@
+"""What nodes are used for, told once an hour: NodeUsed, on which the idle report stands."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from spillway.events_lending import Amounts, NodeUsed
+from spillway.model import Generation
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A node at an instant. own_pods, requested: of its owner's pods that are no daemons. lent: it is away.
+
+    used: by everything on it, from a measurement; None: not known.
+    """
+
+    rule: str
+    allocatable: Mapping[str, int]
+    requested: Mapping[str, int]
+    own_pods: int
+    lent: bool
+    used: Mapping[str, int] | None = None
+
+
+@dataclass(slots=True)
+class _Hour:
+    """Sums since from_ms. last: what has held since last_ms. used_ms: how long usage was known for."""
+
+    from_ms: int
+    last_ms: int
+    last: Use
+    pods_max: int = 0
+    idle_ms: int = 0
+    lent_ms: int = 0
+    used_ms: int = 0
+    requested_max: dict[str, int] = field(default_factory=dict)
+    used_max: dict[str, int] = field(default_factory=dict)
+    used_sum: dict[str, int] = field(default_factory=dict)
+
+
+class Usage:
+    """Of the nodes of one cluster. Hours are those of Unix time; what one instance did not see, it does not tell of.
+
+    quiet_ms_max: a node that was not told of for so long was not observed meanwhile.
+    """
+
+    def __init__(self, quiet_ms_max: int) -> None:
+        self._quiet_ms_max = quiet_ms_max
+        self._hours: dict[str, _Hour] = {}
+        self._over: list[tuple[str, _Hour]] = []
+        self._last_pod_ms: dict[str, int] = {}
+
+    def see(self, name: str, use: Use, at_ms: int) -> None:
+        """What holds from now on; to be said at each change, and at least every quiet_ms_max."""
+        self._end(name, at_ms)
+        hour = self._hours.get(name)
+        if hour is None or at_ms - hour.last_ms > self._quiet_ms_max or at_ms < hour.last_ms:
+            hour = self._hours[name] = _Hour(at_ms, at_ms, use)
+        else:
+            _pass_time(hour, at_ms)
+            if hour.last.own_pods and not use.own_pods:
+                self._last_pod_ms[name] = at_ms
+            hour.last = use
+        _peak(hour)
+
+    def gone(self, name: str) -> None:
+        self._hours.pop(name, None)
+        self._last_pod_ms.pop(name, None)
+
+    def take_hours(self, cluster: str, at_ms: int, generations: Iterable[Generation]) -> list[NodeUsed]:
+        """The hours that are over, each once. generations: of these records, as many as are asked for."""
+        for name in sorted(self._hours):
+            self._end(name, at_ms)
+        over, self._over = self._over, []
+        return [
+            self._told(cluster, name, hour, number) for (name, hour), number in zip(over, generations, strict=False)
+        ]
+
+    def _end(self, name: str, at_ms: int) -> None:
+        """Puts this node's hour aside if it is over. What nobody told of for too long is not begun again."""
+        hour = self._hours.get(name)
+        if hour is None or at_ms < _end_of(hour):
+            return
+        end_ms, seen_ms = _end_of(hour), hour.last_ms + self._quiet_ms_max
+        _pass_time(hour, min(end_ms, seen_ms))
+        self._over.append((name, hour))
+        del self._hours[name]
+        if seen_ms >= end_ms:
+            self._hours[name] = _Hour(end_ms, end_ms, hour.last)
+            _peak(self._hours[name])
+
+    def _told(self, cluster: str, name: str, hour: _Hour, number: Generation) -> NodeUsed:
+        return NodeUsed(
+            cluster=cluster,
+            node=name,
+            epoch=number.epoch,
+            sequence=number.sequence,
+            from_ms=hour.from_ms,
+            until_ms=hour.last_ms,
+            rule=hour.last.rule,
+            allocatable=_amounts(hour.last.allocatable),
+            requested_max=_amounts(hour.requested_max),
+            used_average=_amounts({key: value // hour.used_ms for key, value in hour.used_sum.items()}),
+            used_max=_amounts(hour.used_max),
+            pods_max=hour.pods_max,
+            last_pod_ms=self._last_pod_ms.get(name, 0),
+            idle_ms=hour.idle_ms,
+            lent_ms=hour.lent_ms,
+        )
+
+
+def _end_of(hour: _Hour) -> int:
+    return (hour.from_ms // HOUR_MS + 1) * HOUR_MS
+
+
+def _pass_time(hour: _Hour, at_ms: int) -> None:
+    """What held until now counts for as long as it did."""
+    passed_ms, use = at_ms - hour.last_ms, hour.last
+    hour.last_ms = at_ms
+    hour.idle_ms += passed_ms if not use.own_pods else 0
+    hour.lent_ms += passed_ms if use.lent else 0
+    if use.used is not None and passed_ms:
+        hour.used_ms += passed_ms
+        for name, amount in use.used.items():
+            hour.used_sum[name] = hour.used_sum.get(name, 0) + amount * passed_ms
+
+
+def _peak(hour: _Hour) -> None:
+    use = hour.last
+    hour.pods_max = max(hour.pods_max, use.own_pods)
+    for peaks, amounts in ((hour.requested_max, use.requested), (hour.used_max, use.used or {})):
+        for name, amount in amounts.items():
+            peaks[name] = max(peaks.get(name, 0), amount)
+
+
+def _amounts(amounts: Mapping[str, int]) -> Amounts:
+    return tuple(sorted(amounts.items()))

@@ -1,0 +1,84 @@
+"""An hour's use of a node adds up, and nothing is told of time that nobody saw."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spillway.events_lending import NodeUsed
+from spillway.model import Generation
+from vk_bridge.core.usage import HOUR_MS, Usage, Use
+
+QUIET_MS = 300_000
+MINUTE_MS = 60_000
+NUMBERS = [Generation(7, number) for number in range(9)]
+IDLE = Use("idle", {"cpu": 8000}, {}, 0, lent=False)
+BUSY = replace(IDLE, requested={"cpu": 3000}, own_pods=2)
+
+
+def minutes(usage: Usage, uses: list[Use | None], first: int = 0) -> None:
+    """One use a minute; None: nothing is heard in that minute."""
+    for minute, use in enumerate(uses, first):
+        if use is not None:
+            usage.see("n1", use, minute * MINUTE_MS)
+
+
+def hours(usage: Usage, at_ms: int) -> list[NodeUsed]:
+    return usage.take_hours("own-1", at_ms, NUMBERS)
+
+
+def test_an_hour_is_told_when_it_is_over() -> None:
+    usage = Usage(QUIET_MS)
+    minutes(usage, [*[IDLE] * 20, *[BUSY] * 10, *[replace(IDLE, lent=True)] * 30])
+    assert hours(usage, HOUR_MS - 1) == []
+    (told,) = hours(usage, HOUR_MS)
+    assert (told.from_ms, told.until_ms, told.rule, told.node) == (0, HOUR_MS, "idle", "n1")
+    assert (told.idle_ms, told.lent_ms) == (50 * MINUTE_MS, 30 * MINUTE_MS)
+    assert (told.pods_max, told.requested_max, told.last_pod_ms) == (2, (("cpu", 3000),), 30 * MINUTE_MS)
+    assert (told.used_average, told.used_max) == ((), ())
+    assert hours(usage, HOUR_MS) == []
+
+
+def test_the_next_hour_begins_where_the_last_one_ended() -> None:
+    usage = Usage(QUIET_MS)
+    minutes(usage, [BUSY] * 121)
+    assert [(one.from_ms, one.until_ms) for one in hours(usage, 2 * HOUR_MS)] == [(0, HOUR_MS), (HOUR_MS, 2 * HOUR_MS)]
+
+
+def test_usage_is_averaged_over_the_time_for_which_it_is_known() -> None:
+    usage = Usage(QUIET_MS)
+    minutes(usage, [*[IDLE] * 30, *[replace(IDLE, used={"cpu": 100})] * 10, *[replace(IDLE, used={"cpu": 400})] * 20])
+    (told,) = hours(usage, HOUR_MS)
+    assert (told.used_average, told.used_max) == ((("cpu", 300),), (("cpu", 400),))
+
+
+def test_time_that_nobody_saw_is_no_idle_time() -> None:
+    usage = Usage(QUIET_MS)
+    minutes(usage, [IDLE] * 10)
+    (told,) = hours(usage, HOUR_MS)
+    assert (told.until_ms, told.idle_ms) == (14 * MINUTE_MS, 14 * MINUTE_MS)
+    minutes(usage, [IDLE] * 10, first=70)
+    assert hours(usage, HOUR_MS + 1) == []
+    (later,) = hours(usage, 2 * HOUR_MS)
+    assert (later.from_ms, later.idle_ms) == (70 * MINUTE_MS, 14 * MINUTE_MS)
+
+
+def test_a_node_that_is_gone_is_told_of_no_more() -> None:
+    usage = Usage(QUIET_MS)
+    minutes(usage, [IDLE] * 10)
+    usage.gone("n1")
+    assert hours(usage, HOUR_MS) == []
+
+
+@given(st.lists(st.sampled_from([IDLE, BUSY, replace(IDLE, lent=True), None]), min_size=1, max_size=150))
+def test_no_more_time_is_told_than_has_passed(uses: list[Use | None]) -> None:
+    usage = Usage(QUIET_MS)
+    told: list[NodeUsed] = []
+    for minute, use in enumerate([*uses, *[None] * 61]):
+        told += hours(usage, minute * MINUTE_MS)
+        minutes(usage, [use], first=minute)
+    ends = [0, *(one.until_ms for one in told)]
+    assert all(one.from_ms >= before for one, before in zip(told, ends, strict=False)), "hours do not overlap"
+    assert all(0 <= one.idle_ms <= one.until_ms - one.from_ms <= HOUR_MS for one in told)
+    assert all(one.lent_ms <= one.idle_ms for one in told)
+    assert all(one.from_ms // HOUR_MS == (one.until_ms - 1) // HOUR_MS for one in told if one.until_ms > one.from_ms)
