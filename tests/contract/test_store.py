@@ -58,6 +58,13 @@ async def test_nothing_is_also_a_number_of_keys(store: Store) -> None:
     assert await store.get_many([]) == {}
 
 
+async def test_histories_of_more_keys_than_go_in_one_round(store: Store) -> None:
+    keys = [f"k{index}" for index in range(600)]
+    await store.append_histories([(key, blob) for blob in (b"1", b"2") for key in keys], keep=9)
+    assert [await store.history(key, 9) for key in keys[::100]] == [[b"2", b"1"]] * 6
+    await store.append_histories([], keep=9)
+
+
 async def test_many_and_large_values(store: Store) -> None:
     values = {f"k{index}": b"v%d" % index for index in range(1000)} | {"large": b"x" * 2_000_000}
     await store.put_many(values)
@@ -67,8 +74,7 @@ async def test_many_and_large_values(store: Store) -> None:
 
 
 async def test_history_keeps_the_newest_first(store: Store) -> None:
-    for number in range(5):
-        await store.append_history("w", b"%d" % number, keep=3)
+    await store.append_histories([("w", b"%d" % number) for number in range(5)], keep=3)
     assert await store.history("w", 10) == [b"4", b"3", b"2"]
     assert await store.history("w", 2) == [b"4", b"3"]
     assert await store.history("w", 0) == []
@@ -76,22 +82,20 @@ async def test_history_keeps_the_newest_first(store: Store) -> None:
 
 
 async def test_the_newest_is_not_appended_again(store: Store) -> None:
-    for blob in (b"a", b"a", b"b", b"a"):
-        await store.append_history("w", blob, keep=9)
-    assert await store.history("w", 9) == [b"a", b"b", b"a"]
+    await store.append_histories([("w", blob) for blob in (b"a", b"a", b"b")], keep=9)
+    await store.append_histories([("w", b"b"), ("v", b"b"), ("w", b"a")], keep=9)
+    assert (await store.history("w", 9), await store.history("v", 9)) == ([b"a", b"b", b"a"], [b"b"])
 
 
 async def test_a_smaller_keep_cuts(store: Store) -> None:
-    for number in range(5):
-        await store.append_history("w", b"%d" % number, keep=5)
-    await store.append_history("w", b"4", keep=1)
+    await store.append_histories([("w", b"%d" % number) for number in range(5)], keep=5)
+    await store.append_histories([("w", b"4")], keep=1)
     assert await store.history("w", 9) == [b"4"]
 
 
 async def test_delete_forgets_value_and_history_of_that_key_only(store: Store) -> None:
     await store.put_many({"w": b"1", "v": b"2"})
-    await store.append_history("w", b"x", keep=2)
-    await store.append_history("v", b"y", keep=2)
+    await store.append_histories([("w", b"x"), ("v", b"y")], keep=2)
     await store.delete("w", "absent")
     assert (await store.get("w"), await store.history("w", 2)) == (None, [])
     assert (await store.get("v"), await store.history("v", 2)) == (b"2", [b"y"])

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from planner.core.manifests.policy import DEFAULT_POLICY
-from planner.core.manifests.request import Declaration, read_manifests, surge_of
+from planner.core.manifests.request import KEPT_CHARACTERS_MAX, Declaration, read_manifests, surge_of
 from spillway.api import RequestError
 from spillway.model import SPLIT_PACK, ClusterLimit
 
@@ -415,6 +415,17 @@ def test_defaults_are_the_default_namespace_and_own_first_and_replicas_left_as_t
     assert declaration.policy == DEFAULT_POLICY
     assert [tier.name for tier in declaration.policy.tiers] == ["own", "cloud", "node-groups"]
     assert declaration.surge == "25%"
+
+
+def test_what_was_read_is_kept_unless_it_is_large_or_wrong() -> None:
+    small = texts(deployment(3, "kept"))
+    assert read_manifests(list(small)) is read_manifests(small)
+    large = (*small, json.dumps(config_map("large") | {"data": {"text": "x" * KEPT_CHARACTERS_MAX}}))
+    assert read_manifests(large) == read_manifests(large)
+    assert read_manifests(large) is not read_manifests(large)
+    for _ in range(2):
+        with pytest.raises(RequestError, match="manifests"):
+            read_manifests((*small, *small))
 
 
 def test_yaml_says_the_same_as_json() -> None:

@@ -101,10 +101,17 @@ class RedisStore:
             for batch in _batches(keys):
                 await self._redis.unlink(*map(self._value, batch), *map(self._history, batch))
 
-    async def append_history(self, key: str, blob: bytes, keep: int) -> None:
-        """Adds to a history and keeps the newest `keep`. The blob that is the newest already is not added again."""
-        async with self._bounded("append_history"):
-            await _answer(self._redis.eval(_APPEND, 1, self._history(key), cast(Any, blob), str(keep)))
+    async def append_histories(self, entries: Sequence[tuple[str, bytes]], keep: int) -> None:
+        """Adds blobs to the histories of their keys, in this order, and keeps the newest `keep` of each.
+
+        A blob that is the newest already is not added again. Some may be added before a failure.
+        """
+        for blob_by_key in _rounds(entries):
+            async with self._bounded("append_histories"):
+                pipeline = self._redis.pipeline(transaction=False)
+                for key, blob in blob_by_key.items():
+                    pipeline.eval(_APPEND, 1, self._history(key), cast(Any, blob), str(keep))
+                await pipeline.execute()
 
     async def history(self, key: str, limit: int) -> list[bytes]:
         """The newest first."""
@@ -176,12 +183,13 @@ class MemoryStore:
             self._values.pop(key, None)
             self._histories.pop(key, None)
 
-    async def append_history(self, key: str, blob: bytes, keep: int) -> None:
+    async def append_histories(self, entries: Sequence[tuple[str, bytes]], keep: int) -> None:
         self._check()
-        history = self._histories.setdefault(key, [])
-        if history[:1] != [blob]:
-            history.insert(0, blob)
-        del history[keep:]
+        for key, blob in entries:
+            history = self._histories.setdefault(key, [])
+            if history[:1] != [blob]:
+                history.insert(0, blob)
+            del history[keep:]
 
     async def history(self, key: str, limit: int) -> list[bytes]:
         self._check()
@@ -211,6 +219,18 @@ Store = RedisStore | MemoryStore
 
 def _batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
     return (keys[start : start + _BATCH_KEYS] for start in range(0, len(keys), _BATCH_KEYS))
+
+
+def _rounds(entries: Sequence[tuple[str, bytes]]) -> Iterator[Mapping[str, bytes]]:
+    """In this order, each key once in a round: one that is sent twice for a broken connection adds nothing twice."""
+    found: dict[str, bytes] = {}
+    for key, blob in entries:
+        if key in found or len(found) == _BATCH_KEYS:
+            yield found
+            found = {}
+        found[key] = blob
+    if found:
+        yield found
 
 
 async def _answer(reply: Awaitable[T] | T) -> T:

@@ -128,13 +128,15 @@ class Projection:
 
     async def _append(self, records: tuple[Record, ...], begun: set[str] | None = None) -> None:
         """In the log's order, each once. begun: histories written anew so far; another is emptied first."""
+        entries, positions = [], {}
         for record in records:
             event, place = record.event, (record.topic, record.partition)
-            if not isinstance(event, DecisionRecorded) or record.offset < self._appended.get(place, 0):
-                continue
-            key = f"decisions/{event.namespace}/{event.name}"
-            if begun is not None and key not in begun:
-                await self._store.delete(key)
-                begun.add(key)
-            await self._store.append_history(key, encode(event), self._kept)
-            self._appended[place] = record.offset + 1
+            if isinstance(event, DecisionRecorded) and record.offset >= self._appended.get(place, 0):
+                entries.append((f"decisions/{event.namespace}/{event.name}", encode(event)))
+                positions[place] = record.offset + 1
+        if begun is not None:
+            anew = {key for key, _ in entries} - begun
+            await self._store.delete(*anew)
+            begun |= anew
+        await self._store.append_histories(entries, self._kept)
+        self._appended.update(positions)

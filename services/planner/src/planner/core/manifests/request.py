@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from planner.core.manifests import policy as policies
@@ -59,6 +60,12 @@ SERVER_ANNOTATIONS = frozenset(
 )
 
 
+READ_KEPT_MAX = 512
+KEPT_CHARACTERS_MAX = 16_384
+"""Of so many requests that were read last, and of none that is larger, what they say is kept. A batch is read whole to
+find templates never seen; then clusters are asked about each, and at last it is decided on."""
+
+
 @dataclass(frozen=True, slots=True)
 class DependencyManifest:
     kind: str
@@ -89,6 +96,11 @@ class Declaration:
 
 def read_manifests(texts: Sequence[str]) -> Declaration:
     """The declaration in an Apply's manifests. Raises RequestError INVALID_ARGUMENT that names what is wrong."""
+    small = sum(map(len, texts)) <= KEPT_CHARACTERS_MAX
+    return _read_kept(tuple(texts)) if small else _read(texts)
+
+
+def _read(texts: Sequence[str]) -> Declaration:
     objects = _objects(texts)
     policy_manifests = [entry for entry in objects if entry.get("kind") in POLICY_KINDS]
     if len(policy_manifests) > 1:
@@ -101,6 +113,9 @@ def read_manifests(texts: Sequence[str]) -> Declaration:
     workload = _without_nulls(workloads[0])
     read = _policy(policy_manifests, workload)
     return replace(_declaration(workload, dependencies, read.policy), warnings=read.warnings)
+
+
+_read_kept = lru_cache(maxsize=READ_KEPT_MAX)(_read)
 
 
 def _policy(manifests: Sequence[dict[str, Any]], workload: dict[str, Any]) -> propagation.Read:

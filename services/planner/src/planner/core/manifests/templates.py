@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from planner.core.manifests.kinds import completions_of, rolls_with
@@ -12,6 +13,9 @@ from spillway.api import RequestError
 from spillway.events import WorkloadDeclared
 from spillway.model import Part, Shape
 from spillway.pod_shape import bare, shape_of
+
+READ_KEPT_MAX = 64
+"""Templates that were read last: what is decided on is read, and read again once it is declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class BadDeclaration(Exception):
     """A declaration in the log that no Apply of this version could have made."""
 
 
+@lru_cache(maxsize=READ_KEPT_MAX)
 def read_template(manifest: bytes, namespace: str) -> Template:
     """From a manifest that was checked when it was applied. BadDeclaration when it cannot be read."""
     try:
