@@ -11,7 +11,6 @@ from vk_bridge.core.usage import HOUR_MS, Usage, Use
 
 QUIET_MS = 300_000
 MINUTE_MS = 60_000
-NUMBERS = [Generation(7, number) for number in range(9)]
 IDLE = Use("idle", {"cpu": 8000}, {}, 0, lent=False)
 BUSY = replace(IDLE, requested={"cpu": 3000}, own_pods=2)
 
@@ -24,7 +23,7 @@ def minutes(usage: Usage, uses: list[Use | None], first: int = 0) -> None:
 
 
 def hours(usage: Usage, at_ms: int) -> list[NodeUsed]:
-    return usage.take_hours("own-1", at_ms, NUMBERS)
+    return usage.take_hours("own-1", at_ms, lambda: Generation(7, 1))
 
 
 def test_an_hour_is_told_when_it_is_over() -> None:

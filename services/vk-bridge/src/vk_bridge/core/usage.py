@@ -1,6 +1,6 @@
 """What nodes are used for, told once an hour: NodeUsed, on which the idle report stands."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from spillway.events_lending import Amounts, NodeUsed
@@ -69,14 +69,12 @@ class Usage:
         self._hours.pop(name, None)
         self._last_pod_ms.pop(name, None)
 
-    def take_hours(self, cluster: str, at_ms: int, generations: Iterable[Generation]) -> list[NodeUsed]:
-        """The hours that are over, each once. generations: of these records, as many as are asked for."""
+    def take_hours(self, cluster: str, at_ms: int, next_generation: Callable[[], Generation]) -> list[NodeUsed]:
+        """The hours that are over, each once."""
         for name in sorted(self._hours):
             self._end(name, at_ms)
         over, self._over = self._over, []
-        return [
-            self._told(cluster, name, hour, number) for (name, hour), number in zip(over, generations, strict=False)
-        ]
+        return [self._told(cluster, name, hour, next_generation()) for name, hour in over]
 
     def _end(self, name: str, at_ms: int) -> None:
         """Puts this node's hour aside if it is over. What nobody told of for too long is not begun again."""
