@@ -130,10 +130,11 @@ class Driver:
             tuple(map(read_pool_pod, pool_pods)),
             tuple(self._real(one, pool_pods) for one in real_pods),
             occupied=any(map(occupies, all_pods)),
+            pool="pool",
         )
         last = self.log[-1] if self.log else None
         logged = last.loan if isinstance(last, NodeLent) else None
-        wish = Wish(self.lend, generation, self.recall if logged else "", logged=logged)
+        wish = Wish(self.lend, generation, self.recall if logged else "", logged=logged, pool="pool")
         self.history.see(NODE, sight, int(self.now * 1000))
         since = self.sights.see(NODE, sight.node, self.now)
         step = next_step(sight, wish, since, in_flight_seconds=5.0)

@@ -91,11 +91,13 @@ def test_a_loan_leaves_a_node_as_it_was(before: dict[str, Any]) -> None:
     node = deepcopy(before)
     for state, cause in WAY:
         loan = None if state == OWNED else Generation(7, 1)
-        patch = mark_patch(node, Mark(At("n", "5"), state, loan, cause), "fleet-1")
+        pool = "pool-1" if state == CHECKING else ""
+        patch = mark_patch(node, Mark(At("n", "5"), state, loan, cause, pool), "fleet-1")
         assert (patch["metadata"]["uid"], patch["metadata"]["resourceVersion"]) == ("n", "5")
         node = merged(node, patch)
         read = read_owner_node(node, "fleet-1")
         assert (read.state, read.loan, read.cause, read.foreign) == (state, loan, cause, False)
+        assert read.pool == ("" if state == OWNED else "pool-1")
         assert read_owner_node(node, "fleet-2").foreign == (state != OWNED)
         assert (node["metadata"]["labels"].get(LENDING) == LENT) == (state == LENT)
         taints = [Taint(one["key"], one.get("value", ""), one["effect"]) for one in node["spec"].get("taints", ())]

@@ -331,3 +331,21 @@ def test_another_fleets_node_is_left_alone() -> None:
     assert next_step(sight, WISH, 0, IN_FLIGHT_SECONDS) is None
     assert not around(sight, WISH, 30).leaving
     assert not around(sight, WISH, 30).takes
+
+
+def test_a_loan_is_ended_in_the_pool_where_it_began() -> None:
+    """Another pool is declared since: the node is not untainted by what that one shows."""
+    there, declared = replace(NODE, pool="pool-1"), replace(WISH, pool="pool-2")
+    step = next_step(Sight(9, there, VIRTUAL, pool="pool-1"), declared, 0, 5)
+    assert isinstance(step, Mark)
+    assert (step.state, step.cause) == (RECALLED, CAUSE_ASKED)
+    recalled = replace(there, state=RECALLED)
+    assert next_step(Sight(9, recalled, None, pool="pool-2"), declared, 0, 5) is None
+    assert not around(Sight(9, recalled, None, pool="pool-2"), declared, 30).pool_read
+    assert isinstance(next_step(Sight(9, recalled, VIRTUAL, pool="pool-1"), declared, 0, 5), CloseVirtual)
+    assert isinstance(next_step(Sight(9, recalled, None, pool="pool-1"), declared, 0, 5), Mark)
+    assert next_step(Sight(9, there, VIRTUAL, pool="pool-1"), replace(WISH, pool="pool-1"), 0, 5) is None
+    checking = replace(there, state=CHECKING)
+    given_up = next_step(Sight(9, checking, None, pool="pool-1"), declared, 0, 5)
+    assert isinstance(given_up, Mark)
+    assert given_up.state == OWNED

@@ -20,7 +20,8 @@ OWNED = ""
 class OwnerNode:
     """The register. state: OWNED, checking, lent or recalled. marked: it bears something of ours, whatever its state.
 
-    foreign: the marks are another fleet's. opted_out: the owner's people say never.
+    pool: where the loan's virtual node is; empty where the register does not say. foreign: the marks are
+    another fleet's. opted_out: the owner's people say never.
     """
 
     uid: str
@@ -31,6 +32,7 @@ class OwnerNode:
     marked: bool = False
     foreign: bool = False
     opted_out: bool = False
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Sight:
     """All that was read of one node in one go; read_at: when reading began, in seconds of the bridge's own clock.
 
     node None: there is no such node. occupied: pods of the owner that are no daemons. owner_read, pool_read: whether
-    that side could be read at all; what could not be read says nothing.
+    that side could be read at all; what could not be read says nothing. pool: the one that was read.
     """
 
     read_at: float
@@ -90,3 +92,4 @@ class Sight:
     occupied: bool = False
     owner_read: bool = True
     pool_read: bool = True
+    pool: str = ""

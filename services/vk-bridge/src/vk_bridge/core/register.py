@@ -11,6 +11,7 @@ from spillway.lending_marks import (
     LENT,
     LOAN,
     NEVER,
+    POOL_CLUSTER,
     RECALL_CAUSE,
     RECALLED,
     loan_text,
@@ -29,7 +30,9 @@ def read_owner_node(node: Manifest, fleet: str) -> OwnerNode:
         taint.get("value", "") for taint in (node.get("spec") or {}).get("taints") or () if taint.get("key") == LENDING
     ]
     loan = read_loan(annotations)
-    marked = bool(values) or any(key in labels or key in annotations for key in (LENDING, LOAN, RECALL_CAUSE))
+    marked = bool(values) or any(
+        key in labels or key in annotations for key in (LENDING, LOAN, POOL_CLUSTER, RECALL_CAUSE)
+    )
     return OwnerNode(
         uid=metadata["uid"],
         resource_version=metadata["resourceVersion"],
@@ -39,6 +42,7 @@ def read_owner_node(node: Manifest, fleet: str) -> OwnerNode:
         marked=marked,
         foreign=marked and labels.get(FLEET, fleet) != fleet,
         opted_out=labels.get(LEND) == NEVER,
+        pool=annotations.get(POOL_CLUSTER, ""),
     )
 
 
@@ -60,6 +64,7 @@ def mark_patch(node: Manifest, mark: Mark, fleet: str) -> dict[str, Any]:
     theirs = [taint for taint in (node.get("spec") or {}).get("taints") or () if taint.get("key") != LENDING]
     ours = [{"key": LENDING, "value": mark.state, "effect": "NoSchedule"}] if mark.state != OWNED else []
     held = mark.state != OWNED
+    pool = {POOL_CLUSTER: mark.pool or None} if mark.pool or not held else {}
     return {
         "metadata": {
             "uid": mark.node.uid,
@@ -68,6 +73,7 @@ def mark_patch(node: Manifest, mark: Mark, fleet: str) -> dict[str, Any]:
             "annotations": {
                 LOAN: loan_text(mark.loan) if mark.loan is not None else None,
                 RECALL_CAUSE: mark.cause or None,
+                **pool,
             },
         },
         "spec": {"taints": [*theirs, *ours] or None},

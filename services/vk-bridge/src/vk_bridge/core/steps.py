@@ -3,9 +3,10 @@
 Every write names what it was decided on (uid, resourceVersion); done late, it is refused or does no harm.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spillway.events_lending import (
+    CAUSE_ASKED,
     CAUSE_NEED,
     CAUSE_OCCUPIED,
     CAUSE_OPT_OUT,
@@ -27,12 +28,16 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Write the register: its state, with the loan; OWNED takes everything of ours off. cause: of a recall."""
+    """Write the register: its state, with the loan; OWNED takes everything of ours off. cause: of a recall.
+
+    pool: of a loan that begins.
+    """
 
     node: At
     state: str
     loan: Generation | None
     cause: str = ""
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ class Wish:
     """What is wanted of a node. lend: it is, or stays, wanted for the pool. recall: a cause, empty: none.
 
     frozen: a brake holds its cluster. logged: the loan that the log has as lent, acknowledged. loan: for a new one;
-    never used twice.
+    never used twice. pool: where its nodes are lent to by what is declared; empty: that is not known.
     """
 
     lend: bool
@@ -96,6 +101,7 @@ class Wish:
     recall: str = ""
     frozen: bool = False
     logged: Generation | None = None
+    pool: str = ""
 
 
 class FirstSights:
@@ -123,6 +129,7 @@ def next_step(sight: Sight, wish: Wish, since: float, in_flight_seconds: float) 
     """
     if not sight.owner_read:
         return _with_owner_unread(sight, wish)
+    sight = _of_its_pool(sight)
     node = sight.node
     if node is None or (node.state == OWNED and not node.foreign):
         return _owned(sight, wish)
@@ -142,6 +149,7 @@ def next_step(sight: Sight, wish: Wish, since: float, in_flight_seconds: float) 
 
 def around(sight: Sight, wish: Wish, grace_seconds: int) -> Around:
     """What this node means for its pods: whether real ones may be created, whether all are to go."""
+    sight = _of_its_pool(sight)
     node = sight.node
     return Around(
         takes=node is not None and node.state == LENT and not node.foreign and sight.owner_read,
@@ -182,12 +190,12 @@ def _owned(sight: Sight, wish: Wish) -> Step | None:
         return Mark(_at(node), OWNED, None)
     wanted = wish.lend and not wish.frozen and not node.opted_out
     if wanted and not sight.occupied and sight.virtual is None:
-        return Mark(_at(node), CHECKING, wish.loan)
+        return Mark(_at(node), CHECKING, wish.loan, pool=wish.pool)
     return None
 
 
 def _checking(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: Wish, quiet_at: float) -> Step | None:
-    stopped = wish.frozen or not wish.lend or node.opted_out or bool(wish.recall)
+    stopped = wish.frozen or not wish.lend or node.opted_out or bool(wish.recall) or _is_elsewhere(node, wish)
     in_the_way = sight.occupied or bool(sight.real_pods) or _pods_left(sight)
     if stopped or in_the_way or (virtual is None and sight.virtual is not None):
         if virtual is not None:
@@ -232,6 +240,8 @@ def _recall_cause(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wi
     """Why a lent node goes back, the weightiest first; empty: it stays."""
     if wish.recall and not (wish.recall == CAUSE_NEED and wish.frozen):
         return wish.recall
+    if _is_elsewhere(node, wish):
+        return CAUSE_ASKED
     if node.opted_out:
         return CAUSE_OPT_OUT
     if sight.occupied:
@@ -254,6 +264,19 @@ def _with_owner_unread(sight: Sight, wish: Wish) -> Step | None:
     if _leaving(sight, wish) and sight.pool_read and virtual is not None and virtual.ours and virtual.open:
         return CloseVirtual(_at(virtual))
     return None
+
+
+def _of_its_pool(sight: Sight) -> Sight:
+    """What was read of another pool than the loan's says nothing of it."""
+    node = sight.node
+    if node is None or not node.pool or node.pool == sight.pool:
+        return sight
+    return replace(sight, virtual=None, pool_pods=(), pool_read=False)
+
+
+def _is_elsewhere(node: OwnerNode, wish: Wish) -> bool:
+    """Another pool is declared since: what is lent comes back first."""
+    return bool(node.pool and wish.pool) and node.pool != wish.pool
 
 
 def _pods_left(sight: Sight) -> bool:
