@@ -70,7 +70,7 @@ class InProcess:
         loop = asyncio.get_running_loop()
         service: Planner | Snapshot | Propagator | Hpa
         if kind == "planner":
-            clocks = Clocks(loop.time, lambda: round(loop.time() * 1000))
+            clocks = Clocks(loop.time, self.wall_ms)
             service = Planner(bus, self.store, self.planner_settings, f"{name}@{name}", clocks)
         elif kind == "snapshot":
             service = Snapshot(bus, self.connect, self.snapshot_settings, name, wall_ms=self.wall_ms)

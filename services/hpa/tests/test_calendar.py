@@ -21,7 +21,7 @@ from hpa.core.calendar import (
     opening,
 )
 from hpa.core.cron import parse_cron
-from hpa.core.headroom import HeadroomShare, Idle, headroom_due_s, headroom_replicas
+from hpa.core.headroom import HeadroomShare, headroom_due_s, headroom_replicas
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -126,7 +126,7 @@ def test_bounds_say_when_they_may_change() -> None:
 @pytest.mark.parametrize(
     ("shares", "expected"),
     [
-        pytest.param([HeadroomShare("idle", 80)], 12, id="a share of what is free and what it holds itself"),
+        pytest.param([HeadroomShare("idle", 80)], 12, id="a share of what there is"),
         pytest.param([HeadroomShare("idle", 80), HeadroomShare("idle", 50)], 12, id="the largest of a class"),
         pytest.param([HeadroomShare("idle", 80), HeadroomShare("cloud", 10)], 13, id="classes add up"),
         pytest.param([HeadroomShare("colocated", 100)], 0, id="a class that has none"),
@@ -135,16 +135,8 @@ def test_bounds_say_when_they_may_change() -> None:
     ],
 )
 def test_work_follows_what_is_idle(shares: list[HeadroomShare], expected: int) -> None:
-    idle = {"idle": Idle(free=10, held=5), "cloud": Idle(free=10, held=0)}
+    idle = {"idle": 15, "cloud": 10}
     now_s = at("2026-11-20T09:00")
     assert headroom_replicas(shares, idle, now_s) == expected
     due = headroom_due_s(shares, now_s)
     assert (due is None) == all(share.times is None for share in shares)
-
-
-@given(free=st.integers(0, 100), held=st.integers(0, 100), percent=st.integers(0, 100))
-def test_following_headroom_comes_to_rest_at_once(free: int, held: int, percent: int) -> None:
-    """Once its own replicas run, what is free is less by them, and the same is asked for."""
-    share = [HeadroomShare("idle", percent)]
-    size = headroom_replicas(share, {"idle": Idle(free, held)}, 0)
-    assert headroom_replicas(share, {"idle": Idle(free + held - size, size)}, 0) == size

@@ -71,8 +71,8 @@ def ends(latest: list[int], at_ms: int) -> BacklogObserved:
         pytest.param(scaled_object([KAFKA]), replace(backlog([1], START_MS), group="h"), False, id="another group"),
         pytest.param(scaled_object([KAFKA]), backlog([1], START_MS, topic="paid"), False, id="another topic"),
         pytest.param(own(drain=DRAIN), backlog([1], START_MS), True, id="the queue of a drain"),
-        pytest.param(own(headroom=HEADROOM), load("headroom.free", 1, START_MS, series="idle"), True, id="headroom"),
-        pytest.param(own(drain=DRAIN), load("headroom.free", 1, START_MS, series="idle"), False, id="no headroom"),
+        pytest.param(own(headroom=HEADROOM), load("headroom", 1, START_MS, series="idle"), True, id="headroom"),
+        pytest.param(own(drain=DRAIN), load("headroom", 1, START_MS, series="idle"), False, id="no headroom"),
     ],
 )
 def test_only_what_the_policy_names_is_kept(
@@ -312,37 +312,20 @@ def test_what_of_a_trigger_has_no_effect_is_said_by_name() -> None:
 IDLE, CLOUD = {"supplyClass": "idle", "percent": 50}, {"supplyClass": "cloud", "percent": 100}
 
 
-def supplied(metric: str, value: int, second: int, supply_class: str = "idle") -> LoadObserved:
-    return load(f"headroom.{metric}", value, START_MS + 1000 * second, series=supply_class)
+def supplied(value: int, second: int, supply_class: str = "idle") -> LoadObserved:
+    return load("headroom", value, START_MS + 1000 * second, series=supply_class)
 
 
 @pytest.mark.parametrize(
     ("shares", "reports", "expected", "trouble"),
     [
-        pytest.param([IDLE], [supplied("free", 8, 1), supplied("held", 2, 1)], 5, "", id="both are known"),
-        pytest.param([IDLE], [supplied("free", 8, 1)], 3, "headroom.held of idle: nobody", id="held never reported"),
-        pytest.param([IDLE], [supplied("held", 8, 1)], 3, "headroom.free of idle: nobody", id="free never reported"),
+        pytest.param([IDLE], [supplied(10, 1)], 5, "", id="known"),
+        pytest.param([IDLE], [], 3, "idle: nobody", id="never reported"),
         pytest.param(
-            [IDLE],
-            [supplied("held", 1, 1), supplied("free", 9, 1), supplied("free", 1, 150)],
-            5,
-            "headroom.held of idle: its last value is too old",
-            id="held too old",
+            [IDLE], [supplied(9, 1), supplied(9, 150, "cloud")], 4, "idle: its last value is too old", id="too old"
         ),
-        pytest.param(
-            [IDLE],
-            [supplied("free", 8, 1), supplied("held", 2, 1), supplied("free", 9, 1, "cloud")],
-            5,
-            "",
-            id="of a class without a share",
-        ),
-        pytest.param(
-            [IDLE, CLOUD],
-            [supplied("free", 8, 1), supplied("held", 2, 1), supplied("free", 9, 1, "cloud")],
-            3,
-            "headroom.held of cloud: nobody",
-            id="one class of two is not known",
-        ),
+        pytest.param([IDLE], [supplied(10, 1), supplied(9, 1, "cloud")], 5, "", id="of a class without a share"),
+        pytest.param([IDLE, CLOUD], [supplied(10, 1)], 3, "cloud: nobody", id="one class of two is not known"),
     ],
 )
 def test_idle_capacity_of_which_a_part_is_unknown_asks_for_nothing(

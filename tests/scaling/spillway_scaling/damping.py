@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hpa.core.deciding import Scale
 from hpa.core.draining import DrainTarget, Service
 from hpa.core.evaluating import EVENT, NOTHING_DECIDED, Observed, ScalingState, evaluate
-from hpa.core.headroom import HeadroomShare, Idle, headroom_replicas
+from hpa.core.headroom import HeadroomShare, headroom_replicas
 from hpa.core.pods import Container, Pod, PodKey, PodsSeen, Sample
 from hpa.core.policy import (
     DEFAULT_SETTINGS,
@@ -124,8 +124,7 @@ def last_decision(ground: Ground, seed: int, steps: int = 240, moves_until: int 
         now_ms = step * STEP_MS
         bounded, decided = policy, replicas
         if ground.free:
-            held = min(replicas, ground.free)
-            least = headroom_replicas(shares, {"idle": Idle(ground.free - held, held)}, now_ms // 1000)
+            least = headroom_replicas(shares, {"idle": ground.free}, now_ms // 1000)
             bounded = replace(policy, min_replicas=min(60, max(1, least)))
         state, decided = _decided(bounded, fleet, state, replicas, now_ms)
         last, replicas = (step, decided) if decided != replicas else (last, replicas)

@@ -100,7 +100,7 @@ SHAPES_ASKED = _topic("shapes-asked", SCOPE_WORKLOAD, HOUR_MS, "planner", "propa
 SHAPES = _topic("shapes", SCOPE_CLUSTER, 0, "propagator", "planner propagator")
 TURNS_HPA = _topic("turns.hpa", SCOPE_ONE, 0, "hpa", "hpa", committed=True)
 PODS = _topic("pods", SCOPE_WORKLOAD, 0, "snapshot", "hpa snapshot")
-LOAD = _topic("load", SCOPE_WORKLOAD, DAY_MS, "hpa and anyone", "hpa")
+LOAD = _topic("load", SCOPE_WORKLOAD, DAY_MS, "hpa, planner and anyone", "hpa")
 BACKLOG = _topic("backlog", SCOPE_WORKLOAD, DAY_MS, "hpa and anyone", "hpa")
 SCALE_POLICIES = _topic("scale-policies", SCOPE_WORKLOAD, 0, "hpa", "hpa planner snapshot", committed=True)
 SCALE_STATE = _topic("scale-state", SCOPE_WORKLOAD, 0, "hpa", "hpa", committed=True)

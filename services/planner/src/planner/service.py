@@ -11,6 +11,7 @@ from planner.admissions import Admissions
 from planner.adoptions import Adoptions
 from planner.asked import Decide, T
 from planner.core import placing
+from planner.core.headroom import Headrooms
 from planner.core.moving import aftermath, duplicates, moves
 from planner.core.moving.aftermath import Step
 from planner.core.moving.homing import Homing
@@ -69,6 +70,7 @@ class Planner:
         self._admissions = Admissions(lambda: self.state, self._ask, settings.shape_wait_seconds)
         self._looked_at = 0.0
         self._homing = Homing()
+        self._headrooms = Headrooms(settings.pace())
         self._projection = Projection(bus, store, lambda: self.state, settings.history_kept_max)
         self._explanations = Explanations(self._projection.history, settings.history_kept_max)
 
@@ -134,7 +136,8 @@ class Planner:
         """They stand in the state since they were decided."""
 
     def step_down(self) -> None:
-        """The next life has another state."""
+        """The next life has another state, and says again what is idle."""
+        self._headrooms = Headrooms(self._settings.pace())
 
     def _autoscale(self, turn: Turn) -> list[Written]:
         """What policies decided, in the same transaction; a bounded number, so that no request waits for them all."""
@@ -184,6 +187,7 @@ class Planner:
         for key in list(state.leaving):
             events.extend(self._apply(aftermath.settle(state, key, self._moment(turn)).events))
         events.extend(self._apply(moves.left(state)))
+        events.extend(self._headrooms.step(state, self._moment(turn)))
         show_state(state)
         show_brakes(state.brakes)
         return events

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from planner.core.headroom import Pace
 from planner.core.rules import Rules
 from spillway.settings import setting
 
@@ -41,6 +42,19 @@ class PlannerSettings:
     watch_events_waiting_max: int = setting(10000, "changes that a slow watcher may lag behind before it is ended")
     history_kept_max: int = setting(200, "decisions kept per workload in the store")
     rebuild_wait_seconds: float = setting(1.0, "pause before the state is rebuilt after a failed write, seconds")
+
+    headroom_seconds: float = setting(5.0, "between two looks at what is idle for a workload that follows it, seconds")
+    headroom_repeat_seconds: float = setting(30.0, "until what is idle is said again where it is the same, seconds")
+    headroom_settle_seconds: float = setting(
+        10.0, "until what a cluster shows has come here, beside pods' own grace, seconds"
+    )
+    headroom_looks_max: int = setting(50, "workloads that follow what is idle, looked at in one step")
+
+    def pace(self) -> Pace:
+        """How often what is idle is said."""
+        return Pace(
+            self.headroom_seconds, self.headroom_repeat_seconds, self.headroom_settle_seconds, self.headroom_looks_max
+        )
 
     def rules(self) -> Rules:
         """The numbers that decisions depend on."""

@@ -16,11 +16,6 @@ KINDS: Final = (manifests.KIND, scaled_object.KIND, scale_policy.KIND)
 WORKLOAD_KINDS: Final = ("Deployment", "StatefulSet")
 """A Job's parallelism is its manifest's."""
 
-HEADROOM_UNKNOWN: Final = (
-    "headroom: nothing of ours reports what is idle: until somebody reports the metrics headroom.free and"
-    " headroom.held, with the supply class as series, it asks for the size that there is"
-)
-
 
 class Attached(Struct, frozen=True):
     """wanted: the policy itself. name: its own. least, most: bounds; least is the idle size where there is one."""
@@ -77,8 +72,7 @@ def _read(manifest: dict[str, Any]) -> Attached:
 
 def _own_warnings(own: ScalePolicy) -> tuple[str, ...]:
     ignored = own.drain.ignored if own.drain is not None else ()
-    without_effect = (f"drain.kafka.{name}: no effect: a time to drain does not look at it" for name in ignored)
-    return (*without_effect, *((HEADROOM_UNKNOWN,) if own.headroom else ()))
+    return tuple(f"drain.kafka.{name}: no effect: a time to drain does not look at it" for name in ignored)
 
 
 def _alike(metrics: tuple[Metric, ...]) -> list[str]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from hpa.core.calendar import Bound, bound_by
 from hpa.core.composing import Case, Due, MetricRead, Sized, compose_autoscaler, first_due, reads_due
 from hpa.core.draining import DrainWish
-from hpa.core.headroom import Idle, headroom_due_s, headroom_replicas, open_percents
+from hpa.core.headroom import headroom_due_s, headroom_replicas, open_percents
 from hpa.core.keda.kafka import PartitionOffsets, partition_lag, selected
 from hpa.core.pods import ready_running
 from hpa.core.proposals import SeriesReading, Unavailable
@@ -20,8 +20,6 @@ from spillway.api_scaling import ExplainedRule
 
 DRAIN: Final = "drain"
 HEADROOM: Final = "headroom"
-HEADROOM_FREE: Final = "headroom.free"
-HEADROOM_HELD: Final = "headroom.held"
 
 
 class Wish(Struct, frozen=True):
@@ -138,23 +136,18 @@ def _headroom_wish(case: Case, policy: ScalePolicy) -> Wish:
     now_s = case.now_ms // 1000
     due_s = headroom_due_s(policy.headroom, now_s)
     classes = sorted(open_percents(policy.headroom, now_s))
-    reads = {
-        (metric, name): read_one(metric, name, HEADROOM, case.inputs, case.moment)
-        for name in classes
-        for metric in (HEADROOM_FREE, HEADROOM_HELD)
-    }
+    reads = {name: read_one(HEADROOM, name, HEADROOM, case.inputs, case.moment) for name in classes}
     oldest_ms = min((read.oldest_ms for read in reads.values()), default=0)
-    unknown = {place: read for place, read in reads.items() if read.value_milli is None}
+    unknown = {name: read for name, read in reads.items() if read.value_milli is None}
     if unknown:
-        why = "; ".join(f"{metric} of {name}: {read.trouble}" for (metric, name), read in unknown.items())
+        why = "; ".join(f"{name}: {read.trouble}" for name, read in unknown.items())
         since_ms = min(read.failing_ms for read in unknown.values())
         read = Read(Unavailable(why), HEADROOM, oldest_ms=oldest_ms, failing_ms=since_ms, trouble=why)
         return Wish(case.current, MetricRead(HEADROOM, read), due_s)
-    values = {place: (read.value_milli or 0) // 1000 for place, read in reads.items()}
-    idle = {name: Idle(values[HEADROOM_FREE, name], values[HEADROOM_HELD, name]) for name in classes}
+    idle = {name: (read.value_milli or 0) // 1000 for name, read in reads.items()}
     replicas = headroom_replicas(policy.headroom, idle, now_s)
-    detail = ", ".join(f"{name}: {one.free} free, {one.held} held" for name, one in idle.items())
-    total_milli = 1000 * sum(values.values())
+    detail = ", ".join(f"{name}: room for {count} in all" for name, count in idle.items())
+    total_milli = 1000 * sum(idle.values())
     due_ms = min((read.due_ms for read in reads.values() if read.due_ms is not None), default=None)
     read = Read(SeriesReading((total_milli,)), HEADROOM, total_milli, oldest_ms, due_ms=due_ms, detail=detail)
     return Wish(replicas, MetricRead(HEADROOM, read, replicas=replicas), due_s)

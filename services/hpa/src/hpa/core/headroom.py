@@ -15,13 +15,6 @@ class HeadroomShare(Struct, frozen=True):
     times: Recurring | None = None
 
 
-class Idle(Struct, frozen=True):
-    """Replicas of the workload's shape: free, and what it and lower priorities hold (without what a move doubles)."""
-
-    free: int
-    held: int
-
-
 def open_percents(shares: Sequence[HeadroomShare], now_s: int) -> dict[str, int]:
     """By supply class. Of several open shares of one class the largest counts."""
     percents: dict[str, int] = {}
@@ -31,14 +24,14 @@ def open_percents(shares: Sequence[HeadroomShare], now_s: int) -> dict[str, int]
     return percents
 
 
-def headroom_replicas(shares: Sequence[HeadroomShare], idle: Mapping[str, Idle], now_s: int) -> int:
+def headroom_replicas(shares: Sequence[HeadroomShare], idle: Mapping[str, int], now_s: int) -> int:
     """The size that uses those shares; a class that is not there has nothing.
 
-    What it holds itself counts as room, so the answer does not change when its own replicas come to run.
+    idle: by class, how many replicas it has room for, with those that run: so it is the same once more of them do.
     """
     percents = open_percents(shares, now_s)
     rooms = ((percent, idle[name]) for name, percent in percents.items() if name in idle)
-    return sum(percent * (room.free + room.held) // 100 for percent, room in rooms)
+    return sum(percent * room // 100 for percent, room in rooms)
 
 
 def headroom_due_s(shares: Sequence[HeadroomShare], now_s: int) -> int | None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hpa.core.attached import Attached
 from hpa.core.composing import Remembered
-from hpa.core.composing_own import HEADROOM_FREE, HEADROOM_HELD
+from hpa.core.composing_own import HEADROOM
 from hpa.core.inputs import BacklogKey, Inputs, LoadName, name_of
 from hpa.core.keda.kafka import KafkaTrigger
 from hpa.core.policy import EXTERNAL, OBJECT, PODS
@@ -104,8 +104,7 @@ def _loads_of(policy: Attached) -> Iterator[tuple[LoadName, Question]]:
             if isinstance(source, PrometheusTrigger):
                 yield (trigger.metric, "", False), (source.address, source.query, source.empty_is_zero)
     elif isinstance(wanted, ScalePolicy) and wanted.headroom:
-        yield (HEADROOM_FREE, "", False), ()
-        yield (HEADROOM_HELD, "", False), ()
+        yield (HEADROOM, "", False), ()
 
 
 def _queues_of(policy: Attached) -> Iterator[tuple[BacklogKey, Question]]:

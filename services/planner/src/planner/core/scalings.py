@@ -1,5 +1,6 @@
 """How many replicas policies ask for: who is scaled by which policy, and which decisions are yet to be declared."""
 
+import json
 from collections.abc import Iterable
 from itertools import islice
 
@@ -15,6 +16,7 @@ from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Generation
 
+OWN_KIND = "ScalePolicy"
 ScaleEvent = ScalePolicyDeclared | ScaleDecided
 
 
@@ -22,12 +24,14 @@ class Scalings:
     """Part of the planner's state. policies, decided: the newest by workload, declared or not.
 
     due: the workloads whose newest decision can be declared now, in the order in which they came to be so.
+    following: by workload whose policy follows what is idle, the supply classes that it names.
     """
 
     def __init__(self) -> None:
         self.policies: dict[WorkloadKey, ScalePolicyDeclared] = {}
         self.decided: dict[WorkloadKey, ScaleDecided] = {}
         self.due: dict[WorkloadKey, None] = {}
+        self.following: dict[WorkloadKey, tuple[str, ...]] = {}
 
     def apply(self, event: ScaleEvent) -> None:
         """Takes one event in; an older one is dropped. BadDeclaration for a number that nobody may ask for."""
@@ -36,6 +40,7 @@ class Scalings:
             known = self.policies.get(key)
             if known is None or event.generation >= known.generation:
                 self.policies[key] = event
+                self._follow(key, event)
             return
         if not 0 <= event.replicas <= REPLICAS_MAX:
             raise BadDeclaration(f"replicas: {event.replicas}: expected 0 to {REPLICAS_MAX}")
@@ -43,10 +48,17 @@ class Scalings:
         if decided is None or event.generation > decided.generation:
             self.decided[key] = event
 
+    def _follow(self, key: WorkloadKey, event: ScalePolicyDeclared) -> None:
+        self.following.pop(key, None)
+        classes = _classes_followed(event)
+        if classes:
+            self.following[key] = classes
+
     def forget(self, topic: str, key: WorkloadKey) -> None:
         """A tombstone of a policy, or of a decision."""
         if topic == SCALE_POLICIES.name:
             self.policies.pop(key, None)
+            self.following.pop(key, None)
         elif topic == SCALE.name:
             self.decided.pop(key, None)
 
@@ -86,3 +98,14 @@ class Scalings:
 def _is_held(workload: Workload) -> bool:
     """Whether its number is not to be changed now: it goes, or changes hands."""
     return workload.declared.deleting or is_in_transfer(workload)
+
+
+def _classes_followed(event: ScalePolicyDeclared) -> tuple[str, ...]:
+    """The supply classes that a ScalePolicy names under headroom. BadDeclaration where it cannot be read."""
+    if event.kind != OWN_KIND:
+        return ()
+    try:
+        shares = json.loads(event.manifest)["spec"].get("headroom", ())
+        return tuple(dict.fromkeys(str(share["supplyClass"]) for share in shares))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BadDeclaration(f"{OWN_KIND}.spec.headroom of {event.policy}: cannot be read: {error!r}") from error

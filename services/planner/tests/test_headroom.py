@@ -1,0 +1,257 @@
+"""What is idle for work that follows it: no more than fits, the same whatever that does, said when it changes."""
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.core.headroom import Headrooms, Idle, Pace, idle_for
+from planner.core.moving import aftermath
+from planner.core.requests import autoscaling, decisions, membership
+from spillway.api import ApplyRequest, ScaleRequest, SetClusterPhaseRequest
+from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
+from spillway.lending_marks import SUPPLY_CLASS
+from spillway.model import Generation, NodeRow
+
+from .builders import Fleet, cluster, container, deployment, node, policy, template, texts
+from .member import MemberCluster
+
+WEB = ("default", "web")
+PACE = Pace(look=5.0, repeat=30.0, settle=10.0, looks_max=50)
+
+
+class Ground:
+    """Members that carry out what is decided, and workloads that follow what is idle."""
+
+    def __init__(self, rows: dict[str, list[NodeRow]], seed: int = 1) -> None:
+        self.fleet = Fleet(**rows)
+        random = Random(seed)
+        self.members = [MemberCluster(name.replace("_", "-"), list(nodes), random) for name, nodes in rows.items()]
+        self.sequence = 0
+
+    def apply(self, *manifests: dict[str, Any]) -> None:
+        for event in decisions.apply(self.fleet.state, ApplyRequest(texts(*manifests)), self.fleet.moment()).events:
+            self.fleet.state.apply(event, self.fleet.now)
+
+    def scale(self, replicas: int, name: str = "web") -> int:
+        """How many have no place."""
+        done = decisions.scale(self.fleet.state, ScaleRequest("", name, replicas), self.fleet.moment())
+        for event in done.events:
+            self.fleet.state.apply(event, self.fleet.now)
+        return done.reply.unplaced
+
+    def decide(self, replicas: int) -> None:
+        """As the policy of web does."""
+        self.sequence += 1
+        decided = ScaleDecided(*WEB, Generation(3, self.sequence), "web-idle", "ScalePolicy", replicas, 0, 1, "")
+        self.fleet.state.apply(decided, self.fleet.now)
+        for event in autoscaling.declare(self.fleet.state, self.fleet.state.workloads[WEB], self.fleet.moment()):
+            self.fleet.state.apply(event, self.fleet.now)
+
+    def follow(self, *classes: str, name: str = "web") -> None:
+        self.sequence += 1
+        shares = [{"supplyClass": one, "percent": 50} for one in classes]
+        manifest = json.dumps({"spec": {"headroom": shares}}).encode()
+        generation = Generation(3, self.sequence)
+        event = ScalePolicyDeclared("default", name, generation, "ScalePolicy", f"{name}-idle", manifest, 1)
+        self.fleet.state.apply(event, self.fleet.now)
+
+    def carry_out(self) -> None:
+        for member in self.members:
+            member.carry_out(self.fleet)
+        for key in list(self.fleet.state.leaving):
+            for event in aftermath.settle(self.fleet.state, key, self.fleet.moment()).events:
+                self.fleet.state.apply(event, self.fleet.now)
+
+    def bind(self) -> None:
+        for member in self.members:
+            while member.bind_one():
+                pass
+
+    def report(self) -> None:
+        for member in self.members:
+            member.report(self.fleet)
+
+    def idle(self, name: str = "web") -> dict[str, Idle]:
+        return idle_for(self.fleet.state, self.fleet.state.workloads["default", name], self.fleet.now)
+
+    def phase(self, name: str, phase: str) -> None:
+        done = membership.set_phase(self.fleet.state, SetClusterPhaseRequest(name, phase), self.fleet.moment())
+        for event in done.events:
+            self.fleet.state.apply(event, self.fleet.now)
+
+
+def pod(cpu: str = "1", **spec: Any) -> dict[str, Any]:
+    return template(container(cpu=cpu), **spec)
+
+
+NODES = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 5000)), min_size=1, max_size=3)
+
+
+@given(
+    nodes=st.fixed_dictionaries({"own_1": NODES, "own_2": NODES, "cloud_1": NODES}),
+    cpu=st.sampled_from([900, 1000, 1700]),
+    sizes=st.lists(st.integers(0, 20), min_size=1, max_size=4),
+    other=st.integers(0, 4),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=25, deadline=None)
+def test_what_is_idle_fits_and_is_the_same_whatever_the_workload_does(
+    nodes: dict[str, list[tuple[int, int]]], cpu: int, sizes: list[int], other: int, seed: int
+) -> None:
+    rows = {
+        name: [node(f"{name}-{number}", size, min(used, size)) for number, (size, used) in enumerate(shapes)]
+        for name, shapes in nodes.items()
+    }
+    ground = Ground(rows, seed)
+    random = Random(seed)
+    ground.apply(deployment(0, pod=pod(f"{cpu}m")))
+    ground.apply(deployment(0, "api", pod=pod("500m")))
+    ground.scale(other, "api")
+    for step in (ground.carry_out, ground.bind, ground.report):
+        step()
+    there = {name: idle.replicas for name, idle in ground.idle().items()}
+    most = sum(there.values())
+    for size in sizes:
+        ground.scale(min(size, most))
+        for step in (ground.carry_out, ground.bind, ground.report)[: random.randrange(4)]:
+            step()
+            assert {name: idle.replicas for name, idle in ground.idle().items()} == there
+    for step in (ground.carry_out, ground.bind, ground.report):
+        step()
+    assert ground.scale(most) == 0, "as many as are said to fit have a place"
+    for step in (ground.carry_out, ground.bind, ground.report):
+        step()
+    assert all(member.all_would_bind(random) for member in ground.members)
+    assert {name: idle.replicas for name, idle in ground.idle().items()} == there
+
+
+def test_the_class_is_the_label_of_the_cluster_else_its_tier() -> None:
+    ground = Ground({"own_1": [node("a")], "cloud_1": [node("c", 8000)]})
+    ground.fleet.join(cluster("pool", **{SUPPLY_CLASS: "idle"}), [node("p", 3000)])
+    ground.apply(deployment(1, pod=pod()))
+    assert ground.idle() == {"dedicated": Idle(4), "cloud": Idle(8), "idle": Idle(3)}
+    ground.apply(deployment(1, pod=pod()), policy(tiers=[{"name": "own", "clusters": {"names": ["pool", "own-1"]}}]))
+    assert ground.idle() == {"dedicated": Idle(4), "idle": Idle(3)}
+    limits = [{"cluster": "own-1", "max": 2}]
+    ground.apply(deployment(1, pod=pod()), policy(limits=limits))
+    assert ground.idle()["dedicated"] == Idle(2)
+
+
+def test_a_cluster_that_is_left_has_nothing_and_one_that_is_silent_is_unknown() -> None:
+    ground = Ground({"own_1": [node("a"), node("b")]})
+    ground.apply(deployment(3, pod=pod()))
+    for step in (ground.carry_out, ground.bind, ground.report):
+        step()
+    assert ground.idle() == {"dedicated": Idle(8)}
+    ground.phase("own-1", "Cordoned")
+    assert ground.idle() == {"dedicated": Idle(3)}, "what runs there stays"
+    ground.phase("own-1", "Draining")
+    assert ground.idle() == {"dedicated": Idle(0)}
+    ground.phase("own-1", "Active")
+    ground.fleet.now += 3600
+    idle = ground.idle()["dedicated"]
+    assert idle.trouble.startswith("own-1: capacity is 3600 s old")
+
+
+def test_priorities_give_way_downwards() -> None:
+    """What follows what is idle too, at a lower priority, is room; what waits at a higher one takes it."""
+    ground = Ground({"own_1": [node("a"), node("b"), node("g", used=4000, labels={"gpu": "yes"})]})
+    ground.apply(deployment(5, "low", pod=pod()), policy(priority=-10))
+    for step in (ground.carry_out, ground.bind, ground.report):
+        step()
+    ground.apply(deployment(0, pod=pod()), policy(priority=-5))
+    assert ground.idle() == {"dedicated": Idle(3)}, "low does not follow what is idle, and stays"
+    ground.follow("dedicated", name="low")
+    assert ground.idle() == {"dedicated": Idle(8)}
+    assert ground.idle("low") == {"dedicated": Idle(8)}
+    ground.apply(deployment(4, "models", pod=pod("2", nodeSelector={"gpu": "yes"})), policy(priority=5))
+    assert ground.idle("low") == {"dedicated": Idle(8)}, "who waits for other nodes takes nothing of these"
+    ground.apply(deployment(4, "online", pod=pod("2")), policy(priority=5))
+    waiting = ground.fleet.state.workloads["default", "online"].unplaced
+    assert waiting == 3
+    assert ground.idle("low") == {"dedicated": Idle(6 - 2 * waiting)}
+
+
+class Telling:
+    def __init__(self, ground: Ground) -> None:
+        self.ground = ground
+        self.headrooms = Headrooms(PACE)
+
+    def after(self, seconds: float) -> list[int]:
+        """What is said then, of what the clusters show."""
+        fleet = self.ground.fleet
+        fleet.now += seconds
+        fleet.beat()
+        return [event.value_milli // 1000 for event in self.headrooms.step(fleet.state, fleet.moment())]
+
+
+@pytest.fixture
+def told() -> Telling:
+    """A workload of two replicas with room for eight, in a turn that is old enough to know what went before."""
+    ground = Ground({"own_1": [node("a"), node("b")]})
+    ground.apply(deployment(2, pod=pod()))
+    for step in (ground.carry_out, ground.bind, ground.report):
+        step()
+    telling = Telling(ground)
+    assert telling.after(0) == []
+    telling.after(60)
+    ground.follow("dedicated", "idle")
+    return telling
+
+
+def test_what_is_idle_is_said_when_it_changes_and_now_and_then(told: Telling) -> None:
+    assert told.after(0) == [8, 0]
+    assert told.after(5) == []
+    told.ground.members[0].rows.append(node("c", 3000))
+    told.ground.report()
+    assert told.after(1) == [], "not looked at so soon"
+    assert told.after(4) == [11]
+    told.ground.members[0].rows[2] = node("c", 3000, used=3000)  # Somebody else's pods.
+    told.ground.report()
+    assert told.after(5) == [8]
+    assert told.after(20) == [0]
+    assert told.after(5) == []
+    assert told.after(5) == [8]
+
+
+def test_nothing_is_said_of_who_does_not_ask(told: Telling) -> None:
+    told.ground.follow()
+    assert told.after(0) == []
+
+
+def test_a_start_says_nothing_while_what_went_before_may_still_end() -> None:
+    ground = Ground({"own_1": [node("a")]})
+    ground.apply(deployment(1, pod=pod(terminationGracePeriodSeconds=50)))
+    ground.follow("dedicated")
+    telling = Telling(ground)
+    assert telling.after(0) == []
+    assert telling.after(55) == []
+    assert telling.after(5) == [4]
+
+
+def test_pods_that_end_are_no_less_room() -> None:
+    """They are counted no more and still take their place: a size by percent would fall, and fall again."""
+    ground = Ground({"own_1": [node("a"), node("b")]})
+    ground.apply(deployment(6, pod=pod()))
+    for step in (ground.carry_out, ground.bind, ground.report):
+        step()
+    ground.follow("dedicated")
+    telling = Telling(ground)
+    telling.after(0)
+    assert telling.after(60) == [8]
+    ground.decide(4)
+    ground.carry_out()
+    member = ground.members[0]
+    ending = [node("a", used=min(4000, member.rows[0].requested["cpu"] + 1000)), *member.rows[1:]]
+    member.rows, kept = ending, member.rows
+    ground.report()
+    assert sum(idle.replicas for idle in ground.idle().values()) == 7
+    assert telling.after(5) == []
+    member.rows = kept
+    ground.report()
+    assert telling.after(5) == []
+    assert telling.after(35) == [8], "said again, and the same"
