@@ -14,7 +14,7 @@ import pytest
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS
 
 ROOT = Path(__file__).parent.parent
-SERVICES = ("snapshot", "planner", "propagator", "hpa")
+SERVICES = ("snapshot", "planner", "propagator", "hpa", "descheduler")
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 536
 # Put together here, so that this file does not name them either.

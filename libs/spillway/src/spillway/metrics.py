@@ -120,6 +120,20 @@ SCALE_INPUTS_DROPPED: Final = Counter(
     "spillway_scale_inputs_dropped", "Input records without effect, by why (known, unknown workload, future)", ["why"]
 )
 
+# ── descheduler ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+DESCHEDULER_ACTIVE: Final = Gauge("spillway_descheduler_active", "1 while this instance is the active descheduler")
+NODES_LENT: Final = Gauge("spillway_nodes_lent", "Nodes that are lent, those on their way back among them")
+RECALLS: Final = Counter("spillway_recalls", "Lent nodes that were recalled, by cause (Need, Asked)", ["cause"])
+RECALLS_STANDING: Final = Gauge("spillway_recalls_standing", "Recalled nodes that are not back yet")
+RECALLS_HELD: Final = Gauge("spillway_recalls_held", "Nodes that pods wait for and their cluster's budget holds back")
+RECALL_HELD_SECONDS: Final = Histogram(
+    "spillway_recall_held_seconds", "For how long a budget held a recalled node back", buckets=_SLOW
+)
+RECALL_LOOK_SECONDS: Final = Histogram(
+    "spillway_recall_look_seconds", "One look at what changed: which lent nodes go back, for whom", buckets=_FAST
+)
+
 # ── gRPC ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 VERBS: Final = (

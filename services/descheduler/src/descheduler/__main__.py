@@ -1,0 +1,32 @@
+"""Wires the descheduler: settings from the environment, Kafka, gRPC."""
+
+import os
+import sys
+import time
+
+from descheduler.service import Descheduler
+from descheduler.settings import DeschedulerSettings
+from spillway.kafka import KafkaBus, KafkaSettings
+from spillway.process import Process, help_asked, run
+from spillway.rpc import LENDING, RpcServer, RpcSettings
+from spillway.serving import instance_at, serve
+from spillway.settings import from_environment
+
+PREFIX = "SPILLWAY_DESCHEDULER_"
+SECTIONS = ((DeschedulerSettings, PREFIX), (RpcSettings, "SPILLWAY_RPC_"), (KafkaSettings, "SPILLWAY_KAFKA_"))
+
+
+async def main(process: Process) -> None:
+    process.set_ready("log", False, "not connected")
+    settings = from_environment(DeschedulerSettings, os.environ, PREFIX)
+    rpc = from_environment(RpcSettings, os.environ, "SPILLWAY_RPC_")
+    kafka = from_environment(KafkaSettings, os.environ, "SPILLWAY_KAFKA_")
+    async with KafkaBus(kafka, "", f"spillway/descheduler/{process.instance}") as bus:
+        descheduler = Descheduler(bus, settings, instance_at(process, rpc), lambda: time.time_ns() // 1_000_000)
+        await serve(process, bus, RpcServer(descheduler, rpc, LENDING), descheduler)
+
+
+if __name__ == "__main__":
+    if help_asked("descheduler: decides which lent nodes go back to their owners.", *SECTIONS):
+        sys.exit(0)
+    sys.exit(run("descheduler", main))

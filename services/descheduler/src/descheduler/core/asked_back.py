@@ -1,0 +1,91 @@
+"""Which nodes are lent, and recalls that a person asks for by name."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from descheduler.core.declaring import Asked
+from descheduler.core.recalling import Why, Written, recall
+from descheduler.core.state import DeschedulerState
+from spillway import api_lending as lending
+from spillway.api import RequestError, invalid
+from spillway.events_lending import CAUSE_ASKED, LOAN_RECALLED, NodeLent
+from spillway.model import Generation
+
+PAGE_SIZE_MAX = 1_000
+
+
+def list_lent(state: DeschedulerState, request: lending.ListLentRequest) -> lending.ListLentReply:
+    """A page by cluster and node. page_token: the last key of the page before."""
+    if request.page_size < 0:
+        raise invalid("page_size", request.page_size, "0 or more")
+    if request.page_token and request.page_token.count("/") != 1:
+        raise invalid("page_token", request.page_token, "a token that ListLent gave")
+    size = min(request.page_size or PAGE_SIZE_MAX, PAGE_SIZE_MAX)
+    clusters = [request.cluster] if request.cluster else sorted(state.loans)
+    loans = {
+        (cluster, node): loan
+        for cluster in clusters
+        for node, loan in state.lent(cluster).items()
+        if request.pool in ("", loan.pool)
+    }
+    keys = sorted(loans)
+    cluster, _, node = request.page_token.partition("/")
+    begin = bisect_right(keys, (cluster, node)) if request.page_token else 0
+    page = keys[begin : begin + size]
+    more = begin + size < len(keys)
+    return lending.ListLentReply(
+        tuple(shown(state, loans[key]) for key in page), "/".join(page[-1]) if more else "", stale=False
+    )
+
+
+def ask_back(
+    state: DeschedulerState, request: lending.RecallRequest, asked: Asked
+) -> tuple[Sequence[Written], lending.RecallReply]:
+    """RequestError NOT_FOUND names nodes that are not lent. One that is recalled already only gets a shorter grace."""
+    if not request.cluster:
+        raise invalid("cluster", request.cluster, "the name of a cluster")
+    if request.grace_seconds < 0:
+        raise invalid("grace_seconds", request.grace_seconds, "0 or more; 0 is the cluster's")
+    lent = state.lent(request.cluster)
+    missing = sorted(set(request.nodes) - lent.keys())
+    if missing:
+        raise RequestError("NOT_FOUND", f"nodes: not lent by {request.cluster}: {', '.join(missing[:10])}")
+    named = [lent[node] for node in sorted(set(request.nodes) or lent)]
+    due = [loan for loan in named if _changes(state, loan, request.grace_seconds)]
+    if request.plan_only:
+        return (), lending.RecallReply(tuple(shown(state, loan) for loan in named), len(due))
+    why = Why(CAUSE_ASKED, asked.by, request.reason, grace_seconds=request.grace_seconds)
+    events = [recall(state, loan, asked.generation, why, asked.now_ms) for loan in due]
+    return events, lending.RecallReply(tuple(shown(state, loan) for loan in named), len(events))
+
+
+def _changes(state: DeschedulerState, loan: NodeLent, grace_seconds: int) -> bool:
+    standing = state.recall_of(loan.cluster, loan.node)
+    if standing is None:
+        return loan.state != LOAN_RECALLED
+    if standing.cause != CAUSE_ASKED:
+        return True  # Asked for by name, it waits for no freeze.
+    return 0 < grace_seconds < standing.grace_seconds
+
+
+def shown(state: DeschedulerState, loan: NodeLent) -> lending.LentNode:
+    """With its recall, from the moment that it is decided on."""
+    standing = state.recall_of(loan.cluster, loan.node)
+    loan_state = LOAN_RECALLED if standing is not None else loan.state
+    return lending.LentNode(
+        cluster=loan.cluster,
+        node=loan.node,
+        pool=loan.pool,
+        virtual_node=loan.virtual_node,
+        loan=Generation(*loan.loan),
+        rule=loan.rule,
+        supply_class=loan.supply_class,
+        state=loan_state,
+        cause=loan.cause or (standing.cause if standing is not None else ""),
+        offered=loan.offered,
+        pods=len(loan.pods),
+        lent_ms=loan.lent_ms,
+        recalled_ms=loan.recalled_ms or (standing.at_ms if standing is not None else 0),
+        wanted_by=standing.wanted_by if standing is not None else (),
+        waiting=loan.waiting,
+    )

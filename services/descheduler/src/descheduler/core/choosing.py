@@ -1,0 +1,295 @@
+"""Which lent nodes to take back, so that the pods that wait can run: as few as it can, at the least lost work.
+
+Covering by greed (Chvátal, A greedy heuristic for the set-covering problem, 1979): the node that brings most for what
+its return costs, again and again; what a node brings never rises, so it is looked at again only at the top. Then those
+go whose pods the others take too. Within a node, larger pods first (first-fit decreasing). What fits nodes that are
+free needs no recall; nodes that go back already keep whom they go back for, so that looking again finds the same.
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from descheduler.core.losses import Loss
+from descheduler.core.needs import Need
+from spillway.feasibility.fit import Fit, fit
+from spillway.feasibility.nodes import ClusterNodes
+from spillway.feasibility.topology import Bound
+from spillway.model import Int64s
+
+SPARED_LOOKS_MAX = 64
+"""Nodes that are looked at whether the others take their pods too."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class Taking:
+    """A node that goes back, and whom it takes: replicas by index of the need."""
+
+    row: int
+    replicas: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """losses: by node, of those that may be taken back. promised: by node that was, for whom: replicas by need.
+
+    return_cost: what any return costs beside lost work, in core-seconds, so that few go back: for a while a node is not
+    lent again. limit: of nodes that are chosen.
+    """
+
+    losses: Mapping[str, Loss]
+    return_cost: int
+    limit: int
+    promised: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """nodes: that go back, with whom each takes: replicas by need. unmet: replicas that no return would help."""
+
+    nodes: Mapping[str, Mapping[str, int]]
+    unmet: int
+
+
+@dataclass(slots=True)
+class _Domains:
+    """Places left in each domain of one ceiling on a need's replicas. domains: [rows]."""
+
+    domains: Int64s
+    left: Int64s
+
+    def at(self, row: int) -> int:
+        return int(self.left[self.domains[row]]) if self.domains[row] >= 0 else np.iinfo(np.int64).max
+
+    def take(self, row: int, replicas: int) -> None:
+        if self.domains[row] >= 0:
+            self.left[self.domains[row]] -= replicas
+
+
+@dataclass(slots=True)
+class _Field:
+    """All needs over all nodes as they would be. requests: [needs, resources]; takes: [needs, rows], how many more.
+
+    room: [resources, rows], what is left. left: [needs], replicas that still wait. weight: [needs], what one counts.
+    """
+
+    requests: Int64s
+    takes: Int64s
+    room: Int64s
+    left: Int64s
+    weight: Floats
+    ceilings: list[list[_Domains]] = field(default_factory=list)
+
+    def plan(self, row: int, wanted: Mapping[int, int] | None = None) -> dict[int, int]:
+        """Whom a node takes now, larger ones first. wanted: at most so many of these needs; None: of all that wait."""
+        room = self.room[:, row].copy()
+        left = self.left
+        if wanted is not None:
+            left = np.zeros_like(self.left)
+            for need, replicas in wanted.items():
+                left[need] = min(replicas, int(self.left[need]))
+        waiting = (left > 0) & (self.takes[:, row] > 0)
+        planned: dict[int, int] = {}
+        while True:
+            able = waiting & (self.requests <= room).all(axis=1)
+            need = int(able.argmax())
+            if not able[need]:
+                return planned
+            waiting[: need + 1] = False
+            asked = self.requests[need]
+            some = asked > 0
+            most = min(int((room[some] // asked[some]).min()), int(self.takes[need, row]), int(left[need]))
+            most = min([most, *(ceiling.at(row) for ceiling in self.ceilings[need])])
+            if most > 0:
+                planned[need] = most
+                room -= asked * most
+
+    def worth(self, planned: Mapping[int, int]) -> float:
+        return sum(float(self.weight[need]) * replicas for need, replicas in planned.items())
+
+    def place(self, row: int, planned: Mapping[int, int]) -> None:
+        for need, replicas in planned.items():
+            self.room[:, row] -= self.requests[need] * replicas
+            self.takes[need, row] -= replicas
+            self.left[need] -= replicas
+            for ceiling in self.ceilings[need]:
+                ceiling.take(row, replicas)
+
+    def lift(self, row: int, planned: Mapping[int, int]) -> None:
+        self.place(row, {need: -replicas for need, replicas in planned.items()})
+
+    def fill(self, rows: Int64s) -> None:
+        """Places what these nodes take, larger pods first; a need without ceilings over all of them at once."""
+        for need in range(len(self.left)):
+            if self.left[need] <= 0 or not len(rows):
+                continue
+            asked = self.requests[need]
+            wanted = asked > 0
+            most = (self.room[np.ix_(wanted, rows)] // asked[wanted][:, None]).min(axis=0)
+            most = np.maximum(np.minimum(most, self.takes[need, rows]), 0)
+            if self.ceilings[need]:
+                self._fill_one_by_one(need, rows[most > 0], most[most > 0])
+                continue
+            before = np.concatenate(([0], np.cumsum(most)[:-1]))
+            taken = np.minimum(most, np.maximum(self.left[need] - before, 0))
+            self.room[:, rows] -= asked[:, None] * taken
+            self.takes[need, rows] -= taken
+            self.left[need] -= int(taken.sum())
+
+    def _fill_one_by_one(self, need: int, rows: Int64s, most: Int64s) -> None:
+        for row, there in zip(rows.tolist(), most.tolist(), strict=True):
+            replicas = min([there, int(self.left[need]), *(ceiling.at(row) for ceiling in self.ceilings[need])])
+            if replicas > 0:
+                self.place(row, {need: replicas})
+
+
+def choose(needs: Sequence[Need], nodes: ClusterNodes, lent: Lent) -> Choice:
+    """Lent nodes that go back. nodes: as they would be after return; those without a loss are free, or on their way."""
+    rows = {nodes.row_of(name): name for name in lent.losses}
+    candidates = {row: name for row, name in rows.items() if row is not None}
+    ordered = sorted(needs, key=lambda need: -_size(need, nodes))
+    if not candidates or not ordered:
+        return Choice({}, sum(need.replicas for need in ordered))
+    ground = _field_of(ordered, nodes)
+    kept = _keep_promises(ground, ordered, nodes, lent)
+    free = nodes.live.copy()
+    free[[*candidates, *kept]] = False
+    # In this order looking again fills the free nodes as they were filled before the promises were made.
+    ground.fill(np.flatnonzero(free))
+    ground.fill(np.array(kept, np.int64))
+    taken = _cover(ground, {row: (lent.losses[name], lent.return_cost) for row, name in candidates.items()}, lent.limit)
+    _spare(ground, taken, {row: lent.losses[name] for row, name in candidates.items()})
+    named = {candidates[taking.row]: _by_name(taking, ordered) for taking in taken}
+    return Choice(named, int(ground.left.sum()))
+
+
+def _keep_promises(ground: _Field, needs: Sequence[Need], nodes: ClusterNodes, lent: Lent) -> list[int]:
+    """Places on nodes that go back already those for whom they do. Returns their rows."""
+    index_of = {need.name: index for index, need in enumerate(needs)}
+    kept = []
+    for name, promised in lent.promised.items():
+        row = nodes.row_of(name)
+        if row is None or name in lent.losses:
+            continue
+        kept.append(row)
+        wanted = {index_of[need]: replicas for need, replicas in promised.items() if need in index_of}
+        ground.place(row, ground.plan(row, wanted))
+    return kept
+
+
+def _cover(ground: _Field, costs: Mapping[int, tuple[Loss, int]], limit: int) -> list[Taking]:
+    """Rank by rank; in a rank the most worth for what it costs."""
+    taken: list[Taking] = []
+    by_rank: dict[tuple[bool, int], list[int]] = {}
+    for row, (loss, _) in costs.items():
+        by_rank.setdefault(loss.rank, []).append(row)
+    for rank in sorted(by_rank):
+        heap = [
+            (-_ratio(ground, ground.plan(row), costs[row]), costs[row][0].deletion_cost, row) for row in by_rank[rank]
+        ]
+        heapq.heapify(heap)
+        while heap and len(taken) < limit and (ground.left > 0).any():
+            seen, deletion_cost, row = heapq.heappop(heap)
+            planned = ground.plan(row)
+            if not planned:
+                continue
+            ratio = _ratio(ground, planned, costs[row])
+            if ratio < -seen and heap and (-ratio, deletion_cost, row) > heap[0]:
+                heapq.heappush(heap, (-ratio, deletion_cost, row))
+                continue
+            ground.place(row, planned)
+            taken.append(Taking(row, planned))
+    return taken
+
+
+def _ratio(ground: _Field, planned: Mapping[int, int], cost: tuple[Loss, int]) -> float:
+    loss, of_return = cost
+    return ground.worth(planned) / (1 + of_return + loss.core_seconds)
+
+
+def _spare(ground: _Field, taken: list[Taking], losses: Mapping[int, Loss]) -> None:
+    """Leaves out those whose pods the others take too, first those that would lose most for what they bring."""
+    looks = sorted(taken, key=lambda taking: (_rank_down(losses[taking.row]), ground.worth(taking.replicas)))
+    for taking in looks[:SPARED_LOOKS_MAX]:
+        ground.lift(taking.row, taking.replicas)
+        moved = _elsewhere(ground, taking, (other for other in taken if other is not taking))
+        if moved is None:
+            ground.place(taking.row, taking.replicas)
+            continue
+        for other, planned in moved:
+            for need, replicas in planned.items():
+                other.replicas[need] = other.replicas.get(need, 0) + replicas
+        taken.remove(taking)
+
+
+def _elsewhere(ground: _Field, taking: Taking, others: Iterable[Taking]) -> list[tuple[Taking, dict[int, int]]] | None:
+    """Places a node's pods on others, all of them; else nothing is changed."""
+    waiting = dict(taking.replicas)
+    moved: list[tuple[Taking, dict[int, int]]] = []
+    for other in others:
+        planned = ground.plan(other.row, waiting)
+        if planned:
+            ground.place(other.row, planned)
+            moved.append((other, planned))
+            for need, replicas in planned.items():
+                waiting[need] -= replicas
+        if not any(waiting.values()):
+            return moved
+    for other, planned in moved:
+        ground.lift(other.row, planned)
+    return None
+
+
+def _rank_down(loss: Loss) -> tuple[bool, int]:
+    return not loss.breaks_budget, -loss.priority
+
+
+def _by_name(taking: Taking, needs: Sequence[Need]) -> dict[str, int]:
+    return {needs[need].name: replicas for need, replicas in sorted(taking.replicas.items()) if replicas}
+
+
+def _field_of(needs: Sequence[Need], nodes: ClusterNodes) -> _Field:
+    fits = [fit(need.shape, nodes) for need in needs]
+    requests = np.zeros((len(needs), len(nodes.resources)), np.int64)
+    for index, need in enumerate(needs):
+        for name, amount in need.shape.requests:
+            if name in nodes.resources:
+                requests[index, nodes.resources[name]] = amount
+    return _Field(
+        requests=requests,
+        takes=np.stack([found.per_node for found in fits]),
+        room=nodes.allocatable - nodes.requested,
+        left=np.array([min(need.replicas, found.possible) for need, found in zip(needs, fits, strict=True)], np.int64),
+        weight=np.array([_size(need, nodes) for need in needs]),
+        ceilings=[_ceilings(found) for found in fits],
+    )
+
+
+def _ceilings(found: Fit) -> list[_Domains]:
+    """Of spread and of replicas that keep apart; as high as they get when all is filled."""
+    domains = []
+    for bound in found.bounds:
+        if not isinstance(bound, Bound):
+            continue
+        for ceiling in bound.ceilings:
+            height = ceiling.height(ceiling.sums(bound.takes))
+            domains.append(_Domains(ceiling.domains, np.maximum(height - ceiling.present, 0)))
+    return domains
+
+
+def _size(need: Need, nodes: ClusterNodes) -> float:
+    """The largest share of what the largest node has, by resource; 1 is a whole node."""
+    if not nodes.allocatable.size:
+        return 0.0
+    largest = nodes.allocatable.max(axis=1)
+    shares = [
+        amount / max(int(largest[nodes.resources[name]]), 1)
+        for name, amount in need.shape.requests
+        if name in nodes.resources
+    ]
+    return max(shares, default=0.0)

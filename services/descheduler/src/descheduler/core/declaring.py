@@ -1,0 +1,203 @@
+"""How clusters lend, as people declare it: what is refused, what is changed, and what is shown of it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from descheduler.core.recalling import GRACE_SECONDS, Written
+from descheduler.core.state import DeschedulerState
+from spillway import api_lending as lending
+from spillway.api import RequestError, invalid
+from spillway.events_lending import LOAN_LENT, LendingDeclared, LendingRule
+from spillway.model import NO_GENERATION, SUPPLY_DEDICATED, SUPPLY_IDLE, Generation, Requirement
+
+COOLDOWN_SECONDS = 1_800
+IDLE_SECONDS = 600
+WHOLE_PERCENT = 100
+RULES_MAX = 64
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+VALUE_OPERATORS = ("In", "NotIn", "Gt", "Lt")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asked, when, and the generation of what is written."""
+
+    by: str
+    generation: Generation
+    now_ms: int
+
+
+Answer = tuple[Sequence[Written], lending.LendingReply]
+
+
+def declare(state: DeschedulerState, request: lending.DeclareLendingRequest, asked: Asked) -> Answer:
+    """RequestError INVALID_ARGUMENT names the field, NOT_FOUND a cluster, FAILED_PRECONDITION what is under way."""
+    _check_cluster(state, "cluster", request.cluster)
+    _check_cluster(state, "pool", request.pool)
+    if request.cluster == request.pool:
+        raise invalid("pool", request.pool, "another cluster than the owner")
+    for name in ("grace_seconds", "cooldown_seconds", "recalls_per_minute"):
+        if getattr(request, name) < 0:
+            raise invalid(name, getattr(request, name), "0 or more")
+    known = state.declared.get(request.cluster)
+    if known is not None and known.withdrawing:
+        raise RequestError("FAILED_PRECONDITION", f"cluster {request.cluster}: its lending is being withdrawn")
+    if known is not None and known.pool != request.pool and state.lent(request.cluster):
+        raise RequestError("FAILED_PRECONDITION", f"cluster {request.cluster}: nodes are lent to {known.pool} still")
+    wanted = LendingDeclared(
+        cluster=request.cluster,
+        generation=known.generation if known is not None else NO_GENERATION,
+        pool=request.pool,
+        rules=_rules(request.rules),
+        grace_seconds=request.grace_seconds or GRACE_SECONDS,
+        cooldown_seconds=request.cooldown_seconds or COOLDOWN_SECONDS,
+        recalls_per_minute=request.recalls_per_minute,
+        paused=known is not None and known.paused,
+        withdrawing=False,
+        by=known.by if known is not None else "",
+        reason=known.reason if known is not None else "",
+        at_ms=known.at_ms if known is not None else 0,
+    )
+    if wanted == known:
+        return (), _reply(state, (known,), changed=False)
+    event = replace(wanted, generation=asked.generation, by=asked.by, reason="", at_ms=asked.now_ms)
+    if request.plan_only:
+        return (), _reply(state, (event,), changed=True)
+    return _said(state, [event])
+
+
+def withdraw(state: DeschedulerState, request: lending.WithdrawLendingRequest, asked: Asked) -> Answer:
+    """All comes back; the tombstone follows once nothing is lent."""
+    known = _declared(state, request.cluster)
+    if known.withdrawing:
+        return (), _reply(state, (known,), changed=False)
+    return _said(state, [_changed(known, asked, request.reason, withdrawing=True)])
+
+
+def pause(state: DeschedulerState, request: lending.PauseLendingRequest, asked: Asked) -> Answer:
+    return _set_paused(state, request.cluster, asked, request.reason, paused=True)
+
+
+def resume(state: DeschedulerState, request: lending.ResumeLendingRequest, asked: Asked) -> Answer:
+    return _set_paused(state, request.cluster, asked, "", paused=False)
+
+
+def list_declared(state: DeschedulerState, request: lending.ListLendingRequest) -> lending.LendingReply:
+    return _reply(state, _named(state, request.cluster), changed=False)
+
+
+def _set_paused(state: DeschedulerState, cluster: str, asked: Asked, reason: str, *, paused: bool) -> Answer:
+    named = _named(state, cluster)
+    events = {one.cluster: _changed(one, asked, reason, paused=paused) for one in named if one.paused != paused}
+    for event in events.values():
+        state.apply(event)
+    replies = tuple(_shown(state, events.get(one.cluster, one), changed=one.cluster in events) for one in named)
+    return tuple(events.values()), lending.LendingReply(replies)
+
+
+def _changed(known: LendingDeclared, asked: Asked, reason: str, **fields: bool) -> LendingDeclared:
+    return replace(
+        known, generation=asked.generation, by=asked.by, reason=reason, at_ms=asked.now_ms, **fields  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _said(state: DeschedulerState, events: Sequence[LendingDeclared]) -> Answer:
+    for event in events:
+        state.apply(event)
+    return events, _reply(state, events, changed=True)
+
+
+def _named(state: DeschedulerState, cluster: str) -> tuple[LendingDeclared, ...]:
+    if cluster:
+        return (_declared(state, cluster),)
+    return tuple(declared for _, declared in sorted(state.declared.items()))
+
+
+def _declared(state: DeschedulerState, cluster: str) -> LendingDeclared:
+    known = state.declared.get(cluster)
+    if known is None:
+        raise RequestError("NOT_FOUND", f"cluster {cluster}: no lending is declared of it")
+    return known
+
+
+def _check_cluster(state: DeschedulerState, field: str, cluster: str) -> None:
+    if not cluster:
+        raise invalid(field, cluster, "the name of a cluster")
+    view = state.views.get(cluster)
+    if view is None or view.joined is None:
+        raise RequestError("NOT_FOUND", f"{field} {cluster}: no such cluster has joined")
+
+
+def _rules(rules: Sequence[LendingRule]) -> tuple[LendingRule, ...]:
+    if not 0 < len(rules) <= RULES_MAX:
+        raise invalid("rules", len(rules), f"1 to {RULES_MAX} rules")
+    names = [rule.name for rule in rules]
+    for index, rule in enumerate(rules):
+        if not rule.name or rule.name in names[:index]:
+            raise invalid(f"rules[{index}].name", rule.name, "a name that no other rule has")
+    return tuple(_rule(rule, f"rules[{index}]") for index, rule in enumerate(rules))
+
+
+def _rule(rule: LendingRule, where: str) -> LendingRule:
+    supply_class = rule.supply_class or SUPPLY_IDLE
+    if supply_class not in (SUPPLY_IDLE, SUPPLY_DEDICATED):
+        raise invalid(f"{where}.supply_class", rule.supply_class, f"{SUPPLY_IDLE} or {SUPPLY_DEDICATED}")
+    if not 0 <= rule.share_percent <= WHOLE_PERCENT:
+        raise invalid(f"{where}.share_percent", rule.share_percent, f"0 to {WHOLE_PERCENT}; 0 is {WHOLE_PERCENT}")
+    for name in ("reserve_nodes", "idle_seconds", "cost_per_hour"):
+        if not getattr(rule, name) >= 0:
+            raise invalid(f"{where}.{name}", getattr(rule, name), "0 or more")
+    for index, requirement in enumerate(rule.nodes):
+        _check_requirement(requirement, f"{where}.nodes[{index}]")
+    idle_seconds = rule.idle_seconds or (IDLE_SECONDS if supply_class == SUPPLY_IDLE else 0)
+    share_percent = rule.share_percent or WHOLE_PERCENT
+    return replace(rule, supply_class=supply_class, share_percent=share_percent, idle_seconds=idle_seconds)
+
+
+def _check_requirement(requirement: Requirement, where: str) -> None:
+    if not requirement.key:
+        raise invalid(f"{where}.key", requirement.key, "the key of a label")
+    if requirement.operator not in OPERATORS:
+        raise invalid(f"{where}.operator", requirement.operator, f"one of {', '.join(OPERATORS)}")
+    if (requirement.operator in VALUE_OPERATORS) != bool(requirement.values):
+        wanted = "at least one value" if requirement.operator in VALUE_OPERATORS else "no value"
+        raise invalid(f"{where}.values", requirement.values, wanted)
+    if requirement.operator in ("Gt", "Lt") and not requirement.values[0].removeprefix("-").isdecimal():
+        raise invalid(f"{where}.values", requirement.values, "one integer")
+
+
+def _reply(state: DeschedulerState, declared: Iterable[LendingDeclared], *, changed: bool) -> lending.LendingReply:
+    return lending.LendingReply(tuple(_shown(state, one, changed=changed) for one in declared))
+
+
+def _shown(state: DeschedulerState, declared: LendingDeclared, *, changed: bool) -> lending.ClusterLending:
+    loans = state.lent(declared.cluster)
+    open_ones = [loan for loan in loans.values() if loan.state == LOAN_LENT]
+    view = state.views.get(declared.cluster)
+    return lending.ClusterLending(
+        cluster=declared.cluster,
+        pool=declared.pool,
+        generation=declared.generation,
+        rules=declared.rules,
+        grace_seconds=declared.grace_seconds,
+        cooldown_seconds=declared.cooldown_seconds,
+        recalls_per_minute=declared.recalls_per_minute,
+        paused=declared.paused,
+        withdrawing=declared.withdrawing,
+        by=declared.by,
+        reason=declared.reason,
+        declared_ms=declared.at_ms,
+        nodes=int(view.nodes.live.sum()) if view is not None and view.epoch >= 0 else -1,
+        nodes_lent=len(open_ones),
+        nodes_recalled=len(loans) - len(open_ones),
+        cores_lent_milli=sum(dict(loan.offered).get("cpu", 0) for loan in open_ones),
+        changed=changed,
+        warnings=tuple(_warnings(state, declared)),
+    )
+
+
+def _warnings(state: DeschedulerState, declared: LendingDeclared) -> Iterable[str]:
+    if declared.recalls_per_minute:
+        yield f"at most {declared.recalls_per_minute} nodes a minute go back to pods that wait for them"
+    if state.frozen(declared.cluster):
+        yield "frozen: nothing new is lent, and no node is recalled for a need"

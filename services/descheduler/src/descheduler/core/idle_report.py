@@ -1,0 +1,129 @@
+"""Nodes that were idle: forgotten, left over of a release, or a buffer; what could be done with them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from descheduler.core.asked_back import PAGE_SIZE_MAX
+from descheduler.core.state import DeschedulerState
+from spillway import api_lending as lending
+from spillway.api import invalid
+from spillway.events_lending import NodeUsed
+
+HOUR_MS = 3_600_000
+HOURS = 72
+HOURS_MAX = 7 * 24
+IDLE_SHARE = 0.5
+"""A node is reported that was idle, or lent, for at least so much of the time that it was observed."""
+FORGOTTEN, LEFT_OVER, BUFFER = "Forgotten", "LeftOver", "Buffer"
+SUGGESTIONS = {
+    FORGOTTEN: "no pod of its own in all the time: give it back, or lend it as dedicated",
+    LEFT_OVER: "its pods left and none came back: lend it, or give it back",
+    BUFFER: "used at times: lend it between, with a reserve if that is too slow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """Hours of one node put together."""
+
+    newest: NodeUsed
+    observed_ms: int
+    idle_ms: int
+    lent_ms: int
+    pods_max: int
+    requested_max_milli: int
+    used_max_milli: int
+    last_pod_ms: int
+
+    @property
+    def cores_milli(self) -> int:
+        return dict(self.newest.allocatable).get("cpu", 0)
+
+    @property
+    def unused_ms(self) -> int:
+        return self.idle_ms + self.lent_ms
+
+
+def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now_ms: int) -> lending.IdleReportReply:
+    """Most idle cores first. page_token: where the page before ended."""
+    if not 0 <= request.hours <= HOURS_MAX:
+        raise invalid("hours", request.hours, f"0 to {HOURS_MAX}; 0 is {HOURS}")
+    if request.page_size < 0:
+        raise invalid("page_size", request.page_size, "0 or more")
+    if request.page_token and not request.page_token.isdecimal():
+        raise invalid("page_token", request.page_token, "a token that IdleReport gave")
+    from_ms = now_ms - (request.hours or HOURS) * HOUR_MS
+    sums = list(_sums(state, request.cluster, from_ms))
+    idle = sorted(
+        (one for one in sums if one.unused_ms >= IDLE_SHARE * one.observed_ms),
+        key=lambda one: (-one.cores_milli * one.unused_ms, one.newest.cluster, one.newest.node),
+    )
+    begin = int(request.page_token or 0)
+    end = begin + min(request.page_size or PAGE_SIZE_MAX, PAGE_SIZE_MAX)
+    return lending.IdleReportReply(
+        nodes=tuple(_shown(one) for one in idle[begin:end]),
+        nodes_observed=len(sums),
+        requests_only=sum(one.used_max_milli < 0 for one in sums),
+        cores_milli=sum(one.cores_milli for one in sums),
+        cores_idle_milli=_average(sums, [one.idle_ms for one in sums]),
+        cores_lent_milli=_average(sums, [one.lent_ms for one in sums]),
+        from_ms=from_ms,
+        until_ms=now_ms,
+        next_page_token=str(end) if end < len(idle) else "",
+    )
+
+
+def _sums(state: DeschedulerState, cluster: str, from_ms: int) -> Iterable[_Sum]:
+    for (of_cluster, _), by_hour in sorted(state.used.items()):
+        hours = [hour for _, hour in sorted(by_hour.items()) if hour.until_ms > from_ms]
+        if hours and cluster in ("", of_cluster):
+            yield _sum(hours)
+
+
+def _sum(hours: Sequence[NodeUsed]) -> _Sum:
+    used = [dict(hour.used_max).get("cpu", 0) for hour in hours if hour.used_max]
+    return _Sum(
+        newest=hours[-1],
+        observed_ms=sum(hour.until_ms - hour.from_ms for hour in hours),
+        idle_ms=sum(hour.idle_ms for hour in hours),
+        lent_ms=sum(hour.lent_ms for hour in hours),
+        pods_max=max(hour.pods_max for hour in hours),
+        requested_max_milli=max(dict(hour.requested_max).get("cpu", 0) for hour in hours),
+        used_max_milli=max(used, default=-1),
+        last_pod_ms=max(hour.last_pod_ms for hour in hours),
+    )
+
+
+def _average(sums: Sequence[_Sum], times_ms: Sequence[int]) -> int:
+    """Milli-cores over the time that each node was observed."""
+    return sum(
+        one.cores_milli * time_ms // one.observed_ms
+        for one, time_ms in zip(sums, times_ms, strict=True)
+        if one.observed_ms
+    )
+
+
+def _shown(one: _Sum) -> lending.IdleNode:
+    kind = _kind(one)
+    return lending.IdleNode(
+        cluster=one.newest.cluster,
+        node=one.newest.node,
+        rule=one.newest.rule,
+        kind=kind,
+        cores_milli=one.cores_milli,
+        observed_ms=one.observed_ms,
+        idle_ms=one.idle_ms,
+        lent_ms=one.lent_ms,
+        pods_max=one.pods_max,
+        requested_max_milli=one.requested_max_milli,
+        used_max_milli=one.used_max_milli,
+        last_pod_ms=one.last_pod_ms,
+        suggestion=SUGGESTIONS[kind],
+    )
+
+
+def _kind(one: _Sum) -> str:
+    """Forgotten: no pod of its own at all; left over: it had some, and none in the newest hour; else a buffer."""
+    if one.pods_max == 0:
+        return FORGOTTEN
+    return LEFT_OVER if one.newest.pods_max == 0 and one.newest.until_ms - one.last_pod_ms >= 24 * HOUR_MS else BUFFER

@@ -1,0 +1,55 @@
+"""Who waits in a cluster for nodes, and how many: pods that the scheduler refused, and what was promised."""
+
+import json
+from dataclasses import dataclass, replace
+
+from descheduler.core.state import DeschedulerState
+from spillway.api import RequestError
+from spillway.feasibility.volumes import NO_CLAIMS, limited
+from spillway.model import Shape
+from spillway.pod_shape import bare, shape_of
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """name: namespace/name of a workload of ours, else kind/namespace/name of the controller."""
+
+    name: str
+    shape: Shape
+    replicas: int
+
+
+def needs_of(state: DeschedulerState, cluster: str) -> list[Need]:
+    """By name. Of a workload of ours the larger of CapacityNeeded and its pods that wait, never the sum.
+
+    Those of which nobody knows what they ask for are left out: no node is known to help them.
+    """
+    view = state.view(cluster)
+    wanted = {group: (waits.shape, waits.pods) for group, waits in view.pending.items()}
+    for (namespace, name), needed in state.needed.get(cluster, {}).items():
+        key = f"{namespace}/{name}"
+        shape, pods = wanted.get(key, (None, 0))
+        if needed.replicas_lent > pods:
+            wanted[key] = (shape or _declared_shape(state, namespace, name), needed.replicas_lent)
+    return [
+        Need(name, limited(shape, view.claims.get(shape.namespace, NO_CLAIMS)), replicas)
+        for name, (shape, replicas) in sorted(wanted.items())
+        if shape is not None and replicas > 0
+    ]
+
+
+def unknown_of(state: DeschedulerState, cluster: str) -> int:
+    """Pods that wait of which nobody knows what they ask for."""
+    return sum(waits.pods for waits in state.view(cluster).pending.values() if waits.shape is None)
+
+
+def _declared_shape(state: DeschedulerState, namespace: str, name: str) -> Shape | None:
+    """As the template says it: what the cluster makes of it is known once one of its pods waits."""
+    manifest = state.manifests.get((namespace, name))
+    if manifest is None:
+        return None
+    try:
+        shape = shape_of(json.loads(manifest)["spec"]["template"], namespace, "spec.template")
+    except (ValueError, KeyError, TypeError, AttributeError, RequestError):
+        return None
+    return replace(bare(shape), template="")

@@ -1,0 +1,179 @@
+"""What follows from the log: recalls for needs, within budgets; of what is withdrawn; and those that are settled."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from descheduler.core.after_return import after_return
+from descheduler.core.choosing import Lent, choose
+from descheduler.core.losses import loss_of
+from descheduler.core.needs import needs_of
+from descheduler.core.state import DeschedulerState, NodeKey
+from spillway.addresses import LENDING_RULES, RECALLS, Address, Tombstone, lending_address
+from spillway.events import Event
+from spillway.events_lending import (
+    CAUSE_ASKED,
+    CAUSE_NEED,
+    LOAN_LENT,
+    LendingDeclared,
+    NodeLent,
+    NodeRecalled,
+    RecallSettled,
+)
+from spillway.model import Generation
+
+MINUTE_MS = 60_000
+MILLI = 1000
+GRACE_SECONDS = 30
+"""Where a cluster has declared nothing."""
+BY = "descheduler"
+Written = Event | Tombstone
+NextGeneration = Callable[[], Generation]
+
+
+def follow_up(state: DeschedulerState, next_generation: NextGeneration, now_ms: int) -> list[Written]:
+    """What is due of all clusters of which something changed. Applied to the state."""
+    dirty, state.dirty = state.dirty, set()
+    written: list[Written] = []
+    for cluster in sorted(dirty):
+        written += settle(state, cluster, next_generation, now_ms)
+        written += take_back(state, cluster, next_generation, now_ms)
+        written += recall_for_needs(state, cluster, next_generation, now_ms)
+    return written
+
+
+def settle(state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int) -> list[Written]:
+    """Recalls whose loan is over, and settled ones that bar nothing any more."""
+    written: list[Written] = []
+    loans = state.loans.get(cluster, {})
+    for node, recall in list(state.recalls.get(cluster, {}).items()):
+        loan = loans.get(node)
+        if isinstance(recall, NodeRecalled):
+            if not isinstance(loan, NodeLent) or loan.loan > recall.loan:
+                settled = RecallSettled(cluster, node, next_generation(), recall.loan, now_ms)
+                state.apply(settled)
+                written.append(settled)
+        elif now_ms - recall.at_ms > state.rules.again_ms and not isinstance(loan, NodeLent):
+            address = lending_address(RECALLS, cluster, node)
+            state.forget(RECALLS.name, address.key)
+            written.append(Tombstone(address))
+    return written
+
+
+def take_back(state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int) -> list[Written]:
+    """All that a cluster has lent whose lending is withdrawn; then what was declared goes."""
+    declared = state.declared.get(cluster)
+    if declared is None or not declared.withdrawing:
+        return []
+    lent = state.lent(cluster)
+    if not lent:
+        state.forget(LENDING_RULES.name, cluster)
+        return [Tombstone(Address(LENDING_RULES, cluster, cluster))]
+    return [
+        recall(state, loan, next_generation(), Why(CAUSE_ASKED, declared.by, declared.reason or "withdrawn"), now_ms)
+        for loan in lent.values()
+        if not state.returning(cluster, loan)
+    ]
+
+
+def recall_for_needs(
+    state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int
+) -> list[Written]:
+    """Lent nodes on which pods that wait would run; none while the cluster is frozen, nor on what is not sure."""
+    loans, view = _candidates(state, cluster, now_ms), state.view(cluster)
+    needs = needs_of(state, cluster) if loans and not state.frozen(cluster) else []
+    if not needs or view.epoch < 0 or view.is_incomplete:
+        _hold(state, cluster, (), now_ms)
+        return []
+    nodes = after_return(view.nodes, state.lent(cluster))
+    losses = {node: loss_of(loan, now_ms) for node, loan in loans.items()}
+    promised, limit = state.promised.setdefault(cluster, {}), state.rules.nodes_in_step_max
+    choice = choose(needs, nodes, Lent(losses, _cost_of_return(state, cluster, loans), limit, promised))
+    allowed = _allowed(state, cluster, now_ms)
+    chosen = sorted(choice.nodes, key=lambda node: (losses[node], node))
+    since = _hold(state, cluster, chosen[allowed:], now_ms)
+    written: list[Written] = []
+    for node in chosen[:allowed]:
+        held_ms = now_ms - since.get((cluster, node), now_ms)
+        promised[node] = dict(choice.nodes[node])
+        for_whom = tuple(f"{cluster}/{name}" for name in sorted(promised[node]))
+        why = Why(CAUSE_NEED, BY, "pods of the owner wait for it", for_whom, held_ms)
+        written.append(recall(state, loans[node], next_generation(), why, now_ms))
+        state.needs_recalled_ms.setdefault(cluster, []).append(now_ms)
+    if len(choice.nodes) >= limit:
+        state.dirty.add(cluster)
+    return written
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """As of NodeRecalled. grace_seconds: 0 is the cluster's."""
+
+    cause: str
+    by: str
+    reason: str
+    wanted_by: tuple[str, ...] = ()
+    held_back_ms: int = 0
+    grace_seconds: int = 0
+
+
+def recall(state: DeschedulerState, loan: NodeLent, generation: Generation, why: Why, now_ms: int) -> NodeRecalled:
+    """Applied to the state."""
+    event = NodeRecalled(
+        cluster=loan.cluster,
+        node=loan.node,
+        generation=generation,
+        loan=loan.loan,
+        cause=why.cause,
+        wanted_by=why.wanted_by,
+        grace_seconds=why.grace_seconds or grace_of(state.declared.get(loan.cluster)),
+        held_back_ms=why.held_back_ms,
+        by=why.by,
+        reason=why.reason,
+        at_ms=now_ms,
+    )
+    state.apply(event)
+    return event
+
+
+def grace_of(declared: LendingDeclared | None) -> int:
+    return declared.grace_seconds if declared is not None else GRACE_SECONDS
+
+
+def _candidates(state: DeschedulerState, cluster: str, now_ms: int) -> dict[str, NodeLent]:
+    """Loans that may be ended for a need: not on their way back, and their node did not just come back for one."""
+    found = {}
+    for node, loan in state.lent(cluster).items():
+        if loan.state != LOAN_LENT or state.returning(cluster, loan):
+            continue
+        before = state.recalls.get(cluster, {}).get(node)
+        if isinstance(before, RecallSettled) and now_ms - before.at_ms < state.rules.again_ms:
+            continue
+        found[node] = loan
+    return found
+
+
+def _cost_of_return(state: DeschedulerState, cluster: str, loans: Mapping[str, NodeLent]) -> int:
+    """Core-seconds that a return costs on average beside lost work: so long the node is not lent again."""
+    declared = state.declared.get(cluster)
+    cores = sum(dict(loan.offered).get("cpu", 0) for loan in loans.values()) // max(len(loans), 1) // MILLI
+    return max(cores, 1) * (declared.cooldown_seconds if declared is not None else 0)
+
+
+def _allowed(state: DeschedulerState, cluster: str, now_ms: int) -> int:
+    """How many more nodes may be recalled for needs now."""
+    declared = state.declared.get(cluster)
+    if declared is None or not declared.recalls_per_minute:
+        return state.rules.nodes_in_step_max
+    recent = [at_ms for at_ms in state.needs_recalled_ms.get(cluster, ()) if now_ms - at_ms < MINUTE_MS]
+    state.needs_recalled_ms[cluster] = recent
+    return max(0, declared.recalls_per_minute - len(recent))
+
+
+def _hold(state: DeschedulerState, cluster: str, held: Sequence[str], now_ms: int) -> dict[NodeKey, int]:
+    """Notes what the budget keeps; one that is wanted no more begins anew. Returns since when any were kept before."""
+    before = {key: since for key, since in state.held_since_ms.items() if key[0] == cluster}
+    for key in before:
+        del state.held_since_ms[key]
+    for node in held:
+        state.held_since_ms[cluster, node] = before.get((cluster, node), now_ms)
+    return before

@@ -1,0 +1,213 @@
+"""What the log tells of loans: who waits in clusters, which nodes are lent or recalled, and what is declared."""
+
+from collections.abc import Iterator, Mapping
+
+from descheduler.core.rules import Rules
+from spillway.addresses import BRAKES, CAPACITY_NEEDED, CLUSTERS, LENDING, LENDING_RULES, PENDING, RECALLS, WORKLOADS
+from spillway.events import (
+    BrakeReleased,
+    BrakeSet,
+    CapacityChanged,
+    CapacityNeeded,
+    CapacityReported,
+    ClusterJoined,
+    ClusterLeft,
+    Event,
+    PodsScheduled,
+    PodsUnschedulable,
+    WorkloadDeclared,
+)
+from spillway.events_lending import (
+    LOAN_LENT,
+    LendingDeclared,
+    NodeLent,
+    NodeRecalled,
+    NodeReturned,
+    NodeUsed,
+    RecallSettled,
+)
+from spillway.feasibility.cluster_view import NEVER, ClusterView
+from spillway.model import NodeColumns
+from spillway.scopes import FLEET_SCOPE, cluster_scope
+
+NodeKey = tuple[str, str]
+"""Cluster and node."""
+
+
+class DeschedulerState:
+    """Readers take what they need; only apply and forget change anything.
+
+    loans: the last that was said of each node's loan. recalls: that stand, or were settled. dirty: clusters of which
+    something changed since they were last looked at; whoever decides clears it. used: hours by node, in order of time.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.views: dict[str, ClusterView] = {}
+        self.declared: dict[str, LendingDeclared] = {}
+        self.loans: dict[str, dict[str, NodeLent | NodeReturned]] = {}
+        self.recalls: dict[str, dict[str, NodeRecalled | RecallSettled]] = {}
+        self.needed: dict[str, dict[tuple[str, str], CapacityNeeded]] = {}
+        self.manifests: dict[tuple[str, str], bytes] = {}
+        self.brakes: set[str] = set()
+        self.used: dict[NodeKey, dict[int, NodeUsed]] = {}
+        self.dirty: set[str] = set()
+        self.promised: dict[str, dict[str, dict[str, int]]] = {}
+        """By cluster and node that was recalled for needs: replicas by need. Known to whoever decided it alone."""
+        self.held_since_ms: dict[NodeKey, int] = {}
+        """Nodes that a budget kept from being recalled, and since when."""
+        self.needs_recalled_ms: dict[str, list[int]] = {}
+        """By cluster: when nodes were recalled for needs, within the last minute."""
+
+    # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
+
+    def view(self, cluster: str) -> ClusterView:
+        found = self.views.get(cluster)
+        if found is None:
+            found = self.views[cluster] = ClusterView(cluster)
+        return found
+
+    def frozen(self, cluster: str) -> bool:
+        return not self.brakes.isdisjoint((FLEET_SCOPE, cluster_scope(cluster)))
+
+    def lent(self, cluster: str) -> Mapping[str, NodeLent]:
+        """The loans of a cluster that are not over, recalled ones among them, by node."""
+        return {node: loan for node, loan in self.loans.get(cluster, {}).items() if isinstance(loan, NodeLent)}
+
+    def recall_of(self, cluster: str, node: str) -> NodeRecalled | None:
+        """The recall of the loan that a node has now."""
+        recall, loan = self.recalls.get(cluster, {}).get(node), self.loans.get(cluster, {}).get(node)
+        if not isinstance(recall, NodeRecalled) or loan is None or recall.loan != loan.loan:
+            return None
+        return recall
+
+    def returning(self, cluster: str, loan: NodeLent) -> bool:
+        """Whether a loan is on its way back already."""
+        return loan.state != LOAN_LENT or self.recall_of(cluster, loan.node) is not None
+
+    def standing(self) -> Iterator[NodeRecalled]:
+        for recalls in self.recalls.values():
+            for recall in recalls.values():
+                if isinstance(recall, NodeRecalled):
+                    yield recall
+
+    def review(self) -> None:
+        """All clusters are to be looked at, for what time alone brings."""
+        self.dirty.update(self.loans.keys() | self.recalls.keys() | self.declared.keys())
+
+    # ── What the log says ───────────────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, event: Event, now: float = NEVER, offset: int = 0, columns: NodeColumns | None = None) -> None:
+        """One record. columns: of capacity's. Drops what is older than what is known."""
+        match event:
+            case CapacityReported() | CapacityChanged():
+                assert columns is not None
+                self._capacity(event, now, offset, columns)
+            case PodsUnschedulable() | PodsScheduled():
+                self.view(event.cluster).apply_pending(event)
+                self.dirty.add(event.cluster)
+            case CapacityNeeded():
+                self._need(event)
+            case WorkloadDeclared():
+                self.manifests[event.namespace, event.name] = event.manifest
+            case NodeLent() | NodeReturned():
+                self._loan(event)
+            case NodeRecalled() | RecallSettled():
+                self._recall(event)
+            case LendingDeclared():
+                self._declare(event)
+            case NodeUsed():
+                self._use(event)
+            case BrakeSet() | BrakeReleased():
+                self._brake(event)
+            case ClusterJoined():
+                self.view(event.cluster).apply_joined(event)
+                self.dirty.add(event.cluster)
+            case ClusterLeft():
+                self._leave(event.cluster)
+
+    def forget(self, topic: str, key: str) -> None:
+        """A tombstone."""
+        first, _, rest = key.partition("/")
+        if topic == PENDING.name and first in self.views:
+            self.views[first].pending.pop(rest, None)
+        elif topic == LENDING.name and rest:
+            self.loans.get(first, {}).pop(rest, None)
+        elif topic == RECALLS.name:
+            self.recalls.get(first, {}).pop(rest, None)
+            self.promised.get(first, {}).pop(rest, None)
+        elif topic == LENDING_RULES.name:
+            self.declared.pop(first, None)
+        elif topic == WORKLOADS.name:
+            self.manifests.pop((first, rest), None)
+        elif topic == CAPACITY_NEEDED.name:
+            name, _, cluster = rest.partition("/")
+            self.needed.get(cluster, {}).pop((first, name), None)
+            first = cluster
+        elif topic == BRAKES.name:
+            self.brakes.discard(key)
+            self.dirty.update(self.views)
+        elif topic == CLUSTERS.name:
+            self._leave(first)
+        self.dirty.add(first)
+
+    def _capacity(
+        self, event: CapacityReported | CapacityChanged, now: float, offset: int, columns: NodeColumns
+    ) -> None:
+        view = self.view(event.cluster)
+        before = view.revision
+        if isinstance(event, CapacityReported):
+            view.apply_reported(event, columns)
+        else:
+            view.apply_changed(event, columns, now, offset)
+        if view.revision != before:
+            self.dirty.add(event.cluster)
+
+    def _need(self, event: CapacityNeeded) -> None:
+        needs, key = self.needed.setdefault(event.cluster, {}), (event.namespace, event.name)
+        known = needs.get(key)
+        if known is None or known.generation <= event.generation:
+            needs[key] = event
+            self.dirty.add(event.cluster)
+
+    def _loan(self, event: NodeLent | NodeReturned) -> None:
+        loans = self.loans.setdefault(event.cluster, {})
+        known = loans.get(event.node)
+        if known is None or (known.epoch, known.sequence) <= (event.epoch, event.sequence):
+            loans[event.node] = event
+            self.dirty.add(event.cluster)
+
+    def _recall(self, event: NodeRecalled | RecallSettled) -> None:
+        recalls = self.recalls.setdefault(event.cluster, {})
+        known = recalls.get(event.node)
+        if known is None or known.generation <= event.generation:
+            recalls[event.node] = event
+            self.dirty.add(event.cluster)
+
+    def _declare(self, event: LendingDeclared) -> None:
+        known = self.declared.get(event.cluster)
+        if known is None or known.generation <= event.generation:
+            self.declared[event.cluster] = event
+            self.dirty.add(event.cluster)
+
+    def _use(self, event: NodeUsed) -> None:
+        hours = self.used.setdefault((event.cluster, event.node), {})
+        known = hours.get(event.from_ms)
+        if known is None or (known.epoch, known.sequence) <= (event.epoch, event.sequence):
+            hours[event.from_ms] = event
+            while len(hours) > self.rules.usage_hours:
+                del hours[min(hours)]
+
+    def _brake(self, event: BrakeSet | BrakeReleased) -> None:
+        if isinstance(event, BrakeSet):
+            self.brakes.add(event.scope)
+        else:
+            self.brakes.discard(event.scope)
+        self.dirty.update(self.views)
+
+    def _leave(self, cluster: str) -> None:
+        """What it lent is still known: its nodes' loans end by records of their own."""
+        view = self.views.get(cluster)
+        if view is not None:
+            view.joined = None
+            view.pending.clear()

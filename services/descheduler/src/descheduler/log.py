@@ -1,0 +1,80 @@
+"""The log into the descheduler's state: whole topics, then changes of capacity and use from where the state stands."""
+
+from descheduler.core.state import DeschedulerState
+from spillway import metrics
+from spillway.addresses import (
+    BRAKES,
+    CAPACITY,
+    CAPACITY_CHANGES,
+    CAPACITY_NEEDED,
+    CLUSTERS,
+    LENDING,
+    LENDING_RULES,
+    NODE_USAGE,
+    PENDING,
+    RECALLS,
+    TURNS_DESCHEDULER,
+    WORKLOADS,
+)
+from spillway.bus import Batch, Bus, Offsets, Record
+from spillway.events import CapacityChanged, CapacityReported, TurnTaken
+from spillway.feasibility.cluster_view import NEVER
+from spillway.following import Followed, Follower
+from spillway.wire import Unreadable, unpack_columns
+
+WHOLE = (
+    CLUSTERS,
+    CAPACITY,
+    PENDING,
+    WORKLOADS,
+    CAPACITY_NEEDED,
+    BRAKES,
+    LENDING_RULES,
+    LENDING,
+    RECALLS,
+    NODE_USAGE,
+    TURNS_DESCHEDULER,
+)
+OWN = frozenset(topic.name for topic in (LENDING_RULES, RECALLS, TURNS_DESCHEDULER))
+
+
+class Intake:
+    """The log's records into one state. While this instance writes, its own are not read back into it."""
+
+    def __init__(self, state: DeschedulerState) -> None:
+        self.state = state
+        self.writing = False
+        self._blocks: list[tuple[CapacityReported, int]] = []
+
+    def starts(self, ends: Offsets) -> Offsets:
+        """As the planner: from what the oldest block in effect, or of an epoch that may still be, is as of."""
+        starts: dict[tuple[str, int], int] = {}
+        for block, partition in self._blocks:
+            if block.epoch >= self.state.view(block.cluster).epoch:
+                place = (CAPACITY_CHANGES.name, partition)
+                starts[place] = min(starts.get(place, block.as_of_offset), block.as_of_offset)
+        self._blocks.clear()
+        return starts
+
+    def take(self, record: Record, live: bool) -> None:
+        """Raises Unreadable."""
+        event = record.event
+        if isinstance(event, TurnTaken) or (self.writing and record.topic in OWN):
+            return
+        metrics.EVENTS_APPLIED.labels(record.topic).inc()
+        if event is None:
+            self.state.forget(record.topic, record.key)
+        elif isinstance(event, CapacityReported | CapacityChanged):
+            self.state.apply(event, NEVER, record.offset, unpack_columns(event.columns))
+            if isinstance(event, CapacityReported) and not live:
+                self._blocks.append((event, record.partition))
+        else:
+            self.state.apply(event)
+
+    async def taken(self, batch: Batch, positions: Offsets) -> None:
+        """Nothing waits for a batch: what changed is looked at in the next step."""
+
+
+def follower_into(intake: Intake, bus: Bus) -> Follower:
+    followed = Followed("descheduler", WHOLE, (CAPACITY_CHANGES,), (Unreadable,), last_only=(CAPACITY,))
+    return Follower(bus, followed, intake)

@@ -1,0 +1,158 @@
+"""The descheduler's shell: one state that follows the log, one turn at deciding, answers once they are written."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import TypeVar
+
+import structlog
+
+from descheduler.core import asked_back, declaring, idle_report, recalling
+from descheduler.core.declaring import Asked
+from descheduler.core.state import DeschedulerState
+from descheduler.log import Intake, follower_into
+from descheduler.settings import DeschedulerSettings
+from spillway import api_lending as lending
+from spillway import metrics
+from spillway.bus import Bus
+from spillway.events_lending import NodeRecalled, RecallSettled
+from spillway.following import Follower
+from spillway.model import NO_GENERATION, Generation
+from spillway.request_queue import Decisions, Written
+from spillway.rpc_security import CALLER
+from spillway.standby import Role, Standby, Turn
+
+T = TypeVar("T")
+Decide = Callable[[DeschedulerState, Asked], tuple[Sequence[Written], T]]
+"""Of a request: its events, applied to the state, and its answer. Raises RequestError."""
+log = structlog.get_logger()
+
+
+class Descheduler:
+    """Answers spillway.v1.Lending. Any number of instances follow; the one whose turn it is decides.
+
+    wall_ms: milliseconds of Unix time.
+    """
+
+    def __init__(self, bus: Bus, settings: DeschedulerSettings, instance: str, wall_ms: Callable[[], int]) -> None:
+        self._bus = bus
+        self._settings = settings
+        self._wall_ms = wall_ms
+        self._intake = Intake(DeschedulerState(settings.rules()))
+        self._state = self._intake.state
+        self._reviewed_ms = 0
+        role = Role("descheduler", "ask again", metrics.DESCHEDULER_ACTIVE)
+        self.standby = Standby(bus, role, instance, settings, self)
+
+    @property
+    def state(self) -> DeschedulerState:
+        """What this instance knows now; read only."""
+        return self._state
+
+    @property
+    def is_active(self) -> bool:
+        return self.standby.is_active
+
+    def leader(self) -> str:
+        return self.standby.leader()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Follows and, in its turn, decides, until stopping; then finishes the write under way."""
+        await self.standby.run(stopping)
+
+    def begin(self) -> Follower:
+        self._intake = Intake(DeschedulerState(self._settings.rules()))
+        return follower_into(self._intake, self._bus)
+
+    def use(self) -> None:
+        self._state = self._intake.state
+
+    # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def take_turn(self, turn: Turn) -> None:
+        self._intake.writing = True
+        self._reviewed_ms = 0
+        log.info("turn taken", epoch=turn.epoch, lent=sum(len(self._state.lent(one)) for one in self._state.loans))
+
+    def pause_seconds(self) -> float:
+        return self._settings.look_seconds
+
+    def step(self, turn: Turn) -> Decisions:
+        """Decides on what was asked, then on what changed."""
+        asked = self.standby.requests.decide(turn.next_generation)
+        now_ms = self._wall_ms()
+        if now_ms - self._reviewed_ms >= self._settings.review_seconds * 1000:
+            self._reviewed_ms = now_ms
+            self._state.review()
+        if self._state.dirty:
+            began = perf_counter()
+            asked.events.extend(recalling.follow_up(self._state, turn.next_generation, now_ms))
+            metrics.RECALL_LOOK_SECONDS.observe(perf_counter() - began)
+            self._gauge()
+        return asked
+
+    def written(self, events: Sequence[Written]) -> None:
+        for event in events:
+            if isinstance(event, NodeRecalled):
+                metrics.RECALLS.labels(event.cause).inc()
+                metrics.RECALL_HELD_SECONDS.observe(event.held_back_ms / 1000)
+                log.info("recalled", cluster=event.cluster, node=event.node, cause=event.cause, why=event.wanted_by)
+            elif isinstance(event, RecallSettled):
+                log.info("settled", cluster=event.cluster, node=event.node)
+
+    def step_down(self) -> None:
+        """The next life reads the log again."""
+
+    def _gauge(self) -> None:
+        metrics.RECALLS_STANDING.set(sum(1 for _ in self._state.standing()))
+        metrics.RECALLS_HELD.set(len(self._state.held_since_ms))
+        metrics.NODES_LENT.set(sum(len(self._state.lent(cluster)) for cluster in self._state.loans))
+
+    # ── spillway.v1.Lending ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def declare_lending(self, request: lending.DeclareLendingRequest) -> lending.LendingReply:
+        if request.plan_only:
+            return await self._read(lambda state: declaring.declare(state, request, self._supposed())[1])
+        return await self._ask(lambda state, asked: declaring.declare(state, request, asked))
+
+    async def withdraw_lending(self, request: lending.WithdrawLendingRequest) -> lending.LendingReply:
+        return await self._ask(lambda state, asked: declaring.withdraw(state, request, asked))
+
+    async def list_lending(self, request: lending.ListLendingRequest) -> lending.LendingReply:
+        return await self._read(lambda state: declaring.list_declared(state, request))
+
+    async def pause_lending(self, request: lending.PauseLendingRequest) -> lending.LendingReply:
+        return await self._ask(lambda state, asked: declaring.pause(state, request, asked))
+
+    async def resume_lending(self, request: lending.ResumeLendingRequest) -> lending.LendingReply:
+        return await self._ask(lambda state, asked: declaring.resume(state, request, asked))
+
+    async def list_lent(self, request: lending.ListLentRequest) -> lending.ListLentReply:
+        await self.standby.readable()
+        return replace(asked_back.list_lent(self._state, request), stale=not self.is_active)
+
+    async def recall(self, request: lending.RecallRequest) -> lending.RecallReply:
+        if request.plan_only:
+            await self.standby.readable()
+            return asked_back.ask_back(self._state, request, self._supposed())[1]
+        return await self._ask(lambda state, asked: asked_back.ask_back(state, request, asked))
+
+    async def idle_report(self, request: lending.IdleReportRequest) -> lending.IdleReportReply:
+        await self.standby.readable()
+        return replace(idle_report.idle_report(self._state, request, self._wall_ms()), stale=not self.is_active)
+
+    async def _read(self, answer: Callable[[DeschedulerState], lending.LendingReply]) -> lending.LendingReply:
+        await self.standby.readable()
+        return replace(answer(self._state), stale=not self.is_active)
+
+    async def _ask(self, decide: Decide[T]) -> T:
+        by = CALLER.get().name
+
+        def decided(generation: Generation) -> tuple[Sequence[Written], T]:
+            return decide(self._state, Asked(by, generation, self._wall_ms()))
+
+        return await self.standby.ask(decided)
+
+    def _supposed(self) -> Asked:
+        return Asked(CALLER.get().name, NO_GENERATION, self._wall_ms())

@@ -1,0 +1,183 @@
+"""What people declare, ask back and read: what is refused, what changes, and what is said again."""
+
+from typing import Any
+
+import pytest
+
+from descheduler.core import asked_back, declaring, idle_report, recalling
+from descheduler.core.declaring import Asked
+from spillway import api_lending as lending
+from spillway.api import RequestError
+from spillway.events_lending import LendingDeclared, LendingRule, NodeRecalled, NodeUsed
+from spillway.model import Generation, Requirement
+
+from .lending_log import NOW_MS, OWN, POOL, Generations, declared, known, lent, loan, owned, pod, shape, waits
+
+HOUR_MS = 3_600_000
+
+
+def asked(sequence: int = 1) -> Asked:
+    return Asked("me", Generation(9, sequence), NOW_MS)
+
+
+def rule(**more: Any) -> LendingRule:
+    values = {"name": "all", "nodes": (), "supply_class": "", "share_percent": 0, "reserve_nodes": 0}
+    return LendingRule(**{**values, "idle_seconds": 0, "cost_per_hour": 0.0, **more})
+
+
+def request(**more: Any) -> lending.DeclareLendingRequest:
+    return lending.DeclareLendingRequest(**{"cluster": OWN, "pool": POOL, "rules": (rule(),), **more})
+
+
+def test_what_is_left_out_is_as_documented() -> None:
+    state = known([owned("n1")])
+    events, reply = declaring.declare(state, request(), asked())
+    (event,) = events
+    assert isinstance(event, LendingDeclared)
+    assert (event.grace_seconds, event.cooldown_seconds, event.recalls_per_minute) == (30, 1800, 0)
+    assert event.rules == (LendingRule("all", (), "idle", 100, 0, 600, 0.0),)
+    assert (reply.clusters[0].changed, reply.clusters[0].nodes, reply.clusters[0].by) == (True, 1, "me")
+
+
+def test_a_dedicated_class_is_idle_at_once() -> None:
+    events, _ = declaring.declare(known([]), request(rules=(rule(supply_class="dedicated"),)), asked())
+    assert isinstance(events[0], LendingDeclared)
+    assert events[0].rules[0].idle_seconds == 0
+
+
+def test_declared_again_nothing_changes() -> None:
+    state = known([])
+    declaring.declare(state, request(), asked())
+    events, reply = declaring.declare(state, request(), asked(2))
+    assert (events, reply.clusters[0].changed) == ((), False)
+
+
+def test_a_plan_keeps_nothing() -> None:
+    state = known([])
+    events, reply = declaring.declare(state, request(plan_only=True), asked())
+    assert (events, reply.clusters[0].changed, state.declared) == ((), True, {})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"cluster": ""}, "cluster: '': expected the name of a cluster"),
+        ({"pool": "nowhere"}, "pool nowhere: no such cluster has joined"),
+        ({"pool": OWN}, "pool: 'own-1': expected another cluster than the owner"),
+        ({"rules": ()}, "rules: 0: expected 1 to 64 rules"),
+        ({"grace_seconds": -1}, "grace_seconds: -1: expected 0 or more"),
+        ({"rules": (rule(), rule())}, "rules[1].name: 'all': expected a name that no other rule has"),
+        ({"rules": (rule(share_percent=101),)}, "rules[0].share_percent: 101: expected 0 to 100; 0 is 100"),
+        ({"rules": (rule(supply_class="cloud"),)}, "rules[0].supply_class: 'cloud': expected idle or dedicated"),
+        ({"rules": (rule(cost_per_hour=float("nan")),)}, "rules[0].cost_per_hour: nan: expected 0 or more"),
+        (
+            {"rules": (rule(nodes=(Requirement("a", "Is", ("b",)),)),)},
+            "rules[0].nodes[0].operator: 'Is': expected one of In, NotIn, Exists, DoesNotExist, Gt, Lt",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(RequestError) as error:
+        declaring.declare(known([]), request(**wrong), asked())
+    assert error.value.text == text
+
+
+def test_paused_and_resumed_and_each_only_once() -> None:
+    state = known([], declared())
+    events, reply = declaring.pause(state, lending.PauseLendingRequest("", "holiday"), asked())
+    assert (len(events), reply.clusters[0].paused, reply.clusters[0].reason) == (1, True, "holiday")
+    assert declaring.pause(state, lending.PauseLendingRequest(OWN), asked(2))[0] == ()
+    events, reply = declaring.resume(state, lending.ResumeLendingRequest(OWN), asked(3))
+    assert (len(events), reply.clusters[0].paused) == (1, False)
+
+
+def test_a_pause_outlives_what_is_declared_anew() -> None:
+    state = known([], declared())
+    declaring.pause(state, lending.PauseLendingRequest(), asked())
+    declaring.declare(state, request(grace_seconds=5), asked(2))
+    assert state.declared[OWN].paused
+
+
+def test_while_it_is_withdrawn_nothing_is_declared() -> None:
+    state = known([lent("n1")], declared())
+    declaring.withdraw(state, lending.WithdrawLendingRequest(OWN, "sold"), asked())
+    with pytest.raises(RequestError, match="is being withdrawn"):
+        declaring.declare(state, request(), asked(2))
+
+
+def test_nodes_go_back_by_name_or_all_and_again_changes_nothing() -> None:
+    state = known([lent("n1"), lent("n2")], declared())
+    events, reply = asked_back.ask_back(state, lending.RecallRequest(OWN, ("n2",), 5, "sold"), asked())
+    (event,) = events
+    assert isinstance(event, NodeRecalled)
+    assert (event.node, event.cause, event.grace_seconds, event.by) == ("n2", "Asked", 5, "me")
+    assert [(node.node, node.state, node.cause) for node in reply.nodes] == [("n2", "Recalled", "Asked")]
+    _, reply = asked_back.ask_back(state, lending.RecallRequest(OWN, ("n2",)), asked(2))
+    assert reply.changed == 0
+    _, reply = asked_back.ask_back(state, lending.RecallRequest(OWN), asked(3))
+    assert (reply.changed, len(reply.nodes)) == (1, 2)
+
+
+def test_a_recall_for_a_need_becomes_one_by_name_that_no_freeze_holds() -> None:
+    state = known([lent("n1")], waits("g", 1, shape()))
+    state.review()
+    recalling.follow_up(state, Generations(8), NOW_MS)
+    events, reply = asked_back.ask_back(state, lending.RecallRequest(OWN, ("n1",)), asked())
+    assert (len(events), reply.nodes[0].cause) == (1, "Asked")
+
+
+def test_a_node_that_is_not_lent_is_named_and_a_plan_recalls_none() -> None:
+    state = known([lent("n1"), owned("n2")])
+    with pytest.raises(RequestError, match="nodes: not lent by own-1: n2"):
+        asked_back.ask_back(state, lending.RecallRequest(OWN, ("n1", "n2")), asked())
+    events, reply = asked_back.ask_back(state, lending.RecallRequest(OWN, plan_only=True), asked())
+    assert (events, reply.changed, list(state.standing())) == ((), 1, [])
+
+
+def test_lent_nodes_come_a_page_at_a_time() -> None:
+    state = known([lent(f"n{n}") for n in range(5)], loan("n1", pod(), pod(), sequence=2))
+    seen, token = [], ""
+    while True:
+        page = asked_back.list_lent(state, lending.ListLentRequest(page_size=2, page_token=token))
+        seen += [(node.node, node.pods) for node in page.nodes]
+        token = page.next_page_token
+        if not token:
+            break
+    assert seen == [("n0", 0), ("n1", 2), ("n2", 0), ("n3", 0), ("n4", 0)]
+
+
+def used(
+    node: str, hour: int, *, idle: int, pods: int = 0, cores: int = 4, last_pod: int = 0, use: int = -1
+) -> NodeUsed:
+    start = NOW_MS - (72 - hour) * HOUR_MS
+    cpu = (("cpu", cores * 1000),)
+    return NodeUsed(
+        OWN, node, 5, hour, start, start + HOUR_MS, "all", cpu, (("cpu", pods * 500),),
+        (), (("cpu", use),) if use >= 0 else (), pods, NOW_MS - last_pod * HOUR_MS if last_pod else 0, idle * 60_000, 0,
+    )  # fmt: skip
+
+
+def test_idle_nodes_are_told_apart_most_idle_cores_first() -> None:
+    state = known([])
+    for hour in range(10, 70):
+        state.apply(used("forgotten", hour, idle=60, cores=8, use=10))
+        state.apply(used("left", hour, idle=60 if hour > 30 else 0, pods=0 if hour > 30 else 3, last_pod=40))
+        state.apply(used("buffer", hour, idle=40, pods=2, last_pod=1))
+        state.apply(used("busy", hour, idle=0, pods=9))
+    report = idle_report.idle_report(state, lending.IdleReportRequest(), NOW_MS)
+    assert [(node.node, node.kind) for node in report.nodes] == [
+        ("forgotten", "Forgotten"),
+        ("buffer", "Buffer"),
+        ("left", "LeftOver"),
+    ]
+    assert (report.nodes_observed, report.requests_only, report.cores_milli) == (4, 3, 20_000)
+    assert report.nodes[0].used_max_milli == 10
+    assert report.cores_idle_milli == 8000 + 4000 * 40 // 60 + 4000 * 39 // 60
+
+
+def test_only_hours_within_the_time_count() -> None:
+    state = known([])
+    state.apply(used("n1", 10, idle=60))
+    assert idle_report.idle_report(state, lending.IdleReportRequest(hours=24), NOW_MS).nodes_observed == 0
+    with pytest.raises(RequestError, match="hours: 169"):
+        idle_report.idle_report(state, lending.IdleReportRequest(hours=169), NOW_MS)

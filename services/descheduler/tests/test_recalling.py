@@ -1,0 +1,191 @@
+"""From what the log says to recalls: for whom, within which bounds, until when."""
+
+from dataclasses import replace
+
+import pytest
+
+from descheduler.core import recalling
+from descheduler.core.needs import needs_of, unknown_of
+from descheduler.core.state import DeschedulerState
+from spillway.addresses import LENDING_RULES, RECALLS, Tombstone
+from spillway.events import BrakeReleased, BrakeSet, CapacityNeeded, PodsScheduled, WorkloadDeclared
+from spillway.events_lending import LOAN_RECALLED, NodeRecalled, NodeReturned, RecallSettled
+from spillway.model import NODE_RECALLED, Generation, Policy, Shape
+
+from .lending_log import (
+    NOW_MS,
+    OWN,
+    Generations,
+    declared,
+    joined,
+    known,
+    lent,
+    loan,
+    now_holds,
+    owned,
+    pod,
+    shape,
+    waits,
+)
+
+POLICY = Policy((), (), "Wait")
+MANIFEST = (
+    b'{"kind":"Deployment","spec":{"template":{"metadata":{"labels":{"app":"web"}},'
+    b'"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"1"}}}]}}}}'
+)
+
+
+def follow_up(state: DeschedulerState, generations: Generations, now_ms: int = NOW_MS) -> list[recalling.Written]:
+    state.review()
+    return recalling.follow_up(state, generations, now_ms)
+
+
+def recalled(events: list[recalling.Written]) -> list[str]:
+    return [event.node for event in events if isinstance(event, NodeRecalled)]
+
+
+def web(replicas: int = 9) -> WorkloadDeclared:
+    return WorkloadDeclared("default", "web", "Deployment", 1, 1, MANIFEST, replicas, POLICY, (), (), (), False)
+
+
+def returned(node: str, epoch: int = 5, sequence: int = 2) -> NodeReturned:
+    return NodeReturned(
+        OWN, node, epoch, sequence, Generation(5, 1), "pool", "all", "idle", "Need", 1, 2, 3, 4, 5, 6, 1, 0, 7
+    )  # fmt: skip
+
+
+def test_pods_that_wait_get_the_nodes_that_they_need_and_no_more() -> None:
+    state = known([lent("n1"), lent("n2"), lent("n3")], waits("ReplicaSet/default/a", 6, shape()))
+    (first, second) = follow_up(state, Generations())
+    assert isinstance(first, NodeRecalled)
+    assert (first.cause, first.wanted_by) == ("Need", ("own-1/ReplicaSet/default/a",))
+    assert (first.loan, first.grace_seconds, first.held_back_ms) == (Generation(5, 1), 30, 0)
+    assert recalled([first, second]) == ["n1", "n2"]
+
+
+def test_what_is_on_its_way_back_is_not_asked_for_again() -> None:
+    state = known([lent("n1"), lent("n2")], waits("ReplicaSet/default/a", 4, shape()))
+    generations = Generations()
+    assert recalled(follow_up(state, generations)) == ["n1"]
+    assert follow_up(state, generations) == []
+    recalled_row = replace(lent("n1"), state=NODE_RECALLED)
+    now_holds(state, 1, recalled_row, lent("n2"))
+    state.apply(loan("n1", state=LOAN_RECALLED, sequence=2))
+    assert follow_up(state, generations) == []
+
+
+def test_pool_pods_of_a_lent_node_take_no_room_from_whom_it_goes_back_to() -> None:
+    """But the owner's daemons on it do."""
+    state = known([lent("n1", used=3500)], loan("n1", pod(3000), sequence=2), waits("g", 1, shape(3500)))
+    assert recalled(follow_up(state, Generations())) == ["n1"]
+    state = known([lent("n1", used=3500)], loan("n1", pod(3000), sequence=2), waits("g", 1, shape(3600)))
+    assert recalled(follow_up(state, Generations())) == []
+
+
+def test_the_need_of_a_workload_is_the_larger_never_the_sum() -> None:
+    state = known([lent("n1")], web(), waits("default/web", 3, shape(), workload="default/web"))
+    state.apply(CapacityNeeded("default", "web", OWN, Generation(4, 1), replicas_lent=5, replicas_new=0))
+    (need,) = needs_of(state, OWN)
+    assert need.replicas == 5
+    state.apply(CapacityNeeded("default", "web", OWN, Generation(4, 2), replicas_lent=2, replicas_new=0))
+    (need,) = needs_of(state, OWN)
+    assert need.replicas == 3
+
+
+def test_a_promise_alone_is_a_need_as_the_template_says_it() -> None:
+    """Before the first of its pods waits."""
+    state = known([lent("n1")], web())
+    state.apply(CapacityNeeded("default", "web", OWN, Generation(4, 1), replicas_lent=2, replicas_new=0))
+    (event,) = follow_up(state, Generations())
+    assert isinstance(event, NodeRecalled)
+    assert event.wanted_by == ("own-1/default/web",)
+
+
+def test_pods_of_which_nobody_knows_what_they_ask_for_take_no_node_back() -> None:
+    state = known([lent("n1")], waits("g", 2, None))
+    assert follow_up(state, Generations()) == []
+    assert unknown_of(state, OWN) == 2
+
+
+def test_who_is_scheduled_needs_nothing() -> None:
+    state = known([lent("n1")], waits("g", 2, shape()), PodsScheduled(OWN, "g", 7, 2))
+    assert follow_up(state, Generations()) == []
+
+
+@pytest.mark.parametrize("scope", ["fleet", f"cluster/{OWN}"])
+def test_a_freeze_holds_recalls_for_needs_until_it_is_off(scope: str) -> None:
+    state = known([lent("n1")], waits("g", 2, shape()), BrakeSet(scope, "why", "me", 1))
+    generations = Generations()
+    assert follow_up(state, generations) == []
+    state.apply(BrakeReleased(scope, "me", 2))
+    assert recalled(follow_up(state, generations)) == ["n1"]
+
+
+def test_a_budget_delays_and_says_by_how_much() -> None:
+    state = known([lent("n1"), lent("n2")], declared(recalls_per_minute=1), waits("g", 8, shape()))
+    generations = Generations()
+    assert recalled(follow_up(state, generations)) == ["n1"]
+    assert follow_up(state, generations, NOW_MS + 59_000) == []
+    (event,) = follow_up(state, generations, NOW_MS + 61_000)
+    assert isinstance(event, NodeRecalled)
+    assert (event.node, event.held_back_ms) == ("n2", 61_000)
+
+
+def test_a_loan_that_is_over_settles_its_recall_and_another_loan_of_the_node_does_too() -> None:
+    for over in (returned("n1"), loan("n1", loan=Generation(5, 9), sequence=9)):
+        state = known([lent("n1")], waits("g", 1, shape()))
+        generations = Generations()
+        follow_up(state, generations)
+        state.apply(PodsScheduled(OWN, "g", 7, 2))
+        state.apply(over)
+        (event,) = follow_up(state, generations)
+        assert event == RecallSettled(OWN, "n1", Generation(9, 2), Generation(5, 1), NOW_MS)
+
+
+def test_a_node_is_not_recalled_for_needs_again_and_again() -> None:
+    state = known([lent("n1")], waits("g", 1, shape()))
+    generations = Generations()
+    follow_up(state, generations)
+    state.apply(returned("n1"))
+    follow_up(state, generations)
+    state.apply(loan("n1", loan=Generation(5, 9), sequence=9))
+    assert follow_up(state, generations, NOW_MS + 599_000) == []
+    assert recalled(follow_up(state, generations, NOW_MS + 601_000)) == ["n1"]
+
+
+def test_settled_recalls_leave_the_log() -> None:
+    state = known([owned("n1")], returned("n1"))
+    state.apply(RecallSettled(OWN, "n1", Generation(3, 1), Generation(5, 1), NOW_MS))
+    (event,) = follow_up(state, Generations(), NOW_MS + 601_000)
+    assert isinstance(event, Tombstone)
+    assert (event.address.topic, event.address.key) == (RECALLS, "own-1/n1")
+
+
+def test_withdrawn_lending_recalls_all_whatever_is_frozen_then_nothing_is_declared() -> None:
+    state = known([lent("n1"), lent("n2")], declared(withdrawing=True), BrakeSet("fleet", "why", "me", 1))
+    generations = Generations()
+    events = follow_up(state, generations)
+    assert recalled(events) == ["n1", "n2"]
+    assert {event.cause for event in events if isinstance(event, NodeRecalled)} == {"Asked"}
+    for node in ("n1", "n2"):
+        state.apply(returned(node))
+    *_, last = follow_up(state, generations)
+    assert isinstance(last, Tombstone)
+    assert last.address.topic is LENDING_RULES
+    assert OWN not in state.declared
+
+
+def test_what_is_old_changes_nothing() -> None:
+    state = known([lent("n1")], loan("n1", pod(), sequence=7), loan("n1", sequence=6))
+    assert len(state.lent(OWN)["n1"].pods) == 1
+    state.apply(joined(OWN))
+    state.forget("spillway.lending.v1", f"{OWN}/n1")
+    assert state.lent(OWN) == {}
+
+
+def test_a_shape_is_what_the_cluster_binds_its_volume_to() -> None:
+    """Without a claim that is known the need is as it was said."""
+    wanted: Shape = shape(volume_claims=("data",))
+    state = known([lent("n1")], waits("g", 1, wanted))
+    (need,) = needs_of(state, OWN)
+    assert need.shape == wanted
