@@ -71,7 +71,7 @@ class World:
     owner_up: bool = True
     pool_up: bool = True
     log_up: bool = True
-    tampered: bool = False
+    tampered_at: float | None = None
     writes: int = 0
     states: list[tuple[float, str]] = field(default_factory=lambda: [(0.0, OWNED)])
     _made: int = 1
@@ -101,7 +101,7 @@ class World:
         """The kubelet: the node must have the label that the pod selects, as it sees the node."""
         pod = self.real_pods[uid]
         if not pod.running and not pod.failed and pod.deleted_at is None:
-            pod.running = self.was((LENT,))
+            pod.running = self.node is not None and self.was((LENT,))
             pod.failed, pod.news = not pod.running, True
 
     def stop(self, uid: str) -> None:
@@ -271,12 +271,15 @@ class Bridge:
 
 
 def check(world: World) -> None:
-    """What must hold at every instant; after a person has taken the taint off, once it is put right."""
-    if world.tampered:
-        if world.virtual is None and not world.real_pods:
-            world.tampered = False
-        else:
+    """What must hold at every instant; after a person has taken the taint off, once it is put right.
+
+    No bridge waited for that person: until the in-flight time is over, a kubelet may still see the label.
+    """
+    if world.tampered_at is not None:
+        seen_by_all = world.now > world.tampered_at + IN_FLIGHT_SECONDS
+        if world.virtual is not None or world.real_pods or not seen_by_all:
             return
+        world.tampered_at = None
     state = world.node.state if world.node is not None else OWNED
     is_open = world.virtual is not None and world.virtual.open
     running = [pod for pod in world.real_pods.values() if pod.running]

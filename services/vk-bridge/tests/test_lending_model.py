@@ -209,7 +209,7 @@ class LentNodeAmongPeople(LentNode):
         node = self.world.node
         assert node is not None
         if node.state != OWNED:
-            self.world.tampered = True
+            self.world.tampered_at = self.world.now
             self.world.put_node(replace(node, resource_version=self.world.made(), state=OWNED))
 
     @precondition(lambda self: self.world.virtual is not None)
@@ -227,7 +227,7 @@ class LentNodeAmongPeople(LentNode):
     def node_goes_or_comes(self) -> None:
         world = self.world
         if world.node is not None:
-            world.owner_pods, world.tampered = 0, True
+            world.owner_pods, world.tampered_at = 0, world.now
             world.put_node(None)
         else:
             world.put_node(OwnerNode(f"node-{world.made()}", world.made(), OWNED, None))
