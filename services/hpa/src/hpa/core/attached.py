@@ -17,7 +17,7 @@ WORKLOAD_KINDS: Final = ("Deployment", "StatefulSet")
 """A Job's parallelism is its manifest's."""
 
 
-class Attached(Struct, frozen=True):
+class Attached(Struct, frozen=True, gc=False):
     """wanted: the policy itself. name: its own. least, most: bounds; least is the idle size where there is one."""
 
     kind: str

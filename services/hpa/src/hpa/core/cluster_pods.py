@@ -49,7 +49,7 @@ NEVER: Final = 2**62
 """An instant after all others, in milliseconds."""
 
 
-class Share(Struct, frozen=True):
+class Share(Struct, frozen=True, gc=False):
     """What one cluster adds to a metric, until time alone changes it at until_ms (NEVER: it does not).
 
     samples, used_milli, oldest_ms: of all samples that are not too old, also of pods that do not count.
@@ -65,7 +65,7 @@ class Share(Struct, frozen=True):
     until_ms: int
 
 
-class ClusterPods(Struct, frozen=True):
+class ClusterPods(Struct, frozen=True, gc=False):
     """One cluster's pods, as of the record (epoch, sequence). sampled: whether any of them had a sample.
 
     standing: pods that neither ended nor are being deleted. trouble: why there are no samples. ahead_ms: how far its

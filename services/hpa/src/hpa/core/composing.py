@@ -23,7 +23,7 @@ from hpa.core.rules import Rules
 from spillway.api_scaling import ExplainedRule
 
 
-class Remembered(Struct, frozen=True):
+class Remembered(Struct, frozen=True, gc=False):
     """All that later decisions depend on besides inputs. at_ms: the last instant that was decided for, 0: none.
 
     active: the triggers were, at at_ms. last_active_ms: when they last were; None: never. queue: of a time to drain.
@@ -39,12 +39,12 @@ class Remembered(Struct, frozen=True):
 NOTHING_REMEMBERED: Final = Remembered()
 
 
-class Due(Struct, frozen=True):
+class Due(Struct, frozen=True, gc=False):
     at_ms: int
     why: str
 
 
-class MetricRead(Struct, frozen=True):
+class MetricRead(Struct, frozen=True, gc=False):
     """metric: of the autoscaler; None for a queue to drain and for headroom, named by name. replicas: asked for."""
 
     name: str
@@ -53,7 +53,7 @@ class MetricRead(Struct, frozen=True):
     replicas: int | None = None
 
 
-class Sized(Struct, frozen=True):
+class Sized(Struct, frozen=True, gc=False):
     """replicas: to scale to; None: as it is. asked: the most that was asked for. rules: what made another number of it.
 
     kept: what is said besides, for Explain. extra: conditions of a ScaledObject, (type, status, reason).

@@ -34,7 +34,7 @@ INVALID_SELECTOR: Final = "InvalidSelector"
 AMBIGUOUS_SELECTOR: Final = "AmbiguousSelector"
 
 
-class Condition(Struct, frozen=True):
+class Condition(Struct, frozen=True, gc=False):
     kind: str
     status: bool
     reason: str

@@ -24,7 +24,7 @@ EVENT: Final = "event"
 SYNC_PERIOD_MS: Final = 15_000
 
 
-class ScalingState(Struct, frozen=True):
+class ScalingState(Struct, frozen=True, gc=False):
     """All that later decisions depend on besides their inputs. asking: the newest step's number is still asked for."""
 
     history: History = NOTHING_KNOWN

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, frozen=True, gc=False):
     """replicas: as the metrics asked for, before any window or bound. from_ms, to_ms: first and last instant of it."""
 
     replicas: int
@@ -21,7 +21,7 @@ class Step(Struct, frozen=True):
     to_ms: int
 
 
-class ScaleChange(Struct, frozen=True):
+class ScaleChange(Struct, frozen=True, gc=False):
     """By how many replicas a decision scaled in its direction, always above 0, and when.
 
     outdated: a later change found it older than its direction's longest period; the next one takes its place.
@@ -36,7 +36,7 @@ Steps = tuple[Step, ...]
 ScaleChanges = tuple[ScaleChange, ...]
 
 
-class History(Struct, frozen=True):
+class History(Struct, frozen=True, gc=False):
     """steps: oldest first. ups, downs: as with_change places them. steps None: this workload was never decided on."""
 
     steps: Steps | None = None

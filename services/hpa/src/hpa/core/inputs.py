@@ -37,7 +37,7 @@ BacklogKey = tuple[str, str]
 """Group, topic."""
 
 
-class Declared(Struct, frozen=True):
+class Declared(Struct, frozen=True, gc=False):
     """A workload as the planner declared it. scaled: the last decision of ours that is in replicas."""
 
     kind: str
@@ -50,7 +50,7 @@ def declared_of(event: WorkloadDeclared) -> Declared:
     return Declared(event.kind, event.replicas, event.scale_generation or NO_GENERATION, event.deleting)
 
 
-class Load(Struct, frozen=True):
+class Load(Struct, frozen=True, gc=False):
     """A series. value_milli: its newest value, of at_ms (0: never). failing_ms: the first report without one since.
 
     failures: reports without one in a row, one a polling interval; counted_ms: the last of them. Silence is none.
@@ -67,7 +67,7 @@ class Load(Struct, frozen=True):
     counted_ms: int = 0
 
 
-class Backlog(Struct, frozen=True):
+class Backlog(Struct, frozen=True, gc=False):
     """A group's newest backlog. rows: (topic, partition, latest, committed). committed: of the poll before.
 
     oldest_ms: for each row, when the oldest record that is not read was written; 0: not known, or none.

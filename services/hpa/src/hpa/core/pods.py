@@ -30,7 +30,7 @@ class PodKey(NamedTuple):
     name: str
 
 
-class Container(Struct, frozen=True):
+class Container(Struct, frozen=True, gc=False):
     """requests: milli-units by resource. restartable: of init containers, those that go on running."""
 
     name: str
@@ -42,7 +42,7 @@ Amounts = tuple[tuple[str, int], ...]
 """Milli-units by resource."""
 
 
-class Pod(Struct, frozen=True):
+class Pod(Struct, frozen=True, gc=False):
     """What of a pod decides whether and how it counts. Times in milliseconds; None: has none.
 
     ready: "true", "false", "unknown", or None without such a condition; ready_changed_ms: its last transition.
@@ -63,7 +63,7 @@ class Pod(Struct, frozen=True):
     window_ms: int = 0
 
 
-class Sample(Struct, frozen=True):
+class Sample(Struct, frozen=True, gc=False):
     """One pod's use: milli-units, the end of the sample, and over how long it was taken."""
 
     value_milli: int

@@ -27,7 +27,7 @@ SELECT_DISABLED: Final = "disabled"
 DOWNSCALE_STABILIZATION_MS: Final = 300_000
 
 
-class Target(Struct, frozen=True):
+class Target(Struct, frozen=True, gc=False):
     """kind: UTILIZATION (amount: percent of requests), AVERAGE_VALUE (milli per pod) or VALUE (milli in all).
 
     amount None: the manifest left out what its kind needs.
@@ -37,7 +37,7 @@ class Target(Struct, frozen=True):
     amount: int | None
 
 
-class Metric(Struct, frozen=True):
+class Metric(Struct, frozen=True, gc=False):
     """One metric. name: of the resource or the metric. container: of CONTAINER_RESOURCE. object_kind: of OBJECT.
 
     source: one of the five, or the manifest's own word, which then makes the metric invalid. tolerant: a ratio near 1
@@ -54,7 +54,7 @@ class Metric(Struct, frozen=True):
     tolerant: bool = True
 
 
-class ScalingPolicy(Struct, frozen=True):
+class ScalingPolicy(Struct, frozen=True, gc=False):
     """At most amount pods or percent within any period_ms."""
 
     kind: str
@@ -62,7 +62,7 @@ class ScalingPolicy(Struct, frozen=True):
     period_ms: int
 
 
-class ScalingRules(Struct, frozen=True):
+class ScalingRules(Struct, frozen=True, gc=False):
     """One direction. stabilization_ms: how long the most careful earlier number binds. tolerance None: the default."""
 
     policies: tuple[ScalingPolicy, ...]
@@ -87,7 +87,7 @@ UP_DEFAULT: Final = ScalingRules((ScalingPolicy(BY_PODS, 4, 15_000), ScalingPoli
 DOWN_DEFAULT: Final = ScalingRules((ScalingPolicy(BY_PERCENT, 100, 15_000),))
 
 
-class Behavior(Struct, frozen=True):
+class Behavior(Struct, frozen=True, gc=False):
     """Both directions, with defaults filled in."""
 
     up: ScalingRules = UP_DEFAULT
@@ -112,7 +112,7 @@ def _completed(given: GivenRules | None, default: ScalingRules, stabilization_ms
     )
 
 
-class Autoscaler(Struct, frozen=True):
+class Autoscaler(Struct, frozen=True, gc=False):
     """One policy of one workload. behavior None: the older rules, with one downscale window and a doubling cap."""
 
     max_replicas: int

@@ -40,25 +40,25 @@ class InvalidTarget(Exception):
     """A metric's target is of a kind that its source does not have."""
 
 
-class PodReading(Struct, frozen=True):
+class PodReading(Struct, frozen=True, gc=False):
     """A metric's samples by pod; at least one."""
 
     samples: Samples
 
 
-class SeriesReading(Struct, frozen=True):
+class SeriesReading(Struct, frozen=True, gc=False):
     """A metric's values that belong to no pod: one of an object, one of each series of an external metric."""
 
     values_milli: tuple[int, ...]
 
 
-class Unavailable(Struct, frozen=True):
+class Unavailable(Struct, frozen=True, gc=False):
     """The metric cannot be read now."""
 
     message: str
 
 
-class TotalsReading(Struct, frozen=True):
+class TotalsReading(Struct, frozen=True, gc=False):
     """A metric's sums over all pods, with rule_of(metric) as their rule. due_ms: when a pod's initialization ends."""
 
     counted: Counted

@@ -58,14 +58,14 @@ class Came(Struct, frozen=True):
     rate: float
 
 
-class Work(Struct, frozen=True):
+class Work(Struct, frozen=True, gc=False):
     """Records that were read in so many seconds of replicas that never waited; what is older counts less."""
 
     records: float = 0.0
     seconds: float = 0.0
 
 
-class QueueState(Struct, frozen=True):
+class QueueState(Struct, frozen=True, gc=False):
     """All that later decisions depend on besides what is seen. seen None: the queue was never seen.
 
     came: oldest first. counts: records that came to each partition, older ones count less. steps: sizes asked for.

@@ -31,7 +31,7 @@ class Moment(Struct, frozen=True):
     rules: Rules
 
 
-class Read(Struct, frozen=True):
+class Read(Struct, frozen=True, gc=False):
     """What was found of a metric. value_milli: in all, None where that says nothing. oldest_ms: of its oldest sample.
 
     failing_ms: since when it has no value, 0: it has one. failures: reports that say so, in a row; while nobody reports

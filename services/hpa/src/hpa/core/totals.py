@@ -44,7 +44,7 @@ class MetricRule(NamedTuple):
     pod_level_resources: bool = True
 
 
-class Totals(Struct, frozen=True):
+class Totals(Struct, frozen=True, gc=False):
     """ready, missing, unready: pods. samples, used_milli: those that count, and their sum; matched: with requests.
 
     assumed: what missing pods are taken to use where fewer replicas would follow.
@@ -82,7 +82,7 @@ class Totals(Struct, frozen=True):
 NO_TOTALS: Final = Totals()
 
 
-class Counted(Struct, frozen=True):
+class Counted(Struct, frozen=True, gc=False):
     """Totals over pods, of which there are so many. failure: of the first whose request is needed and not known."""
 
     totals: Totals
