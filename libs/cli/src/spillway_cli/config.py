@@ -20,6 +20,7 @@ FILE_VARIABLE = "SPILLWAY_CONFIG"
 
 ADDRESSES_FILE = Path("run/addresses.json")
 """What `spillway up` writes: in its folder the command finds the local planners without being told."""
+_LOCAL = ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka")
 
 _ALSO = {"SPILLWAY_KAFKA": ("SPILLWAY_KAFKA_BOOTSTRAP",)}
 """What the services call the same thing."""
@@ -29,6 +30,7 @@ _ALSO = {"SPILLWAY_KAFKA": ("SPILLWAY_KAFKA_BOOTSTRAP",)}
 class Config:
     endpoints: tuple[str, ...] = setting(("127.0.0.1:7400",), "host:port of the planners' gRPC")
     scaling_endpoints: tuple[str, ...] = setting(("127.0.0.1:7410",), "host:port of the gRPC of hpa's instances")
+    lending_endpoints: tuple[str, ...] = setting(("127.0.0.1:7420",), "host:port of the gRPC of the deschedulers")
     token: str = setting("", "token that names us to the planners", secret=True)
     ca: str = setting("", "file of the CA of the planners' certificates; turns TLS on")
     certificate: str = setting("", "file of our own certificate, PEM")
@@ -76,7 +78,7 @@ def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping
             value, source = field.default, "default"
         values[field.name] = _converted(field, value, source)
         sources[field.name] = source
-    for name in ("endpoints", "scaling_endpoints"):
+    for name in ("endpoints", "scaling_endpoints", "lending_endpoints"):
         if not values[name]:
             raise bad_input(f"{name}: none in {sources[name]}: expected host:port")
     return Resolved(Config(**values), sources, path)
@@ -104,7 +106,7 @@ def _addresses() -> Mapping[str, Any]:
     """Where the parts that `spillway up` started listen; nothing when it did not."""
     try:
         content = json.loads(ADDRESSES_FILE.read_text())
-        return {name: content[name] for name in ("endpoints", "scaling_endpoints", "kafka") if content.get(name)}
+        return {name: content[name] for name in _LOCAL if content.get(name)}
     except (OSError, ValueError, AttributeError):
         return {}
 

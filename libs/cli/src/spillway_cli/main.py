@@ -15,6 +15,7 @@ from spillway_cli import (
     exits,
     explain_commands,
     fleet_commands,
+    lending_commands,
     local_commands,
     log_commands,
     migrate_commands,
@@ -41,6 +42,7 @@ TOP = (
     brownfield_commands.app,
     cluster_commands.top,
     brake_commands.app,
+    lending_commands.app,
     log_commands.app,
     local_commands.app,
 )
@@ -49,6 +51,7 @@ for part in TOP:
 app.add_typer(cluster_commands.app, name="cluster")
 app.add_typer(fleet_commands.app, name="fleet")
 app.add_typer(migrate_commands.app, name="migrate")
+app.add_typer(lending_commands.idle, name="idle")
 
 
 @app.callback()
@@ -60,6 +63,9 @@ def connection(  # noqa: PLR0913 - the options of a command are its parameters
     ] = None,
     scaling_endpoint: Annotated[
         list[str] | None, typer.Option(help="Host:port of hpa. Repeatable.", show_default=False)
+    ] = None,
+    lending_endpoint: Annotated[
+        list[str] | None, typer.Option(help="Host:port of the descheduler. Repeatable.", show_default=False)
     ] = None,
     token: Annotated[str | None, typer.Option(help="Token that names us to the services.", show_default=False)] = None,
     ca: Annotated[str | None, typer.Option(help="CA file; turns TLS on.", show_default=False)] = None,
@@ -75,6 +81,7 @@ def connection(  # noqa: PLR0913 - the options of a command are its parameters
     values = {
         "endpoints": tuple(endpoint) if endpoint else None,
         "scaling_endpoints": tuple(scaling_endpoint) if scaling_endpoint else None,
+        "lending_endpoints": tuple(lending_endpoint) if lending_endpoint else None,
         "token": token,
         "ca": ca,
         "kafka": kafka,

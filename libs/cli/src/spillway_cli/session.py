@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from spillway.api import RequestError
-from spillway.rpc import PlannerClient, ScalingClient
+from spillway.rpc import LendingClient, PlannerClient, ScalingClient
 from spillway_cli.config import Config, Resolved, resolve
 from spillway_cli.exits import finish
 from spillway_cli.output import Format
@@ -65,6 +65,17 @@ def with_scaling(context: typer.Context, body: Callable[[ScalingClient, Config],
     async def work(config: Config) -> T:
         async with scaling_client(config) as client:
             return await body(client, config)
+
+    return with_config(context, work)
+
+
+def with_lending(context: typer.Context, body: Callable[[LendingClient, Config], Awaitable[T]]) -> T:
+    """Runs body with a client of the configured deschedulers."""
+
+    async def work(config: Config) -> T:
+        with _named("descheduler"):
+            async with LendingClient(config.lending_endpoints, **_connection(config)) as client:
+                return await body(client, config)
 
     return with_config(context, work)
 
