@@ -20,6 +20,7 @@ class Command:
         self._environment = os.environ | {
             "SPILLWAY_ENDPOINTS": ",".join(addresses.planners),
             "SPILLWAY_SCALING_ENDPOINTS": ",".join(addresses.hpas),
+            "SPILLWAY_LENDING_ENDPOINTS": ",".join(addresses.deschedulers),
             "SPILLWAY_KAFKA": addresses.kafka,
             "SPILLWAY_NAMESPACE": NAMESPACE,
             "SPILLWAY_CONFIG": "",

@@ -8,6 +8,8 @@ from typing import Any
 
 import propagator.settings
 import snapshot.settings
+from descheduler.service import Descheduler
+from descheduler.settings import DeschedulerSettings
 from hpa.service import Hpa
 from hpa.settings import HpaSettings
 from planner.service import Clocks, Planner
@@ -49,6 +51,7 @@ class InProcess:
     snapshot_settings: snapshot.settings.Settings = field(default_factory=snapshot.settings.Settings)
     propagator_settings: propagator.settings.Settings = field(default_factory=propagator.settings.Settings)
     hpa_settings: HpaSettings = field(default_factory=HpaSettings)
+    descheduler_settings: DeschedulerSettings = field(default_factory=DeschedulerSettings)
     running: dict[str, Running] = field(default_factory=dict)
     apis: dict[str, ClusterApi] = field(default_factory=dict)
     started_at: float = 0.0
@@ -68,7 +71,7 @@ class InProcess:
         kind = name.rpartition("-")[0]
         bus = LocalBus(self.broker, FLEET_ID, f"spillway/{name}")
         loop = asyncio.get_running_loop()
-        service: Planner | Snapshot | Propagator | Hpa
+        service: Planner | Snapshot | Propagator | Hpa | Descheduler
         if kind == "planner":
             clocks = Clocks(loop.time, self.wall_ms)
             service = Planner(bus, self.store, self.planner_settings, f"{name}@{name}", clocks)
@@ -76,6 +79,8 @@ class InProcess:
             service = Snapshot(bus, self.connect, self.snapshot_settings, name, wall_ms=self.wall_ms)
         elif kind == "hpa":
             service = Hpa(bus, self.hpa_settings, f"{name}@{name}", self.wall_ms)
+        elif kind == "descheduler":
+            service = Descheduler(bus, self.descheduler_settings, f"{name}@{name}", self.wall_ms)
         else:
             service = Propagator(bus, self.connect, self.propagator_settings, name)
         stopping = asyncio.Event()
@@ -107,6 +112,11 @@ class InProcess:
         """The active hpa, or any."""
         hpas = [entry.service for entry in self.running.values() if isinstance(entry.service, Hpa)]
         return next((entry for entry in hpas if entry.is_active), hpas[0])
+
+    def descheduler(self) -> Descheduler:
+        """The active descheduler, or any."""
+        found = [entry.service for entry in self.running.values() if isinstance(entry.service, Descheduler)]
+        return next((entry for entry in found if entry.is_active), found[0])
 
     # ── Members, as the story asks for them ─────────────────────────────────────────────────────────────────────
 

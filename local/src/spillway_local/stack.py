@@ -27,8 +27,9 @@ from spillway_local.supervision import ProgramStatus, Supervision
 
 Say = Callable[[str], None]
 
-KAFKA_PORT, REDIS_PORT, SIM_PORT, SERVICE_PORT, RPC_PORT, SCALING_PORT = 19092, 16379, 21001, 18080, 7400, 7410
-SERVICES = ("snapshot", "propagator", "planner", "hpa")
+KAFKA_PORT, REDIS_PORT, SIM_PORT, SERVICE_PORT = 19092, 16379, 21001, 18080
+RPC_PORT, SCALING_PORT, LENDING_PORT = 7400, 7410, 7420
+SERVICES = ("snapshot", "propagator", "planner", "hpa", "descheduler")
 LOG_READY_SECONDS, SERVICE_READY_SECONDS = 180.0, 90.0
 """Three brokers on two busy cores take more than a minute to listen, and as long to make the topics."""
 FLEET_NAME = "local"
@@ -58,6 +59,7 @@ class Addresses:
 
     planners: tuple[str, ...]
     hpas: tuple[str, ...]
+    deschedulers: tuple[str, ...]
     kafka: str
     redis: str
     credentials: Path
@@ -119,6 +121,9 @@ class Stack:
         return Addresses(
             planners=planners,
             hpas=tuple(f"127.0.0.1:{self._port(f'hpa-{n}-rpc', SCALING_PORT)}" for n in self._instances()),
+            deschedulers=tuple(
+                f"127.0.0.1:{self._port(f'descheduler-{n}-rpc', LENDING_PORT)}" for n in self._instances()
+            ),
             kafka=self.brokers()[0].bootstrap,
             redis=self._redis().url,
             credentials=self.credentials,
@@ -213,6 +218,8 @@ class Stack:
         elif service == "hpa":
             own["SPILLWAY_RPC_PORT"] = str(self._port(f"{name}-rpc", SCALING_PORT))
             own["SPILLWAY_COLLECTING_CONNECTIONS"] = str(self._connections())
+        elif service == "descheduler":
+            own["SPILLWAY_RPC_PORT"] = str(self._port(f"{name}-rpc", LENDING_PORT))
         else:
             own[f"SPILLWAY_{service.upper()}_CREDENTIALS_FOLDER"] = str(self.credentials)
         return own | dict(self.options.environment_of.get(name, {}))
@@ -233,7 +240,7 @@ class Stack:
                 f"spillway_{service}_active 1.0" in self._answer(f"{service}-{number}", "metrics")
                 for number in self._instances()
             )
-            for service in ("planner", "hpa")
+            for service in ("planner", "hpa", "descheduler")
         )
 
     def _answer(self, name: str, page: str) -> str:
@@ -253,6 +260,7 @@ class Stack:
         entry: dict[str, Any] = {
             "endpoints": addresses.planners,
             "scaling_endpoints": addresses.hpas,
+            "lending_endpoints": addresses.deschedulers,
             "kafka": addresses.kafka,
             "redis": addresses.redis,
             "members": addresses.members,

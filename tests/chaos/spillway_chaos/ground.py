@@ -286,7 +286,11 @@ def chosen_ports(options: StackOptions) -> None:
     for number in range(options.brokers):
         ports.port("kafka" if options.brokers == 1 else f"kafka-{number + 1}", base, count=PORTS_PER_NODE)
     ports.port("etcd", base + chance.randint(20, 40), count=2)
-    names = [f"{service}-{part}" for service in (*SERVICES, "hpa-1", "hpa-2") for part in ("health", "rpc")]
+    names = [
+        f"{service}-{part}"
+        for service in (*SERVICES, "hpa-1", "hpa-2", "descheduler-1", "descheduler-2")
+        for part in ("health", "rpc")
+    ]
     names += [f"{kind}{member.name}" for member in options.fleet for kind in ("member-", "member/")]
     for name in (*names, "redis"):
         ports.port(name, base)
