@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from spillway.addresses import PLACEMENTS, workload_key
+from spillway.addresses import PLACEMENTS, SCALE, workload_key
 from spillway.bus import Record
 from spillway.events import PlacementDecided
+from spillway.events_scaling import ScaleDecided
 from spillway.model import Generation, Part
 
 from .spillway_chaos.audit import Door, MemberAudit
@@ -110,6 +111,16 @@ def test_contradictions_in_the_log_are_found(generation: Generation, change: Par
     then = replace(FIRST, generation=generation, parts=tuple(change(part) for part in FIRST.parts))
     key = workload_key("chaos", "web")
     records = [Record(PLACEMENTS.name, 0, offset, key, event) for offset, event in enumerate((FIRST, then))]
+    assert counted(LogAudit().take(records))["contradictory"] == contradictions
+
+
+@pytest.mark.parametrize(("sequence", "contradictions"), [(3, 0), (2, 1), (1, 1)])
+def test_a_size_that_is_decided_twice_or_goes_back_is_found(sequence: int, contradictions: int) -> None:
+    """Also where its policy was deleted and declared anew between the two."""
+    first = ScaleDecided("chaos", "web", Generation(5, 2), "web", "HorizontalPodAutoscaler", 3, 1, 1, "")
+    then = replace(first, generation=Generation(5, sequence), replicas=4)
+    key = workload_key("chaos", "web")
+    records = [Record(SCALE.name, 0, offset, key, event) for offset, event in enumerate((first, None, then))]
     assert counted(LogAudit().take(records))["contradictory"] == contradictions
 
 

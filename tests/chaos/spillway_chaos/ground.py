@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from aiokafka.admin import AIOKafkaAdminClient
 
 from spillway.api import ApplyRequest, JoinClusterRequest, ListClustersRequest, ListRequest, RequestError
-from spillway.rpc import PlannerClient
+from spillway.rpc import PlannerClient, ScalingClient
 from spillway_local.fleet_plan import deployment
 from spillway_local.kafka_server import PORTS_PER_NODE
 from spillway_local.ports import PortBook, session_port
@@ -28,7 +28,7 @@ from .load import CPU, MEMORY, Load, Pulse
 from .log_audit import LogAudit
 from .proxy import Proxy
 
-KINDS = ("planner", "snapshot", "propagator")
+KINDS = ("planner", "snapshot", "propagator", "hpa")
 SERVICES = tuple(f"{kind}-{number}" for kind in KINDS for number in (1, 2))
 PULSE = "pulse"
 READY_SECONDS = 90.0
@@ -127,7 +127,9 @@ class Ground:
         self.audit.forget()
         self.log = LogAudit()
         load, story = self.load, f"story{number}"
-        self.load = Load(load.client, self.ledger, load.seed, story, asks=load.asks, answered=load.answered)
+        self.load = Load(
+            load.client, load.scaling, self.ledger, load.seed, story, asks=load.asks, answered=load.answered
+        )
         self._loading = asyncio.create_task(self.load.run())
 
     async def end_story(self) -> None:
@@ -194,18 +196,19 @@ class Ground:
         port = PortBook(self.stack.folder / "ports.json").recorded()[f"{name}-health"]
         return f"http://127.0.0.1:{port}/{page}"
 
-    async def active_planner(self) -> str:
+    async def active(self, kind: str) -> str:
+        """The planner, or the hpa, whose turn it is."""
         found: list[str] = []
 
         async def known() -> bool:
-            names = ("planner-1", "planner-2")
+            names = (f"{kind}-1", f"{kind}-2")
             pages = [await self.page(name, "metrics") for name in names]
             found.extend(
-                name for name, page in zip(names, pages, strict=True) if "\nspillway_planner_active 1.0" in page
+                name for name, page in zip(names, pages, strict=True) if f"\nspillway_{kind}_active 1.0" in page
             )
             return bool(found)
 
-        await until("a planner is active", known)
+        await until(f"one {kind} is active", known)
         return found[0]
 
     async def broker_roles(self) -> tuple[str, Counter[str]]:
@@ -252,15 +255,16 @@ async def opened(
     stack: Stack, doors: Mapping[str, Door], proxies: Mapping[str, Proxy], seed: str
 ) -> AsyncIterator[Ground]:
     """A platform that is up, joined, asked and watched."""
-    planners = stack.addresses().planners
+    planners, hpas = stack.addresses().planners, stack.addresses().hpas
     members = {name: MemberAudit(name, door) for name, door in doors.items()}
     ledger = Ledger()
     async with (
         PlannerClient(planners, timeout_seconds=30, retry_seconds=30) as client,
         PlannerClient(planners, timeout_seconds=30, retry_seconds=30) as asking,
         PlannerClient(planners, timeout_seconds=30, retry_seconds=30) as beating,
+        ScalingClient(hpas, timeout_seconds=30, retry_seconds=30) as scaling,
     ):
-        load, pulse = Load(asking, ledger, seed, ""), Pulse(beating, PULSE)
+        load, pulse = Load(asking, scaling, ledger, seed, ""), Pulse(beating, PULSE)
         ground = Ground(stack, client, load, pulse, Audit(members), proxies, ledger)
         await ground.join()
         tasks = [asyncio.create_task(work.run()) for work in (pulse, ground.audit)]
@@ -287,9 +291,7 @@ def chosen_ports(options: StackOptions) -> None:
         ports.port("kafka" if options.brokers == 1 else f"kafka-{number + 1}", base, count=PORTS_PER_NODE)
     ports.port("etcd", base + chance.randint(20, 40), count=2)
     names = [
-        f"{service}-{part}"
-        for service in (*SERVICES, "hpa-1", "hpa-2", "descheduler-1", "descheduler-2")
-        for part in ("health", "rpc")
+        f"{service}-{part}" for service in (*SERVICES, "descheduler-1", "descheduler-2") for part in ("health", "rpc")
     ]
     names += [f"{kind}{member.name}" for member in options.fleet for kind in ("member-", "member/")]
     for name in (*names, "redis"):

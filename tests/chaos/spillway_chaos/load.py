@@ -1,6 +1,8 @@
 """Asks all the time, as a careful client does: one idempotency key a request, tried until there is an answer."""
 
 import asyncio
+import json
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,15 +11,19 @@ from random import Random
 from typing import Any
 
 from spillway.api import ApplyRequest, DeleteRequest, PlacementReply, RequestError, ScaleRequest
-from spillway.rpc import PlannerClient
+from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, ReportReply, ReportRequest
+from spillway.events_scaling import LoadObserved
+from spillway.rpc import PlannerClient, ScalingClient
 from spillway_local.fleet_plan import deployment
 
 from .audit import NAMESPACE
 from .ledger import Ledger
 
 LANES = 6
+SCALED_LANES = 2
 REPLICAS_MAX = 10
 CPU, MEMORY = "1500m", "512Mi"
+METRIC, LOAD_OF_A_REPLICA = "load", 10
 ANSWER_SECONDS = 30.0
 _AGAIN = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "CANCELLED"})
 _AGAIN_SECONDS = 0.5
@@ -25,9 +31,13 @@ _AGAIN_SECONDS = 0.5
 
 @dataclass(slots=True)
 class Load:
-    """Lanes of one workload at a time each. story: begins every name. asks: whether lanes begin anything new."""
+    """Lanes of one workload at a time each, some of them under policy: these report a load, and get its size.
+
+    story: begins every name. asks: whether lanes begin anything new.
+    """
 
     client: PlannerClient
+    scaling: ScalingClient
     ledger: Ledger
     seed: str
     story: str
@@ -41,6 +51,8 @@ class Load:
         async with asyncio.TaskGroup() as tasks:
             for number in range(LANES):
                 tasks.create_task(self._lane(number, Random(f"{self.seed}/{self.story}/{number}")))
+            for number in range(LANES, LANES + SCALED_LANES):
+                tasks.create_task(self._scaled_lane(number, Random(f"{self.seed}/{self.story}/{number}")))
 
     async def idle(self, seconds: float) -> bool:
         """Whether every request has its answer within so many seconds; nothing new is begun."""
@@ -59,6 +71,20 @@ class Load:
             for _ in range(random.randint(1, 6)):
                 await self._turn(number, random, partial(self._scale, name, random))
             await self._turn(number, random, partial(self._delete, name, random))
+
+    async def _scaled_lane(self, number: int, random: Random) -> None:
+        """The policy goes last: one that went before its last report was read would not have decided on it."""
+        life = 0
+        while True:
+            life += 1
+            name = f"{self.story}-{number}-{life}"
+            declare, delete = DeclarePolicyRequest(_policy(name)), DeletePolicyRequest(NAMESPACE, name)
+            await self._turn(number, random, partial(self._apply, name, random))
+            await self._turn(number, random, partial(self._policy, self.scaling.declare_policy, declare, name))
+            for _ in range(random.randint(2, 8)):
+                await self._turn(number, random, partial(self._report, name, random))
+            await self._turn(number, random, partial(self._delete, name, random))
+            await self._turn(number, random, partial(self._policy, self.scaling.delete_policy, delete, name))
 
     async def _turn(self, number: int, random: Random, ask: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(random.uniform(*self.think_seconds))
@@ -80,6 +106,45 @@ class Load:
         self.ledger.asking(name, replicas)
         if await self._answer(self.client.scale, request, name, "scale", random):
             self.ledger.acknowledged(name, replicas)
+
+    async def _policy(self, call: Callable[[Any], Awaitable[Any]], request: Any, name: str) -> None:
+        """A delete that is tried again finds none."""
+        while True:
+            try:
+                await call(request)
+            except RequestError as error:
+                if error.code not in _AGAIN:
+                    if error.code != "NOT_FOUND":
+                        self.ledger.refused(name, "policy of", f"{error.code}: {error.text}")
+                    return
+                self.tried_again += 1
+                await asyncio.sleep(_AGAIN_SECONDS)
+            else:
+                self.answered += 1
+                return
+
+    async def _report(self, name: str, random: Random) -> None:
+        """A load for so many replicas. Acknowledged, it is in the log, and must come to be the size."""
+        replicas = random.randint(1, REPLICAS_MAX)
+        load = _load(name, replicas)
+        self.ledger.asking(name, replicas)
+        deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
+        while True:
+            try:
+                reply: ReportReply = await self.scaling.report(ReportRequest((load,)))
+                code, text = reply.loads[0].code, reply.loads[0].text
+            except RequestError as error:
+                code, text = error.code, error.text
+            if code == "OK":
+                self.answered += 1
+                self.ledger.acknowledged(name, replicas)
+                return
+            late = asyncio.get_running_loop().time() > deadline
+            if code not in _AGAIN and (code != "NOT_FOUND" or late):  # One that stands by reads of the policy later.
+                self.ledger.refused(name, "report of", f"{code}: {text}")
+                return
+            self.tried_again += 1
+            await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _delete(self, name: str, random: Random) -> None:
         request = DeleteRequest(NAMESPACE, name, _key(random))
@@ -113,6 +178,35 @@ class Load:
             else:
                 self.answered += 1
                 return reply
+
+
+def _policy(name: str) -> str:
+    """So many replicas as its load is, at once: no window, no tolerance, no rate."""
+    wanted = {"type": "AverageValue", "averageValue": str(LOAD_OF_A_REPLICA)}
+    at_once = {
+        "stabilizationWindowSeconds": 0,
+        "tolerance": "0",
+        "policies": [{"type": "Pods", "value": REPLICAS_MAX, "periodSeconds": 1}],
+    }
+    return json.dumps(
+        {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+                "minReplicas": 1,
+                "maxReplicas": REPLICAS_MAX,
+                "metrics": [{"type": "External", "external": {"metric": {"name": METRIC}, "target": wanted}}],
+                "behavior": {"scaleUp": at_once, "scaleDown": at_once},
+            },
+        }
+    )
+
+
+def _load(name: str, replicas: int) -> LoadObserved:
+    at_ms, value_milli = time.time_ns() // 1_000_000, replicas * LOAD_OF_A_REPLICA * 1000
+    return LoadObserved(NAMESPACE, name, METRIC, "", "", "", "", value_milli, at_ms, 0, "chaos", "")
 
 
 def _key(random: Random) -> str:

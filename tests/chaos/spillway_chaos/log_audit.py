@@ -1,12 +1,13 @@
-"""Reads what the planner wrote, in the order of the log: generations that go back, two placements at one generation."""
+"""Reads what planner and hpa wrote, in the order of the log: generations that go back, two placements at one."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, PLACEMENTS, WORKLOADS
+from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, PLACEMENTS, SCALE, WORKLOADS
 from spillway.bus import Record, reached
 from spillway.events import PlacementDecided, TurnTaken, WorkloadDeclared
+from spillway.events_scaling import ScaleDecided
 from spillway.kafka import KafkaBus, KafkaSettings
 from spillway.model import Generation, Part
 
@@ -14,7 +15,7 @@ from .ledger import Finding
 
 ENDS_SECONDS = 60.0
 """How long a broker that came back on a busy machine may take to say where its topics end."""
-TOPICS = (PLACEMENTS, WORKLOADS, *CLAIM_TOPIC_BY_SERVICE.values())
+TOPICS = (PLACEMENTS, WORKLOADS, SCALE, *CLAIM_TOPIC_BY_SERVICE.values())
 
 
 @dataclass(slots=True)
@@ -32,6 +33,7 @@ class LogAudit:
     _placements: dict[str, PlacementDecided] = field(default_factory=dict)
     _workloads: dict[str, WorkloadDeclared] = field(default_factory=dict)
     _parts: dict[tuple[str, str], Part] = field(default_factory=dict)
+    _sizes: dict[str, ScaleDecided] = field(default_factory=dict)
 
     async def read(self, bootstrap: str) -> list[Finding]:
         """What is wrong in the records that came since the last reading."""
@@ -61,6 +63,8 @@ class LogAudit:
                 yield from self._placed(record.key, event)
             elif isinstance(event, WorkloadDeclared):
                 yield from self._declared(record.key, event)
+            elif isinstance(event, ScaleDecided):
+                yield from self._sized(record.key, event)
 
     def _claimed(self, event: TurnTaken) -> None:
         place = (event.service, event.cluster)
@@ -97,6 +101,13 @@ class LogAudit:
             yield _contradiction(f"{key}: declared at generation {event.generation} after {before.generation}")
         if event.generation == before.generation and event.replicas != before.replicas:
             yield _contradiction(f"{key}: {before.replicas} and {event.replicas} replicas at one generation")
+
+    def _sized(self, key: str, event: ScaleDecided) -> Iterator[Finding]:
+        """Not forgotten with the policy: one that is declared anew goes on with the generations of its writer."""
+        before = self._sizes.get(key)
+        self._sizes[key] = event
+        if before is not None and event.generation <= before.generation:
+            yield _contradiction(f"{key}: size decided at {event.generation} after {before.generation}")
 
 
 def _contradiction(text: str) -> Finding:

@@ -10,8 +10,9 @@ from random import Random
 
 from spillway.kafka import KafkaSettings
 
+from .clock import SERVICES as WITH_CLOCKS
 from .clock import clock_ahead, set_clock
-from .ground import KINDS, SERVICES, Ground, until
+from .ground import KINDS, Ground, until
 from .wiping import wipe_log
 
 OUTAGE_SECONDS = 60.0
@@ -21,6 +22,7 @@ SESSION_SECONDS = {
     "planner": SETTINGS.session_seconds,
     "snapshot": SETTINGS.cluster_session_seconds,
     "propagator": SETTINGS.cluster_session_seconds,
+    "hpa": SETTINGS.session_seconds,
 }
 """After it, another instance takes over."""
 _LONGEST_WAIT = SETTINGS.cluster_session_seconds + SETTINGS.request_seconds
@@ -62,8 +64,8 @@ class Row:
 
 
 async def _victim(ground: Ground, kind: str, random: Random) -> str:
-    """Of planners the one whose turn it is; of the others any, since both have clusters."""
-    return await ground.active_planner() if kind == "planner" else f"{kind}-{random.randint(1, 2)}"
+    """Of planners and hpa the one whose turn it is; of the others any, since both have clusters."""
+    return await ground.active(kind) if kind in ("planner", "hpa") else f"{kind}-{random.randint(1, 2)}"
 
 
 async def _freeze(ground: Ground, name: str, seconds: float) -> None:
@@ -216,7 +218,7 @@ def _fill(file: Path) -> None:
 
 async def jump_clock(ground: Ground, random: Random) -> Broken:
     """An hour on, or back, in one service; later back to what is right, which is a jump as well."""
-    service, ahead = random.choice(SERVICES), random.choice((3600, -3600))
+    service, ahead = random.choice(WITH_CLOCKS), random.choice((3600, -3600))
     seconds = random.uniform(2.0, 6.0)
 
     async def jumped() -> bool:
