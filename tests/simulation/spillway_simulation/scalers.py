@@ -21,7 +21,7 @@ from spillway.local_bus import LocalBus
 from spillway_local.in_process import FLEET_ID
 from spillway_simulation import members
 from spillway_simulation.oracle import Known
-from spillway_simulation.scaling_script import PARTITIONS, PolicyStep, Scaled
+from spillway_simulation.scaling_script import HEADROOM, PARTITIONS, PolicyStep, Scaled
 from spillway_simulation.users import NAMESPACE, answered
 from spillway_simulation.world import World
 
@@ -30,6 +30,8 @@ COOLDOWN_SECONDS = 6
 TOLERANCE = 0.1
 RESTS_AFTER_SECONDS = 45.0
 """So long after the last fault a loop may still decide: a window, a window of samples and an initialization of pods."""
+HEADROOM_RESTS_AFTER_SECONDS = 300.0
+"""The same where one follows what is idle: each fall waits for pods' grace, and makes room that others may wait for."""
 RESTING_SECONDS = 40.0
 """So long it is watched then: more than two windows."""
 
@@ -68,7 +70,7 @@ class Scaler:
     async def tell(self) -> None:
         """Until it is cancelled."""
         held: list[Report] = []
-        while self.scaled.kind != "calendar":
+        while self.scaled.kind not in ("calendar", HEADROOM):
             await asyncio.sleep(self._random.uniform(0.5, 3.0))
             if self.scaled.kind == "cpu":
                 self._use_cpu()
@@ -143,6 +145,10 @@ def manifest_of(scaled: Scaled, most: int) -> str:
             kind, version = "ScalePolicy", "spillway.io/v1"
             windows = [_window_of(scaled, number) for number in range(len(scaled.windows))]
             spec = {"scaleTargetRef": target, **bounds, "calendar": windows}
+        case "headroom":
+            kind, version = "ScalePolicy", "spillway.io/v1"
+            shares = [{"supplyClass": one, "percent": scaled.target} for one in ("dedicated", "cloud")]
+            spec = {"scaleTargetRef": target, **bounds, "headroom": shares}
         case _:
             kind, version = "HorizontalPodAutoscaler", "autoscaling/v2"
             spec = {"scaleTargetRef": target, **bounds, "metrics": [_metric_of(scaled)]}
@@ -198,6 +204,8 @@ def _missized(scaler: Scaler, known: Known, decided: ScaleDecided | None) -> Ite
         return
     least, most = scaled.least, scaled.steps[-1].most
     load, now = scaler.load(), declared.replicas
+    if scaled.kind == HEADROOM:
+        return  # What there is to be is only said by what is to be judged; resting() sees that it comes to rest.
     if scaled.kind == "calendar":
         wanted = [least]
     elif scaled.kind == "backlog":
@@ -226,9 +234,11 @@ def _sizes_for(shares: float, least: int, most: int) -> list[int]:
 async def resting(world: World, over: float) -> None:
     """Nothing is decided once loops had their time, while load and capacity stay as they are."""
     scaling = world.oracle.scaling
-    await asyncio.sleep(max(0.0, over + RESTS_AFTER_SECONDS - world.loop.time()))
+    follows = any(one.kind == HEADROOM for one in world.script.scaled)
+    after = HEADROOM_RESTS_AFTER_SECONDS if follows else RESTS_AFTER_SECONDS
+    await asyncio.sleep(max(0.0, over + after - world.loop.time()))
     begins = world.loop.time()
     await asyncio.sleep(RESTING_SECONDS)
     if scaling.last_decision_at > begins:
         at = f"{scaling.last_decision_at:.3f} s"
-        world.oracle.violated(f"decided at {at}, at constant load more than {RESTS_AFTER_SECONDS:g} s after all faults")
+        world.oracle.violated(f"decided at {at}, at constant load more than {after:g} s after all faults")

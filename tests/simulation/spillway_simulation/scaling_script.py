@@ -6,6 +6,7 @@ from random import Random
 
 HPAS = ("hpa-1", "hpa-2")
 KINDS = ("requests", "cpu", "backlog", "backlog", "calendar")
+HEADROOM = "headroom"
 EFFECTS = ("floor", "ceiling", "exact", "blackout")
 PARTITIONS = 6
 
@@ -32,6 +33,8 @@ class OpenWindow:
 class Scaled:
     """A workload under policy. levels: (at, what its load is from then on), in the kind's own unit for one replica.
 
+    A workload that follows what is idle has no load; target is its share then, in percent.
+
     target: so much of it is one replica's share. again, late: how likely a report is sent twice, or after the next one.
     """
 
@@ -54,6 +57,13 @@ def scaled_of(random: Random, workloads: Sequence[str], span: float) -> tuple[Sc
     """Of some of the workloads; each has one kind of policy."""
     chosen = random.sample(workloads, random.randint(1, len(workloads)))
     return tuple(_scaled(random, workload, span) for workload in chosen)
+
+
+def following_idle(random: Random, workload: str, span: float) -> Scaled:
+    """One that follows what is idle."""
+    steps = (PolicyStep(random.uniform(0, span / 2), random.choice((5, 20, 100))),)
+    share = random.choice((50, 80, 100))
+    return Scaled(workload, HEADROOM, 0, share, steps, ((0.0, 0.0),), (), 0.0, 0.0)
 
 
 def _scaled(random: Random, workload: str, span: float) -> Scaled:

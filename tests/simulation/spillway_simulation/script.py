@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from random import Random
 
-from spillway_simulation.scaling_script import HPAS, Scaled, scaled_of
+from spillway_simulation.scaling_script import HPAS, Scaled, following_idle, scaled_of
 from spillway_simulation.seeds import KEPT
 
 CPU_CHOICES = (250, 500, 1000, 1500)
@@ -90,6 +90,8 @@ def _with_scaling(script: Script) -> Script:
     own = Ask("apply", random.uniform(0, 3), random.randint(0, 3), random.choice(CPU_CHOICES[:3]), "", False)
     asks = {**script.asks, "s0": (own,)}
     scaled = scaled_of(random, tuple(asks), span)
+    if random.random() < 0.25:
+        scaled = (*(one for one in scaled if one.workload != "s0"), following_idle(random, "s0", span))
     kinds = (*((kind, HPAS) for kind in INSTANCE_FAULTS), *((kind, ("",)) for kind in LOG_FAULTS))
     faults = _faults(random, kinds, random.choice((0, 1, 2, 4, 8)), span, len(script.faults))
     end = max([span, *(fault.at + fault.seconds for fault in faults), *(w.ends for one in scaled for w in one.windows)])

@@ -41,6 +41,9 @@ PLANNER = PlannerSettings(
     capacity_age_max_seconds=12.0,
     confirmation_kept_seconds=10.0,
     home_after_seconds=15.0,
+    headroom_seconds=2.0,
+    headroom_repeat_seconds=4.0,
+    headroom_settle_seconds=3.0,
 )
 SNAPSHOT = snapshot.settings.Settings(
     shrink_confirm_seconds=20.0, probe_seconds=4.0, heartbeat_seconds=3.0, reclaim_seconds=8.0, metrics_seconds=4.0
