@@ -1,0 +1,100 @@
+"""An owner's own pods wait, and the nodes that they need are recalled: from the member's API to the log."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sim.settings import Taint
+from spillway.api_lending import ListLentRequest, RecallRequest
+from spillway.events_lending import LOAN_LENT, NodeLent
+from spillway.kubernetes import DEPLOYMENTS, NAMESPACES
+from spillway.lending_marks import LENDING, LENT, virtual_node_name
+from spillway.local_bus import LocalBus
+from spillway.model import Generation
+from spillway_local import member_nodes
+from spillway_local.fleet_plan import GIB, MemberPlan
+from spillway_local.in_process import FLEET_ID, InProcess, in_process
+
+sys.path.insert(0, str(Path(__file__).parent))
+from platform_steps import NAMESPACE, bound, join, until
+
+pytestmark = pytest.mark.looptime
+
+OWNER = "own-1"
+FLEET = (
+    MemberPlan(OWNER, "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan("own-2", "own", (member_nodes.NodeSpec(1, "n", 4_000, 16 * GIB),), room=8),
+)
+LENT_NODES = ("n-2", "n-3")
+
+
+def pods_of_2_cores(replicas: int) -> dict[str, Any]:
+    container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": "2"}}}
+    template = {"metadata": {"labels": {"app": "batch"}}, "spec": {"containers": [container]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "batch", "namespace": NAMESPACE},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "batch"}}, "template": template},
+    }
+
+
+async def lend(platform: InProcess) -> None:
+    """As a bridge does it: the owner's nodes bear the mark, and the log names each loan."""
+    bridge = LocalBus(platform.broker, FLEET_ID, "bridge")
+    for sequence, node in enumerate(LENT_NODES):
+        platform.members[OWNER].taint(node, Taint(LENDING, LENT, "NoSchedule"))
+        await bridge.publish(
+            NodeLent(
+                cluster=OWNER,
+                node=node,
+                epoch=1,
+                sequence=sequence,
+                loan=Generation(1, sequence),
+                pool="own-2",
+                virtual_node=virtual_node_name(OWNER, node),
+                rule="all",
+                supply_class="idle",
+                state=LOAN_LENT,
+                cause="",
+                offered=(("cpu", 4000),),
+                pods=(),
+                lent_ms=platform.wall_ms(),
+                recalled_ms=0,
+                waiting="",
+            )
+        )
+
+
+async def recalled(platform: InProcess) -> list[tuple[str, tuple[str, ...]]]:
+    reply = await platform.descheduler().list_lent(ListLentRequest(OWNER))
+    return [(node.node, node.wanted_by) for node in reply.nodes if node.state == "Recalled"]
+
+
+async def test_who_finds_no_free_node_gets_one_back_and_who_finds_one_does_not() -> None:
+    services = ("snapshot-1", "planner-1", "descheduler-1", "descheduler-2")
+    async with in_process(FLEET, services) as platform:
+        await join(platform)
+        await lend(platform)
+        await until(lambda: platform.descheduler().is_active, "a descheduler is active")
+        api = platform.api(OWNER)
+        await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        await api.create(DEPLOYMENTS, pods_of_2_cores(6))
+        await until(lambda: _one_recalled(platform), "one of the two nodes is recalled")
+        ((node, wanted_by),) = await recalled(platform)
+        assert wanted_by[0].startswith(f"{OWNER}/ReplicaSet/{NAMESPACE}/")
+        platform.members[OWNER].untaint(node, LENDING)
+        await until(lambda: _bound(platform, 6), "its pods run")
+        assert len(await recalled(platform)) == 1, "the other node stays lent"
+        reply = await platform.descheduler().recall(RecallRequest(OWNER, reason="all of them"))
+        assert (reply.changed, len(reply.nodes)) == (2, 2), "a recall for a need becomes one by name"
+
+
+async def _one_recalled(platform: InProcess) -> bool:
+    return len(await recalled(platform)) == 1
+
+
+async def _bound(platform: InProcess, pods: int) -> bool:
+    return (await bound(platform))[OWNER] == pods
