@@ -61,6 +61,8 @@ def test_pods_that_wait_get_the_nodes_that_they_need_and_no_more() -> None:
     assert (first.cause, first.wanted_by) == ("Need", ("own-1/ReplicaSet/default/a",))
     assert (first.loan, first.grace_seconds, first.held_back_ms) == (Generation(5, 1), 30, 0)
     assert recalled([first, second]) == ["n1", "n2"]
+    group = "ReplicaSet/default/a"
+    assert state.promised[OWN] == {"n1": {group: 4}, "n2": {group: 2}}, "whom looking again leaves there"
 
 
 def test_what_is_on_its_way_back_is_not_asked_for_again() -> None:
@@ -72,6 +74,15 @@ def test_what_is_on_its_way_back_is_not_asked_for_again() -> None:
     now_holds(state, 1, recalled_row, lent("n2"))
     state.apply(loan("n1", state=LOAN_RECALLED, sequence=2))
     assert follow_up(state, generations) == []
+
+
+def test_a_successor_knows_for_whom_nodes_go_back() -> None:
+    """What it reads are the recalls alone; pods of two sizes wait, of which each node takes some."""
+    rows = [lent("n1"), lent("n2"), lent("n3")]
+    waiting = waits("a", 2, shape(3000)), waits("b", 2, shape(1000))
+    said = follow_up(known(rows, *waiting), Generations())
+    assert len(said) == 2
+    assert follow_up(known(rows, *waiting, *said), Generations(11)) == []  # type: ignore[arg-type]
 
 
 def test_pool_pods_of_a_lent_node_take_no_room_from_whom_it_goes_back_to() -> None:

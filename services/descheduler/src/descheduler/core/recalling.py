@@ -94,10 +94,10 @@ def recall_for_needs(
     written: list[Written] = []
     for node in chosen[:allowed]:
         held_ms = now_ms - since.get((cluster, node), now_ms)
-        promised[node] = dict(choice.nodes[node])
-        for_whom = tuple(f"{cluster}/{name}" for name in sorted(promised[node]))
+        for_whom = tuple(f"{cluster}/{name}" for name in sorted(choice.nodes[node]))
         why = Why(CAUSE_NEED, BY, "pods of the owner wait for it", for_whom, held_ms)
         written.append(recall(state, loans[node], next_generation(), why, now_ms))
+        promised[node] = dict(choice.nodes[node])
         state.needs_recalled_ms.setdefault(cluster, []).append(now_ms)
     if len(choice.nodes) >= limit:
         state.dirty.add(cluster)

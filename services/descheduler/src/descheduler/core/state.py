@@ -30,6 +30,7 @@ from spillway.feasibility.cluster_view import NEVER, ClusterView
 from spillway.model import NodeColumns
 from spillway.scopes import FLEET_SCOPE, cluster_scope
 
+ANY_NUMBER = 2**31
 NodeKey = tuple[str, str]
 """Cluster and node."""
 
@@ -53,7 +54,7 @@ class DeschedulerState:
         self.used: dict[NodeKey, dict[int, NodeUsed]] = {}
         self.dirty: set[str] = set()
         self.promised: dict[str, dict[str, dict[str, int]]] = {}
-        """By cluster and node that was recalled for needs: replicas by need. Known to whoever decided it alone."""
+        """By cluster and node that was recalled for needs: replicas by need; of another's recall, any number."""
         self.held_since_ms: dict[NodeKey, int] = {}
         """Nodes that a budget kept from being recalled, and since when."""
         self.needs_recalled_ms: dict[str, list[int]] = {}
@@ -183,6 +184,9 @@ class DeschedulerState:
         if known is None or known.generation <= event.generation:
             recalls[event.node] = event
             self.dirty.add(event.cluster)
+            if isinstance(event, NodeRecalled) and event.wanted_by:
+                needs = {name.partition("/")[2]: ANY_NUMBER for name in event.wanted_by}
+                self.promised.setdefault(event.cluster, {})[event.node] = needs
 
     def _declare(self, event: LendingDeclared) -> None:
         known = self.declared.get(event.cluster)
