@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.core.feasibility.interplay import ByLabel, effects_of, effects_with
 from planner.core.feasibility.room import Room, loss, nested, room_in_groups, room_on_nodes, with_groups
 from spillway.feasibility.fit import fit
 from spillway.model import HostPort, NodeRow, PodSelector, PodTable, PodTerm, PodTraits, Requirement, Shape, Spread
@@ -300,3 +301,32 @@ def test_the_groups_nodes_count_until_they_exist() -> None:
     wanted = shape(1000)
     fits = with_groups(fit(wanted, nodes_of(node("a", cpu=4000))), wanted, [(group(cpu=4000, nodes_max=3), 1)])
     assert (fits.total, fits.largest, fits.per_node[-1]) == (12, 4, 4)
+
+
+LABELS = ((), *((("app", app),) for app in ("db", "web")))
+SELECTORS = st.sampled_from([DB, WEB, PodSelector(())])
+KEYS = st.sampled_from(["kubernetes.io/hostname", "zone"])
+TERMS = st.builds(lambda selector, key: (PodTerm(selector, topology_key=key),), SELECTORS, KEYS)
+LOOKERS = st.builds(
+    lambda cpu, labels, looks: shape(cpu, traits=PodTraits(labels=labels), **looks),
+    st.sampled_from([300, 1000]),
+    st.sampled_from(LABELS),
+    st.one_of(
+        st.just({}),
+        TERMS.map(lambda terms: {"apart": terms}),
+        TERMS.map(lambda terms: {"near": terms}),
+        st.builds(lambda selector, key: {"spread": (Spread(selector, 1, topology_key=key),)}, SELECTORS, KEYS),
+    ),
+)
+
+
+@given(others=st.lists(LOOKERS, max_size=5), one=LOOKERS)
+def test_what_one_more_does_to_others_is_what_all_of_them_do_to_each_other_as_far_as_it_is_in_it(
+    others: list[Shape], one: Shape
+) -> None:
+    """What is kept of those that are reserved knows nothing of who asks."""
+    of_all = effects_of((*others, one))
+    assert effects_with(one, ByLabel(others)) == {
+        pair: effect for pair, effect in of_all.items() if len(others) in pair
+    }
+    assert effects_of(others) == {pair: effect for pair, effect in of_all.items() if len(others) not in pair}

@@ -25,41 +25,63 @@ def looks_at_pods(shape: Shape) -> bool:
     return bool(shape.apart or shape.spread or shape.near)
 
 
-def effects_of(shapes: Sequence[Shape]) -> dict[tuple[int, int], Effect]:
-    """(whom it costs, whose replica it is), both as indices, for every pair in which there is any effect."""
-    effects: dict[tuple[int, int], Effect] = {}
+Effects = dict[tuple[int, int], Effect]
+"""By whom it costs, and whose replica it is, both as indices: of every pair in which there is any effect."""
+
+
+def effects_of(shapes: Sequence[Shape]) -> Effects:
+    """What replicas of some shapes may do to each other."""
+    effects: Effects = {}
     lookers = [index for index, shape in enumerate(shapes) if looks_at_pods(shape)]
-    if not lookers:
-        return effects
-    others = _ByLabel(shapes)
+    others = ByLabel(shapes) if lookers else None
     for index in lookers:
-        shape = shapes[index]
-        for term in shape.apart:
-            bars = NODE if term.key == HOSTNAME_LABEL else ALL
-            for other in others.meant_by(term, shape):
-                for pair in ((index, other), (other, index)):
-                    effect = effects.setdefault(pair, Effect())
-                    effect.bars = max(effect.bars, bars)
-        for spread in shape.spread:
-            for other in others.counted_by(spread, shape):
-                effect = effects.setdefault((index, other), Effect())
-                effect.bars = ALL if spread.others_only else effect.bars
-                effect.marks += 0 if spread.others_only else 1
-        if shape.near:
-            for other in set.intersection(*(set(others.meant_by(term, shape)) for term in shape.near)):
-                effects.setdefault((index, other), Effect()).bars = ALL
+        assert others is not None
+        _add(effects, (index, shapes[index]), others, 0)
     return {pair: effect for pair, effect in effects.items() if not _alike(shapes[pair[0]], shapes[pair[1]])}
+
+
+def effects_with(shape: Shape, others: "ByLabel") -> Effects:
+    """What one more shape may do to others, and they to it; its index is the one after theirs."""
+    effects: Effects = {}
+    more, shapes = len(others.shapes), (*others.shapes, shape)
+    if looks_at_pods(shape):
+        _add(effects, (more, shape), others, 0)
+    alone = ByLabel((shape,)) if others.lookers else None
+    for index in others.lookers:
+        assert alone is not None
+        _add(effects, (index, shapes[index]), alone, more)
+    return {pair: effect for pair, effect in effects.items() if not _alike(shapes[pair[0]], shapes[pair[1]])}
+
+
+def _add(effects: Effects, looker: tuple[int, Shape], others: "ByLabel", first: int) -> None:
+    """What follows from what one shape looks at in others, whose indices begin with first."""
+    index, shape = looker
+    for term in shape.apart:
+        bars = NODE if term.key == HOSTNAME_LABEL else ALL
+        for other in others.meant_by(term, shape):
+            for pair in ((index, first + other), (first + other, index)):
+                effect = effects.setdefault(pair, Effect())
+                effect.bars = max(effect.bars, bars)
+    for spread in shape.spread:
+        for other in others.counted_by(spread, shape):
+            effect = effects.setdefault((index, first + other), Effect())
+            effect.bars = ALL if spread.others_only else effect.bars
+            effect.marks += 0 if spread.others_only else 1
+    if shape.near:
+        for other in set.intersection(*(set(others.meant_by(term, shape)) for term in shape.near)):
+            effects.setdefault((index, first + other), Effect()).bars = ALL
 
 
 def _alike(one: Shape, other: Shape) -> bool:
     return one == other and one.traits.labels == other.traits.labels
 
 
-class _ByLabel:
-    """Finds shapes by namespace and label."""
+class ByLabel:
+    """Finds shapes by namespace and label. lookers: those that look at pods."""
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
-        self._shapes = shapes
+        self.shapes = shapes
+        self.lookers = [index for index, shape in enumerate(shapes) if looks_at_pods(shape)]
         self._by_label: dict[tuple[str, str, str], list[int]] = {}
         self._by_namespace: dict[str, list[int]] = {}
         self._unknown: dict[str, list[int]] = {}
@@ -90,7 +112,7 @@ class _ByLabel:
         else:
             found = [index for value in named.values for index in self._by_label.get((namespace, named.key, value), ())]
         for index in found:
-            labels = self._shapes[index].traits.labels
+            labels = self.shapes[index].traits.labels
             if labels and matches_labels(requirements, dict(labels)):
                 yield index
         yield from self._unknown.get(namespace, ())

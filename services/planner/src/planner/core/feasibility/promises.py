@@ -1,7 +1,7 @@
 """What is promised in each cluster and not bound yet, and the room that is left beside it."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from planner.core.feasibility.fleet_rooms import FleetRooms, Place, rooms_of
@@ -10,7 +10,7 @@ from planner.core.feasibility.kept_rooms import KeptRooms
 from planner.core.feasibility.kept_shapes import SHAPES_MAX, KeptShapes
 from planner.core.feasibility.quota import allowed
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
-from planner.core.feasibility.room import Room, nested, room_in_groups, room_on_nodes, with_groups
+from planner.core.feasibility.room import Reserved, Room, nested, room_in_groups, room_on_nodes, with_groups
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.feasibility.fit import Fit, fit
 from spillway.feasibility.nodes import ClusterNodes
@@ -21,6 +21,37 @@ FitOf = Callable[[Shape], Fit]
 """Of a reserved shape in one cluster."""
 
 
+class _Sides:
+    """What is reserved in one cluster, for whoever asks for room there: on its nodes, and on all with its node groups.
+
+    free, new: shapes and replicas that are promised nodes that exist, and nodes that do not yet.
+    """
+
+    def __init__(
+        self, view: ClusterView, entries: Sequence[Reservation], by_label: Callable[[Shape], bool], fit_of: FitOf
+    ) -> None:
+        self._view, self._fit_of = view, fit_of
+        self.free = _summed((entry.entries for entry in entries), by_label)
+        self.new = _summed((entry.new_entries for entry in entries), by_label)
+        self._both = _summed((tuple(self.free), tuple(self.new)), by_label)
+        self._on_nodes: Reserved | None = None
+        self._everywhere: Reserved | None = None
+
+    def on_nodes(self) -> Reserved:
+        if self._on_nodes is None:
+            of = self._fit_of
+            fits = [(other, count, of(other)) for other, count in self.free]
+            self._on_nodes = Reserved(fits, lambda other: of(other).per_node)
+        return self._on_nodes
+
+    def everywhere(self) -> Reserved:
+        if self._everywhere is None:
+            of, groups = self._fit_of, self._view.node_groups()
+            fits = [(other, count, with_groups(of(other), other, groups)) for other, count in self._both]
+            self._everywhere = Reserved(fits, lambda other: with_groups(of(other), other, groups).per_node)
+        return self._everywhere
+
+
 class Promises:
     """Reservations by cluster and workload. Rooms are kept as long as neither they nor the cluster change."""
 
@@ -29,6 +60,7 @@ class Promises:
         self._revisions: dict[str, int] = {}
         self._rooms: dict[tuple[str, Shape, PodTraits, bool], tuple[int, int, Room]] = {}
         self._looked_at: dict[str, tuple[int, bool]] = {}
+        self._sides: dict[str, tuple[tuple[object, ...], _Sides]] = {}
         self._shapes = KeptShapes()
         self._shapes_reserved: dict[Shape, list[int]] = {}
         self._last: tuple[Shape | None, list[int]] = (None, [])
@@ -134,7 +166,7 @@ class Promises:
         kept = self._rooms.get(place)
         if kept is not None and kept[:2] == (view.revision, revision):
             return kept[2]
-        room = self._let_in(view, shape, node_groups, None, lambda other: self._fit(view, other))
+        room = self._let_in(view, shape, node_groups, None, self._kept_sides(view, shape))
         if len(self._rooms) > ROOMS_KEPT_MAX:
             self._rooms.clear()
         self._rooms[place] = (view.revision, revision, room)
@@ -165,7 +197,19 @@ class Promises:
         self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None = None
     ) -> Room:
         """As if nothing were reserved for one workload: what the nodes take, and what quotas let in of that."""
-        return self._let_in(view, shape, node_groups, without, view.fit)
+        entries = list(self._entries(view.name, without))
+        sides = _Sides(view, entries, self._by_label(view, shape), view.fit)
+        return self._let_in(view, shape, node_groups, without, sides)
+
+    def _kept_sides(self, view: ClusterView, shape: Shape) -> _Sides:
+        """As long as neither the nodes nor what is reserved is another."""
+        matter, revision = self.labels_matter(view, shape), self._revisions.get(view.name, 0)
+        of = (view, view.nodes, view.nodes.revision, view.joined, revision, matter)
+        known = self._sides.get(view.name)
+        if known is None or known[0] != of:
+            entries, by_label = list(self._entries(view.name)), self._by_label(view, shape)
+            known = self._sides[view.name] = of, _Sides(view, entries, by_label, lambda other: self._fit(view, other))
+        return known[1]
 
     def _fit(self, view: ClusterView, shape: Shape) -> Fit:
         """Of a reserved shape."""
@@ -175,40 +219,31 @@ class Promises:
         return kept.fit(view, number)
 
     def _let_in(
-        self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None, fit_of: FitOf
+        self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None, sides: _Sides
     ) -> Room:
-        room = self._room_of_nodes(view, shape, node_groups, without, fit_of)
+        room = self._room_of_nodes(view, shape, node_groups, sides)
         quotas = view.quotas.get(shape.namespace, ())
         if not quotas:
             return room
         entries = [entry for reserved in self._entries(view.name, without) for entry in _all_of(reserved)]
         lets_in = allowed(shape, quotas, entries)
         if node_groups:  # A part may use both: what the nodes that exist certainly take is left to them.
-            taken = self._room_of_nodes(view, shape, False, without, fit_of).certain
+            taken = self._room_of_nodes(view, shape, False, sides).certain
             lets_in = replace(lets_in, certain=max(0, lets_in.certain - taken))
         certain, possible = min(room.certain, lets_in.certain), min(room.possible, lets_in.possible)
         limited_by = lets_in.limited_by if certain < room.certain or possible < room.possible else room.limited_by
         return Room(certain, possible, limited_by, room.when_empty)
 
-    def _room_of_nodes(
-        self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None, fit_of: FitOf
-    ) -> Room:
+    def _room_of_nodes(self, view: ClusterView, shape: Shape, node_groups: bool, sides: _Sides) -> Room:
         """The nested conditions of P5: what is promised on free nodes fits there, and all of it fits on all nodes."""
-        by_label = self._by_label(view, shape)
-        entries = list(self._entries(view.name, without))
-        free = _summed((entry.entries for entry in entries), by_label)
-        new = _summed((entry.new_entries for entry in entries), by_label)
+        free, new = sides.free, sides.new
         if node_groups and not free and not new:
             return room_in_groups(shape, view.node_groups(), ())
-        on_nodes = room_on_nodes(shape, view.fit(shape), [(other, count, fit_of(other)) for other, count in free])
+        on_nodes = room_on_nodes(shape, view.fit(shape), sides.on_nodes())
         if not new and not node_groups:
             return on_nodes
         groups = view.node_groups()
-        everything = [
-            (other, count, with_groups(fit_of(other), other, groups))
-            for other, count in _summed((tuple(free), tuple(new)), by_label)
-        ]
-        everywhere = room_on_nodes(shape, with_groups(view.fit(shape), shape, groups), everything)
+        everywhere = room_on_nodes(shape, with_groups(view.fit(shape), shape, groups), sides.everywhere())
         if not node_groups:
             return nested(on_nodes, everywhere)
         # What the free nodes certainly take is left to them: a part may use both.

@@ -4,13 +4,14 @@ The member's scheduler chooses the nodes. A promise must hold whatever it choose
 not bound yet is counted at the most that it can cost.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from planner.core.feasibility.interplay import ALL, NODE, Effect, effects_of
+from planner.core.feasibility.interplay import ALL, NODE, ByLabel, Effect, effects_of, effects_with
 from spillway.feasibility.fit import Fit, fit_of_group
 from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s, NodeGroup, Shape
@@ -41,104 +42,115 @@ def loss(taken: Mapping[str, int], shape: Mapping[str, int], largest: int) -> in
     return min(most, largest)
 
 
-def room_on_nodes(shape: Shape, fit: Fit, reserved: Sequence[tuple[Shape, int, Fit]]) -> Room:
-    """Room on the nodes that exist.
+Fits = Sequence[tuple[Shape, int, Fit]]
+"""(shape, replicas not bound yet, its fit on the same nodes); equal shapes are one entry."""
 
-    reserved: (shape, replicas not bound yet, its fit on the same nodes); equal shapes are one entry. Entries of
-    shape itself are among them.
+
+class Limits(NamedTuple):
+    """What effects look at of a Fit: see there. marks: of a pod."""
+
+    possible: int
+    largest: int
+    marks: int
+
+
+class Reserved:
+    """What is reserved on some nodes, as vectors: all that does not depend on who asks for more room there.
+
+    counts: [k]. limits: of each. requests: [k, names]. words: the nodes that take one of each, in bits. slack: [k],
+    room that each can lose and still bind all of its own; negative: it cannot even now. per_node_of: as in Fit.
     """
-    if not reserved:
-        return Room(fit.total, fit.possible, fit.limited_by(), fit.when_empty)
-    return _Meeting(shape, fit, reserved).room()
 
-
-class _Meeting:
-    """A shape among those that are reserved, as vectors over the latter."""
-
-    def __init__(self, shape: Shape, fit: Fit, reserved: Sequence[tuple[Shape, int, Fit]]) -> None:
-        self.shape, self.fit = shape, fit
+    def __init__(self, reserved: Fits, per_node_of: Callable[[Shape], Int64s] | None = None) -> None:
+        fits = [other for _, _, other in reserved]
         self.shapes = [other for other, _, _ in reserved]
-        self.fits = [other for _, _, other in reserved]
         self.counts = np.array([count for _, count, _ in reserved], np.int64)
-        names = sorted({name for other in (*self.shapes, shape) for name, _ in other.requests})
-        self.requests = np.stack([_vector(other, names) for other in self.shapes])
-        self.own = _vector(shape, names)
-        self.largest = np.array([other.largest for other in self.fits], np.int64)
-        self.takes = np.stack([other.per_node > 0 for other in self.fits])
-        self.meets = self._meeting(fit)
-        self.effects = effects_of((*self.shapes, shape))
+        self.limits = [_limits(other) for other in fits]
+        self.largest = np.array([other.largest for other in fits], np.int64)
+        self.names = sorted({name for other in self.shapes for name, _ in other.requests})
+        self.requests = np.array([_vector(other, self.names) for other in self.shapes], np.int64)
+        self.indices: dict[Shape, list[int]] = {}
+        for index, other in enumerate(self.shapes):
+            self.indices.setdefault(other, []).append(index)
+        self.others = ByLabel(self.shapes)
+        self.words = np.stack([_words(other) for other in fits]) if fits else np.zeros((0, 0), np.uint64)
+        self.slack = self._slack(fits) if fits else self.counts
+        self._fits = fits if per_node_of is None else []
+        self._per_node_of = per_node_of
 
-    def room(self) -> Room:
-        fit, counts = self.fit, self.counts
-        same = np.array([self._is_same(index) for index in range(len(self.shapes))], np.bool_)
-        costs = np.where(self.meets, np.minimum(_losses(self.requests, self.own), fit.largest), 0)
-        self._add_effects(costs, len(self.shapes), fit, self.meets)
-        possible = max(0, fit.possible - int(counts[same].sum()))
-        left = fit.certain_without(int((counts * costs)[~same].sum())) - int(counts[same].sum())
-        certain = min(possible, max(0, left))
-        unbound = NOT_ALL_BOUND.format(counted(int(counts.sum())))
-        limit = fit.limited_by() + ("" if certain == possible else unbound)
-        slack = self._slack()
-        costs_others = self._costs_others()
-        bounds = np.flatnonzero((slack >= 0) & (costs_others > 0) & ~same).tolist()
-        allowed = ((int(slack[index] // costs_others[index]), -int(counts[index])) for index in bounds)
-        least, count = min(allowed, default=(certain, 0))
-        if least < certain:
-            certain, limit = least, PROMISED.format(counted(-count, "promised replica"))
-        return Room(certain, possible, limit, fit.when_empty)
+    def per_node(self, index: int) -> Int64s:
+        return self._fits[index].per_node if self._per_node_of is None else self._per_node_of(self.shapes[index])
 
-    def _is_same(self, index: int) -> bool:
-        """Whether these are as our own replicas: pods that run may keep one of two equal shapes away by its labels."""
-        other = self.shapes[index]
-        labels = other.traits.labels == self.shape.traits.labels
-        return other == self.shape and (labels or np.array_equal(self.fits[index].per_node, self.fit.per_node))
+    def meeting(self, words: npt.NDArray[np.uint64]) -> Bools:
+        """[k]: which of them may come to a node that takes one of something else."""
+        meets: Bools = np.logical_or.reduce(self.words & words, axis=1)
+        return meets
 
-    def _costs_others(self) -> Int64s:
-        """[k]: what one replica of the shape costs each of the others."""
-        costs = np.where(self.meets, np.minimum(_losses_of(self.own, self.requests), self.largest), 0)
-        for (victim, cause), effect in self.effects.items():
-            if cause == len(self.shapes) != victim:
-                costs[victim] = _cost(effect, int(costs[victim]), self.fits[victim], bool(self.meets[victim]))
-        return costs
-
-    def _slack(self) -> Int64s:
-        """[k]: room that each reserved shape can lose and still bind all of its own; negative: it cannot even now."""
-        meets = self._meeting_each_other()
+    def _slack(self, fits: Sequence[Fit]) -> Int64s:
+        meets = np.stack([self.meeting(one) for one in self.words])
         costs = np.where(meets, np.minimum(_losses_of_each_other(self.requests), self.largest[:, None]), 0)
-        for index, fit in enumerate(self.fits):
-            self._add_effects(costs[index], index, fit, meets[index])
+        for (victim, cause), effect in effects_of(self.shapes).items():
+            costs[victim, cause] = _cost(
+                effect, int(costs[victim, cause]), self.limits[victim], bool(meets[victim, cause])
+            )
         np.fill_diagonal(costs, 0)
-        spare = [fit.spare(count) for fit, count in zip(self.fits, self.counts.tolist(), strict=True)]
+        spare = [fit.spare(count) for fit, count in zip(fits, self.counts.tolist(), strict=True)]
         slack: Int64s = np.array(spare, np.int64) - (costs * self.counts).sum(axis=1)
         return slack
 
-    def _meeting(self, fit: Fit) -> Bools:
-        """[k]: which of the others may come to a node that takes one of these."""
-        meets: Bools = np.logical_or.reduce(self.takes & (fit.per_node > 0), axis=1)
-        return meets
 
-    def _meeting_each_other(self) -> Bools:
-        """[k, k]: as _meeting, of each of the others."""
-        bits = np.packbits(self.takes, axis=1)
-        words = np.pad(bits, ((0, 0), (0, -bits.shape[1] % 8))).view(np.uint64)
-        return np.stack([(words & one).any(axis=1) for one in words])
+def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | Reserved) -> Room:
+    """Room on the nodes that exist. Entries of shape itself are among those that are reserved."""
+    there = reserved if isinstance(reserved, Reserved) else Reserved(reserved)
+    if not there.shapes:
+        return Room(fit.total, fit.possible, fit.limited_by(), fit.when_empty)
+    own, counts, size = _vector(shape, there.names), there.counts, len(there.shapes)
+    meets = there.meeting(_words(fit))
+    same = np.zeros(size, np.bool_)
+    same[[index for index in there.indices.get(shape, ()) if _is_same(shape, fit, there, index)]] = True
+    costs = np.where(meets, np.minimum(_losses(there.requests, own), fit.largest), 0)
+    costs_others = np.where(meets, np.minimum(_losses_of(own, there.requests), there.largest), 0)
+    for (victim, cause), effect in effects_with(shape, there.others).items():
+        if victim == size:
+            costs[cause] = _cost(effect, int(costs[cause]), _limits(fit), bool(meets[cause]))
+        else:
+            loss = int(costs_others[victim])
+            costs_others[victim] = _cost(effect, loss, there.limits[victim], bool(meets[victim]))
+    of_own = int(counts[same].sum())
+    possible = max(0, fit.possible - of_own)
+    certain = min(possible, max(0, fit.certain_without(int((counts * costs)[~same].sum())) - of_own))
+    unbound = NOT_ALL_BOUND.format(counted(int(counts.sum())))
+    limit = fit.limited_by() + ("" if certain == possible else unbound)
+    bounds = np.flatnonzero((there.slack >= 0) & (costs_others > 0) & ~same).tolist()
+    allowed = ((int(there.slack[index] // costs_others[index]), -int(counts[index])) for index in bounds)
+    least, count = min(allowed, default=(certain, 0))
+    if least < certain:
+        certain, limit = least, PROMISED.format(counted(-count, "promised replica"))
+    return Room(certain, possible, limit, fit.when_empty)
 
-    def _add_effects(self, costs: Int64s, victim: int, fit: Fit, meets: Bools) -> None:
-        """Raises what replicas of each shape cost one of them by what they do beside taking room."""
-        if not self.effects:
-            return
-        for cause in range(len(self.shapes)):
-            effect = self.effects.get((victim, cause))
-            if effect is not None:
-                costs[cause] = _cost(effect, int(costs[cause]), fit, bool(meets[cause]))
+
+def _is_same(shape: Shape, fit: Fit, there: Reserved, index: int) -> bool:
+    """Whether an equal shape is as our own replicas: pods that run may keep one of two away by its labels."""
+    labels = there.shapes[index].traits.labels == shape.traits.labels
+    return labels or np.array_equal(there.per_node(index), fit.per_node)
 
 
-def _cost(effect: Effect, loss: int, fit: Fit, meets: bool) -> int:
+def _limits(fit: Fit) -> Limits:
+    return Limits(fit.possible, fit.largest, fit.marks_of_a_pod)
+
+
+def _words(fit: Fit) -> npt.NDArray[np.uint64]:
+    """The nodes that take one, in bits."""
+    bits = np.packbits(fit.per_node > 0)
+    return np.pad(bits, (0, -len(bits) % 8)).view(np.uint64)
+
+
+def _cost(effect: Effect, loss: int, limits: Limits, meets: bool) -> int:
     """What one replica costs a shape at the most, in replicas. A node can be barred only where both may be."""
     if effect.bars == ALL:
-        return fit.possible
-    barred = fit.largest if effect.bars == NODE and meets else 0
-    return max(loss, barred) + min(effect.marks, fit.marks_of_a_pod)
+        return limits.possible
+    barred = limits.largest if effect.bars == NODE and meets else 0
+    return max(loss, barred) + min(effect.marks, limits.marks)
 
 
 def _vector(shape: Shape, names: Sequence[str]) -> Int64s:
@@ -149,7 +161,7 @@ def _vector(shape: Shape, names: Sequence[str]) -> Int64s:
 def _losses(taken: Int64s, shape: Int64s) -> Int64s:
     """[k]: what one pod of each of taken [k, resources] costs a shape [resources] at the most."""
     asked = shape > 0
-    result: Int64s = (-(-taken[:, asked] // shape[asked])).max(axis=1)
+    result: Int64s = (-(-taken[:, asked] // shape[asked])).max(axis=1, initial=0)
     return result
 
 
