@@ -92,6 +92,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("plan_known_shape_p99_ms", "ms", 1, _PLAIN_FLEET),
     Kind("plan_new_shape_p50_ms", "ms", None, _PLAIN_FLEET),
     Kind("plan_new_shape_p99_ms", "ms", 10, _PLAIN_FLEET),
+    Kind("plan_new_spread_shape_p50_ms", "ms", None, f"{_PLAIN_FLEET}, without spread and affinity"),
     Kind("plan_new_spread_shape_p99_ms", "ms", None, f"{_PLAIN_FLEET}, without spread and affinity"),
     Kind("plans_per_second", "1/s", 5000, _PLAIN_FLEET, at_least=True),
     Kind("node_change_1000_shapes_ms", "ms", 10, _PLAIN_CLUSTER),

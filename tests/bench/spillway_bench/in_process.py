@@ -14,6 +14,7 @@ PLANNING = (
     "plan_known_shape_p99_ms",
     "plan_new_shape_p50_ms",
     "plan_new_shape_p99_ms",
+    "plan_new_spread_shape_p50_ms",
     "plan_new_spread_shape_p99_ms",
     "plans_per_second",
     "node_change_1000_shapes_ms",

@@ -9,7 +9,7 @@ import gc
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -123,7 +123,8 @@ Found = Iterator[tuple[str, float, float, float]]
 """(name, value, of plain NumPy, of the memory alone)."""
 
 
-def measure(size: FleetSize, counts: Counts) -> Found:
+def measure(size: FleetSize, counts: Counts, parts: Sequence[str]) -> Found:
+    """parts: of PARTS; what the fleet itself costs comes first in any case."""
     bench = Bench(size)
     blocks = [reported(index, size.nodes) for index in range(size.clusters)]
     refresh_seconds = _refresh(bench, blocks)
@@ -135,9 +136,9 @@ def measure(size: FleetSize, counts: Counts) -> Found:
     yield "fleet_refresh_cpu_s", refresh_seconds, time.thread_time() - started, plain.amount_bytes / bandwidth
     yield "planner_memory_mb", memory_mb, plain.amount_bytes / MEGABYTE, plain.amount_bytes / MEGABYTE
     del blocks
-    yield from _node_changes(bench, plain, bandwidth, counts)
-    yield from _plans(bench, plain, bandwidth, counts)
-    yield from _plans_apart(bench, plain, bandwidth, counts)
+    for name, part in PARTS.items():
+        if name in parts:
+            yield from part(bench, plain, bandwidth, counts)
 
 
 def _refresh(bench: Bench, blocks: Sequence[CapacityReported]) -> float:
@@ -230,7 +231,9 @@ def _plans_apart(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -
         bench.bind(placement)
     plainly = [_plain_seconds(plain, shape) for shape in shapes[:PLAIN_SAMPLES]]
     floor_ms = 1000 * plain.pass_bytes / bandwidth
-    yield "plan_new_spread_shape_p99_ms", percentile_ms(seconds, 99), percentile_ms(plainly, 99), floor_ms
+    for percent in (50, 99):
+        name = f"plan_new_spread_shape_p{percent}_ms"
+        yield name, percentile_ms(seconds, percent), percentile_ms(plainly, percent), floor_ms
     random = np.random.default_rng(3)
     seconds = []
     for _ in within_time(range(max(1, counts.changes // 4))):
@@ -254,12 +257,21 @@ def _renamed(manifest: str, name: str) -> str:
     return json.dumps(parsed)
 
 
+PARTS: Mapping[str, Callable[[Bench, Plain, float, Counts], Found]] = {
+    "changes": _node_changes,
+    "plans": _plans,
+    "apart": _plans_apart,
+}
+"""In this order: what one leaves reserved is there for the next."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    size, counts = (QUICK_FLEET, Counts(20, 10, 50, 5)) if quick else (FULL_FLEET, Counts())
-    for name, value, plainly, floor in measure(size, counts):
+    parser.add_argument("--part", action="append", choices=list(PARTS), help="only this one; may be given again")
+    asked = parser.parse_args()
+    size, counts = (QUICK_FLEET, Counts(20, 10, 50, 5)) if asked.quick else (FULL_FLEET, Counts())
+    for name, value, plainly, floor in measure(size, counts, asked.part or list(PARTS)):
         print(json.dumps({"name": name, "value": value, "baseline": plainly, "floor": floor}), flush=True)
 
 

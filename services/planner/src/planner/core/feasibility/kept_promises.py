@@ -312,18 +312,13 @@ class KeptPromises:
         pairs, places = np.divmod(found, wide)
         return pairs, (rows if isinstance(rows, int) else rows.take(pairs)) * self._others.shape[1] + places
 
-    def _gather(self, losses: Array, asked: _Asked, out: Array) -> Array:
-        """[pairs, places], of a matrix of those that ask by those that are there."""
-        others, numbers = self._at(self._others, asked.rows), asked.numbers
-        if isinstance(numbers, int):
-            losses[numbers].take(others, out=out, mode="clip")
-        else:
-            out[:] = losses[numbers[:, None], others]
-        return out
-
     def _lost(self, asked: _Asked, work: _Scratch) -> Int64s:
         """[pairs]: what all others that are reserved cost the shape at the most. Exact below 2⁵³."""
-        costs = self._gather(self._shapes.costs, asked, work.wide)
+        others, numbers, costs = self._at(self._others, asked.rows), asked.numbers, work.wide
+        if isinstance(numbers, int):
+            self._shapes.costs_of(numbers).take(others, out=costs, mode="clip")
+        else:
+            costs[:] = self._shapes.losses[others, numbers[:, None]]
         np.minimum(costs, asked.largest.astype(np.float64)[:, None], out=costs)
         np.copyto(work.wide_meets, work.meets)
         costs *= work.wide_meets
@@ -333,7 +328,11 @@ class KeptPromises:
     def _near(self, asked: _Asked, work: _Scratch, certain: Int64s) -> tuple[Int64s, Int64s]:
         """As _flat: of those that bound what is certain the most, and of some that almost do."""
         kept = self._layers[asked.layer]
-        onto = self._gather(self._shapes.losses_narrow, asked, work.narrow)
+        others, numbers, onto = self._at(self._others, asked.rows), asked.numbers, work.narrow
+        if isinstance(numbers, int):
+            self._shapes.losses[numbers].astype(np.float32).take(others, out=onto, mode="clip")
+        else:
+            onto[:] = self._shapes.losses[numbers[:, None], others]
         np.minimum(onto, self._at(kept.most_narrow, asked.rows), out=onto)
         np.copyto(work.narrow_meets, work.meets)
         onto *= work.narrow_meets

@@ -20,8 +20,7 @@ class KeptShapes:
     """shapes: by number. requests: int64 [numbers, resources], 0 where nothing is asked for.
 
     losses: int64 [numbers, numbers], the most replicas of the second that room for one of the first is taken from; of
-    itself none, since what more of a shape takes of its own is counted apart. losses_narrow: the same as floats.
-    costs: float64 [numbers, numbers], the same the other way round.
+    itself none, since what more of a shape takes of its own is counted apart.
     demands: what the filters look at, by number; demand: [numbers], that of each shape. kinds: (demand, resources that
     are asked for), which together say on what nodes a shape may ever be; kind: [numbers]. reasons: texts by number.
     forgotten: how often all numbers became void.
@@ -44,8 +43,7 @@ class KeptShapes:
         self.demand: Int64s = np.zeros(most, np.int64)
         self.kind: Int64s = np.zeros(most, np.int64)
         self.losses: Int64s = np.zeros((most, most), np.int64)
-        self.costs: npt.NDArray[np.float64] = np.zeros((most, most), np.float64)
-        self.losses_narrow: npt.NDArray[np.float32] = np.zeros((most, most), np.float32)
+        self._costs: dict[int, npt.NDArray[np.float64]] = {}
         self._ids: dict[Shape, int | None] = {}
         self._last: tuple[Shape | None, int | None] = (None, None)
         self._demand_ids: dict[object, int] = {}
@@ -72,6 +70,13 @@ class KeptShapes:
             self.reasons.append(text)
         return known
 
+    def costs_of(self, number: int) -> npt.NDArray[np.float64]:
+        """[numbers]: losses the other way round, the most of one shape that room for each of all is taken from."""
+        known, size = self._costs.get(number), len(self.shapes)
+        if known is None or len(known) < size:
+            known = self._costs[number] = self.losses[:size, number].astype(np.float64)
+        return known
+
     def told(self, counts: npt.NDArray[np.int32]) -> tuple[tuple[str, int], ...]:
         """counts: [reasons], nodes. As the reasons of a Fit."""
         found = [(self.reasons[index], int(counts[index])) for index in np.flatnonzero(counts).tolist()]
@@ -92,10 +97,8 @@ class KeptShapes:
         self.demand[number] = self._demand(shape)
         self.kind[number] = self._kind(int(self.demand[number]), tuple(name for name, _ in shape.requests))
         others, own = self.requests[:number], self.requests[number]
-        self.losses[:number, number] = self.costs[number, :number] = _losses(others, own)
-        self.losses[number, :number] = self.costs[:number, number] = _losses(own, others)
-        self.losses_narrow[:number, number] = self.losses[:number, number]
-        self.losses_narrow[number, :number] = self.losses[number, :number]
+        self.losses[:number, number] = _losses(others, own)
+        self.losses[number, :number] = _losses(own, others)
         return number
 
     def _kind(self, demand: int, names: tuple[str, ...]) -> int:
