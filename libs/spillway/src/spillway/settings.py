@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import re
 import types
 import typing
@@ -26,12 +27,12 @@ class SettingsError(OperatorError):
     """A variable that is wrong, unknown or missing."""
 
 
-def setting(default: T, doc: str, *, secret: bool = False) -> T:
+def setting(default: T, doc: str, *, secret: bool = False, least: float | None = None, most: float | None = None) -> T:
     """A field with a default and its meaning, unit included. The value of a secret is never shown.
 
-    A required field is `field(metadata={"doc": "…"})`.
+    least, most: of a number, what it may be; both may be taken. A required field is `field(metadata={"doc": "…"})`.
     """
-    return dataclasses.field(default=default, metadata={"doc": doc, "secret": secret})
+    return dataclasses.field(default=default, metadata={"doc": doc, "secret": secret, "least": least, "most": most})
 
 
 def from_environment(kind: type[T], environ: Mapping[str, str], prefix: str, *, shared: bool = False) -> T:
@@ -90,11 +91,28 @@ def _refuse_unknown(variable: str, value: str, known: list[str], prefix: str, sh
 def _value(variable: str, text: str, hint: Any, field: dataclasses.Field[Any]) -> Any:
     shown = "(hidden)" if field.metadata.get("secret") else _cut(text)
     try:
-        return msgspec.convert(_raw(text, hint), hint, strict=False, dec_hook=_decode_other)
+        value = msgspec.convert(_raw(text, hint), hint, strict=False, dec_hook=_decode_other)
     except (msgspec.ValidationError, ValueError) as error:
         raise SettingsError(
             f"{variable}: {shown}: expected {_expected(hint, field)}{_bound(str(error), field)}"
         ) from error
+    broken = _broken_range(value, field)
+    if broken:
+        raise SettingsError(f"{variable}: {shown}: expected {_expected(hint, field)}, {broken}")
+    return value
+
+
+def _broken_range(value: object, field: dataclasses.Field[Any]) -> str:
+    """What is expected of a number that is not so; empty when it is well, or no number."""
+    numbers = [one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, int | float)]
+    least, most = field.metadata.get("least"), field.metadata.get("most")
+    if any(not math.isfinite(one) for one in numbers):
+        return "finite"
+    if least is not None and any(one < least for one in numbers):
+        return f"at least {least:g}"
+    if most is not None and any(one > most for one in numbers):
+        return f"at most {most:g}"
+    return ""
 
 
 def _raw(text: str, hint: Any) -> object:

@@ -9,46 +9,82 @@ from spillway.settings import setting
 
 @dataclass(frozen=True, slots=True)
 class PlannerSettings:
-    capacity_age_max_seconds: float = setting(30.0, "oldest capacity that new replicas are placed on, seconds")
-    bind_quiet_seconds: float = setting(2.0, "possible but not certain: waited for so long without a bind, seconds")
-    bind_wait_max_seconds: float = setting(15.0, "possible but not certain: waited for at the most, seconds")
-    take_back_after_seconds: float = setting(15.0, "an unbound replica is placed elsewhere after this, seconds")
-    hold_min_seconds: float = setting(15.0, "first pause of a shape in a cluster after a take-back, seconds")
-    hold_max_seconds: float = setting(300.0, "longest such pause; each one doubles, seconds")
-    forget_after_seconds: float = setting(3600.0, "tombstones of a deleted workload after this, seconds")
-    key_kept_seconds: float = setting(3600.0, "how long an idempotency key is known, seconds")
-    keys_kept_max: int = setting(32, "idempotency keys kept per workload")
-    replans_max: int = setting(50, "waiting workloads tried in one step")
-    moves_per_minute: float = setting(600.0, "replicas moved a minute that nobody asked for by name; 0 moves none")
-    confirm_over_fraction: float = setting(0.1, "such moves of more of the fleet's replicas need a confirmation")
-    confirm_over_replicas: int = setting(10, "moves of at most so many replicas need none, however small the fleet")
-    confirmation_kept_seconds: float = setting(30.0, "a confirmation is forgotten so long after its cause, seconds")
+    capacity_age_max_seconds: float = setting(30.0, "oldest capacity that new replicas are placed on, seconds", least=1)
+    bind_quiet_seconds: float = setting(
+        2.0, "possible but not certain: waited for so long without a bind, seconds", least=0
+    )
+    bind_wait_max_seconds: float = setting(15.0, "possible but not certain: waited for at the most, seconds", least=0)
+    take_back_after_seconds: float = setting(
+        15.0, "an unbound replica is placed elsewhere after this, seconds", least=0
+    )
+    hold_min_seconds: float = setting(15.0, "first pause of a shape in a cluster after a take-back, seconds", least=0)
+    hold_max_seconds: float = setting(300.0, "longest such pause; each one doubles, seconds", least=0)
+    forget_after_seconds: float = setting(3600.0, "tombstones of a deleted workload after this, seconds", least=0)
+    key_kept_seconds: float = setting(3600.0, "how long an idempotency key is known, seconds", least=0)
+    keys_kept_max: int = setting(32, "idempotency keys kept per workload", least=1)
+    replans_max: int = setting(50, "waiting workloads tried in one step", least=1)
+    moves_per_minute: float = setting(
+        600.0, "replicas moved a minute that nobody asked for by name; 0 moves none", least=0
+    )
+    confirm_over_fraction: float = setting(
+        0.1, "such moves of more of the fleet's replicas need a confirmation", least=0, most=1
+    )
+    confirm_over_replicas: int = setting(
+        10, "moves of at most so many replicas need none, however small the fleet", least=0
+    )
+    confirmation_kept_seconds: float = setting(
+        30.0, "a confirmation is forgotten so long after its cause, seconds", least=0
+    )
     shape_wait_seconds: float = setting(
-        0.5, "how long a template never seen waits for what clusters make of its pods; then it is planned as declared"
+        0.5,
+        "how long a template never seen waits for what clusters make of its pods; then it is planned as declared",
+        least=0,
     )
-    home_after_seconds: float = setting(60.0, "overflow goes home once an earlier tier has had room so long, seconds")
-    home_margin_fraction: float = setting(0.1, "of a workload's replicas (at least one): fits at home beside what goes")
-    home_moves_per_minute: float = setting(60.0, "overflowed replicas sent home in any minute; 0 sends none")
-    hear_seconds_max: float = setting(3.0, "how long a planner that takes its turn waits to hear of clusters, seconds")
-    tick_seconds: float = setting(0.1, "how often waiting and unbound replicas are looked at, seconds")
-    requests_waiting_max: int = setting(2000, "requests that wait for a decision; more are refused")
-    requests_in_group_max: int = setting(200, "requests decided and written in one transaction; a batch goes whole")
-    scales_in_group_max: int = setting(20, "decisions of scale policies declared in one step, after its requests")
-    batch_items_max: int = setting(500, "Apply and Scale of one PlanBatch, decided and written together")
-    request_seconds: float = setting(10.0, "the longest that a request waits for its transaction, seconds")
-    find_seconds: float = setting(6.0, "how long clusters may take to say what runs there, before adopting, seconds")
-    recover_events_max: int = setting(300, "events of one step of a fleet's recovery; the rest waits for the next")
-    watches_max: int = setting(200, "watches open at once")
-    watch_events_waiting_max: int = setting(10000, "changes that a slow watcher may lag behind before it is ended")
-    history_kept_max: int = setting(200, "decisions kept per workload in the store")
-    rebuild_wait_seconds: float = setting(1.0, "pause before the state is rebuilt after a failed write, seconds")
+    home_after_seconds: float = setting(
+        60.0, "overflow goes home once an earlier tier has had room so long, seconds", least=0
+    )
+    home_margin_fraction: float = setting(
+        0.1, "of a workload's replicas (at least one): fits at home beside what goes", least=0
+    )
+    home_moves_per_minute: float = setting(60.0, "overflowed replicas sent home in any minute; 0 sends none", least=0)
+    hear_seconds_max: float = setting(
+        3.0, "how long a planner that takes its turn waits to hear of clusters, seconds", least=0
+    )
+    tick_seconds: float = setting(0.1, "how often waiting and unbound replicas are looked at, seconds", least=0.001)
+    requests_waiting_max: int = setting(2000, "requests that wait for a decision; more are refused", least=1)
+    requests_in_group_max: int = setting(
+        200, "requests decided and written in one transaction; a batch goes whole", least=1
+    )
+    scales_in_group_max: int = setting(
+        20, "decisions of scale policies declared in one step, after its requests", least=1
+    )
+    batch_items_max: int = setting(500, "Apply and Scale of one PlanBatch, decided and written together", least=1)
+    request_seconds: float = setting(10.0, "the longest that a request waits for its transaction, seconds", least=0.1)
+    find_seconds: float = setting(
+        6.0, "how long clusters may take to say what runs there, before adopting, seconds", least=0
+    )
+    recover_events_max: int = setting(
+        300, "events of one step of a fleet's recovery; the rest waits for the next", least=1
+    )
+    watches_max: int = setting(200, "watches open at once", least=1)
+    watch_events_waiting_max: int = setting(
+        10000, "changes that a slow watcher may lag behind before it is ended", least=1
+    )
+    history_kept_max: int = setting(200, "decisions kept per workload in the store", least=1)
+    rebuild_wait_seconds: float = setting(
+        1.0, "pause before the state is rebuilt after a failed write, seconds", least=0
+    )
 
-    headroom_seconds: float = setting(5.0, "between two looks at what is idle for a workload that follows it, seconds")
-    headroom_repeat_seconds: float = setting(30.0, "until what is idle is said again where it is the same, seconds")
-    headroom_settle_seconds: float = setting(
-        10.0, "until what a cluster shows has come here, beside pods' own grace, seconds"
+    headroom_seconds: float = setting(
+        5.0, "between two looks at what is idle for a workload that follows it, seconds", least=0
     )
-    headroom_looks_max: int = setting(50, "workloads that follow what is idle, looked at in one step")
+    headroom_repeat_seconds: float = setting(
+        30.0, "until what is idle is said again where it is the same, seconds", least=0
+    )
+    headroom_settle_seconds: float = setting(
+        10.0, "until what a cluster shows has come here, beside pods' own grace, seconds", least=0
+    )
+    headroom_looks_max: int = setting(50, "workloads that follow what is idle, looked at in one step", least=1)
 
     def pace(self) -> Pace:
         """How often what is idle is said."""
