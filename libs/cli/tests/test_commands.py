@@ -139,6 +139,13 @@ def test_adopt_and_release(spillway: Spillway, monkeypatch: pytest.MonkeyPatch, 
     assert spillway("adopt", "web", "--cluster", "own-1").exit_code == 2
 
 
+@pytest.mark.parametrize("target", ["service/web", "statefulset/web", "hpa/web", "shop/web", "a/b/web", "deployment/"])
+def test_release_says_what_it_expected_instead_of_another_workload(spillway: Spillway, target: str) -> None:
+    refused = spillway("release", target)
+    assert (refused.exit_code, spillway.planner.asked) == (2, [])
+    assert f"NAME '{target}': expected a workload's name, or deployment/NAME" in " ".join(refused.stderr.split())
+
+
 def test_orphans_are_listed_with_what_to_do(spillway: Spillway) -> None:
     assert (spillway("orphans").stdout, spillway("orphans").stderr) == ("", "no orphan\n")
     spillway.planner.orphans = (api.Orphan("own-1", "shop", "web", 3, 2, "7.1"),)

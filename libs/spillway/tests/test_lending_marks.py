@@ -77,7 +77,17 @@ def test_a_namespace_of_63_characters_has_a_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "loan"), [("7.12", Generation(7, 12)), ("", None), ("7", None), ("7.x", None), ("-1.2", None)]
+    ("text", "loan"),
+    [
+        ("7.12", Generation(7, 12)),
+        ("", None),
+        ("7", None),
+        ("7.x", None),
+        ("-1.2", None),
+        ("99999999999999999999.1", None),
+        (f"1.{'9' * 5000}", None),
+        ("٥.٢", None),
+    ],
 )
 def test_a_loan_is_read_back_or_is_none(text: str, loan: Generation | None) -> None:
     assert read_loan({LOAN: text}) == loan

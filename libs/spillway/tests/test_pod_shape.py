@@ -16,7 +16,7 @@ from spillway.model import (
     Spread,
     Toleration,
 )
-from spillway.pod_shape import NO_POD, OWN_TEMPLATE, matches_labels, shape_of
+from spillway.pod_shape import NO_POD, OWN_TEMPLATE, is_integer, matches_labels, shape_of
 
 GI = 2**30
 HOSTNAME = "kubernetes.io/hostname"
@@ -322,3 +322,8 @@ MATCHES = {
 @pytest.mark.parametrize(("requirement", "expected"), MATCHES.values(), ids=MATCHES)
 def test_a_requirement_matches_as_in_kubernetes(requirement: Requirement, expected: bool) -> None:
     assert matches_labels((requirement,), LABELS) is expected
+
+
+def test_a_number_longer_than_any_label_is_no_integer() -> None:
+    assert is_integer("0" * 62 + "1")
+    assert not is_integer("9" * 5000)

@@ -119,6 +119,9 @@ def test_long_names_make_labels_that_differ() -> None:
         ("-1.2", NO_GENERATION),
         ("5.2.1", NO_GENERATION),
         ("٥.٢", NO_GENERATION),
+        ("99999999999999999999.1", Generation(10**18 - 1, 1)),
+        (f"1.{'9' * 5000}", Generation(1, 10**18 - 1)),
+        (f"{'0' * 5000}7.1", Generation(7, 1)),
     ],
 )
 def test_versions_that_can_be_read(text: str, version: Generation) -> None:

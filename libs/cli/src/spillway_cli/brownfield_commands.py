@@ -64,9 +64,13 @@ def release(
     output: Output = Format.table,
 ) -> None:
     """Give a workload back: our labels go, objects and pods stay as they are."""
-    name = target.rpartition("/")[2]
 
     async def body(client: PlannerClient, config: Config) -> None:
+        name = target.removeprefix("deployment/")
+        if not name or "/" in name:
+            raise bad_input(
+                f"NAME {target!r}: expected a workload's name, or deployment/NAME; the namespace goes behind -n"
+            )
         reply = await client.release(api.ReleaseRequest(namespace or config.namespace, name))
         if wait:
             await until_gone(client, reply.namespace, reply.name, timeout, say)

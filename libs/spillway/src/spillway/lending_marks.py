@@ -4,6 +4,7 @@ docs/lending.md has the table of states. The taint's value on the owner's node i
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -53,6 +54,7 @@ CREATED: Final = "spillway.io/Created"
 """Condition: a real pod of it was there once."""
 
 LABEL_CHARACTERS_MAX: Final = 63
+_LOAN_TEXT = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})", re.ASCII)  # Numbers that fit an int64 of the wire.
 _DIGEST_CHARACTERS = 10
 
 
@@ -98,9 +100,9 @@ def loan_text(loan: Generation) -> str:
 
 
 def read_loan(annotations: Mapping[str, str]) -> Generation | None:
-    """The loan that a node's annotations name; None where they name none."""
-    epoch, _, sequence = annotations.get(LOAN, "").partition(".")
-    return Generation(int(epoch), int(sequence)) if epoch.isdecimal() and sequence.isdecimal() else None
+    """The loan that a node's annotations name; None where they name none, or numbers that no loan has."""
+    found = _LOAN_TEXT.fullmatch(annotations.get(LOAN, ""))
+    return Generation(int(found[1]), int(found[2])) if found else None
 
 
 def _with_digest(name: str, found: str) -> str:

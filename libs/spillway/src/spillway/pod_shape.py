@@ -39,7 +39,7 @@ LABELS_OF_ONE_POD = frozenset(
      "batch.kubernetes.io/job-completion-index", "batch.kubernetes.io/job-name", "controller-uid", "job-name")
 )  # fmt: skip
 ATTACHED_VOLUMES = frozenset(("awsElasticBlockStore", "azureDisk", "csi", "gcePersistentDisk", "iscsi", "rbd"))
-INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+INTEGER = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)  # A label's value has no more characters.
 NO_POD = PodSelector((Requirement("", "In", ()),))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from propagator.core.kinds import DEPLOYMENT, JOB, KINDS, STATEFULSET
 from spillway.kubernetes import AnyObject, Deployment, Job, StatefulSet, job_end
@@ -12,6 +12,10 @@ LABEL_FLEET = "spillway.io/fleet"
 LABEL_WORKLOAD = "spillway.io/workload"
 ANNOTATION_PLACEMENT = "spillway.io/placement"
 ANNOTATION_DECLARATION = "spillway.io/declaration"
+
+COUNTER_DIGITS_MAX: Final = 18
+COUNTER_MAX: Final = 10**COUNTER_DIGITS_MAX - 1
+"""Fits an int64 of the wire, and is above every epoch, sequence and generation that is ours."""
 
 
 class Reference(NamedTuple):
@@ -90,11 +94,21 @@ class Live:
 
 
 def version_from(annotation: str) -> Generation:
-    """The version that an annotation says, NO_GENERATION when it says nothing that can be read."""
-    epoch, _, sequence = annotation.partition(".")
-    if not (epoch.isascii() and epoch.isdigit() and sequence.isascii() and sequence.isdigit()):
-        return NO_GENERATION
-    return Generation(int(epoch), int(sequence))
+    """The version that an annotation says, NO_GENERATION when it says nothing that can be read.
+
+    Anybody may write annotations: a number beyond what any placement has is COUNTER_MAX, so that such an object is
+    above what is wanted of it, and left alone as any other that is.
+    """
+    epoch, _, sequence = map(_counter_from, annotation.partition("."))
+    return NO_GENERATION if epoch is None or sequence is None else Generation(epoch, sequence)
+
+
+def _counter_from(text: str) -> int | None:
+    """At most COUNTER_MAX; None for what is no number."""
+    if not (text.isascii() and text.isdigit()):
+        return None
+    digits = text.lstrip("0") or "0"
+    return int(digits) if len(digits) <= COUNTER_DIGITS_MAX else COUNTER_MAX
 
 
 def workload_from_struct(found: Deployment | StatefulSet | Job) -> LiveWorkload:
@@ -211,5 +225,6 @@ def _annotation(manifest: Mapping[str, Any], name: str) -> str:
 
 
 def _declaration_from(annotation: str) -> tuple[int, str]:
-    generation, _, digest = annotation.partition(".")
-    return (int(generation), digest) if generation.isascii() and generation.isdigit() else (-1, "")
+    text, _, digest = annotation.partition(".")
+    generation = _counter_from(text)
+    return (-1, "") if generation is None else (generation, digest)
