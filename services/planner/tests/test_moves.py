@@ -788,6 +788,19 @@ def test_a_deleted_workload_does_not_wait_for_a_cluster_that_will_not_return(fai
     assert members.state.workloads[WEB].parts == {}
 
 
+@pytest.mark.parametrize("scope", ["fleet", "cluster/own-1", "workload/default/web"])
+def test_a_brake_keeps_no_deleted_workload_in_a_cluster_that_will_not_return(members: Members, scope: str) -> None:
+    """Nothing moves when it is listed there no more: both were asked for by name."""
+    members.brake(scope, "audit")
+    members.silent.add("own-1")
+    members.pass_time(40)
+    members.keep(decisions.delete(members.state, DeleteRequest("", "web"), members.fleet.moment()).events)
+    members.phase("own-1", PHASE_LOST)
+    members.step_brakes()
+    assert members.state.workloads[WEB].parts == {}
+    assert [event.cluster for event in moves.left(members.state)] == ["own-1"]
+
+
 # ── The policy ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -434,6 +434,23 @@ def test_frozen_it_waits_and_goes_on_when_released(fleet: Fleet, scope: str) -> 
     assert numbers(fleet) == {"own-1": 2, "own-2": 2, "own-3": 1}
 
 
+@pytest.mark.parametrize("scope", ["fleet", "cluster/own-2", "workload/default/web"])
+def test_rollout_all_waits_where_it_is_frozen_and_goes_on_when_released(fleet: Fleet, scope: str) -> None:
+    keep(fleet, (BrakeSet(scope, "a feast", "ann", 1),))
+    before = parts(fleet)
+    reply = ask(fleet, web("app:2"), ALL)
+    held = {"own-2"} if scope == "cluster/own-2" else set(before)
+    assert numbers(fleet) == {name: 1 if name in held else 2 for name in before}
+    assert all(parts(fleet)[name] == before[name] for name in held)
+    waits = f"rollout {3 - len(held)} of 3 clusters: {scope} is frozen by ann: a feast"
+    assert (reply.waiting_for, waiting_for(fleet)) == (waits, waits)
+    tick(fleet)
+    assert numbers(fleet) == {name: 1 if name in held else 2 for name in before}
+    keep(fleet, (BrakeReleased(scope, "ann", 2),))
+    tick(fleet)
+    assert (numbers(fleet), waiting_for(fleet)) == ({"own-1": 2, "own-2": 2, "own-3": 2}, "")
+
+
 def test_it_does_not_begin_in_a_cluster_that_is_not_fresh(fleet: Fleet) -> None:
     fleet.now += 40
     ask(fleet, web("app:2"))

@@ -108,7 +108,7 @@ def place(
 
 
 def roll(state: PlannerState, subject: Subject, moment: Moment, cause: str, *, settled: bool = False) -> Placed:
-    """As place; and the cluster whose turn it is gets the newest template, or all do when the policy says so.
+    """As place; and the cluster whose turn it is gets the newest template, or all but frozen ones as the policy says.
 
     So do those that have it under an earlier number, once nobody else is left. What does not fit there as often as
     before goes elsewhere, or waits.
@@ -116,12 +116,13 @@ def roll(state: PlannerState, subject: Subject, moment: Moment, cause: str, *, s
     known = subject.known
     rolled: frozenset[str] = frozenset()
     if known is not None and not known.declared.deleting:
+        begins = ""
         if subject.declared.policy.rollout_all:
-            rolled = frozenset(known.parts)
+            rolled = frozenset(known.parts) - state.brakes.frozen_among(known.parts, known.key)
         else:
             begins = outlook(state, known, subject, moment.now).begins
             rolled = frozenset((begins,)) if begins else rolled
-            rolled |= that_have_it(state, known, subject, moment.now, begins)
+        rolled |= that_have_it(state, known, subject, moment.now, begins)
     return place(state, subject, moment, cause, settled=settled, rolled=rolled)
 
 

@@ -183,10 +183,9 @@ def _given_up(state: PlannerState, workload: Workload, now: float, brakes: Allow
         view = state.clusters.get(part.cluster)
         if view is None or view.hands_to or not state.is_lost_for_good(part.cluster, now):
             continue
-        if not brakes.frozen(part.cluster, workload.key):
-            count = brakes.allow(CAUSE_LOST, part.cluster, workload.key, part.replicas_kept)
-            if count or not part.replicas_kept:
-                found[part.cluster] = count
+        count = brakes.allow(CAUSE_LOST, part.cluster, workload.key, part.replicas_kept) if part.replicas_kept else 0
+        if count or not part.replicas_kept:  # That nothing is kept there moves nothing: no brake holds it.
+            found[part.cluster] = count
     return found
 
 

@@ -66,6 +66,8 @@ def outlook(
     if all(entry.newest or entry.alike for entry in found if entry.counts):
         return NOTHING_ROLLS
     turn = next_turn(_without_silent(state, found, now))
+    if newest.declared.policy.rollout_all:
+        return _frozen(state, workload, turn, [entry.part.cluster for entry in found if entry.is_to_roll])
     if not turn.candidates:
         why = f"waits for {turn.blocked_by}" if turn.blocked_by else "the others are lost"
         return Outlook("", (turn.blocked_by,) if turn.blocked_by else (), turn.text(why))
@@ -74,6 +76,13 @@ def outlook(
         text = f"stopped: it left {stopped} before it was available there; apply it again to go on"
         return Outlook("", (), turn.text(text))
     return _first_with_room(state, workload, newest, turn, now)
+
+
+def _frozen(state: PlannerState, workload: Workload, turn: Turn, to_roll: list[str]) -> Outlook:
+    """Of a rollout that all begin at once only brakes keep any waiting."""
+    frozen = (state.brakes.why_frozen(cluster, workload.key) for cluster in sorted(to_roll))
+    held = list(dict.fromkeys(filter(None, frozen)))
+    return Outlook("", (), turn.text(" and ".join(held))) if held else NOTHING_ROLLS
 
 
 def _first_with_room(state: PlannerState, workload: Workload, newest: Newest, turn: Turn, now: float) -> Outlook:
