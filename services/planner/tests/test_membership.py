@@ -128,12 +128,72 @@ JOINS: dict[str, tuple[JoinClusterRequest, str, str]] = {
         "INVALID_ARGUMENT",
         "node_groups.burst.selector: (): expected labels",
     ),
+    "a group with a label that is none": (
+        JoinClusterRequest("n", "c", node_groups=(replace(group(), labels=(("a b", ""),)),)),
+        "INVALID_ARGUMENT",
+        "node_groups.burst.labels: 'a b': expected a label's key",
+    ),
+}
+ENDPOINTS = (
+    "not a url",
+    "own-1:6443",
+    "ftp://own-1",
+    "https://",
+    "https://own-1:99999",
+    "https://own-1:0",
+    "https://ann:secret@own-1",
+    "https://own-1/?a=1",
+    "https://own-1\n",
+    "https://" + "a" * 2048,
+)
+JOINS |= {
+    f"the endpoint {endpoint[:40]!r}": (
+        JoinClusterRequest("n", "c", endpoint),
+        "INVALID_ARGUMENT",
+        f"endpoint: {endpoint!r}"[:40],
+    )
+    for endpoint in ENDPOINTS
+}
+JOINS |= {
+    f"the {field} {text[:20]!r}": (
+        replace(JoinClusterRequest("n", "c"), **{field: text}),
+        "INVALID_ARGUMENT",
+        "expected printable characters in one line, at most 100",
+    )
+    for field in ("region", "zone")
+    for text in ("a\nb", "\x1b[31m", "a\u202eb", "x" * 101)
+}
+JOINS |= {
+    f"the labels {labels!r:.60}": (JoinClusterRequest("n", "c", labels=labels), "INVALID_ARGUMENT", text)
+    for labels, text in (
+        ((("", ""),), "labels: '': expected a label's key"),
+        ((("a", "1"), ("b", ""), ("a", "2")), "labels: 'a': expected each key once"),
+        ((("-a", ""),), "labels: '-a': expected a label's key"),
+        ((("a" * 64, ""),), "expected a label's key: letters"),
+        ((("/a", ""),), "labels: '/a': expected a label's key"),
+        ((("Example.com/a", ""),), "labels: 'Example.com/a': expected a label's key"),
+        ((("a/b/c", ""),), "labels: 'a/b/c': expected a label's key"),
+        ((("a", "b c"),), "labels.a: 'b c': expected a label's value"),
+        ((("a", "b\n"),), "labels.a: 'b\\n': expected a label's value"),
+        ((("a", "x" * 64),), "expected a label's value: letters"),
+    )
 }
 
 
 @pytest.mark.parametrize(("request_", "code", "text"), JOINS.values(), ids=JOINS)
 def test_a_join_that_cannot_be_is_refused(fleet: Fleet, request_: JoinClusterRequest, code: str, text: str) -> None:
     refused(lambda: membership.join_cluster(fleet.state, request_), code, text)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["", "https://own-1.example.com:6443", "http://127.0.0.1:1", "https://[::1]:6443/k"]
+)
+def test_what_a_join_says_is_kept(fleet: Fleet, endpoint: str) -> None:
+    labels = (("spillway.io/supply-class", ""), ("Env_1.a", "Blue-2"))
+    joined, _ = membership.join_cluster(
+        fleet.state, JoinClusterRequest("n", "c", endpoint, region="Zürich, west", zone="a", labels=labels)
+    )
+    assert (joined.endpoint, joined.region, joined.labels) == (endpoint, "Zürich, west", tuple(sorted(labels)))
 
 
 @pytest.mark.parametrize("kept", [PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING])
@@ -264,8 +324,11 @@ def test_what_is_not_there_cannot_be_frozen_nor_unfrozen(fleet: Fleet, scope: st
     refused(lambda: braking.unfreeze(fleet.state, UnfreezeRequest(scope), "ann", fleet.moment()), code, text)
 
 
-def test_a_reason_has_a_bound(fleet: Fleet) -> None:
-    refused(lambda: freeze(fleet, "fleet", "x" * 501), "INVALID_ARGUMENT", "reason: ")
+@pytest.mark.parametrize("reason", ["x" * 501, "a\nb", "\x1b[31mred", "a\x00"])
+def test_a_reason_is_printable_and_has_a_bound(fleet: Fleet, reason: str) -> None:
+    text = f"reason: {reason!r}"[:20]
+    refused(lambda: freeze(fleet, "fleet", reason), "INVALID_ARGUMENT", text)
+    refused(lambda: freeze(fleet, "fleet", reason), "INVALID_ARGUMENT", "expected printable characters in one line")
 
 
 def test_a_brake_outlives_its_cluster_and_can_still_be_released(fleet: Fleet) -> None:

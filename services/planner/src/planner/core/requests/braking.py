@@ -2,6 +2,7 @@
 
 from planner.core.moving.reasons import reasons
 from planner.core.requests.answers import is_gone
+from planner.core.requests.checking import check_text
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from spillway.api import (
@@ -12,7 +13,6 @@ from spillway.api import (
     ListBrakesReply,
     RequestError,
     UnfreezeRequest,
-    invalid,
 )
 from spillway.events import BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
 from spillway.feasibility.cluster_view import WorkloadKey
@@ -26,8 +26,7 @@ BrakeEvents = tuple[BrakeSet | BrakeReleased | ConfirmationGiven, ...]
 def freeze(state: PlannerState, request: FreezeRequest, by: str, moment: Moment) -> tuple[BrakeEvents, Brake]:
     """Sets a brake; with another reason, says that one. NOT_FOUND when there is nothing of that name to hold."""
     scope = read_scope(request.scope)
-    if len(request.reason) > REASON_LENGTH_MAX:
-        raise invalid("reason", request.reason, f"at most {REASON_LENGTH_MAX} characters")
+    check_text(request.reason, "reason", REASON_LENGTH_MAX)
     _check_is_there(state, scope)
     known = state.brakes.brakes.get(str(scope))
     if known is not None and known.reason == request.reason:

@@ -7,6 +7,7 @@ from planner.core.moving.allowance import CAUSE_DRAIN
 from planner.core.moving.brakes import confirmation_scope
 from planner.core.moving.reasons import moves_by_itself
 from planner.core.requests import answers
+from planner.core.requests.checking import check_labels, check_text, check_url
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from spillway.addresses import Tombstone, brake_address
@@ -25,6 +26,8 @@ from spillway.model import NodeGroup
 
 PHASES_TO_SET = (PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING)
 PHASES_HANDING_OVER = (PHASE_DRAINING, PHASE_LEAVING)
+PLACE_LENGTH_MAX = 100
+"""Of a region's or a zone's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,11 @@ def join_cluster(state: PlannerState, request: JoinClusterRequest) -> tuple[Clus
     joined = ClusterJoined(
         cluster=name,
         credential=credential,
-        endpoint=request.endpoint,
+        endpoint=check_url(request.endpoint, "endpoint"),
         tier=tier,
-        region=request.region,
-        zone=request.zone,
-        labels=tuple(sorted(request.labels)),
+        region=check_text(request.region, "region", PLACE_LENGTH_MAX),
+        zone=check_text(request.zone, "zone", PLACE_LENGTH_MAX),
+        labels=check_labels(request.labels, "labels"),
         node_groups=request.node_groups,
     )
     view = state.clusters.get(name)
@@ -85,6 +88,8 @@ def _check_group(group: NodeGroup) -> None:
         raise invalid(f"node_groups.{group.name}.allocatable", group.allocatable, "0 or more")
     if not group.selector:
         raise invalid(f"node_groups.{group.name}.selector", (), "labels by which its nodes are known")
+    check_labels(group.selector, f"node_groups.{group.name}.selector")
+    check_labels(group.labels, f"node_groups.{group.name}.labels")
 
 
 def set_phase(state: PlannerState, request: SetClusterPhaseRequest, moment: Moment) -> PhaseSet:
