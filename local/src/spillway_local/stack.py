@@ -8,7 +8,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,8 @@ RPC_PORT, SCALING_PORT, LENDING_PORT = 7400, 7410, 7420
 SERVICES = ("snapshot", "propagator", "planner", "hpa", "descheduler")
 LOG_READY_SECONDS, SERVICE_READY_SECONDS = 180.0, 90.0
 """Three brokers on two busy cores take more than a minute to listen, and as long to make the topics."""
+FEW_PARTITIONS = (16, 4)
+"""Of topics by cluster and by workload, on several brokers: three copies of some 800 keep two cores electing long."""
 FLEET_NAME = "local"
 
 
@@ -176,6 +178,9 @@ class Stack:
 
     def create_topics(self) -> None:
         settings = TopicSettings(ensure_seconds=LOG_READY_SECONDS)
+        if self.options.brokers > 1:
+            by_cluster, by_workload = FEW_PARTITIONS
+            settings = replace(settings, partitions_cluster=by_cluster, partitions_workload=by_workload)
         fleet = asyncio.run(ensure_topics(self.brokers()[0].bootstrap, settings, FLEET_NAME))
         self._say(f"topics are there; the fleet is {fleet}")
 

@@ -1,18 +1,19 @@
 """The Kubernetes objects of a member as its collector reads them."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from spillway.kubernetes import Deployment, Kind, Manifest, Pod, ReplicaSet
 from spillway.model import Generation
 
+T = TypeVar("T")
 FLEET_LABEL, PLACEMENT_ANNOTATION = "spillway.io/fleet", "spillway.io/placement"
 
 
 def decoded(kind: Kind, objects: Sequence[Manifest]) -> tuple[Any, ...]:
-    return tuple(msgspec.convert(manifest, kind.type) for manifest in objects)
+    return tuple(_as_listed(manifest, kind.type) for manifest in objects)
 
 
 def deployment(fleet: str, uid: str, version: Generation, replicas: int, pods: int, ready: int) -> Deployment:
@@ -46,4 +47,9 @@ def pod(name: str, uid: str, template: Manifest, node: str) -> Pod:
     metadata = template["metadata"] | {"name": name, "namespace": namespace, "uid": name, "ownerReferences": [owner]}
     refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node"}
     status = {"phase": "Running"} if node else {"phase": "Pending", "conditions": [refused]}
-    return msgspec.convert({"metadata": metadata, "spec": template["spec"] | {"nodeName": node}, "status": status}, Pod)
+    return _as_listed({"metadata": metadata, "spec": template["spec"] | {"nodeName": node}, "status": status}, Pod)
+
+
+def _as_listed(manifest: Manifest, kind: type[T]) -> T:
+    """By way of its JSON: some fields are kept as the API server wrote them."""
+    return msgspec.json.decode(msgspec.json.encode(manifest), type=kind)
