@@ -149,7 +149,7 @@ async def _form(bootstrap: str, settings: TopicSettings, fleet_name: str, say: C
                 async with producer.transaction():
                     await producer.send_and_wait(name, record.value, record.key, 0, headers=list(headers))
             except (KafkaError, AssertionError) as error:  # aiokafka asserts after a fence
-                fleet = (await reader.read()).fleet
+                fleet = await _until_read(reader)  # Whoever shut this run out may not have written yet.
                 say(f"fleet {fleet}: formed by another run ({error!r})")
                 return fleet
             await _until_read(reader)
@@ -159,12 +159,11 @@ async def _form(bootstrap: str, settings: TopicSettings, fleet_name: str, say: C
         await producer.stop()
 
 
-async def _until_read(reader: "LogReader") -> None:
-    """A commit is acknowledged a moment before its mark lets readers pass."""
+async def _until_read(reader: "LogReader") -> str:
+    """The fleet. A commit is acknowledged a moment before its mark lets readers pass."""
     while True:
         with suppress(NoLog):
-            await reader.read()
-            return
+            return (await reader.read()).fleet
         await asyncio.sleep(0.01)
 
 
