@@ -74,15 +74,24 @@ class Story:
         for member in FLEET:
             await self.planner.join_cluster(JoinClusterRequest(member.name, member.name, tier=member.tier))
         await self._until("every cluster reports its capacity", self._all_ready)
+        expected = {member.name: member.room for member in FLEET}
+
+        async def is_whole() -> bool:
+            return await self._room() == expected
+
+        await self._until("nothing that ran before is counted any more", is_whole)
         reply = await self.planner.capacity(CapacityRequest((deployment(self.service, NAMESPACE, 1),)))
         for entry in reply.clusters:
             self.say(
                 f"  {entry.cluster:8} takes {entry.certain:4} replicas of 500m/512Mi; limited by {entry.limited_by}"
             )
-        expected = {member.name: member.room for member in FLEET}
         self._check(
             f"capacity equals the arithmetic: {expected}", {e.cluster: e.certain for e in reply.clusters} == expected
         )
+
+    async def _room(self) -> dict[str, int]:
+        reply = await self.planner.capacity(CapacityRequest((deployment(self.service, NAMESPACE, 1),)))
+        return {entry.cluster: entry.certain for entry in reply.clusters}
 
     async def _start_small(self) -> None:
         self.say("A service of 60 replicas is applied: it goes to own clusters only.")

@@ -1,7 +1,7 @@
 """Writes what people and tools query into the store. Never the truth: a flush brings everything back from the log."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
@@ -128,15 +128,25 @@ class Projection:
 
     async def _append(self, records: tuple[Record, ...], begun: set[str] | None = None) -> None:
         """In the log's order, each once. begun: histories written anew so far; another is emptied first."""
-        entries, positions = [], {}
+        entries, positions = list[tuple[str, bytes]](), {}
         for record in records:
             event, place = record.event, (record.topic, record.partition)
             if isinstance(event, DecisionRecorded) and record.offset >= self._appended.get(place, 0):
                 entries.append((f"decisions/{event.namespace}/{event.name}", encode(event)))
                 positions[place] = record.offset + 1
         if begun is not None:
-            anew = {key for key, _ in entries} - begun
-            await self._store.delete(*anew)
-            begun |= anew
+            anew = [entry for entry in entries if entry[0] not in begun]
+            entries = [entry for entry in entries if entry[0] in begun]
+            await self._begin(anew)
+            begun |= {key for key, _ in anew}
         await self._store.append_histories(entries, self._kept)
         self._appended.update(positions)
+
+    async def _begin(self, entries: Sequence[tuple[str, bytes]]) -> None:
+        """One history after the other, so that each is away for a moment only."""
+        found: dict[str, list[tuple[str, bytes]]] = {}
+        for entry in entries:
+            found.setdefault(entry[0], []).append(entry)
+        for key, own in found.items():
+            await self._store.delete(key)
+            await self._store.append_histories(own, self._kept)
