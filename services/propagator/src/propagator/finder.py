@@ -82,6 +82,9 @@ class Finder:
         by_namespace: dict[str, list[tuple[str, Manifest]]] = {}
         for kind, one in await self._labelled(asked.fleet_before):
             by_namespace.setdefault(one["metadata"]["namespace"], []).append((kind, one))
+        scalers_by_namespace: dict[str, list[Manifest]] = {}
+        for one in await self._api.list(HORIZONTAL_POD_AUTOSCALERS) if by_name else ():
+            scalers_by_namespace.setdefault(one["metadata"]["namespace"], []).append(one)
         found = []
         for place, (one, *others) in by_name.items():
             target = Target(self._cluster, *place)
@@ -90,7 +93,8 @@ class Finder:
                 found.append(answer(asked, target, FOUND_REFUSED, text, found=one))
                 continue
             along = by_namespace.get(target.namespace, ())
-            found.append(found_one(asked, target, self._fleet, one, along, (), self._desired.lists(target)))
+            scalers = scalers_by_namespace.get(target.namespace, ())
+            found.append(found_one(asked, target, self._fleet, one, along, scalers, self._desired.lists(target)))
         alone = sum(map(len, by_namespace.values())) - sum(len(one.dependencies) for one in found)
         note = f"{alone} ConfigMaps or Services with the label go with no workload that was found" if alone else ""
         return [*found, answer(asked, Target(self._cluster, "", ""), FOUND, note, objects=len(found))]

@@ -109,7 +109,7 @@ def _refusal(
         return "a placement lists it already"
     if owner is not None:
         return f"{owner.get('kind')} {owner.get('name')} makes it, and would put back what is changed"
-    if scaler and not asked.fleet_before:
+    if scaler:
         return f"HorizontalPodAutoscaler {scaler} scales it: two would set its replicas; remove that one first"
     return ""
 
