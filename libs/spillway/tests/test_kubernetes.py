@@ -9,23 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spillway.cluster_answers import Bookmark, Lines, LineTooLong, page_decoder, read_status
 from spillway.kubernetes import (
     DEPLOYMENTS,
     NODES,
     SECRETS,
-    Bookmark,
     Deployment,
-    Lines,
-    LineTooLong,
     Node,
     Pod,
     PodSpec,
     PodStatus,
     ResourceQuota,
     host_ports,
-    page_decoder,
     pod_requests,
-    read_status,
 )
 from spillway.quantities import INT64_MAX, Quantity, parse_quantity
 

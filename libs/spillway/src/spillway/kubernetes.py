@@ -4,13 +4,13 @@ Pure: no IO, no clock. Unknown fields are skipped by the decoder. `gc=False` bec
 the cyclic collector is most of the cost of decoding many of them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from msgspec import DecodeError, Raw, Struct, field, json
+from msgspec import Raw, Struct, field, json
 
 from spillway import quantities
 from spillway.pod_terms import UNREAD, Affinity, ObservedAffinity
@@ -300,9 +300,6 @@ STATEFULSETS = Kind("apps", "v1", "statefulsets", StatefulSet)
 JOBS = Kind("batch", "v1", "jobs", Job)
 REPLICASETS = Kind("apps", "v1", "replicasets", ReplicaSet, metadata_only=True)
 
-T = TypeVar("T")
-UNREADABLE: Final = (DecodeError, UnicodeDecodeError, RecursionError)
-
 
 def selectors(label_selector: str, field_selector: str) -> dict[str, str]:
     given = {"labelSelector": label_selector, "fieldSelector": field_selector}
@@ -330,94 +327,9 @@ def delete_options(uid: str, resource_version: str) -> Manifest:
     }
 
 
-class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
-    resource_version: str = ""
-    continue_: str = field(default="", name="continue")
-    remaining_item_count: int | None = None
-
-
-class Page(Struct, Generic[T], frozen=True, gc=False):
-    metadata: ListMeta
-    items: tuple[T, ...] | None  # Required: what has no items is not a list. Go writes an empty one as null.
-
-    def total(self) -> int | None:
-        """Objects on this page and after it; None when there are more, and the server does not say how many."""
-        after = self.metadata.remaining_item_count
-        return None if after is None and self.metadata.continue_ else len(self.items or ()) + (after or 0)
-
-
-class WatchEvent(Struct, frozen=True, gc=False):
-    type: str
-    object: Raw
-
-
-class Bookmark(Struct, frozen=True, gc=False):
-    metadata: ListMeta
-
-
-class Status(Struct, frozen=True, gc=False):
-    """What a server says instead of an object."""
-
-    kind: str = ""
-    reason: str = ""
-    message: str = ""
-    code: int = 0
-
-
-MANIFEST: Final = json.Decoder(Manifest)
-MANIFEST_PAGE: Final = json.Decoder(Page[Manifest])
-RAW_PAGE: Final = json.Decoder(Page[Raw])
-WATCH_EVENT: Final = json.Decoder(WatchEvent)
-BOOKMARK: Final = json.Decoder(Bookmark)
-STATUS: Final = json.Decoder(Status)
-
-
-@lru_cache(maxsize=256)
-def page_decoder(kind: Kind) -> json.Decoder[Page[Any]]:
-    return json.Decoder(cast(Any, Page)[kind.type])
-
-
 @lru_cache(maxsize=256)
 def object_decoder(kind: Kind) -> json.Decoder[Any]:
     return json.Decoder(kind.type)
-
-
-def read_status(body: bytes) -> Status:
-    """What the server said of itself; anything else, such as a proxy's page, is quoted as the message."""
-    try:
-        return STATUS.decode(body)
-    except UNREADABLE:
-        return Status(message=body[:500].decode(errors="replace"))
-
-
-class LineTooLong(Exception):
-    pass
-
-
-class Lines:
-    """Puts chunks together into lines, and holds no more than `limit` bytes of one that has not ended."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._begun: list[bytes] = []
-        self._begun_bytes = 0
-
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
-        *ended, rest = chunk.split(b"\n")
-        for piece in ended:
-            self._hold(piece)
-            line = b"".join(self._begun)
-            self._begun, self._begun_bytes = [], 0
-            if line.strip():
-                yield line
-        self._hold(rest)
-
-    def _hold(self, piece: bytes) -> None:
-        self._begun_bytes += len(piece)
-        if self._begun_bytes > self._limit:
-            raise LineTooLong(f"a line of more than {self._limit} bytes")
-        if piece:
-            self._begun.append(piece)
 
 
 ANY_HOST_IP: Final = "0.0.0.0"

@@ -1,0 +1,40 @@
+"""What can be wrong when a cluster is asked: it tells nothing, it has another version, it will not."""
+
+from typing import Literal
+
+UnreachableReason = Literal[
+    "unauthorized", "forbidden", "timeout", "connection", "garbage", "server", "closed", "absent"
+]
+
+
+class ClusterUnreachable(Exception):
+    """The cluster told us nothing: what is known of it stands, and grows old."""
+
+    def __init__(self, cluster: str, reason: UnreachableReason, detail: str) -> None:
+        super().__init__(f"cluster {cluster} is unreachable ({reason}): {detail}")
+        self.cluster = cluster
+        self.reason = reason
+        self.detail = detail
+
+
+class Conflict(Exception):
+    """409: the object exists already, or is not the version that the caller saw. Read again and compare."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
+
+
+class Refused(Exception):
+    """The cluster answered, and will not do it: admission, quota, RBAC, an invalid object, a missing namespace."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class Expired(ClusterUnreachable):
+    """410: the version, or the place in a list, is no longer kept; only a new list helps."""

@@ -1,0 +1,130 @@
+"""Requests to one API: tried again while that can help, bounded in time, with every answer named."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from random import Random
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from spillway import cluster_answers
+from spillway.cluster_answers import Page, T
+from spillway.cluster_errors import ClusterUnreachable, Conflict, Expired, Refused
+from spillway.cluster_settings import ClusterApiSettings
+from spillway.cluster_transport import Response, Transport, TransportStatus
+from spillway.kubernetes import JSON, Kind, Manifest
+
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE, TOO_MANY = 401, 403, 404, 409, 410, 429
+SERVER_ERRORS: Final = 500  # and above
+
+
+class Requests:
+    def __init__(self, transport: Transport, name: str, settings: ClusterApiSettings, random: Random) -> None:
+        self.name, self.settings, self.random = name, settings, random
+        self._transport = transport
+
+    async def pages(
+        self, kind: Kind, params: Mapping[str, str], decoder: msgspec.json.Decoder[Page[T]], namespace: str = ""
+    ) -> tuple[tuple[T, ...], str]:
+        """Every object, and the version that the list is as of; Expired when the server lost its place in it."""
+        query = {**params, "limit": str(self.settings.page_objects)}
+        objects: list[T] = []
+        while True:
+            response = await self._ask("GET", kind.path(namespace), query, accept=kind.accept("List"))
+            page = self.decoded(decoder, self.read(response))
+            objects.extend(page.items or ())
+            if not page.metadata.continue_:
+                return tuple(objects), page.metadata.resource_version
+            query["continue"] = page.metadata.continue_
+
+    async def chunks(self, kind: Kind, params: Mapping[str, str], version: str) -> AsyncGenerator[bytes, None]:
+        """One watch, until the server ends it; raises when it is silent for too long."""
+        settings, path = self.settings, kind.path()
+        seconds = self.random.randint(settings.watch_shortest_seconds, settings.watch_longest_seconds)
+        bounds = {"allowWatchBookmarks": "true", "timeoutSeconds": str(seconds), "resourceVersion": version}
+        chunks = self._transport.stream(path, {**params, "watch": "true", **bounds}, kind.accept())
+        try:
+            while True:
+                async with asyncio.timeout(settings.watch_idle_seconds):
+                    chunk = await anext(chunks, None)
+                if chunk is None:
+                    return
+                yield chunk
+        except TimeoutError as error:
+            detail = f"the watch of {path} said nothing for {settings.watch_idle_seconds} s"
+            raise ClusterUnreachable(self.name, "timeout", detail) from error
+        except TransportStatus as answer:
+            self.read(Response(answer.status, answer.body))
+            raise self._garbage(Response(answer.status, answer.body)) from answer
+        finally:
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] = MappingProxyType({}),
+        body: bytes | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> Response:
+        """An answer, tried again while the server only says that it cannot answer now."""
+        attempt = 1
+        while True:
+            call = self._transport.request(method, path, params, body, content_type, accept)
+            response = await self._bounded(call, self.settings.request_timeout_seconds)
+            passing = response.status == TOO_MANY or (method == "GET" and response.status >= SERVER_ERRORS)
+            if not passing or attempt >= self.settings.read_attempts:
+                return response
+            await asyncio.sleep(self.settings.pause_seconds(attempt, self.random))
+            attempt += 1
+
+    async def _bounded(self, call: Coroutine[Any, Any, Response], seconds: float) -> Response:
+        try:
+            async with asyncio.timeout(seconds):
+                return await call
+        except TimeoutError as error:
+            raise ClusterUnreachable(self.name, "timeout", f"no answer within {seconds} s") from error
+
+    def _garbage(self, response: Response) -> ClusterUnreachable:
+        return ClusterUnreachable(self.name, "garbage", str(TransportStatus(response.status, response.body)))
+
+    def read(self, response: Response) -> bytes:
+        """The body of a good answer to a read."""
+        self._reached(response)
+        if response.status == GONE:
+            raise Expired(self.name, "server", cluster_answers.read_status(response.body).message)
+        if response.status == FORBIDDEN:
+            raise ClusterUnreachable(self.name, "forbidden", cluster_answers.read_status(response.body).message)
+        if not 200 <= response.status < 300:
+            raise self._garbage(response)
+        return response.body
+
+    def _written(self, response: Response) -> Manifest:
+        self._reached(response)
+        if 200 <= response.status < 300:
+            return self.decoded(cluster_answers.MANIFEST, response.body)
+        status = cluster_answers.read_status(response.body)
+        if status.kind != "Status":
+            raise self._garbage(response)
+        if response.status == CONFLICT:
+            raise Conflict(status.reason, status.message)
+        raise Refused(response.status, status.reason, status.message)
+
+    def _reached(self, response: Response) -> None:
+        if response.status == UNAUTHORIZED:
+            raise ClusterUnreachable(self.name, "unauthorized", cluster_answers.read_status(response.body).message)
+        if response.status == TOO_MANY or response.status >= SERVER_ERRORS:
+            raise ClusterUnreachable(self.name, "server", str(TransportStatus(response.status, response.body)))
+
+    def _absent(self, response: Response) -> bool:
+        """Absent is only what a Kubernetes API calls so: a proxy's 404 must never pass for a deleted object."""
+        return response.status == NOT_FOUND and cluster_answers.read_status(response.body).kind == "Status"
+
+    def decoded(self, decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
+        try:
+            return decoder.decode(body)
+        except cluster_answers.UNREADABLE as error:  # What it says quotes nothing: there may be a secret in the body.
+            raise ClusterUnreachable(self.name, "garbage", str(error)) from error

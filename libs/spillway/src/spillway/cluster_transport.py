@@ -1,0 +1,102 @@
+"""HTTP to one API server: requests and streams, with every failure named."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import aiohttp
+
+from spillway.cluster_errors import ClusterUnreachable
+from spillway.cluster_settings import ClusterApiSettings
+from spillway.credentials import BadCredentials, Endpoint, Session
+from spillway.kubernetes import JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    body: bytes
+
+
+class TransportStatus(Exception):
+    """A stream was answered with another status than 200."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(f"HTTP status {status}: {body[:500].decode(errors='replace')}")
+        self.status = status
+        self.body = body
+
+
+class Transport(Protocol):
+    """HTTP to one API server. Raises ClusterUnreachable when there is no answer; any status is an answer."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> Response: ...
+
+    def stream(self, path: str, params: Mapping[str, str], accept: str = JSON) -> AsyncIterator[bytes]:
+        """Raw chunks, cut anywhere, and first an empty one when it is open; TransportStatus when it is refused."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class HttpTransport:
+    """aiohttp to one API server, with one pool of connections."""
+
+    def __init__(self, read_endpoint: Callable[[], Endpoint], name: str, settings: ClusterApiSettings) -> None:
+        self._session = Session(read_endpoint, settings.connect_timeout_seconds, settings.max_connections)
+        self._name = name
+        self._max_bytes = settings.max_response_bytes
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> Response:
+        headers = {"Accept": accept} if body is None else {"Accept": accept, "Content-Type": content_type}
+        with self._named_errors(f"{method} {path}"):
+            async with self._session.send(method, path, params, headers, body) as answer:
+                return Response(answer.status, await self._bounded_body(answer))
+
+    async def stream(self, path: str, params: Mapping[str, str], accept: str = JSON) -> AsyncGenerator[bytes, None]:
+        with self._named_errors(f"watch {path}"):
+            async with self._session.send("GET", path, params, {"Accept": accept}) as answer:
+                if answer.status != 200:
+                    raise TransportStatus(answer.status, await self._bounded_body(answer))
+                yield b""
+                async for chunk in answer.content.iter_any():
+                    yield chunk
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def _bounded_body(self, answer: aiohttp.ClientResponse) -> bytes:
+        body = bytearray()
+        async for chunk in answer.content.iter_any():
+            body += chunk
+            if len(body) > self._max_bytes:
+                raise ClusterUnreachable(self._name, "garbage", f"an answer of more than {self._max_bytes} bytes")
+        return bytes(body)
+
+    @contextmanager
+    def _named_errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except BadCredentials as error:
+            raise ClusterUnreachable(self._name, "unauthorized", str(error)) from error
+        except TimeoutError as error:
+            raise ClusterUnreachable(self._name, "timeout", f"{what}: {error}") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ClusterUnreachable(self._name, "connection", f"{what}: {error}") from error

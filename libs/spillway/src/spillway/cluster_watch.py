@@ -1,0 +1,135 @@
+"""Follows one kind of object: a list, then what becomes of it, through every failure of the API."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+from spillway import cluster_answers, kubernetes, metrics
+from spillway.cluster_errors import ClusterUnreachable, Expired
+from spillway.cluster_requests import Requests
+from spillway.cluster_transport import Response
+from spillway.kubernetes import Kind
+
+SHORT_WATCH_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Everything there is; what a reader knows and is not in it, is gone."""
+
+    objects: tuple[Any, ...]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Upserted:
+    object: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    object: Any  # as it was last
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Nothing changed, and the stream is known to live: a bookmark, or the stream opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Said once when following begins to fail; any other change says that it is well again."""
+
+    error: ClusterUnreachable
+
+
+Change = Listed | Upserted | Removed | Alive | Failed
+
+
+class Reflector:
+    """Lists, then watches; lists again only when told that its version is gone, or when it cannot read what it got."""
+
+    def __init__(self, api: Requests, kind: Kind, params: Mapping[str, str]) -> None:
+        self._api = api
+        self._kind = kind
+        self._params = params
+        self._version = ""  # Where to watch from; without one, list.
+        self._setbacks = 0  # In a row.
+        self._watching_since: float | None = None
+        self._heard = False  # On the watch that is open, or was last.
+        self._failing = False
+
+    async def changes(self) -> AsyncGenerator[tuple[Change, ...], None]:
+        while True:
+            self._watching_since = None
+            try:
+                if not self._version:
+                    yield (await self._listed(),)
+                async with aclosing(self._watched()) as batches:
+                    async for batch in batches:
+                        yield batch
+                self._setbacks = 0 if self._heard else self._setbacks_now()
+            except Expired:
+                metrics.WATCH_RESTARTS.labels(self._kind.plural, "expired").inc()
+                self._version = ""
+                self._setbacks = self._setbacks_now()
+            except ClusterUnreachable as error:
+                metrics.WATCH_RESTARTS.labels(self._kind.plural, error.reason).inc()
+                self._version = "" if error.reason == "garbage" else self._version
+                self._setbacks = self._setbacks_now()
+                if not self._failing:
+                    self._failing = True
+                    yield (Failed(error),)
+            await asyncio.sleep(self._api.settings.pause_seconds(self._setbacks, self._api.random))
+
+    def _setbacks_now(self) -> int:
+        """A watch that lived for a while is a fresh start; one that ends at once must not be opened in a tight loop."""
+        since = self._watching_since
+        fresh = since is not None and asyncio.get_running_loop().time() - since >= SHORT_WATCH_SECONDS
+        return 1 if fresh else self._setbacks + 1
+
+    async def _listed(self) -> Listed:
+        with metrics.LIST_SECONDS.labels(self._kind.plural).time():
+            objects, version = await self._api.pages(self._kind, self._params, cluster_answers.page_decoder(self._kind))
+        if not version:
+            raise ClusterUnreachable(self._api.name, "garbage", f"a list of {self._kind.plural} without a version")
+        self._version = version
+        self._failing = False
+        return Listed(objects, version)
+
+    async def _watched(self) -> AsyncGenerator[tuple[Change, ...], None]:
+        lines = cluster_answers.Lines(self._api.settings.max_line_bytes)
+        self._heard = False
+        self._watching_since = asyncio.get_running_loop().time()
+        async with aclosing(self._api.chunks(self._kind, self._params, self._version)) as chunks:
+            async for chunk in chunks:
+                batch: list[Change] = [] if chunk else [Alive()]
+                trouble: ClusterUnreachable | None = None
+                try:
+                    for line in lines.feed(chunk):
+                        batch.append(self._change(line))
+                        self._heard = True
+                except ClusterUnreachable as error:
+                    trouble = error
+                except cluster_answers.LineTooLong as error:
+                    trouble = ClusterUnreachable(self._api.name, "garbage", str(error))
+                if batch:  # What came before the trouble in the same chunk is true all the same.
+                    self._failing = False
+                    yield tuple(batch)
+                if trouble is not None:
+                    raise trouble
+
+    def _change(self, line: bytes) -> Change:
+        event = self._api.decoded(cluster_answers.WATCH_EVENT, line)
+        if event.type in ("ADDED", "MODIFIED", "DELETED"):
+            found = self._api.decoded(kubernetes.object_decoder(self._kind), event.object)
+            self._version = found.metadata.resource_version
+            return Removed(found) if event.type == "DELETED" else Upserted(found)
+        if event.type == "BOOKMARK":
+            self._version = self._api.decoded(cluster_answers.BOOKMARK, event.object).metadata.resource_version
+            return Alive()
+        if event.type == "ERROR":
+            self._api.read(Response(self._api.decoded(cluster_answers.STATUS, event.object).code, bytes(event.object)))
+        raise ClusterUnreachable(self._api.name, "garbage", f"an event of type {event.type[:40]!r}")
