@@ -5,7 +5,7 @@ from pathlib import Path
 from spillway_local.fleet_plan import deployment
 
 from .command import Command
-from .running import NAMES, NAMESPACE
+from .running import NAMES, NAMESPACE, until
 
 POLICY = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"ownFirst": true}}'
 
@@ -56,3 +56,24 @@ async def test_exit_codes(spillway: Command, tmp_path: Path) -> None:
     assert "no such file" in await spillway("apply", "-f", "absent.json", code=2)
     assert (await spillway.json("plan", "-f", "wide.json", code=3))["unplaced"] == 92
     assert "not reachable" in await spillway("--endpoint", "127.0.0.1:1", "status", code=4)
+
+
+async def test_how_a_cluster_lends_is_declared_paused_and_withdrawn(spillway: Command, tmp_path: Path) -> None:
+    """A plan keeps nothing; what is withdrawn while nothing is lent is gone."""
+    (tmp_path / "lending.yaml").write_text("{cluster: own-1, pool: cloud-1, rules: [{name: big, share_percent: 50}]}")
+    refused = await spillway("lending", "declare", "own-1", "--pool", "own-9", code=1)
+    assert "pool own-9: no such cluster has joined" in refused
+    (planned,) = await spillway.json("lending", "declare", "-f", "lending.yaml", "--plan-only")
+    assert (planned["changed"], planned["rules"][0]["idle_seconds"]) == (True, 600)
+    assert "own-1: no lending is declared" in await spillway("lending", "get", "own-1", code=1)
+    await spillway("lending", "declare", "-f", "lending.yaml")
+    await spillway("lending", "pause", "own-1", "--reason", "sale")
+    found = await spillway.json("lending", "get", "own-1")
+    assert (found["pool"], found["paused"], found["reason"], found["nodes_lent"]) == ("cloud-1", True, "sale", 0)
+    await spillway("lending", "resume")
+    await spillway("lending", "withdraw", "own-1")
+
+    async def gone() -> bool:
+        return await spillway.json("lending", "list") == []
+
+    await until("nothing is declared", gone)

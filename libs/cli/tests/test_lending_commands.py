@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,20 @@ from typer.testing import CliRunner
 
 from spillway import api_lending as lending
 from spillway.api import RequestError
-from spillway.model import Generation
+from spillway.events_lending import LendingRule
+from spillway.model import Generation, Requirement
 from spillway.rpc import LENDING, RpcServer, RpcSettings
 from spillway_cli.main import app
 
 NODE = lending.LentNode(
     "own-1", "n1", "pool", "own-1.n1", Generation(7, 9), "big", "idle", "Recalled", "Need", (("cpu", 4000),), 3, 1, 2,
     ("own-1/shop/web",), "2 pods leave",
+)  # fmt: skip
+NODES = (Requirement("disk", "In", ("nvme",)), Requirement("gpu", "DoesNotExist", ()))
+DECLARED = lending.ClusterLending(
+    "own-1", "pool", Generation(7, 1),
+    (LendingRule("big", NODES, "idle", 50, 2, 60, 1.5),),
+    30, 1800, 6, True, False, "ann", "sale", 1, 8, 3, 1, 12_000, False, ("frozen: nothing new is lent",),
 )  # fmt: skip
 IDLE = lending.IdleNode("own-1", "n2", "big", "Forgotten", 8000, 9, 8, 0, 0, 0, -1, 0, "give it back")
 
@@ -43,6 +51,30 @@ class FakeLending:
         if "n9" in request.nodes:
             raise RequestError("NOT_FOUND", "nodes: not lent by own-1: n9")
         return lending.RecallReply((NODE,), 1)
+
+    async def declare_lending(self, request: lending.DeclareLendingRequest) -> lending.LendingReply:
+        self.asked.append(request)
+        if request.cluster == "own-9":
+            raise RequestError("NOT_FOUND", "cluster own-9: no such cluster has joined")
+        return self._reply(cluster=request.cluster, pool=request.pool, rules=request.rules, changed=True, warnings=())
+
+    async def list_lending(self, request: lending.ListLendingRequest) -> lending.LendingReply:
+        return self._reply()
+
+    async def pause_lending(self, request: lending.PauseLendingRequest) -> lending.LendingReply:
+        self.asked.append(request)
+        return self._reply()
+
+    async def resume_lending(self, request: lending.ResumeLendingRequest) -> lending.LendingReply:
+        self.asked.append(request)
+        return self._reply(changed=True, paused=False)
+
+    async def withdraw_lending(self, request: lending.WithdrawLendingRequest) -> lending.LendingReply:
+        self.asked.append(request)
+        return self._reply(changed=True, withdrawing=True)
+
+    def _reply(self, **fields: Any) -> lending.LendingReply:
+        return lending.LendingReply((replace(DECLARED, **fields),))
 
     async def idle_report(self, request: lending.IdleReportRequest) -> lending.IdleReportReply:
         self.asked.append(request)
@@ -110,3 +142,114 @@ def test_a_descheduler_that_is_not_there_is_named() -> None:
     result = run("127.0.0.1:1", "lent")
     assert result.exit_code == 4
     assert "descheduler not reachable" in result.stderr
+
+
+# ── How clusters lend ───────────────────────────────────────────────────────────────────────────────────────────────
+
+FILE = """
+cluster: own-1
+pool: pool
+grace_seconds: 5
+rules:
+- name: nvme
+  supply_class: dedicated
+  nodes: [{key: disk, values: [nvme]}, {key: gpu, operator: DoesNotExist}]
+- name: rest
+  share_percent: 50
+---
+cluster: own-2
+pool: pool
+"""
+
+
+def test_a_file_declares_every_cluster_in_it_once_all_are_found_right(answers: tuple[FakeLending, str]) -> None:
+    fake, address = answers
+    Path("lending.yaml").write_text(FILE)
+    result = run(address, "lending", "declare", "-f", "lending.yaml", "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    assert [one["cluster"] for one in json.loads(result.stdout)] == ["own-1", "own-2"]
+    planned, _, declared, other = fake.asked
+    assert (planned.plan_only, declared.plan_only) == (True, False)
+    nvme = (Requirement("disk", "In", ("nvme",)), Requirement("gpu", "DoesNotExist", ()))
+    rules = (
+        LendingRule("nvme", nvme, "dedicated", 0, 0, 0, 0.0),
+        LendingRule("rest", (), "", 50, 0, 0, 0.0),
+    )
+    assert declared == lending.DeclareLendingRequest("own-1", "pool", rules, grace_seconds=5)
+    assert other.rules == (LendingRule("all", (), "", 0, 0, 0, 0.0),)
+    assert "own-1 lends to pool: declared" in result.stderr
+
+
+def test_flags_are_one_rule_and_a_plan_keeps_nothing(answers: tuple[FakeLending, str]) -> None:
+    fake, address = answers
+    flags = ("--share", "50", "--reserve", "2", "--idle", "60", "--nodes", "disk=nvme,ssd", "--nodes", "rack")
+    result = run(address, "lending", "declare", "own-1", "--pool", "pool", *flags, "--plan-only")
+    assert (result.exit_code, result.stderr) == (0, "own-1 lends to pool: would be declared\n")
+    nodes = (Requirement("disk", "In", ("nvme", "ssd")), Requirement("rack", "Exists", ()))
+    rule = LendingRule("all", nodes, "", 50, 2, 60, 0.0)
+    assert fake.asked == [lending.DeclareLendingRequest("own-1", "pool", (rule,), plan_only=True)]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{cluster: own-1}", "lending.yaml: Object missing required field `pool`"),
+        ("{cluster: a, pool: b, rules: [{name: x, share: 5}]}", "rules[0]: {'name': 'x', 'share': 5}: Object contains"),
+        (
+            "{cluster: a, pool: b, rules: [{name: x, share_percent: half}]}",
+            "rules[0].share_percent: 'half': Expected `int`, got `str`",
+        ),
+        ("{cluster: a, pool: b, grace_seconds: -1}", "grace_seconds: -1: Expected `int` >= 0"),
+        ("{cluster: a, pool: b, cooldown_seconds: 99999999999}", "cooldown_seconds: 99999999999: Expected `int` <="),
+        ("[1]", "lending.yaml: Expected `object`, got `array`"),
+        ("{cluster: a, pool: b}\n---\n{cluster: a, pool: c}", "(document 2): cluster: 'a': expected each cluster once"),
+        ("", "nothing in it"),
+        ("{cluster: own-9, pool: b}", "lending.yaml: cluster own-9: no such cluster has joined"),
+    ],
+)
+def test_a_file_that_is_wrong_names_field_value_and_what_was_expected(
+    answers: tuple[FakeLending, str], text: str, complaint: str
+) -> None:
+    fake, address = answers
+    Path("lending.yaml").write_text(text)
+    result = run(address, "lending", "declare", "-f", "lending.yaml")
+    assert result.exit_code in (1, 2)
+    assert complaint in result.stderr
+    assert all(request.plan_only for request in fake.asked)
+
+
+@pytest.mark.parametrize("given", ["=x", "disk=", "disk=a,,b"])
+def test_a_label_that_is_none_is_refused(answers: tuple[FakeLending, str], given: str) -> None:
+    result = run(answers[1], "lending", "declare", "own-1", "--pool", "pool", "--nodes", given)
+    assert result.exit_code == 2
+    assert f"--nodes {given!r}: expected KEY" in result.stderr
+
+
+def test_a_file_and_flags_together_are_refused(answers: tuple[FakeLending, str]) -> None:
+    Path("lending.yaml").write_text(FILE)
+    result = run(answers[1], "lending", "declare", "own-3", "-f", "lending.yaml")
+    assert result.exit_code == 2
+    assert "expected one of the two" in result.stderr
+
+
+def test_list_and_get_show_state_rules_and_numbers(answers: tuple[FakeLending, str]) -> None:
+    _, address = answers
+    listed = run(address, "lending", "list")
+    assert "paused" in listed.stdout
+    assert "warning: own-1: frozen" in listed.stderr
+    found = run(address, "lending", "get", "own-1")
+    assert "disk=nvme, gpu DoesNotExist" in found.stdout
+    assert "own-1 lends to pool: paused; 3 nodes lent, 1 recalled; grace 30 s" in found.stderr
+    assert json.loads(run(address, "lending", "get", "own-1", "-o", "json").stdout)["recalls_per_minute"] == 6
+
+
+def test_pause_resume_and_withdraw_say_what_they_changed(answers: tuple[FakeLending, str]) -> None:
+    fake, address = answers
+    assert run(address, "lending", "pause", "--reason", "sale").stderr.endswith("own-1: is paused already\n")
+    assert run(address, "lending", "resume", "own-1").stderr.endswith("own-1: resumed\n")
+    assert run(address, "lending", "withdraw", "own-1").stderr.endswith("own-1: being withdrawn\n")
+    assert fake.asked == [
+        lending.PauseLendingRequest("", "sale"),
+        lending.ResumeLendingRequest("own-1"),
+        lending.WithdrawLendingRequest("own-1", ""),
+    ]

@@ -69,7 +69,8 @@ def test_a_plan_keeps_nothing() -> None:
         ({"rules": (rule(), rule())}, "rules[1].name: 'all': expected a name that no other rule has"),
         ({"rules": (rule(share_percent=101),)}, "rules[0].share_percent: 101: expected 0 to 100; 0 is 100"),
         ({"rules": (rule(supply_class="cloud"),)}, "rules[0].supply_class: 'cloud': expected idle or dedicated"),
-        ({"rules": (rule(cost_per_hour=float("nan")),)}, "rules[0].cost_per_hour: nan: expected 0 or more"),
+        ({"rules": (rule(cost_per_hour=float("nan")),)}, "rules[0].cost_per_hour: nan: expected 0 or more, and finite"),
+        ({"rules": (rule(cost_per_hour=float("inf")),)}, "rules[0].cost_per_hour: inf: expected 0 or more, and finite"),
         (
             {"rules": (rule(nodes=(Requirement("a", "Is", ("b",)),)),)},
             "rules[0].nodes[0].operator: 'Is': expected one of In, NotIn, Exists, DoesNotExist, Gt, Lt",

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 HELP = (
     "Exit codes: 0 done · 1 failed or refused · 2 usage or bad input · 3 placed only in part (replicas wait "
-    "for room) · 4 planner, hpa or Kafka not reachable · 5 timed out · 130 interrupted."
+    "for room) · 4 planner, hpa, descheduler or Kafka not reachable · 5 timed out · 130 interrupted."
 )
 
 DEBUG_VARIABLE = "SPILLWAY_DEBUG"

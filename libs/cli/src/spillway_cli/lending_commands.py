@@ -56,7 +56,9 @@ def recall(
     *,
     grace: Annotated[int, typer.Option(min=0, help="Seconds for their pods; 0: as declared.")] = 0,
     reason: Annotated[str, typer.Option(help="Why, for those who look.", show_default=False)] = "",
-    plan: Annotated[bool, typer.Option("--plan", help="Say which would go back, and recall none.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", "--plan-only", help="Say which would go back, and recall none.")
+    ] = False,
     output: Output = Format.table,
 ) -> None:
     """Take lent nodes back, by name or all of a cluster; it waits for no freeze and no budget."""

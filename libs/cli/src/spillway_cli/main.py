@@ -16,6 +16,7 @@ from spillway_cli import (
     explain_commands,
     fleet_commands,
     lending_commands,
+    lending_rule_commands,
     local_commands,
     log_commands,
     migrate_commands,
@@ -52,6 +53,7 @@ app.add_typer(cluster_commands.app, name="cluster")
 app.add_typer(fleet_commands.app, name="fleet")
 app.add_typer(migrate_commands.app, name="migrate")
 app.add_typer(lending_commands.idle, name="idle")
+app.add_typer(lending_rule_commands.app, name="lending")
 
 
 @app.callback()

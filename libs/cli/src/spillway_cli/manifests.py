@@ -84,8 +84,23 @@ def place_names(text: str, documents: Sequence[Document]) -> str:
     return re.sub(r"manifests\[(\d+)\]", where, text)
 
 
+def read_values(files: Sequence[str]) -> Iterator[tuple[Any, str]]:
+    """Every YAML document of the files that is not empty, and where it stands; "-" is stdin."""
+    for file in files:
+        shown = "stdin" if file == "-" else file
+        values = _values(file, shown)
+        for index, value in enumerate(values):
+            yield value, shown if len(values) == 1 else f"{shown} (document {index + 1})"
+
+
 def _documents(file: str) -> Iterator[Document]:
-    shown = "stdin" if file == "-" else file
+    for value, where in read_values((file,)):
+        items = value.get("items") if isinstance(value, dict) and value.get("kind") == "List" else None
+        for number, entry in enumerate(items if isinstance(items, list) else [value]):
+            yield _document(entry, where if items is None else f"{where}, item {number + 1}")
+
+
+def _values(file: str, shown: str) -> list[Any]:
     try:
         data = sys.stdin.buffer.read(BYTES_MAX + 1) if file == "-" else _read(Path(file))
     except OSError as error:
@@ -93,16 +108,11 @@ def _documents(file: str) -> Iterator[Document]:
     if len(data) > BYTES_MAX:
         raise bad_input(f"{shown}: {len(data)} bytes: expected at most {BYTES_MAX}")
     try:
-        values = [value for value in yaml.load_all(data.decode(), Loader=_Loader) if value is not None]
+        return [value for value in yaml.load_all(data.decode(), Loader=_Loader) if value is not None]
     except UnicodeDecodeError as error:
         raise bad_input(f"{shown}: not UTF-8 text: {error}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise bad_input(f"{shown}: not YAML: {_one_line(error)}") from None
-    for index, value in enumerate(values):
-        where = shown if len(values) == 1 else f"{shown} (document {index + 1})"
-        items = value.get("items") if isinstance(value, dict) and value.get("kind") == "List" else None
-        for number, entry in enumerate(items if isinstance(items, list) else [value]):
-            yield _document(entry, where if items is None else f"{where}, item {number + 1}")
 
 
 def _read(path: Path) -> bytes:
@@ -119,10 +129,10 @@ def _document(value: Any, where: str) -> Document:
     metadata = value.get("metadata")
     if value["kind"] != "PlacementPolicy" and not (isinstance(metadata, dict) and metadata.get("name")):
         raise bad_input(f"{where}: metadata.name: not set: expected the object's name")
-    return Document(_json(value, where), where)
+    return Document(as_json(value, where), where)
 
 
-def _json(value: Any, where: str) -> str:
+def as_json(value: Any, where: str) -> str:
     """JSON of bounded size: YAML aliases can stand for more than all memory."""
     parts, size = [], 0
     try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from descheduler.core.recalling import GRACE_SECONDS, Written
 from descheduler.core.state import DeschedulerState
@@ -145,8 +146,8 @@ def _rule(rule: LendingRule, where: str) -> LendingRule:
     if not 0 <= rule.share_percent <= WHOLE_PERCENT:
         raise invalid(f"{where}.share_percent", rule.share_percent, f"0 to {WHOLE_PERCENT}; 0 is {WHOLE_PERCENT}")
     for name in ("reserve_nodes", "idle_seconds", "cost_per_hour"):
-        if not getattr(rule, name) >= 0:
-            raise invalid(f"{where}.{name}", getattr(rule, name), "0 or more")
+        if not 0 <= getattr(rule, name) < inf:
+            raise invalid(f"{where}.{name}", getattr(rule, name), "0 or more, and finite")
     for index, requirement in enumerate(rule.nodes):
         _check_requirement(requirement, f"{where}.nodes[{index}]")
     idle_seconds = rule.idle_seconds or (IDLE_SECONDS if supply_class == SUPPLY_IDLE else 0)
