@@ -63,7 +63,7 @@ SERVER_ANNOTATIONS = frozenset(
 READ_KEPT_MAX = 512
 KEPT_CHARACTERS_MAX = 16_384
 """Of so many requests that were read last, and of none that is larger, what they say is kept. A batch is read whole to
-find templates never seen; then clusters are asked about each, and at last it is decided on."""
+find templates never seen; then clusters are asked about each, and at last it is decided on, and declared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,18 @@ from functools import lru_cache
 from typing import Any
 
 from planner.core.manifests.kinds import completions_of, rolls_with
-from planner.core.manifests.request import declared_surge, declared_unavailable, unavailable_of
+from planner.core.manifests.request import (
+    KEPT_CHARACTERS_MAX,
+    READ_KEPT_MAX,
+    declared_surge,
+    declared_unavailable,
+    unavailable_of,
+)
 from planner.core.manifests.request import surge_of as pods_of_surge
 from spillway.api import RequestError
 from spillway.events import WorkloadDeclared
 from spillway.model import Part, Shape
 from spillway.pod_shape import bare, shape_of
-
-READ_KEPT_MAX = 64
-"""Templates that were read last: what is decided on is read, and read again once it is declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,12 @@ class BadDeclaration(Exception):
     """A declaration in the log that no Apply of this version could have made."""
 
 
-@lru_cache(maxsize=READ_KEPT_MAX)
 def read_template(manifest: bytes, namespace: str) -> Template:
     """From a manifest that was checked when it was applied. BadDeclaration when it cannot be read."""
+    return (_read_kept if len(manifest) <= KEPT_CHARACTERS_MAX else _read)(manifest, namespace)
+
+
+def _read(manifest: bytes, namespace: str) -> Template:
     try:
         parsed = json.loads(manifest)
         pod = parsed["spec"]["template"]
@@ -63,6 +69,9 @@ def read_template(manifest: bytes, namespace: str) -> Template:
         )
     except (ValueError, KeyError, TypeError, AttributeError, RequestError) as error:
         raise BadDeclaration(f"manifest: {error!r}") from error
+
+
+_read_kept = lru_cache(maxsize=READ_KEPT_MAX)(_read)
 
 
 def read_earlier(declared: WorkloadDeclared) -> dict[int, Template]:

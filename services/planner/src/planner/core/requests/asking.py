@@ -1,7 +1,7 @@
 """Which clusters are asked what they make of a template that was never seen, and which of them are waited for."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from planner.core.manifests.policy import in_tier
 from planner.core.manifests.request import Declaration, read_manifests
@@ -40,15 +40,14 @@ def question(state: PlannerState, request: ApplyRequest, moment: Moment) -> Aske
     if state.admitted.is_known(digest) or not clusters:
         return None
     try:
-        parts = decisions.apply(state, replace(request, idempotency_key=""), moment).reply.parts
-        used = {part.cluster for part in parts if part.replicas and not part.removing}
+        used = decisions.would_use(state, declaration, moment)
     except Undecided:
-        used = set(clusters)
+        used = frozenset(clusters)
     except RequestError:
         return None
     pod = json.dumps(json.loads(declaration.manifest)["spec"]["template"]).encode()
     asked = ShapeAsked(digest, declaration.namespace, declaration.name, clusters, pod)
-    return Asked(asked, frozenset(used & set(clusters) - state.admitted.silent.keys()))
+    return Asked(asked, used & set(clusters) - state.admitted.silent.keys())
 
 
 def _to_ask(state: PlannerState, declaration: Declaration, now: float) -> tuple[str, ...]:

@@ -66,12 +66,30 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     declaration = read_manifests(request.manifests)
     key = (declaration.namespace, declaration.name)
     digest = digest_of("apply", *request.manifests)
-    known = state.workloads.get(key)
-    answer = remembered_answer(state, known, request.idempotency_key, digest, moment)
+    answer = remembered_answer(state, state.workloads.get(key), request.idempotency_key, digest, moment)
     if answer is not None:
         return Decided((), answer)
+    declared, placed = _placed(state, declaration, moment)
+    dependencies = declaring.dependencies(declaration, declared)
+    used = [part.cluster for part in placed.placement.parts if part.replicas]
+    unmodelled, unknown = known_of(state.admitted, declaration.shape, used)
+    unmodelled = (*unmodelled, *uncomputed_in(state, declaration.shape, used))
+    warnings = (*declaration.warnings, *_replicas_not_taken(state, declaration, declared), *unknown)
+    decided = Unanswered(declared, dependencies, placed, unmodelled, warnings)
+    return answer_with(state, decided, request.idempotency_key, digest, moment)
+
+
+def would_use(state: PlannerState, declaration: Declaration, moment: Moment) -> frozenset[str]:
+    """The clusters that its replicas would go to as things are. As apply where that refuses it, or cannot decide."""
+    _, placed = _placed(state, declaration, moment)
+    return frozenset(part.cluster for part in placed.placement.parts if part.replicas and not part.removing)
+
+
+def _placed(state: PlannerState, declaration: Declaration, moment: Moment) -> tuple[WorkloadDeclared, Placed]:
+    """What is declared, before its answer is part of it, and where its replicas go."""
+    known = state.workloads.get((declaration.namespace, declaration.name))
     if known is not None and known.declared.deleting and known.parts:
-        raise RequestError("FAILED_PRECONDITION", f"workload {key[0]}/{key[1]}: Deleting: {_still_there(known)}")
+        raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
     transfer.refuse_in_transfer(known)
     declaring.check_kind(known, declaration)
     declaring.check_policy(state, declaration.policy)
@@ -81,14 +99,7 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     subject = Subject(declared, read_template(declared.manifest, declared.namespace), known)
     placed = placing.roll(state, subject, moment, "Apply")
     _refuse_what_cannot_be(declared, placed.division, moment)
-    declared = declaring.with_templates(declared, known, placed.placement.parts)
-    dependencies = declaring.dependencies(declaration, declared)
-    used = [part.cluster for part in placed.placement.parts if part.replicas]
-    unmodelled, unknown = known_of(state.admitted, declaration.shape, used)
-    unmodelled = (*unmodelled, *uncomputed_in(state, declaration.shape, used))
-    warnings = (*declaration.warnings, *_replicas_not_taken(state, declaration, declared), *unknown)
-    decided = Unanswered(declared, dependencies, placed, unmodelled, warnings)
-    return answer_with(state, decided, request.idempotency_key, digest, moment)
+    return declaring.with_templates(declared, known, placed.placement.parts), placed
 
 
 def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided:
