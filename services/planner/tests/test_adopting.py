@@ -28,6 +28,7 @@ from spillway.events import (
     FOUND_NOTHING,
     FOUND_REFUSED,
     PHASE_DRAINING,
+    PHASE_LEAVING,
     PHASE_LOST,
     STATE_ABSENT,
     STATE_NOT_OWNED,
@@ -36,6 +37,8 @@ from spillway.events import (
     STATE_REFUSED,
     STATE_RELEASED,
     AdoptionAsked,
+    BrakeReleased,
+    BrakeSet,
     PlacementDecided,
     WorkloadFound,
     WorkloadObserved,
@@ -432,6 +435,38 @@ def test_a_cluster_that_will_not_return_holds_nothing_open() -> None:
     own.now += 40
     settle(own)
     assert is_gone(own.state.workloads[KEY])
+
+
+def test_one_adopted_with_no_replicas_keeps_no_cluster_that_is_to_leave() -> None:
+    own = fleet()
+    adopt(own, {"own-1": found("own-1", 0)})
+    say(own, "own-1", STATE_PRESENT, 0)
+    settle(own)
+    own.state.apply(BrakeSet("cluster/own-1", "audit", "ann", 1), own.now)
+    joined = own.state.clusters["own-1"].joined
+    assert joined is not None
+    for phase, removing in ((PHASE_DRAINING, False), (PHASE_LEAVING, False)):
+        own.state.apply(replace(joined, phase=phase), own.now)
+        move(own)
+        assert own.state.workloads[KEY].parts["own-1"].removing is removing
+    placement = own.state.workloads[KEY].placement
+    assert placement is not None
+    assert (
+        placement.waiting_for
+        == "held: the object in own-1, of no replicas, waits for the brake of cluster/own-1: audit"
+    )
+    own.state.apply(BrakeReleased("cluster/own-1", "ann", 2), own.now)
+    move(own)
+    assert own.state.workloads[KEY].parts["own-1"].removing
+    say(own, "own-1", STATE_ABSENT)
+    settle(own)
+    assert [left.cluster for left in moves.left(own.state)] == ["own-1"]
+    assert own.state.workloads[KEY].declared.replicas == 0
+
+
+def move(fleet: Fleet) -> None:
+    for workload in moves.due(fleet.state, fleet.now, fleet.state.brakes):
+        take(fleet, moves.next_step(fleet.state, workload, fleet.moment(), fleet.state.brakes).events)
 
 
 def test_nothing_moves_by_itself_while_it_changes_hands() -> None:

@@ -830,6 +830,19 @@ def test_a_raised_minimum_moves_replicas_as_far_as_there_is_room() -> None:
     assert members.causes()[-1] == "Policy"
 
 
+def test_a_minimum_of_a_cluster_that_was_silent_is_filled_when_it_is_back() -> None:
+    members = Members(own_1=12, own_2=12)
+    members.silent.add("own-2")
+    members.pass_time(40)
+    members.apply(12, limits=[{"cluster": "own-2", "min": 6}])
+    assert members.parts() == {"own-1": (12, 0, 0)}
+    assert members.waiting_for.startswith("room for 6 replicas that the minimum of own-2 lacks")
+    members.settle()
+    members.silent.clear()
+    members.settle()
+    assert (members.parts(), members.waiting_for) == ({"own-1": (6, 0, 0), "own-2": (6, 0, 0)}, "")
+
+
 def test_a_cluster_that_a_policy_no_longer_selects_is_left(members: Members) -> None:
     """Its tier was changed where it was declared."""
     members.apply(6, tiers=[{"name": "own", "clusters": {"tiers": ["own"]}}])

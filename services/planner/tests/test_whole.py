@@ -26,7 +26,7 @@ from spillway.api import (
     ScaleRequest,
     SetClusterPhaseRequest,
 )
-from spillway.events import PHASE_ACTIVE, PHASE_DRAINING, STATE_ENDED, STATE_PRESENT, Event
+from spillway.events import PHASE_ACTIVE, PHASE_DRAINING, PHASE_LEAVING, STATE_ENDED, STATE_PRESENT, Event
 from spillway.model import NO_GENERATION, Generation, Part, WorkloadFacts
 
 from .builders import Fleet, cluster, deployment, facts, job, node, policy, room, shape, statefulset, template, texts
@@ -320,6 +320,30 @@ def test_a_drained_cluster_keeps_it_and_says_for_whom_it_waits() -> None:
     placement = fleet.state.workloads[DB].placement
     assert placement is not None
     assert placement.waiting_for == ""
+
+
+def test_a_cluster_that_is_to_leave_says_that_an_empty_statefulset_keeps_it() -> None:
+    """Its volumes might go with its object: a person deletes it."""
+    fleet = fleet_of()
+    apply(fleet, statefulset(2), policy(tiers=OWN_FIRST))
+    scale(fleet, 0)
+    drained(fleet, "own-1")
+    assert said(fleet) == "", "a drain moves what runs"
+    drained(fleet, "own-1", PHASE_LEAVING)
+    waits = "held: the object in own-1, of no replicas, waits for a person: a StatefulSet does not move by itself"
+    assert said(fleet) == waits
+    assert not parts(fleet)["own-1"].removing
+    drained(fleet, "own-1", PHASE_ACTIVE)
+    assert said(fleet) == ""
+    drained(fleet, "own-1", PHASE_LEAVING)
+    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "db"), fleet.moment()).events)
+    assert parts(fleet)["own-1"].removing
+
+
+def said(fleet: Fleet) -> str:
+    placement = fleet.state.workloads[DB].placement
+    assert placement is not None
+    return placement.waiting_for
 
 
 def after(fleet: Fleet, seconds: float) -> None:

@@ -23,7 +23,7 @@ from planner.core.moving.allowance import (
     CAUSE_WAITING,
     Allowance,
 )
-from planner.core.moving.reasons import held_by, held_text
+from planner.core.moving.reasons import empty_in_leaving, held_by, held_text
 from planner.core.moving.shares import (
     Share,
     cut,
@@ -376,6 +376,8 @@ def _decide(
 ) -> Placed:
     declared, known = subject.declared, subject.known
     before = {**known.parts, **why.taken} if known is not None else {}
+    empty = empty_in_leaving(state, known) if known is not None else []
+    to_end = frozenset(empty) - state.brakes.frozen_among(empty, subject.key)
     parts = []
     for cluster in dict.fromkeys((*before, *division.replicas)):
         if cluster in why.given_up:
@@ -391,6 +393,8 @@ def _decide(
         part = None if changes or cluster in why.taken else kept_part(before.get(cluster), share, number)
         if part is None and (share.kept or cluster in before):
             part = part_of(state, subject.key, cluster, before.get(cluster), share, moment.generation, number)
+        if part is not None and not part.replicas and cluster in to_end:
+            part = _removing(state, subject.key, part, moment)
         if part is not None and part.removing and _stays_at_nothing(subject, before.get(cluster)):
             part = replace(part, removing=False)
         if part is not None:

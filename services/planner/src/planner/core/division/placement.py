@@ -379,10 +379,18 @@ def _fill_minima(
             if count:
                 _add(taken, more)
                 growth.free[name] = growth.free.get(name, 0) + count
-            left = min(lacks, sum(spare.values())) - count
+            others = (growth.free.keys() | growth.new.keys()) - {name}
+            just_placed = sum(_grown_above(situation, limits, growth, other) for other in others)
+            left = min(lacks, sum(spare.values()) + just_placed) - count
             if left > 0:
                 lacking[name] = left
     return lacking
+
+
+def _grown_above(situation: Situation, limits: Mapping[str, ClusterLimit], growth: _Growth, cluster: str) -> int:
+    """Of what this division gives a cluster, how much is above its minimum: it may go where one lacks, another time."""
+    above = _before(situation, cluster) + growth.of(cluster) - _least(limits, cluster)
+    return max(0, min(growth.of(cluster), above))
 
 
 def _spare(situation: Situation, limits: Mapping[str, ClusterLimit], taken: Mapping[str, int]) -> dict[str, int]:

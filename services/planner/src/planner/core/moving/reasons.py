@@ -8,7 +8,7 @@ from planner.core.requests.transfer import is_in_transfer
 from planner.core.rollout.turns import HELD
 from planner.core.state import PlannerState
 from planner.core.workload import Workload
-from spillway.events import PHASE_LOST
+from spillway.events import PHASE_LEAVING, PHASE_LOST
 from spillway.feasibility.cluster_view import ClusterView
 from spillway.model import Part
 from spillway.texts import waiting
@@ -49,12 +49,14 @@ def held_by(state: PlannerState, workload: Workload, why: Mapping[str, str], now
             causes.append((part.cluster, CAUSE_RETURN))
         if part.replicas_leaving:
             causes.append((part.cluster, ""))
+    causes += [(cluster, CAUSE_DRAIN) for cluster in empty_in_leaving(state, workload)]
     held = {(cause, cluster): state.brakes.why_held(cause, cluster, workload.key) for cluster, cause in causes}
     for part in workload.parts.values() if not moves_by_itself(workload) and not is_in_transfer(workload) else ():
         view = state.clusters.get(part.cluster)
         if view is None or view.hands_to:
             continue
-        if part.replicas_kept and view.hands_over and view.phase != PHASE_LOST:
+        empty = view.phase == PHASE_LEAVING and is_empty(part)
+        if (part.replicas_kept and view.hands_over and view.phase != PHASE_LOST) or empty:
             held[CAUSE_DRAIN, part.cluster] = f"a person: a {workload.declared.kind} does not move by itself"
     return {place: text for place, text in held.items() if text}
 
@@ -76,7 +78,26 @@ def held_text(state: PlannerState, workload: Workload | None, parts: Iterable[Pa
             count, whose = part.replicas_leaving, f"leaving {cluster}"
         if count:
             texts.append(f"{waiting(count, whose)} for {what}")
+        elif is_empty(part):
+            texts.append(f"the object in {cluster}, of no replicas, waits for {what}")
     return HELD + ", ".join(texts) if texts else ""
+
+
+def is_empty(part: Part) -> bool:
+    """Whether its object stays though none is asked for: a StatefulSet's, or one that was adopted so."""
+    return not part.replicas and not part.removing and not part.adopting and not part.releasing
+
+
+def empty_in_leaving(state: PlannerState, workload: Workload) -> list[str]:
+    """Clusters that are to leave, in which objects of no replicas are all that is left, and may go."""
+    if not moves_by_itself(workload) or is_in_transfer(workload):
+        return []
+    clusters = state.clusters
+    return [
+        name
+        for name, part in workload.parts.items()
+        if is_empty(part) and name in clusters and clusters[name].phase == PHASE_LEAVING and not clusters[name].hands_to
+    ]
 
 
 def is_lost(state: PlannerState, workload: Workload, view: ClusterView, now: float) -> bool:
