@@ -8,7 +8,7 @@ import pytest
 
 from planner.core.moving import aftermath, moves
 from planner.core.moving.allowance import Everything
-from planner.core.requests import decisions
+from planner.core.requests import braking, decisions
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, ScaleRequest
 from spillway.events import (
@@ -799,6 +799,33 @@ def test_a_brake_keeps_no_deleted_workload_in_a_cluster_that_will_not_return(mem
     members.step_brakes()
     assert members.state.workloads[WEB].parts == {}
     assert [event.cluster for event in moves.left(members.state)] == ["own-1"]
+
+
+def test_the_brake_of_the_cluster_that_replicas_would_go_to_is_named_and_counted() -> None:
+    members = Members(own_1=12, own_2=12, own_3=12)
+    members.apply(10, limits=[{"cluster": "own-2", "max": 0}, {"cluster": "own-3", "max": 0}])
+    members.apply(10, limits=[{"cluster": "own-2", "max": 4}])
+    members.settle()
+    assert members.parts() == {"own-1": (10, 0, 0)}
+    for target in ("own-2", "own-3"):
+        members.brake(f"cluster/{target}", "audit")
+    members.step_brakes()
+    members.fleet.now += 60
+    members.phase("own-1", PHASE_DRAINING)
+    members.step_brakes()
+    assert members.parts() == {"own-1": (10, 0, 0)}
+    assert "own-2: frozen; own-3: frozen" in members.waiting_for
+    assert members.waiting_for.endswith(
+        "; held: 4 replicas kept in own-1 wait for the brake of cluster/own-2: audit, "
+        "6 replicas kept in own-1 wait for the brake of cluster/own-3: audit"
+    )
+    listed = braking.list_brakes(members.state, members.fleet.now).brakes
+    assert {brake.scope: brake.replicas for brake in listed} == {"cluster/own-2": 4, "cluster/own-3": 6}
+    members.state.apply(BrakeReleased("cluster/own-2", "ann", 2), members.fleet.now)
+    members.fleet.now += 60
+    members.step_brakes()
+    assert members.parts() == {"own-1": (6, 0, 4), "own-2": (4, 0, 0)}
+    assert members.waiting_for.endswith("; held: 6 replicas kept in own-1 wait for the brake of cluster/own-3: audit")
 
 
 # ── The policy ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.core.division.dividing import How, divide
-from planner.core.division.placement import Division, Held
+from planner.core.division.placement import FROZEN, Division, Held, most_of
 from planner.core.division.whole import is_whole
 from planner.core.feasibility.reservation import next_ceiling
 from planner.core.growth import growth_room
@@ -147,7 +147,8 @@ def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes:
     why = placed.division.reasons
     for cluster in why:
         brakes.spend(why[cluster], cluster, workload.key, placed.division.moved.get(cluster, 0))
-    frozen = any(brakes.frozen(cluster, workload.key) for cluster in workload.parts)
+    workload.barred = barred_by(placed.division)
+    frozen = bool(workload.barred) or any(brakes.frozen(cluster, workload.key) for cluster in workload.parts)
     workload.looked_at = None if frozen or placed.division.held_back else dict(why)
     workload.held_by = held_by(state, workload, why, moment.now)
     if workload.held_by:
@@ -413,7 +414,7 @@ def _decide(
                 None,
                 (
                     division.waiting_for(),
-                    held_text(state, known, parts, moment.now),
+                    held_text(state, known, parts, moment.now, barred_by(division)),
                     _rollout_waits_for(state, subject, parts, moment),
                 ),
             )
@@ -424,6 +425,27 @@ def _decide(
         return Placed(last, division)
     said = record(state, declared, placement, division, moment, _cause(division, why.cause))
     return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment)), said)
+
+
+def barred_by(division: Division) -> dict[tuple[str, str], int]:
+    """By the cluster that replicas are to leave and a frozen one with room for them, how many stay for that."""
+    if division.basis is None or not any(division.stays.values()):
+        return {}
+    situation, rooms = division.basis.situation, dict[str, int]()
+    limits = {limit.cluster: limit for limit in situation.policy.limits}
+    for entry in division.inputs:
+        if entry.limited_by == FROZEN:
+            room = min(entry.certain, most_of(limits, entry.cluster) - entry.before)
+            rooms[entry.cluster] = max(room, rooms.get(entry.cluster, 0))
+    found = {}
+    for cluster, count in division.stays.items():
+        left = count if cluster not in situation.fixed else 0
+        for target in sorted(rooms):
+            taken = min(left, rooms[target])
+            rooms[target], left = rooms[target] - taken, left - taken
+            if taken:
+                found[cluster, target] = taken
+    return found
 
 
 def _stays_at_nothing(subject: Subject, before: Part | None) -> bool:

@@ -15,7 +15,8 @@ class Workload:
 
     waiting_since, settled: since when replicas wait for binds, and whether that wait is over. gone_at: since when
     nothing of a deleted workload is left. looked_at: the reasons to move for which all was done that room allowed.
-    held_by: by cause and cluster, what moves were said to wait for beside room. All are forgotten by a restart.
+    held_by: by cause and cluster, what moves were said to wait for beside room.
+    barred: from one cluster to a frozen one, how many would go if that were not frozen. All are forgotten by a restart.
     """
 
     declared: WorkloadDeclared
@@ -28,6 +29,7 @@ class Workload:
     gone_at: float | None = None
     looked_at: object = None
     held_by: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    barred: Mapping[tuple[str, str], int] = field(default_factory=dict)
     _parts: tuple[PlacementDecided | None, Mapping[str, Part]] = field(default=(None, {}), init=False, repr=False)
 
     @property

@@ -14,6 +14,8 @@ from spillway.model import ClusterInput, ClusterLimit, Policy, Tier
 from spillway.texts import counted, waiting
 
 LOST = (CAUSE_FAILOVER, CAUSE_LOST)
+FROZEN = "frozen"
+"""What limits a cluster that has room, and takes nothing for a brake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,7 @@ def divide_workload(situation: Situation) -> Division:
         unplaced=unplaced,
         uncertain=min(growth.uncertain, unplaced),
         to_leave=sum(over.values()) - sum(min(over.get(name, 0), count) for name, count in taken.items()),
-        inputs=Inputs(situation, tiers, replicas),
+        inputs=Inputs(situation, tiers, replicas, situation.fixed if to_go else frozenset()),
         fits_nowhere=not fits_somewhere(situation, tiers),
         moved=moved,
         kept_again={
@@ -428,8 +430,15 @@ def _shrink_tier(
 class Inputs(Sequence[ClusterInput]):
     """What a division had of each cluster of each tier: put together when it is first asked for."""
 
-    def __init__(self, situation: Situation, tiers: TierClusters, replicas: Mapping[str, int]) -> None:
-        self._of = situation, tiers, replicas
+    def __init__(
+        self,
+        situation: Situation,
+        tiers: TierClusters,
+        replicas: Mapping[str, int],
+        frozen: frozenset[str] = frozenset(),
+    ) -> None:
+        """frozen: clusters that took nothing for a brake."""
+        self._of = situation, tiers, replicas, frozen
         self._found: tuple[ClusterInput, ...] | None = None
 
     @overload
@@ -459,7 +468,9 @@ class Inputs(Sequence[ClusterInput]):
         return self._found
 
 
-def _inputs(situation: Situation, tiers: TierClusters, replicas: Mapping[str, int]) -> Iterator[ClusterInput]:
+def _inputs(
+    situation: Situation, tiers: TierClusters, replicas: Mapping[str, int], frozen: frozenset[str]
+) -> Iterator[ClusterInput]:
     limits = {limit.cluster: limit for limit in situation.policy.limits}
     held, ages = situation.held, situation.age_ms
     for tier, names in tiers:
@@ -472,6 +483,8 @@ def _inputs(situation: Situation, tiers: TierClusters, replicas: Mapping[str, in
                 before, reserved = held[name].replicas, held[name].unbound
             if limits and (most := most_of(limits, name)) - before < certain:
                 limited_by = f"policy max {most}"
+            if name in frozen and min(certain, most_of(limits, name) - before) > 0:
+                limited_by = FROZEN
             after = replicas.get(name, before)
             age = ages.get(name, -1)
             yield ClusterInput(name, tier.name, certain, possible, reserved, before, after, limited_by, age)

@@ -61,8 +61,17 @@ def held_by(state: PlannerState, workload: Workload, why: Mapping[str, str], now
     return {place: text for place, text in held.items() if text}
 
 
-def held_text(state: PlannerState, workload: Workload | None, parts: Iterable[Part], now: float) -> str:
-    """What moves wait for beside room, once these are the parts; empty when for no brake and no confirmation."""
+def held_text(
+    state: PlannerState,
+    workload: Workload | None,
+    parts: Iterable[Part],
+    now: float,
+    barred: Mapping[tuple[str, str], int],
+) -> str:
+    """What moves wait for beside room, once these are the parts; empty when for no brake and no confirmation.
+
+    barred: how many would go from one cluster to another, if that were not frozen.
+    """
     if workload is None:
         return ""
     there = {part.cluster: part for part in parts}
@@ -80,6 +89,8 @@ def held_text(state: PlannerState, workload: Workload | None, parts: Iterable[Pa
             texts.append(f"{waiting(count, whose)} for {what}")
         elif is_empty(part):
             texts.append(f"the object in {cluster}, of no replicas, waits for {what}")
+    for (cluster, target), count in barred.items():
+        texts.append(f"{waiting(count, f'kept in {cluster}')} for {state.brakes.why_held('', target, workload.key)}")
     return HELD + ", ".join(texts) if texts else ""
 
 

@@ -77,8 +77,14 @@ def _brake(state: PlannerState, event: BrakeSet, now: float) -> Brake:
     if scope.name:
         replicas = _to_move(state, (scope.namespace, scope.name), now)
     else:
-        replicas = state.brakes.wanted_in(scope.cluster)
+        replicas = state.brakes.wanted_in(scope.cluster) + _barred_from(state, scope.cluster)
     return Brake(event.scope, True, event.reason, event.by, event.at_ms, replicas)
+
+
+def _barred_from(state: PlannerState, cluster: str) -> int:
+    """Replicas that are to leave others and would go there."""
+    live = (workload for workload in state.workloads.values() if not workload.declared.deleting)
+    return sum(count for one in live for (_, target), count in one.barred.items() if target == cluster)
 
 
 def _to_move(state: PlannerState, key: WorkloadKey, now: float) -> int:
