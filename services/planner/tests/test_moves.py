@@ -43,6 +43,10 @@ class Brakes(Everything):
         self.allowed: dict[tuple[str, str], int] = {}
         self.frozen_clusters: set[str] = set()
 
+    @property
+    def revision(self) -> int:
+        return hash(frozenset(self.frozen_clusters))
+
     def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
         return 0 if cluster in self.frozen_clusters else min(replicas, self.allowed.get((cause, cluster), replicas))
 
@@ -813,6 +817,8 @@ def test_the_brake_of_the_cluster_that_replicas_would_go_to_is_named_and_counted
     members.fleet.now += 60
     members.phase("own-1", PHASE_DRAINING)
     members.step_brakes()
+    assert members.step_brakes() == 0
+    assert moves.due(members.state, members.fleet.now, members.state.brakes) == [], "nothing to divide until it changes"
     assert members.parts() == {"own-1": (10, 0, 0)}
     assert "own-2: frozen; own-3: frozen" in members.waiting_for
     assert members.waiting_for.endswith(

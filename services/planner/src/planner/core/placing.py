@@ -148,8 +148,7 @@ def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes:
     for cluster in why:
         brakes.spend(why[cluster], cluster, workload.key, placed.division.moved.get(cluster, 0))
     workload.barred = barred_by(placed.division)
-    frozen = bool(workload.barred) or any(brakes.frozen(cluster, workload.key) for cluster in workload.parts)
-    workload.looked_at = None if frozen or placed.division.held_back else dict(why)
+    workload.looked_at = None if placed.division.held_back else (dict(why), brakes.revision)
     workload.held_by = held_by(state, workload, why, moment.now)
     if workload.held_by:
         state.misplaced[workload.key] = None

@@ -14,8 +14,8 @@ class Workload:
     """One workload. template is read from the declaration's manifest, earlier from those that some parts still bear.
 
     waiting_since, settled: since when replicas wait for binds, and whether that wait is over. gone_at: since when
-    nothing of a deleted workload is left. looked_at: the reasons to move for which all was done that room allowed.
-    held_by: by cause and cluster, what moves were said to wait for beside room.
+    nothing of a deleted workload is left. looked_at: the reasons to move for which all was done that room allowed, and
+    the revision of the brakes then. held_by: by cause and cluster, what moves were said to wait for beside room.
     barred: from one cluster to a frozen one, how many would go if that were not frozen. All are forgotten by a restart.
     """
 

@@ -26,6 +26,10 @@ CAUSE_WAITING: Final = "Waiting"
 class Allowance(Protocol):
     """How many replicas may move now. Asked often, so it is cheap; asking spends nothing."""
 
+    @property
+    def revision(self) -> int:
+        """Another one once a brake or a confirmation may be another one; the budget does not count."""
+
     def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
         """How many of so many replicas may leave this cluster now: 0 when frozen, unconfirmed or out of budget."""
 
@@ -41,6 +45,10 @@ class Allowance(Protocol):
 
 class Everything:
     """No brake at all."""
+
+    @property
+    def revision(self) -> int:
+        return 0
 
     def allow(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
         return replicas

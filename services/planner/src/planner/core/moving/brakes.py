@@ -95,6 +95,7 @@ class Brakes:
         self.given: dict[str, ConfirmationGiven] = {}
         self.wanted: dict[str, int] = {}
         self.moved: Counter[str] = Counter()
+        self._revision = 0
         self._rules = rules
         self._budget = Budget(rules.moves_per_minute)
         self._home = Recent(rules.home_moves_per_minute)
@@ -115,6 +116,7 @@ class Brakes:
         """Takes one event in; offset −1 is our own, just decided. What stands before a record that is known is old."""
         if self._is_old(offset):
             return
+        self._revision += 1
         match event:
             case BrakeSet():
                 self.brakes[event.scope] = event
@@ -131,6 +133,7 @@ class Brakes:
         """A tombstone of a scope."""
         if self._is_old(offset):
             return
+        self._revision += 1
         for entries in (self.brakes, self.asked, self.given, self._totals, self._over_since):
             entries.pop(scope, None)
         self._moved_of_cause.pop(scope, None)
@@ -141,6 +144,11 @@ class Brakes:
             return True
         self._offset = max(offset, self._offset)
         return False
+
+    @property
+    def revision(self) -> int:
+        """Another one once a brake or a confirmation may be another one; the budget does not count."""
+        return self._revision
 
     # ── What a move asks ────────────────────────────────────────────────────────────────────────────────────────
 

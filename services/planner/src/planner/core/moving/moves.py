@@ -139,7 +139,7 @@ def _may_move(state: PlannerState, workload: Workload, now: float, brakes: Allow
     if any(state.is_lost_for_good(cluster, now) for cluster in workload.parts):
         return bool(_given_up(state, workload, now, brakes))
     why = reasons(state, workload, now)
-    if workload.looked_at == why or workload.declared.deleting:
+    if workload.looked_at == (why, brakes.revision) or workload.declared.deleting:
         return False
     parts, key = workload.parts, workload.key
     if not why:
