@@ -188,6 +188,35 @@ async def test_who_is_fenced_with_nothing_to_write_steps_down_and_reads_the_log_
     assert await one.read() == (["z"], True)
 
 
+async def test_who_was_frozen_and_overtaken_answers_nobody_from_what_it_knew(fleet: Fleet) -> None:
+    """The first that it hears when it wakes is a question: it looks into the log before it answers."""
+    one = await fleet.active("a")
+    await one.freeze("x")
+    other = LocalBus(fleet.broker, FLEET, "b")
+    async with other.standby_turn("planner", "b@b") as turn:
+        hear = fleet.broker.expire(one.bus)
+        writer = await turn.wait()
+        await writer.write([BrakeSet("z", "", "", 0)])
+        one.standby._awake_at -= 10  # Its loop stood still.
+        assert one.standby.is_active
+        assert "still reads the log" in str(await refusal(one.read()))
+        hear()
+    await until(lambda: not one.standby.is_active)
+    await until(lambda: one.standby.is_active)
+    assert await one.read() == (["x", "z"], True)
+
+
+async def test_between_the_end_of_a_turn_and_the_end_of_the_log_nothing_is_read(fleet: Fleet) -> None:
+    """A state whose turn is over hears nothing of its successor's writes; the other instances are asked."""
+    one = await fleet.active("a")
+    await one.freeze("x")
+    fleet.broker.expel(one.bus)
+    await until(lambda: not one.standby.is_active)
+    assert "still reads the log" in str(await refusal(one.read()))
+    await until(lambda: one.told[-1] == (True, ""))
+    assert (await one.read())[0] == ["x"]
+
+
 async def test_a_turn_has_generations_of_its_own(fleet: Fleet) -> None:
     one = await fleet.active("a")
     seen: list[Generation] = []
@@ -232,7 +261,7 @@ async def test_who_reads_while_a_write_is_under_way_waits_and_is_told_when_it_fa
     reading = asyncio.create_task(one.read())
     await asyncio.sleep(2 * TICK)
     assert not reading.done()
-    assert (await reading)[1] is False
+    assert "still reads the log" in str(await refusal(reading))
     assert "outcome unknown" in str(await refusal(asked))
     one.bus.unavailable = False
     await until(lambda: one.standby.is_active)

@@ -193,20 +193,20 @@ class KafkaBus:
     @contextlib.asynccontextmanager
     async def follow(self, topics: Sequence[Topic], start: Offsets | None = None) -> AsyncIterator[Feed]:
         isolation = "read_committed" if any(topic.committed for topic in topics) else "read_uncommitted"
-        async with self._reader(isolation) as consumer, self._reader("read_uncommitted") as uncommitted:
+        async with self._reader(isolation, topics) as consumer, self._reader("read_uncommitted", topics) as uncommitted:
             feed = KafkaFeed(self, consumer, uncommitted, topics)
             await self.until(self.settings.start_seconds, lambda: feed.place(start))
             yield feed
 
     @contextlib.asynccontextmanager
-    async def _reader(self, isolation: str) -> AsyncIterator[Any]:
-        consumer = await self.until(self.settings.start_seconds, lambda: self._started_reader(isolation))
+    async def _reader(self, isolation: str, topics: Sequence[Topic]) -> AsyncIterator[Any]:
+        consumer = await self.until(self.settings.start_seconds, lambda: self._started_reader(isolation, topics))
         try:
             yield consumer
         finally:
             await self.close(consumer.stop())
 
-    async def _started_reader(self, isolation: str) -> Any:
+    async def _started_reader(self, isolation: str, topics: Sequence[Topic]) -> Any:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=await answering(self.settings.bootstrap),
             isolation_level=isolation,
@@ -216,13 +216,19 @@ class KafkaBus:
             max_partition_fetch_bytes=RECORD_BYTES_MAX,
             request_timeout_ms=int(self.settings.request_seconds * 1000),
         )
-        return await self._started(consumer)
+        await self._started(consumer)
+        # aiokafka learns of a topic when it is first asked for it, one after the other, a tenth of a second each.
+        await consumer._client.set_topics([self.topic_name(topic) for topic in topics])  # noqa: SLF001
+        return consumer
 
     async def unmarked(self, topics: Sequence[Topic]) -> list[TopicPartition]:
         """Partitions of a fenced writer's topics that end in records without a mark."""
         names = ((self.topic_name(topic), self.partition_count(topic)) for topic in topics)
         places = [TopicPartition(name, partition) for name, count in names for partition in range(count)]
-        async with self._reader("read_committed") as committed, self._reader("read_uncommitted") as written:
+        async with (
+            self._reader("read_committed", topics) as committed,
+            self._reader("read_uncommitted", topics) as written,
+        ):
             return await unmarked(committed, written, places, self.settings.marks_seconds)
 
     # ── Turns ──

@@ -17,6 +17,8 @@ from spillway.model import Generation
 from spillway.request_queue import Decide, Decisions, QueueSettings, RequestQueue, T, Written
 from spillway.waiting import is_set_within
 
+SILENCE_SECONDS = 2.0
+"""An instance that did nothing for so long may have been frozen, and another have its turn: well below a session."""
 Beside = Callable[[], Coroutine[Any, Any, None]]
 """What runs beside something else until it is cancelled."""
 log = structlog.get_logger()
@@ -112,6 +114,7 @@ class Standby:
         self._written = asyncio.Event()
         self._written.set()
         self._loaded = False
+        self._awake_at = 0.0
 
     @property
     def is_active(self) -> bool:
@@ -135,7 +138,8 @@ class Standby:
     async def run(self, stopping: asyncio.Event, *beside: Beside) -> None:
         """Follows and, in its turn, decides, until stopping; then finishes the write under way. Ends with beside."""
         stop = asyncio.create_task(stopping.wait())
-        others = [asyncio.create_task(one()) for one in beside]
+        self._awake_at = _now()
+        others = [asyncio.create_task(one()) for one in (self._stay_awake, *beside)]
         try:
             while not stopping.is_set():
                 life = asyncio.create_task(self._live())
@@ -209,11 +213,16 @@ class Standby:
         log.info("turn over", epoch=turn.epoch)
 
     def _step_down(self) -> None:
-        self._turn = None
+        self._end_reading()
         self._written.set()
         self._role.active.set(0)
         self._decider.step_down()
         self.requests.refuse(f"this {self._role.service} gave up its turn; {self._role.retry}")
+
+    def _end_reading(self) -> None:
+        """The turn is over: what the state holds may not be in the log, and what is in the log not in it."""
+        self._turn, self._loaded = None, False
+        self.ready(False, "the turn is over: the log is read again")
 
     async def _serve(self, turn: Turn) -> None:
         """Step after step: decides, writes all of it at once, answers."""
@@ -226,7 +235,7 @@ class Standby:
                 if decided.events:
                     await self._write(turn, decided)
             except BaseException:
-                self._turn = None  # Before those go on who wait to read: what they read may not be in the log.
+                self._end_reading()  # Before those go on who wait to read.
                 decided.fail(f"outcome unknown: {self._role.retry}")
                 raise
             finally:
@@ -258,14 +267,48 @@ class Standby:
         self.requests.check_room(requests)
 
     async def readable(self) -> None:
-        """Waits out a write under way, so that nothing is answered that is not in the log."""
-        if not self._loaded:
-            raise RequestError("UNAVAILABLE", f"this {self._role.service} has just started and still reads the log")
+        """Waits out a write under way, so that nothing is answered that is not in the log; and who was silent for long
+        looks whether it was overtaken. Raises RequestError UNAVAILABLE: another instance may be asked."""
+        self._check_loaded()
         try:
             async with asyncio.timeout(self._settings.request_seconds):
+                if self._was_silent():
+                    await self._look_for_another()
                 await self._written.wait()
         except TimeoutError:
             raise RequestError("UNAVAILABLE", "a write to the log does not end") from None
+        except BusUnavailable as error:
+            raise RequestError("UNAVAILABLE", f"the log cannot be reached: {error}") from None
+        self._check_loaded()
+
+    def _check_loaded(self) -> None:
+        if not self._loaded:
+            raise RequestError("UNAVAILABLE", f"this {self._role.service} still reads the log")
+
+    def _was_silent(self) -> bool:
+        return self._turn is not None and _now() - self._awake_at > SILENCE_SECONDS
+
+    async def _stay_awake(self) -> None:
+        """Sees by the clock that this process was frozen, or as good as frozen."""
+        while True:
+            await asyncio.sleep(SILENCE_SECONDS / 4)
+            with suppress(BusUnavailable):  # Then it was not seen to be alone, and is asked again.
+                if self._was_silent():
+                    await self._look_for_another()
+                self._awake_at = _now()
+
+    async def _look_for_another(self) -> None:
+        """Nothing is read any more from a state whose turn is over by the log, though it has not stepped down yet."""
+        follower, turn = self._follower, self._turn
+        assert follower is not None
+        assert turn is not None
+        await follower.caught_up()
+        if follower.turn_epoch > turn.epoch:
+            self._loaded = self._loaded and self._turn is not turn
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _raise_what_ended(tasks: "Sequence[asyncio.Task[None]]") -> None:
