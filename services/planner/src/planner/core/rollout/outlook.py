@@ -62,19 +62,20 @@ def outlook(
     state: PlannerState, workload: Workload, newest: Newest, now: float, parts: Iterable[Part] | None = None
 ) -> Outlook:
     """What a rollout does next. newest: may be newer than what the workload has. parts: as they are to be."""
-    found = _standings(state, workload, newest.declared, workload.parts.values() if parts is None else parts, now)
+    parts = tuple(workload.parts.values() if parts is None else parts)
+    found = _standings(state, workload, newest.declared, parts, now)
     if all(entry.newest or entry.alike for entry in found if entry.counts):
         return NOTHING_ROLLS
     turn = next_turn(_without_silent(state, found, now))
     if newest.declared.policy.rollout_all:
         return _frozen(state, workload, turn, [entry.part.cluster for entry in found if entry.is_to_roll])
+    stopped = stopped_in(workload, newest.declared, parts)
+    if stopped:
+        text = f"stopped: it left {stopped} before it was available there; apply it again to go on"
+        return Outlook("", (), turn.text(text))
     if not turn.candidates:
         why = f"waits for {turn.blocked_by}" if turn.blocked_by else "the others are lost"
         return Outlook("", (turn.blocked_by,) if turn.blocked_by else (), turn.text(why))
-    stopped = newest.declared.rollout_stopped_in
-    if stopped and not any(entry.has_newest for entry in found):
-        text = f"stopped: it left {stopped} before it was available there; apply it again to go on"
-        return Outlook("", (), turn.text(text))
     return _first_with_room(state, workload, newest, turn, now)
 
 
