@@ -95,3 +95,15 @@ async def test_of_a_workload_that_is_placed_elsewhere_it_is_an_orphan_too(fleet:
     assert fleet.state("own-2") == ("Present", "1.2", "")
     assert fleet.status("own-1").version == Generation(1, 1)
     assert fleet.replicas("own-1") == 3
+
+
+@with_orphan
+async def test_a_cluster_that_left_takes_along_what_was_said_of_a_workload_placed_elsewhere(fleet: Any) -> None:
+    """It was said as long as the workload was declared: an orphan of no cluster."""
+    await fleet.place(2, {"own-2": 2})
+    await asyncio.sleep(10)
+    before = len(tombstones(fleet))
+    await fleet.planner.publish(ClusterLeft("own-1"))
+    await asyncio.sleep(5)
+    assert tombstones(fleet)[before:] == ["default/web/own-1"]
+    assert fleet.state("own-2") == ("Present", "1.2", "")

@@ -180,13 +180,16 @@ class Desired:
     def superseded(self) -> frozenset[Target]:
         """Those with a status whose workload the log does not place any more: nothing will be said of them again.
 
-        What was said of an orphan is taken back by who watches it, or here once its cluster left.
+        What was said of an orphan is taken back by who watches it, or here once its cluster left, placed or not.
         """
         return frozenset(
             target
             for target, status in self._statuses.items()
-            if workload_key(target.namespace, target.name) not in self._placements
-            and (status.state != STATE_ORPHANED or target.cluster not in self.clusters)
+            if (
+                target.cluster not in self.clusters
+                if status.state == STATE_ORPHANED
+                else workload_key(target.namespace, target.name) not in self._placements
+            )
         )
 
     def orphans_said(self, cluster: str) -> frozenset[Target]:
