@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from spillway.following import Followed, Follower
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation
 from spillway.request_queue import Decide, Decisions, NotYet, RequestQueue, Written
-from spillway.standby import Role, Standby, Turn
+from spillway.standby import Role, Standby, StandbySettings, Turn
 
 pytestmark = pytest.mark.looptime
 
@@ -24,12 +24,7 @@ FLEET = "f-1"
 TICK = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    requests_waiting_max: int = 3
-    requests_in_group_max: int = 2
-    request_seconds: float = 10.0
-    rebuild_wait_seconds: float = 1.0
+BOUNDS = StandbySettings(requests_waiting_max=3, requests_in_group_max=2)
 
 
 class Brakes:
@@ -43,7 +38,7 @@ class Brakes:
         self._being_read: list[str] = []
         self._writing = False
         role = Role("planner", "ask again", metrics.PLANNER_ACTIVE, beside_turn=beside_turn)
-        self.standby = Standby(self.bus, role, f"{name}@{name}", Bounds(), self)
+        self.standby = Standby(self.bus, role, f"{name}@{name}", BOUNDS, self)
         self.standby.ready = lambda ready, reason: self.told.append((ready, reason))
         self.stopping = asyncio.Event()
         self.task = asyncio.create_task(self.standby.run(self.stopping))
@@ -366,7 +361,7 @@ async def test_more_requests_than_may_wait_are_refused(fleet: Fleet) -> None:
 
 
 async def test_what_is_put_off_is_decided_when_it_is_asked_again() -> None:
-    queue, ready = RequestQueue(Bounds(), "ask again"), False
+    queue, ready = RequestQueue(BOUNDS, "ask again"), False
     generations = iter(range(1, 10))
 
     def decide(generation: Generation) -> tuple[list[Written], int]:
@@ -388,7 +383,7 @@ async def test_what_is_put_off_is_decided_when_it_is_asked_again() -> None:
 
 
 async def test_whose_caller_went_away_is_not_decided() -> None:
-    queue = RequestQueue(Bounds(request_seconds=1.0), "ask again")
+    queue = RequestQueue(replace(BOUNDS, request_seconds=1.0), "ask again")
     waiting = queue.put(lambda generation: ([BrakeSet("x", "", "", 0)], None))
     assert str(await refusal(queue.answered(waiting))) == "no answer from the log in time: ask again"
     assert queue.decide(lambda: Generation(1, 1)).events == []

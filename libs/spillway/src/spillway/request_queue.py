@@ -4,13 +4,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from spillway import tracing
 from spillway.addresses import Tombstone
 from spillway.api import RequestError
 from spillway.events import Event
 from spillway.model import Generation
+from spillway.settings import setting
 
 T = TypeVar("T")
 Written = Event | Tombstone
@@ -22,17 +23,13 @@ class NotYet(Exception):
     """A request is not decided now; it waits until those that were put off are asked again."""
 
 
-class QueueSettings(Protocol):
-    """Bounds, as a service's settings have them."""
+@dataclass(frozen=True, slots=True)
+class RequestSettings:
+    """Bounds of a service's requests; its own settings have them as theirs."""
 
-    @property
-    def requests_waiting_max(self) -> int: ...
-
-    @property
-    def requests_in_group_max(self) -> int: ...
-
-    @property
-    def request_seconds(self) -> float: ...
+    requests_waiting_max: int = setting(1_000, "requests that wait for a decision; more are refused", least=1)
+    requests_in_group_max: int = setting(1_000, "requests decided and written in one transaction", least=1)
+    request_seconds: float = setting(10.0, "the longest that a request waits for its transaction, seconds", least=0.1)
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +69,7 @@ class Decisions:
 class RequestQueue:
     """asked: set when there is something to decide. retry: what a caller may do who got no answer, for texts."""
 
-    def __init__(self, settings: QueueSettings, retry: str) -> None:
+    def __init__(self, settings: RequestSettings, retry: str) -> None:
         self.asked = asyncio.Event()
         self.retry = retry
         self._settings = settings

@@ -14,7 +14,8 @@ from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Offsets, OutcomeUnknown, StandbyTurn, Writer
 from spillway.following import Follower
 from spillway.model import Generation
-from spillway.request_queue import Decide, Decisions, QueueSettings, RequestQueue, T, Written
+from spillway.request_queue import Decide, Decisions, RequestQueue, RequestSettings, T, Written
+from spillway.settings import setting
 from spillway.waiting import is_set_within
 
 SILENCE_SECONDS = 2.0
@@ -24,9 +25,13 @@ Beside = Callable[[], Coroutine[Any, Any, None]]
 log = structlog.get_logger()
 
 
-class StandbySettings(QueueSettings, Protocol):
-    @property
-    def rebuild_wait_seconds(self) -> float: ...
+@dataclass(frozen=True, slots=True)
+class StandbySettings(RequestSettings):
+    """What a service of which one instance is active has in its settings."""
+
+    rebuild_wait_seconds: float = setting(
+        1.0, "pause before the state is rebuilt after a failed write, seconds", least=0
+    )
 
 
 class Turn:

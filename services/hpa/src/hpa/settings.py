@@ -8,12 +8,13 @@ from msgspec import Meta
 from hpa.core.policy import Settings
 from hpa.core.rules import Rules
 from spillway.settings import setting
+from spillway.standby import StandbySettings
 
 Seconds = Annotated[float, Meta(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
-class HpaSettings:
+class HpaSettings(StandbySettings):
     mode: Literal["event", "controller"] = setting(
         "event", "event: decides at each change and when due; controller: 15 s apart, as Kubernetes' controller"
     )
@@ -26,14 +27,12 @@ class HpaSettings:
     load_age_max_seconds: Seconds = setting(120.0, "older values of metrics and backlogs are unknown, seconds")
     forgotten_seconds: Seconds = setting(600.0, "a series that stopped is gone after this, where others go on, seconds")
     future_max_seconds: Seconds = setting(10.0, "a record that is later than the clock by more is dropped, seconds")
-    series_max: int = setting(2_000, "series of one workload that are remembered; further ones are dropped")
-    idle_seconds: float = setting(1.0, "the longest that the clock is not looked at, seconds")
-    records_waiting_max: int = setting(20_000, "input records that wait for a decision before no more are read")
-    records_in_group_max: int = setting(1_000, "input records whose decisions are written in one transaction")
-    requests_waiting_max: int = setting(1_000, "requests that wait for their transaction; more are refused")
-    requests_in_group_max: int = setting(1_000, "requests decided and written in one transaction")
-    request_seconds: float = setting(10.0, "the longest that a request waits for its transaction, seconds")
-    rebuild_wait_seconds: float = setting(1.0, "pause before the state is rebuilt after a failed write, seconds")
+    series_max: int = setting(2_000, "series of one workload that are remembered; further ones are dropped", least=1)
+    idle_seconds: float = setting(1.0, "the longest that the clock is not looked at, seconds", least=0.001)
+    records_waiting_max: int = setting(
+        20_000, "input records that wait for a decision before no more are read", least=1
+    )
+    records_in_group_max: int = setting(1_000, "input records whose decisions are written in one transaction", least=1)
 
     def rules(self) -> Rules:
         """The numbers that decisions depend on."""

@@ -23,6 +23,7 @@ from spillway.addresses import (
 )
 from spillway.bus import Batch, Bus, Offsets, Record
 from spillway.events import CapacityChanged, CapacityReported, TurnTaken
+from spillway.feasibility.capacity_starts import CapacityStarts
 from spillway.feasibility.cluster_view import NEVER
 from spillway.following import Followed, Follower
 from spillway.wire import Unreadable, unpack_columns
@@ -59,20 +60,10 @@ class Intake:
         self.writing = False
         self._clock = clock
         self._on_records = on_records
-        self._blocks: list[tuple[CapacityReported, int]] = []
+        self._blocks = CapacityStarts()
 
     def starts(self, ends: Offsets) -> Offsets:
-        """From what the oldest block in effect, or of an epoch that may still be, is as of.
-
-        A partition without a block is read from its end: nothing in it can be applied before a block comes.
-        """
-        starts: dict[tuple[str, int], int] = {}
-        for block, partition in self._blocks:
-            if block.epoch >= self.state.view(block.cluster).epoch:
-                place = (CAPACITY_CHANGES.name, partition)
-                starts[place] = min(starts.get(place, block.as_of_offset), block.as_of_offset)
-        self._blocks.clear()
-        return starts
+        return self._blocks.take(lambda cluster: self.state.view(cluster).epoch)
 
     def take(self, record: Record, live: bool) -> None:
         """Raises BadDeclaration, Unreadable."""
@@ -87,7 +78,7 @@ class Intake:
         elif isinstance(event, CapacityReported | CapacityChanged):
             self.state.apply(event, now, record.offset, unpack_columns(event.columns))
             if isinstance(event, CapacityReported) and not live:
-                self._blocks.append((event, record.partition))
+                self._blocks.note(event, record.partition)
         else:
             self.state.apply(event, now, record.offset)
 

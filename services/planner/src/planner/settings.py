@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from planner.core.headroom import Pace
 from planner.core.rules import Rules
 from spillway.settings import setting
+from spillway.standby import StandbySettings
 
 
 @dataclass(frozen=True, slots=True)
-class PlannerSettings:
+class PlannerSettings(StandbySettings):
     capacity_age_max_seconds: float = setting(30.0, "oldest capacity that new replicas are placed on, seconds", least=1)
     bind_quiet_seconds: float = setting(
         2.0, "possible but not certain: waited for so long without a bind, seconds", least=0
@@ -59,7 +60,6 @@ class PlannerSettings:
         20, "decisions of scale policies declared in one step, after its requests", least=1
     )
     batch_items_max: int = setting(500, "Apply and Scale of one PlanBatch, decided and written together", least=1)
-    request_seconds: float = setting(10.0, "the longest that a request waits for its transaction, seconds", least=0.1)
     find_seconds: float = setting(
         6.0, "how long clusters may take to say what runs there, before adopting, seconds", least=0
     )
@@ -71,10 +71,6 @@ class PlannerSettings:
         10000, "changes that a slow watcher may lag behind before it is ended", least=1
     )
     history_kept_max: int = setting(200, "decisions kept per workload in the store", least=1)
-    rebuild_wait_seconds: float = setting(
-        1.0, "pause before the state is rebuilt after a failed write, seconds", least=0
-    )
-
     headroom_seconds: float = setting(
         5.0, "between two looks at what is idle for a workload that follows it, seconds", least=0
     )
