@@ -17,8 +17,8 @@ from spillway.addresses import (
     WORKLOADS,
 )
 from spillway.bus import Batch, Bus, Offsets, Record
+from spillway.capacity_starts import CapacityStarts
 from spillway.events import CapacityChanged, CapacityReported, TurnTaken
-from spillway.feasibility.capacity_starts import CapacityStarts
 from spillway.feasibility.cluster_view import NEVER
 from spillway.following import Followed, Follower
 from spillway.wire import Unreadable, unpack_columns
