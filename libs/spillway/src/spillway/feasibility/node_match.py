@@ -44,6 +44,7 @@ class Verdict:
 
 def filter_by_state(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
     verdict.out(nodes.state != NODE_OWNED, "lent or recalled")
+    verdict.out(nodes.unlent, "not lent by their owners' rows")
     if untolerated((UNSCHEDULABLE,), shape.tolerations):
         verdict.out(nodes.unschedulable != 0, "cordoned")
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spillway.feasibility.pod_index import Entries, PodIndex
+from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
 from spillway.model import HOSTNAME_LABEL, HostPort, Int64s, LabelSet, NodeColumns, NodeRow, Taint
 
 ROOM_TO_GROW = 64
@@ -23,6 +24,7 @@ class ClusterNodes:
     allocatable, requested: int64 [resources, rows]. block: int64 [rows], NO_BLOCK in a hole.
     revision: raised by every change, so that what was computed from these arrays can be kept until then.
     labels_revision: the same of the nodes' labels, and of which nodes there are. namespaces: their labels.
+    unlent: [rows], virtual nodes that do not count; no column says it: who follows their owners' rows, too, marks it.
     """
 
     def __init__(self) -> None:
@@ -38,6 +40,7 @@ class ClusterNodes:
         self.taint_set: Int64s = np.zeros(0, np.int64)
         self.state: Int64s = np.zeros(0, np.int64)
         self.unschedulable: Int64s = np.zeros(0, np.int64)
+        self.unlent: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.block: Int64s = np.zeros(0, np.int64)
         self.ports: dict[int, tuple[HostPort, ...]] = {}
         self.pods = PodIndex()
@@ -48,6 +51,7 @@ class ClusterNodes:
         self._taint_set_ids: dict[tuple[Taint, ...], int] = {}
         self._domains: dict[str, tuple[int, Int64s]] = {}
         self._explicit_hostnames: dict[int, str] = {}
+        self._virtual_sets: dict[int, tuple[str, str]] = {}
         self._sets_seen = 0
 
     @property
@@ -143,8 +147,12 @@ class ClusterNodes:
         yield from zip(rows[first].tolist(), counts.tolist(), strict=True)
 
     def empty_like(self, row: int, name: str) -> NodeRow:
-        """A node of the same class on which nothing runs."""
-        labels = dict(self.label_sets[int(self.label_set[row])])
+        """A node of the same class on which nothing runs; it stands for no lent one."""
+        labels = {
+            key: value
+            for key, value in self.label_sets[int(self.label_set[row])]
+            if key not in (LENT_CLUSTER, LENT_NODE)
+        }
         if labels.setdefault(HOSTNAME_LABEL, name) == "":  # Marked: its nodes bear none.
             del labels[HOSTNAME_LABEL]
         return NodeRow(
@@ -194,12 +202,23 @@ class ClusterNodes:
 
     def explicit_hostnames(self) -> Mapping[int, str]:
         """By label set, a hostname that is not implied by the node's name; "" is none at all."""
+        self._look_at_sets()
+        return self._explicit_hostnames
+
+    def virtual_sets(self) -> Mapping[int, tuple[str, str]]:
+        """By label set that only a virtual node has, the owner and the node that it names; "" where it names none."""
+        self._look_at_sets()
+        return self._virtual_sets
+
+    def _look_at_sets(self) -> None:
         for index in range(self._sets_seen, len(self.label_sets)):
-            hostname = dict(self.label_sets[index]).get(HOSTNAME_LABEL)
+            labels = dict(self.label_sets[index])
+            hostname = labels.get(HOSTNAME_LABEL)
             if hostname is not None:
                 self._explicit_hostnames[index] = hostname
+            if LENT_CLUSTER in labels or LENT_NODE in labels:
+                self._virtual_sets[index] = labels.get(LENT_CLUSTER, ""), labels.get(LENT_NODE, "")
         self._sets_seen = len(self.label_sets)
-        return self._explicit_hostnames
 
     def totals(self) -> tuple[dict[str, int], dict[str, int]]:
         """Allocatable and requested by resource, over all nodes."""
@@ -213,6 +232,7 @@ class ClusterNodes:
         for row in list(rows):
             self.labels_revision += 1
             self.block[row] = NO_BLOCK
+            self.unlent[row] = False
             self.allocatable[:, row] = 0
             self.requested[:, row] = 0
             self.ports.pop(row, None)
@@ -244,7 +264,7 @@ class ClusterNodes:
         if missing <= 0:
             return
         more = missing + ROOM_TO_GROW + rows // 4
-        for name in ("label_set", "taint_set", "state", "unschedulable"):
+        for name in ("label_set", "taint_set", "state", "unschedulable", "unlent"):
             setattr(self, name, np.pad(getattr(self, name), (0, more)))
         self.block = np.pad(self.block, (0, more), constant_values=NO_BLOCK)
         self.allocatable = np.pad(self.allocatable, ((0, 0), (0, more)))

@@ -71,6 +71,16 @@ def twins(views: Mapping[str, ClusterView]) -> dict[str, str]:
     return {name: names[0][1] for names in several for _, name in names[1:]}
 
 
+def mark_twins(views: Mapping[str, ClusterView]) -> tuple[dict[str, str], list[str]]:
+    """As twins, said on the clusters, too; and the clusters of which it is another than before."""
+    found = twins(views)
+    others = [name for name, view in views.items() if view.twin_of != found.get(name, "")]
+    for name in others:
+        views[name].twin_of = found.get(name, "")
+        views[name].revision += 1
+    return found, others
+
+
 class Ages:
     """What ClusterView says of one cluster, of all of them. Every answer is of the moment that it is asked for.
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from planner.core.all_clusters import Ages, Joined, Seen, twins
+from planner.core.all_clusters import Ages, Joined, Seen, mark_twins
 from planner.core.feasibility.admitted import AdmittedShapes, elsewhere
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.promises import Promises
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation, is_over, reserve
 from planner.core.feasibility.room import Room
+from planner.core.feasibility.virtual_nodes import VirtualNodes
 from planner.core.manifests.policy import Clusters
 from planner.core.manifests.templates import is_newest, read_earlier, read_template
 from planner.core.moving.brakes import Brakes
@@ -17,12 +18,11 @@ from planner.core.rollout.turns import waits_for_room
 from planner.core.rules import Rules
 from planner.core.scalings import Scalings
 from planner.core.timers import Hold, Timer
-from planner.core.workload import Workload, read_workload, templates_of
+from planner.core.workload import Workload, is_orphan, read_workload, templates_of
 from spillway.addresses import BRAKES, CLUSTERS, SCALE, SCALE_POLICIES, SHAPES, WORKLOAD_STATUS, WORKLOADS
 from spillway.events import (
     PHASE_ACTIVE,
     PHASE_LOST,
-    STATE_ORPHANED,
     BrakeReleased,
     BrakeSet,
     CapacityChanged,
@@ -85,6 +85,7 @@ class PlannerState:
         self._twins: dict[str, str] = {}
         self.admitted = AdmittedShapes()
         self._promises = Promises()
+        self._virtual_nodes = VirtualNodes()
         self._orphan_placements: dict[WorkloadKey, PlacementDecided] = {}
         self._early_statuses: dict[WorkloadKey, dict[str, WorkloadObserved]] = {}
 
@@ -98,11 +99,9 @@ class PlannerState:
             case TurnTaken() | ShapeAdmitted():
                 self._hear(event)
             case ClusterLeft():
-                self.clusters.pop(event.cluster, None)
-                self._seen.changed()
                 self.admitted.forget_cluster(event.cluster)
                 self.room_changed(event.cluster)
-                self._look_for_twins()
+                self._leave(event.cluster)
             case CapacityReported() | CapacityChanged():
                 assert columns is not None
                 self._see(event, now, offset, columns)
@@ -131,9 +130,7 @@ class PlannerState:
             namespace, _, name = key.partition("/")
             self.forget((namespace, name))
         elif topic == CLUSTERS.name:
-            self.clusters.pop(key, None)
-            self._seen.changed()
-            self._look_for_twins()
+            self._leave(key)
         elif topic == BRAKES.name:
             self.brakes.forget(key, offset)
             self.rollouts.retry_all()
@@ -316,6 +313,11 @@ class PlannerState:
         self.waiting.touch(cluster)
         self.rollouts.touch(cluster)
 
+    def _rooms_changed(self, clusters: Iterable[str]) -> None:
+        for cluster in clusters:
+            self._seen.changed()
+            self.room_changed(cluster)
+
     def room_revision(self, cluster: str) -> tuple[int, int]:
         """Another one wherever a room may be another one, but for time, phases and holds."""
         return self.clusters[cluster].revision, self._promises.revision(cluster)
@@ -384,26 +386,28 @@ class PlannerState:
         self.room_changed(event.cluster)
         self._look_for_twins()
 
+    def _leave(self, cluster: str) -> None:
+        self.clusters.pop(cluster, None)
+        self._seen.changed()
+        self._look_for_twins()
+        self._rooms_changed(self._virtual_nodes.follow_all(self.clusters))
+
     def _look_for_twins(self) -> None:
-        found = twins(self.clusters)
-        for name in found.keys() | self._twins.keys():
-            view = self.clusters.get(name)
-            if view is not None and view.twin_of != found.get(name, ""):
-                view.twin_of = found.get(name, "")
-                view.revision += 1
-                self.room_changed(name)
-        self._twins = found
+        self._twins, others = mark_twins(self.clusters)
+        if others:
+            self._rooms_changed([*others, *self._virtual_nodes.follow_all(self.clusters)])
 
     def _see(self, event: CapacityReported | CapacityChanged, now: float, offset: int, columns: NodeColumns) -> None:
         view = self.view(event.cluster)
-        before, claims = view.revision, view.claims_revision
-        nodes, revision = view.nodes, view.nodes.revision
+        before, claims, nodes, revision = view.revision, view.claims_revision, view.nodes, view.nodes.revision
         if isinstance(event, CapacityChanged):
             keys = view.apply_changed(event, columns, now, offset)
         else:
             keys = view.apply_reported(event, columns)
             self._look_for_twins()
         self._seen.changed(nodes=view.nodes is not nodes or view.nodes.revision != revision)
+        if view.nodes is not nodes or view.nodes.revision != revision:
+            self._rooms_changed(self._virtual_nodes.follow(self.clusters, event.cluster))
         if view.claims_revision != claims:  # What is promised of templates with claims may be in another shape now.
             anyway = self.admitted.differ_in(event.cluster)
             keys |= {key for key in self.keys_in(event.cluster) if anyway or self.workloads[key].names_claims}
@@ -523,10 +527,6 @@ class PlannerState:
         else:
             self.rollouts.drop(workload.key)
         _put(self.leaving, workload.key, settling or (ending and not workload.parts))
-
-
-def is_orphan(said: WorkloadObserved) -> bool:
-    return said.state == STATE_ORPHANED
 
 
 def _put(keys: dict[WorkloadKey, None], key: WorkloadKey, member: bool) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from planner.core.manifests.templates import Template, read_earlier, read_template, template_number
-from spillway.events import PlacementDecided, WorkloadDeclared, WorkloadObserved
+from spillway.events import STATE_ORPHANED, PlacementDecided, WorkloadDeclared, WorkloadObserved
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Part, Shape
 
@@ -82,6 +82,10 @@ class Workload:
 def read_workload(declared: WorkloadDeclared) -> Workload:
     """A workload from its declaration, which was checked when it was made. BadDeclaration when it cannot be read."""
     return Workload(declared, read_template(declared.manifest, declared.namespace), read_earlier(declared))
+
+
+def is_orphan(said: WorkloadObserved) -> bool:
+    return said.state == STATE_ORPHANED
 
 
 def templates_of(declared: WorkloadDeclared) -> tuple[object, ...]:

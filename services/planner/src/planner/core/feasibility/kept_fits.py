@@ -252,6 +252,7 @@ class KeptFits:
         self._allocatable, self._free = nodes.allocatable.copy(), nodes.allocatable - nodes.requested
         self._live, self._label_set, self._taint_set = nodes.live, nodes.label_set.copy(), nodes.taint_set.copy()
         self._state, self._unschedulable = nodes.state.copy(), nodes.unschedulable.copy()
+        self._unlent = nodes.unlent.copy()
         self._used = len(nodes.names)
         self._units = [_in_units(free) for free in self._free]
         self.is_sane = bool((nodes.requested >= 0).all())
@@ -273,6 +274,7 @@ class KeptFits:
             | (self._taint_set != nodes.taint_set)
             | (self._state != nodes.state)
             | (self._unschedulable != nodes.unschedulable)
+            | (self._unlent != nodes.unlent)
         )
         return differs
 
@@ -297,7 +299,7 @@ class KeptFits:
             self.is_sane = False
             self._table.apart_of[self._slot] = 0
             self._table.apart[self._slot] = False
-        for name in ("label_set", "taint_set", "state", "unschedulable"):
+        for name in ("label_set", "taint_set", "state", "unschedulable", "unlent"):
             getattr(self, f"_{name}")[rows] = getattr(nodes, name)[rows]
         self._live[rows] = nodes.live[rows]
         after = self._shares(numbers, rows)
@@ -438,5 +440,5 @@ def _only(nodes: ClusterNodes, rows: Int64s) -> ClusterNodes:
     used, part.label_set = np.unique(nodes.label_set[rows], return_inverse=True)
     part.label_sets = [nodes.label_sets[index] for index in used.tolist()] if nodes.label_sets else []
     part.block, part.taint_set = nodes.block[rows], nodes.taint_set[rows]
-    part.state, part.unschedulable = nodes.state[rows], nodes.unschedulable[rows]
+    part.state, part.unschedulable, part.unlent = nodes.state[rows], nodes.unschedulable[rows], nodes.unlent[rows]
     return part

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from planner.core.division.placement import Division
 from planner.core.manifests.request import read_manifests
 from planner.core.rollout.turns import ROLLOUT, figures
-from planner.core.state import PlannerState, is_orphan
-from planner.core.workload import Workload
+from planner.core.state import PlannerState
+from planner.core.workload import Workload, is_orphan
 from spillway.api import (
     CapacityReply,
     CapacityRequest,

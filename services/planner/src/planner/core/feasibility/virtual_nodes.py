@@ -1,0 +1,131 @@
+"""Which virtual nodes of pools count: those whose owner's own row says lent (docs/lending.md, promise 3).
+
+One row decides both: the owner counts the node while it says owned, the pool while it says lent, and nobody while it
+says recalled. So whatever the ages of the two records, a node counts once at the most. Where two virtual nodes stand
+for one node, as they may in records of different age, neither is known to be right, and none counts.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from spillway.feasibility.cluster_view import ClusterView
+from spillway.feasibility.node_match import Bools
+from spillway.feasibility.nodes import ClusterNodes
+from spillway.lending_marks import LABEL_CHARACTERS_MAX, bounded
+from spillway.model import NODE_LENT, Int64s
+
+Views = Mapping[str, ClusterView]
+Real = tuple[str, str]
+"""The owner, by the name under which its API server counts, and the node as the label names it."""
+NO_ROW = -1
+NOTHING: Bools = np.zeros(0, np.bool_)
+
+
+class _Pool:
+    """The virtual nodes of one cluster. rows: [nodes]; real: of each; by_owner: their positions."""
+
+    def __init__(self, nodes: ClusterNodes, views: Views) -> None:
+        self.nodes, self.labels_revision = nodes, nodes.labels_revision
+        found = list(_virtual(nodes))
+        self.rows: Int64s = np.array([row for row, _ in found], np.int64)
+        self.real: list[Real] = [(_counted_as(owner, views), name) for _, (owner, name) in found]
+        self.by_owner: dict[str, Int64s] = {
+            owner: np.array([at for at, real in enumerate(self.real) if real[0] == owner], np.int64)
+            for owner in {real[0] for real in self.real}
+        }
+        self.only_one: Bools = np.ones(len(found), np.bool_)
+        self._owner_rows: dict[str, tuple[ClusterNodes, int, Int64s]] = {}
+
+    def is_of(self, nodes: ClusterNodes) -> bool:
+        return self.nodes is nodes and self.labels_revision == nodes.labels_revision
+
+    def lent(self, owner: str, views: Views) -> Bools:
+        """[positions of the owner]: whether its row says lent."""
+        view = views.get(owner)
+        if view is None:
+            return np.zeros(len(self.by_owner[owner]), np.bool_)
+        rows = self._rows_in(owner, view.nodes)
+        said: Bools = rows != NO_ROW
+        if said.any():
+            said &= view.nodes.state[rows] == NODE_LENT
+        return said
+
+    def _rows_in(self, owner: str, nodes: ClusterNodes) -> Int64s:
+        known = self._owner_rows.get(owner)
+        if known is None or known[0] is not nodes or known[1] != nodes.labels_revision:
+            long_names = {bounded(name): name for name in nodes.names if len(name) > LABEL_CHARACTERS_MAX}
+            names = (self.real[at][1] for at in self.by_owner[owner].tolist())
+            found = (nodes.row_of(long_names.get(name, name)) for name in names)
+            rows = np.array([NO_ROW if row is None else row for row in found], np.int64)
+            known = self._owner_rows[owner] = nodes, nodes.labels_revision, rows
+        return known[2]
+
+
+class VirtualNodes:
+    """Of all clusters. It marks nodes that do not count on the clusters' own arrays (ClusterNodes.unlent)."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, _Pool] = {}
+
+    def follow(self, views: Views, name: str) -> list[str]:
+        """Takes in what one cluster's nodes are now. Returns the clusters where other nodes count than before."""
+        view, pool = views.get(name), self._pools.get(name)
+        if view is not None and (pool.is_of(view.nodes) if pool is not None else not view.nodes.virtual_sets()):
+            return self._look(views, [name])
+        if view is None or not self._index(views, name):
+            self._pools.pop(name, None)
+        self._tell_apart()
+        return self._look(views, None)
+
+    def follow_all(self, views: Views) -> list[str]:
+        """The same after clusters came, went, or turned out to be one API server."""
+        self._pools = {}
+        for name in views:
+            self._index(views, name)
+        self._tell_apart()
+        return self._look(views, None)
+
+    def _index(self, views: Views, name: str) -> bool:
+        """A second name of an API server has no virtual nodes: nothing there counts anyway."""
+        nodes = views[name].nodes
+        nodes.unlent[:] = False
+        if views[name].twin_of or not nodes.virtual_sets():
+            return False
+        self._pools[name] = _Pool(nodes, views)
+        return True
+
+    def _tell_apart(self) -> None:
+        times = Counter(real for pool in self._pools.values() for real in pool.real)
+        for pool in self._pools.values():
+            pool.only_one = np.array([times[real] == 1 for real in pool.real], np.bool_)
+
+    def _look(self, views: Views, owners: list[str] | None) -> list[str]:
+        """owners: whose rows may say otherwise; None: all."""
+        changed = []
+        for name, pool in self._pools.items():
+            named = pool.by_owner.keys() if owners is None else pool.by_owner.keys() & owners
+            before = pool.nodes.unlent[pool.rows] if named else NOTHING
+            after = before.copy()
+            for owner in named:
+                at = pool.by_owner[owner]
+                after[at] = ~(pool.only_one[at] & pool.lent(owner, views))
+            if not np.array_equal(before, after):
+                pool.nodes.unlent[pool.rows] = after
+                pool.nodes.revision += 1
+                views[name].revision += 1
+                changed.append(name)
+        return changed
+
+
+def _virtual(nodes: ClusterNodes) -> Iterator[tuple[int, Real]]:
+    """Rows, and the owner and node that their labels name."""
+    sets = nodes.virtual_sets()
+    for row in np.flatnonzero(nodes.live & np.isin(nodes.label_set, list(sets))).tolist():
+        yield row, sets[int(nodes.label_set[row])]
+
+
+def _counted_as(owner: str, views: Views) -> str:
+    view = views.get(owner)
+    return view.twin_of or owner if view is not None else owner

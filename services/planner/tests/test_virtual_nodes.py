@@ -1,0 +1,146 @@
+"""What counts of a lent node: its owner's row decides for both clusters, whatever the ages of the two records."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spillway.columns import NO_NODES, columns_of
+from spillway.events import ClusterLeft
+from spillway.lending_marks import LENT_CLUSTER, LENT_NODE, bounded, virtual_node_name
+from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED, NodeRow, Toleration
+
+from .builders import EPOCH, Fleet, changed, cluster, node, reported, shape
+
+CORES = 4
+ANYWHERE = shape(1000, tolerations=(Toleration("", "Exists", "", ""),))
+"""A replica of one core that tolerates everything."""
+LONG = "n" * 100
+
+
+def real(state: int = NODE_OWNED, name: str = "n1") -> NodeRow:
+    return node(name, state=state)
+
+
+def virtual(owner: str = "own", name: str = "n1", cores: int = CORES) -> NodeRow:
+    labels = {LENT_CLUSTER: owner, LENT_NODE: bounded(name)}
+    return node(virtual_node_name(owner, name), 1000 * cores, labels=labels)
+
+
+def cores(fleet: Fleet, name: str) -> int:
+    """Replicas of one core that a cluster certainly takes; asked in both ways that the planner has."""
+    alone = fleet.state.room(name, ANYWHERE, False, fleet.now).certain
+    assert fleet.state.all_rooms(ANYWHERE, fleet.now)[name, False].certain == alone
+    return alone
+
+
+@pytest.mark.parametrize(
+    ("state", "owned", "pooled"), [(NODE_OWNED, CORES, 0), (NODE_LENT, 0, CORES), (NODE_RECALLED, 0, 0)]
+)
+@pytest.mark.parametrize("name", ["n1", LONG])
+def test_the_owners_row_alone_decides(state: int, owned: int, pooled: int, name: str) -> None:
+    fleet = Fleet(own=[real(NODE_OWNED, name)], pool=[virtual(name=name), node("pools-own")])
+    assert (cores(fleet, "own"), cores(fleet, "pool")) == (CORES, CORES)
+    fleet.change("own", [real(state, name)])
+    assert (cores(fleet, "own"), cores(fleet, "pool")) == (owned, CORES + pooled)
+    fleet.change("own", removed=(name,))
+    assert (cores(fleet, "own"), cores(fleet, "pool")) == (0, CORES)
+
+
+def test_a_virtual_node_whose_owner_is_not_known_has_left_or_is_named_by_half_counts_nowhere() -> None:
+    half = node("half", labels={LENT_NODE: "n1"})
+    fleet = Fleet(pool=[virtual(), half])
+    assert cores(fleet, "pool") == 0
+    fleet.join(cluster("own"), [real(NODE_LENT)])
+    assert cores(fleet, "pool") == CORES
+    fleet.state.apply(ClusterLeft("own"), fleet.now)
+    assert cores(fleet, "pool") == 0
+
+
+def test_of_two_virtual_nodes_for_one_node_none_counts_until_one_is_gone() -> None:
+    """It went back from one pool and is lent to another; the first one's record is older than that."""
+    fleet = Fleet(own=[real(NODE_LENT)], pool=[virtual()], other=[virtual()])
+    assert (cores(fleet, "pool"), cores(fleet, "other")) == (0, 0)
+    fleet.change("pool", removed=(virtual().name,))
+    assert (cores(fleet, "pool"), cores(fleet, "other")) == (0, CORES)
+
+
+def test_an_owner_under_two_names_counts_by_its_first_ones_row() -> None:
+    fleet = Fleet(own=[real()], again=[real(NODE_LENT)], pool=[virtual(owner="again")])
+    fleet.state.apply(replace(cluster("again"), ordinal=1), fleet.now)
+    for name, state in (("own", NODE_OWNED), ("again", NODE_LENT)):
+        fleet.report(name, [real(state)], api_server="one")
+        fleet.beat(name)
+    assert (cores(fleet, "own"), cores(fleet, "again"), cores(fleet, "pool")) == (CORES, 0, 0)
+    fleet.change("own", [real(NODE_LENT)])
+    assert (cores(fleet, "own"), cores(fleet, "again"), cores(fleet, "pool")) == (0, 0, CORES)
+
+
+def test_who_waits_for_room_is_looked_at_again_when_an_owners_row_lets_the_pool_have_some() -> None:
+    fleet = Fleet(own=[real()], pool=[virtual()])
+    before = fleet.state.room_revision("pool")
+    fleet.change("own", [real(NODE_LENT)])
+    assert fleet.state.room_revision("pool") != before
+
+
+def test_a_node_like_a_virtual_one_is_an_ordinary_one() -> None:
+    fleet = Fleet(own=[real(NODE_LENT)], pool=[virtual()])
+    nodes = fleet.state.clusters["pool"].nodes
+    copied = nodes.empty_like(0, "copy")
+    fleet.change("pool", [copied])
+    assert cores(fleet, "pool") == 2 * CORES
+
+
+Records = list[list[NodeRow]]
+"""What an API shows, one record after the other."""
+LOANS = st.lists(st.sampled_from([("pool", True), ("other", True), ("pool", False)]), min_size=1, max_size=3)
+"""Of one node, one after the other: to which pool, and whether the virtual node was opened."""
+
+
+def histories(loans: list[tuple[str, bool]], ended: bool) -> tuple[Records, dict[str, Records]]:
+    """What the owner's and the two pools' APIs show, by the protocol. ended: the last loan, too."""
+    closed = replace(virtual(cores=0), unschedulable=True)
+    pools_own = node("pools-own")
+    owner, pools = [[real()]], {"pool": [[pools_own]], "other": [[pools_own]]}
+    for number, (pool, opened) in enumerate(loans):
+        owner.append([real(NODE_LENT)])
+        pools[pool] += [[pools_own, closed], *([[pools_own, virtual()]] if opened else [])]
+        if ended or number + 1 < len(loans):
+            owner += [[real(NODE_RECALLED)], [real()]]
+            pools[pool] += [[pools_own, closed], [pools_own]]
+    return owner, pools
+
+
+@settings(max_examples=80, deadline=None)
+@given(loans=LOANS, ended=st.booleans(), data=st.data())
+def test_countable_cores_never_exceed_physical_ones(
+    loans: list[tuple[str, bool]], ended: bool, data: st.DataObject
+) -> None:
+    """Over all orders of the clusters' records; told again, and by another collector. Once all were read, as it is."""
+    owner, pools = histories(loans, ended)
+    left = {"own": owner, **pools}
+    order = data.draw(st.permutations([name for name, records in left.items() for _ in records[1:]]))
+    hows = data.draw(st.lists(st.sampled_from(["next", "anew"]), min_size=len(order), max_size=len(order)))
+    fleet = Fleet(own=left["own"][0], pool=left["pool"][0], other=left["other"][0])
+    at, epochs, sequences = (dict.fromkeys(left, first) for first in (0, EPOCH, 1))
+
+    def tell(name: str, how: str) -> None:
+        at[name] += how != "same"
+        rows = left[name][at[name]]
+        epochs[name], sequences[name] = epochs[name] + (how == "anew"), sequences[name] + 1
+        said = {"epoch": epochs[name], "sequence": sequences[name]}
+        fleet.state.apply(reported(name, rows, **said), fleet.now, columns=columns_of(rows))
+        sequences[name] += 1
+        beat = changed(name, sequences[name], epoch=epochs[name])
+        fleet.state.apply(beat, fleet.now, columns=NO_NODES)
+        owned, first, second = (cores(fleet, one) for one in left)
+        assert owned + (first - CORES) + (second - CORES) <= CORES
+
+    for name, how in zip(order, hows, strict=True):
+        tell(name, "same")
+        tell(name, how)
+    pool, opened = loans[-1]
+    assert cores(fleet, "own") == (CORES if ended else 0)
+    for name in pools:
+        assert cores(fleet, name) == CORES + (CORES if name == pool and opened and not ended else 0)
