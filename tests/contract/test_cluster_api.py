@@ -4,9 +4,6 @@ One suite, three doors: the simulated cluster in memory, the same over HTTP, and
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing
-from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
@@ -32,70 +29,19 @@ from spillway.cluster_api import (
     Refused,
     Removed,
     Upserted,
-    connect,
 )
-from spillway.credentials import Endpoint, load_endpoint
 from spillway.kubernetes import ABSENT, AnyObject
+from tests.contract.cluster_harness import (
+    config_map,
+    deployment,
+    following,
+    named,
+    running_pods,
+    until,
+    version_of,
+)
 
 pytest_plugins = ["spillway_local.pytest_infra"]
-
-PATIENCE_SECONDS = 20.0
-SETTINGS = ClusterApiSettings(page_objects=2, first_pause_seconds=0.05, longest_pause_seconds=0.2)
-
-
-async def _sim_in_memory(stack: AsyncExitStack) -> ClusterApi:
-    from sim.cluster import SimCluster
-    from sim.rest import SimTransport
-    from sim.settings import NodeSpec
-
-    cluster = await stack.enter_async_context(SimCluster("blue"))
-    cluster.add_nodes([NodeSpec("node-", count=3)])
-    return ClusterApi(SimTransport(cluster), "blue", SETTINGS)
-
-
-async def _sim_over_http(stack: AsyncExitStack) -> ClusterApi:
-    from sim.cluster import SimCluster
-    from sim.http import SimServer
-    from sim.settings import NodeSpec
-
-    cluster = await stack.enter_async_context(SimCluster("blue"))
-    cluster.add_nodes([NodeSpec("node-", count=3)])
-    server = SimServer(cluster, token="sim")
-    await server.start()
-    stack.push_async_callback(server.close)
-    return connect(lambda: Endpoint(server=server.url, token="sim"), "blue", SETTINGS)
-
-
-async def _kube(kubeconfig: Path) -> ClusterApi:
-    return connect(lambda: load_endpoint(kubeconfig.parent, kubeconfig.stem), kubeconfig.stem, SETTINGS)
-
-
-DOORS = ["sim", "sim-http", pytest.param("kube", marks=pytest.mark.kube)]
-
-
-@pytest.fixture(params=DOORS)
-def door(request: pytest.FixtureRequest) -> Callable[[AsyncExitStack], Awaitable[ClusterApi]]:
-    """Not async, because what starts the real members runs a loop of its own."""
-    if request.param == "kube":
-        kubeconfig = next(iter(request.getfixturevalue("kube_members").values()))
-        return lambda _: _kube(kubeconfig)
-    return _sim_in_memory if request.param == "sim" else _sim_over_http
-
-
-@pytest.fixture
-async def api(door: Callable[[AsyncExitStack], Awaitable[ClusterApi]]) -> AsyncIterator[ClusterApi]:
-    async with AsyncExitStack() as stack:
-        opened = await door(stack)
-        stack.push_async_callback(opened.close)
-        yield opened
-
-
-@pytest.fixture
-async def namespace(api: ClusterApi) -> str:
-    """A new one, so that tests share a real cluster without meeting."""
-    name = f"contract-{uuid4().hex[:8]}"
-    await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    return name
 
 
 async def test_the_system_namespace_tells_api_servers_apart(api: ClusterApi) -> None:
@@ -114,46 +60,6 @@ async def test_simulated_api_servers_differ_by_their_names_and_stay_who_they_are
         async with SimCluster(name) as cluster:
             uids.append(cluster.get("namespaces", "kube-system", "")["metadata"]["uid"])
     assert uids[0] == uids[2] != uids[1]
-
-
-def config_map(namespace: str, name: str, labels: dict[str, str] | None = None, **data: str) -> Manifest:
-    metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-
-
-def deployment(namespace: str, name: str, replicas: int = 2) -> Manifest:
-    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
-    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template},
-    }
-
-
-def version_of(thing: Manifest) -> str:
-    return cast(str, thing["metadata"]["resourceVersion"])
-
-
-async def until(following: AsyncIterator[tuple[Change, ...]], enough: Callable[[Change], bool]) -> list[Change]:
-    """Every change up to the one that is enough."""
-    seen: list[Change] = []
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        async for batch in following:
-            for change in batch:
-                seen.append(change)
-                if enough(change):
-                    return seen
-    raise AssertionError(f"the stream ended after {seen}")
-
-
-def named(kind: type[Upserted] | type[Removed], name: str) -> Callable[[Change], bool]:
-    return lambda change: isinstance(change, kind) and change.object.metadata.name == name
-
-
-def following(api: ClusterApi, kind: Kind, **selectors: str) -> Any:
-    return aclosing(cast(Any, api.follow(kind, **selectors)))
 
 
 async def test_what_is_created_can_be_read(api: ClusterApi, namespace: str) -> None:
@@ -505,16 +411,6 @@ async def test_a_field_selector_finds_the_pods_of_a_node(api: ClusterApi, namesp
     assert {one["metadata"]["name"] for one in found} == {
         one["metadata"]["name"] for one in bound if one["spec"]["nodeName"] == node
     }
-
-
-async def running_pods(api: ClusterApi, namespace: str, count: int) -> list[Manifest]:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            pods = await api.list(PODS, namespace)
-            running = [one for one in pods if one.get("status", {}).get("phase") == "Running"]
-            if len(running) == count:
-                return running
-            await asyncio.sleep(0.1)
 
 
 async def test_pods_lead_to_their_deployment_by_owner_references(api: ClusterApi, namespace: str) -> None:

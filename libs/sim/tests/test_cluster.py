@@ -238,6 +238,45 @@ async def test_nodes_of_others_are_left_to_them(client_of: Any) -> None:
         assert (found["spec"]["nodeName"], found["status"]["phase"]) == ("v", "Pending")
 
 
+async def test_a_virtual_node_has_no_kubelet_whatever_its_annotations_say(client_of: Any) -> None:
+    """Its annotations may be its real node's."""
+    async with SimCluster("a") as cluster:
+        client = client_of(cluster)
+        marks = {"labels": {"type": "virtual-kubelet"}, "annotations": {"kwok.x-k8s.io/node": "fake"}}
+        amounts = {"cpu": "1", "memory": "1Gi", "pods": "10"}
+        await client.ask(
+            "POST", "/api/v1/nodes", {"metadata": {"name": "v", **marks}, "status": {"allocatable": amounts}}
+        )
+        await client.make_pod(pod("p"))
+        await asyncio.sleep(5)
+        await client.ask("DELETE", "/api/v1/namespaces/default/pods/p")
+        await asyncio.sleep(60)
+        found = cluster.get("pods", "p", "default")
+        assert found
+        assert (found["spec"]["nodeName"], found["status"]["phase"]) == ("v", "Pending")
+
+
+async def test_a_pod_takes_its_own_time_to_end_and_its_grace_at_most(client_of: Any) -> None:
+    """A second deletion with less grace ends it sooner, one with more does not save it."""
+    async with SimCluster("a") as cluster:
+        cluster.add_nodes([NodeSpec("n", 1)])
+        client = client_of(cluster)
+        ends = {"quick": (2, 30, None), "stubborn": (900, 30, None), "hurried": (900, 30, 5), "late": (900, 20, 40)}
+        for name, (seconds, _, _) in ends.items():
+            manifest = pod(name)
+            manifest["metadata"]["annotations"] = {"sim/stop-seconds": str(seconds)}
+            await client.make_pod(manifest)
+        await asyncio.sleep(2)
+        for name, (_, first, second) in ends.items():
+            for grace in (first, second):
+                if grace is not None:
+                    path = f"/api/v1/namespaces/default/pods/{name}"
+                    await client.ask("DELETE", path, {"gracePeriodSeconds": grace})
+        for seconds, left in ((1, 4), (2, 3), (3, 2), (15, 1), (10, 0)):
+            await asyncio.sleep(seconds)
+            assert len(cluster.objects("pods")) == left
+
+
 async def test_a_loaded_cluster_is_at_rest_and_consistent() -> None:
     async with SimCluster("a") as cluster:
         cluster.load([NodeSpec("n", 10)], LoadSpec(pods=200, deployments=3))

@@ -9,6 +9,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +24,7 @@ from spillway.cluster_api import (
     DEPLOYMENTS,
     PODS,
     Alive,
+    AlreadyExists,
     Change,
     ClusterApi,
     ClusterApiSettings,
@@ -30,6 +32,7 @@ from spillway.cluster_api import (
     Conflict,
     Failed,
     Listed,
+    NotFound,
     Refused,
     Removed,
     Response,
@@ -40,6 +43,7 @@ from spillway.cluster_api import (
 from spillway.credentials import BadCredentials, Endpoint, load_endpoint, tls_context
 
 HANG = "hang"
+LEASE_AT = datetime(2026, 11, 22, 6, 0, tzinfo=UTC)
 Answer = Response | Exception | str
 Step = bytes | Exception | float | str
 
@@ -402,13 +406,22 @@ async def test_absent_is_none_but_only_when_kubernetes_says_so() -> None:
         await api_of(Scripted([Response(404, b"{}")])).delete(DEPLOYMENTS, "n", "d", uid="u", resource_version="1")
 
 
+ANOTHER_UID = json.dumps(
+    {
+        "kind": "Status",
+        "reason": "Invalid",
+        "message": "metadata.uid: field is immutable",
+        "details": {"causes": [{"reason": "FieldValueInvalid", "field": "metadata.uid"}]},
+    }
+).encode()
 WRITE_ANSWERS: dict[str, tuple[Answer, type[Exception], str]] = {
-    "exists": (status(409, "AlreadyExists", "d exists"), Conflict, "AlreadyExists"),
+    "exists": (status(409, "AlreadyExists", "d exists"), AlreadyExists, "AlreadyExists"),
     "stale": (status(409, "Conflict", "modified"), Conflict, "Conflict"),
     "invalid": (status(422, "Invalid", "replicas"), Refused, "422 Invalid: replicas"),
     "quota": (status(403, "Forbidden", "exceeded quota"), Refused, "exceeded quota"),
     "bad request": (status(400, "BadRequest", "no kind"), Refused, "400"),
-    "namespace missing": (status(404, "NotFound", "namespaces n"), Refused, "404"),
+    "namespace missing": (status(404, "NotFound", "namespaces n"), NotFound, "404"),
+    "another uid": (Response(422, ANOTHER_UID), Conflict, "immutable"),
     "not let in": (status(401), ClusterUnreachable, "unauthorized"),
     "server error, outcome unknown, not tried again": (status(500), ClusterUnreachable, "server"),
     "no answer, outcome unknown": (HANG, ClusterUnreachable, "timeout"),
@@ -421,8 +434,9 @@ WRITE_ANSWERS: dict[str, tuple[Answer, type[Exception], str]] = {
 @pytest.mark.parametrize(("answer", "error", "words"), WRITE_ANSWERS.values(), ids=WRITE_ANSWERS)
 async def test_what_becomes_of_a_write_has_a_name(answer: Answer, error: type[Exception], words: str) -> None:
     transport = Scripted([answer])
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=words) as raised:
         await api_of(transport).create(DEPLOYMENTS, DEPLOYMENT)
+    assert raised.type is error
     assert len(transport.asked) == 1
 
 
@@ -446,7 +460,33 @@ async def test_an_apply_says_which_object_at_which_version_is_meant() -> None:
 async def test_a_delete_carries_its_preconditions() -> None:
     transport = Scripted([Response(200, b"{}")])
     await api_of(transport).delete(DEPLOYMENTS, "n", "d", uid="u", resource_version="7")
-    assert json.loads(transport.bodies[0] or b"")["preconditions"] == {"uid": "u", "resourceVersion": "7"}
+    body = json.loads(transport.bodies[0] or b"")
+    assert body["preconditions"] == {"uid": "u", "resourceVersion": "7"}
+    assert "gracePeriodSeconds" not in body
+    transport = Scripted([Response(200, b"{}")])
+    await api_of(transport).delete(PODS, "n", "p", uid="u", grace_seconds=0)
+    body = json.loads(transport.bodies[0] or b"")
+    assert (body["preconditions"], body["gracePeriodSeconds"]) == ({"uid": "u"}, 0)
+
+
+@pytest.mark.looptime
+async def test_a_lease_that_another_makes_at_the_same_time_is_renewed() -> None:
+    """Absent, then there when we make it: so it is changed after all; what fails then is told."""
+    made = Response(200, b'{"metadata":{"name":"node-1"}}')
+    transport = Scripted([status(404, "NotFound"), status(409, "AlreadyExists"), made])
+    lease = await api_of(transport).renew_node_lease("node-1", "u", "me", duration_seconds=40, renewed_at=LEASE_AT)
+    assert lease == {"metadata": {"name": "node-1"}}
+    assert [method for method, _, _ in transport.asked] == ["PATCH", "POST", "PATCH"]
+    transport = Scripted([status(404, "NotFound"), status(404, "NotFound", "namespaces kube-node-lease")])
+    with pytest.raises(NotFound, match="namespaces kube-node-lease"):
+        await api_of(transport).renew_node_lease("node-1", "u", "me", duration_seconds=40, renewed_at=LEASE_AT)
+
+
+@pytest.mark.looptime
+async def test_a_lease_is_renewed_at_a_time_with_its_zone() -> None:
+    api = api_of(Scripted())
+    with pytest.raises(ValueError, match="expected a time with its zone"):
+        await api.renew_node_lease("n", "u", "me", duration_seconds=40, renewed_at=LEASE_AT.replace(tzinfo=None))
 
 
 @pytest.mark.looptime

@@ -37,6 +37,14 @@ class Bookmark(Struct, frozen=True, gc=False):
     metadata: ListMeta
 
 
+class Cause(Struct, frozen=True, gc=False):
+    field: str = ""
+
+
+class StatusDetails(Struct, frozen=True, gc=False):
+    causes: tuple[Cause, ...] = ()
+
+
 class Status(Struct, frozen=True, gc=False):
     """What a server says instead of an object."""
 
@@ -44,6 +52,12 @@ class Status(Struct, frozen=True, gc=False):
     reason: str = ""
     message: str = ""
     code: int = 0
+    details: StatusDetails | None = None
+
+    @property
+    def names_another_uid(self) -> bool:
+        """What a patch is told that names another uid than the object has: 422, since a uid never changes."""
+        return self.details is not None and any(cause.field == "metadata.uid" for cause in self.details.causes)
 
 
 MANIFEST: Final = json.Decoder(Manifest)

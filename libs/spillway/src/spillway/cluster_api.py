@@ -4,13 +4,22 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from random import Random
 from typing import Final
 
 import msgspec
 
 from spillway import cluster_answers, kubernetes
-from spillway.cluster_errors import ClusterUnreachable, Conflict, Expired, Refused, UnreachableReason
+from spillway.cluster_errors import (
+    AlreadyExists,
+    ClusterUnreachable,
+    Conflict,
+    Expired,
+    NotFound,
+    Refused,
+    UnreachableReason,
+)
 from spillway.cluster_requests import NOT_FOUND, Requests
 from spillway.cluster_settings import ClusterApiSettings
 from spillway.cluster_transport import HttpTransport, Response, Transport, TransportStatus
@@ -20,8 +29,11 @@ from spillway.kubernetes import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     HORIZONTAL_POD_AUTOSCALERS,
+    LEASES,
     NAMESPACES,
+    NODE_LEASES,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     REPLICASETS,
     RESOURCE_QUOTAS,
@@ -30,6 +42,7 @@ from spillway.kubernetes import (
     Kind,
     Manifest,
     Manifests,
+    Subresource,
 )
 from spillway.pod_metrics import POD_METRICS, PodMetrics
 
@@ -37,14 +50,17 @@ __all__ = [
     "CONFIG_MAPS",
     "DEPLOYMENTS",
     "HORIZONTAL_POD_AUTOSCALERS",
+    "LEASES",
     "NAMESPACES",
     "NODES",
     "PODS",
+    "POD_DISRUPTION_BUDGETS",
     "REPLICASETS",
     "RESOURCE_QUOTAS",
     "SECRETS",
     "SERVICES",
     "Alive",
+    "AlreadyExists",
     "Change",
     "ClusterApiSettings",
     "ClusterUnreachable",
@@ -54,6 +70,7 @@ __all__ = [
     "Kind",
     "Listed",
     "Manifest",
+    "NotFound",
     "Refused",
     "Removed",
     "Response",
@@ -94,12 +111,19 @@ class ClusterApi(Requests):
         """Never ends and never raises but for a bug: failures are said as Failed and tried again."""
         return Reflector(self, kind, kubernetes.selectors(label_selector, field_selector)).changes()
 
+    def follow_manifests(
+        self, kind: Kind, *, label_selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[tuple[Change, ...]]:
+        """As follow, with whole manifests instead of values of the kind's type."""
+        return Reflector(self, kind, kubernetes.selectors(label_selector, field_selector), whole=True).changes()
+
     async def probe(self) -> Probe:
         """Counts by quorum reads, so that an answer proves what the store holds, not what a cache remembers."""
         started_at = asyncio.get_running_loop().time()
         return Probe(await self._count(NODES), await self._count(PODS), started_at)
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
+        """A quorum read: never older than a write that was answered before it."""
         response = await self._ask("GET", kind.path(namespace, name))
         if self._absent(response):
             return None
@@ -108,6 +132,7 @@ class ClusterApi(Requests):
     async def list(
         self, kind: Kind, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> Manifests:
+        """A quorum read, of all namespaces where none is named."""
         params = kubernetes.selectors(label_selector, field_selector)
         for _ in range(self.settings.read_attempts):
             with suppress(Expired):
@@ -123,7 +148,7 @@ class ClusterApi(Requests):
         return self.decoded(cluster_answers.page_decoder(POD_METRICS), self.read(response)).items or ()
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
-        """Conflict (AlreadyExists) when there is one. What a later apply leaves out stays: see kubernetes.ABSENT."""
+        """AlreadyExists; NotFound of its namespace. What a later apply leaves out stays: see kubernetes.ABSENT."""
         path, params = kind.path(kind.place(manifest)[0]), {"fieldManager": self.settings.field_manager}
         return self._written(await self._ask("POST", path, params, msgspec.json.encode(manifest)))
 
@@ -145,20 +170,58 @@ class ClusterApi(Requests):
         return self._written(await self._ask("PATCH", path, params, body, "application/apply-patch+yaml"))
 
     async def patch(
-        self, kind: Kind, namespace: str, name: str, change: Manifest, *, resource_version: str
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        change: Manifest,
+        *,
+        resource_version: str,
+        uid: str = "",
+        subresource: Subresource = "",
     ) -> Manifest:
         """A merge patch: only the fields in `change` are touched, null removes one, a list is replaced whole.
 
-        Conflict when the object is not at that version; Refused (404) when it is absent: a patch never creates.
+        Conflict when the object is another one or at another version (an empty one is not
+        compared); NotFound when it is absent: a patch never creates. subresource "status": the status alone changes.
         """
-        metadata = change.get("metadata") or {}
-        body = msgspec.json.encode(change | {"metadata": metadata | {"resourceVersion": resource_version}})
+        body = msgspec.json.encode(kubernetes.at_version(change, uid, resource_version))
         params = {"fieldManager": self.settings.field_manager}
-        return self._written(await self._ask("PATCH", kind.path(namespace, name), params, body, MERGE_PATCH))
+        path = kind.path(namespace, name, subresource)
+        return self._written(await self._ask("PATCH", path, params, body, MERGE_PATCH))
 
-    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str, resource_version: str) -> None:
-        """Conflict when the object is another one, or at another version; what is absent already is well."""
-        body = msgspec.json.encode(kubernetes.delete_options(uid, resource_version))
+    async def replace(self, kind: Kind, manifest: Manifest, *, subresource: Subresource = "") -> Manifest:
+        """The whole object, at the uid and resourceVersion that the manifest has. Conflict, NotFound."""
+        path, params = kind.path(*kind.place(manifest), subresource), {"fieldManager": self.settings.field_manager}
+        return self._written(await self._ask("PUT", path, params, msgspec.json.encode(manifest)))
+
+    async def renew_node_lease(
+        self, node: str, node_uid: str, holder: str, *, duration_seconds: int, renewed_at: datetime
+    ) -> Manifest:
+        """A heartbeat: the node's Lease says until when it is believed to live. Created when it is absent."""
+        lease = kubernetes.node_lease(node, node_uid, holder, duration_seconds, renewed_at)
+        try:
+            return await self.patch(LEASES, NODE_LEASES, node, lease, resource_version="")
+        except NotFound:
+            with suppress(AlreadyExists):
+                return await self.create(LEASES, lease)
+            return await self.patch(LEASES, NODE_LEASES, node, lease, resource_version="")
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        resource_version: str = "",
+        grace_seconds: int | None = None,
+    ) -> None:
+        """Conflict when the object is another one, or at another version; what is absent already is well.
+
+        grace_seconds: of a pod, instead of its own; 0: it goes at once, though it may still run on its node.
+        """
+        body = msgspec.json.encode(kubernetes.delete_options(uid, resource_version, grace_seconds))
         response = await self._ask("DELETE", kind.path(namespace, name), body=body)
         if not self._absent(response):
             self._written(response)

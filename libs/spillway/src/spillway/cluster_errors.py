@@ -26,6 +26,10 @@ class Conflict(Exception):
         self.message = message
 
 
+class AlreadyExists(Conflict):
+    """Of a create: there is one of that name."""
+
+
 class Refused(Exception):
     """The cluster answered, and will not do it: admission, quota, RBAC, an invalid object, a missing namespace."""
 
@@ -34,6 +38,10 @@ class Refused(Exception):
         self.status = status
         self.reason = reason
         self.message = message
+
+
+class NotFound(Refused):
+    """404: the object that a write is for is not there, or the namespace of one that is created."""
 
 
 class Expired(ClusterUnreachable):

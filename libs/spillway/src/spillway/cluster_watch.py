@@ -6,6 +6,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from spillway import cluster_answers, kubernetes, metrics
 from spillway.cluster_errors import ClusterUnreachable, Expired
 from spillway.cluster_requests import Requests
@@ -51,10 +53,11 @@ Change = Listed | Upserted | Removed | Alive | Failed
 class Reflector:
     """Lists, then watches; lists again only when told that its version is gone, or when it cannot read what it got."""
 
-    def __init__(self, api: Requests, kind: Kind, params: Mapping[str, str]) -> None:
+    def __init__(self, api: Requests, kind: Kind, params: Mapping[str, str], *, whole: bool = False) -> None:
         self._api = api
         self._kind = kind
         self._params = params
+        self._whole = whole  # Objects are said as manifests, not as the kind's type.
         self._version = ""  # Where to watch from; without one, list.
         self._setbacks = 0  # In a row.
         self._watching_since: float | None = None
@@ -92,7 +95,8 @@ class Reflector:
 
     async def _listed(self) -> Listed:
         with metrics.LIST_SECONDS.labels(self._kind.plural).time():
-            objects, version = await self._api.pages(self._kind, self._params, cluster_answers.page_decoder(self._kind))
+            decoder = cluster_answers.MANIFEST_PAGE if self._whole else cluster_answers.page_decoder(self._kind)
+            objects, version = await self._api.pages(self._kind, self._params, decoder)
         if not version:
             raise ClusterUnreachable(self._api.name, "garbage", f"a list of {self._kind.plural} without a version")
         self._version = version
@@ -121,11 +125,18 @@ class Reflector:
                 if trouble is not None:
                     raise trouble
 
+    def _read(self, text: msgspec.Raw) -> tuple[Any, str]:
+        """The object of an event, and its version."""
+        if self._whole:
+            version = self._api.decoded(cluster_answers.BOOKMARK, text).metadata.resource_version
+            return self._api.decoded(cluster_answers.MANIFEST, text), version
+        found = self._api.decoded(kubernetes.object_decoder(self._kind), text)
+        return found, found.metadata.resource_version
+
     def _change(self, line: bytes) -> Change:
         event = self._api.decoded(cluster_answers.WATCH_EVENT, line)
         if event.type in ("ADDED", "MODIFIED", "DELETED"):
-            found = self._api.decoded(kubernetes.object_decoder(self._kind), event.object)
-            self._version = found.metadata.resource_version
+            found, self._version = self._read(event.object)
             return Removed(found) if event.type == "DELETED" else Upserted(found)
         if event.type == "BOOKMARK":
             self._version = self._api.decoded(cluster_answers.BOOKMARK, event.object).metadata.resource_version

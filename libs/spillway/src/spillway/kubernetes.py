@@ -6,8 +6,9 @@ the cyclic collector is most of the cost of decoding many of them.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 
 from msgspec import Raw, Struct, field, json
@@ -22,6 +23,7 @@ parse_quantity = quantities.parse_quantity
 Manifest = dict[str, Any]
 Manifests = list[Manifest]
 JSON: Final = "application/json"
+Subresource = Literal["", "status", "log"]
 
 
 class OwnerReference(Struct, frozen=True, gc=False, rename="camel"):
@@ -263,13 +265,14 @@ class Kind:
     namespaced: bool = True
     metadata_only: bool = False  # follow and list ask for PartialObjectMetadata
 
-    def path(self, namespace: str = "", name: str = "") -> str:
+    def path(self, namespace: str = "", name: str = "", subresource: Subresource = "") -> str:
         """With no namespace: all namespaces, or a cluster-wide object."""
         if any(part in (".", "..") for part in (namespace, name)):
             raise ValueError(f"namespace {namespace!r}, name {name!r}: expected names, not a way up")
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         place = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-        return f"{root}{place}/{self.plural}" + (f"/{quote(name, safe='')}" if name else "")
+        one = f"/{quote(name, safe='')}" if name else ""
+        return f"{root}{place}/{self.plural}{one}" + (f"/{subresource}" if subresource else "")
 
     def accept(self, suffix: str = "") -> str:
         if not self.metadata_only:
@@ -294,6 +297,8 @@ SERVICES = Kind("", "v1", "services", AnyObject)
 RESOURCE_QUOTAS = Kind("", "v1", "resourcequotas", ResourceQuota)
 VOLUME_CLAIMS = Kind("", "v1", "persistentvolumeclaims", PersistentVolumeClaim)
 VOLUMES = Kind("", "v1", "persistentvolumes", PersistentVolume, namespaced=False)
+LEASES = Kind("coordination.k8s.io", "v1", "leases", AnyObject)
+POD_DISRUPTION_BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", AnyObject)
 HORIZONTAL_POD_AUTOSCALERS = Kind("autoscaling", "v2", "horizontalpodautoscalers", AnyObject)
 DEPLOYMENTS = Kind("apps", "v1", "deployments", Deployment)
 STATEFULSETS = Kind("apps", "v1", "statefulsets", StatefulSet)
@@ -314,12 +319,15 @@ Unlike after a POST, what a later apply leaves out is then removed."""
 def at_version(manifest: Manifest, uid: str, resource_version: str) -> Manifest:
     """The server then compares both with what it has."""
     known = {"uid": uid, "resourceVersion": resource_version}
-    return manifest | {"metadata": manifest["metadata"] | {key: value for key, value in known.items() if value}}
+    metadata = manifest.get("metadata") or {}
+    return manifest | {"metadata": metadata | {key: value for key, value in known.items() if value}}
 
 
-def delete_options(uid: str, resource_version: str) -> Manifest:
+def delete_options(uid: str, resource_version: str, grace_seconds: int | None = None) -> Manifest:
+    """grace_seconds: of a pod; None: its own."""
     preconditions = {"uid": uid, "resourceVersion": resource_version}
     return {
+        **({} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}),
         "apiVersion": "v1",
         "kind": "DeleteOptions",
         "propagationPolicy": "Background",
@@ -330,6 +338,24 @@ def delete_options(uid: str, resource_version: str) -> Manifest:
 @lru_cache(maxsize=256)
 def object_decoder(kind: Kind) -> json.Decoder[Any]:
     return json.Decoder(kind.type)
+
+
+NODE_LEASES: Final = "kube-node-lease"
+"""The namespace in which each node has its Lease."""
+
+
+def node_lease(node: str, node_uid: str, holder: str, duration_seconds: int, renewed_at: datetime) -> Manifest:
+    """A node's heartbeat, as a kubelet writes it. The Lease goes with its node. ValueError: a time without a zone."""
+    if renewed_at.tzinfo is None:
+        raise ValueError(f"renewed_at {renewed_at}: expected a time with its zone")
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}
+    renewed = renewed_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": node, "namespace": NODE_LEASES, "ownerReferences": [owner]},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": duration_seconds, "renewTime": renewed},
+    }
 
 
 ANY_HOST_IP: Final = "0.0.0.0"

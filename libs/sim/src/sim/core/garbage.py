@@ -45,8 +45,9 @@ class Garbage:
         terminal = pod["status"].get("phase") in ("Succeeded", "Failed")
         if not metadata.get("finalizers") and (grace == 0 or not bound or terminal):
             self._world.store.remove("pods", (metadata["namespace"], metadata["name"]))
-        elif "deletionTimestamp" not in metadata:
-            ending = {**metadata, "deletionTimestamp": self._world.stamp(), "deletionGracePeriodSeconds": grace}
+        elif "deletionTimestamp" not in metadata or grace < metadata.get("deletionGracePeriodSeconds", 0):
+            until = self._world.stamp(later_seconds=grace)
+            ending = {**metadata, "deletionTimestamp": until, "deletionGracePeriodSeconds": grace}
             self._world.store.put("pods", {**pod, "metadata": ending})
 
     def finished(self, plural: str, found: Object) -> bool:

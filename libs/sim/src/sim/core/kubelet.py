@@ -6,12 +6,23 @@ from sim.core.filters import is_selected
 from sim.core.garbage import Garbage
 from sim.core.kinds import Key, Object
 from sim.core.node_table import HOST_PORT, NodeTable, TaintValue, refusals_of_kubelet
-from sim.core.pods import NODE_AFFINITY, RUN_SECONDS, START_SECONDS, ended, is_terminal, refused_by_kubelet, running
+from sim.core.pods import (
+    NODE_AFFINITY,
+    RUN_SECONDS,
+    START_SECONDS,
+    STOP_SECONDS,
+    ended,
+    is_terminal,
+    refused_by_kubelet,
+    running,
+)
 from sim.core.shape import PodShape
 from sim.core.world import World
 
 RUN_BY_US = "kwok.x-k8s.io/node"
-"""Annotation of nodes whose kubelet is simulated; others (virtual nodes) are left to whoever made them."""
+"""Annotation of nodes whose kubelet is simulated; others are left to whoever made them."""
+_VIRTUAL = ("type", "virtual-kubelet")
+"""Label of virtual nodes, which never have a kubelet here, whatever their annotations say."""
 
 
 class Kubelet:
@@ -23,7 +34,9 @@ class Kubelet:
 
     def runs(self, node: str) -> bool:
         found = self._world.store.get("nodes", ("", node))
-        return bool(found) and RUN_BY_US in ((found or {})["metadata"].get("annotations") or {})
+        if found is None or (found["metadata"].get("labels") or {}).get(_VIRTUAL[0]) == _VIRTUAL[1]:
+            return False
+        return RUN_BY_US in (found["metadata"].get("annotations") or {})
 
     def refusal(self, node: str, shape: PodShape) -> str:
         """What keeps out a pod that was bound without asking the scheduler: a resource, NODE_AFFINITY, or nothing."""
@@ -56,7 +69,8 @@ class Kubelet:
         if known and not self.runs(node):
             return
         grace = pod["metadata"].get("deletionGracePeriodSeconds", 30)
-        seconds = min(grace, self._world.settings.delete_delay_seconds)
+        own = (pod["metadata"].get("annotations") or {}).get(STOP_SECONDS)
+        seconds = min(grace, self._world.settings.delete_delay_seconds if own is None else float(own))
         self._world.after(seconds, partial(self._remove, key, pod["metadata"]["uid"]))
 
     def on_finalizers_gone(self, key: Key, pod: Object) -> None:

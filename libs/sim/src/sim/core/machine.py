@@ -22,6 +22,8 @@ from sim.core.volumes import rules_of
 from sim.core.world import RandomSource, World
 from sim.settings import Settings
 
+NODE_LEASES = "kube-node-lease"
+
 
 class Machine:
     def __init__(self, settings: Settings, random: RandomSource, now: float) -> None:
@@ -44,8 +46,10 @@ class Machine:
         self.on_write: Callable[[str], None] = lambda _plural: None
         """Told the plural of every change; for watches."""
         self.world.store.listener = self._on_change
-        for name in ("default", "kube-system"):
-            self._make_namespace(name)
+        uids = {name: self.world.uid() for name in ("default", "kube-system")}
+        uids[NODE_LEASES] = self.world.derived_uid(uids["kube-system"], NODE_LEASES)
+        for name, uid in uids.items():
+            self._make_namespace(name, uid)
 
     def step(self, now: float) -> float | None:
         """Does some of what is due; says when to come again: now (there is more), later, or only after a change."""
@@ -67,8 +71,8 @@ class Machine:
         due = [at for at in (self.world.next_timer(), self.binder.next_run()) if at is not None]
         return min(due, default=None)
 
-    def _make_namespace(self, name: str) -> None:
-        metadata = {"name": name, "uid": self.world.uid(), "creationTimestamp": self.world.stamp()}
+    def _make_namespace(self, name: str, uid: str) -> None:
+        metadata = {"name": name, "uid": uid, "creationTimestamp": self.world.stamp()}
         labels = {"kubernetes.io/metadata.name": name}
         self.world.store.put(
             "namespaces", {"metadata": {**metadata, "labels": labels}, "spec": {}, "status": {"phase": "Active"}}
@@ -148,7 +152,7 @@ class Machine:
         if after and before != after:
             self._place(key, shape, new, after)
         elif old is not None and "deletionTimestamp" in new["metadata"]:
-            if after and "deletionTimestamp" not in old["metadata"]:
+            if after and _grace_of(old) != _grace_of(new):
                 self.kubelet.on_ending(key, new)
             elif old["metadata"].get("finalizers") and not new["metadata"].get("finalizers"):
                 self.kubelet.on_finalizers_gone(key, new)
@@ -167,6 +171,12 @@ class Machine:
             self.binder.forget(key, shape)
         self.binder.on_bound()
         self.kubelet.on_placed(key, pod, node, shape)
+
+
+def _grace_of(pod: Object) -> int | None:
+    """None of a pod that nobody deletes."""
+    grace: int | None = pod["metadata"].get("deletionGracePeriodSeconds")
+    return grace
 
 
 def _schedules_alike(old: Object, new: Object) -> bool:

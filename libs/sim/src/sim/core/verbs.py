@@ -89,7 +89,11 @@ class Verbs:
         if not isinstance(patch, dict):
             raise bad_request("the patch must be a JSON object")
         live = self.get(kind, key)
-        self._check_identity(kind, key, live, patch.get("metadata") or {})
+        metadata = patch.get("metadata") or {}
+        if metadata.get("uid", live["metadata"]["uid"]) != live["metadata"]["uid"]:
+            why = f'Invalid value: "{metadata["uid"]}": field is immutable'
+            raise invalid(kind, key[1], [("metadata.uid", "FieldValueInvalid", why)])
+        self._check_identity(kind, key, live, metadata)
         return self._update(kind, live, _merge_patched(live, patch), options)
 
     def apply(self, kind: Kind, key: Key, manifest: Object, options: WriteOptions) -> tuple[Object, bool]:

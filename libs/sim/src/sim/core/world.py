@@ -1,5 +1,6 @@
 """What all controllers share: the store, the time of this step, timers, a given source of randomness."""
 
+import hashlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from heapq import heappop, heappush
@@ -30,16 +31,19 @@ class World:
         self._timers_made = 0
         self._stamp = (0, "")
 
-    def stamp(self) -> str:
-        """The wall clock, in objects' form."""
-        second = int(self.now + self._unix_offset_seconds)
+    def stamp(self, later_seconds: float = 0.0) -> str:
+        """The wall clock, in objects' form; later_seconds: so much after now."""
+        second = int(self.now + later_seconds + self._unix_offset_seconds)
         if self._stamp[0] != second:
             self._stamp = (second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         return self._stamp[1]
 
     def uid(self) -> str:
-        text = f"{self.random.getrandbits(128):032x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        return _uid(f"{self.random.getrandbits(128):032x}")
+
+    def derived_uid(self, *texts: str) -> str:
+        """One that takes nothing from the source of randomness, so that what a seed chooses stays as it is."""
+        return _uid(hashlib.sha256("/".join(texts).encode()).hexdigest()[:32])
 
     def unused_name(self, plural: str, namespace: str, prefix: str) -> str:
         while True:
@@ -75,6 +79,10 @@ class World:
         """Writes only what differs."""
         if found.get("status") != status:
             self.store.put(plural, {**found, "status": status})
+
+
+def _uid(digits: str) -> str:
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def condition(found: Object, kind: str) -> dict[str, Any] | None:
