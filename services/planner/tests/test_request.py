@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from planner.core.manifests.policy import DEFAULT_POLICY
-from planner.core.manifests.request import KEPT_CHARACTERS_MAX, Declaration, read_manifests, surge_of
+from planner.core.manifests.request import Declaration, read_manifests
+from planner.core.manifests.templates import KEPT_CHARACTERS_MAX, pods_of_surge
 from spillway.api import RequestError
 from spillway.model import SPLIT_PACK, ClusterLimit
 
@@ -514,7 +515,7 @@ SURGES = {
 
 @pytest.mark.parametrize(("value", "replicas", "expected"), SURGES.values(), ids=SURGES)
 def test_surge_is_counted_as_the_deployment_controller_does(value: int | str, replicas: int, expected: int) -> None:
-    assert surge_of(value, replicas) == expected
+    assert pods_of_surge(value, replicas) == expected
 
 
 def test_recreate_has_no_surge() -> None:

@@ -20,6 +20,8 @@ from spillway.packed import NotPacked, pack, unpack
 
 FLEETS_KEPT_MAX = 16
 
+_PLAIN = frozenset((bool, dict, int, str))
+"""Types whose values JSON has as they are."""
 RoomEntry = tuple[str, bool, int, int, str, bool]
 """Cluster, on node groups; certain, possible, limited_by, when_empty of its Room."""
 
@@ -137,6 +139,8 @@ def _division_json(division: Division) -> bytes:
 
 def _plain(value: Any) -> Any:
     """As JSON always has it in the same order."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, frozenset):
         return sorted(value)
     if isinstance(value, Inputs):

@@ -19,7 +19,7 @@ from planner.core.manifests.kinds import (
     rolls_with,
 )
 from planner.core.manifests.policy import REPLICAS_MAX
-from spillway import kubernetes
+from planner.core.manifests.templates import KEPT_CHARACTERS_MAX, READ_KEPT_MAX, checked_template
 from spillway.api import RequestError, invalid
 from spillway.manifest_text import LABEL_NAME, NAME, canonical, check_name, read_object
 from spillway.model import Policy, Shape
@@ -58,12 +58,6 @@ SERVER_FILLED = frozenset(
 SERVER_ANNOTATIONS = frozenset(
     ("deployment.kubernetes.io/revision", "kubectl.kubernetes.io/last-applied-configuration")
 )
-
-
-READ_KEPT_MAX = 512
-KEPT_CHARACTERS_MAX = 16_384
-"""Of so many requests that were read last, and of none that is larger, what they say is kept. A batch is read whole to
-find templates never seen; then clusters are asked about each, and at last it is decided on, and declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,58 +124,6 @@ def _policy(manifests: Sequence[dict[str, Any]], workload: dict[str, Any]) -> pr
     return propagation.Read(policies.policy_of(manifest), ())
 
 
-def surge_of(surge: int | str, replicas: int) -> int:
-    """maxSurge in pods: a percentage is rounded up, as the Deployment controller does."""
-    if isinstance(surge, int):
-        return surge
-    return -(-replicas * int(surge.rstrip("%")) // 100)
-
-
-def unavailable_of(unavailable: int | str, replicas: int) -> int:
-    """maxUnavailable in pods: a percentage is rounded down, as the Deployment controller does."""
-    if isinstance(unavailable, int):
-        return unavailable
-    return replicas * int(unavailable.rstrip("%")) // 100
-
-
-def declared_surge(manifest: Mapping[str, Any]) -> int | str:
-    """maxSurge of a manifest; 0 with strategy Recreate, and of kinds that have none."""
-    if KINDS[manifest["kind"]].whole:
-        return 0
-    strategy = _strategy(manifest)
-    if strategy.type == "Recreate":
-        return 0
-    surge: int | str = strategy.rolling_update.max_surge if strategy.rolling_update else "25%"
-    return _pods_or_percentage(surge, "maxSurge")
-
-
-def declared_unavailable(manifest: Mapping[str, Any]) -> int | str:
-    """maxUnavailable of a manifest; all with strategy Recreate, and of kinds whose pods go before others come."""
-    if KINDS[manifest["kind"]].whole:
-        return "100%"
-    strategy = _strategy(manifest)
-    if strategy.type == "Recreate":
-        return "100%"
-    unavailable: int | str = strategy.rolling_update.max_unavailable if strategy.rolling_update else "25%"
-    return _pods_or_percentage(unavailable, "maxUnavailable")
-
-
-def _strategy(manifest: Mapping[str, Any]) -> kubernetes.DeploymentStrategy:
-    strategy: kubernetes.DeploymentStrategy = convert(
-        (manifest.get("spec") or {}).get("strategy") or {}, kubernetes.DeploymentStrategy, "Deployment.spec.strategy"
-    )
-    if strategy.type not in ("RollingUpdate", "Recreate"):
-        raise invalid("Deployment.spec.strategy.type", strategy.type, "RollingUpdate or Recreate")
-    return strategy
-
-
-def _pods_or_percentage(value: int | str, field: str) -> int | str:
-    valid = bool(re.fullmatch(r"[0-9]{1,4}%", value)) if isinstance(value, str) else value >= 0
-    if not valid:
-        raise invalid(f"Deployment.spec.strategy.rollingUpdate.{field}", value, "0 or more pods, or a percentage")
-    return value
-
-
 def _objects(texts: Sequence[str]) -> list[dict[str, Any]]:
     if not texts:
         raise invalid("manifests", [], f"one of {KIND_NAMES}")
@@ -211,25 +153,34 @@ def _declaration(workload: dict[str, Any], dependencies: Iterable[dict[str, Any]
         _check_job(spec)
     _known(spec, kind.fields, f"{kind.name}.spec")
     replicas = _replicas(workload)
-    template = _template(spec, kind.name)
+    _check_template(spec, kind.name)
     if kind.name == STATEFULSET:
         _check_statefulset(spec)
     elif kind.name != JOB:
         _check_strategy(spec)
-        declared_unavailable(workload)
-    shape = shape_of(template, namespace, f"{kind.name}.spec.template")
+    manifest = _as_declared(workload, namespace)
+    pods = checked_template(manifest, namespace)
     return Declaration(
         kind=kind.name,
         namespace=namespace,
         name=name,
-        manifest=canonical(_without_status(workload, namespace)),
+        manifest=manifest,
         template=canonical(rolls_with(workload)),
         replicas=replicas,
-        surge=declared_surge(workload),
-        shape=replace(shape, unmodelled=(*shape.unmodelled, *_unmodelled(spec))),
+        surge=pods.surge,
+        shape=replace(pods.shape, unmodelled=(*pods.unmodelled, *_unmodelled(spec))),
         policy=policy,
         dependencies=tuple(_dependency(entry, namespace) for entry in dependencies),
     )
+
+
+def _as_declared(workload: Mapping[str, Any], namespace: str) -> bytes:
+    """The manifest that is kept. RequestError for what JSON does not have; of pods it names the field."""
+    try:
+        return canonical(_without_status(workload, namespace))
+    except RequestError:
+        shape_of(workload["spec"]["template"], namespace, f"{workload['kind']}.spec.template")
+        raise
 
 
 def _replicas(workload: Mapping[str, Any]) -> int | None:
@@ -287,7 +238,7 @@ def check_replicas(replicas: object, where: str) -> int:
     return replicas
 
 
-def _template(spec: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def _check_template(spec: Mapping[str, Any], kind: str) -> None:
     where = f"{kind}.spec.template"
     template = spec.get("template")
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
@@ -307,7 +258,6 @@ def _template(spec: Mapping[str, Any], kind: str) -> dict[str, Any]:
                 _known(container["resources"], RESOURCES, f"{path}.resources")
     if kind != JOB:  # The cluster makes a Job's.
         _check_selector(spec, template, kind)
-    return template
 
 
 def _check_strategy(spec: Mapping[str, Any]) -> None:

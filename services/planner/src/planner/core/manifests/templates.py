@@ -1,24 +1,38 @@
 """What a manifest says of its pods and of how they roll, and the templates that a workload's parts bear."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from planner.core.manifests.kinds import completions_of, rolls_with
-from planner.core.manifests.request import (
-    KEPT_CHARACTERS_MAX,
-    READ_KEPT_MAX,
-    declared_surge,
-    declared_unavailable,
-    unavailable_of,
-)
-from planner.core.manifests.request import surge_of as pods_of_surge
-from spillway.api import RequestError
+from planner.core.manifests.kinds import KINDS, completions_of, rolls_with
+from spillway import kubernetes
+from spillway.api import RequestError, invalid
 from spillway.events import WorkloadDeclared
 from spillway.model import Part, Shape
-from spillway.pod_shape import bare, shape_of
+from spillway.pod_shape import bare, convert, shape_of
+
+READ_KEPT_MAX = 512
+KEPT_CHARACTERS_MAX = 16_384
+"""Of so many requests and manifests that were read last, and of none that is larger, what they say is kept. A batch is
+read whole to find templates never seen; then clusters are asked about each, and at last it is decided on, and declared.
+"""
+
+
+def pods_of_surge(surge: int | str, replicas: int) -> int:
+    """maxSurge in pods: a percentage is rounded up, as the Deployment controller does."""
+    if isinstance(surge, int):
+        return surge
+    return -(-replicas * int(surge.rstrip("%")) // 100)
+
+
+def _pods_of_unavailable(unavailable: int | str, replicas: int) -> int:
+    """maxUnavailable in pods: a percentage is rounded down, as the Deployment controller does."""
+    if isinstance(unavailable, int):
+        return unavailable
+    return replicas * int(unavailable.rstrip("%")) // 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +55,7 @@ class Template:
 
     def may_go_without_surge(self, replicas: int) -> bool:
         """Whether the controller may take old pods away before it has room for new ones; it never stands still."""
-        return unavailable_of(self.unavailable, replicas) > 0 or self.surge_of(replicas) == 0
+        return _pods_of_unavailable(self.unavailable, replicas) > 0 or self.surge_of(replicas) == 0
 
 
 class BadDeclaration(Exception):
@@ -50,28 +64,70 @@ class BadDeclaration(Exception):
 
 def read_template(manifest: bytes, namespace: str) -> Template:
     """From a manifest that was checked when it was applied. BadDeclaration when it cannot be read."""
-    return (_read_kept if len(manifest) <= KEPT_CHARACTERS_MAX else _read)(manifest, namespace)
-
-
-def _read(manifest: bytes, namespace: str) -> Template:
     try:
-        parsed = json.loads(manifest)
-        pod = parsed["spec"]["template"]
-        shape = shape_of(pod, namespace, f"{parsed['kind']}.spec.template")
-        labels = (pod.get("metadata") or {}).get("labels") or {}
-        return Template(
-            shape=bare(shape),
-            unmodelled=shape.unmodelled,
-            surge=declared_surge(parsed),
-            unavailable=declared_unavailable(parsed),
-            labels=labels,
-            completions=completions_of(parsed),
-        )
+        return checked_template(manifest, namespace)
     except (ValueError, KeyError, TypeError, AttributeError, RequestError) as error:
         raise BadDeclaration(f"manifest: {error!r}") from error
 
 
+def checked_template(manifest: bytes, namespace: str) -> Template:
+    """From a manifest as it would be declared. RequestError that names what is wrong with its pods."""
+    return (_read_kept if len(manifest) <= KEPT_CHARACTERS_MAX else _read)(manifest, namespace)
+
+
+def _read(manifest: bytes, namespace: str) -> Template:
+    parsed = json.loads(manifest)
+    pod = parsed["spec"]["template"]
+    shape = shape_of(pod, namespace, f"{parsed['kind']}.spec.template")
+    return Template(
+        shape=bare(shape),
+        unmodelled=shape.unmodelled,
+        surge=_surge_of(parsed),
+        unavailable=_unavailable_of(parsed),
+        labels=(pod.get("metadata") or {}).get("labels") or {},
+        completions=completions_of(parsed),
+    )
+
+
 _read_kept = lru_cache(maxsize=READ_KEPT_MAX)(_read)
+
+
+def _surge_of(manifest: Mapping[str, Any]) -> int | str:
+    """maxSurge of a manifest; 0 with strategy Recreate, and of kinds that have none."""
+    if KINDS[manifest["kind"]].whole:
+        return 0
+    strategy = _strategy(manifest)
+    if strategy.type == "Recreate":
+        return 0
+    surge: int | str = strategy.rolling_update.max_surge if strategy.rolling_update else "25%"
+    return _pods_or_percentage(surge, "maxSurge")
+
+
+def _unavailable_of(manifest: Mapping[str, Any]) -> int | str:
+    """maxUnavailable of a manifest; all with strategy Recreate, and of kinds whose pods go before others come."""
+    if KINDS[manifest["kind"]].whole:
+        return "100%"
+    strategy = _strategy(manifest)
+    if strategy.type == "Recreate":
+        return "100%"
+    unavailable: int | str = strategy.rolling_update.max_unavailable if strategy.rolling_update else "25%"
+    return _pods_or_percentage(unavailable, "maxUnavailable")
+
+
+def _strategy(manifest: Mapping[str, Any]) -> kubernetes.DeploymentStrategy:
+    strategy: kubernetes.DeploymentStrategy = convert(
+        (manifest.get("spec") or {}).get("strategy") or {}, kubernetes.DeploymentStrategy, "Deployment.spec.strategy"
+    )
+    if strategy.type not in ("RollingUpdate", "Recreate"):
+        raise invalid("Deployment.spec.strategy.type", strategy.type, "RollingUpdate or Recreate")
+    return strategy
+
+
+def _pods_or_percentage(value: int | str, field: str) -> int | str:
+    valid = bool(re.fullmatch(r"[0-9]{1,4}%", value)) if isinstance(value, str) else value >= 0
+    if not valid:
+        raise invalid(f"Deployment.spec.strategy.rollingUpdate.{field}", value, "0 or more pods, or a percentage")
+    return value
 
 
 def read_earlier(declared: WorkloadDeclared) -> dict[int, Template]:
