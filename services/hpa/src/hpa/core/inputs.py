@@ -5,7 +5,7 @@ Each take_… applies one event, is idempotent, drops what is older than is know
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -88,6 +88,9 @@ class Backlog(Struct, frozen=True, gc=False):
     counted_ms: int = 0
 
 
+Reported = TypeVar("Reported", Load, Backlog)
+
+
 @dataclass(slots=True)
 class Inputs:
     """Of one workload. declared None: the planner knows none of that name.
@@ -153,16 +156,7 @@ class Inputs:
             return False
         trouble = event.trouble or (f"negative value {event.value_milli / 1000:g}" if event.value_milli < 0 else "")
         if trouble:
-            failing_ms = known.failing_ms or event.at_ms
-            failures, counted_ms = failures_with(known, event.at_ms, polling_ms)
-            self.loads[key] = replace(
-                known,
-                heard_ms=event.at_ms,
-                failing_ms=failing_ms,
-                trouble=trouble[:TROUBLE_MAX],
-                failures=failures,
-                counted_ms=counted_ms,
-            )
+            self.loads[key] = _failed(known, trouble, known.failing_ms or event.at_ms, event.at_ms, polling_ms)
         else:
             self.loads[key] = Load(event.value_milli, event.at_ms, event.window_ms, event.at_ms, source=event.source)
         return True
@@ -176,15 +170,7 @@ class Inputs:
         trouble = event.trouble or self._too_large(key, event)
         if trouble:
             failing_ms = known.failing_ms or known.endless_ms or event.at_ms
-            failures, counted_ms = failures_with(known, event.at_ms, polling_ms)
-            self.backlogs[key] = replace(
-                known,
-                heard_ms=event.at_ms,
-                failing_ms=failing_ms,
-                trouble=trouble[:TROUBLE_MAX],
-                failures=failures,
-                counted_ms=counted_ms,
-            )
+            self.backlogs[key] = _failed(known, trouble, failing_ms, event.at_ms, polling_ms)
         else:
             self.backlogs[key] = _next_backlog(known, event, polling_ms)
         return True
@@ -217,6 +203,13 @@ def is_known(known: Load | Backlog, event: LoadObserved | BacklogObserved, age_m
         return event.at_ms < known.heard_ms or bool(event.trouble) or not known.failing_ms
     fresh = not known.failing_ms and event.at_ms <= known.at_ms + age_max_ms
     return bool(event.trouble and known.at_ms and fresh and event.source != known.source)
+
+
+def _failed(known: Reported, trouble: str, failing_ms: int, at_ms: int, polling_ms: int) -> Reported:
+    """With a report without a value. failing_ms: since when there is none."""
+    failures, counted_ms = failures_with(known, at_ms, polling_ms)
+    told = replace(known, heard_ms=at_ms, failing_ms=failing_ms, trouble=trouble[:TROUBLE_MAX])
+    return replace(told, failures=failures, counted_ms=counted_ms)
 
 
 def failures_with(known: Load | Backlog, at_ms: int, polling_ms: int) -> tuple[int, int]:
