@@ -8,6 +8,7 @@ from typing import Any
 
 import propagator.settings
 import snapshot.settings
+import vk_bridge.settings
 from descheduler.service import Descheduler
 from descheduler.settings import DeschedulerSettings
 from hpa.service import Hpa
@@ -25,6 +26,7 @@ from spillway.events import ClusterJoined
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.store import MemoryStore
 from spillway_local.fleet_plan import FLEET, MemberPlan
+from vk_bridge.service import Bridge
 
 FLEET_ID = "local-00000001"
 
@@ -52,6 +54,7 @@ class InProcess:
     propagator_settings: propagator.settings.Settings = field(default_factory=propagator.settings.Settings)
     hpa_settings: HpaSettings = field(default_factory=HpaSettings)
     descheduler_settings: DeschedulerSettings = field(default_factory=DeschedulerSettings)
+    bridge_settings: vk_bridge.settings.Settings = field(default_factory=vk_bridge.settings.Settings)
     running: dict[str, Running] = field(default_factory=dict)
     apis: dict[str, ClusterApi] = field(default_factory=dict)
     started_at: float = 0.0
@@ -71,7 +74,7 @@ class InProcess:
         kind = name.rpartition("-")[0]
         bus = LocalBus(self.broker, FLEET_ID, f"spillway/{name}")
         loop = asyncio.get_running_loop()
-        service: Planner | Snapshot | Propagator | Hpa | Descheduler
+        service: Planner | Snapshot | Propagator | Hpa | Descheduler | Bridge
         if kind == "planner":
             clocks = Clocks(loop.time, self.wall_ms)
             service = Planner(bus, self.store, self.planner_settings, f"{name}@{name}", clocks)
@@ -81,6 +84,8 @@ class InProcess:
             service = Hpa(bus, self.hpa_settings, f"{name}@{name}", self.wall_ms)
         elif kind == "descheduler":
             service = Descheduler(bus, self.descheduler_settings, f"{name}@{name}", self.wall_ms)
+        elif kind == "vk-bridge":
+            service = Bridge(bus, self.connect, self.bridge_settings, name, self.wall_ms)
         else:
             service = Propagator(bus, self.connect, self.propagator_settings, name)
         stopping = asyncio.Event()

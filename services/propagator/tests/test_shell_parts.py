@@ -10,17 +10,17 @@ from propagator.core.live import LiveDependency, LiveWorkload, Marks, Reference
 from propagator.mirror import Mirror, Owner
 from propagator.reach import Reach
 from propagator.settings import Settings
-from propagator.work_queue import WorkQueue
 from spillway.cluster_api import ClusterUnreachable
 from spillway.kubernetes import AnnotatedMeta, AnyObject, Deployment
 from spillway.model import Generation
+from spillway.work_queue import WorkQueue
 
 pytestmark = pytest.mark.looptime
 A, B = Target("own-1", "shop", "a"), Target("own-1", "shop", "b")
 
 
 async def test_a_target_waits_once_and_is_never_worked_on_twice_at_a_time() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[Target]()
     for target in (A, B, A, A):
         queue.add(target)
     assert [await queue.take(), await queue.take()] == [A, B]
@@ -32,7 +32,7 @@ async def test_a_target_waits_once_and_is_never_worked_on_twice_at_a_time() -> N
 
 
 async def test_now_goes_before_a_delay() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[Target]()
     queue.add(A, 60)
     queue.add(B, 5)
     queue.add(A)

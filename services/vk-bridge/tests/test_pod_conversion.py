@@ -5,8 +5,17 @@ from typing import Any
 
 import pytest
 
-from spillway.lending_marks import POOL, POOL_UID
-from vk_bridge.core.pod_conversion import Converted, PoolSide, Reference, Refused, convert, copy_name, copy_of
+from spillway.lending_marks import COPY_VERSION, POOL, POOL_UID
+from vk_bridge.core.pod_conversion import (
+    Converted,
+    PoolSide,
+    Reference,
+    Refused,
+    convert,
+    copy_name,
+    copy_of,
+    references_of,
+)
 
 SIDE = PoolSide("pool-id", "own-1.n1", "10.0.0.9")
 API_ACCESS: dict[str, Any] = {
@@ -267,6 +276,8 @@ def test_a_pool_pod_names_copies_alone() -> None:
     assert set(made.references) == wanted
     assert names_in(REFERRING["spec"]) == {reference.name for reference in wanted}
     assert names_in(made.pod["spec"]) == {copy_name(reference, SIDE) for reference in wanted}
+    told = {(one.kind, one.namespace, one.name) for one in references_of(made.pod["metadata"]["annotations"])}
+    assert told == {(one.kind, one.namespace, one.name) for one in wanted}
     first = made.pod["spec"]["containers"][0]
     assert first["env"][0] == {"name": "PLAIN", "value": "x"}
     assert first["env"][3] == REFERRING["spec"]["containers"][0]["env"][3]
@@ -275,8 +286,9 @@ def test_a_pool_pod_names_copies_alone() -> None:
 
 
 def test_a_copy_has_the_name_that_its_pods_use_and_only_the_content() -> None:
+    metadata = {"namespace": "shop", "name": "all", "uid": "u", "resourceVersion": "7"}
     secret = {
-        "metadata": {"namespace": "shop", "name": "all", "uid": "u", "labels": {"x": "y"}, "annotations": {"a": "b"}},
+        "metadata": {**metadata, "labels": {"x": "y"}, "annotations": {"a": "b"}},
         "type": "Opaque",
         "data": {"k": "eA=="},
         "immutable": True,
@@ -288,6 +300,7 @@ def test_a_copy_has_the_name_that_its_pods_use_and_only_the_content() -> None:
             "namespace": "spillway-lent-shop",
             "name": copy_name(Reference("Secret", "shop", "all", False), SIDE),
             "labels": {POOL: "pool-id"},
+            "annotations": {COPY_VERSION: "u/7"},
         },
         "data": {"k": "eA=="},
         "type": "Opaque",

@@ -81,19 +81,25 @@ def _topic(short: str, scope: str, kept: int, emitter: str, readers: str, commit
     return Topic(f"spillway.{short}.v1", scope, kept, lag_ms, committed, emitter, tuple(readers.split()))
 
 
-FLEET = _topic("fleet", SCOPE_ONE, 0, "topics", "snapshot planner propagator hpa descheduler")
+FLEET = _topic("fleet", SCOPE_ONE, 0, "topics", "snapshot planner propagator hpa descheduler vk-bridge")
 TURNS_PLANNER = _topic("turns.planner", SCOPE_ONE, 0, "planner", "planner", committed=True)
-CLUSTERS = _topic("clusters", SCOPE_CLUSTER, 0, "planner", "snapshot planner propagator descheduler", committed=True)
+CLUSTERS = _topic(
+    "clusters", SCOPE_CLUSTER, 0, "planner", "snapshot planner propagator descheduler vk-bridge", committed=True
+)
 CAPACITY = _topic("capacity", SCOPE_CLUSTER, 0, "snapshot", "planner snapshot descheduler")
 CAPACITY_CHANGES = _topic("capacity-changes", SCOPE_CLUSTER, DAY_MS, "snapshot", "planner snapshot descheduler")
-PENDING = _topic("pending", SCOPE_CLUSTER, 0, "snapshot", "planner snapshot descheduler")
-WORKLOADS = _topic("workloads", SCOPE_WORKLOAD, 0, "planner", "planner propagator hpa descheduler", committed=True)
+PENDING = _topic("pending", SCOPE_CLUSTER, 0, "snapshot", "planner snapshot descheduler vk-bridge")
+WORKLOADS = _topic(
+    "workloads", SCOPE_WORKLOAD, 0, "planner", "planner propagator hpa descheduler vk-bridge", committed=True
+)
 DEPENDENCIES = _topic("dependencies", SCOPE_WORKLOAD, 0, "planner", "planner propagator", committed=True)
 PLACEMENTS = _topic("placements", SCOPE_WORKLOAD, 0, "planner", "planner propagator", committed=True)
-CAPACITY_NEEDED = _topic("capacity-needed", SCOPE_WORKLOAD, 0, "planner", "planner descheduler", committed=True)
+CAPACITY_NEEDED = _topic(
+    "capacity-needed", SCOPE_WORKLOAD, 0, "planner", "planner descheduler vk-bridge", committed=True
+)
 DECISIONS = _topic("decisions", SCOPE_WORKLOAD, 7 * DAY_MS, "planner", "store", committed=True)
 WORKLOAD_STATUS = _topic("workload-status", SCOPE_WORKLOAD, 0, "propagator", "planner propagator")
-BRAKES = _topic("brakes", SCOPE_ONE, 0, "planner", "planner descheduler", committed=True)
+BRAKES = _topic("brakes", SCOPE_ONE, 0, "planner", "planner descheduler vk-bridge", committed=True)
 ADOPTIONS = _topic("adoptions", SCOPE_WORKLOAD, DAY_MS, "planner", "propagator", committed=True)
 FOUND_WORKLOADS = _topic("found-workloads", SCOPE_WORKLOAD, DAY_MS, "propagator", "planner")
 SHAPES_ASKED = _topic("shapes-asked", SCOPE_WORKLOAD, HOUR_MS, "planner", "propagator", committed=True)

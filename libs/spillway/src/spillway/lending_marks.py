@@ -46,6 +46,10 @@ POOL_TAINT: Final = "spillway.io/lent"
 POOL: Final = "spillway.io/pool"
 POOL_UID: Final = "spillway.io/pool-uid"
 POOL_POD: Final = "spillway.io/pool-pod"
+COPIES: Final = "spillway.io/copies"
+"""Annotation: the pool's ConfigMaps and Secrets that it refers to, as `Secret/key ConfigMap/settings`."""
+COPY_VERSION: Final = "spillway.io/copy-version"
+"""Annotation of a copy: uid and resourceVersion of what it is a copy of."""
 POD_NAMESPACE_PREFIX: Final = "spillway-lent-"
 
 # ── On the pool pod ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -190,6 +190,15 @@ def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
     )
 
 
+def declared_shape(manifest: bytes, namespace: str) -> Shape | None:
+    """Of a declared workload, as its template says it, before any cluster has let a pod in; None: cannot be read."""
+    try:
+        shape = shape_of(json.loads(manifest)["spec"]["template"], namespace, "spec.template")
+    except (ValueError, KeyError, TypeError, AttributeError, RequestError):
+        return None
+    return replace(bare(shape), template="")
+
+
 def template_digest(template: Mapping[str, Any], namespace: str) -> str:
     """Names what admission sees of a pod before it changes it: its namespace, and all of its template.
 

@@ -22,7 +22,6 @@ from propagator.reach import Reach
 from propagator.reporter import Reporter
 from propagator.settings import Settings
 from propagator.shape_asker import ShapeAsker
-from propagator.work_queue import WorkQueue
 from spillway import metrics, tracing
 from spillway.bus import Bus
 from spillway.cluster_api import (
@@ -40,6 +39,7 @@ from spillway.cluster_api import (
 )
 from spillway.events import STATE_ORPHANED, STATE_REFUSED, AdoptionAsked, ShapeAsked, WorkloadObserved
 from spillway.kubernetes import Kind
+from spillway.work_queue import WorkQueue
 
 FOLLOWED = {
     **{name: kind.served for name, kind in KINDS.items()},
@@ -82,7 +82,7 @@ class ClusterWorker:
         self._reach = Reach(shared.settings, shared.slots)
         self._member = Member(api, shared.rules.fleet, shared.clock, self._reach.answered)
         self._mirror = Mirror(cluster)
-        self._queue = WorkQueue()
+        self._queue = WorkQueue[Target]()
         self._memories = Memories(shared.desired.status)
         self._reporter = Reporter(
             shared.bus, epoch, shared.settings, self._shown, shared.desired.status, self._vanished

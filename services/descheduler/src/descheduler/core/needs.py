@@ -1,13 +1,11 @@
 """Who waits in a cluster for nodes, and how many: pods that the scheduler refused, and what was promised."""
 
-import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from descheduler.core.state import DeschedulerState
-from spillway.api import RequestError
 from spillway.feasibility.volumes import NO_CLAIMS, limited
 from spillway.model import Shape
-from spillway.pod_shape import bare, shape_of
+from spillway.pod_shape import declared_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +44,4 @@ def unknown_of(state: DeschedulerState, cluster: str) -> int:
 def _declared_shape(state: DeschedulerState, namespace: str, name: str) -> Shape | None:
     """As the template says it: what the cluster makes of it is known once one of its pods waits."""
     manifest = state.manifests.get((namespace, name))
-    if manifest is None:
-        return None
-    try:
-        shape = shape_of(json.loads(manifest)["spec"]["template"], namespace, "spec.template")
-    except (ValueError, KeyError, TypeError, AttributeError, RequestError):
-        return None
-    return replace(bare(shape), template="")
+    return declared_shape(manifest, namespace) if manifest is not None else None

@@ -1,10 +1,21 @@
 """The real pod of a pool pod, or why there cannot be one: the table "Pool pod → real pod" of docs/lending.md."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spillway.lending_marks import LENDING, LENT, POOL, POOL_POD, POOL_UID, PREFIX, owner_name, owner_namespace
+from spillway.lending_marks import (
+    COPIES,
+    COPY_VERSION,
+    LENDING,
+    LENT,
+    POOL,
+    POOL_POD,
+    POOL_UID,
+    PREFIX,
+    owner_name,
+    owner_namespace,
+)
 from vk_bridge.core.downward import DOWNWARD_PREFIX, downward_annotations, translated_field
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.refusals import KEPT_SPEC, is_api_access, reasons_against
@@ -72,6 +83,7 @@ def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
                 **annotations,
                 **downward_annotations(pod, side.virtual_node, translation.fields),
                 POOL_POD: f"{metadata['namespace']}/{metadata['name']}",
+                **_copies_annotation(translation.references.values()),
             },
         },
         "spec": spec,
@@ -92,13 +104,31 @@ def copy_of(found: Manifest, kind: str, side: PoolSide) -> dict[str, Any] | Refu
             "namespace": owner_namespace(metadata["namespace"]),
             "name": copy_name(Reference(kind, metadata["namespace"], metadata["name"], False), side),
             "labels": {POOL: side.pool_id},
+            "annotations": {COPY_VERSION: copy_version(found)},
         },
         **{key: found[key] for key in kept if key in found},
     }
 
 
+def copy_version(found: Manifest) -> str:
+    """Of what a copy is made of; another one where anything of it changed."""
+    return f"{found['metadata'].get('uid', '')}/{found['metadata'].get('resourceVersion', '')}"
+
+
+def references_of(annotations: Mapping[str, str]) -> tuple[Reference, ...]:
+    """What a real pod refers to, as its annotations tell it; whether it is optional is not told any more."""
+    namespace = annotations.get(POOL_POD, "").partition("/")[0]
+    named = (text.partition("/") for text in annotations.get(COPIES, "").split())
+    return tuple(Reference(kind, namespace, name, True) for kind, _, name in named if kind in (CONFIG_MAP, SECRET))
+
+
 def copy_name(reference: Reference, side: PoolSide) -> str:
     return owner_name(side.pool_id, reference.name, reference.namespace, reference.kind, reference.name)
+
+
+def _copies_annotation(references: Iterable[Reference]) -> dict[str, str]:
+    named = sorted(f"{reference.kind}/{reference.name}" for reference in references)
+    return {COPIES: " ".join(named)} if named else {}
 
 
 # ── What is translated ──────────────────────────────────────────────────────────────────────────────────────────────

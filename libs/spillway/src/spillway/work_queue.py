@@ -1,24 +1,26 @@
-"""Which object is worked on next: each waits at most once, and is never worked on by two at the same time."""
+"""Which target is worked on next: each waits at most once, and is never worked on by two at the same time."""
 
 import asyncio
+from collections.abc import Hashable
+from typing import Generic, TypeVar
 
-from propagator.core.desired import Target
+T = TypeVar("T", bound=Hashable)
 
 
-class WorkQueue:
+class WorkQueue(Generic[T]):
     """Bounded by the number of targets, since a target that waits already is not added again.
 
-    What is to be done is looked up when its turn comes, so a newer placement replaces one that waits.
+    What is to be done is looked up when its turn comes, so what is newer replaces what waits.
     """
 
     def __init__(self) -> None:
-        self._ready: dict[Target, None] = {}
-        self._later: dict[Target, asyncio.TimerHandle] = {}
-        self._running: set[Target] = set()
-        self._again: set[Target] = set()
+        self._ready: dict[T, None] = {}
+        self._later: dict[T, asyncio.TimerHandle] = {}
+        self._running: set[T] = set()
+        self._again: set[T] = set()
         self._woken = asyncio.Event()
 
-    def add(self, target: Target, delay_seconds: float = 0.0) -> None:
+    def add(self, target: T, delay_seconds: float = 0.0) -> None:
         """Now, or after a delay; now goes before a delay, and of two delays the newer one counts."""
         if delay_seconds > 0:
             if target not in self._ready and target not in self._again:
@@ -33,7 +35,7 @@ class WorkQueue:
             self._ready[target] = None
             self._woken.set()
 
-    async def take(self) -> Target:
+    async def take(self) -> T:
         """The one that waits longest; it is given to nobody else until `done`."""
         while not self._ready:
             self._woken.clear()
@@ -43,7 +45,7 @@ class WorkQueue:
         self._running.add(target)
         return target
 
-    def done(self, target: Target) -> None:
+    def done(self, target: T) -> None:
         self._running.discard(target)
         if target in self._again:
             self._again.discard(target)
@@ -56,7 +58,7 @@ class WorkQueue:
     def __len__(self) -> int:
         return len(self._ready) + len(self._later) + len(self._again)
 
-    def _cancel(self, target: Target) -> None:
+    def _cancel(self, target: T) -> None:
         handle = self._later.pop(target, None)
         if handle is not None:
             handle.cancel()

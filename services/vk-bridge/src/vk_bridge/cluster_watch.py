@@ -1,0 +1,115 @@
+"""Follows an owner's nodes and pods into its mirror, and advances idle time by probes."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import structlog
+
+from spillway import metrics
+from spillway.cluster_api import (
+    Alive,
+    Change,
+    ClusterApi,
+    ClusterUnreachable,
+    Failed,
+    Listed,
+    Probe,
+    Removed,
+    Upserted,
+)
+from spillway.kubernetes import Kind
+from vk_bridge.core.owner_mirror import WATCHED_NODES, WATCHED_PODS, OwnerMirror
+from vk_bridge.settings import Settings
+
+KINDS: Final = (WATCHED_NODES, WATCHED_PODS)
+log = structlog.get_logger()
+
+
+class ClusterWatch:
+    """touched is told of nodes about which something was heard. listed: both kinds have been listed once."""
+
+    def __init__(
+        self, api: ClusterApi, mirror: OwnerMirror, settings: Settings, touched: Callable[[Iterable[str]], None]
+    ) -> None:
+        self.listed = asyncio.Event()
+        self._api = api
+        self._mirror = mirror
+        self._settings = settings
+        self._touched = touched
+        self._heard_at: dict[Kind, float] = {}
+        self._failing: set[Kind] = set()
+        self._listed_kinds: set[Kind] = set()
+        self._differs_since: float | None = None
+        self._streams: dict[Kind, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            self._start(group)
+            group.create_task(self._probe(group))
+
+    def _start(self, group: asyncio.TaskGroup) -> None:
+        for kind in KINDS:
+            if kind in self._streams:
+                self._streams[kind].cancel()
+            self._streams[kind] = group.create_task(self._follow(kind), name=f"{kind.plural} of {self._api.name}")
+
+    async def _follow(self, kind: Kind) -> None:
+        async for batch in self._api.follow(kind):
+            for change in batch:
+                self._hear(kind, change)
+
+    def _hear(self, kind: Kind, change: Change) -> None:
+        now = asyncio.get_running_loop().time()
+        if isinstance(change, Failed):
+            self._failing.add(kind)
+            metrics.CLUSTER_UNREACHABLE.labels(change.error.reason).inc()
+            log.warning("cluster cannot be followed", cluster=self._api.name, kind=kind.plural, error=str(change.error))
+            return
+        self._failing.discard(kind)
+        self._heard_at[kind] = now
+        self._touched(self._apply(kind, change, now))
+        if isinstance(change, Listed):
+            self._listed_kinds.add(kind)
+            if len(self._listed_kinds) == len(KINDS):
+                self.listed.set()
+
+    def _apply(self, kind: Kind, change: Change, now: float) -> Iterable[str]:
+        mirror, of_nodes = self._mirror, kind is WATCHED_NODES
+        match change:
+            case Listed(objects):
+                return mirror.list_nodes(objects, now) if of_nodes else mirror.list_pods(objects, now)
+            case Upserted(found):
+                return {mirror.put_node(found, now)} if of_nodes else mirror.put_pod(found, now)
+            case Removed(found):
+                return {mirror.drop_node(found.metadata.name)} if of_nodes else mirror.drop_pod(found, now)
+            case Alive() if not of_nodes:
+                mirror.idleness.forget_gone()
+        return ()
+
+    async def _probe(self, group: asyncio.TaskGroup) -> None:
+        """Idle time advances to the start of a probe that agrees with what was heard, while both streams live."""
+        loop = asyncio.get_running_loop()
+        await self.listed.wait()
+        while True:
+            started_at = loop.time()
+            try:
+                probe = await self._api.probe()
+            except ClusterUnreachable as error:
+                metrics.CLUSTER_UNREACHABLE.labels(error.reason).inc()
+            else:
+                self._compare(probe, group, loop.time())
+            await asyncio.sleep(max(0.001, started_at + self._settings.probe_seconds - loop.time()))
+
+    def _compare(self, probe: Probe, group: asyncio.TaskGroup, now: float) -> None:
+        if (probe.nodes, probe.pods) != (len(self._mirror.nodes), self._mirror.pod_count):
+            since = self._differs_since = now if self._differs_since is None else self._differs_since
+            if now - since >= self._settings.count_differs_seconds:
+                log.warning("a count differs: listing again", cluster=self._api.name)
+                self._differs_since = None
+                self._start(group)
+            return
+        self._differs_since = None
+        silence = self._settings.stream_silence_seconds
+        if not self._failing and all(now - self._heard_at[kind] <= silence for kind in KINDS):
+            self._mirror.idleness.advance(probe.started_at)

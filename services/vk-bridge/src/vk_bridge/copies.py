@@ -1,0 +1,228 @@
+"""An owner's copies of what a pool's pods refer to: namespaces, ConfigMaps, Secrets; made, kept current, removed."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import structlog
+
+from spillway.cluster_api import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    SECRETS,
+    AlreadyExists,
+    ClusterApi,
+    ClusterUnreachable,
+    Conflict,
+    NotFound,
+    Refused,
+)
+from spillway.kubernetes import ABSENT, AnyObject, Kind
+from spillway.lending_marks import COPY_VERSION, FLEET, POD_NAMESPACE_PREFIX, POOL, owner_namespace
+from vk_bridge.core.loan import Manifest
+from vk_bridge.core.owner_mirror import OwnerMirror
+from vk_bridge.core.pod_conversion import CONFIG_MAP, SECRET, PoolSide, Reference, copy_name, copy_of
+from vk_bridge.core.pod_conversion import Refused as NotCopied
+from vk_bridge.pools import Pool
+from vk_bridge.reach import Reach
+from vk_bridge.settings import Settings
+
+KINDS: Final = {CONFIG_MAP: CONFIG_MAPS, SECRET: SECRETS}
+WITHOUT_DATA: Final = {kind: replace(served, metadata_only=True) for kind, served in KINDS.items()}
+NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", AnyObject)
+POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
+NO_INGRESS: Final = "no-ingress"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What a pod refers to and the pool does not have, or will not give away."""
+
+    what: str
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """Where a copy is: its kind, namespace and name in the owner."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class Copies:
+    """Of one owner. `ensure` lets Conflict, Refused and ClusterUnreachable through."""
+
+    def __init__(self, fleet: str, api: ClusterApi, reach: Reach, settings: Settings, mirror: OwnerMirror) -> None:
+        self._fleet = fleet
+        self._api = api
+        self._reach = reach
+        self._settings = settings
+        self._mirror = mirror
+        self._namespaces: set[str] = set()
+        self._used_at: dict[_Copy | str, float] = {}
+        """When a copy, or a namespace, was last known to be needed."""
+
+    # ── For a pod that is about to be created ───────────────────────────────────────────────────────────────────
+
+    async def ensure(
+        self, pool: Pool, side: PoolSide, namespace: str, references: Iterable[Reference]
+    ) -> Missing | None:
+        """The pod's namespace and all that it refers to are there afterwards, or the first that is not."""
+        self._used_at[namespace] = _now()
+        await self._ensure_namespace(namespace)
+        for reference in references:
+            trouble = await self._ensure_copy(pool, side, reference)
+            if trouble is not None and (trouble.refused or not reference.optional):
+                return trouble
+        return None
+
+    def doubt(self, namespace: str) -> None:
+        """A namespace was not there, though it was a moment ago."""
+        self._namespaces.discard(namespace)
+
+    async def _ensure_namespace(self, name: str) -> None:
+        if name in self._namespaces:
+            return
+        labels = {FLEET: self._fleet, POD_SECURITY: "baseline"}
+        await self._create(NAMESPACES, _manifest("v1", "Namespace", {"name": name, "labels": labels}))
+        policy = _manifest("networking.k8s.io/v1", "NetworkPolicy", {"namespace": name, "name": NO_INGRESS})
+        policy["spec"] = {"podSelector": {}, "policyTypes": ["Ingress"]}
+        await self._create(NETWORK_POLICIES, policy)
+        self._namespaces.add(name)
+
+    async def _create(self, kind: Kind, manifest: dict[str, Any]) -> None:
+        try:
+            await self._reach.ask(lambda: self._api.create(kind, manifest))
+        except AlreadyExists:
+            return
+        log.info("created for a pool's pods", cluster=self._api.name, kind=kind.plural, **manifest["metadata"])
+
+    async def _ensure_copy(self, pool: Pool, side: PoolSide, reference: Reference) -> Missing | None:
+        """Compares the copy with what the pool has now, and writes it where they differ."""
+        copy = _where(reference, side)
+        self._used_at[copy] = _now()
+        kind = KINDS[reference.kind]
+        found = await pool.reach.ask(lambda: pool.api.get(kind, reference.namespace, reference.name))
+        if found is None:
+            return Missing(f'{reference.kind.lower()} "{reference.name}" not found')
+        made = copy_of(found, reference.kind, side)
+        if isinstance(made, NotCopied):
+            return Missing("; ".join(made.reasons), refused=True)
+        there = await self._reach.ask(lambda: self._api.get(kind, copy.namespace, copy.name))
+        if there is None:
+            await self._apply(kind, made, ABSENT)
+        elif _version_of(there) != _version_of(made):
+            await self._replace(kind, copy, there, made)
+        return None
+
+    async def _replace(self, kind: Kind, copy: _Copy, there: Manifest, made: dict[str, Any]) -> None:
+        version = there["metadata"]["resourceVersion"]
+        if there.get("immutable"):
+            uid = there["metadata"]["uid"]
+            await self._reach.ask(
+                lambda: self._api.delete(kind, copy.namespace, copy.name, uid=uid, resource_version=version)
+            )
+            version = ABSENT
+        await self._apply(kind, made, version)
+        log.info("copy brought up to date", cluster=self._api.name, kind=copy.kind, namespace=copy.namespace)
+
+    async def _apply(self, kind: Kind, made: dict[str, Any], version: str) -> None:
+        await self._reach.ask(lambda: self._api.apply(kind, made, resource_version=version, force=True))
+
+    # ── What is there already ───────────────────────────────────────────────────────────────────────────────────
+
+    async def tend(self, pools: Callable[[str], Pool | None]) -> None:
+        """One comparison of all copies with what pods refer to, and with what their pool has. Raises nothing."""
+        wanted = self._wanted()
+        slots = asyncio.Semaphore(self._settings.copies_at_once)
+        async with asyncio.TaskGroup() as group:
+            for reference, pool_name in wanted.values():
+                pool = pools(pool_name)
+                if pool is not None:
+                    group.create_task(self._bring_up_to_date(pool, PoolSide(pool_name, "", ""), reference, slots))
+        try:
+            await self._remove_unused(wanted.keys())
+        except (ClusterUnreachable, Conflict, Refused) as error:
+            log.warning("unused copies are not removed yet", cluster=self._api.name, error=str(error))
+
+    def _wanted(self) -> dict[_Copy, tuple[Reference, str]]:
+        """What the owner's real pods refer to, by where its copy is; and the pool's name."""
+        now, wanted = _now(), dict[_Copy, tuple[Reference, str]]()
+        for namespace in self._mirror.namespaces():
+            self._used_at[namespace] = now
+        for pod in self._mirror.real_pods():
+            for reference in pod.references:
+                copy = _where(reference, PoolSide(pod.pool, "", ""))
+                self._used_at[copy] = now
+                wanted[copy] = reference, pod.pool
+        return wanted
+
+    async def _bring_up_to_date(
+        self, pool: Pool, side: PoolSide, reference: Reference, slots: asyncio.Semaphore
+    ) -> None:
+        """What the pool has deleted stays as it was, as on any node."""
+        async with slots:
+            try:
+                await self._ensure_copy(pool, side, reference)
+            except (ClusterUnreachable, Conflict, Refused) as error:
+                log.info("copy is not compared", cluster=self._api.name, kind=reference.kind, error=str(error))
+
+    async def _remove_unused(self, wanted: Iterable[_Copy]) -> None:
+        kept = set(wanted)
+        there: set[_Copy | str] = set(kept)
+        for kind, listed in WITHOUT_DATA.items():
+            for found in await self._reach.ask(lambda listed=listed: self._api.list(listed, label_selector=POOL)):  # type: ignore[misc]
+                metadata = found["metadata"]
+                copy = _Copy(kind, metadata["namespace"], metadata["name"])
+                if not copy.namespace.startswith(POD_NAMESPACE_PREFIX):
+                    continue
+                there |= {copy, copy.namespace}
+                if copy not in kept and self._is_unused(copy):
+                    await self._delete(KINDS[kind], copy.namespace, metadata)
+        label = f"{FLEET}={self._fleet}"
+        for found in await self._reach.ask(lambda: self._api.list(NAMESPACES, label_selector=label)):
+            name = found["metadata"]["name"]
+            if name.startswith(POD_NAMESPACE_PREFIX) and name not in there:
+                there.add(name)
+                if self._is_unused(name) and not found["metadata"].get("deletionTimestamp"):
+                    self._namespaces.discard(name)
+                    await self._delete(NAMESPACES, "", found["metadata"])
+        self._used_at = {key: at for key, at in self._used_at.items() if key in there}
+
+    def _is_unused(self, what: _Copy | str) -> bool:
+        """For long enough; what was never seen in use by this bridge is so from now on."""
+        return _now() - self._used_at.setdefault(what, _now()) >= self._settings.copy_unused_seconds
+
+    async def _delete(self, kind: Kind, namespace: str, metadata: Manifest) -> None:
+        name, uid, version = metadata["name"], metadata["uid"], metadata["resourceVersion"]
+        await self._reach.ask(lambda: self._api.delete(kind, namespace, name, uid=uid, resource_version=version))
+        log.info(
+            "removed: no pod refers to it", cluster=self._api.name, kind=kind.plural, namespace=namespace, name=name
+        )
+
+
+def is_about_namespace(error: Refused) -> bool:
+    """Whether a create was refused because its namespace is gone, or is going."""
+    return isinstance(error, NotFound) or "being terminated" in error.message
+
+
+def _where(reference: Reference, side: PoolSide) -> _Copy:
+    return _Copy(reference.kind, owner_namespace(reference.namespace), copy_name(reference, side))
+
+
+def _version_of(copy: Manifest) -> str:
+    version: str = (copy["metadata"].get("annotations") or {}).get(COPY_VERSION, "")
+    return version
+
+
+def _manifest(api_version: str, kind: str, metadata: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

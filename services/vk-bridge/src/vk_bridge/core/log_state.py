@@ -1,0 +1,169 @@
+"""What the log tells a bridge: how clusters lend, what is recalled, who waits, and which loans stand."""
+
+from collections.abc import Sequence
+
+from spillway.addresses import (
+    BRAKES,
+    CAPACITY_NEEDED,
+    CLUSTERS,
+    LENDING,
+    LENDING_RULES,
+    PENDING,
+    RECALLS,
+    WORKLOADS,
+)
+from spillway.events import (
+    BrakeReleased,
+    BrakeSet,
+    CapacityNeeded,
+    ClusterJoined,
+    ClusterLeft,
+    Event,
+    PodsScheduled,
+    PodsUnschedulable,
+    WorkloadDeclared,
+)
+from spillway.events_lending import (
+    LendingDeclared,
+    NodeLent,
+    NodeRecalled,
+    NodeReturned,
+    RecallSettled,
+)
+from spillway.model import Generation, Shape
+from spillway.pod_shape import declared_shape
+from spillway.scopes import FLEET_SCOPE, cluster_scope
+
+Loan = NodeLent | NodeReturned
+
+
+class LogState:
+    """Readers take what they need; only apply and forget change anything.
+
+    loans: the last that was said of each node's loan, by cluster and node. recalls: that stand, or were settled.
+    """
+
+    def __init__(self) -> None:
+        self.clusters: dict[str, ClusterJoined] = {}
+        self.declared: dict[str, LendingDeclared] = {}
+        self.loans: dict[str, dict[str, Loan]] = {}
+        self.recalls: dict[str, dict[str, NodeRecalled | RecallSettled]] = {}
+        self.brakes: set[str] = set()
+        self._pending: dict[str, dict[str, PodsUnschedulable]] = {}
+        self._needed: dict[str, dict[tuple[str, str], CapacityNeeded]] = {}
+        self._manifests: dict[tuple[str, str], bytes] = {}
+
+    # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
+
+    def is_concerned(self, cluster: str) -> bool:
+        """Whether a bridge has anything to do there: it is declared, also as paused, or has loans that stand."""
+        return cluster in self.declared or any(
+            isinstance(one, NodeLent) for one in self.loans.get(cluster, {}).values()
+        )
+
+    def frozen(self, cluster: str) -> bool:
+        return not self.brakes.isdisjoint((FLEET_SCOPE, cluster_scope(cluster)))
+
+    def lent(self, cluster: str, node: str) -> NodeLent | None:
+        """The loan that the log has as lent."""
+        found = self.loans.get(cluster, {}).get(node)
+        return found if isinstance(found, NodeLent) else None
+
+    def returned_ms(self, cluster: str, node: str) -> int | None:
+        """Unix time at which the node's last loan ended; None: the log tells of none that did."""
+        found = self.loans.get(cluster, {}).get(node)
+        return found.returned_ms if isinstance(found, NodeReturned) else None
+
+    def recall_of(self, cluster: str, node: str, loan: Generation | None) -> NodeRecalled | None:
+        """The recall of this very loan."""
+        found = self.recalls.get(cluster, {}).get(node)
+        return found if isinstance(found, NodeRecalled) and loan is not None and found.loan == loan else None
+
+    def needs(self, cluster: str) -> Sequence[Shape | None]:
+        """What waits in a cluster asks for; None: nobody knows what."""
+        shapes = [waits.shape for waits in self._pending.get(cluster, {}).values() if waits.pods]
+        for (namespace, name), needed in self._needed.get(cluster, {}).items():
+            if needed.replicas_lent or needed.replicas_new:
+                manifest = self._manifests.get((namespace, name))
+                shapes.append(declared_shape(manifest, namespace) if manifest is not None else None)
+        return shapes
+
+    # ── What the log says ───────────────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, event: Event) -> str:
+        """One record; drops what is older than what is known. Returns the cluster that it is about, "" for all."""
+        match event:
+            case ClusterJoined():
+                self.clusters[event.cluster] = event
+            case ClusterLeft():
+                self.clusters.pop(event.cluster, None)
+            case LendingDeclared():
+                known = self.declared.get(event.cluster)
+                if known is None or known.generation <= event.generation:
+                    self.declared[event.cluster] = event
+            case NodeLent() | NodeReturned():
+                self._loan(event)
+            case NodeRecalled() | RecallSettled():
+                self._recall(event)
+            case PodsUnschedulable() | PodsScheduled():
+                self._wait(event)
+            case CapacityNeeded():
+                self._need(event)
+            case WorkloadDeclared():
+                self._manifests[event.namespace, event.name] = event.manifest
+            case BrakeSet() | BrakeReleased():
+                (self.brakes.add if isinstance(event, BrakeSet) else self.brakes.discard)(event.scope)
+        return getattr(event, "cluster", "")
+
+    def forget(self, topic: str, key: str) -> str:
+        """A tombstone. Returns the cluster that it is about, "" for all."""
+        first, _, rest = key.partition("/")
+        if topic == CAPACITY_NEEDED.name:
+            name, _, cluster = rest.partition("/")
+            self._needed.get(cluster, {}).pop((first, name), None)
+            return cluster
+        if topic == WORKLOADS.name:
+            self._manifests.pop((first, rest), None)
+        elif topic == BRAKES.name:
+            self.brakes.discard(key)
+        if topic in (WORKLOADS.name, BRAKES.name):
+            return ""
+        if topic == CLUSTERS.name:
+            self.clusters.pop(key, None)
+        elif topic == LENDING_RULES.name:
+            self.declared.pop(key, None)
+        elif topic == LENDING.name:
+            self.loans.get(first, {}).pop(rest, None)
+        elif topic == RECALLS.name:
+            self.recalls.get(first, {}).pop(rest, None)
+        elif topic == PENDING.name:
+            self._pending.get(first, {}).pop(rest, None)
+        return first
+
+    def _loan(self, event: Loan) -> None:
+        loans = self.loans.setdefault(event.cluster, {})
+        known = loans.get(event.node)
+        if known is None or (known.epoch, known.sequence) <= (event.epoch, event.sequence):
+            loans[event.node] = event
+
+    def _recall(self, event: NodeRecalled | RecallSettled) -> None:
+        recalls = self.recalls.setdefault(event.cluster, {})
+        known = recalls.get(event.node)
+        if known is None or known.generation <= event.generation:
+            recalls[event.node] = event
+
+    def _wait(self, event: PodsUnschedulable | PodsScheduled) -> None:
+        groups = self._pending.setdefault(event.cluster, {})
+        known = groups.get(event.group)
+        if known is not None and (known.epoch, known.sequence) > (event.epoch, event.sequence):
+            return
+        if isinstance(event, PodsUnschedulable):
+            groups[event.group] = event
+        else:
+            groups.pop(event.group, None)
+
+    def _need(self, event: CapacityNeeded) -> None:
+        needs, key = self._needed.setdefault(event.cluster, {}), (event.namespace, event.name)
+        known = needs.get(key)
+        if known is None or known.generation <= event.generation:
+            needs[key] = event

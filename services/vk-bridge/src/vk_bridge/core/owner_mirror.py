@@ -1,0 +1,223 @@
+"""What the watches of an owner cluster tell: its nodes as candidates, whose pods are where, for how long nodes idle."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from msgspec import Struct, to_builtins
+
+from spillway import kubernetes
+from spillway.kubernetes import AnnotatedMeta, Kind
+from spillway.lending_marks import POOL_UID, virtual_node_name
+from spillway.model import Taint
+from vk_bridge.core.idleness import Idleness, SeenPod
+from vk_bridge.core.loan import OWNED, OwnerNode
+from vk_bridge.core.pod_conversion import Reference, references_of
+from vk_bridge.core.reading import occupies, pool_of, seen_pod
+from vk_bridge.core.register import read_owner_node
+from vk_bridge.core.usage import Use
+from vk_bridge.core.virtual_node import offered
+from vk_bridge.core.wanting import Candidate
+
+
+class WatchedNode(Struct, frozen=True, gc=False, rename="camel"):
+    metadata: AnnotatedMeta
+    spec: kubernetes.NodeSpec = kubernetes.NodeSpec()
+    status: kubernetes.NodeStatus = kubernetes.NodeStatus()
+
+
+class WatchedPod(Struct, frozen=True, gc=False, rename="camel"):
+    metadata: AnnotatedMeta
+    spec: kubernetes.ObservedPodSpec = kubernetes.ObservedPodSpec()
+    status: kubernetes.PodStatus = kubernetes.PodStatus()
+
+
+WATCHED_NODES: Final = Kind("", "v1", "nodes", WatchedNode, namespaced=False)
+WATCHED_PODS: Final = Kind("", "v1", "pods", WatchedPod)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNode:
+    """A node as it was heard of last. allocatable: as Shape's requests."""
+
+    register: OwnerNode
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    allocatable: Mapping[str, int]
+    ready: bool
+    unschedulable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPod:
+    """own: the owner's, no daemon, and not ended. pool: whose real pod it is; empty: nobody's."""
+
+    node: str
+    namespace: str
+    own: bool
+    pool: str
+    pool_uid: str
+    requests: Mapping[str, int]
+    references: tuple[Reference, ...]
+
+
+@dataclass(slots=True)
+class _Pods:
+    by_uid: dict[str, KnownPod] = field(default_factory=dict)
+    uids_by_node: dict[str, set[str]] = field(default_factory=dict)
+
+
+class OwnerMirror:
+    """now: seconds of the bridge's own clock. Each change returns the names of the nodes that it is about."""
+
+    def __init__(self, cluster: str, fleet: str) -> None:
+        self.idleness = Idleness()
+        self.nodes: dict[str, KnownNode] = {}
+        self.node_by_virtual: dict[str, str] = {}
+        self._cluster = cluster
+        self._fleet = fleet
+        self._pods = _Pods()
+
+    @property
+    def pod_count(self) -> int:
+        return len(self._pods.by_uid)
+
+    # ── Nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def list_nodes(self, objects: Iterable[WatchedNode], now: float) -> set[str]:
+        found = {node.metadata.name: node for node in objects}
+        gone = self.nodes.keys() - found.keys()
+        for name in gone:
+            self.drop_node(name)
+        for node in found.values():
+            self.put_node(node, now)
+        return gone | found.keys()
+
+    def put_node(self, node: WatchedNode, now: float) -> str:
+        name = node.metadata.name
+        manifest: dict[str, Any] = to_builtins(node)
+        ready = any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
+        self.nodes[name] = KnownNode(
+            register=read_owner_node(manifest, self._fleet),
+            labels=node.metadata.labels,
+            taints=tuple(Taint(one.key, one.value, one.effect) for one in node.spec.taints),
+            allocatable=offered(manifest, {}),
+            ready=ready,
+            unschedulable=node.spec.unschedulable,
+        )
+        self.node_by_virtual[virtual_node_name(self._cluster, name)] = name
+        self.idleness.node(name, node.metadata.uid, now)
+        return name
+
+    def drop_node(self, name: str) -> str:
+        self.nodes.pop(name, None)
+        self.node_by_virtual.pop(virtual_node_name(self._cluster, name), None)
+        self.idleness.node_gone(name)
+        return name
+
+    # ── Pods ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def list_pods(self, objects: Iterable[WatchedPod], now: float) -> set[str]:
+        """What came and went since the last list was never heard of: all begin to idle again."""
+        touched = set(self._pods.uids_by_node)
+        self._pods = _Pods()
+        self.idleness.begin(now)
+        for pod in objects:
+            touched |= self.put_pod(pod, now)
+        return touched
+
+    def put_pod(self, pod: WatchedPod, now: float) -> set[str]:
+        uid, manifest = pod.metadata.uid, _few_fields(pod)
+        before = self._pods.by_uid.get(uid)
+        known = KnownPod(
+            node=pod.spec.node_name,
+            namespace=pod.metadata.namespace,
+            own=occupies(manifest),
+            pool=pool_of(manifest),
+            pool_uid=pod.metadata.labels.get(POOL_UID, ""),
+            requests=kubernetes.pod_requests(pod.spec, pod.status),
+            references=references_of(pod.metadata.annotations),
+        )
+        self._forget(uid)
+        self._pods.by_uid[uid] = known
+        if known.node:
+            self._pods.uids_by_node.setdefault(known.node, set()).add(uid)
+        self.idleness.pod(seen_pod(manifest), now)
+        return {node for node in (before.node if before else "", known.node) if node}
+
+    def drop_pod(self, pod: WatchedPod, now: float) -> set[str]:
+        self._forget(pod.metadata.uid)
+        self.idleness.pod_gone(self._last_of(pod), now)
+        return {pod.spec.node_name} if pod.spec.node_name else set()
+
+    def pods_on(self, node: str) -> Iterator[KnownPod]:
+        for uid in self._pods.uids_by_node.get(node, ()):
+            yield self._pods.by_uid[uid]
+
+    def real_pods(self) -> Iterator[KnownPod]:
+        """Those of any pool, on any node."""
+        return (pod for pod in self._pods.by_uid.values() if pod.pool)
+
+    def namespaces(self) -> set[str]:
+        """Of all pods."""
+        return {pod.namespace for pod in self._pods.by_uid.values()}
+
+    # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
+
+    def is_marked(self, node: str) -> bool:
+        """Whether something of ours may be on it: marks, or a pool's pods."""
+        known = self.nodes.get(node)
+        marked = known is not None and (known.register.marked or known.register.state != OWNED)
+        return marked or any(pod.pool for pod in self.pods_on(node))
+
+    def candidate(self, name: str, returned_seconds: float | None) -> Candidate:
+        known = self.nodes[name]
+        return Candidate(
+            name=name,
+            labels=known.labels,
+            taints=known.taints,
+            allocatable=known.allocatable,
+            ready=known.ready,
+            unschedulable=known.unschedulable,
+            state=known.register.state,
+            idle_seconds=self.idleness.idle_seconds(name),
+            returned_seconds=returned_seconds,
+            foreign=known.register.foreign,
+        )
+
+    def use(self, name: str, rule: str) -> Use:
+        """What the node is used for now."""
+        known, own = self.nodes[name], [pod for pod in self.pods_on(name) if pod.own]
+        requested: dict[str, int] = {}
+        for pod in own:
+            for resource, amount in pod.requests.items():
+                requested[resource] = requested.get(resource, 0) + amount
+        return Use(rule, known.allocatable, requested, len(own), lent=known.register.state != OWNED)
+
+    def _forget(self, uid: str) -> None:
+        known = self._pods.by_uid.pop(uid, None)
+        if known is not None and known.node:
+            uids = self._pods.uids_by_node[known.node]
+            uids.discard(uid)
+            if not uids:
+                del self._pods.uids_by_node[known.node]
+
+    @staticmethod
+    def _last_of(pod: WatchedPod) -> SeenPod:
+        return seen_pod(_few_fields(pod))
+
+
+def _few_fields(pod: WatchedPod) -> dict[str, Any]:
+    """As a manifest, what `reading` asks of a pod that is only heard of."""
+    metadata = pod.metadata
+    return {
+        "metadata": {
+            "uid": metadata.uid,
+            "namespace": metadata.namespace,
+            "resourceVersion": metadata.resource_version,
+            "labels": metadata.labels,
+            "ownerReferences": [{"kind": one.kind, "controller": one.controller} for one in metadata.owner_references],
+        },
+        "spec": {"nodeName": pod.spec.node_name},
+        "status": {"phase": pod.status.phase},
+    }

@@ -1,0 +1,20 @@
+"""What a recall waits for, for people: `waiting` of NodeLent."""
+
+from spillway.lending_marks import RECALLED
+from vk_bridge.core.loan import Sight
+
+
+def waiting_for(sight: Sight) -> str:
+    """Empty where no recall is under way."""
+    node = sight.node
+    if not sight.owner_read:
+        return "the owner's cluster cannot be read"
+    if node is None or node.state != RECALLED:
+        return ""
+    if sight.real_pods:
+        return f"pods to leave: {len(sight.real_pods)}"
+    if not sight.pool_read:
+        return f"the pool {sight.pool or node.pool} cannot be read"
+    if any(not pod.ended or pod.deleting for pod in sight.pool_pods):
+        return f"pods to leave: {len(sight.pool_pods)}"
+    return "its virtual node to be deleted" if sight.virtual is not None else "the in-flight time"

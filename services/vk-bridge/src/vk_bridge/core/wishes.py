@@ -1,0 +1,130 @@
+"""What is wanted of each node of an owner, by what is declared, who waits, what is recalled, and how long it idles."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spillway.events_lending import CAUSE_ASKED, LendingRule
+from spillway.lending_marks import CHECKING
+from spillway.model import Generation
+from vk_bridge.core.loan import OWNED, Manifest, Sight
+from vk_bridge.core.log_state import LogState
+from vk_bridge.core.owner_mirror import OwnerMirror
+from vk_bridge.core.reading import GRACE_SECONDS
+from vk_bridge.core.register import read_owner_node
+from vk_bridge.core.steps import Wish
+from vk_bridge.core.virtual_node import Standing
+from vk_bridge.core.wanting import Verdict, rule_of, verdicts
+
+IDLE = "idle"
+MILLI = 1000
+NO_RULE = LendingRule("", (), IDLE, 0, 0, 0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """That virtual nodes show. port: of their kubelet API; 0: none."""
+
+    host: str
+    port: int
+
+
+class Wishes:
+    """Of one cluster. wall_ms: Unix time now, by which a cooldown is counted: its beginning is in the log."""
+
+    def __init__(
+        self,
+        cluster: str,
+        fleet: str,
+        state: LogState,
+        mirror: OwnerMirror,
+        address: Address,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._cluster = cluster
+        self._fleet = fleet
+        self._state = state
+        self._mirror = mirror
+        self._address = address
+        self._wall_ms = wall_ms
+        self._verdicts: dict[str, tuple[Verdict, str]] = {}
+        """With the state of the register that each was reached for: an away node's says nothing of one that is back."""
+
+    def review(self) -> list[str]:
+        """Looks at all nodes. Returns those that are to be lent, or are being so and are wanted no more."""
+        mirror = self._mirror
+        candidates = [mirror.candidate(name, self._returned_seconds(name)) for name in mirror.nodes]
+        found = verdicts(candidates, self._state.declared.get(self._cluster), self._state.needs(self._cluster))
+        self._verdicts = {one.name: (found[one.name], one.state) for one in candidates}
+        return [
+            one.name
+            for one in candidates
+            if (one.state == OWNED and found[one.name].wanted) or (one.state == CHECKING and not found[one.name].wanted)
+        ]
+
+    def forget(self, node: str) -> None:
+        """Its loan is over: whether it is wanted again is for the next review to say."""
+        self._verdicts.pop(node, None)
+
+    def of(self, node: str, sight: Sight, generation: Generation, *, pool_joined: bool) -> Wish:
+        """generation: for a new loan. pool_joined: the pool that was read is a cluster of the fleet."""
+        register = sight.node
+        loan = register.loan if register is not None else sight.virtual.loan if sight.virtual is not None else None
+        lent = self._state.lent(self._cluster, node)
+        return Wish(
+            lend=pool_joined and self._wanted(node, register.state if register is not None else OWNED),
+            loan=generation,
+            recall=self._recall_cause(node, loan),
+            frozen=self._state.frozen(self._cluster),
+            logged=lent.loan if lent is not None else None,
+            pool=self.pool_name(),
+        )
+
+    def grace_seconds(self, node: str, sight: Sight) -> int:
+        """Of the recall where there is one, else as declared."""
+        recall = self._state.recall_of(self._cluster, node, sight.node.loan if sight.node is not None else None)
+        declared = self._state.declared.get(self._cluster)
+        if recall is not None:
+            return recall.grace_seconds
+        return declared.grace_seconds if declared is not None else GRACE_SECONDS
+
+    def pool_name(self) -> str:
+        """The declared one; empty without one that is in the fleet."""
+        declared = self._state.declared.get(self._cluster)
+        return declared.pool if declared is not None and declared.pool in self._state.clusters else ""
+
+    def pool_of(self, node: str) -> str:
+        """The pool of the node's loan, by its register and else by the log; of one without a loan the declared one."""
+        known, lent = self._mirror.nodes.get(node), self._state.lent(self._cluster, node)
+        of_register = known.register.pool if known is not None else ""
+        return of_register or (lent.pool if lent is not None else "") or self.pool_name()
+
+    def rule(self, labels: dict[str, str]) -> LendingRule:
+        """A node's class, NO_RULE where it has none."""
+        declared = self._state.declared.get(self._cluster)
+        return (rule_of(labels, declared.rules) if declared is not None else None) or NO_RULE
+
+    def standing(self, node: Manifest) -> Standing:
+        """How the node's virtual node is to present itself."""
+        rule = self.rule(node["metadata"].get("labels") or {})
+        loan = read_owner_node(node, self._fleet).loan or Generation(0, 0)
+        host, port = self._address.host, self._address.port
+        return Standing(self._cluster, loan, rule.supply_class, rule.cost_per_hour, host, port)
+
+    def _wanted(self, node: str, state: str) -> bool:
+        verdict, of_state = self._verdicts.get(node, (None, ""))
+        return verdict is not None and verdict.wanted and (state != OWNED or of_state == OWNED)
+
+    def _recall_cause(self, node: str, loan: Generation | None) -> str:
+        """What is not declared, or is declared no more, is asked back."""
+        declared = self._state.declared.get(self._cluster)
+        if declared is None or declared.withdrawing:
+            return CAUSE_ASKED
+        recall = self._state.recall_of(self._cluster, node, loan)
+        return recall.cause if recall is not None else ""
+
+    def _returned_seconds(self, node: str) -> float | None:
+        """0 of a node that is back, though the log does not say so yet."""
+        if self._state.lent(self._cluster, node) is not None:
+            return 0.0
+        returned_ms = self._state.returned_ms(self._cluster, node)
+        return None if returned_ms is None else max(0.0, (self._wall_ms() - returned_ms) / MILLI)

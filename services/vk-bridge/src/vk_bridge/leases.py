@@ -1,0 +1,52 @@
+"""The Leases of a cluster's virtual nodes: while they are renewed, the pool takes these nodes for alive."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import structlog
+
+from spillway.cluster_api import ClusterUnreachable, Conflict, Refused
+from vk_bridge.core.owner_mirror import WatchedNode
+from vk_bridge.pools import Pool, Pools
+from vk_bridge.settings import Settings
+
+log = structlog.get_logger()
+
+
+class Leases:
+    """Of one owner cluster, in all its pools."""
+
+    def __init__(self, cluster: str, pools: Pools, settings: Settings, wall_ms: Callable[[], int]) -> None:
+        self._cluster = cluster
+        self._pools = pools
+        self._settings = settings
+        self._wall_ms = wall_ms
+
+    async def run(self) -> None:
+        slots = asyncio.Semaphore(self._settings.leases_at_once)
+        while True:
+            began = asyncio.get_running_loop().time()
+            async with asyncio.TaskGroup() as group:
+                for pool in self._pools.known():
+                    for node in pool.of_owner(self._cluster):
+                        group.create_task(self._renew(pool, node, slots))
+            passed = asyncio.get_running_loop().time() - began
+            await asyncio.sleep(max(0.1, self._settings.lease_seconds - passed))
+
+    async def _renew(self, pool: Pool, node: WatchedNode, slots: asyncio.Semaphore) -> None:
+        name, uid = node.metadata.name, node.metadata.uid
+        async with slots:
+            renewed_at = datetime.fromtimestamp(self._wall_ms() / 1000, UTC)
+            try:
+                await pool.reach.ask(
+                    lambda: pool.api.renew_node_lease(
+                        name,
+                        uid,
+                        name,
+                        duration_seconds=self._settings.lease_duration_seconds,
+                        renewed_at=renewed_at,
+                    )
+                )
+            except (ClusterUnreachable, Conflict, Refused) as error:
+                log.warning("Lease is not renewed", cluster=self._cluster, node=name, error=str(error))

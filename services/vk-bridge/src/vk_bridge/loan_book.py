@@ -1,0 +1,164 @@
+"""What is said of a cluster's loans: NodeLent as they stand, NodeReturned at their end, and what they count for."""
+
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from spillway import kubernetes
+from spillway.events_lending import LOAN_LENT, Amounts, LentPod, NodeLent, NodeReturned
+from spillway.kubernetes import object_decoder
+from spillway.lending_marks import virtual_node_name
+from spillway.model import Generation
+from vk_bridge import metrics
+from vk_bridge.core.history import History, Terms, worth_saying
+from vk_bridge.core.lent_pod import NO_BUDGET, lent_pod
+from vk_bridge.core.loan import Manifest
+from vk_bridge.core.log_state import LogState
+from vk_bridge.core.owner_mirror import OwnerMirror
+from vk_bridge.core.waiting_for import waiting_for
+from vk_bridge.core.wishes import Wishes
+from vk_bridge.node_reader import Reading
+from vk_bridge.records import Records
+
+_POD = object_decoder(kubernetes.PODS)
+log = structlog.get_logger()
+
+
+class LoanBook:
+    """Of one cluster, in one claim's epoch. wall_ms: Unix time, which records tell and nothing is ordered by."""
+
+    def __init__(
+        self,
+        cluster: str,
+        state: LogState,
+        wishes: Wishes,
+        records: Records,
+        next_generation: Callable[[], Generation],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._cluster = cluster
+        self._state = state
+        self._wishes = wishes
+        self._records = records
+        self._next_generation = next_generation
+        self._wall_ms = wall_ms
+        self._history = History()
+        self._measured_at: float | None = None
+
+    def recover(self) -> None:
+        """What the log has of loans that another instance began."""
+        for said in self._state.loans.get(self._cluster, {}).values():
+            if isinstance(said, NodeLent):
+                self._history.recover(said)
+
+    # ── What is seen ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def see(self, reading: Reading) -> None:
+        self._history.see(reading.name, reading.sight, self._wall_ms())
+
+    def evicted(self, reading: Reading, uid: str) -> None:
+        """A pool pod was told to go."""
+        self._history.evicted(reading.name, _lent_pod(reading.pool_pods[uid]), self._wall_ms())
+
+    def forced(self, reading: Reading, uid: str) -> None:
+        """A real pod has outlived its grace."""
+        self._history.forced(reading.name, uid)
+
+    # ── What is said ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def say_lent(self, reading: Reading, loan: Generation) -> None:
+        waiting = self._records.waiting(reading.name)
+        if isinstance(waiting, NodeLent) and waiting.loan == loan:
+            return
+        record = self._record(reading)
+        if record is not None:
+            self._records.say(record)
+
+    def say_returned(self, reading: Reading, loan: Generation) -> None:
+        waiting = self._records.waiting(reading.name)
+        if isinstance(waiting, NodeReturned) and waiting.loan == loan:
+            return
+        terms, number = self._terms(reading, loan), self._next_generation()
+        self._records.say(self._history.returned(terms, number, loan, self._wall_ms()))
+
+    def say_what_changed(self, reading: Reading) -> None:
+        """Of a loan that the log has."""
+        said = self._records.waiting(reading.name) or self._state.lent(self._cluster, reading.name)
+        if not isinstance(said, NodeLent):
+            return
+        now = self._record(reading)
+        if now is not None and now.loan == said.loan and worth_saying(said, now):
+            self._records.say(now)
+
+    def acknowledged(self, record: NodeLent | NodeReturned) -> None:
+        """It is in the log."""
+        self._state.apply(record)
+        if isinstance(record, NodeReturned):
+            self._history.forget(record.node)
+            self._count(record)
+
+    def _record(self, reading: Reading) -> NodeLent | None:
+        """What cannot be read now is told as it was told last."""
+        node = reading.sight.node
+        said = self._state.lent(self._cluster, reading.name)
+        loan = node.loan if node is not None and node.loan is not None else said.loan if said is not None else None
+        if loan is None:
+            return None
+        pods = tuple(sorted((_lent_pod(one) for one in reading.pool_pods.values()), key=lambda pod: pod.uid))
+        offered = tuple(sorted(reading.amounts.items()))
+        if said is not None and not reading.both_read:
+            pods, offered = said.pods, said.offered
+        elif said is not None and node is None:
+            offered = said.offered
+        terms = self._terms(reading, loan)
+        return self._history.lent(terms, self._next_generation(), offered, pods, waiting_for(reading.sight))
+
+    def _terms(self, reading: Reading, loan: Generation) -> Terms:
+        """As the loan began; of one that the log does not tell of, as is declared."""
+        said = self._state.lent(self._cluster, reading.name)
+        if said is not None and said.loan == loan:
+            return Terms(self._cluster, reading.name, said.pool, said.virtual_node, said.rule, said.supply_class)
+        labels = reading.node["metadata"].get("labels") or {} if reading.node is not None else {}
+        rule = self._wishes.rule(labels)
+        virtual = virtual_node_name(self._cluster, reading.name)
+        return Terms(self._cluster, reading.name, reading.side.pool_id, virtual, rule.name, rule.supply_class)
+
+    # ── What is counted ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def measure(self, mirror: OwnerMirror, now: float) -> None:
+        """Cores that are lent now, and since the last time."""
+        cores: dict[str, float] = {}
+        for said in self._state.loans.get(self._cluster, {}).values():
+            cores.setdefault(said.supply_class, 0.0)
+            if isinstance(said, NodeLent) and said.state == LOAN_LENT:
+                cores[said.supply_class] += dict(said.offered).get("cpu", 0) / 1000
+        passed = now - self._measured_at if self._measured_at is not None else 0.0
+        self._measured_at = now
+        for supply_class, amount in cores.items():
+            metrics.CORES_LENT.labels(self._cluster, supply_class).set(amount)
+            metrics.CORE_SECONDS_LENT.labels(self._cluster, supply_class).inc(amount * passed)
+        states: dict[str, int] = {"checking": 0, "lent": 0, "recalled": 0}
+        for known in mirror.nodes.values():
+            if known.register.state in states:
+                states[known.register.state] += 1
+        for state, count in states.items():
+            metrics.NODES_ON_LOAN.labels(self._cluster, state).set(count)
+
+    def _count(self, record: NodeReturned) -> None:
+        metrics.RETURNS.labels(self._cluster, record.cause).inc()
+        if record.recalled_ms:
+            metrics.RETURN_SECONDS.observe(max(0, record.returned_ms - record.recalled_ms) / 1000)
+        metrics.PODS_EVICTED.labels(self._cluster).inc(record.evicted)
+        metrics.PODS_FORCED.labels(self._cluster).inc(record.forced)
+        metrics.LOST_CORE_SECONDS.labels(self._cluster).inc(record.lost_core_seconds)
+        log.info(
+            "returned", cluster=record.cluster, node=record.node, cause=record.cause, evicted=record.evicted,
+            milliseconds=record.returned_ms - record.recalled_ms,
+        )  # fmt: skip
+
+
+def _lent_pod(pod: Manifest) -> LentPod:
+    found = _POD.decode(msgspec.json.encode(pod))
+    requests: Amounts = tuple(sorted(kubernetes.pod_requests(found.spec).items()))
+    return lent_pod(pod, requests, NO_BUDGET)

@@ -1,0 +1,28 @@
+"""What a bridge counts beside what spillway.metrics has for it."""
+
+from typing import Final
+
+from prometheus_client import Counter, Gauge, Histogram
+
+CORES_LENT: Final = Gauge(
+    "spillway_cores_lent", "Cores that virtual nodes offer now, by owner and supply class", ["cluster", "supply_class"]
+)
+CORE_SECONDS_LENT: Final = Counter(
+    "spillway_core_seconds_lent", "Cores offered × time, by owner and supply class", ["cluster", "supply_class"]
+)
+NODES_ON_LOAN: Final = Gauge("spillway_nodes_on_loan", "Nodes by the state of their register", ["cluster", "state"])
+RETURNS: Final = Counter("spillway_returns", "Loans that ended, by owner and cause", ["cluster", "cause"])
+RETURN_SECONDS: Final = Histogram(
+    "spillway_return_seconds",
+    "From a recall to the node's return",
+    buckets=(1, 2.5, 5, 7.5, 10, 15, 20, 30, 35, 40, 60, 120, 300, 900),
+)
+PODS_EVICTED: Final = Counter("spillway_pods_evicted", "Pool pods that recalls told to go", ["cluster"])
+PODS_FORCED: Final = Counter("spillway_pods_forced", "Real pods that outlived their grace", ["cluster"])
+LOST_CORE_SECONDS: Final = Counter(
+    "spillway_lost_core_seconds", "Run time × cores of pool pods that recalls told to go", ["cluster"]
+)
+STEPS: Final = Counter(
+    "spillway_lending_steps", "Writes of loans and their pods, by kind and outcome", ["step", "outcome"]
+)
+NODES_WAITING: Final = Gauge("spillway_lending_nodes_waiting", "Nodes that wait to be worked on", ["cluster"])

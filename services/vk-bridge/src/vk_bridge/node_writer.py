@@ -1,0 +1,142 @@
+"""Carries out one step of a loan: a write in the owner, in the pool, or to the log."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from spillway.cluster_api import NODES, AlreadyExists, ClusterApi
+from spillway.lending_marks import PREFIX, virtual_node_name
+from spillway.model import Generation
+from vk_bridge.core.loan import Manifest
+from vk_bridge.core.register import mark_patch
+from vk_bridge.core.steps import (
+    At,
+    CloseVirtual,
+    CreateVirtual,
+    DeleteVirtual,
+    Mark,
+    SayLent,
+    SayReturned,
+    ShowVirtual,
+    Step,
+    WaitUntil,
+)
+from vk_bridge.core.virtual_node import TRANSIENT_TAINTS
+from vk_bridge.node_reader import Reading
+from vk_bridge.reach import Reach
+
+Subresource = Literal["", "status"]
+Change = tuple[dict[str, Any], Subresource]
+SayLoan = Callable[[Reading, Generation], None]
+
+
+class NodeWriter:
+    """Of one owner cluster. Lets Conflict, Refused and ClusterUnreachable through."""
+
+    def __init__(
+        self,
+        cluster: str,
+        fleet: str,
+        api: ClusterApi,
+        reach: Reach,
+        say_lent: SayLoan,
+        say_returned: SayLoan,
+    ) -> None:
+        self._cluster = cluster
+        self._fleet = fleet
+        self._api = api
+        self._reach = reach
+        self._say_lent = say_lent
+        self._say_returned = say_returned
+
+    async def carry_out(self, step: Step, reading: Reading) -> bool:
+        """Whether something was written to a cluster, so that all is to be read again."""
+        match step:
+            case Mark():
+                await self._mark(step, reading)
+            case CreateVirtual():
+                await self._create(reading)
+            case ShowVirtual(at):
+                await self._show(reading, at, is_open=True)
+            case CloseVirtual(at):
+                await self._show(reading, at, is_open=False)
+            case DeleteVirtual(at):
+                await self._delete(reading, at)
+            case SayLent(loan):
+                self._say_lent(reading, loan)
+                return False
+            case SayReturned(loan):
+                self._say_returned(reading, loan)
+                return False
+            case WaitUntil():
+                return False
+        return True
+
+    async def _mark(self, mark: Mark, reading: Reading) -> None:
+        assert reading.node is not None
+        change = mark_patch(reading.node, mark, self._fleet)
+        at = mark.node
+        await self._reach.ask(
+            lambda: self._api.patch(NODES, "", reading.name, change, resource_version=at.resource_version, uid=at.uid)
+        )
+
+    async def _create(self, reading: Reading) -> None:
+        pool = reading.pool
+        assert pool is not None
+        manifest = reading.virtual_manifest(is_open=False)
+        try:
+            await pool.reach.ask(lambda: pool.api.create(NODES, manifest))
+        except AlreadyExists:
+            return  # Another bridge was faster, or somebody has the name: the next reading says which.
+
+    async def _show(self, reading: Reading, at: At, *, is_open: bool) -> None:
+        """Opened by its amounts first, closed by its spec first: whoever looks in between finds it closed enough.
+
+        Of a real node that is gone, or that could not be read, nothing is known but that it is to be closed.
+        """
+        assert reading.virtual is not None
+        if reading.node is not None:
+            made = reading.virtual_manifest(is_open=is_open)
+            metadata = _metadata(reading.virtual, made)
+            spec = {**made["spec"], "taints": _taints(reading.virtual, made)}
+            status = made["status"]
+        else:
+            amounts = dict.fromkeys((reading.virtual.get("status") or {}).get("allocatable") or {}, "0")
+            metadata, spec, status = {}, {"unschedulable": True}, {"allocatable": amounts, "capacity": amounts}
+        whole: Change = ({"metadata": metadata, "spec": spec}, "")
+        shown: Change = ({"status": status}, "status")
+        version = at.resource_version
+        for change, subresource in (shown, whole) if is_open else (whole, shown):
+            version = await self._patch_virtual(reading, change, subresource, At(at.uid, version))
+
+    async def _patch_virtual(self, reading: Reading, change: dict[str, Any], subresource: Subresource, at: At) -> str:
+        pool = reading.pool
+        assert pool is not None
+        name = virtual_node_name(self._cluster, reading.name)
+        made: dict[str, Any] = await pool.reach.ask(
+            lambda: pool.api.patch(
+                NODES, "", name, change, resource_version=at.resource_version, uid=at.uid, subresource=subresource
+            )
+        )
+        version: str = made["metadata"]["resourceVersion"]
+        return version
+
+    async def _delete(self, reading: Reading, at: At) -> None:
+        pool = reading.pool
+        assert pool is not None
+        name = virtual_node_name(self._cluster, reading.name)
+        await pool.reach.ask(lambda: pool.api.delete(NODES, "", name, uid=at.uid, resource_version=at.resource_version))
+
+
+def _metadata(found: Manifest, made: Manifest) -> dict[str, Any]:
+    """What is ours and no longer said is taken off; what the pool itself has added stays."""
+    changed: dict[str, Any] = {}
+    for key in ("labels", "annotations"):
+        theirs, ours = found["metadata"].get(key) or {}, made["metadata"][key]
+        gone = [name for name in theirs if name.startswith(PREFIX) and name not in ours]
+        changed[key] = {**ours, **dict.fromkeys(gone)}
+    return changed
+
+
+def _taints(found: Manifest, made: Manifest) -> list[dict[str, Any]]:
+    theirs = (found.get("spec") or {}).get("taints") or ()
+    return [*made["spec"]["taints"], *(one for one in theirs if one["key"].startswith(TRANSIENT_TAINTS))]

@@ -1,0 +1,320 @@
+"""One owner cluster that is this instance's turn: decides which nodes are lent, and carries each loan's steps out."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import structlog
+
+from spillway.bus import Bus
+from spillway.cluster_api import ClusterApi, ClusterUnreachable, Conflict, Refused
+from spillway.events_lending import NodeLent, NodeReturned
+from spillway.lending_marks import LENT_NODE
+from spillway.model import Generation
+from spillway.work_queue import WorkQueue
+from vk_bridge import metrics
+from vk_bridge.cluster_watch import ClusterWatch
+from vk_bridge.copies import Copies
+from vk_bridge.core.loan import OWNED
+from vk_bridge.core.log_state import LogState
+from vk_bridge.core.owner_mirror import OwnerMirror
+from vk_bridge.core.pod_steps import DeletePool, DeleteReal, Mirror, PodStep, pairs, pod_step
+from vk_bridge.core.steps import FirstSights, Mark, Step, WaitUntil, around, next_step
+from vk_bridge.core.wishes import Address, Wishes
+from vk_bridge.leases import Leases
+from vk_bridge.loan_book import LoanBook
+from vk_bridge.node_reader import NodeReader, Reading
+from vk_bridge.node_writer import NodeWriter
+from vk_bridge.pod_writer import PodWriter
+from vk_bridge.pools import Pool, Pools
+from vk_bridge.reach import Reach
+from vk_bridge.records import Records
+from vk_bridge.settings import Settings
+from vk_bridge.usage_teller import UsageTeller
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all clusters of one instance share. wall_ms: Unix time, which is told and orders nothing."""
+
+    bus: Bus
+    state: LogState
+    settings: Settings
+    pools: Pools
+    slots: asyncio.Semaphore
+    wall_ms: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be written about one node, and its clock time at which something is due without being heard of."""
+
+    step: Step | None
+    pod_steps: tuple[PodStep, ...]
+    due_at: float | None
+
+
+class OwnerWorker:
+    """Runs until it is cancelled. Its other methods tell it what has been read from the log, or seen in a pool."""
+
+    def __init__(self, cluster: str, epoch: int, api: ClusterApi, shared: Shared) -> None:
+        self.cluster = cluster
+        self.epoch = epoch
+        self._api = api
+        self._shared = shared
+        self._settings = settings = shared.settings
+        self._state = shared.state
+        self._sequence = 0
+        self._finishing = False
+        self._running = 0
+        self._rested = asyncio.Event()
+        fleet = shared.bus.fleet
+        reach = Reach(cluster, settings)
+        self._queue = WorkQueue[str]()
+        self._mirror = OwnerMirror(cluster, fleet)
+        self._watch = ClusterWatch(api, self._mirror, settings, self._heard)
+        self._records = Records(shared.bus, settings, self._acknowledged)
+        address = Address(settings.kubelet_address, settings.kubelet_port)
+        self._wishes = Wishes(cluster, fleet, shared.state, self._mirror, address, shared.wall_ms)
+        self._book = LoanBook(cluster, shared.state, self._wishes, self._records, self.next_generation, shared.wall_ms)
+        self._copies = Copies(fleet, api, reach, settings, self._mirror)
+        self._reader = NodeReader(cluster, fleet, api, reach, settings)
+        self._writer = NodeWriter(cluster, fleet, api, reach, self._book.say_lent, self._book.say_returned)
+        self._pod_writer = PodWriter(api, reach, self._copies, settings.pods_at_once)
+        self._sights = FirstSights()
+        self._leases = Leases(cluster, shared.pools, settings, shared.wall_ms)
+        self._usage = UsageTeller(cluster, self._mirror, self._wishes, settings, shared.wall_ms)
+
+    async def run(self) -> None:
+        log.info("cluster taken", cluster=self.cluster, epoch=self.epoch)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for work in (self._watch.run, self._records.run, self._review, self._resync, self._tend_copies):
+                    group.create_task(work())
+                group.create_task(self._leases.run())
+                group.create_task(self._tell_usage())
+                for _ in range(self._settings.nodes_at_once):
+                    group.create_task(self._work())
+        finally:
+            self._queue.close()
+            log.info("cluster let go", cluster=self.cluster, epoch=self.epoch)
+            await self._api.close()
+
+    async def finish(self) -> None:
+        """No new node is begun; what is under way comes to its end, and what is to be said is said."""
+        self._finishing = True
+        while self._running:
+            self._rested.clear()
+            await self._rested.wait()
+        await self._records.flush()
+
+    def next_generation(self) -> Generation:
+        self._sequence += 1
+        return Generation(self.epoch, self._sequence)
+
+    # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def touch(self, node: str) -> None:
+        """Something about it was said in the log."""
+        if self._concerns_us(node):
+            self._queue.add(node)
+
+    def touch_all(self) -> None:
+        """Something was said that may concern every node: what is declared, a brake."""
+        for node in self._nodes_with_something():
+            self._queue.add(node)
+
+    def touch_virtual(self, pool: str, virtual_node: str) -> None:
+        """Something changed on a virtual node of a pool; an empty name: anything may have."""
+        if not virtual_node:
+            self.touch_all()
+            return
+        name = self._mirror.node_by_virtual.get(virtual_node) or self._named_by(pool, virtual_node)
+        if name:
+            self._queue.add(name)
+
+    def contradict(self, node: str) -> None:
+        """Somebody whose turn is over said something of its loan."""
+        said = self._state.loans.get(self.cluster, {}).get(node)
+        if said is not None and said.epoch == self.epoch and self._records.waiting(node) is None:
+            number = self.next_generation()
+            self._records.say(replace(said, epoch=number.epoch, sequence=number.sequence))
+
+    def _heard(self, nodes: Iterable[str]) -> None:
+        if not self._watch.listed.is_set():
+            return  # Pods may be there of which nobody has heard yet.
+        for node in nodes:
+            self._usage.note(node)
+            self.touch(node)
+
+    def _named_by(self, pool: str, virtual_node: str) -> str:
+        """The real node that a virtual one stands for, though that may be gone; empty: none of this cluster's."""
+        for known in self._shared.pools.known():
+            if known.name == pool:
+                for node in known.of_owner(self.cluster):
+                    if node.metadata.name == virtual_node:
+                        return node.metadata.annotations.get(LENT_NODE, "")
+        return ""
+
+    def _concerns_us(self, node: str) -> bool:
+        return self._mirror.is_marked(node) or self._state.lent(self.cluster, node) is not None
+
+    def _nodes_with_something(self) -> set[str]:
+        """Marked ones, those that the log has as lent, and those for which a virtual node stands."""
+        virtual = {
+            node.metadata.annotations.get(LENT_NODE, "")
+            for pool in self._shared.pools.known()
+            for node in pool.of_owner(self.cluster)
+        }
+        lent = {name for name, one in self._state.loans.get(self.cluster, {}).items() if isinstance(one, NodeLent)}
+        return {name for name in self._mirror.nodes if self._mirror.is_marked(name)} | lent | virtual - {""}
+
+    # ── Which nodes are wanted ──────────────────────────────────────────────────────────────────────────────────
+
+    async def _review(self) -> None:
+        await self._watch.listed.wait()
+        self._book.recover()
+        self._pool(self._wishes.pool_name())
+        self.touch_all()
+        while True:
+            for node in self._wishes.review():
+                self._queue.add(node)
+            self._book.measure(self._mirror, asyncio.get_running_loop().time())
+            await asyncio.sleep(self._settings.review_seconds)
+
+    async def _resync(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.resync_seconds)
+            self.touch_all()
+
+    async def _tend_copies(self) -> None:
+        await self._watch.listed.wait()
+        while True:
+            await asyncio.sleep(self._settings.copies_seconds)
+            await self._copies.tend(self._pool)
+
+    async def _tell_usage(self) -> None:
+        await self._watch.listed.wait()
+        while True:
+            self._records.say_used(self._usage.take(self.next_generation))
+            await asyncio.sleep(self._settings.usage_seconds)
+
+    def _pool(self, name: str) -> Pool | None:
+        """None: no such cluster is in the fleet."""
+        joined = self._state.clusters.get(name)
+        return self._shared.pools.get(joined) if joined is not None else None
+
+    # ── One node ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _work(self) -> None:
+        await self._watch.listed.wait()
+        while True:
+            node = await self._queue.take()
+            if self._finishing:
+                await asyncio.Event().wait()  # Until this worker is cancelled.
+            self._running += 1
+            try:
+                async with self._shared.slots:
+                    again = await self._bring_about(node)
+                if again is not None:
+                    self._queue.add(node, max(again, 0.001))
+            finally:
+                self._running -= 1
+                self._rested.set()
+                self._queue.done(node)
+                metrics.NODES_WAITING.labels(self.cluster).set(len(self._queue))
+
+    async def _bring_about(self, name: str) -> float | None:
+        """Reads, decides, writes, until nothing is left to do. Returns after how many seconds to look again."""
+        settings, before = self._settings, None
+        for _ in range(settings.steps_max):
+            reading = await self._read(name)
+            plan = self._plan(reading)
+            if plan == before:
+                break  # It was carried out, and nothing of it is to be seen: another go at once would do no better.
+            before = plan
+            try:
+                written, again = await self._carry_out(plan, reading)
+            except Conflict as error:
+                log.info("conflict: read again", cluster=self.cluster, node=name, error=str(error))
+                before = None
+                continue
+            except Refused as error:
+                log.warning("refused", cluster=self.cluster, node=name, error=str(error))
+                return settings.refused_seconds
+            except ClusterUnreachable:
+                return settings.unreachable_first_seconds
+            if not written:
+                return again if reading.both_read else settings.unreachable_first_seconds
+        return settings.retry_seconds
+
+    async def _read(self, name: str) -> Reading:
+        """Of the pool that the register names; where that is another than was thought, once more."""
+        pool_name = self._wishes.pool_of(name)
+        reading = await self._reader.read(name, pool_name, self._pool(pool_name), self._wishes.standing)
+        node = reading.sight.node
+        if node is not None and node.pool and node.pool != pool_name:
+            return await self._reader.read(name, node.pool, self._pool(node.pool), self._wishes.standing)
+        return reading
+
+    def _plan(self, reading: Reading) -> Plan:
+        """What is to be written now, and when something is due without it."""
+        name, sight = reading.name, reading.sight
+        self._book.see(reading)
+        since = self._sights.see(name, sight.node, sight.read_at) if sight.owner_read else sight.read_at
+        wish = self._wishes.of(name, sight, self.next_generation(), pool_joined=reading.pool is not None)
+        step = next_step(sight, wish, since, self._settings.in_flight_seconds)
+        means = around(sight, wish, self._wishes.grace_seconds(name, sight))
+        todo = [pod_step(*pair, means) for pair in pairs(sight.pool_pods, sight.real_pods)]
+        wait_until = step.seconds if isinstance(step, WaitUntil) else None
+        due = [at for at in (reading.due_at, wait_until) if at is not None]
+        return Plan(step, tuple(one for one in todo if one is not None), min(due, default=None))
+
+    async def _carry_out(self, plan: Plan, reading: Reading) -> tuple[bool, float | None]:
+        """Whether anything was written, and after how many seconds something is due."""
+        written = plan.step is not None and await self._carry_out_step(plan.step, reading)
+        written_pods, waits = await self._pod_writer.carry_out_all(
+            plan.pod_steps, reading, partial(self._pod_written, reading)
+        )
+        self._book.say_what_changed(reading)
+        now = asyncio.get_running_loop().time()
+        due = [plan.due_at - now] if plan.due_at is not None else []
+        due += [self._settings.missing_seconds] if waits else []
+        return written or written_pods, min(due, default=None)
+
+    def _pod_written(self, reading: Reading, step: PodStep) -> None:
+        match step:
+            case DeletePool(uid):
+                self._book.evicted(reading, uid)
+            case DeleteReal(uid, 0):
+                self._book.forced(reading, uid)
+        if not isinstance(step, Mirror):
+            log.info("carried out", step=_text(step), cluster=self.cluster, node=reading.name, epoch=self.epoch)
+
+    async def _carry_out_step(self, step: Step, reading: Reading) -> bool:
+        kind = type(step).__name__
+        try:
+            written = await self._writer.carry_out(step, reading)
+        except (Conflict, Refused, ClusterUnreachable) as error:
+            metrics.STEPS.labels(kind, type(error).__name__).inc()
+            raise
+        if written:
+            metrics.STEPS.labels(kind, "done").inc()
+            log.info("carried out", step=_text(step), cluster=self.cluster, node=reading.name, epoch=self.epoch)
+        if isinstance(step, Mark) and step.state == OWNED:
+            self._wishes.forget(reading.name)
+        return written
+
+    # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _acknowledged(self, record: NodeLent | NodeReturned) -> None:
+        self._book.acknowledged(record)
+        self._queue.add(record.node)
+
+
+def _text(step: Step | PodStep) -> str:
+    """For the log: what it is, and the state of a Mark."""
+    return f"{type(step).__name__} {step.state or 'owned'}" if isinstance(step, Mark) else type(step).__name__

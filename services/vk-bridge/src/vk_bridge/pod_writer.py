@@ -1,0 +1,145 @@
+"""Carries out one step of a pool pod and its real pod: a write in the owner or in the pool."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from spillway.cluster_api import PODS, AlreadyExists, ClusterApi, ClusterUnreachable, Conflict, Refused
+from vk_bridge import metrics
+from vk_bridge.copies import Copies, Missing, is_about_namespace
+from vk_bridge.core.loan import Manifest
+from vk_bridge.core.pod_conversion import Refused as NotLendable
+from vk_bridge.core.pod_conversion import convert
+from vk_bridge.core.pod_status import failed_status, mirrored_status, waiting_status
+from vk_bridge.core.pod_steps import CreateReal, DeletePool, DeleteReal, FailPool, LetGo, Mirror, PodStep
+from vk_bridge.node_reader import Reading
+from vk_bridge.pools import Pool
+from vk_bridge.reach import Reach
+
+NOT_LENDABLE, REFUSED, CONFIG_ERROR = "NotLendable", "RefusedByOwner", "CreateContainerConfigError"
+DONE, WAITS, CONFLICT, FAILED = "done", "waits", "conflict", "failed"
+GONE_MESSAGE = {"Gone": "its real pod was deleted in the cluster where it ran", "NodeGone": "its real node is gone"}
+
+log = structlog.get_logger()
+
+
+class PodWriter:
+    """Of one owner."""
+
+    def __init__(self, api: ClusterApi, reach: Reach, copies: Copies, at_once: int) -> None:
+        self._api = api
+        self._reach = reach
+        self._copies = copies
+        self._at_once = at_once
+
+    async def carry_out_all(
+        self, steps: Iterable[PodStep], reading: Reading, carried_out: Callable[[PodStep], None]
+    ) -> tuple[bool, bool]:
+        """Whether anything was written, and whether anything has to wait. carried_out is told of each that was."""
+        slots = asyncio.Semaphore(self._at_once)
+
+        async def one(step: PodStep) -> str:
+            async with slots:
+                outcome = await self._tried(step, reading)
+            metrics.STEPS.labels(type(step).__name__, outcome).inc()
+            if outcome == DONE:
+                carried_out(step)
+            return outcome
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(step)) for step in steps]
+        outcomes = {task.result() for task in tasks}
+        return bool(outcomes & {DONE, CONFLICT}), bool(outcomes - {DONE, CONFLICT})
+
+    async def _tried(self, step: PodStep, reading: Reading) -> str:
+        """One pod's trouble is no other's."""
+        try:
+            return DONE if await self._carry_out(step, reading) else WAITS
+        except Conflict:
+            return CONFLICT
+        except (Refused, ClusterUnreachable) as error:
+            log.info("pod's step to be tried again", step=type(step).__name__, node=reading.name, error=str(error))
+            return FAILED
+
+    async def _carry_out(self, step: PodStep, reading: Reading) -> bool:
+        """Whether it was carried out; False: something has to come first, and it is to be tried again."""
+        match step:
+            case CreateReal(uid):
+                return await self._create(reading, reading.pool_pods[uid])
+            case Mirror(uid):
+                pod = reading.pool_pods[uid]
+                real = reading.real_by_pool_uid[uid]
+                await self._show(reading, pod, mirrored_status(pod, real, reading.side.address))
+            case FailPool(uid, reason):
+                pod = reading.pool_pods[uid]
+                await self._show(reading, pod, failed_status(pod, reason, GONE_MESSAGE.get(reason, "")))
+            case DeletePool(uid, grace_seconds):
+                await self._delete_pool(reading, uid, grace_seconds)
+            case LetGo(uid):
+                await self._delete_pool(reading, uid, 0)
+            case DeleteReal(uid, grace_seconds):
+                await self._delete(self._api, self._reach, reading.real_pods[uid], grace_seconds)
+        return True
+
+    async def _create(self, reading: Reading, pod: Manifest) -> bool:
+        pool = _pool_of(reading)
+        made = convert(pod, reading.name, reading.side)
+        if isinstance(made, NotLendable):
+            await self._show(reading, pod, failed_status(pod, NOT_LENDABLE, "; ".join(made.reasons)))
+            return True
+        namespace = made.pod["metadata"]["namespace"]
+        try:
+            missing = await self._copies.ensure(pool, reading.side, namespace, made.references)
+            if missing is not None:
+                return await self._wait_for(reading, pod, missing)
+            await self._reach.ask(lambda: self._api.create(PODS, made.pod))
+        except AlreadyExists:
+            return True
+        except Refused as error:
+            if is_about_namespace(error):
+                self._copies.doubt(namespace)
+                return False
+            await self._show(reading, pod, failed_status(pod, REFUSED, error.message))
+        return True
+
+    async def _wait_for(self, reading: Reading, pod: Manifest, missing: Missing) -> bool:
+        if missing.refused:
+            await self._show(reading, pod, failed_status(pod, NOT_LENDABLE, missing.what))
+            return True
+        await self._show(reading, pod, waiting_status(pod, CONFIG_ERROR, missing.what))
+        return False
+
+    async def _show(self, reading: Reading, pod: Manifest, status: Mapping[str, Any] | None) -> None:
+        """The whole of a pool pod's status; None: it shows that already."""
+        if status is None:
+            return
+        pool, metadata = _pool_of(reading), pod["metadata"]
+        gone = [key for key in pod.get("status") or {} if key not in status]
+        change: dict[str, Any] = {"status": {**status, **dict.fromkeys(gone)}}
+        await pool.reach.ask(
+            lambda: pool.api.patch(
+                PODS,
+                metadata["namespace"],
+                metadata["name"],
+                change,
+                resource_version=metadata["resourceVersion"],
+                uid=metadata["uid"],
+                subresource="status",
+            )
+        )
+
+    async def _delete_pool(self, reading: Reading, uid: str, grace_seconds: int) -> None:
+        pool = _pool_of(reading)
+        await self._delete(pool.api, pool.reach, reading.pool_pods[uid], grace_seconds)
+
+    @staticmethod
+    async def _delete(api: ClusterApi, reach: Reach, pod: Manifest, grace_seconds: int) -> None:
+        namespace, name, uid = (pod["metadata"][key] for key in ("namespace", "name", "uid"))
+        await reach.ask(lambda: api.delete(PODS, namespace, name, uid=uid, grace_seconds=grace_seconds))
+
+
+def _pool_of(reading: Reading) -> Pool:
+    assert reading.pool is not None, "a pool pod was read, so there is a pool"
+    return reading.pool

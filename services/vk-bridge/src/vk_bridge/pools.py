@@ -1,0 +1,127 @@
+"""The pool clusters as one instance sees them: their virtual nodes, and word of what changes on them."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+from msgspec import Struct
+
+from spillway.cluster_api import Change, ClusterApi, Failed, Listed, Removed, Upserted
+from spillway.events import ClusterJoined
+from spillway.kubernetes import Kind, Meta
+from spillway.lending_marks import LENT_CLUSTER
+from vk_bridge.core.owner_mirror import WATCHED_NODES, WatchedNode
+from vk_bridge.reach import Reach
+from vk_bridge.settings import Settings
+
+Connect = Callable[[ClusterJoined], ClusterApi]
+Touch = Callable[[str, str], None]
+"""Told of a pool and a virtual node of it on which something changed; an empty name: anything may have."""
+log = structlog.get_logger()
+
+
+class BoundSpec(Struct, frozen=True, gc=False, rename="camel"):
+    node_name: str = ""
+
+
+class BoundPod(Struct, frozen=True, gc=False, rename="camel"):
+    """Of a pool's pod only where it is: the rest is read when it is worked on."""
+
+    metadata: Meta
+    spec: BoundSpec = BoundSpec()
+
+
+BOUND_PODS: Final = Kind("", "v1", "pods", BoundPod)
+
+
+@dataclass(slots=True)
+class Pool:
+    """virtual_nodes: of all owners, by name."""
+
+    name: str
+    joined: ClusterJoined
+    api: ClusterApi
+    reach: Reach
+    virtual_nodes: dict[str, WatchedNode] = field(default_factory=dict)
+
+    def of_owner(self, cluster: str) -> list[WatchedNode]:
+        return [node for node in self.virtual_nodes.values() if node.metadata.labels.get(LENT_CLUSTER) == cluster]
+
+
+class Pools:
+    """Those that loans of this instance's clusters have named so far; each is followed once, for all owners."""
+
+    def __init__(self, connect: Connect, settings: Settings, group: asyncio.TaskGroup, touch: Touch) -> None:
+        self._connect = connect
+        self._settings = settings
+        self._group = group
+        self._touch = touch
+        self._pools: dict[str, tuple[Pool, asyncio.Task[None]]] = {}
+
+    def get(self, joined: ClusterJoined) -> Pool:
+        """Followed from now on. One that is reached in another way than before is connected anew."""
+        known = self._pools.get(joined.cluster)
+        if known is not None and way(known[0].joined) == way(joined):
+            return known[0]
+        self.drop(joined.cluster)
+        pool = Pool(joined.cluster, joined, self._connect(joined), Reach(joined.cluster, self._settings))
+        self._pools[joined.cluster] = pool, self._group.create_task(self._follow(pool), name=f"pool {pool.name}")
+        return pool
+
+    def known(self) -> list[Pool]:
+        return [pool for pool, _ in self._pools.values()]
+
+    def drop(self, name: str) -> None:
+        """It left the fleet, or is reached in another way."""
+        known = self._pools.pop(name, None)
+        if known is not None:
+            known[1].cancel()
+
+    def close(self) -> None:
+        for name in list(self._pools):
+            self.drop(name)
+
+    async def _follow(self, pool: Pool) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow_nodes(pool))
+                group.create_task(self._follow_pods(pool))
+        finally:
+            await pool.api.close()
+
+    async def _follow_nodes(self, pool: Pool) -> None:
+        async for batch in pool.api.follow(WATCHED_NODES, label_selector=LENT_CLUSTER):
+            for change in batch:
+                self._note_failure(pool, change)
+                match change:
+                    case Listed(objects):
+                        pool.virtual_nodes = {node.metadata.name: node for node in objects}
+                        self._touch(pool.name, "")
+                    case Upserted(node):
+                        pool.virtual_nodes[node.metadata.name] = node
+                        self._touch(pool.name, node.metadata.name)
+                    case Removed(node):
+                        pool.virtual_nodes.pop(node.metadata.name, None)
+                        self._touch(pool.name, node.metadata.name)
+
+    async def _follow_pods(self, pool: Pool) -> None:
+        async for batch in pool.api.follow(BOUND_PODS):
+            for change in batch:
+                self._note_failure(pool, change)
+                match change:
+                    case Listed():
+                        self._touch(pool.name, "")
+                    case Upserted(pod) | Removed(pod) if pod.spec.node_name:
+                        self._touch(pool.name, pod.spec.node_name)
+
+    @staticmethod
+    def _note_failure(pool: Pool, change: Change) -> None:
+        if isinstance(change, Failed):
+            log.warning("pool cannot be followed", cluster=pool.name, error=str(change.error))
+
+
+def way(joined: ClusterJoined) -> tuple[str, str]:
+    """How a cluster is reached."""
+    return joined.endpoint, joined.credential

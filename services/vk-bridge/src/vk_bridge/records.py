@@ -1,0 +1,74 @@
+"""The one writer of a cluster's records: the newest of each node, gathered, and told of when acknowledged."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import structlog
+
+from spillway.bus import Bus, BusUnavailable
+from spillway.events_lending import NodeLent, NodeReturned, NodeUsed
+from vk_bridge.settings import Settings
+
+Loan = NodeLent | NodeReturned
+log = structlog.get_logger()
+
+
+class Records:
+    """acknowledged is told of each record of a loan that is in the log. A write that failed is tried again."""
+
+    def __init__(self, bus: Bus, settings: Settings, acknowledged: Callable[[Loan], None]) -> None:
+        self._bus = bus
+        self._settings = settings
+        self._acknowledged = acknowledged
+        self._loans: dict[str, Loan] = {}
+        self._used: deque[NodeUsed] = deque(maxlen=settings.records_waiting_max)
+        self._something = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    def say(self, record: Loan) -> None:
+        """Replaces what waits of this node."""
+        self._loans[record.node] = record
+        self._something.set()
+
+    def waiting(self, node: str) -> Loan | None:
+        """What is to be said of a node, and is not known to be in the log yet."""
+        return self._loans.get(node)
+
+    def say_used(self, hours: list[NodeUsed]) -> None:
+        self._used.extend(hours)
+        if hours:
+            self._something.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._something.wait()
+            await asyncio.sleep(self._settings.gather_seconds)
+            self._something.clear()
+            if not await self.flush():
+                self._something.set()
+                await asyncio.sleep(self._settings.bus_retry_seconds)
+
+    async def flush(self) -> bool:
+        """Whether all that waited when this was called is written now."""
+        async with self._writing:
+            loans = list(self._loans.values())
+            used = [self._used.popleft() for _ in range(len(self._used))]
+            records: list[Loan | NodeUsed] = [*loans, *used]
+            for first in range(0, len(records), self._settings.records_batch):
+                part = records[first : first + self._settings.records_batch]
+                try:
+                    await self._bus.publish(*part)
+                except BusUnavailable as error:
+                    log.warning("the log cannot be reached", error=str(error), records=len(records) - first)
+                    self._used.extendleft(reversed([one for one in records[first:] if isinstance(one, NodeUsed)]))
+                    return False
+                for record in part:
+                    if not isinstance(record, NodeUsed):
+                        self._settle(record)
+            return True
+
+    def _settle(self, record: Loan) -> None:
+        if self._loans.get(record.node) is record:
+            del self._loans[record.node]
+        self._acknowledged(record)

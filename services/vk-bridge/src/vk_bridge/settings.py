@@ -1,0 +1,79 @@
+"""What can be chosen about a vk-bridge; each field is the variable SPILLWAY_VK_BRIDGE_<NAME>."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from spillway.settings import setting
+
+CREDENTIALS_FOLDER = Path("credentials")
+MAY_BE_ZERO = frozenset({"kubelet_port"})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    fleet: str = setting("", "fleet id that the log must be of; empty takes the log's")
+    credentials_folder: Path = setting(CREDENTIALS_FOLDER, "folder of the clusters' kubeconfig files")
+    exec_plugins: bool = setting(False, "whether a kubeconfig may run a program to get credentials")
+
+    in_flight_seconds: float = setting(
+        5.0, "the longest that a scheduler or kubelet of an owner acts on a node as it was before, seconds"
+    )
+    overdue_seconds: float = setting(
+        1.0, "seconds after the end of its grace until a real pod that is still there is deleted by force"
+    )
+    kubelet_address: str = setting("127.0.0.1", "address that virtual nodes show as their own")
+    kubelet_port: int = setting(0, "port that virtual nodes show as their kubelet's; 0: they have none")
+    lease_seconds: float = setting(10.0, "seconds between renewals of the Leases of virtual nodes")
+    lease_duration_seconds: int = setting(
+        40, "seconds after its last renewal until the pool takes a virtual node for dead"
+    )
+    leases_at_once: int = setting(8, "Leases of one cluster's nodes that are renewed at the same time")
+
+    review_seconds: float = setting(2.0, "seconds between looks at which nodes of a cluster are wanted for its pool")
+    resync_seconds: float = setting(
+        300.0, "seconds until each node with a loan is read again, whether or not it changed"
+    )
+    nodes_at_once: int = setting(16, "nodes of one cluster that are worked on at the same time")
+    nodes_at_once_overall: int = setting(64, "the same for all clusters of this instance")
+    pods_at_once: int = setting(8, "pods of one node that are written at the same time")
+    steps_max: int = setting(20, "readings and writes in one go at one node")
+    retry_seconds: float = setting(1.0, "seconds until a node is looked at again when a go did not come to rest")
+    refused_seconds: float = setting(15.0, "seconds until what a cluster refused is tried again")
+    missing_seconds: float = setting(
+        5.0, "seconds until a pod is tried again whose ConfigMap or Secret was missing in the pool"
+    )
+    unreachable_first_seconds: float = setting(0.5, "seconds until an unreachable cluster is tried again; doubles")
+    unreachable_longest_seconds: float = setting(10.0, "longest of these pauses, seconds")
+    request_timeout_seconds: float = setting(10.0, "longest that one answer of a cluster may take, seconds")
+
+    probe_seconds: float = setting(2.0, "seconds between starts of probes, by which idle time advances")
+    stream_silence_seconds: float = setting(
+        90.0, "seconds without event or bookmark after which a stream no longer lets idle time advance"
+    )
+    count_differs_seconds: float = setting(10.0, "seconds that a probe's count may differ from ours before a new list")
+
+    copies_seconds: float = setting(
+        15.0, "seconds between comparisons of the copies of ConfigMaps and Secrets with what the pool has"
+    )
+    copy_unused_seconds: float = setting(
+        120.0, "seconds until a copy, or a namespace of ours, to which no pod refers any more is deleted"
+    )
+    copies_at_once: int = setting(4, "copies of one cluster that are compared at the same time")
+
+    gather_seconds: float = setting(0.1, "seconds that records are gathered before they are published")
+    records_batch: int = setting(500, "records published at once")
+    records_waiting_max: int = setting(10_000, "hours of nodes' use that wait to be published; the oldest are dropped")
+    usage_seconds: float = setting(60.0, "seconds between looks at what nodes are used for")
+    bus_retry_seconds: float = setting(1.0, "seconds until the log is tried again when it cannot be reached")
+    reclaim_seconds: float = setting(
+        10.0, "seconds until a cluster that a later claim took, but that is ours, is claimed"
+    )
+    finish_seconds: float = setting(5.0, "seconds that what is under way may take when stopping")
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                least = 0 if field.name in MAY_BE_ZERO else None
+                if not (value >= least if least is not None else value > 0):
+                    raise ValueError(f"{field.name}: {value}: expected {'0 or more' if least == 0 else 'more than 0'}")

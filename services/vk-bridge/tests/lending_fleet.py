@@ -1,0 +1,251 @@
+"""A fleet for the bridge's tests: the bus in memory, an owner and a pool as simulated clusters, virtual time."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any, Self
+
+from sim.cluster import SimCluster
+from sim.manifests import deployment
+from sim.rest import SimTransport
+from sim.settings import NodeSpec
+from sim.settings import Settings as SimSettings
+from spillway.addresses import LENDING, LENDING_RULES, Address, Tombstone
+from spillway.bus import Record
+from spillway.cluster_api import ClusterApi, ClusterApiSettings
+from spillway.events import BrakeReleased, BrakeSet, ClusterJoined, TurnTaken
+from spillway.events_lending import (
+    CAUSE_NEED,
+    LendingDeclared,
+    LendingRule,
+    NodeLent,
+    NodeRecalled,
+    NodeReturned,
+)
+from spillway.lending_marks import LENDING as LENDING_KEY
+from spillway.lending_marks import POOL_TAINT, virtual_node_name
+from spillway.local_bus import LocalBroker, LocalBus
+from spillway.model import Generation
+from vk_bridge.service import Bridge
+from vk_bridge.settings import Settings
+
+FLEET, OWN, POOL = "f1", "own-1", "pool"
+IDLE_SECONDS = 30
+GRACE_SECONDS = 10
+WALL_MS = 497_223 * 3_600_000 - 150_000
+"""Short of a full hour, which only the records of use know of."""
+TOLERATES_LOANS = [{"key": POOL_TAINT, "operator": "Exists"}]
+Check = Callable[[], bool]
+
+
+class LendingFleet:
+    """own-1 with nodes of 8 cores, and a pool without any of its own. No bridge yet."""
+
+    broker: LocalBroker
+    bus: LocalBus
+
+    def __init__(self, nodes: int = 1) -> None:
+        self.nodes = nodes
+        self.clusters: dict[str, SimCluster] = {}
+        self.said: list[Record] = []
+        self._buses: dict[str, LocalBus] = {}
+        self._instances: dict[str, tuple[Bridge, asyncio.Event, asyncio.Task[None]]] = {}
+        self._sequence = 0
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self.broker = LocalBroker()
+        self.bus = LocalBus(self.broker, FLEET, "planner")
+        for name, count in ((OWN, self.nodes), (POOL, 0)):
+            settings = SimSettings(start_delay_seconds=0.5, delete_delay_seconds=1.0)
+            cluster = await self._stack.enter_async_context(SimCluster(name, settings))
+            cluster.add_nodes([NodeSpec("n", count, cpu_millis=8000)])
+            self.clusters[name] = cluster
+            await self.bus.publish(ClusterJoined(name, name, f"https://{name}", "own", "", "", (), ()))
+        listener = asyncio.create_task(self._listen())
+        self._stack.callback(listener.cancel)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for instance in tuple(self._instances):
+            await self.stop(instance)
+        await self._stack.aclose()
+
+    # ── Bridges ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self, instance: str = "b1", broker: LocalBroker | None = None) -> Bridge:
+        """broker: another log, of which this fleet knows nothing: a bridge that was started by mistake."""
+        bus = self._buses[instance] = LocalBus(broker or self.broker, FLEET, instance)
+        loop = asyncio.get_running_loop()
+        settings = Settings(copies_seconds=5.0, copy_unused_seconds=60.0)
+        bridge = Bridge(bus, self.connect, settings, instance, lambda: WALL_MS + round(loop.time() * 1000))
+        stopping = asyncio.Event()
+        self._instances[instance] = bridge, stopping, asyncio.create_task(bridge.run(stopping))
+        return bridge
+
+    async def stop(self, instance: str = "b1") -> None:
+        _, stopping, task = self._instances.pop(instance)
+        stopping.set()
+        await task
+
+    async def kill(self, instance: str = "b1") -> None:
+        """As a crash: nothing is finished, and its turns go to others."""
+        _, _, task = self._instances.pop(instance)
+        task.cancel()
+        await asyncio.wait([task])
+        bus = self._buses[instance]
+        bus.broker.drop(bus)
+
+    def cut_off(self, instance: str, *, unavailable: bool = True) -> None:
+        """From the log."""
+        self._buses[instance].unavailable = unavailable
+
+    def connect(self, joined: ClusterJoined) -> ClusterApi:
+        return ClusterApi(
+            SimTransport(self.clusters[joined.cluster]), joined.cluster, ClusterApiSettings(), random=Random(0)
+        )
+
+    # ── The planner, the descheduler, people ────────────────────────────────────────────────────────────────────
+
+    async def declare(self, *, withdrawing: bool = False, pool: str = POOL, **changes: Any) -> None:
+        self._sequence += 1
+        rule = LendingRule("all", (), "idle", 100, 0, IDLE_SECONDS, 0.5)
+        bus = changes.get("bus", self.bus)
+        await bus.publish(
+            LendingDeclared(
+                cluster=OWN,
+                generation=Generation(3, self._sequence),
+                pool=pool,
+                rules=changes.get("rules", (rule,)),
+                grace_seconds=GRACE_SECONDS,
+                cooldown_seconds=changes.get("cooldown_seconds", 600),
+                recalls_per_minute=0,
+                paused=changes.get("paused", False),
+                withdrawing=withdrawing,
+                by="",
+                reason="",
+                at_ms=0,
+            )
+        )
+
+    async def wrong_log(self) -> LocalBus:
+        """A second log of the same fleet, as an old Kafka that somebody started again: it says the same."""
+        bus = LocalBus(LocalBroker(), FLEET, "planner")
+        for name in (OWN, POOL):
+            await bus.publish(ClusterJoined(name, name, f"https://{name}", "own", "", "", (), ()))
+        return bus
+
+    async def recall(self, node: str = "n0", cause: str = CAUSE_NEED) -> None:
+        """Of the loan that the log has."""
+        self._sequence += 1
+        loan = self.lent(node)
+        assert loan is not None
+        number, wanted_by = Generation(3, self._sequence), (f"{OWN}/default/web",)
+        await self.bus.publish(
+            NodeRecalled(OWN, node, number, loan.loan, cause, wanted_by, GRACE_SECONDS, 0, "", "", 0)
+        )
+
+    async def freeze(self) -> None:
+        await self.bus.publish(BrakeSet("fleet", "", "", 0))
+
+    async def unfreeze(self) -> None:
+        await self.bus.publish(BrakeReleased("fleet", "", 0))
+
+    async def withdraw(self) -> None:
+        """As the descheduler does once everything is back."""
+        await self.bus.publish(Tombstone(Address(LENDING_RULES, OWN, OWN)))
+
+    async def ask(self, cluster: str, method: str, path: str, body: Any = None) -> Any:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        data = None if body is None else json.dumps(body).encode()
+        answer = await SimTransport(self.clusters[cluster]).request(method, path, {}, data, kind)
+        assert answer.status < 300, answer.body
+        return json.loads(answer.body)
+
+    async def run_in_pool(self, name: str = "encode", replicas: int = 2, cpu: str = "2", **spec: Any) -> None:
+        """A Deployment of offline pods, which the pool's own scheduler places."""
+        manifest = deployment(name, replicas, cpu=cpu, tolerations=TOLERATES_LOANS, **spec)
+        await self.ask(POOL, "POST", "/apis/apps/v1/namespaces/default/deployments", manifest)
+
+    # ── What the APIs and the log show ──────────────────────────────────────────────────────────────────────────
+
+    def taint(self, node: str = "n0") -> str:
+        """The state of the register; empty: owned."""
+        found = self.clusters[OWN].get("nodes", node)
+        taints = (found or {}).get("spec", {}).get("taints") or ()
+        return next((one["value"] for one in taints if one["key"] == LENDING_KEY), "")
+
+    def virtual(self, node: str = "n0") -> dict[str, Any] | None:
+        return self.clusters[POOL].get("nodes", virtual_node_name(OWN, node))
+
+    def is_open(self, node: str = "n0") -> bool:
+        found = self.virtual(node)
+        return (
+            found is not None
+            and not found["spec"].get("unschedulable")
+            and found["status"]["allocatable"]["cpu"] != "0"
+        )
+
+    def real(self) -> list[tuple[str, str]]:
+        """Node and phase of the pool's pods in the owner."""
+        return sorted(
+            (one["spec"]["nodeName"], one["status"]["phase"])
+            for one in self.clusters[OWN].objects("pods")
+            if one["metadata"]["namespace"].startswith("spillway-lent-")
+        )
+
+    def pooled(self) -> list[tuple[str, str]]:
+        """Node and phase of the pool's pods."""
+        pods = self.clusters[POOL].objects("pods")
+        return sorted((one["spec"].get("nodeName", ""), one["status"]["phase"]) for one in pods)
+
+    def loans(self, node: str = "n0") -> list[NodeLent | NodeReturned]:
+        events = (record.event for record in self.said)
+        return [one for one in events if isinstance(one, NodeLent | NodeReturned) and one.node == node]
+
+    def lent(self, node: str = "n0") -> NodeLent | None:
+        last = (self.loans(node) or [None])[-1]  # type: ignore[list-item]
+        return last if isinstance(last, NodeLent) else None
+
+    def claims(self) -> list[TurnTaken]:
+        return [record.event for record in self.said if isinstance(record.event, TurnTaken)]
+
+    async def _listen(self) -> None:
+        async with LocalBus(self.broker, FLEET, "listener").follow((LENDING,)) as feed:
+            async for batch in feed:
+                self.said += batch.records
+
+
+async def until(holds: Check, seconds: float = 120.0) -> float:
+    """The virtual seconds that it took; fails when it does not come to hold."""
+    began = asyncio.get_running_loop().time()
+    while not holds():
+        assert asyncio.get_running_loop().time() < began + seconds, "it did not come about"
+        await asyncio.sleep(0.05)
+    return asyncio.get_running_loop().time() - began
+
+
+async def always(holds: Check, seconds: float) -> None:
+    end = asyncio.get_running_loop().time() + seconds
+    while asyncio.get_running_loop().time() < end:
+        assert holds()
+        await asyncio.sleep(0.05)
+
+
+Story = Callable[[LendingFleet], Awaitable[None]]
+
+
+def on_fleet(nodes: int = 1) -> Callable[[Story], Callable[[], Awaitable[None]]]:
+    """Opens the fleet inside the test, so that all of its time is the test's."""
+
+    def wrapped(story: Story) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            async with LendingFleet(nodes) as fleet:
+                await story(fleet)
+
+        run.__name__, run.__doc__ = story.__name__, story.__doc__
+        return run
+
+    return wrapped

@@ -1,0 +1,230 @@
+"""Pods of a pool on lent nodes, on the whole service: what they refer to, what they show, how they end."""
+
+import asyncio
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from sim.manifests import pod
+from spillway.addresses import NODE_USAGE
+from spillway.events_lending import NodeUsed
+from spillway.lending_marks import CREATED, virtual_node_name
+from spillway.local_bus import LocalBus
+
+from .lending_fleet import FLEET, OWN, POOL, TOLERATES_LOANS, LendingFleet, always, on_fleet, until
+
+pytestmark = pytest.mark.looptime
+VIRTUAL = virtual_node_name(OWN, "n0")
+OURS = "spillway-lent-default"
+
+
+async def lent(fleet: LendingFleet) -> None:
+    await fleet.declare()
+    await fleet.start()
+    await until(fleet.is_open)
+
+
+async def put_secret(fleet: LendingFleet, value: str) -> None:
+    data = {"token": b64encode(value.encode()).decode()}
+    manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "data": data}
+    if fleet.clusters[POOL].get("secrets", "key", "default") is None:
+        await fleet.ask(POOL, "POST", "/api/v1/namespaces/default/secrets", manifest)
+    else:
+        await fleet.ask(POOL, "PATCH", "/api/v1/namespaces/default/secrets/key", {"data": data})
+
+
+async def run_alone(fleet: LendingFleet, name: str = "one", **spec: Any) -> None:
+    manifest = pod(name, tolerations=TOLERATES_LOANS, **spec)
+    await fleet.ask(POOL, "POST", "/api/v1/namespaces/default/pods", manifest)
+
+
+def needs_secret() -> list[dict[str, Any]]:
+    return [{"name": "key", "secret": {"secretName": "key"}}]
+
+
+def copies(fleet: LendingFleet) -> list[Any]:
+    return [one.get("data") for one in fleet.clusters[OWN].objects("secrets", OURS)]
+
+
+def pooled(fleet: LendingFleet, name: str = "one") -> dict[str, Any]:
+    found = fleet.clusters[POOL].get("pods", name, "default")
+    assert found is not None
+    return found
+
+
+@on_fleet()
+async def test_a_pod_waits_for_its_secret_and_says_so_then_runs(fleet: LendingFleet) -> None:
+    await lent(fleet)
+    await run_alone(fleet, volumes=needs_secret())
+    await until(lambda: bool(pooled(fleet)["status"].get("containerStatuses")))
+    waiting = pooled(fleet)["status"]["containerStatuses"][0]["state"]["waiting"]
+    assert waiting == {"reason": "CreateContainerConfigError", "message": 'secret "key" not found'}
+    await always(lambda: fleet.real() == [], 30)
+    await put_secret(fleet, "first")
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    await until(lambda: pooled(fleet)["status"]["phase"] == "Running")
+    conditions = {one["type"]: one["status"] for one in pooled(fleet)["status"]["conditions"]}
+    assert (conditions[CREATED], conditions["Ready"]) == ("True", "True")
+
+
+@on_fleet()
+async def test_copies_follow_the_pool_and_go_when_no_pod_refers_to_them(fleet: LendingFleet) -> None:
+    await lent(fleet)
+    await put_secret(fleet, "first")
+    await run_alone(fleet, volumes=needs_secret())
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    (first,) = copies(fleet)
+    await put_secret(fleet, "second")
+    await until(lambda: copies(fleet) != [first])
+    assert copies(fleet) == [{"token": b64encode(b"second").decode()}]
+    await fleet.ask(POOL, "DELETE", "/api/v1/namespaces/default/secrets/key")
+    await always(lambda: len(copies(fleet)) == 1, 90)
+    await fleet.ask(POOL, "DELETE", "/api/v1/namespaces/default/pods/one")
+    await until(lambda: fleet.real() == [])
+    await until(lambda: copies(fleet) == [])
+    await until(lambda: fleet.clusters[OWN].get("namespaces", OURS) is None)
+
+
+@on_fleet()
+async def test_an_owners_namespace_and_secrets_are_left_alone(fleet: LendingFleet) -> None:
+    await lent(fleet)
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "theirs", "labels": {"spillway.io/pool": POOL}},
+    }
+    await fleet.ask(OWN, "POST", "/api/v1/namespaces/default/secrets", manifest)
+    await asyncio.sleep(200)
+    assert fleet.clusters[OWN].get("secrets", "theirs", "default") is not None
+    assert fleet.clusters[OWN].get("namespaces", "default") is not None
+
+
+@on_fleet()
+async def test_a_pod_that_cannot_run_there_is_refused_with_the_reason(fleet: LendingFleet) -> None:
+    await lent(fleet)
+    await run_alone(fleet, hostPID=True)
+    await until(lambda: pooled(fleet)["status"].get("phase") == "Failed")
+    status = pooled(fleet)["status"]
+    assert (status["reason"], status["message"]) == ("NotLendable", "hostPID: shares its host's")
+    assert fleet.real() == []
+
+
+@on_fleet()
+async def test_a_pod_that_the_owner_refuses_says_why(fleet: LendingFleet) -> None:
+    await lent(fleet)
+    await run_alone(fleet, "first")
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
+    await fleet.ask(OWN, "POST", f"/api/v1/namespaces/{OURS}/resourcequotas", quota)
+    await run_alone(fleet, "second")
+    await until(lambda: pooled(fleet, "second")["status"].get("phase") == "Failed")
+    status = pooled(fleet, "second")["status"]
+    assert status["reason"] == "RefusedByOwner"
+    assert "exceeded quota" in status["message"]
+
+
+@on_fleet()
+async def test_a_real_pod_that_somebody_deletes_is_not_started_again(fleet: LendingFleet) -> None:
+    await lent(fleet)
+    await run_alone(fleet)
+    await until(lambda: pooled(fleet)["status"].get("phase") == "Running")
+    (real,) = fleet.clusters[OWN].objects("pods", OURS)
+    await fleet.ask(OWN, "DELETE", f"/api/v1/namespaces/{OURS}/pods/{real['metadata']['name']}")
+    await until(lambda: pooled(fleet)["status"]["phase"] == "Failed")
+    assert pooled(fleet)["status"]["reason"] == "Gone"
+    await always(lambda: fleet.real() == [], 30)
+
+
+@on_fleet()
+async def test_a_pool_pod_that_is_deleted_is_let_go_when_its_real_pod_is_gone(fleet: LendingFleet) -> None:
+    await lent(fleet)
+    await run_alone(fleet)
+    await until(lambda: pooled(fleet)["status"].get("phase") == "Running")
+    await fleet.ask(POOL, "DELETE", "/api/v1/namespaces/default/pods/one")
+    await until(lambda: fleet.real() == [])
+    await until(lambda: fleet.pooled() == [])
+    assert (fleet.taint(), fleet.is_open()) == ("lent", True)
+
+
+@on_fleet()
+async def test_a_real_pod_without_a_pool_pod_is_deleted(fleet: LendingFleet) -> None:
+    """Of a bridge that created it late, say."""
+    await lent(fleet)
+    await run_alone(fleet)
+    await until(lambda: pooled(fleet)["status"].get("phase") == "Running")
+    (real,) = fleet.clusters[OWN].objects("pods", OURS)
+    labels = {**real["metadata"]["labels"], "spillway.io/pool-uid": "of-nobody"}
+    orphan = pod("orphan", labels=labels, nodeName="n0", nodeSelector={"spillway.io/lending": "lent"})
+    await fleet.ask(OWN, "POST", f"/api/v1/namespaces/{OURS}/pods", orphan)
+    await until(lambda: len(fleet.real()) == 2)
+    await until(lambda: len(fleet.real()) == 1)
+    assert fleet.clusters[OWN].get("pods", "orphan", OURS) is None
+
+
+@on_fleet()
+async def test_a_job_of_the_pool_completes_and_its_end_stays(fleet: LendingFleet) -> None:
+    await lent(fleet)
+    manifest = pod("one", tolerations=TOLERATES_LOANS, restartPolicy="Never")
+    manifest["metadata"]["annotations"] = {"sim/run-seconds": "5"}
+    await fleet.ask(POOL, "POST", "/api/v1/namespaces/default/pods", manifest)
+    await until(lambda: pooled(fleet)["status"].get("phase") == "Succeeded")
+    await always(lambda: pooled(fleet)["status"]["phase"] == "Succeeded", 20)
+    await fleet.recall()
+    await until(lambda: fleet.taint() == "")
+    assert pooled(fleet)["status"]["phase"] == "Succeeded"
+
+
+@on_fleet()
+async def test_virtual_nodes_have_leases_that_are_renewed(fleet: LendingFleet) -> None:
+    await lent(fleet)
+
+    def renewed() -> str:
+        found = fleet.clusters[POOL].get("leases", VIRTUAL, "kube-node-lease")
+        return str(found["spec"]["renewTime"]) if found else ""
+
+    await until(lambda: renewed() != "")
+    first = renewed()
+    await until(lambda: renewed() != first, 15)
+    await fleet.kill()
+    await asyncio.sleep(11)
+    last = renewed()
+    await always(lambda: renewed() == last, 30)
+
+
+@on_fleet()
+async def test_what_a_daemon_takes_is_not_offered(fleet: LendingFleet) -> None:
+    await lent(fleet)
+    daemon = pod("daemon", cpu="3", nodeName="n0")
+    daemon["metadata"]["ownerReferences"] = [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}
+    ]
+    await fleet.ask(OWN, "POST", "/api/v1/namespaces/kube-system/pods", daemon)
+
+    def offers() -> str:
+        found = fleet.virtual()
+        return str(found["status"]["allocatable"]["cpu"]) if found else ""
+
+    await until(lambda: offers() == "5000m")
+    await until(lambda: dict(fleet.lent().offered)["cpu"] == 5000)
+    assert fleet.taint() == "lent"
+
+
+@on_fleet(nodes=2)
+async def test_the_use_of_each_node_is_told_once_an_hour_also_while_lending_is_paused(fleet: LendingFleet) -> None:
+    await fleet.ask(OWN, "POST", "/api/v1/namespaces/default/pods", pod("web", cpu="2", nodeName="n0"))
+    await fleet.declare(paused=True)
+    await fleet.start()
+    told: dict[str, NodeUsed] = {}
+
+    async def listen() -> None:
+        async with LocalBus(fleet.broker, FLEET, "reader").follow((NODE_USAGE,)) as feed:
+            async for batch in feed:
+                told.update({one.event.node: one.event for one in batch.records if isinstance(one.event, NodeUsed)})
+
+    listening = asyncio.create_task(listen())
+    await until(lambda: len(told) == 2, 300)
+    listening.cancel()
+    assert (told["n0"].pods_max, dict(told["n0"].requested_max)["cpu"], told["n0"].idle_ms) == (1, 2000, 0)
+    assert (told["n1"].pods_max, told["n1"].idle_ms) == (0, told["n1"].until_ms - told["n1"].from_ms)
+    assert (fleet.taint("n0"), fleet.taint("n1")) == ("", "")

@@ -1,0 +1,268 @@
+"""The whole service on the bus in memory and on two simulated clusters, in virtual time. Asserted is what APIs show."""
+
+import asyncio
+
+import pytest
+
+from sim.manifests import pod
+from sim.settings import Faults
+from spillway.events_lending import CAUSE_ASKED, CAUSE_NEED, CAUSE_OCCUPIED, CAUSE_OPT_OUT, NodeLent, NodeReturned
+from spillway.lending_marks import LEND, NEVER, virtual_node_name
+
+from .lending_fleet import GRACE_SECONDS, IDLE_SECONDS, OWN, POOL, LendingFleet, always, on_fleet, until
+
+pytestmark = pytest.mark.looptime
+VIRTUAL = virtual_node_name(OWN, "n0")
+
+
+@on_fleet()
+async def test_an_idle_node_is_lent_runs_a_pools_pods_and_comes_back_for_a_need(fleet: LendingFleet) -> None:
+    await fleet.declare()
+    await fleet.start()
+    assert await until(fleet.is_open) >= IDLE_SECONDS
+    assert fleet.taint() == "lent"
+    await fleet.run_in_pool(replicas=3, cpu="3")
+    await until(lambda: fleet.pooled() == [("", "Pending"), (VIRTUAL, "Running"), (VIRTUAL, "Running")])
+    assert fleet.real() == [("n0", "Running")] * 2
+    await until(lambda: fleet.lent() is not None and len(fleet.lent().pods) == 2)
+    await fleet.recall()
+    await until(lambda: fleet.taint() == "")
+    assert (fleet.virtual(), fleet.real()) == (None, [])
+    assert fleet.pooled() == [("", "Pending")] * 3
+    await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
+    returned = fleet.loans()[-1]
+    assert isinstance(returned, NodeReturned)
+    assert (returned.cause, returned.evicted, returned.forced) == (CAUSE_NEED, 2, 0)
+    assert returned.lent_ms < returned.recalled_ms <= returned.closed_ms <= returned.emptied_ms <= returned.deleted_ms
+
+
+@on_fleet()
+async def test_a_node_on_which_an_owners_pod_runs_is_not_lent(fleet: LendingFleet) -> None:
+    await fleet.ask(OWN, "POST", "/api/v1/namespaces/default/pods", pod("web"))
+    await fleet.declare()
+    await fleet.start()
+    await always(lambda: fleet.taint() == "", 4 * IDLE_SECONDS)
+    await fleet.ask(OWN, "DELETE", "/api/v1/namespaces/default/pods/web")
+    assert await until(fleet.is_open) >= IDLE_SECONDS
+
+
+@on_fleet()
+async def test_a_node_that_came_back_is_not_lent_again_within_its_cooldown(fleet: LendingFleet) -> None:
+    await fleet.declare(cooldown_seconds=200)
+    await fleet.start()
+    await until(fleet.is_open)
+    await fleet.recall()
+    await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
+    await always(lambda: fleet.taint() == "", 190)
+    await until(fleet.is_open, 30)
+
+
+@on_fleet()
+async def test_a_pods_grace_is_kept_and_one_that_ignores_it_is_forced(fleet: LendingFleet) -> None:
+    await fleet.declare()
+    await fleet.start()
+    await until(fleet.is_open)
+    await fleet.run_in_pool(replicas=1)
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    await until(lambda: fleet.lent() is not None and len(fleet.lent().pods) == 1)
+    name, namespace = next(
+        (one["metadata"]["name"], one["metadata"]["namespace"]) for one in fleet.clusters[OWN].objects("pods")
+    )
+    stubborn = {"metadata": {"finalizers": ["example.com/stays"]}}
+    await fleet.ask(OWN, "PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}", stubborn)
+    await fleet.recall()
+    await always(lambda: fleet.taint() != "", GRACE_SECONDS + 2)
+    assert (fleet.taint(), fleet.virtual() is not None) == ("recalled", True)
+    await until(lambda: "pods to leave: 1" in [one.waiting for one in fleet.loans() if isinstance(one, NodeLent)])
+    await fleet.ask(OWN, "PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}", {"metadata": {"finalizers": None}})
+    await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
+    returned = fleet.loans()[-1]
+    assert isinstance(returned, NodeReturned)
+    assert (returned.evicted, returned.forced) == (1, 1)
+
+
+@on_fleet()
+async def test_the_opt_out_label_takes_a_node_back_and_keeps_it(fleet: LendingFleet) -> None:
+    await fleet.declare(cooldown_seconds=1)
+    await fleet.start()
+    await until(fleet.is_open)
+    await fleet.ask(OWN, "PATCH", "/api/v1/nodes/n0", {"metadata": {"labels": {LEND: NEVER}}})
+    await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
+    assert (fleet.loans()[-1].cause, fleet.taint(), fleet.virtual()) == (CAUSE_OPT_OUT, "", None)
+    await always(lambda: fleet.taint() == "", 3 * IDLE_SECONDS)
+
+
+@on_fleet()
+async def test_an_owners_pod_that_is_bound_all_the_same_takes_its_node_back(fleet: LendingFleet) -> None:
+    await fleet.declare()
+    await fleet.start()
+    await until(fleet.is_open)
+    await fleet.run_in_pool(replicas=1)
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    await fleet.ask(OWN, "POST", "/api/v1/namespaces/default/pods", pod("web", nodeName="n0"))
+    await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
+    assert (fleet.loans()[-1].cause, fleet.taint(), fleet.real()) == (CAUSE_OCCUPIED, "", [])
+
+
+@on_fleet()
+async def test_a_declaration_that_is_withdrawn_takes_everything_back_and_lets_the_cluster_go(
+    fleet: LendingFleet,
+) -> None:
+    await fleet.declare()
+    bridge = await fleet.start()
+    await until(fleet.is_open)
+    assert bridge.held == {OWN}
+    await fleet.declare(withdrawing=True)
+    await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
+    assert (fleet.loans()[-1].cause, fleet.taint()) == (CAUSE_ASKED, "")
+    await fleet.withdraw()
+    await until(lambda: bridge.held == set())
+
+
+@on_fleet(nodes=2)
+async def test_a_freeze_lends_nothing_leaves_what_is_lent_and_holds_recalls_for_needs(fleet: LendingFleet) -> None:
+    await fleet.ask(OWN, "PATCH", "/api/v1/nodes/n1", {"metadata": {"labels": {LEND: NEVER}}})
+    await fleet.declare()
+    await fleet.start()
+    await until(fleet.is_open)
+    await fleet.freeze()
+    await fleet.ask(OWN, "PATCH", "/api/v1/nodes/n1", {"metadata": {"labels": {LEND: None}}})
+    await fleet.recall()
+    await always(
+        lambda: (fleet.taint("n0"), fleet.taint("n1"), fleet.is_open()) == ("lent", "", True), 3 * IDLE_SECONDS
+    )
+    await fleet.unfreeze()
+    await until(lambda: isinstance(fleet.loans()[-1], NodeReturned) and fleet.is_open("n1"))
+
+
+# ── Crash, freeze, faults ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@on_fleet()
+async def test_a_bridge_that_dies_in_the_middle_is_followed_by_one_that_goes_on(fleet: LendingFleet) -> None:
+    """At each state of a loan, one after the other."""
+    await fleet.declare(cooldown_seconds=1)
+    await fleet.start("b0")
+    states = ("checking", "lent", "recalled", "")
+    for number, state in enumerate(states):
+        await until(lambda state=state: fleet.taint() == state)  # type: ignore[misc]
+        await fleet.kill(f"b{number}")
+        await fleet.start(f"b{number + 1}")
+        if state == "lent":
+            await fleet.run_in_pool()
+            await until(lambda: len(fleet.real()) == 2)
+            await until(lambda: fleet.lent() is not None)
+            await fleet.recall()
+    await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
+    assert (fleet.real(), fleet.virtual(), fleet.taint()) == ([], None, "")
+    assert len({(one.loan, type(one)) for one in fleet.loans()}) == 2, "one loan, that began once and ended once"
+
+
+@on_fleet()
+async def test_a_stop_finishes_what_is_said_and_a_start_takes_it_up(fleet: LendingFleet) -> None:
+    await fleet.declare()
+    await fleet.start("b1")
+    await fleet.start("b2")
+    await until(fleet.is_open)
+    await fleet.run_in_pool()
+    await until(lambda: fleet.real() == [("n0", "Running")] * 2)
+    await fleet.stop("b1")
+    await fleet.stop("b2")
+    pods = [one["metadata"]["uid"] for one in fleet.clusters[OWN].objects("pods")]
+    await asyncio.sleep(30)
+    await fleet.start("b3")
+    await asyncio.sleep(30)
+    assert [one["metadata"]["uid"] for one in fleet.clusters[OWN].objects("pods")] == pods
+    assert (fleet.taint(), fleet.is_open()) == ("lent", True)
+    await fleet.recall()
+    await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
+
+
+@on_fleet(nodes=2)
+async def test_two_bridges_by_mistake_do_no_harm(fleet: LendingFleet) -> None:
+    """A second one, on another log of the same fleet: it knows nothing of the first one's turn."""
+    wrong = await fleet.wrong_log()
+    await fleet.declare(cooldown_seconds=1)
+    await fleet.declare(cooldown_seconds=1, bus=wrong)
+    await fleet.start("right")
+    await fleet.start("wrong", wrong.broker)
+
+    def safe() -> bool:
+        nodes = ("n0", "n1")
+        return all(not fleet.is_open(node) or fleet.taint(node) in ("lent", "recalled") for node in nodes) and all(
+            fleet.taint(node) in ("lent", "recalled") for node, _ in fleet.real()
+        )
+
+    await until(lambda: safe() and fleet.is_open("n0") and fleet.is_open("n1"))
+    await fleet.run_in_pool(replicas=4)
+    await until(lambda: safe() and [phase for _, phase in fleet.real()] == ["Running"] * 4)
+    await always(safe, 60)
+    assert len(fleet.real()) == 4, "of each pool pod there is one real pod"
+    await fleet.kill("wrong")
+    await fleet.declare(withdrawing=True)
+    await until(lambda: safe() and {fleet.taint("n0"), fleet.taint("n1")} == {""})
+    assert (fleet.virtual("n0"), fleet.virtual("n1"), fleet.real()) == (None, None, [])
+
+
+@on_fleet(nodes=2)
+async def test_without_the_log_nothing_is_lent_and_what_is_lent_stays(fleet: LendingFleet) -> None:
+    await fleet.ask(OWN, "PATCH", "/api/v1/nodes/n1", {"metadata": {"labels": {LEND: NEVER}}})
+    await fleet.declare()
+    await fleet.start()
+    await until(fleet.is_open)
+    fleet.cut_off("b1")
+    await fleet.ask(OWN, "PATCH", "/api/v1/nodes/n1", {"metadata": {"labels": {LEND: None}}})
+    await until(lambda: fleet.taint("n1") == "lent")
+    await always(lambda: fleet.is_open("n0") and not fleet.is_open("n1"), 60)
+    fleet.cut_off("b1", unavailable=False)
+    await until(lambda: fleet.is_open("n1"))
+
+
+@on_fleet()
+async def test_while_the_pool_is_silent_pods_leave_and_the_node_comes_back_when_it_answers(fleet: LendingFleet) -> None:
+    await fleet.declare()
+    await fleet.start()
+    await until(fleet.is_open)
+    await fleet.run_in_pool()
+    await until(lambda: fleet.real() == [("n0", "Running")] * 2)
+    fleet.clusters[POOL].set_faults(Faults(silent=True))
+    await fleet.recall()
+    await until(lambda: fleet.real() == [])
+    await always(lambda: fleet.taint() == "recalled", 60)
+    lent = fleet.lent()
+    assert lent is not None
+    assert lent.waiting == f"the pool {POOL} cannot be read"
+    fleet.clusters[POOL].set_faults(Faults())
+    await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
+    assert (fleet.taint(), fleet.virtual()) == ("", None)
+
+
+@on_fleet()
+async def test_while_the_owner_is_silent_the_virtual_node_closes_and_no_pod_is_let_go(fleet: LendingFleet) -> None:
+    await fleet.declare()
+    await fleet.start()
+    await until(fleet.is_open)
+    await fleet.run_in_pool()
+    await until(lambda: fleet.real() == [("n0", "Running")] * 2)
+    fleet.clusters[OWN].set_faults(Faults(silent=True))
+    await fleet.recall()
+    await until(lambda: not fleet.is_open())
+    await asyncio.sleep(60)
+    deleting = [bool(one["metadata"].get("deletionTimestamp")) for one in fleet.clusters[POOL].objects("pods")]
+    assert deleting.count(True) == 2
+    fleet.clusters[OWN].set_faults(Faults())
+    await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
+    assert (fleet.taint(), fleet.real()) == ("", [])
+
+
+@on_fleet()
+async def test_a_node_that_vanishes_takes_its_virtual_node_and_pods_along(fleet: LendingFleet) -> None:
+    await fleet.declare()
+    await fleet.start()
+    await until(fleet.is_open)
+    await fleet.run_in_pool()
+    await until(lambda: fleet.pooled() == [(VIRTUAL, "Running")] * 2)
+    fleet.clusters[OWN].remove_node("n0")
+    await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
+    assert fleet.virtual() is None
+    assert fleet.loans()[-1].cause == "NodeGone"

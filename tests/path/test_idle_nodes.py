@@ -1,0 +1,93 @@
+"""Idle nodes are lent, a pool's pods run there, and the owner's own pods get them back: all services in one process."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vk_bridge.settings
+from sim.manifests import deployment
+from spillway.api_lending import DeclareLendingRequest
+from spillway.events_lending import LendingRule
+from spillway.kubernetes import DEPLOYMENTS, NAMESPACES
+from spillway.lending_marks import LENDING, POOL_TAINT
+from spillway_local import member_nodes
+from spillway_local.fleet_plan import GIB, MemberPlan
+from spillway_local.in_process import InProcess, in_process
+
+sys.path.insert(0, str(Path(__file__).parent))
+from platform_steps import NAMESPACE, join, until
+
+pytestmark = pytest.mark.looptime
+
+OWNER, POOL = "own-1", "own-2"
+FLEET = (
+    MemberPlan(OWNER, "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
+    MemberPlan(POOL, "own", (member_nodes.NodeSpec(1, "n", 4_000, 16 * GIB),), room=8),
+)
+SERVICES = ("snapshot-1", "planner-1", "descheduler-1", "vk-bridge-1", "vk-bridge-2")
+GRACE_SECONDS = 10
+
+
+def of_2_cores(name: str, replicas: int, **spec: Any) -> dict[str, Any]:
+    made = deployment(name, replicas, cpu="2", **spec)
+    made["metadata"]["namespace"] = NAMESPACE
+    return made
+
+
+async def declare(platform: InProcess) -> None:
+    rule = LendingRule("all", (), "idle", 100, 1, 30, 0.0)
+    await until(lambda: platform.descheduler().is_active, "a descheduler is active")
+    await platform.descheduler().declare_lending(
+        DeclareLendingRequest(OWNER, POOL, (rule,), grace_seconds=GRACE_SECONDS, cooldown_seconds=600)
+    )
+
+
+def on_loan(platform: InProcess) -> list[str]:
+    """The owner's nodes that bear our taint."""
+    nodes = platform.members[OWNER].objects("nodes")
+    return [
+        one["metadata"]["name"]
+        for one in nodes
+        if any(taint["key"] == LENDING for taint in one["spec"].get("taints") or ())
+    ]
+
+
+def running(platform: InProcess, cluster: str, app: str) -> list[str]:
+    """The nodes on which pods of an app run."""
+    return sorted(
+        one["spec"]["nodeName"]
+        for one in platform.members[cluster].objects("pods")
+        if one["metadata"].get("labels", {}).get("app") == app and one["status"]["phase"] == "Running"
+    )
+
+
+def virtual_nodes(platform: InProcess) -> list[str]:
+    names = (one["metadata"]["name"] for one in platform.members[POOL].objects("nodes"))
+    return sorted(name for name in names if name.startswith(f"{OWNER}."))
+
+
+async def test_idle_nodes_are_lent_and_come_back_when_their_owner_scales_up() -> None:
+    async with in_process(FLEET, SERVICES, bridge_settings=vk_bridge.settings.Settings()) as platform:
+        await join(platform)
+        for name in (OWNER, POOL):
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+            await platform.api(name).create(NAMESPACES, namespace)
+        await declare(platform)
+        await until(lambda: len(virtual_nodes(platform)) == 3, "all but the reserve are lent", 120)
+        tolerations = [{"key": POOL_TAINT, "operator": "Exists"}]
+        await platform.api(POOL).create(DEPLOYMENTS, of_2_cores("encode", 8, tolerations=tolerations))
+        await until(lambda: len(running(platform, POOL, "encode")) == 8, "offline pods run in the pool")
+        assert set(virtual_nodes(platform)) <= set(running(platform, POOL, "encode"))
+        assert len(running(platform, OWNER, "encode")) == 6
+
+        await platform.api(OWNER).create(DEPLOYMENTS, of_2_cores("web", 4))
+        began = asyncio.get_running_loop().time()
+        await until(lambda: len(running(platform, OWNER, "web")) == 4, "the owner's pods run")
+        assert asyncio.get_running_loop().time() - began <= GRACE_SECONDS + 15
+        assert len(on_loan(platform)) == 2, "one node came back for two pods, no more than were needed"
+        assert set(running(platform, OWNER, "web")).isdisjoint(running(platform, OWNER, "encode"))
+        await until(lambda: len(virtual_nodes(platform)) == 2, "its virtual node is gone")
+        await until(lambda: len(running(platform, POOL, "encode")) == 6, "offline pods that lost their place wait")
