@@ -27,6 +27,8 @@ from spillway.events import (
     FOUND,
     FOUND_NOTHING,
     FOUND_REFUSED,
+    PHASE_ACTIVE,
+    PHASE_CORDONED,
     PHASE_DRAINING,
     PHASE_LEAVING,
     PHASE_LOST,
@@ -138,11 +140,11 @@ def test_a_policy_comes_along() -> None:
 RULED_OUT = {
     "no tier": (
         {"tiers": [{"name": "one", "clusters": {"names": ["own-1"]}}]},
-        ("own-2: the policy rules this cluster out: 2 replicas will leave once it is scaled, applied or placed again",),
+        ("own-2: the policy rules this cluster out: 2 replicas will leave once it is scaled or applied",),
     ),
     "a maximum": (
         {"limits": [{"cluster": "own-1", "max": 2}]},
-        ("own-1: the policy says at most 2: 1 replica will leave once it is scaled, applied or placed again",),
+        ("own-1: the policy says at most 2: 1 replica will leave once it is scaled or applied",),
     ),
     "neither": ({"limits": [{"cluster": "own-1", "max": 3}]}, ()),
 }
@@ -162,6 +164,40 @@ def test_what_the_policy_would_have_otherwise_is_said_and_goes_with_the_next_sca
     take(own, decisions.scale(own.state, ScaleRequest("", "web", 6), own.moment()).events)
     leave = sum(part.replicas_leaving for part in own.state.workloads[KEY].parts.values())
     assert (leave > 0) == bool(warnings)
+
+
+@pytest.mark.parametrize("phase", [PHASE_CORDONED, PHASE_ACTIVE])
+def test_what_was_adopted_where_the_policy_rules_it_out_stays_when_only_a_view_changes(phase: str) -> None:
+    own = fleet()
+    elsewhere = policy(tiers=[{"name": "one", "clusters": {"names": ["own-2"]}}])
+    adopt(own, {"own-1": found("own-1", 3)}, replace(REQUEST, clusters=("own-1",), policy=texts(elsewhere)[0]))
+    say(own, "own-1", STATE_PRESENT, 3)
+    settle(own)
+    joined = own.state.clusters["own-1"].joined
+    assert joined is not None
+    own.state.apply(replace(joined, phase=phase, region="said-anew"), own.now)
+    for workload in moves.due(own.state, own.now, Everything()):
+        take(own, moves.next_step(own.state, workload, own.moment(), Everything()).events)
+    (part,) = own.state.workloads[KEY].parts.values()
+    assert (part.cluster, part.replicas_kept, part.replicas_leaving) == ("own-1", 3, 0)
+
+
+def test_an_orphan_is_not_written_over_and_its_cluster_takes_more_once_it_is_gone() -> None:
+    own = fleet()
+    say(own, "own-1", STATE_ORPHANED, 6, Generation(4, 1))
+    say(own, "own-2", STATE_ORPHANED, 6, Generation(4, 1))
+    own.state.apply_tombstone(WORKLOAD_STATUS.name, "default/web/own-2")
+    take(own, decisions.apply(own.state, ApplyRequest(texts(deployment(2))), own.moment()).events)
+    assert parts(own) == {"own-2": (2, False)}
+    take(own, decisions.scale(own.state, ScaleRequest("", "web", 12), own.moment()).events)
+    assert list(parts(own)) == ["own-2"]
+    placement = own.state.workloads[KEY].placement
+    assert placement is not None
+    assert "own-1: an orphan of this name is there and is left as it is: delete it there" in placement.waiting_for
+    own.state.apply_tombstone(WORKLOAD_STATUS.name, "default/web/own-1")
+    for workload in aftermath.next_waiting(own.state, own.now):
+        take(own, aftermath.try_again(own.state, workload, own.moment()).events)
+    assert parts(own)["own-1"][0] > 0
 
 
 REFUSED = {

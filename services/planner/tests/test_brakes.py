@@ -77,7 +77,7 @@ def step(on: Brakes, wanted: Mapping[Cause, int], now: float = MINUTE, fleet: in
 def test_what_a_brake_holds(scope: str, cluster: str, key: tuple[str, str], holds: bool) -> None:
     on = brakes(brake(scope))
     assert on.frozen(cluster, key) is holds
-    assert on.allow(CAUSE_POLICY, cluster, key, 7) == (0 if holds else 7)
+    assert on.allow(CAUSE_MIGRATE, cluster, key, 7) == (0 if holds else 7)
 
 
 @pytest.mark.parametrize("cause", ALL_CAUSES)
@@ -200,7 +200,8 @@ def test_a_budget_of_nothing_moves_nothing() -> None:
     [
         (0, CAUSE_DRAIN, "the budget: moves_per_minute is 0"),
         (0.5, CAUSE_LOST, "the budget: moves_per_minute is 0.5"),
-        (0, CAUSE_POLICY, ""),
+        (0, CAUSE_POLICY, "the budget: moves_per_minute is 0"),
+        (0, CAUSE_MIGRATE, ""),
         (1, CAUSE_DRAIN, ""),
     ],
 )
@@ -256,7 +257,7 @@ def test_more_than_a_tenth_and_more_than_ten_waits(replicas: int, fleet: int, as
 
 
 def test_causes_asked_by_name_are_never_asked_again() -> None:
-    assert step(brakes(), {(CAUSE_POLICY, "own-1"): 900, (CAUSE_MIGRATE, "own-1"): 900}) == []
+    assert step(brakes(), {(CAUSE_TAKE_BACK, "own-1"): 900, (CAUSE_MIGRATE, "own-1"): 900}) == []
 
 
 def test_what_was_confirmed_moves_and_only_that() -> None:

@@ -886,3 +886,41 @@ def test_a_cluster_that_a_policy_no_longer_selects_is_left(members: Members) -> 
     members.settle()
     assert members.parts() == {"own-2": (6, 0, 0)}
     assert members.causes()[-1] == "Policy"
+
+
+@pytest.mark.parametrize("taken_over", [False, True], ids=["same turn", "another turn"])
+def test_what_a_join_rules_out_waits_for_its_confirmation(taken_over: bool) -> None:
+    """Nobody asked for it by name: all twelve of the fleet would leave for a tier that was said otherwise."""
+    members = Members(own_1=12, own_2=20)
+    tiers = [{"name": "own", "clusters": {"tiers": ["own"]}}]
+    members.apply(12, tiers=tiers, limits=[{"cluster": "own-2", "max": 0}])
+    members.settle()
+    members.apply(12, tiers=tiers)
+    members.settle()
+    joined = members.state.clusters["own-1"].joined
+    members.state.apply(replace(joined, tier="edge"), members.fleet.now)
+    if taken_over:  # What a turn remembers of its own is gone.
+        members.state.misplaced.clear()
+    for _ in range(3):
+        members.fleet.now += 60
+        members.step_brakes()
+    assert members.parts() == {"own-1": (12, 0, 0)}
+    assert members.waiting_for == "held: 12 replicas kept in own-1 wait for the confirmation of Policy/own-1"
+    members.state.apply(ConfirmationGiven("Policy/own-1", "ann", 1), members.fleet.now)
+    members.fleet.now += 60
+    members.step_brakes()
+    assert members.parts() == {"own-1": (0, 0, 12), "own-2": (12, 0, 0)}
+
+
+def test_what_a_join_rules_out_moves_within_the_budget() -> None:
+    members = Members(own_1=12, own_2=20)
+    tiers = [{"name": "own", "clusters": {"tiers": ["own"]}}]
+    members.apply(12, tiers=tiers, limits=[{"cluster": "own-2", "max": 0}])
+    members.settle()
+    members.apply(12, tiers=tiers)
+    members.settle()
+    joined = members.state.clusters["own-1"].joined
+    members.brakes.allowed["Policy", "own-1"] = 5
+    members.state.apply(replace(joined, tier="edge"), members.fleet.now)
+    members.settle()
+    assert members.parts() == {"own-1": (7, 0, 0), "own-2": (5, 0, 0)}

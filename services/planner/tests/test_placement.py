@@ -43,7 +43,16 @@ def decide(
 ) -> Division:
     have = {name: entry if isinstance(entry, Held) else Held(entry, 0, 0) for name, entry in (held or {}).items()}
     return divide_workload(
-        Situation(replicas, Policy(tiers, limits, "Wait"), clusters, have, room_of, settled, dict.fromkeys("abcd", 5))
+        Situation(
+            replicas,
+            Policy(tiers, limits, "Wait"),
+            clusters,
+            have,
+            room_of,
+            settled,
+            dict.fromkeys("abcd", 5),
+            by_name=True,
+        )
     )
 
 
@@ -232,7 +241,9 @@ def situations(draw: st.DrawFn) -> Situation:
     )
     policy = Policy(tiers, limits, "Wait")
     wanted = draw(st.one_of(st.integers(0, 150), st.just(sum(entry.replicas for entry in held.values()))))
-    return Situation(wanted, policy, FLEET, held, lambda name, g: free[name, g], draw(st.booleans()), {})
+    return Situation(
+        wanted, policy, FLEET, held, lambda name, g: free[name, g], draw(st.booleans()), {}, by_name=draw(st.booleans())
+    )
 
 
 @given(situations())

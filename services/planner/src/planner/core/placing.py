@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.core.division.dividing import How, divide
-from planner.core.division.placement import FROZEN, Division, Held, most_of
+from planner.core.division.placement import Division, Held
 from planner.core.division.whole import is_whole
 from planner.core.feasibility.reservation import next_ceiling
 from planner.core.growth import growth_room
@@ -23,7 +23,8 @@ from planner.core.moving.allowance import (
     CAUSE_WAITING,
     Allowance,
 )
-from planner.core.moving.reasons import empty_in_leaving, held_by, held_text
+from planner.core.moving.misplaced import most_in
+from planner.core.moving.reasons import barred_by, empty_in_leaving, held_by, held_text
 from planner.core.moving.shares import (
     Share,
     cut,
@@ -150,7 +151,7 @@ def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes:
     workload.barred = barred_by(placed.division)
     workload.looked_at = None if placed.division.held_back else (dict(why), brakes.revision)
     workload.held_by = held_by(state, workload, why, moment.now)
-    if workload.held_by:
+    if workload.held_by or placed.division.held_back:
         state.misplaced[workload.key] = None
     elif not placed.events and not placed.placement.waiting_for:
         state.misplaced.pop(workload.key, None)
@@ -398,7 +399,7 @@ def _decide(
         if part is not None and part.removing and _stays_at_nothing(subject, before.get(cluster)):
             part = replace(part, removing=False)
         if part is not None:
-            by_name = _by_name(subject, before.get(cluster)) + why.sent.get(cluster, 0)
+            by_name = _by_name(state, subject, before.get(cluster), why.cause) + why.sent.get(cluster, 0)
             by_name = min(by_name, part.replicas_kept)
             parts.append(part if by_name == part.replicas_by_name else replace(part, replicas_by_name=by_name))
     placement = PlacementDecided(
@@ -426,39 +427,23 @@ def _decide(
     return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment)), said)
 
 
-def barred_by(division: Division) -> dict[tuple[str, str], int]:
-    """By the cluster that replicas are to leave and a frozen one with room for them, how many stay for that."""
-    if division.basis is None or not any(division.stays.values()):
-        return {}
-    situation, rooms = division.basis.situation, dict[str, int]()
-    limits = {limit.cluster: limit for limit in situation.policy.limits}
-    for entry in division.inputs:
-        if entry.limited_by == FROZEN:
-            room = min(entry.certain, most_of(limits, entry.cluster) - entry.before)
-            rooms[entry.cluster] = max(room, rooms.get(entry.cluster, 0))
-    found = {}
-    for cluster, count in division.stays.items():
-        left = count if cluster not in situation.fixed else 0
-        for target in sorted(rooms):
-            taken = min(left, rooms[target])
-            rooms[target], left = rooms[target] - taken, left - taken
-            if taken:
-                found[cluster, target] = taken
-    return found
-
-
 def _stays_at_nothing(subject: Subject, before: Part | None) -> bool:
     """A StatefulSet of which none is asked for stays where it was: with its object its volumes might go."""
     none_asked = subject.declared.kind == STATEFULSET and not subject.declared.replicas
     return none_asked and before is not None and not before.removing
 
 
-def _by_name(subject: Subject, before: Part | None) -> int:
-    """How many of a part are where they are because a person said so: another policy that is applied says more."""
+def _by_name(state: PlannerState, subject: Subject, before: Part | None, cause: str) -> int:
+    """How many of a part are where they are because a person said so.
+
+    Who applies another policy says more; who applies or scales it again, where the policy rules them out, too.
+    """
     known = subject.known
     if before is None or known is None or known.declared.policy != subject.declared.policy:
         return 0
-    return before.replicas_by_name
+    if not before.replicas_by_name or cause not in BY_NAME:
+        return before.replicas_by_name
+    return min(before.replicas_by_name, most_in(subject.declared.policy, before.cluster, state.joined()))
 
 
 def _cause(division: Division, cause: str) -> str:

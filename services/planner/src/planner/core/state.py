@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from planner.core.all_clusters import Ages, Joined, Seen, mark_twins
+from planner.core.closing import why_closed
 from planner.core.feasibility.admitted import AdmittedShapes, elsewhere
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.promises import Promises
@@ -21,7 +22,6 @@ from planner.core.timers import Hold, Timer
 from planner.core.workload import Workload, is_orphan, read_workload, templates_of
 from spillway.addresses import BRAKES, CLUSTERS, SCALE, SCALE_POLICIES, SHAPES, WORKLOAD_STATUS, WORKLOADS
 from spillway.events import (
-    PHASE_ACTIVE,
     PHASE_LOST,
     BrakeReleased,
     BrakeSet,
@@ -57,7 +57,8 @@ class PlannerState:
 
     revision: raised when room may have come up somewhere. fresh: the clusters that were fresh when last looked at.
     leaving: workloads with parts to settle. For moves.py: moved have lost or leaving replicas, to_look_at are those of
-    them where something changed; of misplaced all are placed, and yet some are to move and wait.
+    them where something changed; of misplaced all are placed, and yet some are to move and wait; all_looked_through:
+    whether those were looked for among all.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -81,6 +82,7 @@ class PlannerState:
         self.rollouts = RolloutList()
         self._ages = Ages()
         self._joined = Joined()
+        self.all_looked_through = False
         self._seen = Seen()
         self._twins: dict[str, str] = {}
         self.admitted = AdmittedShapes()
@@ -171,9 +173,23 @@ class PlannerState:
         key = (namespace, name)
         workload = self.workloads.get(key)
         known = workload.statuses if workload is not None else self._early_statuses.get(key, {})
-        known.pop(cluster, None)
+        gone = known.pop(cluster, None)
+        if gone is not None and is_orphan(gone):
+            self._orphan_changed(cluster, key)
         if not known:
             self._early_statuses.pop(key, None)
+
+    def _orphan_changed(self, cluster: str, key: WorkloadKey) -> None:
+        self.room_changed(cluster)
+        self.waiting.retry(key)
+
+    def orphaned_in(self, key: WorkloadKey | None) -> frozenset[str]:
+        """Where an object of this name runs that no placement names, nor one of a twin."""
+        workload = self.workloads.get(key) if key is not None else None
+        known = self._early_statuses.get(key, {}) if workload is None and key is not None else {}
+        known = workload.statuses if workload is not None else known
+        twins = {self._twins.get(name) for name in workload.parts} if workload is not None else set()
+        return frozenset(name for name, said in known.items() if is_orphan(said) and name not in twins)
 
     def statuses(self) -> Iterator[WorkloadObserved]:
         """All that clusters said, of workloads that are known and of others."""
@@ -249,22 +265,8 @@ class PlannerState:
         """How many more of a shape a cluster takes, as of now; key: for which workload, when it is for one."""
         view, shape = self.clusters[cluster], self.shape_in(cluster, shape)
         room = self._promises.room(view, shape, node_groups)
-        stale = view.not_fresh(now, self.rules.capacity_age_max)
-        if stale:
-            return Room(0, 0, stale, room.when_empty or view.epoch < 0)
-        if view.phase != PHASE_ACTIVE:
-            return Room(0, 0, f"the cluster is {view.phase.lower()}", room.when_empty)
-        if view.twin:
-            return Room(0, 0, view.twin, room.when_empty)
-        refusal = self.admitted.refusal(cluster, shape)
-        if refusal:
-            return Room(0, 0, refusal, room.when_empty)
-        for holder, whose in ((shape, "this shape"), (key, "this workload")) if self.holds else ():
-            hold = self.holds.get((cluster, holder)) if holder is not None else None
-            if hold is not None and hold.until > now:
-                text = f"held for {hold.until - now:.0f} s more: replicas of {whose} were taken back"
-                return Room(0, 0, text, room.when_empty)
-        return room
+        closed = why_closed(self, view, shape, now, key)
+        return Room(0, 0, closed, room.when_empty or view.epoch < 0) if closed else room
 
     def all_rooms(self, shape: Shape, now: float, key: WorkloadKey | None = None) -> FleetRooms:
         """By cluster, what room says of the nodes that exist there; with True, of those of its node groups."""
@@ -276,7 +278,7 @@ class PlannerState:
         closed = {name for name, whose in self.holds if whose in (self.shape_in(name, shape), key)}
         closed |= self._ages.not_fresh(self.clusters, now, self.rules.capacity_age_max, seen.heard)
         closed |= self._joined.not_active(self.clusters, seen.nodes)
-        closed.update(self._twins, self.admitted.refusing(shape))
+        closed.update(self._twins, self.admitted.refusing(shape), self.orphaned_in(key) & self.clusters.keys())
         for name, node_groups in [place for place in rooms if place[0] in closed] if closed else ():
             rooms.put((name, node_groups), self.room(name, shape, node_groups, now, key))
         return rooms
@@ -454,6 +456,8 @@ class PlannerState:
         if before is not None and (event.epoch, event.sequence) < (before.epoch, before.sequence):
             return
         known[event.cluster] = event
+        if is_orphan(event) or (before is not None and is_orphan(before)):
+            self._orphan_changed(event.cluster, key)
         if workload is not None:
             self._refresh_part(workload, event.cluster)
             self._index(workload)

@@ -16,7 +16,8 @@ class Workload:
     waiting_since, settled: since when replicas wait for binds, and whether that wait is over. gone_at: since when
     nothing of a deleted workload is left. looked_at: the reasons to move for which all was done that room allowed, and
     the revision of the brakes then. held_by: by cause and cluster, what moves were said to wait for beside room.
-    barred: from one cluster to a frozen one, how many would go if that were not frozen. All are forgotten by a restart.
+    barred: from one cluster to a frozen one, how many would go if that were not frozen.
+    ruled_out: misplaced.ruled_out, and of what it was found. All are forgotten by a restart.
     """
 
     declared: WorkloadDeclared
@@ -30,6 +31,7 @@ class Workload:
     looked_at: object = None
     held_by: Mapping[tuple[str, str], str] = field(default_factory=dict)
     barred: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    ruled_out: tuple[tuple[object, ...], dict[str, int]] = field(default=((), {}), repr=False, compare=False)
     _parts: tuple[PlacementDecided | None, Mapping[str, Part]] = field(default=(None, {}), init=False, repr=False)
 
     @property

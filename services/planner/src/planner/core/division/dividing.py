@@ -8,8 +8,8 @@ from planner.core.division.whole import is_whole
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.room import Room
 from planner.core.growth import growth_room
-from planner.core.moving.allowance import Allowance
-from planner.core.moving.reasons import reasons
+from planner.core.moving.allowance import CAUSE_POLICY, Allowance
+from planner.core.moving.reasons import counts_to_move, reasons
 from planner.core.state import PlannerState
 from planner.core.strategies.choice import divider
 from planner.core.subject import Moment, Subject
@@ -40,10 +40,14 @@ def divide(
     """The division of a workload on what the fleet is now.
 
     What is to go from lost and draining clusters is divided twice: once to know how much has a place elsewhere, and
-    once more when the brakes let less of it move.
+    once more when the brakes let less of it move. So is what the policy rules out, unless a person asks now: then it
+    goes as far as others take it.
     """
     why = reasons(state, subject.known, moment.now) if subject.known is not None else {}
-    to_go = {cluster: held[cluster].replicas for cluster in why if held[cluster].replicas}
+    if how.by_name:
+        why = {cluster: cause for cluster, cause in why.items() if cause != CAUSE_POLICY}
+    counts = counts_to_move(state, subject.known, why) if subject.known is not None else {}
+    to_go = {cluster: min(counts[cluster], held[cluster].replicas) for cluster in why if held[cluster].replicas}
     parts = subject.known.parts if subject.known is not None else {}
     situation = Situation(
         replicas=subject.declared.replicas,

@@ -7,7 +7,7 @@ from typing import overload
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.room import Room
 from planner.core.manifests.policy import Clusters, TierClusters, clusters_of_tiers, weights_of
-from planner.core.moving.allowance import CAUSE_FAILOVER, CAUSE_LOST
+from planner.core.moving.allowance import CAUSE_FAILOVER, CAUSE_LOST, CAUSE_POLICY
 from planner.core.strategies.splits import BY_ROOM, Standing, divide, shrink
 from spillway.events import ClusterJoined
 from spillway.model import ClusterInput, ClusterLimit, Policy, Tier
@@ -25,7 +25,8 @@ class Held:
     replicas: those kept, which count towards what was asked for; new of them wait for new nodes, unbound are not bound.
     lost, leaving: as in Part. may_keep: of leaving, those that the cluster may keep after all; they need no room.
     idle: of leaving, those that are not bound.
-    unready: of those that are bound, so many are not ready, as far as is known.
+    unready: of those that are bound, so many are not ready, as far as is known. by_name: of replicas, those that a
+    person sent there.
     """
 
     replicas: int
@@ -36,6 +37,7 @@ class Held:
     may_keep: int = 0
     idle: int = 0
     unready: int = 0
+    by_name: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,10 @@ class Situation:
 
     room: (cluster, on node groups) → how many more the cluster takes. settled: do not wait for binds any more, what is
     only possible counts as not there. age_ms: by cluster, for the record.
-    reasons: why what is kept in a cluster is to go elsewhere, besides the policy; such clusters take nothing.
+    reasons: why what is kept in a cluster is to go elsewhere; such clusters take nothing.
     whole: the kind, when all replicas go to one cluster (whole.py); listed: the clusters that may hold it.
-    identity: the workload's, by which strategies break ties. by_name: a person asked for this now.
+    identity: the workload's, by which strategies break ties. by_name: a person asked for this now;
+    then what the policy rules out goes, too, without being named in reasons.
     moving: how many of those may go now. fixed: from and to these clusters nothing moves. gently: of too many, running
     ones leave only once the others are available.
     """
@@ -102,9 +105,12 @@ class Division:
             texts.append(f"{f'{self.uncertain} for ' if rest else ''}binding of replicas that were promised before")
         if rest:
             texts.append(f"{f'{rest} for ' if self.uncertain else ''}{self.whole or 'room'} ({self._limits()})")
-        if self.to_leave:
-            texts.append(f"room elsewhere for {counted(self.to_leave)} in clusters that the policy rules out")
-        for cluster, count in ((cluster, count) for cluster, count in sorted(self.stays.items()) if count):
+        to_leave = self.to_leave + sum(self.stays[name] for name in self.stays if self.reasons[name] == CAUSE_POLICY)
+        if to_leave:
+            texts.append(f"room elsewhere for {counted(to_leave)} in clusters that the policy rules out")
+        for cluster, count in sorted(self.stays.items()):
+            if not count or self.reasons[cluster] == CAUSE_POLICY:
+                continue
             what = "lost" if self.reasons[cluster] in LOST else "draining"
             whose = f"of {what} cluster {cluster}"
             texts.append(f"{waiting(count, whose)} for room elsewhere ({self._limits()})")
@@ -159,14 +165,14 @@ def divide_workload(situation: Situation) -> Division:
     """
     tiers = clusters_by_tier(situation)
     limits = {limit.cluster: limit for limit in situation.policy.limits}
-    over = {
-        name: count for name, count in _ruled_out(situation, tiers, limits).items() if name not in situation.reasons
-    }
+    ruled_out = _ruled_out(situation, tiers, limits)
+    over = {name: count for name, count in ruled_out.items() if situation.by_name and name not in situation.reasons}
     missing = situation.replicas - sum(held.replicas for held in situation.held.values())
     growth, to_go = _Growth(), dict[str, int]()
     taken, moved, lacking = dict[str, int](), dict[str, int](), dict[str, int]()
     if missing < 0:
-        first = over | {name: _before(situation, name) for name in situation.reasons}
+        leaves = {name for name, cause in situation.reasons.items() if cause != CAUSE_POLICY}
+        first = ruled_out | {name: _before(situation, name) for name in leaves}
         taken = _shrink(situation, tiers, limits, first, -missing)
         moved = taken if situation.gently else {}
     else:
@@ -398,7 +404,7 @@ def _grown_above(situation: Situation, limits: Mapping[str, ClusterLimit], growt
 def _spare(situation: Situation, limits: Mapping[str, ClusterLimit], taken: Mapping[str, int]) -> dict[str, int]:
     """What clusters keep above their minima, where what is kept may move."""
     left = {
-        name: held.replicas - taken.get(name, 0) - _least(limits, name)
+        name: held.replicas - taken.get(name, 0) - max(_least(limits, name), 0 if situation.by_name else held.by_name)
         for name, held in situation.held.items()
         if name not in situation.reasons and name not in situation.fixed
     }

@@ -123,7 +123,8 @@ def _now(state: PlannerState, request: ExplainRequest, moment: Moment) -> Case:
         replicas = check_replicas(request.replicas, "replicas")
         subject = replace(subject, declared=replace(subject.declared, replicas=replicas))
     settled = subject.known is not None and subject.known.settled
-    division = placing.place(state, subject, moment, "Explain", settled=settled).division
+    cause = "Apply" if request.manifests or request.replicas >= 0 else "Explain"  # What is supposed is asked by name.
+    division = placing.place(state, subject, moment, cause, settled=settled).division
     assert division.basis is not None, "what is placed is divided"
     return Case(subject, division.basis.situation, division)
 

@@ -9,15 +9,23 @@ from dataclasses import dataclass
 from math import floor
 from typing import Final
 
-from planner.core.moving.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_HOME, CAUSE_LOST, CAUSE_RETURN
+from planner.core.moving.allowance import (
+    CAUSE_DRAIN,
+    CAUSE_FAILOVER,
+    CAUSE_HOME,
+    CAUSE_LOST,
+    CAUSE_POLICY,
+    CAUSE_RETURN,
+)
 from planner.core.rules import Rules
 from spillway.addresses import Tombstone, brake_address
 from spillway.events import BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.scopes import FLEET_SCOPE, cluster_scope, workload_scope
 
-CAUSES_CONFIRMED: Final = frozenset((CAUSE_FAILOVER, CAUSE_RETURN, CAUSE_DRAIN, CAUSE_HOME))
-"""Above a bound they wait for a confirmation. Lost was said by a person, of this cluster."""
+CAUSES_CONFIRMED: Final = frozenset((CAUSE_FAILOVER, CAUSE_RETURN, CAUSE_DRAIN, CAUSE_HOME, CAUSE_POLICY))
+"""Above a bound they wait for a confirmation. Lost was said by a person, of this cluster. What moves in the step of the
+Apply or Scale that asks for it is not asked about here; Policy is what a join, or room, makes of it later."""
 CAUSES_IN_BUDGET: Final = CAUSES_CONFIRMED | {CAUSE_LOST}
 """All others were asked for by name, or only put back what never ran."""
 

@@ -9,11 +9,13 @@ from planner.core.moving.allowance import (
     CAUSE_DRAIN,
     CAUSE_FAILOVER,
     CAUSE_LOST,
+    CAUSE_POLICY,
     CAUSE_RETURN,
     CAUSE_SETTLED,
     Allowance,
 )
-from planner.core.moving.reasons import held_by, is_back, reasons
+from planner.core.moving.misplaced import find_all, ruled_out
+from planner.core.moving.reasons import counts_to_move, held_by, is_back, reasons
 from planner.core.requests.transfer import is_in_transfer
 from planner.core.rollout.outlook import stopped_in
 from planner.core.state import PlannerState
@@ -79,6 +81,13 @@ def wanted(state: PlannerState, now: float) -> Mapping[tuple[str, str], int]:
     A cause that goes on and has moved all that it could is listed with 0.
     """
     found: dict[tuple[str, str], int] = {}
+    find_all(state)
+    for key in {**state.misplaced, **dict.fromkeys(state.waiting)}:
+        workload = state.workloads[key]
+        over = ruled_out(state, workload)
+        for cluster, why in reasons(state, workload, now).items() if over else ():
+            if why == CAUSE_POLICY:
+                found[why, cluster] = found.get((why, cluster), 0) + over[cluster]
     for cluster in _to_leave(state, now):
         found[_cause_of(state.clusters[cluster]), cluster] = 0
         for key in state.keys_in(cluster):
@@ -141,10 +150,10 @@ def _may_move(state: PlannerState, workload: Workload, now: float, brakes: Allow
     why = reasons(state, workload, now)
     if workload.looked_at == (why, brakes.revision) or workload.declared.deleting:
         return False
-    parts, key = workload.parts, workload.key
+    key, counts = workload.key, counts_to_move(state, workload, why)
     if not why:
-        return not any(brakes.frozen(cluster, key) for cluster in parts)
-    return any(brakes.allow(why[name], name, key, parts[name].replicas_kept) for name in why)
+        return not any(brakes.frozen(cluster, key) for cluster in workload.parts)
+    return any(brakes.allow(why[name], name, key, counts[name]) for name in why)
 
 
 def _is_held_otherwise(state: PlannerState, workload: Workload, now: float) -> bool:

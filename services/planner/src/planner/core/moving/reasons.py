@@ -1,9 +1,11 @@
-"""Why replicas that run are to go elsewhere with nobody having asked for it by name: lost and draining clusters."""
+"""Why replicas that run are to go elsewhere with nobody having asked for it by name: what became of their clusters."""
 
 from collections.abc import Iterable, Mapping
 
+from planner.core.division.placement import FROZEN, Division, most_of
 from planner.core.manifests.kinds import WHOLE
-from planner.core.moving.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_RETURN
+from planner.core.moving.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_POLICY, CAUSE_RETURN
+from planner.core.moving.misplaced import ruled_out
 from planner.core.requests.transfer import is_in_transfer
 from planner.core.rollout.turns import HELD
 from planner.core.state import PlannerState
@@ -24,13 +26,20 @@ def reasons(state: PlannerState, workload: Workload, now: float) -> dict[str, st
     found: dict[str, str] = {}
     if is_in_transfer(workload):
         return found
+    over = ruled_out(state, workload) if moves_by_itself(workload) else {}
     for part in workload.placement.parts if workload.placement is not None else ():
         view = state.clusters.get(part.cluster)
         if part.replicas_kept and view is not None:
-            cause = _cause(state, workload, view, now)
+            cause = _cause(state, workload, view, now) or (CAUSE_POLICY if part.cluster in over else "")
             if cause:
                 found[part.cluster] = cause
     return found
+
+
+def counts_to_move(state: PlannerState, workload: Workload, why: Mapping[str, str]) -> dict[str, int]:
+    """By cluster with a cause, how many of the kept replicas it means. why: reasons()."""
+    over, parts = ruled_out(state, workload), workload.parts
+    return {name: over[name] if cause == CAUSE_POLICY else parts[name].replicas_kept for name, cause in why.items()}
 
 
 def is_back(state: PlannerState, cluster: str, now: float) -> bool:
@@ -76,11 +85,13 @@ def held_text(
         return ""
     there = {part.cluster: part for part in parts}
     texts = []
-    for (cause, cluster), what in sorted(held_by(state, workload, reasons(state, workload, now), now).items()):
+    why = reasons(state, workload, now)
+    counts = counts_to_move(state, workload, why)
+    for (cause, cluster), what in sorted(held_by(state, workload, why, now).items()):
         if cluster not in there:
             continue
         part = there[cluster]
-        count, whose = part.replicas_kept, f"kept in {cluster}"
+        count, whose = min(part.replicas_kept, counts.get(cluster, part.replicas_kept)), f"kept in {cluster}"
         if cause == CAUSE_RETURN:
             count, whose = part.replicas_lost, f"lost in {cluster}"
         elif not cause:
@@ -92,6 +103,27 @@ def held_text(
     for (cluster, target), count in barred.items():
         texts.append(f"{waiting(count, f'kept in {cluster}')} for {state.brakes.why_held('', target, workload.key)}")
     return HELD + ", ".join(texts) if texts else ""
+
+
+def barred_by(division: Division) -> dict[tuple[str, str], int]:
+    """By the cluster that replicas are to leave and a frozen one with room for them, how many stay for that."""
+    if division.basis is None or not any(division.stays.values()):
+        return {}
+    situation, rooms = division.basis.situation, dict[str, int]()
+    limits = {limit.cluster: limit for limit in situation.policy.limits}
+    for entry in division.inputs:
+        if entry.limited_by == FROZEN:
+            room = min(entry.certain, most_of(limits, entry.cluster) - entry.before)
+            rooms[entry.cluster] = max(room, rooms.get(entry.cluster, 0))
+    found = {}
+    for cluster, count in division.stays.items():
+        left = count if cluster not in situation.fixed else 0
+        for target in sorted(rooms):
+            taken = min(left, rooms[target])
+            rooms[target], left = rooms[target] - taken, left - taken
+            if taken:
+                found[cluster, target] = taken
+    return found
 
 
 def is_empty(part: Part) -> bool:

@@ -52,6 +52,7 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
             may_keep=part.replicas_leaving - idle if may_keep else 0,
             idle=idle,
             unready=0 if rolls else min(_unready(part, facts), kept - unbound),
+            by_name=min(part.replicas_by_name, kept),
         )
     return held
 

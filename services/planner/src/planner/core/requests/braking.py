@@ -1,6 +1,6 @@
 """Requests on brakes: freeze, unfreeze, confirm; and what is on and what it holds back."""
 
-from planner.core.moving.reasons import reasons
+from planner.core.moving.reasons import counts_to_move, reasons
 from planner.core.requests.answers import is_gone
 from planner.core.requests.checking import check_text
 from planner.core.state import PlannerState
@@ -91,7 +91,7 @@ def _to_move(state: PlannerState, key: WorkloadKey, now: float) -> int:
     workload = state.workloads.get(key)
     if workload is None:
         return 0
-    return sum(workload.parts[cluster].replicas_kept for cluster in reasons(state, workload, now))
+    return sum(counts_to_move(state, workload, reasons(state, workload, now)).values())
 
 
 def _confirmation(state: PlannerState, event: ConfirmationAsked | ConfirmationGiven) -> Confirmation:

@@ -108,10 +108,10 @@ def _room(situation: Situation, cluster: str, held: Held, limits: Mapping[str, C
 
 
 def _to_go(situation: Situation, outside: Mapping[str, int]) -> dict[str, int]:
-    """Of what is in clusters that may have none: all that the policy rules out, and of the others what may move now."""
+    """Of what is in clusters that may have none: what may move now, or all when a person asks."""
     may = {name: min(count, situation.moving.get(name, 0)) for name, count in outside.items()}
     return {
-        name: may[name] if name in situation.reasons else count
+        name: count if situation.by_name and name not in situation.reasons else may[name]
         for name, count in outside.items()
         if name not in situation.fixed
     }

@@ -1,0 +1,34 @@
+"""Why a cluster takes nothing new, whatever room it has: of anybody, of a shape, of one workload."""
+
+from typing import TYPE_CHECKING
+
+from spillway.events import PHASE_ACTIVE
+from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
+from spillway.model import Shape
+
+if TYPE_CHECKING:
+    from planner.core.state import PlannerState
+
+ORPHAN_THERE = "an orphan of this name is there and is left as it is: delete it there"
+
+
+def why_closed(state: "PlannerState", view: ClusterView, shape: Shape, now: float, key: WorkloadKey | None) -> str:
+    """For people; empty when the room says it all. shape: as the cluster admits it. key: for which workload."""
+    cluster = view.name
+    stale = view.not_fresh(now, state.rules.capacity_age_max)
+    if stale:
+        return stale
+    if view.phase != PHASE_ACTIVE:
+        return f"the cluster is {view.phase.lower()}"
+    if view.twin:
+        return view.twin
+    refusal = state.admitted.refusal(cluster, shape)
+    if refusal:
+        return refusal
+    if key is not None and cluster in state.orphaned_in(key):
+        return ORPHAN_THERE
+    for holder, whose in ((shape, "this shape"), (key, "this workload")) if state.holds else ():
+        hold = state.holds.get((cluster, holder)) if holder is not None else None
+        if hold is not None and hold.until > now:
+            return f"held for {hold.until - now:.0f} s more: replicas of {whose} were taken back"
+    return ""
