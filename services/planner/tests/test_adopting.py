@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.core.explaining import explanation
 from planner.core.moving import aftermath, moves
 from planner.core.moving.allowance import Everything
 from planner.core.requests import adopting, decisions, releasing
@@ -17,6 +18,8 @@ from spillway.api import (
     AdoptRequest,
     ApplyRequest,
     DeleteRequest,
+    ExplainReply,
+    ExplainRequest,
     ListOrphansRequest,
     PlacementReply,
     ReleaseRequest,
@@ -194,6 +197,9 @@ def test_an_orphan_is_not_written_over_and_its_cluster_takes_more_once_it_is_gon
     placement = own.state.workloads[KEY].placement
     assert placement is not None
     assert "own-1: an orphan of this name is there and is left as it is: delete it there" in placement.waiting_for
+    said = explained(own)
+    assert [(entry.cluster, entry.bound) for entry in said.clusters] == [("own-1", "Orphan"), ("own-2", "Room")]
+    assert not any(change.cluster == "own-1" for change in said.changes), "more room there would change nothing"
     own.state.apply_tombstone(WORKLOAD_STATUS.name, "default/web/own-1")
     for workload in aftermath.next_waiting(own.state, own.now):
         take(own, aftermath.try_again(own.state, workload, own.moment()).events)
@@ -498,6 +504,16 @@ def test_one_adopted_with_no_replicas_keeps_no_cluster_that_is_to_leave() -> Non
     settle(own)
     assert [left.cluster for left in moves.left(own.state)] == ["own-1"]
     assert own.state.workloads[KEY].declared.replicas == 0
+
+
+def explained(fleet: Fleet) -> ExplainReply:
+    steps = explanation.explain(fleet.state, ExplainRequest("", "web"), fleet.moment(), None)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            reply: ExplainReply = done.value
+            return reply
 
 
 def move(fleet: Fleet) -> None:

@@ -513,6 +513,23 @@ def test_a_part_of_what_was_lost_returns_when_the_budget_bears_no_more(failed_ov
     assert all(not lost and not leaving for _, lost, leaving in members.parts().values())
 
 
+def test_what_returns_lets_nothing_else_move_past_its_budget() -> None:
+    members = Members(own_1=30, own_2=10)
+    members.apply(6, limits=[{"cluster": "own-2", "max": 0}])
+    members.settle()
+    members.apply(6)
+    members.silent.add("own-1")
+    members.pass_time(AFTER + 10)
+    members.scale(20)
+    members.settle()
+    assert members.parts() == {"own-1": (0, 6, 0), "own-2": (10, 0, 0)}
+    members.brakes.allowed["Drain", "own-2"] = 0
+    members.phase("own-2", PHASE_DRAINING)
+    members.silent.clear()
+    members.settle()
+    assert members.parts() == {"own-1": (10, 0, 0), "own-2": (10, 0, 0)}
+
+
 def test_trouble_that_goes_on_is_no_return(failed_over: Members) -> None:
     """Fresh capacity beside trouble: one of its streams fails while another is heard."""
     members = failed_over

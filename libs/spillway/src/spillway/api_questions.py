@@ -41,7 +41,8 @@ class NodeReason:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedCluster:
-    """bound: Enough, Maximum, Room, Binds, Held, Refused, Phase, Age, Leaving, Frozen or Policy; why is for people.
+    """bound: Enough, Maximum, Room, Binds, Held, Refused, Phase, Age, Leaving, Frozen, Orphan or Policy; why is for
+    people.
 
     reserved: replicas by workload that are promised there and not bound yet, the most first, the first few.
     """

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from planner.core.state import PlannerState
 
 ORPHAN_THERE = "an orphan of this name is there and is left as it is: delete it there"
+"""Until then nothing is written over it."""
 
 
 def why_closed(state: "PlannerState", view: ClusterView, shape: Shape, now: float, key: WorkloadKey | None) -> str:

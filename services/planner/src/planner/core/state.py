@@ -456,7 +456,7 @@ class PlannerState:
         if before is not None and (event.epoch, event.sequence) < (before.epoch, before.sequence):
             return
         known[event.cluster] = event
-        if is_orphan(event) or (before is not None and is_orphan(before)):
+        if is_orphan(event) != (before is not None and is_orphan(before)):
             self._orphan_changed(event.cluster, key)
         if workload is not None:
             self._refresh_part(workload, event.cluster)

@@ -58,7 +58,7 @@ def divide(
         settled=how.settled,
         age_ms=state.ages_ms(moment.now),
         reasons=why,
-        moving=to_go,
+        moving={} if how.gently else to_go,
         fixed=(how.brakes or state.brakes).frozen_among(state.clusters, subject.key),
         gently=how.gently,
         whole=subject.declared.kind if is_whole(subject.declared.kind) else "",

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from planner.core import placing
+from planner.core.closing import ORPHAN_THERE
 from planner.core.division.placement import Division, Held, Situation, clusters_by_tier, most_of
 from planner.core.division.replaying import replay
 from planner.core.explaining.changing import Changes
@@ -27,12 +28,13 @@ from spillway.model import Tier
 Steps = Generator[None, None, ExplainReply]
 
 ENOUGH, MAXIMUM, ROOM, BINDS, HELD, REFUSES = "Enough", "Maximum", "Room", "Binds", "Held", "Refused"
-PHASE, AGE, LEAVING, FROZEN, POLICY = "Phase", "Age", "Leaving", "Frozen", "Policy"
+PHASE, AGE, LEAVING, FROZEN, POLICY, ORPHAN = "Phase", "Age", "Leaving", "Frozen", "Policy", "Orphan"
 BOUND_BY_WORDS = (
     ("held for ", HELD),
     ("the cluster is ", PHASE),
     ("the same API server as ", PHASE),
     (REFUSED, REFUSES),
+    (ORPHAN_THERE, ORPHAN),
     ("capacity is ", AGE),
     ("no capacity heard", AGE),
     ("a change of its capacity", AGE),

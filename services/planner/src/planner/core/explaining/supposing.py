@@ -5,6 +5,7 @@ from copy import deepcopy
 from dataclasses import replace
 
 from planner.core.all_clusters import Ages, Joined, Seen
+from planner.core.closing import is_orphan
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
 from planner.core.moving.shares import facts_of
 from planner.core.state import PlannerState
@@ -54,6 +55,8 @@ class SupposedState(PlannerState):
                 raise Indistinguishable(f"its pods in {cluster} cannot be told from others")
             self.clusters[cluster] = view.with_nodes(nodes)
         self.workloads.pop(workload.key, None)
+        orphans = {name: said for name, said in workload.statuses.items() if is_orphan(said)}
+        self._early_statuses = {**self._early_statuses, workload.key: orphans}
         return self
 
     def with_shape(self, base: Shape, variant: Shape) -> "SupposedState":

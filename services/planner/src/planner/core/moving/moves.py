@@ -82,7 +82,7 @@ def wanted(state: PlannerState, now: float) -> Mapping[tuple[str, str], int]:
     """
     found: dict[tuple[str, str], int] = {}
     find_all(state)
-    for key in {**state.misplaced, **dict.fromkeys(state.waiting)}:
+    for key in state.misplaced:
         workload = state.workloads[key]
         over = ruled_out(state, workload)
         for cluster, why in reasons(state, workload, now).items() if over else ():
@@ -93,7 +93,7 @@ def wanted(state: PlannerState, now: float) -> Mapping[tuple[str, str], int]:
         for key in state.keys_in(cluster):
             workload = state.workloads[key]
             cause = reasons(state, workload, now).get(cluster)
-            if cause:
+            if cause and cause != CAUSE_POLICY:
                 kept = workload.parts[cluster].replicas_kept
                 found[cause, cluster] = found.get((cause, cluster), 0) + kept
     for key in state.moved:
