@@ -941,3 +941,13 @@ def test_what_a_join_rules_out_moves_within_the_budget() -> None:
     members.state.apply(replace(joined, tier="edge"), members.fleet.now)
     members.settle()
     assert members.parts() == {"own-1": (7, 0, 0), "own-2": (5, 0, 0)}
+
+
+def test_another_policy_that_is_applied_moves_what_it_rules_out_at_once() -> None:
+    """It was asked for by name: neither a budget nor a confirmation is."""
+    members = Members(own_1=12, own_2=20)
+    members.apply(12, limits=[{"cluster": "own-2", "max": 0}])
+    members.settle()
+    members.brakes.allowed["Policy", "own-1"] = 0
+    members.apply(12, tiers=[{"name": "other", "clusters": {"names": ["own-2"]}}])
+    assert members.parts() == {"own-1": (0, 0, 12), "own-2": (12, 0, 0)}
