@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from planner.core.workload import is_orphan
 from spillway.events import PHASE_ACTIVE
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.model import Shape
@@ -11,6 +12,15 @@ if TYPE_CHECKING:
 
 ORPHAN_THERE = "an orphan of this name is there and is left as it is: delete it there"
 """Until then nothing is written over it."""
+
+
+def orphaned_in(state: "PlannerState", key: WorkloadKey | None) -> frozenset[str]:
+    """Where an object of this name runs that no placement names, nor one of the same API server's other name."""
+    known = {} if key is None else state.statuses_of(key)
+    found = {name for name, said in known.items() if name in state.clusters and is_orphan(said)}
+    workload = state.workloads.get(key) if found and key is not None else None
+    listed = [state.clusters[name] for name in workload.parts if name in state.clusters] if workload else []
+    return frozenset(found - {view.twin_of for view in listed})
 
 
 def why_closed(state: "PlannerState", view: ClusterView, shape: Shape, now: float, key: WorkloadKey | None) -> str:
@@ -26,7 +36,7 @@ def why_closed(state: "PlannerState", view: ClusterView, shape: Shape, now: floa
     refusal = state.admitted.refusal(cluster, shape)
     if refusal:
         return refusal
-    if key is not None and cluster in state.orphaned_in(key):
+    if cluster in orphaned_in(state, key):
         return ORPHAN_THERE
     for holder, whose in ((shape, "this shape"), (key, "this workload")) if state.holds else ():
         hold = state.holds.get((cluster, holder)) if holder is not None else None

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from planner.core.all_clusters import Ages, Joined, Seen, mark_twins
-from planner.core.closing import why_closed
+from planner.core.closing import orphaned_in, why_closed
 from planner.core.feasibility.admitted import AdmittedShapes, elsewhere
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.promises import Promises
@@ -171,8 +171,7 @@ class PlannerState:
 
     def _forget_status(self, namespace: str, name: str, cluster: str) -> None:
         key = (namespace, name)
-        workload = self.workloads.get(key)
-        known = workload.statuses if workload is not None else self._early_statuses.get(key, {})
+        known = self.statuses_of(key)
         gone = known.pop(cluster, None)
         if gone is not None and is_orphan(gone):
             self._orphan_changed(cluster, key)
@@ -183,13 +182,10 @@ class PlannerState:
         self.room_changed(cluster)
         self.waiting.retry(key)
 
-    def orphaned_in(self, key: WorkloadKey | None) -> frozenset[str]:
-        """Where an object of this name runs that no placement names, nor one of a twin."""
-        workload = self.workloads.get(key) if key is not None else None
-        known = self._early_statuses.get(key, {}) if workload is None and key is not None else {}
-        known = workload.statuses if workload is not None else known
-        twins = {self._twins.get(name) for name in workload.parts} if workload is not None else set()
-        return frozenset(name for name, said in known.items() if is_orphan(said) and name not in twins)
+    def statuses_of(self, key: WorkloadKey) -> dict[str, WorkloadObserved]:
+        """By cluster, what was said of a workload, whether or not it is declared."""
+        workload = self.workloads.get(key)
+        return workload.statuses if workload is not None else self._early_statuses.get(key, {})
 
     def statuses(self) -> Iterator[WorkloadObserved]:
         """All that clusters said, of workloads that are known and of others."""
@@ -278,7 +274,7 @@ class PlannerState:
         closed = {name for name, whose in self.holds if whose in (self.shape_in(name, shape), key)}
         closed |= self._ages.not_fresh(self.clusters, now, self.rules.capacity_age_max, seen.heard)
         closed |= self._joined.not_active(self.clusters, seen.nodes)
-        closed.update(self._twins, self.admitted.refusing(shape), self.orphaned_in(key) & self.clusters.keys())
+        closed.update(self._twins, self.admitted.refusing(shape), orphaned_in(self, key))
         for name, node_groups in [place for place in rooms if place[0] in closed] if closed else ():
             rooms.put((name, node_groups), self.room(name, shape, node_groups, now, key))
         return rooms

@@ -5,11 +5,10 @@ from copy import deepcopy
 from dataclasses import replace
 
 from planner.core.all_clusters import Ages, Joined, Seen
-from planner.core.closing import is_orphan
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
 from planner.core.moving.shares import facts_of
 from planner.core.state import PlannerState
-from planner.core.workload import Workload
+from planner.core.workload import Workload, is_orphan
 from spillway.columns import columns_of
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.feasibility.nodes import ClusterNodes
