@@ -244,6 +244,27 @@ def test_all_clusters_of_the_policy_are_asked_and_those_that_are_used_are_waited
     assert question(fleet, 2, WEB, only).event.clusters == ("cloud",)
 
 
+def test_many_are_asked_about_together_as_each_is_alone() -> None:
+    """Those that ask for the same are planned once; another shape, number, policy or workload that is there is not."""
+    fleet = Fleet(a=[node("n", cpu=4000)], b=[node("n", cpu=2000)], cloud=[node("n", cpu=64000)])
+    held(fleet, "a", "b", "cloud")
+    apply(fleet, 1, "there")
+    only = policy(tiers=[{"name": "cloud", "clusters": {"names": ["cloud"]}, "split": "Pack"}])
+    asks = (("w0", 1, "1"), ("w1", 1, "1"), ("w2", 40, "1"), ("w3", 1, "3"), ("there", 3, "1"), ("w5", 40, "1"))
+    requests = [
+        ApplyRequest(texts(deployment(replicas, name, _of_its_own(name, cpu)), *policies))
+        for policies in ((), (only,))
+        for name, replicas, cpu in asks
+    ]
+    together = list(asking.questions(fleet.state, requests, fleet.moment()))
+    assert together == [asking.question(fleet.state, request, fleet.moment()) for request in requests]
+    assert len({asked.awaited for asked in together}) > 2
+
+
+def _of_its_own(name: str, cpu: str) -> dict[str, Any]:
+    return template(container(cpu=cpu), labels={"app": "web", "of": name})
+
+
 KNOWN = {
     "a workload has the template": lambda fleet: apply(fleet, 1),
     "a workload had it, and is scaled": lambda fleet: (apply(fleet, 1), apply(fleet, 2, "web", **template())),

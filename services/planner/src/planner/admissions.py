@@ -80,15 +80,13 @@ class Admissions:
 
     def _asked(self, requests: dict[str, ApplyRequest]) -> Decide[None]:
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], None]:
-            events = []
-            for digest, request in requests.items():
-                asked = asking.question(state, request, moment)
+            found = tuple(asking.questions(state, requests.values(), moment))
+            for digest in requests:
                 state.admitted.saw(digest)
-                if asked is not None:
-                    events.append(asked.event)
-                    inquiry = self._open[digest] = Inquiry(set(asked.awaited))
-                    inquiry.take("")
-            return tuple(events), None
+            for asked in found:
+                inquiry = self._open[asked.event.template] = Inquiry(set(asked.awaited))
+                inquiry.take("")
+            return tuple(asked.event for asked in found), None
 
         return decide
 

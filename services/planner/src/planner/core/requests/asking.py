@@ -1,6 +1,7 @@
 """Which clusters are asked what they make of a template that was never seen, and which of them are waited for."""
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from planner.core.manifests.policy import in_tier
@@ -21,6 +22,10 @@ class Asked:
     awaited: frozenset[str]
 
 
+Planned = dict[object, frozenset[str]]
+"""Clusters that replicas would go to, by what is alike."""
+
+
 def digest_of(request: ApplyRequest) -> str:
     """Of its template; empty for a request that cannot be read, which is refused later on."""
     try:
@@ -29,18 +34,33 @@ def digest_of(request: ApplyRequest) -> str:
         return ""
 
 
-def question(state: PlannerState, request: ApplyRequest, moment: Moment) -> Asked | None:
+def questions(state: PlannerState, requests: Iterable[ApplyRequest], moment: Moment) -> Iterator[Asked]:
+    """As question, of each where there is one. Of new workloads that ask for the same the first one is planned alone:
+    that their labels may make a difference matters for nothing but who is waited for.
+    """
+    planned: Planned = {}
+    found = (question(state, request, moment, planned) for request in requests)
+    return (asked for asked in found if asked is not None)
+
+
+def question(
+    state: PlannerState, request: ApplyRequest, moment: Moment, planned: Planned | None = None
+) -> Asked | None:
     """None when there is nobody to ask, or nothing to wait for: the template is known, or the request is refused.
 
-    All clusters that the policy may use are asked: where there is no room now there may be later.
+    All clusters that the policy may use are asked: where there is no room now there may be later. planned: of others
+    that were asked about at this moment.
     """
     declaration = read_manifests(request.manifests)
     digest = declaration.shape.template
     clusters = _to_ask(state, declaration, moment.now)
     if state.admitted.is_known(digest) or not clusters:
         return None
+    planned, alike = {} if planned is None else planned, _alike(state, declaration)
     try:
-        used = decisions.would_use(state, declaration, moment)
+        if alike not in planned:
+            planned[alike] = decisions.would_use(state, declaration, moment)
+        used = planned[alike]
     except Undecided:
         used = frozenset(clusters)
     except RequestError:
@@ -48,6 +68,13 @@ def question(state: PlannerState, request: ApplyRequest, moment: Moment) -> Aske
     pod = json.dumps(json.loads(declaration.manifest)["spec"]["template"]).encode()
     asked = ShapeAsked(digest, declaration.namespace, declaration.name, clusters, pod)
     return Asked(asked, used & set(clusters) - state.admitted.silent.keys())
+
+
+def _alike(state: PlannerState, declaration: Declaration) -> object:
+    """Equal for new workloads that go to the same clusters at one moment, labels aside; others are like themselves."""
+    if declaration.dependencies or (declaration.namespace, declaration.name) in state.workloads:
+        return object()
+    return declaration.kind, declaration.replicas, declaration.shape, declaration.policy
 
 
 def _to_ask(state: PlannerState, declaration: Declaration, now: float) -> tuple[str, ...]:
