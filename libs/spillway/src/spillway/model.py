@@ -264,6 +264,7 @@ class ClusterSelector:
     zones: tuple[str, ...] = ()
     labels: tuple[Requirement, ...] = ()
     excluded: tuple[str, ...] = ()
+    supply_classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +329,7 @@ class Policy:
 
     rollout_all: a new template goes to all clusters at once, not to one after the other.
     strategy: None divides by the tiers and their splits. priority: of those that wait for room, higher ones go first.
-    overflow_stays: what overflowed to a later tier does not go home.
+    overflow_stays: what overflowed to a later tier does not go home. work: Online, NearLine or Offline.
     """
 
     tiers: tuple[Tier, ...]
@@ -339,6 +340,7 @@ class Policy:
     strategy: Strategy | None = None
     priority: int = 0
     overflow_stays: bool = False
+    work: str = "Online"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from planner.core.manifests.policy import supply_class
 from planner.core.moving.overflow import first_tier
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
@@ -16,8 +17,7 @@ from planner.core.workload import Workload
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, ClusterJoined
 from spillway.events_scaling import LoadObserved
 from spillway.feasibility.cluster_view import WorkloadKey
-from spillway.lending_marks import SUPPLY_CLASS
-from spillway.model import SUPPLY_CLOUD, SUPPLY_DEDICATED, TIER_CLOUD, Shape
+from spillway.model import Shape
 
 METRIC = "headroom"
 SOURCE = "planner"
@@ -42,11 +42,6 @@ class Idle:
 
     replicas: int
     trouble: str = ""
-
-
-def supply_class(joined: ClusterJoined) -> str:
-    """As the cluster's label says, else by its tier."""
-    return dict(joined.labels).get(SUPPLY_CLASS) or (SUPPLY_CLOUD if joined.tier == TIER_CLOUD else SUPPLY_DEDICATED)
 
 
 def idle_for(state: PlannerState, workload: Workload, now: float) -> dict[str, Idle]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from planner.core.manifests.strategy_spec import (
+    SUPPLY_ORDER,
     SelectorSpec,
     StrategySpec,
     WeightSpec,
@@ -19,10 +20,13 @@ from planner.core.manifests.strategy_spec import (
 from planner.core.strategies.node_group_order import places
 from spillway.api import RequestError, invalid
 from spillway.events import ClusterJoined
+from spillway.lending_marks import SUPPLY_CLASS
 from spillway.model import (
     SPLIT_PACK,
     SPLIT_SPREAD,
     SPLITS_OF_NODE_GROUPS,
+    SUPPLY_CLOUD,
+    SUPPLY_DEDICATED,
     TIER_CLOUD,
     TIER_OWN,
     UNPLACEABLE_REFUSE,
@@ -45,6 +49,13 @@ OWN_FIRST = (
 )
 ALL_CLUSTERS = (Tier("all", ClusterSelector(), SPLIT_SPREAD, node_groups=False),)
 ANY_ORDER = (*ALL_CLUSTERS, OWN_FIRST[-1])
+IN_SUPPLY_ORDER = tuple(
+    Tier(name, ClusterSelector(supply_classes=(name,)), SPLIT_SPREAD, node_groups=False) for name in SUPPLY_ORDER
+)
+NEW_IN_THE_CLOUD = Tier("node-groups", ClusterSelector(supply_classes=(SUPPLY_CLOUD,)), SPLIT_PACK, node_groups=True)
+WORK_ONLINE = "Online"
+TIERS_BY_WORK = {"NearLine": (*IN_SUPPLY_ORDER, NEW_IN_THE_CLOUD), "Offline": IN_SUPPLY_ORDER[:-1]}
+"""Work that runs on what others leave: near-line work may wait minutes, offline work long, and costs no cloud."""
 DEFAULT_POLICY = Policy(OWN_FIRST, (), UNPLACEABLE_WAIT)
 
 TIERS_KEPT_MAX = 256
@@ -93,6 +104,7 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fie
     strategy: StrategySpec | None = None
     priority: int = 0
     overflow: str = OVERFLOW_GOES_HOME
+    work: str = WORK_ONLINE
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -133,11 +145,27 @@ def policy_of(manifest: dict[str, Any]) -> Policy:
     if not -PRIORITY_MAX <= spec.priority <= PRIORITY_MAX:
         raise invalid(f"{KIND}.spec.priority", spec.priority, f"-{PRIORITY_MAX} to {PRIORITY_MAX}")
     chosen = strategy(spec.strategy, tiers, limits)
-    if not tiers:
+    if spec.work != WORK_ONLINE:
+        tiers = _tiers_of_work(spec)
+    elif not tiers:
         tiers = ALL_CLUSTERS if chosen is not None else OWN_FIRST if spec.own_first else ANY_ORDER
     loss_seconds = _loss_seconds(spec.on_cluster_loss.after)
     rollout_all, overflow_stays = spec.rollout == ROLLOUT_ALL, spec.overflow == OVERFLOW_STAYS
-    return Policy(tiers, limits, spec.unplaceable, loss_seconds, rollout_all, chosen, spec.priority, overflow_stays)
+    return Policy(
+        tiers, limits, spec.unplaceable, loss_seconds, rollout_all, chosen, spec.priority, overflow_stays, spec.work
+    )
+
+
+def _tiers_of_work(spec: PolicySpec) -> tuple[Tier, ...]:
+    """Of near-line and offline work: the supply classes in their order, and nothing else."""
+    if spec.work not in TIERS_BY_WORK:
+        raise invalid(f"{KIND}.spec.work", spec.work, f"one of {', '.join((WORK_ONLINE, *TIERS_BY_WORK))}")
+    if spec.tiers:
+        names = [tier.name for tier in spec.tiers]
+        raise invalid(f"{KIND}.spec.tiers", names, f"none: work {spec.work} has its own")
+    if spec.strategy is not None:
+        raise invalid(f"{KIND}.spec.strategy", spec.strategy.name, f"none: work {spec.work} goes by tiers")
+    return TIERS_BY_WORK[spec.work]
 
 
 def _loss_seconds(after: str) -> int:
@@ -176,8 +204,14 @@ def selects(selector: ClusterSelector, cluster: ClusterJoined) -> bool:
         and (not selector.regions or cluster.region in selector.regions)
         and (not selector.zones or cluster.zone in selector.zones)
         and cluster.cluster not in selector.excluded
+        and (not selector.supply_classes or supply_class(cluster) in selector.supply_classes)
         and (not selector.labels or matches_labels(selector.labels, dict(cluster.labels)))
     )
+
+
+def supply_class(cluster: ClusterJoined) -> str:
+    """As the cluster's label says, else by its tier."""
+    return dict(cluster.labels).get(SUPPLY_CLASS) or (SUPPLY_CLOUD if cluster.tier == TIER_CLOUD else SUPPLY_DEDICATED)
 
 
 def in_tier(tier: Tier, cluster: ClusterJoined) -> bool:

@@ -14,6 +14,10 @@ from spillway.model import (
     STRATEGY_KARMADA_DYNAMIC,
     STRATEGY_KARMADA_STATIC,
     STRATEGY_KUBEADMIRAL,
+    SUPPLY_CLOUD,
+    SUPPLY_COLOCATED,
+    SUPPLY_DEDICATED,
+    SUPPLY_IDLE,
     ClusterLimit,
     ClusterSelector,
     ClusterWeight,
@@ -26,6 +30,8 @@ from spillway.pod_shape import LabelSelector, selector_of
 WEIGHT_MAX = 1_000_000
 GROUPS_MAX = 1000
 WEIGHTS_MAX = 1000
+SUPPLY_ORDER = (SUPPLY_DEDICATED, SUPPLY_IDLE, SUPPLY_COLOCATED, SUPPLY_CLOUD)
+"""In which near-line and offline work uses it; the last, which costs most, near-line work alone."""
 OVERFLOW = "Overflow"
 ALTERNATIVES = "Alternatives"
 BY_CLUSTER, BY_REGION = "cluster", "region"
@@ -43,6 +49,7 @@ class SelectorSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     zones: tuple[str, ...] = ()
     label_selector: LabelSelector = LabelSelector()
     excluded: tuple[str, ...] = ()
+    supply_classes: tuple[str, ...] = ()
 
 
 class WeightSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,7 +73,10 @@ class StrategySpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 
 def selector(spec: SelectorSpec, where: str) -> ClusterSelector:
     labels = selector_of(spec.label_selector, f"{where}.labelSelector").requirements
-    return ClusterSelector(spec.names, spec.tiers, spec.regions, spec.zones, labels, spec.excluded)
+    for index, name in enumerate(spec.supply_classes):
+        if name not in SUPPLY_ORDER:
+            raise invalid(f"{where}.supplyClasses[{index}]", name, f"one of {', '.join(SUPPLY_ORDER)}")
+    return ClusterSelector(spec.names, spec.tiers, spec.regions, spec.zones, labels, spec.excluded, spec.supply_classes)
 
 
 def weights(specs: tuple[WeightSpec, ...], where: str) -> tuple[ClusterWeight, ...]:

@@ -1,0 +1,154 @@
+"""Near-line and offline work: supply classes in their order, the cloud for near-line work alone, and where a lost place
+goes."""
+
+import json
+from typing import Any
+
+import pytest
+
+from planner.core import placing
+from planner.core.manifests.policy import policy_of
+from planner.core.moving import aftermath
+from planner.core.requests import decisions
+from spillway.api import ApplyRequest, RequestError
+from spillway.lending_marks import LENT_CLUSTER, LENT_NODE, POOL_TAINT, SUPPLY_CLASS, virtual_node_name
+from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED, NodeRow, Policy, Taint
+
+from .builders import Fleet, cluster, deployment, facts, node, policy, template, texts
+
+KEY = ("default", "web")
+TOLERANT = [{"key": POOL_TAINT, "operator": "Exists"}]
+
+
+def apply(fleet: Fleet, replicas: int, **spec: Any) -> None:
+    pod = template(tolerations=TOLERANT)
+    request = ApplyRequest(texts(deployment(replicas, pod=pod), policy(**spec)))
+    keep(fleet, decisions.apply(fleet.state, request, fleet.moment()).events)
+
+
+def keep(fleet: Fleet, events: Any) -> None:
+    for event in events:
+        fleet.state.apply(event, fleet.now)
+
+
+def placed(fleet: Fleet) -> dict[str, int]:
+    workload = fleet.state.workloads[KEY]
+    kept = {name: part.replicas_kept for name, part in workload.parts.items() if part.replicas_kept}
+    return kept | ({"": workload.unplaced} if workload.unplaced else {})
+
+
+def virtual(name: str) -> NodeRow:
+    labels = {LENT_CLUSTER: "own", LENT_NODE: name, SUPPLY_CLASS: "idle"}
+    return node(virtual_node_name("own", name), labels=labels, taints=(Taint(POOL_TAINT, "idle", "NoSchedule"),))
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    """Four cores of each class; the idle ones are lent nodes of `own`, which is of no class that such work uses."""
+    fleet = Fleet()
+    fleet.join(cluster("batch"), [node("b")])
+    fleet.join(cluster("own", **{SUPPLY_CLASS: "reserved"}), [node("n1", state=NODE_LENT)])
+    fleet.join(cluster("pool", **{SUPPLY_CLASS: "idle"}), [virtual("n1")])
+    fleet.join(cluster("shared", **{SUPPLY_CLASS: "colocated"}), [node("s")])
+    fleet.join(cluster("cloud-1", "cloud"), [node("c")])
+    return fleet
+
+
+@pytest.mark.parametrize(
+    ("work", "replicas", "where"),
+    [
+        ("NearLine", 3, {"batch": 3}),
+        ("NearLine", 6, {"batch": 4, "pool": 2}),
+        ("NearLine", 11, {"batch": 4, "pool": 4, "shared": 3}),
+        ("NearLine", 14, {"batch": 4, "pool": 4, "shared": 4, "cloud-1": 2}),
+        ("Offline", 11, {"batch": 4, "pool": 4, "shared": 3}),
+        ("Offline", 14, {"batch": 4, "pool": 4, "shared": 4, "": 2}),
+    ],
+)
+def test_classes_are_used_in_their_order_and_offline_work_never_the_last(
+    fleet: Fleet, work: str, replicas: int, where: dict[str, int]
+) -> None:
+    apply(fleet, replicas, work=work)
+    assert placed(fleet) == where
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"work": "Batch"}, "PlacementPolicy.spec.work: 'Batch': expected one of Online, NearLine, Offline"),
+        ({"work": "Offline", "tiers": [{"name": "own"}]}, "spec.tiers: ['own']: expected none: work Offline has its"),
+        ({"work": "NearLine", "strategy": {"name": "Duplicated"}}, "spec.strategy: 'Duplicated': expected none"),
+        (
+            {"tiers": [{"name": "idle", "clusters": {"supplyClasses": ["spare"]}}]},
+            "supplyClasses[0]: 'spare': expected one of dedicated, idle, colocated, cloud",
+        ),
+    ],
+)
+def test_what_no_work_can_have_is_named(spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        policy_of(policy(**spec))
+    assert message in refused.value.text
+
+
+def test_a_tier_may_name_supply_classes(fleet: Fleet) -> None:
+    apply(fleet, 6, tiers=[{"name": "spare", "clusters": {"supplyClasses": ["idle", "colocated"]}}])
+    assert placed(fleet) == {"pool": 3, "shared": 3}
+
+
+def test_without_a_word_work_is_online() -> None:
+    assert policy_of(policy()) == Policy(policy_of(policy()).tiers, (), "Wait", work="Online")
+    assert policy_of(json.loads(json.dumps(policy(work="Online")))) == policy_of(policy())
+
+
+# ── A lent node goes back, and who ran there has lost the place ─────────────────────────────────────────────────────
+
+
+def bound(fleet: Fleet, count: int) -> None:
+    """The pool shows so many of its pods bound, of all that its object has."""
+    part = fleet.state.workloads[KEY].parts["pool"]
+    shown = facts(part.version, count, spec=part.replicas, status=part.replicas, updated=part.replicas)
+    fleet.change("pool", shown=(shown,))
+
+
+def pass_time(fleet: Fleet, seconds: int) -> None:
+    """As the planner's turn does it, second by second."""
+    for _ in range(seconds):
+        fleet.now += 1
+        fleet.beat()
+        aftermath.watch(fleet.state, fleet.now)
+        for workload, counts in list(aftermath.take_backs(fleet.state, fleet.moment())):
+            aftermath.hold(fleet.state, workload, counts, fleet.now)
+            keep(fleet, placing.take_back(fleet.state, workload, counts, fleet.moment()).events)
+        for workload in aftermath.next_waiting(fleet.state, fleet.now):
+            keep(fleet, aftermath.try_again(fleet.state, workload, fleet.moment()).events)
+
+
+def recall(fleet: Fleet) -> None:
+    """The owner takes its node, and the pods that ran there are made again and find no node."""
+    bound(fleet, 4)
+    pass_time(fleet, 1)
+    fleet.change("own", [node("n1", state=NODE_RECALLED)])
+    fleet.change("pool", removed=(virtual("n1").name,))
+    bound(fleet, 0)
+    fleet.change("own", [node("n1", state=NODE_OWNED)])
+
+
+def test_near_line_work_that_lost_its_place_has_another_within_a_minute(fleet: Fleet) -> None:
+    apply(fleet, 8, work="NearLine")
+    assert placed(fleet) == {"batch": 4, "pool": 4}
+    recall(fleet)
+    pass_time(fleet, 60)
+    assert placed(fleet) == {"batch": 4, "shared": 4}
+
+
+def test_offline_work_that_lost_its_place_waits_and_goes_on_where_something_is_idle_again(fleet: Fleet) -> None:
+    apply(fleet, 12, work="Offline")
+    assert placed(fleet) == {"batch": 4, "pool": 4, "shared": 4}
+    recall(fleet)
+    pass_time(fleet, 60)
+    assert placed(fleet) == {"batch": 4, "shared": 4, "": 4}, "the cloud has room for it"
+    fleet.change("own", [node("n1", state=NODE_LENT)])
+    fleet.change("pool", [virtual("n1")])
+    bound(fleet, 4)  # Its pods wait there still, and the pool's scheduler finds the node before the planner does.
+    pass_time(fleet, 1)
+    assert placed(fleet) == {"batch": 4, "pool": 4, "shared": 4}
