@@ -8,6 +8,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +33,7 @@ from spillway.cluster_api import (
     Conflict,
     Failed,
     Listed,
+    LogOptions,
     NotFound,
     Refused,
     Removed,
@@ -487,6 +489,59 @@ async def test_a_lease_is_renewed_at_a_time_with_its_zone() -> None:
     api = api_of(Scripted())
     with pytest.raises(ValueError, match="expected a time with its zone"):
         await api.renew_node_lease("n", "u", "me", duration_seconds=40, renewed_at=LEASE_AT.replace(tzinfo=None))
+
+
+LOG = LogOptions("main", follow=True, tail_lines=0)
+
+
+@pytest.mark.looptime
+async def test_a_log_is_asked_for_with_what_is_set_and_given_as_it_comes() -> None:
+    transport = Scripted(streams=[[b"", b"one\n", 7.0, b"two"]])
+    async with aclosing(api_of(transport).logs("n", "p", LOG)) as chunks:
+        assert [chunk async for chunk in chunks] == [b"one\n", b"two"]
+    wanted = {"container": "main", "follow": "true", "tailLines": "0"}
+    assert transport.asked == [("WATCH", "/api/v1/namespaces/n/pods/p/log", wanted)]
+    assert LogOptions().params() == {}
+
+
+LOG_ANSWERS: dict[str, tuple[list[Step], type[Exception], str]] = {
+    "no such pod": ([TransportStatus(404, status(404, "NotFound", "pods p").body)], NotFound, "pods p"),
+    "not started": ([TransportStatus(400, status(400, "BadRequest", "waiting").body)], Refused, "waiting"),
+    "no right": ([TransportStatus(403, status(403, "Forbidden", "pods/log").body)], Refused, "pods/log"),
+    "its kubelet is away": ([TransportStatus(500, status(500).body)], ClusterUnreachable, "server"),
+    "no answer": ([HANG], ClusterUnreachable, "timeout"),
+    "cut in the middle": ([b"", b"one", ClusterUnreachable("blue", "connection", "cut")], ClusterUnreachable, "cut"),
+}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("steps", "error", "words"), LOG_ANSWERS.values(), ids=LOG_ANSWERS)
+async def test_why_a_log_is_not_given_has_a_name(steps: list[Step], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words) as raised:
+        async for _ in api_of(Scripted(streams=[steps])).logs("n", "p", LOG):
+            pass
+    assert raised.type is error
+
+
+@pytest.mark.looptime
+async def test_a_log_ends_after_its_time_though_its_pod_writes_on() -> None:
+    steps: list[Step] = [b"", *[one for _ in range(100) for one in (10.0, b"x")]]
+    api = api_of(Scripted(streams=[steps]), log_stream_seconds=45.0)
+    assert [chunk async for chunk in api.logs("n", "p", LOG)] == [b"x"] * 4
+
+
+@pytest.mark.looptime
+async def test_only_so_many_logs_are_open_at_one_time() -> None:
+    """One that is closed makes room, also in its middle."""
+    api = api_of(Scripted(streams=[[b"", b"x", HANG] for _ in range(3)]), max_log_streams=2)
+    first, second, third, fourth = (api.logs("n", "p", LOG) for _ in range(4))
+    assert [await anext(first), await anext(second)] == [b"x", b"x"]
+    with pytest.raises(Refused, match="TooManyRequests"):
+        await anext(third)
+    await first.aclose()
+    assert await anext(fourth) == b"x"
+    for one in (second, fourth):
+        await one.aclose()
 
 
 @pytest.mark.looptime

@@ -1,7 +1,7 @@
 """The way between a service and a member: takes time, loses answers, and carries on when the sender is gone."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextvars import Context
 from random import Random
 
@@ -45,7 +45,9 @@ class SimulatedTransport:
         loop.create_task(self._carry(request, answer), context=self._network.world)  # noqa: RUF006 - the loop keeps it
         return await answer
 
-    def stream(self, path: str, params: Mapping[str, str], accept: str = "application/json") -> AsyncIterator[bytes]:
+    def stream(
+        self, path: str, params: Mapping[str, str], accept: str = "application/json"
+    ) -> AsyncGenerator[bytes, None]:
         return self._inner.stream(path, params, accept)
 
     async def close(self) -> None:

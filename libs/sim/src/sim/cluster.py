@@ -111,6 +111,13 @@ class SimCluster:
         """What the ready pods of a workload use together, each the same; without it they have no samples."""
         self.machine.usage.set_load(namespace, workload, amounts)
 
+    def write_log(self, namespace: str, pod: str, text: str, container: str = "") -> None:
+        """Lines that a container (where none is named, the first) writes now. KeyError: no such pod or container."""
+        self.tick()
+        found = self.machine.world.store.tables["pods"][namespace, pod]
+        self.machine.logs.write(found, container or found["spec"]["containers"][0]["name"], text)
+        self._wake("pods")
+
     def inject(self, sidecar: SidecarSpec | None) -> None:
         """Into every pod that is made from now on."""
         self.machine.world.sidecar = sidecar
@@ -155,6 +162,9 @@ class SimCluster:
 
     def _on_write(self, plural: str) -> None:
         self._work.set()
+        self._wake(plural)
+
+    def _wake(self, plural: str) -> None:
         for waker in self._wakers_by_plural.get(plural, ()):
             waker.set()
 

@@ -12,8 +12,9 @@ from aiohttp import web
 
 from sim.cluster import SimCluster
 from sim.core.requests import Request, denied
+from sim.pod_logs import is_log_path
 from sim.rest import SimTransport
-from sim.settings import Faults, NodeSpec, UsageSpec
+from sim.settings import Faults, LogSpec, NodeSpec, UsageSpec
 from spillway.cluster_api import ClusterUnreachable, TransportStatus
 
 _BODY_LIMIT_BYTES = 16 << 20
@@ -43,6 +44,7 @@ class SimServer:
         app.router.add_post("/sim/faults", self._set_faults)
         app.router.add_post("/sim/nodes", self._add_nodes)
         app.router.add_post("/sim/load", self._set_load)
+        app.router.add_post("/sim/log", self._write_log)
         app.router.add_post("/sim/drop-watches", self._drop_watches)
         app.router.add_post("/sim/expire-history", self._expire_history)
         app.router.add_route("*", "/{path:.*}", self._answer)
@@ -71,7 +73,9 @@ class SimServer:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         params = dict(request.query)
         if request.method == "GET" and params.get("watch") in ("true", "1"):
-            return await self._watch(request, params)
+            return await self._stream(request, params, _JSON)
+        if request.method == "GET" and is_log_path(request.path):
+            return await self._stream(request, params, "text/plain")
         asked = Request(request.method, request.path, params)
         if self._cluster.faults.stall_list and asked.is_list:
             return await self._stall(request)
@@ -84,9 +88,9 @@ class SimServer:
             return _cut(request)
         return _json(answer.status, answer.body)
 
-    async def _watch(self, request: web.Request, params: dict[str, str]) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, params: dict[str, str], content_type: str) -> web.StreamResponse:
         chunks = self._transport.stream(request.path, params, request.headers.get("Accept", _JSON))
-        response = web.StreamResponse(headers={"Content-Type": _JSON})
+        response = web.StreamResponse(headers={"Content-Type": content_type})
         try:
             async for chunk in chunks:
                 if not response.prepared:
@@ -137,6 +141,14 @@ class SimServer:
         (self._cluster.set_usage if asked.pod else self._cluster.set_load)(
             asked.namespace, asked.pod or asked.workload, asked.amounts
         )
+        return _json(200, b"{}")
+
+    async def _write_log(self, request: web.Request) -> web.StreamResponse:
+        try:
+            asked = msgspec.json.decode(await request.read(), type=LogSpec)
+            self._cluster.write_log(asked.namespace, asked.pod, asked.text, asked.container)
+        except (msgspec.MsgspecError, KeyError) as error:
+            return _json(400, msgspec.json.encode({"message": str(error)}))
         return _json(200, b"{}")
 
     async def _drop_watches(self, _request: web.Request) -> web.StreamResponse:

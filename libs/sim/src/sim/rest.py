@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Final
 
 from sim.cluster import SimCluster
 from sim.core.errors import ApiError, expired, too_old, unauthorized
 from sim.core.listing import encode
 from sim.core.requests import Request, denied, forbidden_by_rights
+from sim.core.routes import parse_route
 from sim.core.usage import ROOT as METRICS_ROOT
 from sim.core.usage import not_served, unavailable
+from sim.pod_logs import is_log_path, log_chunks
 from sim.watch import Watch, open_watch
 from spillway.cluster_api import ClusterUnreachable, Response, TransportStatus
 
@@ -54,6 +57,11 @@ class SimTransport:
     ) -> AsyncGenerator[bytes, None]:
         """First an empty chunk when the stream is open, then whole lines; ends cleanly as the API server ends it."""
         await self._pass_faults(Request("GET", path, params))
+        if is_log_path(path):
+            async with aclosing(self._log(path, params)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+            return
         watch = self._open(path, params, accept)
         self._cluster.add_waker(watch.plural, watch.waker)
         try:
@@ -67,10 +75,28 @@ class SimTransport:
         self._closed.set()
         self._cluster.wake_streams()
 
+    async def _log(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        cluster = self._cluster
+        self._check_token()
+        refusal = forbidden_by_rights(Request("GET", path, params), cluster.faults.forbidden)
+        if refusal is not None:
+            raise TransportStatus(*refusal)
+        cluster.tick()
+        epoch = cluster.stream_epoch
+        try:
+            async with aclosing(log_chunks(cluster, parse_route(path), params, lambda: self._is_over(epoch))) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except ApiError as error:
+            raise TransportStatus(error.code, encode(error.status())) from error
+
+    def _check_token(self) -> None:
+        if self._cluster.faults.unauthorized or self._token != self._cluster.token:
+            raise TransportStatus(*denied())
+
     def _open(self, path: str, params: Mapping[str, str], accept: str) -> Watch:
         cluster = self._cluster
-        if cluster.faults.unauthorized or self._token != cluster.token:
-            raise TransportStatus(*denied())
+        self._check_token()
         try:
             if cluster.faults.expire_history == "status" and params.get("resourceVersion", "0") != "0":
                 current = cluster.machine.world.store.version

@@ -57,6 +57,16 @@ class UsageSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class LogSpec:
+    """Lines that a container (where none is named, the first) writes."""
+
+    namespace: str
+    pod: str
+    text: str
+    container: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LoadSpec:
     """Bound, running pods for `SimCluster.load`, shared out over `deployments` Deployments."""
 

@@ -1,9 +1,9 @@
 """The only door to a Kubernetes API: read, write, follow, probe; says values inward, named errors outward."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
 from typing import Final
@@ -20,6 +20,7 @@ from spillway.cluster_errors import (
     Refused,
     UnreachableReason,
 )
+from spillway.cluster_logs import LogOptions, PodLogs
 from spillway.cluster_requests import NOT_FOUND, Requests
 from spillway.cluster_settings import ClusterApiSettings
 from spillway.cluster_transport import HttpTransport, Response, Transport, TransportStatus
@@ -69,6 +70,7 @@ __all__ = [
     "HttpTransport",
     "Kind",
     "Listed",
+    "LogOptions",
     "Manifest",
     "NotFound",
     "Refused",
@@ -91,7 +93,7 @@ class Probe:
 
 
 class ClusterApi(Requests):
-    """`probe_transport` lets the probe have a connection of its own; without it `transport` serves both."""
+    """The probe and logs may have connections of their own; without them `transport` serves all."""
 
     def __init__(
         self,
@@ -101,9 +103,12 @@ class ClusterApi(Requests):
         *,
         random: Random | None = None,
         probe_transport: Transport | None = None,
+        log_transport: Transport | None = None,
     ) -> None:
         super().__init__(transport, name, settings, random or Random())
         self._probe_transport = probe_transport or transport
+        self._log_transport = log_transport or transport
+        self._logs = PodLogs(self, self._log_transport)
 
     def follow(
         self, kind: Kind, *, label_selector: str = "", field_selector: str = ""
@@ -226,8 +231,17 @@ class ClusterApi(Requests):
         if not self._absent(response):
             self._written(response)
 
+    def logs(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+        """What a container has written, in chunks that are cut anywhere, for `log_stream_seconds` at the most.
+
+        Instead of the first one it raises what is wrong: NotFound without such a pod; Refused where its container has
+        not started or must be named, or when `max_log_streams` are open already. Close it: `aclosing`.
+        """
+        return self._logs.read(namespace, pod, options)
+
     async def close(self) -> None:
-        for transport in {id(one): one for one in (self._transport, self._probe_transport)}.values():
+        transports = (self._transport, self._probe_transport, self._log_transport)
+        for transport in {id(one): one for one in transports}.values():
             await transport.close()
 
     async def _count(self, kind: Kind) -> int:
@@ -243,5 +257,10 @@ def connect(
     read_endpoint: Callable[[], Endpoint], name: str, settings: ClusterApiSettings, random: Random | None = None
 ) -> ClusterApi:
     """Over HTTP; nothing is opened before it is first needed. `read_endpoint` runs in a thread, again after a 401."""
-    transport, probe_transport = (HttpTransport(read_endpoint, name, settings) for _ in range(2))
-    return ClusterApi(transport, name, settings, random=random, probe_transport=probe_transport)
+    few = replace(settings, max_connections=settings.max_log_streams)
+    transport, probe_transport, log_transport = (
+        HttpTransport(read_endpoint, name, one) for one in (settings, settings, few)
+    )
+    return ClusterApi(
+        transport, name, settings, random=random, probe_transport=probe_transport, log_transport=log_transport
+    )

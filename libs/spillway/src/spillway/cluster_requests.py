@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from random import Random
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -58,8 +58,7 @@ class Requests:
             self.read(Response(answer.status, answer.body))
             raise self._garbage(Response(answer.status, answer.body)) from answer
         finally:
-            if isinstance(chunks, AsyncGenerator):
-                await chunks.aclose()
+            await chunks.aclose()
 
     async def _ask(
         self,
@@ -103,9 +102,13 @@ class Requests:
         return response.body
 
     def _written(self, response: Response) -> Manifest:
+        if not 200 <= response.status < 300:
+            self.refuse(response)
+        return self.decoded(cluster_answers.MANIFEST, response.body)
+
+    def refuse(self, response: Response) -> NoReturn:
+        """Raises why what was asked was not done."""
         self._reached(response)
-        if 200 <= response.status < 300:
-            return self.decoded(cluster_answers.MANIFEST, response.body)
         status = cluster_answers.read_status(response.body)
         if status.kind != "Status":
             raise self._garbage(response)

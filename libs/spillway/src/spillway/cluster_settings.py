@@ -29,6 +29,10 @@ class ClusterApiSettings:
     """Of one event of a watch; an object in etcd is at most 1.5 MiB, and JSON is at most some times larger."""
     max_connections: int = 32
     """At one time, to one cluster, watches included; the probe has its own."""
+    max_log_streams: int = 16
+    """Logs of pods read at one time, with connections of their own; one more is refused."""
+    log_stream_seconds: float = 4 * 3600.0
+    """After so long a log ends, though its pod may write on; kubelets themselves end one that is silent for so long."""
     field_manager: str = "spillway"
 
     def pause_seconds(self, setbacks: int, random: Random) -> float:

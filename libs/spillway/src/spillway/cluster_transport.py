@@ -1,6 +1,6 @@
 """HTTP to one API server: requests and streams, with every failure named."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -41,7 +41,7 @@ class Transport(Protocol):
         accept: str = JSON,
     ) -> Response: ...
 
-    def stream(self, path: str, params: Mapping[str, str], accept: str = JSON) -> AsyncIterator[bytes]:
+    def stream(self, path: str, params: Mapping[str, str], accept: str = JSON) -> AsyncGenerator[bytes, None]:
         """Raw chunks, cut anywhere, and first an empty one when it is open; TransportStatus when it is refused."""
         ...
 

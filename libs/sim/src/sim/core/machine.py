@@ -10,6 +10,7 @@ from sim.core.kinds import Key, Object
 from sim.core.kubelet import Kubelet
 from sim.core.node_table import NodeTable
 from sim.core.nodes import NodeGroups
+from sim.core.pod_logs import PodLogs
 from sim.core.pods import node_of
 from sim.core.quotas import Quotas
 from sim.core.replicasets import ReplicaSets
@@ -43,6 +44,7 @@ class Machine:
         self.jobs = Jobs(self.world, self.garbage, self.quotas, self.shapes)
         self.node_groups = NodeGroups(self.world, self.table)
         self.usage = Usage(self.world)
+        self.logs = PodLogs(self.world)
         self.on_write: Callable[[str], None] = lambda _plural: None
         """Told the plural of every change; for watches."""
         self.world.store.listener = self._on_change
@@ -139,6 +141,8 @@ class Machine:
         if new is None:
             self.binder.forget(key, shape)
             del self.shape_by_pod[key]
+            if old is not None:
+                self.logs.forget(old["metadata"]["uid"])
 
     def _follow_placing(self, key: Key, shape: PodShape, old: Object | None, new: Object | None) -> None:
         before = node_of(old) if old else ""

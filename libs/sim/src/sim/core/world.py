@@ -31,6 +31,11 @@ class World:
         self._timers_made = 0
         self._stamp = (0, "")
 
+    @property
+    def unix_seconds(self) -> float:
+        """The wall clock."""
+        return self.now + self._unix_offset_seconds
+
     def stamp(self, later_seconds: float = 0.0) -> str:
         """The wall clock, in objects' form; later_seconds: so much after now."""
         second = int(self.now + later_seconds + self._unix_offset_seconds)

@@ -1,0 +1,140 @@
+"""What containers have written, and the part of it that is asked for: the words of an API server and of a kubelet."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sim.core.errors import bad_request, invalid
+from sim.core.kinds import KIND_BY_PLURAL, Object
+from sim.core.pods import is_terminal
+from sim.core.world import World
+
+LINES_KEPT = 10_000
+"""Of one container; older ones are forgotten."""
+_PODS = KIND_BY_PLURAL["pods"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One reading of a log. since: Unix seconds."""
+
+    container: str
+    follow: bool
+    timestamps: bool
+    tail_lines: int | None
+    since: float
+    limit_bytes: int | None
+
+
+@dataclass(slots=True)
+class _Book:
+    """The lines of one container. forgotten: how many there were before the first."""
+
+    lines: list[tuple[float, str]]
+    forgotten: int = 0
+
+
+class PodLogs:
+    """Nothing is kept of a pod to which nobody has written: each container begins with one line of its own."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._books_by_uid: dict[str, dict[str, _Book]] = {}
+
+    def write(self, pod: Object, container: str, text: str) -> None:
+        """Lines that the container writes now. KeyError without such a container."""
+        if container not in containers_of(pod):
+            raise KeyError(container)
+        book = self._book(pod, container)
+        book.lines += [(self._world.unix_seconds, line) for line in text.splitlines()]
+        over = len(book.lines) - LINES_KEPT
+        if over > 0:
+            del book.lines[:over]
+            book.forgotten += over
+
+    def forget(self, uid: str) -> None:
+        self._books_by_uid.pop(uid, None)
+
+    def read(self, pod: Object, asked: Asked, position: int | None = None) -> tuple[bytes, int]:
+        """From a position, or for the first time from where it is asked for; and the position after it."""
+        books = self._books_by_uid.get(pod["metadata"]["uid"], {})
+        book = books.get(asked.container) or self._first(pod, asked.container)
+        lines = book.lines[max(0, (position or 0) - book.forgotten) :]
+        if position is None:
+            lines = [line for line in lines if line[0] >= asked.since]
+            if asked.tail_lines is not None:
+                lines = lines[len(lines) - min(asked.tail_lines, len(lines)) :]
+        texts = (f"{_stamp(at)} {line}\n" if asked.timestamps else f"{line}\n" for at, line in lines)
+        return "".join(texts).encode(), book.forgotten + len(book.lines)
+
+    def _book(self, pod: Object, container: str) -> _Book:
+        books = self._books_by_uid.setdefault(pod["metadata"]["uid"], {})
+        return books.setdefault(container, self._first(pod, container))
+
+    def _first(self, pod: Object, container: str) -> _Book:
+        started = (pod["status"] or {}).get("startTime")
+        at = datetime.fromisoformat(started).timestamp() if started else self._world.unix_seconds
+        return _Book([(at, f"{container} of {pod['metadata']['name']} started")])
+
+
+def containers_of(pod: Object) -> list[str]:
+    spec = pod["spec"]
+    return [one["name"] for field in ("containers", "initContainers") for one in spec.get(field) or ()]
+
+
+def asked_of(pod: Object, params: Mapping[str, str], now_unix: float) -> Asked:
+    """ApiError for what makes no sense, and for a container that is not there or must be named."""
+    name, containers = pod["metadata"]["name"], containers_of(pod)
+    container = params.get("container", "")
+    if not container:
+        own = [one["name"] for one in pod["spec"].get("containers") or ()]
+        if len(containers) > 1:
+            choice = " ".join(own)
+            raise bad_request(f"a container name must be specified for pod {name}, choose one of: [{choice}]")
+        container = own[0]
+    elif container not in containers:
+        raise bad_request(f"container {container} is not valid for pod {name}")
+    seconds, since = _number(name, params, "sinceSeconds", 1), _time(params.get("sinceTime", ""))
+    return Asked(
+        container=container,
+        follow=params.get("follow") in ("true", "1"),
+        timestamps=params.get("timestamps") in ("true", "1"),
+        tail_lines=_number(name, params, "tailLines", 0),
+        since=since if seconds is None else now_unix - seconds,
+        limit_bytes=_number(name, params, "limitBytes", 1),
+    )
+
+
+def check_started(pod: Object, asked: Asked, params: Mapping[str, str]) -> None:
+    """ApiError 400 in a kubelet's words."""
+    named = f'container "{asked.container}" in pod "{pod["metadata"]["name"]}"'
+    if params.get("previous") in ("true", "1"):
+        raise bad_request(f"previous terminated {named} not found")
+    if pod["status"].get("phase") != "Running" and not is_terminal(pod):
+        raise bad_request(f"{named} is waiting to start: ContainerCreating")
+
+
+def _number(pod: str, params: Mapping[str, str], field: str, least: int) -> int | None:
+    text = params.get(field)
+    if text is None:
+        return None
+    try:
+        value = int(text)
+    except ValueError as error:
+        raise bad_request(f"{field}: Invalid value: {text!r}: must be a number") from error
+    if value < least:
+        why = f"Invalid value: {value}: must be greater than or equal to {least}"
+        raise invalid(_PODS, pod, [(field, "FieldValueInvalid", why)])
+    return value
+
+
+def _time(text: str) -> float:
+    """Unix seconds; 0 where no time is named."""
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else 0.0
+    except ValueError as error:
+        raise bad_request(f"sinceTime: Invalid value: {text!r}: must be a time") from error
+
+
+def _stamp(unix_seconds: float) -> str:
+    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")

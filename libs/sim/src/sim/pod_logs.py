@@ -1,0 +1,112 @@
+"""A pod's log as the API server streams it: from the simulated kubelet, or from the one that a virtual node names."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
+
+import aiohttp
+
+from sim.cluster import SimCluster
+from sim.core.errors import ApiError, bad_request, not_found
+from sim.core.kinds import KIND_BY_PLURAL, Object
+from sim.core.pod_logs import Asked, asked_of, check_started
+from sim.core.pods import is_terminal
+from sim.core.routes import Route, parse_route
+
+_PODS = KIND_BY_PLURAL["pods"]
+_ADDRESSES = ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP")
+"""In the order in which kube-apiserver tries them, unless it is told another."""
+_CONNECT_SECONDS = 5.0
+
+
+def is_log_path(path: str) -> bool:
+    try:
+        route = parse_route(path)
+    except ApiError:
+        return False
+    return route.kind is _PODS and route.subresource == "log"
+
+
+async def log_chunks(
+    cluster: SimCluster, route: Route, params: Mapping[str, str], is_over: Callable[[], bool]
+) -> AsyncGenerator[bytes, None]:
+    """First an empty chunk once it is open; ApiError before that. Ends with the pod, or when `is_over`."""
+    pod = cluster.get("pods", route.name, route.namespace)
+    if pod is None:
+        raise not_found(_PODS, route.name)
+    asked = asked_of(pod, params, cluster.machine.world.unix_seconds)
+    node = pod["spec"].get("nodeName", "")
+    if not node:
+        yield b""
+        return
+    if cluster.machine.kubelet.runs(node):
+        check_started(pod, asked, params)
+        chunks = _own(cluster, pod, asked, is_over)
+    else:
+        found = cluster.get("nodes", node)
+        chunks = _of_kubelet(found or {}, f"{route.namespace}/{route.name}/{asked.container}", params)
+    try:
+        async for chunk in chunks:
+            yield chunk
+    finally:
+        await chunks.aclose()
+
+
+async def _own(
+    cluster: SimCluster, pod: Object, asked: Asked, is_over: Callable[[], bool]
+) -> AsyncGenerator[bytes, None]:
+    yield b""
+    logs, metadata, position = cluster.machine.logs, pod["metadata"], None
+    left, waker = asked.limit_bytes, asyncio.Event()
+    cluster.add_waker("pods", waker)
+    try:
+        while not is_over():
+            waker.clear()
+            current = cluster.machine.world.same("pods", (metadata["namespace"], metadata["name"]), metadata["uid"])
+            text, position = logs.read(current or pod, asked, position)
+            if text:
+                yield text if left is None else text[:left]
+            left = None if left is None else left - len(text)
+            if not asked.follow or current is None or is_terminal(current) or (left is not None and left <= 0):
+                return
+            await waker.wait()
+    finally:
+        cluster.remove_waker("pods", waker)
+
+
+async def _of_kubelet(node: Object, place: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    """By HTTPS with whatever certificate it has, as an API server without a kubelet certificate authority does."""
+    address, port = _endpoint(node)
+    asked = {name: value for name, value in params.items() if name != "container"}
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
+    url = f"https://{address}:{port}/containerLogs/{place}"
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(url, params=asked, ssl=False) as answer,
+        ):
+            if answer.status != 200:
+                raise _refused(answer.status, await answer.text())
+            yield b""
+            async for chunk in answer.content.iter_any():
+                yield chunk
+    except (aiohttp.ClientError, OSError) as error:
+        raise ApiError(500, "InternalError", f'Internal error occurred: Get "{url}": {error}') from error
+
+
+def _endpoint(node: Object) -> tuple[str, int]:
+    status: dict[str, Any] = node.get("status") or {}
+    addresses = {one["type"]: one["address"] for one in status.get("addresses") or ()}
+    address = next((addresses[kind] for kind in _ADDRESSES if kind in addresses), "")
+    port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or 0
+    if not address or not port:
+        raise ApiError(500, "InternalError", "Internal error occurred: the node names no address of a kubelet")
+    return address, port
+
+
+def _refused(status: int, text: str) -> ApiError:
+    if status == 400:
+        return bad_request(text)
+    if status == 404:
+        return ApiError(404, "NotFound", f"the server could not find the requested resource: {text}")
+    return ApiError(500, "InternalError", f"Internal error occurred: {text}")

@@ -1,0 +1,85 @@
+"""What the containers of a pod have written: asked for, and streamed as it comes."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from spillway.cluster_errors import ClusterUnreachable, Refused
+from spillway.cluster_requests import TOO_MANY, Requests
+from spillway.cluster_transport import Response, Transport, TransportStatus
+from spillway.kubernetes import PODS
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """As Kubernetes' PodLogOptions; what is not set is not asked for. since_time: RFC 3339; at most one of the two."""
+
+    container: str = ""
+    follow: bool = False
+    previous: bool = False
+    timestamps: bool = False
+    tail_lines: int | None = None
+    since_seconds: int | None = None
+    since_time: str = ""
+    limit_bytes: int | None = None
+
+    def params(self) -> dict[str, str]:
+        given: dict[str, str | bool | int | None] = {
+            "container": self.container,
+            "follow": self.follow,
+            "previous": self.previous,
+            "timestamps": self.timestamps,
+            "tailLines": self.tail_lines,
+            "sinceSeconds": self.since_seconds,
+            "sinceTime": self.since_time,
+            "limitBytes": self.limit_bytes,
+        }
+        asked = {name: value for name, value in given.items() if value not in (None, "") and value is not False}
+        return {name: "true" if value is True else str(value) for name, value in asked.items()}
+
+
+class PodLogs:
+    """The logs that are open to one cluster, at most `max_log_streams`, with connections of their own."""
+
+    def __init__(self, requests: Requests, transport: Transport) -> None:
+        self._requests = requests
+        self._transport = transport
+        self._open = 0
+
+    async def read(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+        """Chunks, cut anywhere; nothing is held but the one that is given."""
+        settings = self._requests.settings
+        if self._open >= settings.max_log_streams:
+            limit = f"{settings.max_log_streams} logs of {self._requests.name} are being read already"
+            raise Refused(TOO_MANY, "TooManyRequests", limit)
+        self._open += 1
+        path = PODS.path(namespace, pod, "log")
+        try:
+            async with aclosing(self._chunks(path, options.params())) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except TransportStatus as answer:
+            self._requests.refuse(Response(answer.status, answer.body))
+        finally:
+            self._open -= 1
+
+    async def _chunks(self, path: str, params: dict[str, str]) -> AsyncGenerator[bytes, None]:
+        settings = self._requests.settings
+        end = asyncio.get_running_loop().time() + settings.log_stream_seconds
+        async with aclosing(self._transport.stream(path, params)) as chunks:
+            try:
+                async with asyncio.timeout(settings.request_timeout_seconds):
+                    await anext(chunks)
+            except TimeoutError as error:
+                detail = f"no answer within {settings.request_timeout_seconds} s"
+                raise ClusterUnreachable(self._requests.name, "timeout", detail) from error
+            while True:
+                try:
+                    async with asyncio.timeout_at(end):
+                        chunk = await anext(chunks, None)
+                except TimeoutError:
+                    return
+                if chunk is None:
+                    return
+                yield chunk
