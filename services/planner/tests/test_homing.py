@@ -249,6 +249,18 @@ def test_what_did_not_bind_at_home_is_kept_where_it_was() -> None:
     assert world.fewest == 12
 
 
+def test_what_did_not_bind_at_home_goes_again_once_it_might_have_been_there_for_so_long() -> None:
+    """The hold after a take-back is against this workload alone: the shape has had room there all the time."""
+    world = peak()
+    world.unbound.add("own-1")
+    world.run(AFTER + 20)
+    ends = next(iter(world.fleet.state.holds.values())).until
+    world.run(int(ends - world.fleet.now) + AFTER)
+    assert [record.cause for record in world.decided].count(CAUSE_HOME) == 1
+    world.run(5)
+    assert [record.cause for record in world.decided].count(CAUSE_HOME) == 2
+
+
 def test_a_replay_of_its_record_gives_the_same_division() -> None:
     """keep() replays each record; here that it has the figures of before and after."""
     world = peak()

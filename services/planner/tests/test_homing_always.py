@@ -14,7 +14,7 @@ from planner.core.moving.overflow import first_tier
 from planner.core.rules import Rules
 from planner.core.workload import Workload
 from spillway.addresses import Tombstone
-from spillway.events import PHASE_ACTIVE, BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
+from spillway.events import PHASE_ACTIVE, PHASE_DRAINING, BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
 from spillway.model import Part
 
 from .test_moves_always import CORES, STEPS, Key, World, happen
@@ -192,10 +192,20 @@ GONE_FOR_A_WHILE = [
 ]
 """Room at home is gone for ten seconds, from a scale until clusters say that what it takes is gone, and back then."""
 
+HELD_FROM_ONE_ALONE = [
+    ("time", 1),
+    ("scale", ("default", "big"), 0),
+    ("phase", "own-1", PHASE_DRAINING),
+    ("carry out", "own-2"),
+    *[("time", 1)] * 6,
+]
+"""What was taken back at home is held from it there for a while, and not from others of its shape."""
+
 
 @given(st.lists(MORE_STEPS, min_size=10, max_size=30))
 @example([("time", 1)] * 5 + OVERFLOW_BEFORE_A_MINIMUM)
 @example([("time", 1)] * 4 + GONE_FOR_A_WHILE)
+@example(HELD_FROM_ONE_ALONE)
 @settings(max_examples=12, deadline=None)
 def test_whatever_happens_going_home_is_safe_and_ends(steps: list[tuple[object, ...]]) -> None:
     """Each decision is checked as it is made. Then, with the same load and room, at most as many more as there are

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, inf
 
 from planner.core import placing
 from planner.core.division.placement import most_of
@@ -18,7 +18,7 @@ from planner.core.moving.reasons import reasons
 from planner.core.moving.shares import facts_of
 from planner.core.moving.steady import SteadyRoom
 from planner.core.requests.transfer import is_in_transfer
-from planner.core.state import PlannerState
+from planner.core.state import HoldKey, PlannerState
 from planner.core.subject import Moment
 from planner.core.workload import Workload
 from spillway.events import PlacementDecided
@@ -76,6 +76,8 @@ class Homing:
         self._watched: dict[Shape, dict[str, _Watched]] = {}
         self._to_watch: list[Place] = []
         self._expected: frozenset[str] = frozenset()
+        self._kept_out: dict[HoldKey, float] = {}
+        """Homes that a hold keeps from one workload alone, and since when not any more, for as long as that counts."""
         self._looked_at: float | None = None
 
     def due(self, state: PlannerState, now: float) -> list[Workload]:
@@ -130,6 +132,7 @@ class Homing:
             for shape, homes in _homes_by_shape(state, state.workloads[key].shape, entries).items():
                 places.setdefault(shape, {}).update(homes)
         held = _held(state, now)
+        self._note_kept_out(held, state.rules.home_after, now)
         figures = {
             home: _figures(state, home, held, now) for home in {home for homes in places.values() for home in homes}
         }
@@ -146,6 +149,13 @@ class Homing:
                     watched.steady.note(state.room(home, shape, False, now).certain, now)
         self._to_watch.reverse()
         self._watch_more(state, now)
+
+    def _note_kept_out(self, held: Mapping[str, frozenset[Shape | WorkloadKey]], home_after: float, now: float) -> None:
+        """Room of which a hold let one workload have nothing is watched anew for it, from the first look without."""
+        since = {place: min(before, now) for place, before in self._kept_out.items()}
+        self._kept_out = {place: at for place, at in since.items() if now - at < home_after}
+        alone = ((home, whom) for home in held for whom in held[home] if not isinstance(whom, Shape))
+        self._kept_out.update(dict.fromkeys(alone, inf))
 
     def _watch_more(self, state: PlannerState, now: float) -> None:
         held = _held(state, now) if self._to_watch else {}
@@ -198,7 +208,9 @@ class Homing:
         rooms = {}
         for home in overflow.homes:
             watched = self._watched.get(state.shape_in(home, workload.shape), {}).get(home)
-            if watched is None or home in self._expected or brakes.frozen(home, workload.key):
+            if watched is None or home in self._expected or (home, workload.key) in self._kept_out:
+                continue
+            if brakes.frozen(home, workload.key):
                 continue
             steady = watched.steady.held(state.rules.home_after, now)
             room = min(steady, _room_now(state, workload, home, now)) if steady else 0
@@ -278,15 +290,15 @@ def _waits_for_minima_alone(state: PlannerState, workload: Workload, now: float)
     return not workload.unplaced and may_stay and not reasons(state, workload, now)
 
 
-def _figures(state: PlannerState, home: str, held: Mapping[str, frozenset[object]], now: float) -> tuple[object, ...]:
+def _figures(state: PlannerState, home: str, held: Mapping[str, object], now: float) -> tuple[object, ...]:
     """Others whenever a room there may be another one. held: by cluster, as _held has it."""
     view = state.clusters[home]
     return state.room_revision(home), state.is_fresh(home, now), view.phase, held.get(home)
 
 
-def _held(state: PlannerState, now: float) -> dict[str, frozenset[object]]:
+def _held(state: PlannerState, now: float) -> dict[str, frozenset[Shape | WorkloadKey]]:
     """By cluster, whom a hold is against now."""
-    found: dict[str, set[object]] = {}
+    found: dict[str, set[Shape | WorkloadKey]] = {}
     for (cluster, whom), hold in state.holds.items():
         if hold.until > now:
             found.setdefault(cluster, set()).add(whom)
