@@ -3,13 +3,18 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from sim.core.kinds import KIND_BY_PLURAL
+from sim.core.listing import Lister, selection_of
 from sim.core.ownership import Manager, applied, conflicts, paths_of, updated
 from sim.core.pods import scale_in_victims
 from sim.core.quantity import amount_of
 from sim.core.rollout import Limits, SetCount, recreate, resize, resolve_limits, roll
 from sim.core.selectors import matches, parse_fields, parse_selector
 from sim.core.shape import pod_requests
+from sim.core.store import Store
 
 SELECTORS = [
     ("", {}, True),
@@ -34,6 +39,29 @@ def test_label_selectors(text: str, labels: dict[str, str], expected: bool) -> N
 def test_unreadable_label_selectors_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="unable to parse"):
         parse_selector(text)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["", "a", "b", None])), max_size=30))
+def test_the_pods_of_a_node_are_found_as_by_looking_at_all(writes: list[tuple[int, str | None]]) -> None:
+    """By each form that names a node; what names others, or none, looks at all. None: the pod goes."""
+    store = Store(0, 10)
+    for number, node in writes:
+        key = ("default", f"p{number}")
+        if node is not None:
+            metadata = {"name": key[1], "namespace": "default"}
+            store.put("pods", {"metadata": metadata, "spec": {"nodeName": node} if node else {}})
+        elif store.get("pods", key):
+            store.remove("pods", key)
+    kind, lister = KIND_BY_PLURAL["pods"], Lister(store)
+    for text in (
+        "spec.nodeName=a",
+        "metadata.namespace=default,spec.nodeName==b",
+        "spec.nodeName!=a",
+        "spec.nodeName=",
+    ):
+        wanted = parse_fields("pods", text)
+        expected = [store.tables["pods"][key] for key in store.sorted_keys("pods") if wanted(store.tables["pods"][key])]
+        assert lister.list(selection_of(kind, "", "", {"fieldSelector": text}), 0, "").items == expected
 
 
 def test_field_selectors() -> None:

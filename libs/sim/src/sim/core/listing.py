@@ -10,7 +10,7 @@ import msgspec
 
 from sim.core.errors import ApiError, bad_request, expired
 from sim.core.kinds import Kind, Object
-from sim.core.selectors import Selector, matches, parse_fields, parse_selector
+from sim.core.selectors import Selector, matches, named_node, parse_fields, parse_selector
 from sim.core.store import Change, Store
 
 _SNAPSHOTS_KEPT = 64
@@ -27,6 +27,8 @@ class Selection:
     name: str = ""
     labels: Selector = ()
     fields: Callable[[Object], bool] | None = None
+    node: str = ""
+    """Of pods: only those that name it, which the index finds."""
 
     @property
     def is_whole(self) -> bool:
@@ -48,9 +50,10 @@ def selection_of(kind: Kind, namespace: str, name: str, params: Mapping[str, str
         labels = parse_selector(params.get("labelSelector", ""))
         text = params.get("fieldSelector", "")
         fields = parse_fields(kind.plural, text) if text else None
+        node = named_node(text) if kind.plural == "pods" else ""
     except ValueError as error:
         raise bad_request(str(error)) from error
-    return Selection(kind, namespace, name, labels, fields)
+    return Selection(kind, namespace, name, labels, fields, node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,8 @@ class Lister:
     def _taken(self, selection: Selection) -> _Snapshot:
         plural = selection.kind.plural
         table = self._store.tables[plural]
-        items = [table[key] for key in self._store.sorted_keys(plural)]
+        keys = self._store.pods_on(selection.node) if selection.node else self._store.sorted_keys(plural)
+        items = [table[key] for key in keys]
         if not selection.is_whole:
             items = [found for found in items if selection.takes(found)]
         plain = not (selection.labels or selection.fields)

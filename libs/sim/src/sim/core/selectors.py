@@ -116,6 +116,12 @@ def parse_fields(plural: str, text: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda found_object: all((_field(found_object, path) == value) == wanted for path, value, wanted in tests)
 
 
+def named_node(text: str) -> str:
+    """The node that a field selector of pods asks for; empty where it asks for none, or for all others."""
+    found = re.search(r"(?:^|,)\s*spec\.nodeName==?([^,=\s]+)", text)
+    return found.group(1) if found else ""
+
+
 def _field(found_object: Mapping[str, Any], path: tuple[str, ...]) -> str:
     value: Any = found_object
     for name in path:

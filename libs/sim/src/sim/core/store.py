@@ -75,6 +75,7 @@ class Store:
         self.logs = {plural: Log(history_changes) for plural in KIND_BY_PLURAL}
         self.listener: Callable[[Change], None] = lambda _change: None
         self._sorted_keys: dict[str, list[Key]] = {}
+        self._pods_by_node: dict[str, dict[Key, None]] = {}
 
     def get(self, plural: str, key: Key) -> Object | None:
         return self.tables[plural].get(key)
@@ -90,6 +91,8 @@ class Store:
         table[key] = new
         if old is None:
             self._sorted_keys.pop(plural, None)
+        if plural == "pods":
+            self._index_pod(key, old, new)
         self._tell(Change(self.version, "MODIFIED" if old else "ADDED", plural, key, new, old))
         return new
 
@@ -97,6 +100,8 @@ class Store:
         self.version += 1
         old = self.tables[plural].pop(key)
         self._sorted_keys.pop(plural, None)
+        if plural == "pods":
+            self._index_pod(key, old, None)
         new = {**old, "metadata": {**old["metadata"], "resourceVersion": str(self.version)}}
         self._tell(Change(self.version, "DELETED", plural, key, new, old))
         return new
@@ -107,6 +112,22 @@ class Store:
         if keys is None:
             keys = self._sorted_keys[plural] = sorted(self.tables[plural])
         return keys
+
+    def pods_on(self, node: str) -> list[Key]:
+        """Of all phases, in the order of lists: the index that API servers keep for this one field."""
+        return sorted(self._pods_by_node.get(node, ()))
+
+    def _index_pod(self, key: Key, old: Object | None, new: Object | None) -> None:
+        before, after = (one["spec"].get("nodeName", "") if one else "" for one in (old, new))
+        if before == after:
+            return
+        if before:
+            pods = self._pods_by_node[before]
+            del pods[key]
+            if not pods:
+                del self._pods_by_node[before]
+        if after:
+            self._pods_by_node.setdefault(after, {})[key] = None
 
     def in_namespace(self, plural: str, namespace: str) -> Iterable[Object]:
         return (found for key, found in self.tables[plural].items() if key[0] == namespace)
