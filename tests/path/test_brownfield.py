@@ -200,6 +200,26 @@ async def test_adopt_from_two_clusters_and_delete() -> None:
         assert await platform.api("own-1").get(DEPLOYMENTS, NAMESPACE, "web") is None
 
 
+async def test_what_was_adopted_with_no_replicas_gets_a_new_template_too() -> None:
+    """Its part said no number of a template, so it was taken for one that has the newest, whatever its object was."""
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        await run_before_us(platform, "own-1", manifest(replicas=3))
+        await run_before_us(platform, "own-2", manifest(replicas=0))
+        await adopted(platform, "own-1", "own-2")
+        newer = manifest(replicas=3)
+        newer["spec"]["template"]["spec"]["containers"][0]["image"] = "app:2"
+        await platform.planner().apply(ApplyRequest((json.dumps(newer),)))
+        for cluster in ("own-1", "own-2"):
+            await until(lambda cluster=cluster: _runs(platform, cluster, "app:2"), "the new template is there")  # type: ignore[misc]
+        await until(lambda: _ready(platform, 3), "all three run")
+
+
+async def _runs(platform: InProcess, cluster: str, image: str) -> bool:
+    found = await live(platform, cluster)
+    return bool(found["spec"]["template"]["spec"]["containers"][0]["image"] == image)
+
+
 async def refused(platform: InProcess, *clusters: str, kind: str = "deployment", name: str = "web") -> tuple[str, str]:
     with pytest.raises(RequestError) as raised:
         await platform.planner().adopt(AdoptRequest(NAMESPACE, name, kind, clusters))

@@ -457,15 +457,16 @@ def _cause(division: Division, cause: str) -> str:
 def _template_for(subject: Subject, before: Part | None, rolled: bool) -> tuple[int, bool]:
     """The template generation that a part is to bear, and whether its object is to be written anew for its manifest.
 
-    A part keeps the template that it has until its turn comes; a new one is made from the newest. What else a manifest
-    says (strategy, labels of the object) restarts no pod and goes at once to all that bear its template.
+    A part keeps the template that it has until its turn comes; a new one is made from the newest, and one without
+    replicas has no pods to roll. What else a manifest says (strategy, labels of the object) restarts no pod and goes
+    at once to all that bear its template.
     """
     declared, known = subject.declared, subject.known
     newest = declared.template_generation
     if before is None or known is None or before.removing:
         return newest, False
     bears = template_number(before, known.declared)
-    if not rolled and bears != newest:
+    if not rolled and before.replicas and bears != newest:
         return bears, False
     manifest = manifests_borne(known.declared, (bears,)).get(bears)
     return newest, manifest is None or not same_object(declared.manifest, manifest)

@@ -144,7 +144,7 @@ def kept_part(before: Part | None, share: Share, template: int) -> Part | None:
     if before is None:
         return None
     if not before.replicas and not share.replicas:
-        return before
+        return before if before.removing else replace(before, template_generation=template)
     if (before.replicas, before.removing) != (share.replicas, share.replicas == 0):
         return None
     return replace(

@@ -107,6 +107,7 @@ def declared_as_found(
             # Nothing is held for it: what runs is counted as anybody's, until the object shows that it is ours.
             ceiling=0,
             removing=False,
+            template_generation=declared.template_generation,
             adopting=True,
             found_uid=running.uids[cluster],
             found_fleet=running.fleet,
