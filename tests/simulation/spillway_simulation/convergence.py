@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from planner.service import Planner
 from sim.cluster import SimCluster
-from spillway.events import PHASE_ACTIVE
+from spillway.events import PHASE_ACTIVE, STATE_ORPHANED
 from spillway.model import Part
 from spillway_simulation import members
+from spillway_simulation.brownfield import NAMESPACE, changed
+from spillway_simulation.brownfield_script import LOST, LOST_AND_BACK
 from spillway_simulation.oracle import Known
-from spillway_simulation.users import NAMESPACE, User
+from spillway_simulation.users import AS_DECLARED, User
 from spillway_simulation.world import World
 
 SURGE = re.compile(r"(\d+) surge pods? in (\S+)")
@@ -31,6 +33,8 @@ def missing(world: World, users: list[User]) -> Iterator[str]:
         yield from _of_user(world, planner, user)
     for name, cluster in world.clusters.items():
         yield from _left_behind(world, name, cluster)
+    yield from changed(world.clusters, world.untouched)
+    yield from _unsaid(world, planner)
 
 
 def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
@@ -44,7 +48,12 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         yield f"{user.name}: answered, and not in the log"
         return
     declared, placement = known.declared, known.placement
-    replicas = declared.replicas if user.may_be_scaled else expected.replicas
+    if expected.taken_over and declared.releasing and not in_state.parts:
+        if not _may_have_been_given_up(world, user.name):
+            yield f"{user.name}: taken over, and given up"
+        return
+    follows = user.may_be_scaled or expected.replicas == AS_DECLARED
+    replicas = declared.replicas if follows else expected.replicas
     if (declared.replicas, known.cpu, declared.deleting) != (replicas, expected.cpu, False):
         answered = f"{replicas} of {expected.cpu}m"
         yield f"{user.name}: {answered} were answered, {declared.replicas} of {known.cpu}m declared"
@@ -58,6 +67,27 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         room = {name: members.room_for(world.clusters[name], known.cpu) for name in _takes(world, planner, known)}
         if any(room.values()):
             yield f"{user.name}: {placement.unplaced} wait ({placement.waiting_for}) while {room} would take more"
+
+
+def _may_have_been_given_up(world: World, name: str) -> bool:
+    """Whether somebody deleted it by hand meanwhile, or its cluster was given up."""
+    lost = {order.on for order in world.script.orders if order.verb in (LOST, LOST_AND_BACK)}
+    found = {member for one in world.script.found if one.name == name for member, _ in one.replicas}
+    return bool(found & lost) or any(whose == name for _, whose in world.oracle.hands)
+
+
+def _unsaid(world: World, planner: Planner) -> Iterator[str]:
+    """Orphans that are not reported, and reported ones that are none."""
+    listed = {name for name, view in planner.state.clusters.items() if view.joined}
+    there = {
+        (name, found["metadata"]["namespace"], found["metadata"]["name"])
+        for name in listed
+        for found in world.clusters[name].objects("deployments")
+        if members.is_ours(found) and world.oracle.ownership.is_orphan(name, found)
+    }
+    said = {(one.cluster, one.namespace, one.name) for one in planner.state.statuses() if one.state == STATE_ORPHANED}
+    for one in sorted(there ^ said):
+        yield f"{one}: {'an orphan that is not reported' if one in there else 'reported as an orphan, and is none'}"
 
 
 def _stands(world: World, planner: Planner, known: Known) -> bool:
@@ -93,7 +123,20 @@ def _takes(world: World, planner: Planner, known: Known) -> dict[str, int]:
     most = {limit.cluster: limit.replicas_max for limit in known.declared.policy.limits if limit.replicas_max >= 0}
     more = {name: max(0, most[name] - parts.get(name, 0)) if name in most else sys.maxsize for name in world.clusters}
     active = {name for name, view in planner.state.clusters.items() if view.phase == PHASE_ACTIVE and view.joined}
-    return {name: count for name, count in more.items() if name in active and count}
+    named = {name for tier in known.declared.policy.tiers for name in tier.clusters.names}
+    active &= named or active
+    taken = {name for name in active if world.is_taken(name, known.declared.name)}
+    return {name: count for name, count in more.items() if name in active - taken and count}
+
+
+def clash(world: World) -> bool:
+    """Whether a workload is declared where an object of its name is another's: that is tried again now and then."""
+    return any(
+        world.is_taken(cluster, name)
+        for cluster in world.clusters
+        for (_, name), known in world.oracle.workloads.items()
+        if known.declared is not None and not known.declared.deleting and not known.declared.releasing
+    )
 
 
 def _of_part(cluster: SimCluster, user: User, known: Known, part: Part, rollout_stands: bool) -> Iterator[str]:
@@ -103,8 +146,8 @@ def _of_part(cluster: SimCluster, user: User, known: Known, part: Part, rollout_
         yield f"{where}: {part.replicas_lost} are still lost"
     if part.replicas_leaving:
         yield f"{where}: {part.replicas_leaving} are still leaving"
-    if part.removing:
-        yield f"{where}: still to be removed"
+    if part.removing or part.adopting or part.releasing:
+        yield f"{where}: still to be removed, taken over or given back"
         return
     found = cluster.get("deployments", user.name, NAMESPACE)
     if found is None:
@@ -134,7 +177,8 @@ def _left_behind(world: World, name: str, cluster: SimCluster) -> Iterator[str]:
         key = (found["metadata"]["namespace"], found["metadata"]["name"])
         known = world.oracle.workloads.get(key)
         listed = known.placement.parts if known is not None and known.placement is not None else ()
-        if members.is_ours(found) and name not in {part.cluster for part in listed}:
+        orphan = world.oracle.ownership.is_orphan(name, found)
+        if members.is_ours(found) and not orphan and name not in {part.cluster for part in listed}:
             yield f"{'/'.join(key)} in {name}: an object that no placement lists"
     kept = {found["metadata"]["name"] for found in cluster.objects("deployments", NAMESPACE)}
     for pod in cluster.objects("pods", NAMESPACE):

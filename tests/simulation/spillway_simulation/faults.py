@@ -1,17 +1,15 @@
 """Carries out the faults of a script, and ends each one when its time is over."""
 
 import asyncio
-import json
 from collections import Counter
 from random import Random
 from typing import Any
 
 from sim.cluster import SimCluster
-from sim.core.requests import Request
 from sim.settings import Faults, NodeSpec
 from spillway_simulation import members
+from spillway_simulation.brownfield import NAMESPACE, by_hand
 from spillway_simulation.script import Fault
-from spillway_simulation.users import NAMESPACE
 from spillway_simulation.world import World
 
 COMPACTION_LAG_SECONDS = 30.0
@@ -165,11 +163,11 @@ class FaultInjector:
         path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"
         spec = {"hard": {"pods": str(fault.steps // 8)}}
         metadata = {"name": name, "namespace": NAMESPACE}
-        _by_hand(
+        by_hand(
             cluster, "POST", path, {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}
         )
         await asyncio.sleep(fault.seconds)
-        _by_hand(cluster, "DELETE", f"{path}/{name}")
+        by_hand(cluster, "DELETE", f"{path}/{name}")
 
     async def _node_gone(self, fault: Fault) -> None:
         cluster = self._world.clusters[fault.on]
@@ -202,7 +200,7 @@ class FaultInjector:
         cluster = self._world.clusters[fault.on]
         pods = cluster.objects("pods", NAMESPACE)
         for pod in self._random.sample(pods, min(len(pods), 1 + fault.steps // 8)):
-            _by_hand(cluster, "DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}")
+            by_hand(cluster, "DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}")
 
     async def _replicas_changed(self, fault: Fault) -> None:
         self._on_any_object(fault, "PATCH", {"spec": {"replicas": fault.steps % 12}})
@@ -212,19 +210,14 @@ class FaultInjector:
 
     def _on_any_object(self, fault: Fault, method: str, body: Any) -> None:
         cluster = self._world.clusters[fault.on]
-        ours = [found for found in cluster.objects("deployments", NAMESPACE) if members.is_ours(found)]
+        ownership = self._world.oracle.ownership
+        found = [one for one in cluster.objects("deployments", NAMESPACE) if members.is_ours(one)]
+        ours = [one for one in found if not ownership.is_orphan(fault.on, one)]
         if ours:
             name = self._random.choice(ours)["metadata"]["name"]
-            _by_hand(cluster, method, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}", body)
+            self._world.oracle.hands.add((fault.on, name))
+            by_hand(cluster, method, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}", body)
 
     def _any_node(self, cluster: SimCluster) -> str:
         names = sorted(cluster.machine.table.record_by_name)
         return self._random.choice(names) if names else ""
-
-
-def _by_hand(cluster: SimCluster, method: str, path: str, body: Any = None) -> None:
-    """What somebody with kubectl does, past the services and past the oracle."""
-    cluster.tick()
-    content = json.dumps(body).encode() if body is not None else None
-    params = {"fieldManager": "kubectl"} if method == "PATCH" else {}
-    type(cluster.api).answer(cluster.api, Request(method, path, params, content, "application/merge-patch+json"))

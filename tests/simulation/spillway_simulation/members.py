@@ -7,8 +7,10 @@ from sim.cluster import SimCluster
 from sim.core.kinds import Object
 from sim.core.quantity import amount_of
 from spillway.model import NO_GENERATION, Generation
+from spillway_local.in_process import FLEET_ID
 
 FLEET_LABEL = "spillway.io/fleet"
+WORKLOAD_LABEL = "spillway.io/workload"
 PLACEMENT = "spillway.io/placement"
 
 
@@ -17,8 +19,12 @@ def version_of(found: Mapping[str, Any]) -> Generation:
     return Generation(int(epoch), int(sequence)) if epoch and sequence else NO_GENERATION
 
 
+def fleet_of(found: Mapping[str, Any]) -> str:
+    return str((found["metadata"].get("labels") or {}).get(FLEET_LABEL, ""))
+
+
 def is_ours(found: Mapping[str, Any]) -> bool:
-    return FLEET_LABEL in (found["metadata"].get("labels") or {})
+    return fleet_of(found) == FLEET_ID
 
 
 def cpu_of(deployment: Mapping[str, Any]) -> int:

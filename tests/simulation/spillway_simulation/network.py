@@ -9,6 +9,7 @@ from sim.cluster import SimCluster
 from sim.core.requests import Request
 from sim.rest import SimTransport
 from spillway.cluster_api import ClusterUnreachable, Response
+from spillway_simulation.ownership import SENT
 
 LATENCY_SECONDS = (0.001, 0.02)
 
@@ -42,7 +43,9 @@ class SimulatedTransport:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Response] = loop.create_future()
         request = Request(method, path, params, body, content_type, accept)
-        loop.create_task(self._carry(request, answer), context=self._network.world)  # noqa: RUF006 - the loop keeps it
+        context = self._network.world.copy()
+        context.run(SENT.set, loop.time())
+        loop.create_task(self._carry(request, answer), context=context)  # noqa: RUF006 - the loop keeps it
         return await answer
 
     def stream(

@@ -1,18 +1,19 @@
 """The operators of one seed: phases of clusters, freezes, and confirmations of what waits for one."""
 
 import asyncio
-from contextlib import suppress
 from random import Random
 
 from spillway.api import (
     ConfirmRequest,
     FreezeRequest,
+    JoinClusterRequest,
     LeaveClusterRequest,
     RequestError,
     SetClusterPhaseRequest,
     UnfreezeRequest,
 )
 from spillway.events import PHASE_ACTIVE, PHASE_LEAVING
+from spillway_simulation.brownfield_script import LOST, LOST_AND_BACK
 from spillway_simulation.script import Order
 from spillway_simulation.users import answered
 from spillway_simulation.world import World
@@ -48,6 +49,9 @@ class Operators:
         if order.verb == PHASE_LEAVING:
             await self._ask("leave_cluster", LeaveClusterRequest(order.on))
             return
+        if order.verb in (LOST, LOST_AND_BACK):
+            await self._give_up(order)
+            return
         if order.verb == "freeze":
             await self._ask("freeze", FreezeRequest(order.on, "to see"))
             await asyncio.sleep(order.seconds)
@@ -55,10 +59,28 @@ class Operators:
             return
         await self._ask("set_cluster_phase", SetClusterPhaseRequest(order.on, order.verb))
         await asyncio.sleep(order.seconds)
-        if not any(other.verb == PHASE_LEAVING and other.on == order.on for other in self._world.script.orders):
+        gone = (PHASE_LEAVING, LOST, LOST_AND_BACK)
+        if not any(other.verb in gone and other.on == order.on for other in self._world.script.orders):
             await self._ask("set_cluster_phase", SetClusterPhaseRequest(order.on, PHASE_ACTIVE))
 
-    async def _ask(self, verb: str, request: object) -> None:
+    async def _give_up(self, order: Order) -> None:
+        """Says that it is lost until that is believed; and joins it again once it is back, if that is the story."""
+        until = self._world.loop.time() + order.seconds
+        while self._world.loop.time() < until and not await self._ask(
+            "leave_cluster", LeaveClusterRequest(order.on, lost=True)
+        ):
+            await asyncio.sleep(3)
+        await asyncio.sleep(max(0.0, until - self._world.loop.time()))
+        if order.verb == LOST_AND_BACK:
+            member = next(one for one in self._world.script.members if one.name == order.on)
+            await self._ask("join_cluster", JoinClusterRequest(member.name, member.name, tier=member.tier))
+            await self._ask("set_cluster_phase", SetClusterPhaseRequest(order.on, PHASE_ACTIVE))
+
+    async def _ask(self, verb: str, request: object) -> bool:
+        """Whether it was done."""
         self._world.oracle.note(f"order {verb} {request}")
-        with suppress(RequestError):  # What it is about may not be there.
+        try:
             await answered(self._world, self._random, verb, request)
+        except RequestError:  # What it is about may not be there.
+            return False
+        return True

@@ -15,6 +15,7 @@ from spillway.dead_letters import Outgoing
 from spillway.events import (
     PHASE_LOST,
     ClusterJoined,
+    ClusterLeft,
     DecisionRecorded,
     PlacementDecided,
     TurnTaken,
@@ -23,6 +24,7 @@ from spillway.events import (
 from spillway.model import NO_GENERATION, Generation, Part
 from spillway.wire import decode
 from spillway_simulation import members
+from spillway_simulation.ownership import Ownership
 from spillway_simulation.removals import Removals, available_of
 from spillway_simulation.scaling_oracle import SCALING, ScalingOracle, Told
 
@@ -47,6 +49,8 @@ class Known:
     parts: dict[str, dict[Generation, Part]] = field(default_factory=dict)
     objects: dict[int, str] = field(default_factory=dict)
     """By template generation, what it makes of an object, its replicas apart."""
+    says: dict[str, tuple[Generation, object]] = field(default_factory=dict)
+    """By cluster, what the newest version of its part makes of its object."""
     cpu: int = 0
     cpus: list[tuple[float, int]] = field(default_factory=list)
     """Until when it was the newest template's, and what that asked for."""
@@ -64,9 +68,12 @@ class Oracle:
         self._hash = hashlib.sha256()
         self._room: dict[str, list[tuple[float, int]]] = {}
         self._disturbed: dict[str, float] = {}
+        self.hands: set[tuple[str, str]] = set()
+        """Objects of ours, (cluster, name), that somebody scaled or deleted by hand."""
         self.removals = Removals(
             clusters, self.violated, lambda since: max(self._disturbed.values(), default=-1) > since
         )
+        self.ownership = Ownership(clusters, self.violated)
         self.scaling = ScalingOracle(self.violated, was_told)
         self.workloads: dict[Key, Known] = {}
         self.epoch = -1
@@ -130,6 +137,10 @@ class Oracle:
                 self.removals.decided(decision)
             case ClusterJoined(cluster=cluster, phase=phase):
                 (self.removals.lost.add if phase == PHASE_LOST else self.removals.lost.discard)(cluster)
+                self.ownership.joined(cluster)
+            case ClusterLeft(cluster=cluster):
+                newest = (known.generation for known in self.workloads.values())
+                self.ownership.left(cluster, max(newest, default=NO_GENERATION))
 
     def _on_placement(self, placement: PlacementDecided, declared: WorkloadDeclared | None) -> None:
         """declared: what was, when it was decided; one transaction may declare a workload more than once."""
@@ -147,11 +158,12 @@ class Oracle:
             part.replicas_kept < 0 or part.replicas_lost < 0 or part.replicas_leaving < 0 for part in placement.parts
         ):
             self.violated(f"{name}: a part with fewer than no replicas: {placement.parts}")
-        if not declared.deleting and kept + placement.unplaced != declared.replicas:
+        goes = declared.deleting or declared.releasing
+        if not goes and kept + placement.unplaced != declared.replicas:
             self.violated(f"{name}: {kept} kept and {placement.unplaced} unplaced of {declared.replicas} declared")
         before = {part.cluster: part for part in known.placement.parts} if known.placement else {}
         for part in placement.parts:
-            self._on_part(name, known, part, before.get(part.cluster))
+            self._on_part(name, known, part, before.get(part.cluster), declared.template_generation)
         self.removals.placed(known.placement, placement, declared)
         known.placement, known.generation = placement, placement.generation
         for part in placement.parts:
@@ -159,17 +171,16 @@ class Oracle:
             if not part.removing and part.replicas > (was.replicas if was else 0):
                 self._check_room(name, part.cluster)
 
-    def _on_part(self, name: str, known: Known, part: Part, before: Part | None) -> None:
+    def _on_part(self, name: str, known: Known, part: Part, before: Part | None, template: int) -> None:
+        """template: the number of the newest one."""
         versions = known.parts.setdefault(part.cluster, {})
         newest = max(versions, default=NO_GENERATION)
         if part.version < newest:
             self.violated(f"{name} in {part.cluster}: version {part.version} after {newest} in the log")
-        if before is not None and part.version == before.version:
-            says = [
-                (one.removing, one.replicas, known.objects.get(one.template_generation, "")) for one in (before, part)
-            ]
-            if says[0] != says[1]:
-                self.violated(f"{name} in {part.cluster}: version {part.version} means two things: {before}, {part}")
+        said, says = known.says.get(part.cluster), _meaning(known, part, template)
+        known.says[part.cluster] = (part.version, says)
+        if before is not None and said is not None and said[0] == part.version and said[1] != says:
+            self.violated(f"{name} in {part.cluster}: version {part.version} means two things: {before}, {part}")
         versions[part.version] = part
 
     def note_room(self) -> None:
@@ -216,13 +227,26 @@ class Oracle:
             self.writes += 1
             self.note(f"write {cluster.name} {request.method} {request.path} {status}")
             if place is not None and 200 <= status < 300:
-                if request.method == "DELETE":
-                    self._on_delete(cluster.name, key, before, available)
-                else:
-                    self._on_write(cluster.name, key, json.loads(request.body or b"{}"), before, available)
+                after = cluster.get("deployments", key[1], key[0])
+                self._on_change(cluster.name, key, (before, after, available), request)
             return status, body
 
         cluster.api.answer = judged  # type: ignore[method-assign]
+
+    def _on_change(
+        self, cluster: str, key: Key, seen: tuple[Object | None, Object | None, int], request: Request
+    ) -> None:
+        """seen: the object before and after it, and how many of its pods were available before."""
+        before, after, available = seen
+        body, known, adopted = json.loads(request.body or b"{}"), self.workloads.get(key), False
+        if request.method == "DELETE":
+            self._on_delete(cluster, key, before, available)
+        elif before is not None and after is not None and "spec" not in body:
+            versions = known.parts.get(cluster, {}) if known else {}
+            adopted = self.ownership.marked(cluster, key, before, after, versions)
+        else:
+            self._on_write(cluster, key, body, before, available)
+        self.ownership.wrote(cluster, key, before, after, adopted)
 
     def _on_delete(self, cluster: str, key: Key, before: Object | None, available: int) -> None:
         """Only what a placement said is to go, and only at that part's version or an older one."""
@@ -248,16 +272,21 @@ class Oracle:
         if part is None:
             self.violated(f"{name}: written at version {written}, which no placement has")
             return
-        if part.removing:
-            self.violated(f"{name}: written at version {written}, which says that it is to go")
+        if part.removing or part.releasing or part.adopting:
+            self.violated(f"{name}: written at version {written}, which says that it is to go, or stays as it runs")
         if body["spec"].get("replicas") != part.replicas:
             self.violated(f"{name}: {body['spec'].get('replicas')} replicas written, {part.replicas} decided")
         if before is not None and members.version_of(before) > written:
             self.violated(f"{name}: version {written} written over {members.version_of(before)}")
-        if before is not None and not members.is_ours(before) and not part.adopting:
+        if before is not None and not members.is_ours(before):
             self.violated(f"{name}: written over, and it is not ours")
         if before is not None:
             self.removals.written(cluster, key, before, available, written, part.replicas)
+
+
+def _meaning(known: Known, part: Part, newest: int) -> object:
+    """Of a part without a number of its own the template is the newest."""
+    return part.removing, part.replicas, known.objects.get(part.template_generation or newest, "")
 
 
 def _object_of(declared: WorkloadDeclared) -> str:

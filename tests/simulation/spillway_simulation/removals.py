@@ -17,6 +17,10 @@ from spillway_simulation import members
 
 SETTLED = "Settled"
 """A placement without a decision: what left, or is gone, is listed no more. What other causes lower was asked for."""
+TAKEN_OVER = ("Adopt", "Recover")
+ASKED = ("Apply", "Scale", "Autoscale", "Migrate", "Delete")
+BY_VIEW = ("Policy", "Home")
+"""Causes that move what nobody sent where it is."""
 HEARD_SECONDS = 15.0
 """So old may be what a decision was made on: the age at which a cluster is not fresh, and what a status takes."""
 
@@ -41,6 +45,8 @@ class Trail:
     causes: dict[Generation, str] = field(default_factory=dict)
     declared: WorkloadDeclared | None = None
     falls: dict[str, list[Fall]] = field(default_factory=dict)
+    as_it_runs: bool = False
+    """Taken over, and nothing was asked since."""
 
     def lowered_since(self, at: float) -> bool:
         """Whether anything was lowered since then because somebody asked for it."""
@@ -73,13 +79,17 @@ class Removals:
         cause = trail.causes.get(placement.generation, SETTLED)
         parts = {part.cluster: part for part in placement.parts}
         kept = sum(part.replicas_kept for part in placement.parts if not part.removing)
+        if cause in TAKEN_OVER or cause in ASKED:
+            trail.as_it_runs = cause in TAKEN_OVER
         for was in before.parts if before else ():
             part = parts.get(was.cluster)
+            if trail.as_it_runs and cause in BY_VIEW and (part is None or part.replicas_kept < was.replicas_kept):
+                self._violated(f"{'/'.join(key)} in {was.cluster}: adopted as it runs there, and moved by {cause}")
             why_not = self._may_fall(cause, trail, declared, was, part)
             if why_not:
                 name = f"{'/'.join(key)} in {was.cluster}"
                 self._violated(f"{name}: {was.replicas} replicas, then {part and part.replicas}, by {cause}: {why_not}")
-            if part is not None and part.replicas < was.replicas:
+            if part is not None and part.replicas < was.replicas and not part.releasing:
                 now = asyncio.get_running_loop().time()
                 trail.falls.setdefault(was.cluster, []).append(Fall(part.version, cause, now, kept, declared))
         trail.declared = declared
@@ -88,6 +98,8 @@ class Removals:
         """Why a part may not become the next one; empty when it may, or does not fall."""
         if was.replicas <= (part.replicas if part else 0):
             return ""
+        if was.adopting or (part is not None and part.releasing):
+            return ""  # It follows what runs, or what runs is given back as it is.
         if part is None:
             return "" if was.cluster in self.lost else "it is listed no more"
         before = trail.declared

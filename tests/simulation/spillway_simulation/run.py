@@ -6,24 +6,25 @@ import gc
 import json
 import logging
 import os
+import resource
 import sys
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NoReturn
 
 import structlog
 
-from spillway_simulation.convergence import missing
+from spillway_simulation.convergence import clash, missing
 from spillway_simulation.faults import FaultInjector
 from spillway_simulation.loop import OWNER, BusyLoop, Deadlock, VirtualLoop
 from spillway_simulation.operators import Operators
 from spillway_simulation.scalers import Scaler, resting, unscaled
-from spillway_simulation.script import Script, script_of
-from spillway_simulation.seeds import KEPT
+from spillway_simulation.script import Script
+from spillway_simulation.seeds import KEPT, script_of
 from spillway_simulation.users import User, join_all
 from spillway_simulation.world import World
 
@@ -35,7 +36,7 @@ BUILD = Path("build/simulation.json")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One seed's end. failures: the sentences that did not hold. digest: of its whole trace."""
+    """One seed's end. failures: the sentences that did not hold. digest: of its whole trace. owned: Ownership.seen."""
 
     seed: int
     failures: tuple[str, ...]
@@ -46,6 +47,7 @@ class Outcome:
     writes: int
     converged_after: float
     sizes_decided: int = 0
+    owned: dict[str, int] = field(default_factory=dict)
 
 
 def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
@@ -70,6 +72,7 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
             oracle.writes,
             converged_after,
             sum(len(sizes.every) for sizes in oracle.scaling.sizes.values()),
+            dict(oracle.ownership.seen),
         )
         if trace:
             print("\n".join(oracle.trace or ()))
@@ -120,7 +123,7 @@ async def _told(world: World) -> float:
             break
         await asyncio.sleep(LOOK_SECONDS)
     converged_after = world.loop.time() - over
-    if scalers and not lacking and not world.oracle.violations:
+    if scalers and not lacking and not world.oracle.violations and not clash(world):
         await resting(world, over)
     for sentence in lacking if not world.oracle.violations else ():
         world.oracle.violated(f"{CONVERGED_WITHIN_SECONDS:g} s after the last fault: {sentence}")
@@ -237,9 +240,20 @@ def _summary(outcomes: Sequence[Outcome], jobs: int, seconds: float) -> dict[str
         "records": sum(outcome.records for outcome in outcomes),
         "writes": sum(outcome.writes for outcome in outcomes),
         "sizes_decided": sum(outcome.sizes_decided for outcome in outcomes),
+        **{
+            name: sum(outcome.owned.get(name, 0) for outcome in outcomes)
+            for name in ("adopted", "released", "orphaned")
+        },
+        "cpu_seconds": round(cpu_seconds(), 1),
         "converged_seconds_max": max(outcome.converged_after for outcome in outcomes),
         "failures": [asdict(outcome) for outcome in outcomes if outcome.failures],
     }
+
+
+def cpu_seconds() -> float:
+    """Of this process and of those that it waited for."""
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 def _write(out: Path, summary: dict[str, Any]) -> None:

@@ -20,9 +20,10 @@ from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBack
 from spillway.local_bus import LocalBus
 from spillway_local.in_process import FLEET_ID
 from spillway_simulation import members
+from spillway_simulation.brownfield import NAMESPACE
 from spillway_simulation.oracle import Known
 from spillway_simulation.scaling_script import HEADROOM, PARTITIONS, PolicyStep, Scaled
-from spillway_simulation.users import NAMESPACE, answered
+from spillway_simulation.users import answered
 from spillway_simulation.world import World
 
 CPU_TARGET_PERCENT = 60
@@ -85,11 +86,12 @@ class Scaler:
                 await self._send(one)
 
     def _use_cpu(self) -> None:
-        """The load is shared by the pods that are ready, wherever they are."""
+        """The load is shared by the pods that are ready, wherever they are; orphans get none of it."""
         name = self.scaled.workload
         ready = {
             cluster: sum(is_ready(pod) for pod in members.pods_of(self._world.clusters[cluster], NAMESPACE, name))
             for cluster in self._world.clusters
+            if not self._world.is_taken(cluster, name)
         }
         for cluster, count in ready.items():
             amount = self.load() * 100 * count // max(1, sum(ready.values()))

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from spillway_simulation.scaling_script import HPAS, Scaled, following_idle, scaled_of
-from spillway_simulation.seeds import KEPT
 
 CPU_CHOICES = (250, 500, 1000, 1500)
 INSTANCES = ("planner-1", "planner-2", "snapshot-1", "snapshot-2", "propagator-1", "propagator-2")
@@ -31,7 +30,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A user's request. verb: apply, scale, delete or migrate. wait: seconds after the answer to the one before."""
+    """A user's request: apply, scale, delete or migrate; of what ran before also adopt, recover, release or by-hand.
+
+    wait: seconds after the answer to the one before. by-hand: somebody's kubectl, in one of the members that have it.
+    """
 
     verb: str
     wait: float
@@ -43,7 +45,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What an operator does at a time, and takes back after so many seconds: a phase of a cluster, or a freeze."""
+    """What an operator does at a time, and takes back after so many seconds: a phase of a cluster, or a freeze.
+
+    Lost: `cluster leave --lost`, of one that is silent for so many seconds; "Lost and back" joins it again after that.
+    """
 
     at: float
     verb: str
@@ -64,6 +69,16 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """A Deployment that members have before anything is asked. replicas: by member. fleet: its label; empty: none."""
+
+    name: str
+    cpu: int
+    replicas: tuple[tuple[str, int], ...]
+    fleet: str
+
+
+@dataclass(frozen=True, slots=True)
 class Script:
     seed: int
     members: tuple[Member, ...]
@@ -72,18 +87,14 @@ class Script:
     faults: tuple[Fault, ...]
     faults_end: float
     scaled: tuple[Scaled, ...] = ()
+    found: tuple[Found, ...] = ()
 
     @property
     def instances(self) -> tuple[str, ...]:
         return (*INSTANCES, *HPAS) if self.scaled else INSTANCES
 
 
-def script_of(seed: int) -> Script:
-    """The same seed, the same script. What a kept seed taught, it taught without policies."""
-    return _without_scaling(seed) if seed in KEPT else _with_scaling(_without_scaling(seed))
-
-
-def _with_scaling(script: Script) -> Script:
+def with_scaling(script: Script) -> Script:
     """Drawn from a stream of its own, so that the rest of the script stays what it was."""
     random = Random(f"{script.seed}/scaling")
     span = script.faults_end
@@ -99,7 +110,7 @@ def _with_scaling(script: Script) -> Script:
     return replace(script, asks=asks, faults=faults, faults_end=end, scaled=scaled)
 
 
-def _without_scaling(seed: int) -> Script:
+def first_script(seed: int) -> Script:
     random = Random(seed)
     members = _members(random)
     span = random.uniform(12, 40)

@@ -1,10 +1,13 @@
 """Seeds that failed once, kept, with what each one taught. docs/simulation.md tells of the others, too.
 
 A seed stands for the same script only as long as script.py draws the same: each lesson has a unit test of its own.
-These ran before there were policies in the scripts, and still run without.
+What was added to the scripts later is drawn from streams of its own; a kept seed runs with what there was in its day.
 """
 
-KEPT: dict[int, str] = {
+from spillway_simulation.brownfield_script import with_brownfield
+from spillway_simulation.script import Script, first_script, with_scaling
+
+KEPT_FIRST: dict[int, str] = {
     2034: "what a waiting workload took itself was back by the next look, showed no gain, and it waited for ever",
     5020: "a roll to a smaller template waited for room for a surge of the larger one",
     40: "replicas that came on top of a roll took the room of its surge: new pods waited for an old one, for ever",
@@ -20,3 +23,19 @@ KEPT: dict[int, str] = {
     7105: "a planner fenced by one that woke had nothing to write, and answered from an old state as the active one",
     7127: "a template that rolled in a cluster whose last node was gone ended the planner",
 }
+"""Before there were policies in the scripts."""
+
+KEPT_BROWNFIELD: dict[int, str] = {
+    0: "a new part was written over an orphan of its name",
+    9: "what was said of an orphan in a cluster that left was said for as long as its workload was declared",
+    157: "what was adopted with no replicas in a cluster kept its template there for ever",
+}
+"""Since clusters are given up, and members have something before anything is asked."""
+
+KEPT = KEPT_FIRST | KEPT_BROWNFIELD
+
+
+def script_of(seed: int) -> Script:
+    """The same seed, the same script."""
+    script = first_script(seed)
+    return script if seed in KEPT_FIRST else with_brownfield(with_scaling(script))

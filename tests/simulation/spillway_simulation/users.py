@@ -5,19 +5,37 @@ import json
 from random import Random
 from typing import Any
 
-from spillway.api import ApplyRequest, DeleteRequest, JoinClusterRequest, MigrateRequest, RequestError, ScaleRequest
+from spillway.api import (
+    AdoptRequest,
+    ApplyRequest,
+    DeleteRequest,
+    JoinClusterRequest,
+    MigrateRequest,
+    RecoverFleetRequest,
+    ReleaseRequest,
+    RequestError,
+    ScaleRequest,
+)
 from spillway_local.fleet_plan import deployment
+from spillway_simulation import members
+from spillway_simulation.brownfield import NAMESPACE, scale_by_hand
+from spillway_simulation.brownfield_script import FORMER_FLEET
 from spillway_simulation.script import Ask
 from spillway_simulation.world import Process, World
 
-NAMESPACE = "shop"
 POLICIES: dict[str, dict[str, Any]] = {
     "spread": {"ownFirst": False},
     "refuse": {"unplaceable": "Refuse"},
     "losing": {"onClusterLoss": {"after": "10s"}},
     "limited": {"limits": [{"cluster": "own-1", "min": 1, "max": 5}]},
+    "elsewhere": {"tiers": [{"name": "one", "clusters": {"names": ["own-1"]}}]},
 }
 PASSING = frozenset({"UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"})
+OVER_SOON = ("Deleting", "Adopting:", "Releasing:")
+RECOVERS_WITHIN_SECONDS = 200.0
+ADOPTS_TRIED = 8
+AS_DECLARED = -1
+"""Replicas that no answer says: what runs says them while it is taken over."""
 
 
 class Expected:
@@ -28,6 +46,8 @@ class Expected:
         self.cpu = 0
         self.exists = False
         self.configured = ""
+        self.taken_over = False
+        """By the last answer that it was: what was not yet may have been given up since."""
 
 
 class User:
@@ -38,6 +58,9 @@ class User:
         self._asks = asks
         self._random = Random(f"{world.script.seed}/user/{name}")
         self.name = name
+        self._found = tuple(
+            member for found in world.script.found if found.name == name for member, _ in found.replicas
+        )
         self.expected = Expected()
         self.done = False
         self.waits_for = ""
@@ -54,18 +77,25 @@ class User:
         self.done = True
 
     async def _ask(self, ask: Ask, key: str) -> None:
-        verb, request = self._request(ask, key)
-        try:
-            reply = await answered(self._world, self._random, verb, request)
-        except RequestError as error:
-            self._world.oracle.note(f"answer {key} {ask.verb} {error.code}")
+        if ask.verb == "by-hand":
+            self._scale_by_hand(ask)
+            return
+        if ask.verb == "recover":
+            await self._recover(key)
+            return
+        reply = await self._answer(ask, key)
+        if reply is None:
             return
         self._world.oracle.note(f"answer {key} {ask.verb} {reply.placed}+{reply.unplaced}")
         expected = self.expected
+        expected.taken_over = ask.verb == "adopt"
         if ask.verb == "migrate":
             return
-        if ask.verb == "delete":
+        if ask.verb in ("delete", "release"):
             expected.exists, expected.replicas = False, 0
+            return
+        if ask.verb == "adopt":
+            self._is_taken_over()
             return
         if reply.placed + reply.unplaced != ask.replicas and not self.may_be_scaled:
             self._world.oracle.violated(f"{key}: {ask.replicas} asked, answered {reply.placed} and {reply.unplaced}")
@@ -73,6 +103,57 @@ class User:
         if ask.verb == "apply":
             expected.exists, expected.cpu = True, ask.cpu
             expected.configured = key if ask.configured else ""
+
+    async def _answer(self, ask: Ask, key: str) -> Any:
+        """None when it is refused; a cluster that is not heard, or differs as it rolls, may be another one soon."""
+        verb, request = self._request(ask, key)
+        for again in reversed(range(ADOPTS_TRIED if ask.verb == "adopt" else 1)):
+            try:
+                return await answered(self._world, self._random, verb, request)
+            except RequestError as error:
+                self._world.oracle.note(f"answer {key} {ask.verb} {error.code}")
+                if not again or error.code != "FAILED_PRECONDITION":
+                    return None
+            await asyncio.sleep(5)
+        return None
+
+    def _is_taken_over(self) -> None:
+        """What was found is what members have now: only who adopts changes more than its replicas."""
+        expected = self.expected
+        expected.exists, expected.replicas, expected.configured = True, AS_DECLARED, ""
+        expected.taken_over = True
+        for member in self._found:
+            found = self._world.clusters[member].get("deployments", self.name, NAMESPACE)
+            expected.cpu = members.cpu_of(found) if found is not None else expected.cpu
+
+    def _scale_by_hand(self, ask: Ask) -> None:
+        member = self._random.choice(self._found)
+        self._world.oracle.note(f"by hand {self.name} in {member}: {ask.replicas}")
+        self._world.oracle.hands.add((member, self.name))
+        self._world.oracle.disturbed(member)
+        scale_by_hand(self._world.clusters[member], self.name, ask.replicas)
+
+    async def _recover(self, key: str) -> None:
+        """Again and again until nothing is left to do, or its time is over: every cluster must be heard."""
+        request, until = RecoverFleetRequest(FORMER_FLEET, True), self._world.loop.time() + RECOVERS_WITHIN_SECONDS
+        while self._world.loop.time() < until:
+            try:
+                reply = await answered(self._world, self._random, "recover_fleet", request)
+            except RequestError as error:
+                self._world.oracle.note(f"answer {key} recover {error.code}")
+                await asyncio.sleep(5)
+                continue
+            states = {one.name: one.state for one in reply.workloads}
+            self._world.oracle.note(f"answer {key} recover {states}")
+            if states.get(self.name) == "Recovering":
+                self._is_taken_over()
+                return
+            if not states:  # Taken over already, by an answer that was lost; or it is of no fleet.
+                known = self._world.oracle.workloads.get((NAMESPACE, self.name))
+                if known is not None:
+                    self._is_taken_over()
+                return
+            await asyncio.sleep(5)
 
     def _request(self, ask: Ask, key: str) -> tuple[str, Any]:
         if ask.verb == "scale":
@@ -82,6 +163,11 @@ class User:
             return "migrate", MigrateRequest(NAMESPACE, self.name, to, idempotency_key=key)
         if ask.verb == "delete":
             return "delete", DeleteRequest(NAMESPACE, self.name, key)
+        if ask.verb == "adopt":
+            policy = json.dumps(_policy(POLICIES[ask.policy])) if ask.policy else ""
+            return "adopt", AdoptRequest(NAMESPACE, self.name, "deployment", self._found, policy, key)
+        if ask.verb == "release":
+            return "release", ReleaseRequest(NAMESPACE, self.name, key)
         manifests = [deployment(self.name, NAMESPACE, ask.replicas, cpu=f"{ask.cpu}m", memory="64Mi")]
         if ask.policy:
             manifests.append(json.dumps(_policy(POLICIES[ask.policy])))
@@ -107,7 +193,7 @@ async def answered(world: World, random: Random, verb: str, request: Any, of_hpa
             except asyncio.CancelledError:
                 continue
             except RequestError as error:
-                if error.code not in PASSING and "Deleting" not in error.text:
+                if error.code not in PASSING and not any(word in error.text for word in OVER_SOON):
                     raise
         await asyncio.sleep(random.uniform(0.1, 0.5))
 

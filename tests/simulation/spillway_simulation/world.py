@@ -21,7 +21,9 @@ from spillway.cluster_api import ClusterApi, ClusterApiSettings, ClusterUnreacha
 from spillway.events import ClusterJoined
 from spillway.store import MemoryStore
 from spillway_local.in_process import InProcess, Running
+from spillway_simulation import members
 from spillway_simulation.broker import SimBroker
+from spillway_simulation.brownfield import NAMESPACE, TAKES_OVER, look_of, plant
 from spillway_simulation.loop import VirtualLoop
 from spillway_simulation.network import Network, SimulatedTransport
 from spillway_simulation.oracle import Oracle
@@ -104,13 +106,27 @@ class World:
         self.platform = SimulatedPlatform(self.broker, self.store, self.clusters, PLANNER, SNAPSHOT, PROPAGATOR, HPA)
         self.platform.network = self.network
         self.processes: dict[str, Process] = {}
+        self.untouched: dict[tuple[str, str], str] = {}
         self._lives: Counter[str] = Counter()
         for member in script.members:
             cluster = self.clusters[member.name]
             cluster.add_nodes([NodeSpec(f"{member.name}-n", member.nodes, member.cpu_millis)])
             self.oracle.judge(cluster)
+            self._plant(cluster)
             cluster.start()
         self.oracle.note_room()
+
+    def _plant(self, cluster: SimCluster) -> None:
+        """What it has before anything is asked; of what nobody takes over it is known how it looks."""
+        for found in self.script.found:
+            plant(cluster, found)
+            planted = cluster.get("deployments", found.name, NAMESPACE)
+            if planted is None or cluster.name not in dict(found.replicas):
+                continue
+            if members.is_ours(planted):
+                self.oracle.ownership.orphan(cluster.name, planted)
+            if not any(ask.verb in TAKES_OVER for ask in self.script.asks.get(found.name, ())):
+                self.untouched[cluster.name, found.name] = look_of(cluster, found.name)
 
     def start_all(self) -> None:
         for name in self.script.instances:
@@ -228,6 +244,11 @@ class World:
 
     def active_hpa(self) -> Hpa | None:
         return next((hpa for process, hpa in self.hpas() if hpa.is_active and not process.frozen), None)
+
+    def is_taken(self, cluster: str, name: str) -> bool:
+        """Whether an object there bears the name that is not this fleet's, or that no placement lists any more."""
+        found = self.clusters[cluster].get("deployments", name, NAMESPACE)
+        return found is not None and (not members.is_ours(found) or self.oracle.ownership.is_orphan(cluster, found))
 
     def _was_told(self, source: str, key: tuple[str, str]) -> bool:
         """Of the planner that wrote under this name, whether it knows the workload's policy, and a decision of it."""

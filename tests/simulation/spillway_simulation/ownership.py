@@ -1,0 +1,96 @@
+"""Whose an object is, at every write to a member: taken over as it runs, given back, and left alone once given up."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+
+from sim.cluster import SimCluster
+from sim.core.kinds import Object
+from spillway.model import NO_GENERATION, Generation, Part
+from spillway_simulation import members
+
+SENT: ContextVar[float] = ContextVar("sent", default=0.0)
+"""When the request that is being answered was sent: a silent member carries it out when it wakes."""
+TOLD_SECONDS = 7.0
+"""A propagator that writes has read all that was in the log 5 s ago (log_proven_seconds), and asks now and then."""
+
+Key = tuple[str, str]
+
+
+class Ownership:
+    """Orphans (abandoned), and clusters that have left, with all that was in them then."""
+
+    def __init__(self, clusters: Mapping[str, SimCluster], violated: Callable[[str], None]) -> None:
+        self._clusters = clusters
+        self._violated = violated
+        self._orphans: set[tuple[str, str]] = set()
+        self._away: set[str] = set()
+        self._left: dict[str, tuple[float, Generation]] = {}
+        self.seen: Counter[str] = Counter()
+        """How often what is judged here happened: adopted, released, orphaned."""
+
+    def is_orphan(self, cluster: str, found: Object) -> bool:
+        return (cluster, found["metadata"]["uid"]) in self._orphans
+
+    def orphan(self, cluster: str, found: Object) -> None:
+        self.seen["orphaned"] += 1
+        self._orphans.add((cluster, found["metadata"]["uid"]))
+
+    def joined(self, cluster: str) -> None:
+        self._away.discard(cluster)
+
+    def left(self, cluster: str, newest: Generation) -> None:
+        """newest: of all placements so far; what bears none above it was made before."""
+        self._away.add(cluster)
+        self._left[cluster] = asyncio.get_running_loop().time(), newest
+        for found in self._clusters[cluster].objects("deployments"):
+            if members.is_ours(found):
+                self.orphan(cluster, found)
+
+    def wrote(self, cluster: str, key: Key, before: Object | None, after: Object | None, adopted: bool) -> None:
+        """A write that was carried out. adopted: it took the object over, as a placement says."""
+        name = f"{'/'.join(key)} in {cluster}"
+        at, newest = self._left.get(cluster, (-1.0, NO_GENERATION))
+        in_flight = at >= 0 and SENT.get() <= at + TOLD_SECONDS
+        if before is not None and self.is_orphan(cluster, before):
+            if adopted:
+                self._orphans.discard((cluster, before["metadata"]["uid"]))
+            elif not in_flight:
+                self._violated(f"{name}: an orphan was written or deleted, and nobody adopted it")
+            return
+        if cluster in self._away and not in_flight:
+            self._violated(f"{name}: written, and the cluster has left")
+        if after is None or at < 0 or members.version_of(after) > newest or not members.is_ours(after):
+            return
+        if in_flight:
+            self.orphan(cluster, after)
+        else:
+            self._violated(f"{name}: made at {members.version_of(after)}, from before the cluster left")
+
+    def marked(self, cluster: str, key: Key, before: Object, after: Object, versions: dict[Generation, Part]) -> bool:
+        """A write of metadata alone: an adoption's or a release's. Whether it took the object over, as it may."""
+        name = f"{'/'.join(key)} in {cluster}"
+        seen = members.version_of(before)
+        if before["spec"] != after["spec"]:
+            self._violated(f"{name}: its spec changed with its marks: its pods may")
+        if members.is_ours(after):
+            part = versions.get(members.version_of(after))
+            if part is None or not part.adopting:
+                self._violated(f"{name}: marked at {members.version_of(after)}, and no placement takes it over")
+            elif before["metadata"]["uid"] != part.found_uid:
+                self._violated(f"{name}: another object than the one found was marked")
+            elif members.fleet_of(before) not in ("", part.found_fleet, members.fleet_of(after)):
+                self._violated(f"{name}: an object of fleet {members.fleet_of(before)} was marked")
+            elif members.is_ours(before) and seen > part.version:
+                self._violated(f"{name}: version {part.version} marked over {seen}")
+            else:
+                self.seen["adopted"] += 1
+                return True
+        elif not members.is_ours(before):
+            self._violated(f"{name}: its metadata was written, and it is not ours")
+        elif not any(part.releasing and version >= seen for version, part in versions.items()):
+            self._violated(f"{name}: unmarked at version {seen}, and no placement releases it")
+        else:
+            self.seen["released"] += 1
+        return False
