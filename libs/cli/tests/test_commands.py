@@ -148,11 +148,23 @@ def test_release_says_what_it_expected_instead_of_another_workload(spillway: Spi
 
 def test_orphans_are_listed_with_what_to_do(spillway: Spillway) -> None:
     assert (spillway("orphans").stdout, spillway("orphans").stderr) == ("", "no orphan\n")
-    spillway.planner.orphans = (api.Orphan("own-1", "shop", "web", 3, 2, "7.1"),)
+    spillway.planner.orphans = (api.Orphan("own-1", "shop", "web", 3, 2, "7.1", "Deployment"),)
     shown = spillway("orphans", "-n", "shop")
-    assert ["own-1", "shop/web", "3", "2", "7.1"] in [line.split() for line in shown.stdout.splitlines()]
+    assert ["own-1", "Deployment", "shop/web", "3", "2", "7.1"] in [line.split() for line in shown.stdout.splitlines()]
     assert "spillway adopt" in shown.stderr
     assert json.loads(spillway("orphans", "-o", "json").stdout)["orphans"][0]["version"] == "7.1"
+
+
+def test_of_each_kind_of_orphan_is_said_what_may_be_done(spillway: Spillway) -> None:
+    spillway.planner.orphans = (
+        api.Orphan("own-1", "shop", "db", 3, 2, "7.1", "StatefulSet"),
+        api.Orphan("own-1", "shop", "conf", 0, 0, "", "ConfigMap"),
+    )
+    shown = spillway("orphans")
+    assert ["own-1", "ConfigMap", "shop/conf"] in [line.split() for line in shown.stdout.splitlines()]
+    assert "adopt" not in shown.stderr
+    for kind in ("statefulset", "configmap"):
+        assert f"`kubectl delete {kind} NAME -n NAMESPACE`" in shown.stderr
 
 
 def test_fleet_recover_shows_first_and_does_it_with_yes(spillway: Spillway, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ from spillway.events import (
     WorkloadObserved,
 )
 from spillway.live_objects import declared_form
-from spillway.model import NO_GENERATION, Generation, Part
+from spillway.model import NO_GENERATION, Generation, ObjectReference, Part
 
 from .builders import Fleet, deployment, facts, node, policy, texts
 
@@ -404,6 +404,46 @@ def test_orphans_are_what_clusters_say_and_no_placement_lists() -> None:
     assert list_orphans(own.state, ListOrphansRequest("other")).orphans == ()
     adopt(own, {"own-1": found("own-1", 3)})
     assert list_orphans(own.state, ListOrphansRequest()).orphans == ()
+
+
+def beside(own: Fleet, cluster: str, state: str, kind: str, *others: ObjectReference) -> None:
+    """What a cluster says of an object, and of what is there beside it."""
+    say(own, cluster, state, 3, Generation(4, 1))
+    said = own.state.statuses_of(KEY)[cluster]
+    own.state.apply(replace(said, sequence=said.sequence + 1, kind=kind, beside=others), own.now)
+
+
+CONF = ObjectReference("ConfigMap", "default", "conf")
+OTHER_KIND = ObjectReference("StatefulSet", "default", "web")
+
+
+def test_orphans_have_a_kind_and_what_is_beside_is_listed_too() -> None:
+    own = fleet()
+    beside(own, "own-1", STATE_ORPHANED, "Job", OTHER_KIND, CONF)
+    beside(own, "own-2", STATE_ORPHANED, "", CONF)
+    orphans = list_orphans(own.state, ListOrphansRequest()).orphans
+    assert [(one.cluster, one.kind, one.name, one.replicas, one.version) for one in orphans] == [
+        ("own-1", "ConfigMap", "conf", 0, ""),
+        ("own-1", "Job", "web", 3, "4.1"),
+        ("own-1", "StatefulSet", "web", 0, ""),
+        ("own-2", "ConfigMap", "conf", 0, ""),
+    ]
+
+
+def test_what_is_beside_an_object_that_is_placed_is_an_orphan() -> None:
+    own = fleet()
+    adopt(own)
+    beside(own, "own-1", STATE_PRESENT, "Deployment", OTHER_KIND)
+    orphans = list_orphans(own.state, ListOrphansRequest()).orphans
+    assert [(one.cluster, one.kind, one.name) for one in orphans] == [("own-1", "StatefulSet", "web")]
+
+
+def test_a_config_map_that_was_left_keeps_no_cluster_closed() -> None:
+    own = fleet()
+    beside(own, "own-1", STATE_ORPHANED, "", CONF)
+    beside(own, "own-2", STATE_ORPHANED, "StatefulSet")
+    take(own, decisions.apply(own.state, ApplyRequest(texts(deployment(2))), own.moment()).events)
+    assert parts(own) == {"own-1": (2, False)}
 
 
 def test_an_orphan_outlives_the_tombstones_of_its_workload_and_goes_with_its_own() -> None:

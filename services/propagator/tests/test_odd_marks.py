@@ -39,7 +39,7 @@ def test_what_an_object_bears_is_read_and_goes_onto_the_wire(
     manifest = {"kind": kind, "metadata": metadata, "spec": {KINDS[kind].replicas: count}, "status": status}
     mirror = Mirror("own-1")
     target = mirror.upsert_workload(msgspec.convert(manifest, KINDS[kind].served.type))
-    found = mirror.workloads[target]
+    found = mirror.workloads[target][kind]
     assert found == workload_from_manifest(manifest)
     said = observed(target, found, Outcome(found.version, STATE_ORPHANED, ""))
     assert said is not None

@@ -2,14 +2,17 @@
 
 import asyncio
 import functools
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from spillway.cluster_api import DEPLOYMENTS
-from spillway.events import ClusterJoined, ClusterLeft
-from spillway.model import Generation
+from sim.manifests import deployment, statefulset
+from spillway.cluster_api import CONFIG_MAPS, DEPLOYMENTS
+from spillway.events import ClusterJoined, ClusterLeft, DependencyDeclared
+from spillway.kubernetes import STATEFULSETS, Kind
+from spillway.model import Generation, ObjectReference
 
 pytestmark = pytest.mark.looptime
 
@@ -107,3 +110,93 @@ async def test_a_cluster_that_left_takes_along_what_was_said_of_a_workload_place
     await asyncio.sleep(5)
     assert tombstones(fleet)[before:] == ["default/web/own-1"]
     assert fleet.state("own-2") == ("Present", "1.2", "")
+
+
+async def add(fleet: Any, served: Kind, manifest: dict[str, Any], placement: str) -> None:
+    """An object of ours, as the placement of that version left it."""
+    metadata = {
+        "name": manifest["metadata"]["name"],
+        "namespace": "default",
+        "labels": {"spillway.io/fleet": "f1", "spillway.io/workload": "web"},
+        "annotations": {"spillway.io/placement": placement},
+    }
+    await fleet.api("own-1").create(served, manifest | {"metadata": metadata})
+
+
+def config_map(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}}
+
+
+async def test_another_kind_of_the_same_name_hides_none(fleet: Any) -> None:
+    beside = (ObjectReference("StatefulSet", "default", "web"),)
+    async with fleet:
+        await add(fleet, STATEFULSETS, statefulset("web", 2), "1.1")
+        await fleet.declare()
+        await fleet.place(2, {"own-1": 3})
+        await fleet.start()
+        await asyncio.sleep(10)
+        assert fleet.state() == ("Present", "1.2", "")
+        assert (fleet.status().kind, fleet.status().beside) == ("Deployment", beside)
+        await fleet.forget_placement()
+        await asyncio.sleep(5)
+        assert (fleet.state(), fleet.status().kind) == (("Orphaned", "1.2", ""), "Deployment")
+        assert fleet.status().beside == beside
+        await fleet.api("own-1").delete(DEPLOYMENTS, "default", "web", uid="", resource_version="")
+        await asyncio.sleep(5)
+        assert (fleet.state(), fleet.status().kind) == (("Orphaned", "1.1", ""), "StatefulSet")
+        assert fleet.status().beside == ()
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["same owner", "another owner"])
+async def test_a_removal_without_its_declaration_ends_the_newest_of_its_name_alone(fleet: Any, killed: bool) -> None:
+    async with fleet:
+        await add(fleet, STATEFULSETS, statefulset("web", 2), "1.1")
+        await add(fleet, DEPLOYMENTS, deployment("web", 3), "1.3")
+        await fleet.place(4, {}, removing=("own-1",))
+        await fleet.start()
+        await asyncio.sleep(30)
+        if killed:
+            await fleet.kill()
+            await fleet.start("p2")
+        metadata = {"metadata": {"annotations": {"somebody": "touched it"}}}
+        await fleet.api("own-1").patch(STATEFULSETS, "default", "web", metadata, resource_version="")
+        await asyncio.sleep(60)
+        assert fleet.deployment("own-1") is None
+        assert await fleet.api("own-1").get(STATEFULSETS, "default", "web") is not None
+        assert (fleet.state()[0], fleet.status().kind) == ("Absent", "Deployment")
+        assert fleet.status().beside == (ObjectReference("StatefulSet", "default", "web"),)
+
+
+@with_orphan
+async def test_what_goes_along_is_said_with_it_and_after_it(fleet: Any) -> None:
+    await add(fleet, CONFIG_MAPS, config_map("conf"), "")
+    await asyncio.sleep(5)
+    beside = (ObjectReference("ConfigMap", "default", "conf"),)
+    assert (fleet.state(), fleet.status().beside) == (("Orphaned", "1.1", ""), beside)
+    await fleet.api("own-1").delete(DEPLOYMENTS, "default", "web", uid="", resource_version="")
+    await asyncio.sleep(5)
+    assert (fleet.state()[0], fleet.status().kind, fleet.status().beside) == ("Orphaned", "", beside)
+    before = len(tombstones(fleet))
+    await fleet.api("own-1").delete(CONFIG_MAPS, "default", "conf", uid="", resource_version="")
+    await asyncio.sleep(5)
+    assert tombstones(fleet)[before:] == ["default/web/own-1"]
+
+
+async def test_what_is_deleted_in_order_is_never_said_to_be_an_orphan(fleet: Any) -> None:
+    async with fleet:
+        conf = dependency("conf")
+        await fleet.declare(dependencies=(conf,))
+        await fleet.place(1, {"own-1": 3})
+        await fleet.start()
+        await asyncio.sleep(10)
+        await fleet.place(2, {}, removing=("own-1",))
+        await asyncio.sleep(10)
+        assert fleet.state()[0] == "Absent"
+        await fleet.place(3, {})
+        await asyncio.sleep(30)
+        assert {status.state for status in fleet.statuses()} == {"Present", "Absent"}
+        assert all(status.beside == () for status in fleet.statuses())
+
+
+def dependency(name: str) -> DependencyDeclared:
+    return DependencyDeclared("ConfigMap", "default", name, "default/web", 1, json.dumps(config_map(name)).encode())

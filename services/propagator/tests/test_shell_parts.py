@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from propagator.core.desired import Target
+from propagator.core.kinds import DEPLOYMENT, STATEFULSET
 from propagator.core.live import LiveDependency, LiveWorkload, Marks, Reference
+from propagator.core.manifests import workload_label
 from propagator.mirror import Mirror, Owner
 from propagator.reach import Reach
 from propagator.settings import Settings
@@ -78,35 +80,62 @@ def deployment(uid: str, version: str) -> Deployment:
     return Deployment(AnnotatedMeta("a", "shop", uid, version, labels={"spillway.io/fleet": "f1"}))
 
 
+def shown(mirror: Mirror) -> LiveWorkload:
+    found = mirror.workload(A, DEPLOYMENT)
+    assert found is not None
+    return found
+
+
 async def test_an_answer_is_not_undone_by_a_watch_that_is_behind() -> None:
     mirror = Mirror("own-1")
-    mirror.put_workload(A, live("u", "20"))
+    mirror.put_workload(A, DEPLOYMENT, live("u", "20"))
     mirror.upsert_workload(deployment("u", "10"))
-    assert mirror.workloads[A].marks.resource_version == "20"
+    assert shown(mirror).marks.resource_version == "20"
     mirror.upsert_workload(deployment("u", "30"))
-    assert mirror.workloads[A].marks.resource_version == "30"
+    assert shown(mirror).marks.resource_version == "30"
 
 
 async def test_the_end_of_an_older_object_does_not_end_the_newer() -> None:
     mirror = Mirror("own-1")
-    mirror.put_workload(A, live("new", "20"))
+    mirror.put_workload(A, DEPLOYMENT, live("new", "20"))
     mirror.remove_workload(deployment("old", "10"))
     assert A in mirror.workloads
     mirror.remove_workload(deployment("new", "30"))
     assert A not in mirror.workloads
 
 
+async def test_objects_of_several_kinds_may_have_one_name() -> None:
+    mirror = Mirror("own-1")
+    other = replace(live("s", "40"), kind=STATEFULSET, version=Generation(1, 2))
+    mirror.put_workload(A, DEPLOYMENT, live("u", "20"))
+    mirror.put_workload(A, STATEFULSET, other)
+    assert (shown(mirror).marks.uid, mirror.newest(A)) == ("u", other)
+    assert mirror.list_workloads(STATEFULSET, []) == {A}
+    assert mirror.newest(A) == shown(mirror)
+    mirror.remove_workload(deployment("u", "30"))
+    assert mirror.newest(A) is None
+    assert A not in mirror.workloads
+
+
+async def test_what_no_placement_lists_is_found_by_its_label_or_the_object_that_bears_it() -> None:
+    mirror, long = Mirror("own-1"), Target("own-1", "shop", "a" * 70)
+    owners = [Owner("shop", "a"), Owner("shop", workload_label(long.name)), Owner("shop", "")]
+    assert mirror.unlisted(owners) == {A, Target("own-1", "shop", workload_label(long.name))}
+    mirror.put_workload(long, DEPLOYMENT, live("u", "20"))
+    assert mirror.unlisted(owners) == {A, long}
+
+
 async def test_dependencies_are_found_by_their_owner() -> None:
     mirror = Mirror("own-1")
     reference = Reference("ConfigMap", "c")
     mirror.put_dependency("shop", reference, LiveDependency(marks("u", "1"), (1, "x")))
-    assert mirror.live(A).dependencies.keys() == {reference}
-    assert mirror.live(B).dependencies == {}
+    assert mirror.live(A, DEPLOYMENT).dependencies.keys() == {reference}
+    assert mirror.live(B, DEPLOYMENT).dependencies == {}
     moved = LiveDependency(replace(marks("u", "2"), workload="b"), (1, "x"))
     mirror.put_dependency("shop", reference, moved)
-    assert mirror.live(A).dependencies == {}
-    assert mirror.live(B).dependencies == {reference: moved}
+    assert mirror.live(A, DEPLOYMENT).dependencies == {}
+    assert mirror.live(B, DEPLOYMENT).dependencies == {reference: moved}
     assert mirror.list_dependencies("ConfigMap", []) == {Owner("shop", "b")}
-    assert mirror.live(B).dependencies == {}
+    assert mirror.live(B, DEPLOYMENT).dependencies == {}
     listed = AnyObject(AnnotatedMeta("c", "shop", "u", "3", labels={"spillway.io/workload": "a"}))
     assert mirror.list_dependencies("Service", [listed]) == {Owner("shop", "a")}

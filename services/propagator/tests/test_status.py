@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from propagator.core.desired import Target
-from propagator.core.live import LiveWorkload, Marks, workload_from_manifest, workload_from_struct
+from propagator.core.live import LiveWorkload, Marks, Reference, workload_from_manifest, workload_from_struct
 from propagator.core.reconcile import seeded
-from propagator.core.status import Outcome, held_back, is_news, observed
+from propagator.core.status import BESIDE_MAX, Outcome, held_back, is_news, observed, with_beside
 from spillway.events import STATE_ENDED, STATE_PRESENT, WorkloadObserved
 from spillway.kubernetes import Deployment
 from spillway.model import Generation
@@ -18,8 +18,8 @@ V1, V2 = Generation(1, 1), Generation(1, 2)
 FOUND = LiveWorkload(Marks("u", "1", "f1", "web", False), V1, 5, 4, 3, 2, 1)
 
 
-def said(version: Generation, state: str, message: str, *counts: int) -> WorkloadObserved:
-    return WorkloadObserved("shop", "web", "own-1", 0, 0, version, state, message, *counts)
+def said(version: Generation, state: str, message: str, *counts: int, kind: str = "") -> WorkloadObserved:
+    return WorkloadObserved("shop", "web", "own-1", 0, 0, version, state, message, *counts, kind)
 
 
 def test_nothing_is_said_before_there_is_something() -> None:
@@ -27,17 +27,18 @@ def test_nothing_is_said_before_there_is_something() -> None:
 
 
 def test_an_object_is_present_at_the_version_that_it_bears() -> None:
-    assert observed(TARGET, FOUND, None) == said(V1, "Present", "", 5, 4, 3, 2, 1)
+    assert observed(TARGET, FOUND, None) == said(V1, "Present", "", 5, 4, 3, 2, 1, kind="Deployment")
 
 
 def test_what_failed_is_said_at_the_version_that_was_tried() -> None:
     refused = Outcome(V2, "Refused", "quota")
     assert observed(TARGET, None, refused) == said(V2, "Refused", "quota", 0, 0, 0, 0, 0)
-    assert observed(TARGET, FOUND, refused) == said(V2, "Refused", "quota", 5, 4, 3, 2, 1)
+    assert observed(TARGET, FOUND, refused) == said(V2, "Refused", "quota", 5, 4, 3, 2, 1, kind="Deployment")
 
 
 def test_what_is_absent_has_no_replicas() -> None:
-    assert observed(TARGET, FOUND, Outcome(V2, "Absent", "")) == said(V2, "Absent", "", 0, 0, 0, 0, 0)
+    assert observed(TARGET, FOUND, Outcome(V2, "Absent", "")) == said(V2, "Absent", "", *NONE, kind="Deployment")
+    assert observed(TARGET, None, Outcome(V2, "Absent", ""), "Job") == said(V2, "Absent", "", *NONE, kind="Job")
 
 
 def test_numbering_is_no_news() -> None:
@@ -51,7 +52,11 @@ def test_numbering_is_no_news() -> None:
 REFUSED, NOT_THERE = Outcome(V2, "Refused", "quota"), said(Generation(0, 0), "Absent", "on hold: why", 0, 0, 0, 0, 0)
 NONE, FIVE = (0, 0, 0, 0, 0), (5, 5, 5, 5, 5)
 HELD = {
-    "an object": (observed(TARGET, FOUND, None), None, said(V1, "Present", "on hold: why", 5, 4, 3, 2, 1)),
+    "an object": (
+        observed(TARGET, FOUND, None),
+        None,
+        said(V1, "Present", "on hold: why", 5, 4, 3, 2, 1, kind="Deployment"),
+    ),
     "what failed": (observed(TARGET, None, REFUSED), None, said(V2, "Refused", "quota; on hold: why", *NONE)),
     "was there": (None, said(V1, "Present", "", *FIVE), said(V1, "Present", "on hold: why", *NONE)),
     "held before": (None, said(V1, "Present", "x; on hold: so", *FIVE), said(V1, "Present", "x; on hold: why", *NONE)),
@@ -85,3 +90,11 @@ def test_nothing_is_updated_before_the_controller_has_seen_the_object(observed: 
     }
     for found in (workload_from_manifest(manifest), workload_from_struct(msgspec.convert(manifest, Deployment))):
         assert (found.replicas, found.updated, found.available) == (4, updated, 4)
+
+
+def test_no_more_objects_are_named_beside_one_than_a_bound() -> None:
+    many = [Reference("ConfigMap", f"c{number:03}") for number in reversed(range(BESIDE_MAX + 1))]
+    shown = with_beside(observed(TARGET, FOUND, None), many)
+    assert shown is not None
+    assert [one.name for one in shown.beside] == [f"c{number:03}" for number in range(BESIDE_MAX)]
+    assert {(one.kind, one.namespace) for one in shown.beside} == {("ConfigMap", "shop")}

@@ -16,6 +16,9 @@ from spillway_cli.waiting import until_gone
 
 app = typer.Typer()
 
+DEPLOYMENT = "Deployment"
+"""The one kind that can be adopted."""
+
 Clusters = Annotated[
     list[str], typer.Option("--cluster", help="Cluster where it runs. Repeatable.", show_default=False)
 ]
@@ -103,7 +106,11 @@ def orphans(
             say("no orphan")
             return
         console().print(tables.orphans(reply))
-        say("`spillway adopt deployment/NAME -n NAMESPACE --cluster CLUSTER` takes one over again;")
-        say("`kubectl delete deployment NAME -n NAMESPACE` in that cluster ends one that nobody wants")
+        kinds = {one.kind or DEPLOYMENT for one in reply.orphans}
+        if DEPLOYMENT in kinds:
+            say("`spillway adopt deployment/NAME -n NAMESPACE --cluster CLUSTER` takes a Deployment over again,")
+            say("with the ConfigMaps and Services that bear the same labels;")
+        for kind in sorted(kinds):
+            say(f"`kubectl delete {kind.lower()} NAME -n NAMESPACE` in that cluster ends a {kind} that nobody wants")
 
     with_planner(context, body)

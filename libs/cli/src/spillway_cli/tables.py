@@ -182,8 +182,18 @@ def confirmation_line(confirmation: Confirmation) -> Text:
 
 def orphans(reply: ListOrphansReply) -> RenderableType:
     """What no placement lists, and since which one."""
-    rows = [(one.cluster, f"{one.namespace}/{one.name}", one.replicas, one.ready, one.version) for one in reply.orphans]
-    columns = ("CLUSTER", "DEPLOYMENT", "REPLICAS", "READY", "LAST PLACEMENT")
+    rows = [
+        (
+            one.cluster,
+            one.kind,
+            f"{one.namespace}/{one.name}",
+            one.replicas if one.version else "",
+            one.ready if one.version else "",
+            one.version,
+        )
+        for one in reply.orphans
+    ]
+    columns = ("CLUSTER", "KIND", "OBJECT", "REPLICAS", "READY", "LAST PLACEMENT")
     return Group(table(columns, rows, right=("REPLICAS", "READY")), *_warnings((), reply.stale))
 
 

@@ -306,7 +306,10 @@ class ListReply:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """An object of this fleet that no placement lists. version: of the placement that last wrote it."""
+    """An object of this fleet that no placement lists. version: of the placement that last wrote it.
+
+    kind: of a workload, or ConfigMap or Service; those, and others of one name, have neither counts nor version here.
+    """
 
     cluster: str
     namespace: str
@@ -314,6 +317,7 @@ class Orphan:
     replicas: int
     ready: int
     version: str
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

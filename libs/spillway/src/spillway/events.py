@@ -346,7 +346,9 @@ STATE_ORPHANED: Final = "Orphaned"
 class WorkloadObserved:
     """What a cluster shows of a workload's object.
 
-    version: the placement version on the object, or the one that was tried when it is not Present.
+    version: the placement version on the object, or the one that was tried when it is not Present. kind: of the object;
+    empty where only ConfigMaps and Services of an orphan are left. beside: objects of ours there that no placement
+    lists and that the rest does not speak of: other kinds of the name, and of an orphan those ConfigMaps and Services.
     """
 
     namespace: str
@@ -362,6 +364,8 @@ class WorkloadObserved:
     updated: int
     ready: int
     available: int
+    kind: str = ""
+    beside: tuple[ObjectReference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from propagator.core.desired import Desired, Target, Wanted
 from propagator.core.kinds import DEPLOYMENT, KINDS, refused_text
 from propagator.core.live import LABEL_FLEET, Live, Reference
 from propagator.core.reconcile import after, next_action
-from propagator.core.status import Outcome, held_back, observed
+from propagator.core.status import Outcome, held_back, observed, with_beside
 from propagator.finder import Finder
 from propagator.log_proof import LogProof
 from propagator.member import Member
 from propagator.memory import SETTLED, Memories, Memory
-from propagator.mirror import Mirror
+from propagator.mirror import Mirror, Owner
 from propagator.orphans import Orphans
 from propagator.reach import Reach
 from propagator.reporter import Reporter
@@ -39,6 +39,7 @@ from spillway.cluster_api import (
 )
 from spillway.events import STATE_ORPHANED, STATE_REFUSED, AdoptionAsked, ShapeAsked, WorkloadObserved
 from spillway.kubernetes import Kind
+from spillway.model import NO_GENERATION
 from spillway.work_queue import WorkQueue
 
 FOLLOWED = {
@@ -169,13 +170,17 @@ class ClusterWorker:
     def _owners_in(self, kind: str, change: Change) -> frozenset[Target]:
         match change:
             case Listed(objects):
-                return self._memories.owned_by(self._mirror.list_dependencies(kind, objects))
+                return self._owned_by(self._mirror.list_dependencies(kind, objects))
             case Upserted(found):
-                return self._memories.owned_by(self._mirror.upsert_dependency(kind, found))
+                return self._owned_by(self._mirror.upsert_dependency(kind, found))
             case Removed(found):
-                return self._memories.owned_by(self._mirror.remove_dependency(kind, found))
+                return self._owned_by(self._mirror.remove_dependency(kind, found))
             case _:
                 return frozenset()
+
+    def _owned_by(self, owners: frozenset[Owner]) -> frozenset[Target]:
+        others = (owner for owner in owners if not self._memories.owns(owner))
+        return self._memories.owned_by(owners) | self._mirror.unlisted(others)
 
     def _note_reach(self, name: str, change: Change) -> None:
         if isinstance(change, Failed):
@@ -203,7 +208,8 @@ class ClusterWorker:
         memory, wanted = self._memories.get(target), self._desired.wanted(target)
         if memory is None or wanted is None or not self._all_listed.is_set():
             return
-        live, outcome = self._mirror.live(target), memory.outcome
+        self._choose_kind(memory, wanted)
+        live, outcome = self._mirror.live(target, memory.kind), memory.outcome
         action = next_action(wanted, live, memory.history, self._clock(), self._rules)
         waits = outcome is not None and outcome.version == wanted.part.version and outcome.state not in SETTLED
         if isinstance(action, Nothing | Hold):
@@ -240,8 +246,9 @@ class ClusterWorker:
             wanted, memory = self._desired.wanted(target), self._memories.get(target)
             if wanted is None or memory is None:
                 return
+            self._choose_kind(memory, wanted)
             if live is None:
-                live = await self._read(wanted)
+                live = await self._read(wanted, memory.kind)
                 continue  # What is wanted may have changed meanwhile.
             action = next_action(wanted, live, memory.history, self._clock(), self._rules)
             if isinstance(action, Report | Hold | Nothing):
@@ -256,34 +263,33 @@ class ClusterWorker:
                 log.info("conflict: read again", cluster=self.cluster, workload=_name(target), error=str(error))
                 live = None
             except Refused as error:
-                text = refused_text(self._kind_of(wanted), str(error))
+                text = refused_text(memory.kind, str(error))
                 self._ended(memory, wanted, live, Report(STATE_REFUSED, text))
                 return
         self._queue.add(target, self._settings.retry_first_seconds)
 
-    async def _read(self, wanted: Wanted) -> Live:
+    async def _read(self, wanted: Wanted, kind: str) -> Live:
         target = wanted.target
         listed = {Reference(dependency.kind, dependency.name) for dependency in wanted.dependencies}
-        known = self._mirror.live(target).dependencies.keys()
-        live = await self._member.read(
-            target, {one for one in listed | known if one.kind in FOLLOWED}, self._kind_of(wanted)
-        )
-        self._reflect(target, live)
+        known = self._mirror.references(target)
+        live = await self._member.read(target, {one for one in listed | known if one.kind in FOLLOWED}, kind)
+        self._reflect(target, live, kind)
         return live
 
-    def _kind_of(self, wanted: Wanted) -> str:
-        """As declared; of what is removed without its declaration, as our watches show it."""
-        declaration, found = wanted.declaration, self._mirror.workloads.get(wanted.target)
-        if declaration is not None and declaration.kind in KINDS:
-            return declaration.kind
-        return found.kind if found is not None else DEPLOYMENT
+    def _choose_kind(self, memory: Memory, wanted: Wanted) -> None:
+        """As declared; of what is removed without its declaration, as was said of it, else what was written last."""
+        if wanted.declaration is not None and wanted.declaration.kind in KINDS:
+            memory.kind = wanted.declaration.kind
+        elif not memory.kind:
+            found = self._mirror.newest(wanted.target)
+            memory.kind = found.kind if found is not None else DEPLOYMENT
 
     async def _carry_out(self, action: Write | Question, wanted: Wanted, live: Live, memory: Memory) -> Live:
         live = await self._member.carry_out(action, wanted.target, live)
         memory.history = after(memory.history, wanted, live, action, self._clock(), self._rules)
         if not isinstance(action, Question):
             memory.hold_over()
-            self._reflect(wanted.target, live)
+            self._reflect(wanted.target, live, memory.kind)
             log.info(
                 "carried out",
                 action=type(action).__name__,
@@ -295,11 +301,11 @@ class ClusterWorker:
             )
         return live
 
-    def _reflect(self, target: Target, live: Live) -> None:
+    def _reflect(self, target: Target, live: Live, kind: str) -> None:
         """What our own requests were answered with need not wait for the watch."""
         found = live.workload
-        self._mirror.put_workload(target, found if found and found.marks.fleet == self._rules.fleet else None)
-        for reference in self._mirror.live(target).dependencies.keys() | live.dependencies.keys():
+        self._mirror.put_workload(target, kind, found if found and found.marks.fleet == self._rules.fleet else None)
+        for reference in self._mirror.references(target) | live.dependencies.keys():
             dependency = live.dependencies.get(reference)
             ours = dependency is not None and dependency.marks.fleet == self._rules.fleet
             self._mirror.put_dependency(target.namespace, reference, dependency if ours else None)
@@ -326,19 +332,29 @@ class ClusterWorker:
 
     def _shown(self, target: Target) -> WorkloadObserved | None:
         """What the cluster shows of it now, None before it was looked at."""
-        memory, found = self._memories.get(target), self._mirror.workloads.get(target)
-        if memory is None and self._orphans.has(target) and found is not None and self._all_listed.is_set():
-            return observed(target, found, Outcome(found.version, STATE_ORPHANED, ""))
-        if memory is None or not memory.looked_at:
+        memory = self._memories.get(target)
+        if memory is None:
+            return self._orphan(target) if self._orphans.has(target) and self._all_listed.is_set() else None
+        if not memory.looked_at:
             return None
+        found = self._mirror.workload(target, memory.kind)
         ours = found is not None and is_ours(found.marks, target, self._rules.fleet)
-        shown = observed(target, found if ours else None, memory.outcome)
+        shown = observed(target, found if ours else None, memory.outcome, memory.kind)
         hold = memory.long_hold(self._clock(), self._settings)
-        return held_back(shown, self._desired.status(target), target, hold) if hold else shown
+        if hold:
+            shown = held_back(shown, self._desired.status(target), target, hold)
+        others = self._mirror.workloads.get(target, {}).keys() - {memory.kind}
+        return with_beside(shown, (Reference(kind, target.name) for kind in others))
+
+    def _orphan(self, target: Target) -> WorkloadObserved | None:
+        found = self._mirror.newest(target)
+        version, kind = (found.version, found.kind) if found is not None else (NO_GENERATION, "")
+        others = self._mirror.workloads.get(target, {}).keys() - {kind}
+        beside = {Reference(other, target.name) for other in others} | self._mirror.references(target)
+        return with_beside(observed(target, found, Outcome(version, STATE_ORPHANED, ""), kind), beside)
 
     def _vanished(self, target: Target) -> bool:
-        listed = self._all_listed.is_set()
-        return listed and target not in self._mirror.workloads and not self._desired.lists(target)
+        return self._all_listed.is_set() and not self._mirror.has(target) and not self._desired.lists(target)
 
 
 def _name(target: Target) -> str:

@@ -15,6 +15,7 @@ from spillway.events import (
     STATE_CONTESTED,
     STATE_DEPENDENCY_MISSING,
     STATE_ENDED,
+    STATE_ORPHANED,
     STATE_RELEASED,
     WorkloadObserved,
 )
@@ -30,6 +31,8 @@ class Memory:
 
     retries: in a row with the same outcome. due_since: when it was first known that something is to be done.
     hold, held_since: for what it is on hold, and since when nothing else came of it; empty and None when it is not.
+    kind: of its object, empty while that is not known. What is removed without its declaration keeps the one that was
+    chosen: once that object is gone, another kind of the same name is somebody else's.
     """
 
     history: History
@@ -39,6 +42,7 @@ class Memory:
     due_since: float | None = None
     hold: str = ""
     held_since: float | None = None
+    kind: str = ""
 
     def due(self, now: float) -> None:
         if self.due_since is None:
@@ -109,7 +113,9 @@ class Memories:
 
     def ensure(self, target: Target) -> None:
         if target not in self._memories:
-            self._memories[target] = Memory(seeded(self._logged(target)))
+            said = self._logged(target)
+            kind = said.kind if said is not None and said.state != STATE_ORPHANED else ""
+            self._memories[target] = Memory(seeded(said), kind=kind)
             self._target_by_owner[_owner(target)] = target
 
     def forget(self, target: Target) -> None:
@@ -117,6 +123,9 @@ class Memories:
         if memory is not None:
             memory.close()
             self._target_by_owner.pop(_owner(target), None)
+
+    def owns(self, owner: Owner) -> bool:
+        return owner in self._target_by_owner
 
     def owned_by(self, owners: frozenset[Owner]) -> frozenset[Target]:
         return frozenset(self._target_by_owner[owner] for owner in owners if owner in self._target_by_owner)

@@ -13,7 +13,7 @@ from propagator.core.live import (
     dependency_from_struct,
     workload_from_struct,
 )
-from propagator.core.manifests import workload_label
+from propagator.core.manifests import LABEL_VALUE_LENGTH_MAX, workload_label
 from spillway.kubernetes import AnyObject, Deployment, Job, StatefulSet
 
 Workload = Deployment | StatefulSet | Job
@@ -38,47 +38,73 @@ class Owner(NamedTuple):
 
 
 class Mirror:
-    """May be older than the cluster, never younger; answers to our own requests are put in as they come."""
+    """May be older than the cluster, never younger; answers to our own requests are put in as they come.
+
+    workloads: by kind, since objects of several kinds may have one name; none without an object.
+    """
 
     def __init__(self, cluster: str) -> None:
-        self.workloads: dict[Target, LiveWorkload] = {}
+        self.workloads: dict[Target, dict[str, LiveWorkload]] = {}
         self._cluster = cluster
         self._dependencies: dict[Place, LiveDependency] = {}
         self._references_by_owner: dict[Owner, set[Reference]] = {}
 
-    def live(self, target: Target) -> Live:
-        owner = Owner(target.namespace, workload_label(target.name))
-        references = self._references_by_owner.get(owner, ())
+    def workload(self, target: Target, kind: str) -> LiveWorkload | None:
+        return self.workloads.get(target, {}).get(kind)
+
+    def newest(self, target: Target) -> LiveWorkload | None:
+        """Of the objects of this name the one that the newest placement wrote."""
+        return max(self.workloads.get(target, {}).values(), key=lambda one: (one.version, one.kind), default=None)
+
+    def has(self, target: Target) -> bool:
+        """Whether anything of it is there."""
+        return target in self.workloads or bool(self.references(target))
+
+    def live(self, target: Target, kind: str) -> Live:
         return Live(
-            workload=self.workloads.get(target),
-            dependencies={ref: self._dependencies[Place(target.namespace, ref)] for ref in references},
+            workload=self.workload(target, kind),
+            dependencies={ref: self._dependencies[Place(target.namespace, ref)] for ref in self.references(target)},
         )
+
+    def references(self, target: Target) -> frozenset[Reference]:
+        """The ConfigMaps and Services that say they are this workload's."""
+        return frozenset(self._references_by_owner.get(Owner(target.namespace, workload_label(target.name)), ()))
+
+    def unlisted(self, owners: Iterable[Owner]) -> frozenset[Target]:
+        """Whose they are, where no placement says it: by the object with that label, else by the label."""
+        return frozenset(self._owned_by(owner) for owner in owners if owner.label)
+
+    def targets(self) -> frozenset[Target]:
+        """All of which anything is there."""
+        return frozenset(self.workloads) | self.unlisted(self._references_by_owner)
 
     def list_workloads(self, kind: str, objects: Iterable[Workload]) -> frozenset[Target]:
         """Takes the whole list of one kind; returns all of it that were or are known."""
-        before = {target for target, known in self.workloads.items() if known.kind == kind}
-        listed = {self._target(found): workload_from_struct(found) for found in objects}
-        others = {target: known for target, known in self.workloads.items() if target not in before}
-        self.workloads = others | listed
-        return frozenset(before | listed.keys())
+        before = frozenset(target for target, known in self.workloads.items() if kind in known)
+        for target in before:
+            self.put_workload(target, kind, None)
+        return before | {self.upsert_workload(found) for found in objects}
 
     def upsert_workload(self, found: Workload) -> Target:
-        target = self._target(found)
-        self.put_workload(target, workload_from_struct(found))
+        target, shown = self._target(found), workload_from_struct(found)
+        self.put_workload(target, shown.kind, shown)
         return target
 
     def remove_workload(self, found: Workload) -> Target:
-        target = self._target(found)
-        known = self.workloads.get(target)
+        target, kind = self._target(found), workload_from_struct(found).kind
+        known = self.workload(target, kind)
         if known is not None and known.marks.uid == found.metadata.uid:
-            del self.workloads[target]
+            self.put_workload(target, kind, None)
         return target
 
-    def put_workload(self, target: Target, found: LiveWorkload | None) -> None:
+    def put_workload(self, target: Target, kind: str, found: LiveWorkload | None) -> None:
+        by_kind = self.workloads.setdefault(target, {})
         if found is None:
-            self.workloads.pop(target, None)
+            by_kind.pop(kind, None)
         else:
-            self.workloads[target] = _newer(found, self.workloads.get(target))
+            by_kind[kind] = _newer(found, by_kind.get(kind))
+        if not by_kind:
+            del self.workloads[target]
 
     def list_dependencies(self, kind: str, objects: Iterable[AnyObject]) -> frozenset[Owner]:
         """Takes the whole list of one kind; returns the owners of all that were or are known."""
@@ -119,6 +145,13 @@ class Mirror:
             owners.add(owner)
             self._references_by_owner.setdefault(owner, set()).add(place.reference)
         return frozenset(owners)
+
+    def _owned_by(self, owner: Owner) -> Target:
+        if len(owner.label) == LABEL_VALUE_LENGTH_MAX:  # It may be a longer name, shortened.
+            for target in self.workloads:
+                if Owner(target.namespace, workload_label(target.name)) == owner:
+                    return target
+        return Target(self._cluster, owner.namespace, owner.label)
 
     def _target(self, found: Workload) -> Target:
         return Target(self._cluster, found.metadata.namespace, found.metadata.name)

@@ -1,4 +1,7 @@
-"""Objects that bear our label and that no placement lists: counted and said, never touched."""
+"""Objects that bear our label and that no placement lists: counted and said, never touched.
+
+A workload's ConfigMaps and Services are its own: where no placement lists it, they are orphans with it, or without.
+"""
 
 from collections.abc import Callable
 
@@ -24,7 +27,7 @@ class Orphans:
 
     def note(self, target: Target) -> None:
         """The object, or what is wanted of it, may have changed."""
-        orphan = target in self._mirror.workloads and not self._desired.lists(target)
+        orphan = self._mirror.has(target) and not self._desired.lists(target)
         if orphan and target not in self._orphans:
             self._orphans.add(target)
             log.warning(
@@ -40,7 +43,7 @@ class Orphans:
 
     def note_all(self) -> None:
         """Everything has been listed: what was said of orphans before holds, or is to be taken back."""
-        for target in self._mirror.workloads.keys() | self._desired.orphans_said(self._cluster):
+        for target in self._mirror.targets() | self._desired.orphans_said(self._cluster):
             self._changed(target)
 
     def has(self, target: Target) -> bool:

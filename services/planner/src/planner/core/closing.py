@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from planner.core.workload import is_orphan
-from spillway.events import PHASE_ACTIVE
+from spillway.events import PHASE_ACTIVE, WorkloadObserved
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.model import Shape
 
@@ -14,10 +14,15 @@ ORPHAN_THERE = "an orphan of this name is there and is left as it is: delete it 
 """Until then nothing is written over it."""
 
 
+def bars(said: WorkloadObserved) -> bool:
+    """Whether something of this name would be written over: not where only what went along with it is left."""
+    return is_orphan(said) and bool(said.kind or not said.beside)
+
+
 def orphaned_in(state: "PlannerState", key: WorkloadKey | None) -> frozenset[str]:
     """Where an object of this name runs that no placement names, nor one of the same API server's other name."""
     known = {} if key is None else state.statuses_of(key)
-    found = {name for name, said in known.items() if name in state.clusters and is_orphan(said)}
+    found = {name for name, said in known.items() if name in state.clusters and bars(said)}
     workload = state.workloads.get(key) if found and key is not None else None
     listed = [state.clusters[name] for name in workload.parts if name in state.clusters] if workload else []
     return frozenset(found - {view.twin_of for view in listed})

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from planner.core.all_clusters import Ages, Joined, Seen, mark_twins
-from planner.core.closing import orphaned_in, why_closed
+from planner.core.closing import bars, orphaned_in, why_closed
 from planner.core.feasibility.admitted import AdmittedShapes, elsewhere
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.promises import Promises
@@ -173,7 +173,7 @@ class PlannerState:
         key = (namespace, name)
         known = self.statuses_of(key)
         gone = known.pop(cluster, None)
-        if gone is not None and is_orphan(gone):
+        if gone is not None and bars(gone):
             self._orphan_changed(cluster, key)
         if not known:
             self._early_statuses.pop(key, None)
@@ -452,7 +452,7 @@ class PlannerState:
         if before is not None and (event.epoch, event.sequence) < (before.epoch, before.sequence):
             return
         known[event.cluster] = event
-        if is_orphan(event) != (before is not None and is_orphan(before)):
+        if bars(event) != (before is not None and bars(before)):
             self._orphan_changed(event.cluster, key)
         if workload is not None:
             self._refresh_part(workload, event.cluster)

@@ -1,11 +1,19 @@
 """What is said of a workload in a cluster, and whether it is worth saying."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from propagator.core.desired import Target
-from propagator.core.live import LiveWorkload
-from spillway.events import STATE_ABSENT, STATE_ORPHANED, STATE_PRESENT, STATE_RELEASED, WorkloadObserved
-from spillway.model import Generation
+from propagator.core.live import LiveWorkload, Reference
+from spillway.events import (
+    STATE_ABSENT,
+    STATE_ORPHANED,
+    STATE_PRESENT,
+    STATE_RELEASED,
+    WorkloadObserved,
+)
+from spillway.model import Generation, ObjectReference
 from spillway.texts import ON_HOLD, before_hold
 
 
@@ -18,8 +26,16 @@ class Outcome:
     message: str
 
 
-def observed(target: Target, found: LiveWorkload | None, outcome: Outcome | None) -> WorkloadObserved | None:
+BESIDE_MAX: Final = 100
+"""So many objects are named beside one, at most."""
+
+
+def observed(
+    target: Target, found: LiveWorkload | None, outcome: Outcome | None, kind: str = ""
+) -> WorkloadObserved | None:
     """What a cluster shows now, without epoch and sequence. found: our object, never somebody else's.
+
+    kind: of the object where it is not there.
 
     None while there is nothing to say: the object is not there yet, and no attempt has failed.
     """
@@ -39,6 +55,7 @@ def observed(target: Target, found: LiveWorkload | None, outcome: Outcome | None
         updated=0,
         ready=0,
         available=0,
+        kind=found.kind if found is not None else kind,
     )
     if found is None or state.state in (STATE_ABSENT, STATE_RELEASED):
         return state
@@ -67,6 +84,14 @@ def held_back(
     assert shown is not None, f"{target}: an outcome is always shown"
     note = before_hold(shown.message)
     return replace(shown, message=f"{note}; {ON_HOLD}{reason}" if note else f"{ON_HOLD}{reason}")
+
+
+def with_beside(shown: WorkloadObserved | None, others: Iterable[Reference]) -> WorkloadObserved | None:
+    """others: objects of ours in the workload's namespace that no placement lists, and that are not the one shown."""
+    if shown is None:
+        return None
+    named = sorted(others)[:BESIDE_MAX]
+    return replace(shown, beside=tuple(ObjectReference(one.kind, shown.namespace, one.name) for one in named))
 
 
 def is_news(current: WorkloadObserved, said: WorkloadObserved | None) -> bool:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from planner.core.closing import bars
 from planner.core.division.placement import Division
 from planner.core.manifests.request import read_manifests
 from planner.core.rollout.turns import ROLLOUT, figures
@@ -140,27 +141,29 @@ def list_workloads(state: PlannerState, request: ListRequest) -> ListReply:
     return ListReply(tuple(page), token, stale=False)
 
 
-def orphans(state: PlannerState) -> list[WorkloadObserved]:
-    """Objects of this fleet that no placement lists, as their clusters say, by cluster and name."""
-    joined = {cluster.cluster for cluster in state.joined()}
-    found = (said for said in state.statuses() if is_orphan(said) and said.cluster in joined)
-    unlisted = (said for said in found if not _is_listed(state, said))
-    return sorted(unlisted, key=lambda said: (said.cluster, said.namespace, said.name))
-
-
-def _is_listed(state: PlannerState, said: WorkloadObserved) -> bool:
-    workload = state.workloads.get((said.namespace, said.name))
-    return workload is not None and said.cluster in workload.parts
-
-
 def list_orphans(state: PlannerState, request: ListOrphansRequest) -> ListOrphansReply:
-    """Objects that bear this fleet's label and that no placement lists."""
-    found = tuple(
-        Orphan(said.cluster, said.namespace, said.name, said.spec_replicas, said.ready, str(said.version))
-        for said in orphans(state)
-        if request.namespace in ("", said.namespace)
-    )
-    return ListOrphansReply(found, stale=False)
+    """Objects that bear this fleet's label and that no placement lists, by cluster and name."""
+    joined = {cluster.cluster for cluster in state.joined()}
+    found = [
+        one
+        for said in state.statuses()
+        if said.cluster in joined and request.namespace in ("", said.namespace)
+        for one in _orphans_of(state, said)
+    ]
+    found.sort(key=lambda one: (one.cluster, one.namespace, one.name, one.kind))
+    return ListOrphansReply(tuple(found), stale=False)
+
+
+def _orphans_of(state: PlannerState, said: WorkloadObserved) -> Iterable[Orphan]:
+    """The workload's object, where no placement lists it, and what is beside it. What is out of date says nothing."""
+    workload = state.workloads.get((said.namespace, said.name))
+    if is_orphan(said) == (workload is not None and said.cluster in workload.parts):
+        return
+    if bars(said):
+        counts, version = (said.spec_replicas, said.ready), str(said.version)
+        yield Orphan(said.cluster, said.namespace, said.name, *counts, version, said.kind)
+    for one in said.beside:
+        yield Orphan(said.cluster, one.namespace, one.name, 0, 0, "", one.kind)
 
 
 def capacity(state: PlannerState, request: CapacityRequest, now: float) -> CapacityReply:
