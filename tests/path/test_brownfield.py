@@ -328,11 +328,12 @@ async def test_an_orphan_is_listed_and_can_be_adopted() -> None:
         platform.start("planner-1")
         await until(lambda: platform.planner().is_active, "a planner is active")
         planner = platform.planner()
-        await until(lambda: _orphans(platform, 2), "both are orphans", 120)
+        await until(lambda: _orphans(platform, 6), "both are orphans, with what went along", 120)
         orphans = (await planner.list_orphans(ListOrphansRequest())).orphans
-        assert [(one.cluster, one.name, one.replicas, one.ready) for one in orphans] == [
-            ("own-1", "web", 3, 3),
-            ("own-2", "web", 3, 3),
+        assert [(one.cluster, one.kind, one.name, one.replicas, one.ready) for one in orphans] == [
+            (cluster, *one)
+            for cluster in ("own-1", "own-2")
+            for one in (("ConfigMap", "conf", 0, 0), ("Deployment", "web", 3, 3), ("Service", "web", 0, 0))
         ]
         assert {name: await uids(platform, name) for name in platform.members} == before
 
