@@ -28,7 +28,7 @@ class Ownership:
         self._away: set[str] = set()
         self._left: dict[str, tuple[float, Generation]] = {}
         self.seen: Counter[str] = Counter()
-        """How often what is judged here happened: adopted, released, orphaned."""
+        """How often what is judged here happened: adopted, released, left (clusters), orphaned."""
 
     def is_orphan(self, cluster: str, found: Object) -> bool:
         return (cluster, found["metadata"]["uid"]) in self._orphans
@@ -43,6 +43,7 @@ class Ownership:
     def left(self, cluster: str, newest: Generation) -> None:
         """newest: of all placements so far; what bears none above it was made before."""
         self._away.add(cluster)
+        self.seen["left"] += 1
         self._left[cluster] = asyncio.get_running_loop().time(), newest
         for found in self._clusters[cluster].objects("deployments"):
             if members.is_ours(found):

@@ -115,7 +115,7 @@ class Removals:
                 rolls = was.template_generation != part.template_generation
                 return "" if fewer or rolls else "no fewer were asked for, and no new template"
             case "Lost":
-                return "" if was.cluster in self.lost else "its cluster was not given up"
+                return "what is given up is listed no more, and never told to go"
             case "Settled":
                 left = was.replicas_leaving - part.replicas_leaving
                 return "" if left == was.replicas - part.replicas else f"{left} have left"

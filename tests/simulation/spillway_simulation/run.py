@@ -31,6 +31,7 @@ from spillway_simulation.world import World
 CONVERGED_WITHIN_SECONDS = 600.0
 LOOK_SECONDS = 2.0
 SEEDS_A_COLLECTION = 16
+OWNED = ("adopted", "released", "left", "orphaned")
 BUILD = Path("build/simulation.json")
 
 
@@ -240,10 +241,7 @@ def _summary(outcomes: Sequence[Outcome], jobs: int, seconds: float) -> dict[str
         "records": sum(outcome.records for outcome in outcomes),
         "writes": sum(outcome.writes for outcome in outcomes),
         "sizes_decided": sum(outcome.sizes_decided for outcome in outcomes),
-        **{
-            name: sum(outcome.owned.get(name, 0) for outcome in outcomes)
-            for name in ("adopted", "released", "orphaned")
-        },
+        **{name: sum(outcome.owned.get(name, 0) for outcome in outcomes) for name in OWNED},
         "cpu_seconds": round(cpu_seconds(), 1),
         "converged_seconds_max": max(outcome.converged_after for outcome in outcomes),
         "failures": [asdict(outcome) for outcome in outcomes if outcome.failures],
