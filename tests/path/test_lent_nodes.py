@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sim.settings import Taint
+from spillway.api import ApplyRequest, ScaleRequest
 from spillway.api_lending import ListLentRequest, RecallRequest
 from spillway.events_lending import LOAN_LENT, NodeLent
 from spillway.kubernetes import DEPLOYMENTS, NAMESPACES
@@ -14,7 +15,7 @@ from spillway.lending_marks import LENDING, LENT, virtual_node_name
 from spillway.local_bus import LocalBus
 from spillway.model import Generation
 from spillway_local import member_nodes
-from spillway_local.fleet_plan import GIB, MemberPlan
+from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import FLEET_ID, InProcess, in_process
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -27,6 +28,7 @@ FLEET = (
     MemberPlan(OWNER, "own", (member_nodes.NodeSpec(4, "n", 4_000, 16 * GIB),), room=32),
     MemberPlan("own-2", "own", (member_nodes.NodeSpec(1, "n", 4_000, 16 * GIB),), room=8),
 )
+CLOUD = MemberPlan("cloud-1", "cloud", (member_nodes.NodeSpec(4, "n", 8_000, 32 * GIB),), room=64)
 LENT_NODES = ("n-2", "n-3")
 
 
@@ -90,6 +92,31 @@ async def test_who_finds_no_free_node_gets_one_back_and_who_finds_one_does_not()
         assert len(await recalled(platform)) == 1, "the other node stays lent"
         reply = await platform.descheduler().recall(RecallRequest(OWNER, reason="all of them"))
         assert (reply.changed, len(reply.nodes)) == (2, 2), "a recall for a need becomes one by name"
+
+
+async def test_a_service_that_scales_up_runs_on_returned_nodes_and_none_of_it_in_the_cloud() -> None:
+    """Planner → CapacityNeeded → descheduler → recalls; the nodes are back → planner → pods."""
+    services = ("snapshot-1", "planner-1", "propagator-1", "descheduler-1")
+    async with in_process((*FLEET, CLOUD), services) as platform:
+        await join(platform)
+        await lend(platform)
+        await until(lambda: platform.descheduler().is_active, "a descheduler is active")
+        await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 4, cpu="2"),)))
+        await until(lambda: _bound_in(platform, {"own-1": 3, "own-2": 1, "cloud-1": 0}), "it runs on free nodes")
+        await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 10))
+        await until(lambda: _both_recalled(platform), "both nodes are recalled for the four that have no place")
+        assert {name for _, names in await recalled(platform) for name in names} == {f"{OWNER}/{NAMESPACE}/web"}
+        for node in LENT_NODES:
+            platform.members[OWNER].untaint(node, LENDING)
+        await until(lambda: _bound_in(platform, {"own-1": 8, "own-2": 2, "cloud-1": 0}), "all run at home")
+
+
+async def _both_recalled(platform: InProcess) -> bool:
+    return len(await recalled(platform)) == len(LENT_NODES)
+
+
+async def _bound_in(platform: InProcess, pods: dict[str, int]) -> bool:
+    return await bound(platform) == pods
 
 
 async def _one_recalled(platform: InProcess) -> bool:

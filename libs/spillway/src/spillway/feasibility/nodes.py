@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from spillway.feasibility.pod_index import Entries, PodIndex
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
-from spillway.model import HOSTNAME_LABEL, HostPort, Int64s, LabelSet, NodeColumns, NodeRow, Taint
+from spillway.model import HOSTNAME_LABEL, NODE_OWNED, HostPort, Int64s, LabelSet, NodeColumns, NodeRow, Taint
 
 ROOM_TO_GROW = 64
 NO_BLOCK = -1
@@ -53,6 +53,14 @@ class ClusterNodes:
         self._explicit_hostnames: dict[int, str] = {}
         self._virtual_sets: dict[int, tuple[str, str]] = {}
         self._sets_seen = 0
+        self._lends = (0, False)
+
+    @property
+    def lends(self) -> bool:
+        """Whether any node is lent, or on its way back."""
+        if self._lends[0] != self.revision:
+            self._lends = self.revision, bool(((self.state != NODE_OWNED) & self.live).any())
+        return self._lends[1]
 
     @property
     def live(self) -> npt.NDArray[np.bool_]:

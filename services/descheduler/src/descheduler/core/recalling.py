@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from descheduler.core.after_return import after_return
 from descheduler.core.choosing import Lent, choose
 from descheduler.core.losses import loss_of
 from descheduler.core.needs import needs_of
@@ -19,6 +18,7 @@ from spillway.events_lending import (
     NodeRecalled,
     RecallSettled,
 )
+from spillway.feasibility.after_return import after_return
 from spillway.model import Generation
 
 MINUTE_MS = 60_000

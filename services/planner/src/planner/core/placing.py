@@ -99,13 +99,15 @@ def place(
     for cluster, (count, _) in stays.items():
         held[cluster] = cut(held[cluster], held[cluster].replicas - count)
     most = {cluster: fits for cluster, (_, fits) in stays.items() if fits is not None}
-    division = divide(state, subject, held, moment, How(settled, most=most, brakes=brakes, by_name=cause in BY_NAME))
+    division = divide(
+        state, subject, held, moment, How(settled, most=most, brakes=brakes, by_name=cause in BY_NAME, for_lent=True)
+    )
     nobody_took = division.unplaced
     for cluster, leaving in before.items():  # What has no other place does not run there either, and waits.
         gone = min(nobody_took, held[cluster].leaving - leaving)
         held[cluster] = replace(held[cluster], leaving=held[cluster].leaving - gone)
         nobody_took -= gone
-    return _decide(state, subject, held, division, moment, Why(cause, rolled=rolled))
+    return _decide(state, subject, held, division, moment, Why(cause, rolled=rolled, for_lent=True))
 
 
 def roll(state: PlannerState, subject: Subject, moment: Moment, cause: str, *, settled: bool = False) -> Placed:
@@ -358,6 +360,7 @@ class Why:
     """The cause, for the record. given_up: clusters that are listed no more. rolled: that get the newest template.
 
     sent: by cluster, how many a person sent there by name. taken: by cluster, the part that it goes on from, anew.
+    for_lent: who waits for lent nodes was looked at.
     """
 
     cause: str
@@ -365,6 +368,7 @@ class Why:
     rolled: frozenset[str] = frozenset()
     sent: Mapping[str, int] = field(default_factory=dict)
     taken: Mapping[str, Part] = field(default_factory=dict)
+    for_lent: bool = False
 
 
 def _decide(
@@ -420,11 +424,12 @@ def _decide(
             )
         ),
     )
+    needed = tuple(needed_events(state, subject.key, placement, moment, division.lent if why.for_lent else None))
     last = known.placement if known is not None else None
     if last is not None and _same(last, placement) and (division.uncertain or _waits_alike(last, placement)):
-        return Placed(last, division)
+        return Placed(last, division, needed)
     said = record(state, declared, placement, division, moment, _cause(division, why.cause))
-    return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment)), said)
+    return Placed(placement, division, (placement, *needed), said)
 
 
 def _stays_at_nothing(subject: Subject, before: Part | None) -> bool:
@@ -506,11 +511,22 @@ def _removing(state: PlannerState, key: WorkloadKey, part: Part, moment: Moment)
 
 
 def needed_events(
-    state: PlannerState, key: WorkloadKey, placement: PlacementDecided, moment: Moment
+    state: PlannerState,
+    key: WorkloadKey,
+    placement: PlacementDecided,
+    moment: Moment,
+    lent: Mapping[str, int] | None = None,
 ) -> Iterable[CapacityNeeded]:
-    """CapacityNeeded wherever it is not what was last said: it is state, 0 when the need is over."""
-    wanted = {part.cluster: part.replicas_new for part in placement.parts if part.replicas_new}
-    said = {cluster: entry.replicas_new for (owner, cluster), entry in state.needed.items() if owner == key}
-    for cluster in sorted(wanted.keys() | said.keys()):
-        if wanted.get(cluster, 0) != said.get(cluster, 0):
-            yield CapacityNeeded(*key, cluster, moment.generation, 0, wanted.get(cluster, 0))
+    """CapacityNeeded wherever it is not what was last said: it is state, 0 when the need is over.
+
+    lent: by cluster, who waits for lent nodes; None: nobody looked, and who waited does, while any have no place.
+    """
+    new = {part.cluster: part.replicas_new for part in placement.parts if part.replicas_new}
+    said = {cluster: entry for (owner, cluster), entry in state.needed.items() if owner == key}
+    if lent is None:
+        lent = {cluster: entry.replicas_lent for cluster, entry in said.items() if placement.unplaced}
+    for cluster in sorted(new.keys() | said.keys() | lent.keys()):
+        wanted = CapacityNeeded(*key, cluster, moment.generation, lent.get(cluster, 0), new.get(cluster, 0))
+        last = said.get(cluster, replace(wanted, replicas_lent=0, replicas_new=0))
+        if (wanted.replicas_lent, wanted.replicas_new) != (last.replicas_lent, last.replicas_new):
+            yield wanted

@@ -18,7 +18,7 @@ from planner.core.rollout.rollout_list import RolloutList
 from planner.core.rollout.turns import waits_for_room
 from planner.core.rules import Rules
 from planner.core.scalings import Scalings
-from planner.core.timers import Hold, Timer
+from planner.core.timers import Hold, HoldKey, Timer
 from planner.core.workload import Workload, is_orphan, read_workload, templates_of
 from spillway.addresses import BRAKES, CLUSTERS, SCALE, SCALE_POLICIES, SHAPES, WORKLOAD_STATUS, WORKLOADS
 from spillway.events import (
@@ -48,8 +48,6 @@ from spillway.feasibility.volumes import NO_CLAIMS, NamespaceClaims, limited
 from spillway.model import NodeColumns, Part, Shape
 
 DependencyKey = tuple[str, str, str]
-HoldKey = tuple[str, Shape | WorkloadKey]
-"""A cluster, and whom it is held against: a shape that its scheduler cannot place, or one workload."""
 
 
 class PlannerState:
@@ -241,10 +239,6 @@ class PlannerState:
         reservation = self.reservation(workload.key, part.cluster)
         return min(reservation.free + reservation.new, max(0, part.replicas - reservation.counted))
 
-    def unbound_kept(self, workload: Workload, part: Part) -> int:
-        """As unbound, without those that leave: of too many, a ReplicaSet removes those that do not run."""
-        return max(0, self.unbound(workload, part) - part.replicas_leaving)
-
     def shape_in(self, cluster: str, shape: Shape) -> Shape:
         """What a replica of the shape's template asks for there, as far as it is known."""
         admitted = self.admitted.shape_in(cluster, shape)
@@ -263,6 +257,11 @@ class PlannerState:
         room = self._promises.room(view, shape, node_groups)
         closed = why_closed(self, view, shape, now, key)
         return Room(0, 0, closed, room.when_empty or view.epoch < 0) if closed else room
+
+    def room_lent(self, cluster: str, shape: Shape, now: float, key: WorkloadKey) -> int:
+        """How many more a cluster would take once all that it has lent is back."""
+        view, shape = self.clusters[cluster], self.shape_in(cluster, shape)
+        return 0 if why_closed(self, view, shape, now, key) else self._promises.room_lent(view, shape)
 
     def all_rooms(self, shape: Shape, now: float, key: WorkloadKey | None = None) -> FleetRooms:
         """By cluster, what room says of the nodes that exist there; with True, of those of its node groups."""
@@ -510,7 +509,7 @@ class PlannerState:
             self.waiting.put(workload.key, workload.shape, workload.declared.policy.priority)
         else:
             self.waiting.drop(workload.key)
-            workload.waiting_since, workload.settled = None, False
+            workload.waiting_since, workload.lent_since, workload.settled = None, None, False
         moved = rolling = settling = False
         for part in workload.parts.values():
             moved = moved or part.replicas_lost > 0 or part.replicas_leaving > 0

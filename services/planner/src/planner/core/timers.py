@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass
 
-from spillway.model import Generation
+from spillway.feasibility.cluster_view import WorkloadKey
+from spillway.model import Generation, Shape
+
+HoldKey = tuple[str, Shape | WorkloadKey]
+"""A cluster, and whom it is held against: a shape that its scheduler cannot place, or one workload."""
 
 
 @dataclass(slots=True)

@@ -13,9 +13,10 @@ from spillway.model import Part, Shape
 class Workload:
     """One workload. template is read from the declaration's manifest, earlier from those that some parts still bear.
 
-    waiting_since, settled: since when replicas wait for binds, and whether that wait is over. gone_at: since when
-    nothing of a deleted workload is left. looked_at: the reasons to move for which all was done that room allowed, and
-    the revision of the brakes then. held_by: by cause and cluster, what moves were said to wait for beside room.
+    waiting_since, settled: since when replicas wait for binds, and whether that wait is over. lent_since: since when
+    some wait for lent nodes. gone_at: since when nothing of a deleted workload is left. looked_at: the reasons to move
+    for which all was done that room allowed, and the revision of the brakes then. held_by: by cause and cluster, what
+    moves were said to wait for beside room.
     barred: from one cluster to a frozen one, how many would go if that were not frozen.
     ruled_out: misplaced.ruled_out, and of what it was found. All are forgotten by a restart.
     """
@@ -26,6 +27,7 @@ class Workload:
     placement: PlacementDecided | None = None
     statuses: dict[str, WorkloadObserved] = field(default_factory=dict)
     waiting_since: float | None = None
+    lent_since: float | None = None
     settled: bool = False
     gone_at: float | None = None
     looked_at: object = None

@@ -3,16 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from planner.core.division.placement import Basis, Division, Held, Situation
+from planner.core.division.placement import Basis, Division, Held, Situation, clusters_by_tier
 from planner.core.division.whole import is_whole
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.room import Room
 from planner.core.growth import growth_room
+from planner.core.manifests.policy import TIERS_BY_WORK
 from planner.core.moving.allowance import CAUSE_POLICY, Allowance
 from planner.core.moving.reasons import counts_to_move, reasons
 from planner.core.state import PlannerState
 from planner.core.strategies.choice import divider
 from planner.core.subject import Moment, Subject
+from spillway.model import UNPLACEABLE_REFUSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class How:
     """What a division is told beside the fleet: settled and gently as in Situation.
 
     most: by cluster, what it takes in all; its room is what is left of that. brakes: None lets nothing move.
-    by_name: as in Situation.
+    by_name: as in Situation. for_lent: whether what has no free node waits for lent ones before it goes further.
     """
 
     settled: bool = False
@@ -28,6 +30,7 @@ class How:
     most: Mapping[str, int] = field(default_factory=dict)
     brakes: Allowance | None = None
     by_name: bool = False
+    for_lent: bool = False
 
 
 def divide(
@@ -68,6 +71,12 @@ def divide(
     )
     way = divider(situation)
     division = way(situation)
+    lent = _lent(state, subject, moment.now, situation, division) if how.for_lent else {}
+    if lent:
+        since = subject.known.lent_since if subject.known is not None else None
+        waited = since is not None and moment.now - since >= state.rules.lent_wait
+        situation = replace(situation, lent=lent, lent_waited=waited)
+        division = way(situation)
     if situation.whole:
         return replace(division, basis=Basis(situation, division))
     basis = Basis(situation, division)
@@ -84,6 +93,35 @@ def divide(
         fewer = way(situation)
         division, basis = replace(fewer, stays=division.stays, held_back=held_back), Basis(situation, fewer)
     return replace(division, basis=basis)
+
+
+def _lent(
+    state: PlannerState, subject: Subject, now: float, situation: Situation, division: Division
+) -> dict[str, int]:
+    """By cluster, the room on what it has lent, of those tiers whose free nodes are not enough.
+
+    Near-line and offline work gets none: it runs on what is lent. Who is refused where there is no room does not wait.
+    """
+    policy, lent = situation.policy, dict[str, int]()
+
+    def lends(cluster: str) -> bool:
+        return state.clusters[cluster].nodes.lends and cluster not in situation.fixed
+
+    if policy.work in TIERS_BY_WORK or policy.unplaceable == UNPLACEABLE_REFUSE:
+        return lent
+    if policy.strategy is not None or situation.whole:
+        return lent
+    before = {name: held.replicas for name, held in situation.held.items()}
+    grown = {name for name, count in division.replicas.items() if count > before.get(name, 0)}
+    on_nodes: set[str] = set()
+    for tier, names in clusters_by_tier(situation):
+        if tier.node_groups:
+            continue
+        on_nodes.update(names)
+        if division.unplaced > division.uncertain or any(division.new.values()) or not grown <= on_nodes:
+            rooms = ((name, state.room_lent(name, subject.shape, now, subject.key)) for name in names if lends(name))
+            lent |= {name: room for name, room in rooms if room}
+    return lent
 
 
 def _rooms(state: PlannerState, subject: Subject, held: Mapping[str, Held], moment: Moment, how: How) -> FleetRooms:

@@ -50,6 +50,7 @@ class Situation:
     whole: the kind, when all replicas go to one cluster (whole.py); listed: the clusters that may hold it.
     identity: the workload's, by which strategies break ties. by_name: a person asked for this now;
     then what the policy rules out goes, too, without being named in reasons.
+    lent: by cluster, how many more it would take with all back that it has lent; lent_waited: that long enough.
     moving: how many of those may go now. fixed: from and to these clusters nothing moves. gently: of too many, running
     ones leave only once the others are available.
     """
@@ -69,13 +70,16 @@ class Situation:
     listed: frozenset[str] = frozenset()
     identity: str = ""
     by_name: bool = False
+    lent: Mapping[str, int] = field(default_factory=dict)
+    lent_waited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
     """Kept replicas, and new of them, by cluster, clusters that end with none included.
 
-    uncertain of unplaced wait for binds. moved: by cluster, what others took from it, which is not cut before they run.
+    uncertain of unplaced wait for binds; lent: by cluster, so many for nodes that it has lent.
+    moved: by cluster, what others took from it, which is not cut before they run.
     kept_again: by cluster, of what was leaving there. to_leave: what the policy rules out and nobody took; stays: the
     same of what is to go for another reason; lacking: what a minimum lacks. held_back: what might move and may not yet.
     whole: why replicas may not go just anywhere, for people. basis: of the division that was made last, for the record.
@@ -96,15 +100,15 @@ class Division:
     held_back: int = 0
     whole: str = ""
     basis: "Basis | None" = None
+    lent: Mapping[str, int] = field(default_factory=dict)
 
     def waiting_for(self) -> str:
         """What unplaced or misplaced replicas wait for, for people."""
-        rest = self.unplaced - self.uncertain
-        texts = []
-        if self.uncertain:
-            texts.append(f"{f'{self.uncertain} for ' if rest else ''}binding of replicas that were promised before")
-        if rest:
-            texts.append(f"{f'{rest} for ' if self.uncertain else ''}{self.whole or 'room'} ({self._limits()})")
+        rest = self.unplaced - self.uncertain - sum(self.lent.values())
+        counts = [(self.uncertain, "binding of replicas that were promised before")]
+        counts += [(count, f"nodes that {cluster} has lent") for cluster, count in sorted(self.lent.items())]
+        counts += [(rest, f"{self.whole or 'room'} ({self._limits()})")]
+        texts = [f"{'' if count == self.unplaced else f'{count} for '}{what}" for count, what in counts if count]
         to_leave = self.to_leave + sum(self.stays[name] for name in self.stays if self.reasons[name] == CAUSE_POLICY)
         if to_leave:
             texts.append(f"room elsewhere for {counted(to_leave)} in clusters that the policy rules out")
@@ -148,6 +152,7 @@ class _Growth:
     free: dict[str, int] = field(default_factory=dict)
     new: dict[str, int] = field(default_factory=dict)
     uncertain: int = 0
+    lent: dict[str, int] = field(default_factory=dict)
 
     def of(self, cluster: str) -> int:
         return self.free.get(cluster, 0) + self.new.get(cluster, 0)
@@ -190,6 +195,7 @@ def divide_workload(situation: Situation) -> Division:
         new={name: _still_new(situation, growth, taken, name) for name in names},
         unplaced=unplaced,
         uncertain=min(growth.uncertain, unplaced),
+        lent=growth.lent,
         to_leave=sum(over.values()) - sum(min(over.get(name, 0), count) for name, count in taken.items()),
         inputs=Inputs(situation, tiers, replicas, situation.fixed if to_go else frozenset()),
         fits_nowhere=not fits_somewhere(situation, tiers),
@@ -270,7 +276,26 @@ def _grow(
             uncertain = min(wanted, sum(_uncertain(situation, tier, limits, growth, name) for name in names))
             growth.uncertain += uncertain
             wanted -= uncertain
+        if situation.lent and not situation.lent_waited and not tier.node_groups:
+            wanted -= _await_lent(situation, limits, growth, names, wanted)
+    for names in (names for tier, names in tiers if situation.lent_waited and not tier.node_groups):
+        wanted -= _await_lent(situation, limits, growth, names, wanted)
     return growth
+
+
+def _await_lent(
+    situation: Situation, limits: Mapping[str, ClusterLimit], growth: _Growth, names: Sequence[str], wanted: int
+) -> int:
+    """How many of those that have no place yet wait for lent nodes of these clusters; what moves does not."""
+    placed = growth.total() + sum(growth.lent.values()) + sum(held.replicas for held in situation.held.values())
+    rooms = {
+        name: max(0, min(situation.lent[name], most_of(limits, name) - _before(situation, name) - growth.of(name)))
+        for name in names
+        if name in situation.lent and name not in growth.closed
+    }
+    more = first_of(rooms, max(0, min(wanted, situation.replicas - placed)))
+    growth.lent |= more
+    return sum(more.values())
 
 
 def _open_in_tier(

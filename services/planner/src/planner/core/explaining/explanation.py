@@ -249,6 +249,9 @@ def _verdict(case: Case, clusters: Sequence[ExplainedCluster]) -> str:
         waits = f"a replica fits no node, not even an empty one: {waits}"
     elif division.uncertain:
         waits += f", {division.uncertain} of them until what was promised before has bound"
+    elif division.lent:
+        owners = ", ".join(sorted(division.lent))
+        waits += f", {sum(division.lent.values())} of them until {owners} has lent nodes back"
     limits = [f"{entry.cluster}: {_short(entry)}" for entry in clusters if entry.bound not in (ENOUGH, POLICY)]
     more = f"; and {len(limits) - CLUSTERS_IN_VERDICT} clusters more" if len(limits) > CLUSTERS_IN_VERDICT else ""
     placed = f"; placed: {where}" if where else ""

@@ -130,6 +130,7 @@ class Simulation:
             workload = state.workloads[key]
             if not workload.settled:  # Nothing binds here: what is waited for does not come.
                 workload.waiting_since, workload.settled = moment.now, True
+                workload.lent_since = moment.now - state.rules.lent_wait
                 state.waiting.retry(key)
         for workload in aftermath.next_waiting(state, moment.now):
             count += self._keep(aftermath.try_again(state, workload, self._moment(), state.brakes).events)

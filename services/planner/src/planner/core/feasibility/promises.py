@@ -11,6 +11,7 @@ from planner.core.feasibility.kept_shapes import SHAPES_MAX, KeptShapes
 from planner.core.feasibility.quota import allowed
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
 from planner.core.feasibility.room import Reserved, Room, nested, room_in_groups, room_on_nodes, with_groups
+from spillway.feasibility.after_return import after_return
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.feasibility.fit import Fit, fit
 from spillway.feasibility.nodes import ClusterNodes
@@ -65,6 +66,7 @@ class Promises:
         self._shapes_reserved: dict[Shape, list[int]] = {}
         self._last: tuple[Shape | None, list[int]] = (None, [])
         self._kept: KeptRooms | None = None
+        self._returned: dict[str, tuple[ClusterNodes, int, ClusterView]] = {}
 
     def of(self, key: WorkloadKey, cluster: str) -> Reservation:
         return self._reserved.get(cluster, {}).get(key, NOTHING_RESERVED)
@@ -255,6 +257,26 @@ class Promises:
         others = (entry.entries for entry in self._entries(view.name, without))
         reserved = _summed(others, self._by_label(view, shape))
         return room_on_nodes(shape, fit(shape, nodes), [(other, count, view.fit(other)) for other, count in reserved])
+
+    def room_lent(self, view: ClusterView, shape: Shape) -> int:
+        """How many more it certainly takes with all back that it has lent, as room says it."""
+        back = self._with_all_back(view)
+        if back is None:
+            return 0
+        sides = _Sides(back, list(self._entries(view.name)), self._by_label(view, shape), back.fit)
+        then = self._let_in(back, shape, False, None, sides).certain
+        return max(0, then - self.room(view, shape, False).certain)
+
+    def _with_all_back(self, view: ClusterView) -> ClusterView | None:
+        """The cluster with its nodes as after_return has them; None when nothing is lent."""
+        nodes = view.nodes
+        if not nodes.lends:
+            self._returned.pop(view.name, None)
+            return None
+        known = self._returned.get(view.name)
+        if known is None or known[0] is not nodes or known[1] != nodes.revision:
+            known = self._returned[view.name] = nodes, nodes.revision, view.with_nodes(after_return(nodes))
+        return known[2]
 
     def _entries(self, cluster: str, without: WorkloadKey | None = None) -> Iterator[Reservation]:
         return (entry for key, entry in self.in_cluster(cluster).items() if key != without)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from planner.core import placing
 from planner.core.division.whole import may_be_taken_back
 from planner.core.moving.allowance import Allowance, Everything
-from planner.core.moving.shares import is_done_there
+from planner.core.moving.shares import is_done_there, unbound_kept
 from planner.core.requests import adopting, declaring
 from planner.core.requests.answers import is_gone
 from planner.core.rollout.outlook import outlook
@@ -109,7 +109,7 @@ def take_backs(
             continue
         if not may_be_taken_back(workload.declared.kind, state.clusters[cluster].facts.get(key)):
             continue
-        kept = min(timer.unbound, state.unbound_kept(workload, part))
+        kept = min(timer.unbound, unbound_kept(state, workload, part))
         if kept and moment.now - timer.since >= state.rules.take_back_after + _lead_time(state, part):
             due.setdefault(key, {})[cluster] = kept
     for key, counts in due.items():
@@ -155,6 +155,11 @@ def next_waiting(state: PlannerState, now: float, undecided: bool = False) -> li
             del state.waiting.unsettled[key]
             state.workloads[key].settled = True
             state.waiting.retry(key)
+    for key in list(state.waiting.for_lent):
+        since = state.workloads[key].lent_since
+        if since is None or now - since >= state.rules.lent_wait:
+            del state.waiting.for_lent[key]
+            state.waiting.retry(key)
     state.waiting.look(lambda cluster, shape: state.rooms(cluster, shape, now))
     return [state.workloads[key] for key in state.waiting.due(state.rules.replans_max)]
 
@@ -173,7 +178,11 @@ def try_again(state: PlannerState, workload: Workload, moment: Moment, brakes: A
     if not workload.settled:
         state.waiting.unsettled[workload.key] = None
     state.waiting.tried(workload.key, lambda cluster, shape: state.rooms(cluster, shape, moment.now))
-    return Step(workload.key, placing.place_again(state, workload, moment, brakes).events, "Waiting")
+    placed = placing.place_again(state, workload, moment, brakes)
+    if placed.division.lent and workload.lent_since is None:
+        workload.lent_since = moment.now
+        state.waiting.for_lent[workload.key] = None
+    return Step(workload.key, placed.events, "Waiting")
 
 
 def roll_on(state: PlannerState, workload: Workload, moment: Moment) -> Step:

@@ -18,8 +18,9 @@ from planner.core.moving.reasons import reasons
 from planner.core.moving.shares import facts_of
 from planner.core.moving.steady import SteadyRoom
 from planner.core.requests.transfer import is_in_transfer
-from planner.core.state import HoldKey, PlannerState
+from planner.core.state import PlannerState
 from planner.core.subject import Moment
+from planner.core.timers import HoldKey
 from planner.core.workload import Workload
 from spillway.events import PlacementDecided
 from spillway.feasibility.cluster_view import WorkloadKey

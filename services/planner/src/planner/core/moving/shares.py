@@ -35,7 +35,7 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
             continue
         kept = part.replicas_kept
         reservation = state.reservation(workload.key, part.cluster)
-        unbound = min(state.unbound_kept(workload, part), kept)
+        unbound = min(unbound_kept(state, workload, part), kept)
         idle = min(state.unbound(workload, part), part.replicas_leaving)
         view = state.clusters.get(part.cluster)
         may_keep = view is not None and not view.hands_over and state.is_fresh(part.cluster, now)
@@ -55,6 +55,11 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
             by_name=min(part.replicas_by_name, kept),
         )
     return held
+
+
+def unbound_kept(state: PlannerState, workload: Workload, part: Part) -> int:
+    """Replicas that are not bound, without those that leave: a ReplicaSet removes first what does not run."""
+    return max(0, state.unbound(workload, part) - part.replicas_leaving)
 
 
 def _unready(part: Part, facts: WorkloadFacts | None) -> int:

@@ -17,12 +17,14 @@ Rooms = tuple[Room, ...]
 class WaitingList:
     """Who waits, by priority and then longest first.
 
-    unsettled: those that still wait for binds, so that what is only possible is not used yet.
+    unsettled: those that still wait for binds, so that what is only possible is not used yet. for_lent: those that wait
+    for lent nodes, so that later tiers are not used yet.
     """
 
     def __init__(self) -> None:
         self.served_at = 0.0
         self.unsettled: dict[WorkloadKey, None] = {}
+        self.for_lent: dict[WorkloadKey, None] = {}
         self._shapes: dict[WorkloadKey, Shape] = {}
         self._priorities: dict[WorkloadKey, int] = {}
         self._keys_by_shape: dict[Shape, dict[WorkloadKey, None]] = {}
@@ -61,6 +63,7 @@ class WaitingList:
         """It does not wait any more."""
         self.done(key)
         self.unsettled.pop(key, None)
+        self.for_lent.pop(key, None)
         self._priorities.pop(key, None)
         shape = self._shapes.pop(key, None)
         if shape is None:

@@ -1,0 +1,164 @@
+"""A service that finds no free node waits for those that its own clusters have lent before it goes to the cloud."""
+
+from typing import Any
+
+import pytest
+
+from planner.core.division.replaying import replay
+from planner.core.moving import aftermath
+from planner.core.requests import braking, decisions
+from planner.core.rules import Rules
+from spillway.api import ApplyRequest, DeleteRequest, FreezeRequest, ScaleRequest
+from spillway.events import CapacityNeeded, DecisionRecorded
+from spillway.lending_marks import LENDING, POD_NAMESPACE_PREFIX
+from spillway.model import NODE_LENT, NODE_RECALLED, NamespaceFacts, NodeRow, PodTable, Quota, Taint
+
+from .builders import Fleet, deployment, node, policy, texts
+
+KEY = ("default", "web")
+WAIT = Rules().lent_wait
+
+
+def lent(name: str, value: str = "lent", **more: Any) -> NodeRow:
+    state = NODE_RECALLED if value == "recalled" else NODE_LENT
+    return node(name, state=state, taints=(Taint(LENDING, value, "NoSchedule"),), labels={LENDING: value}, **more)
+
+
+def keep(fleet: Fleet, events: Any) -> list[Any]:
+    for event in events:
+        fleet.state.apply(event, fleet.now)
+    return list(events)
+
+
+def apply(fleet: Fleet, replicas: int, pod: dict[str, Any] | None = None, **spec: Any) -> list[Any]:
+    request = ApplyRequest(texts(deployment(replicas, pod=pod), policy(**spec)))
+    return keep(fleet, decisions.apply(fleet.state, request, fleet.moment()).events)
+
+
+def placed(fleet: Fleet) -> dict[str, int]:
+    workload = fleet.state.workloads[KEY]
+    kept = {name: part.replicas_kept for name, part in workload.parts.items() if part.replicas_kept}
+    return kept | ({"": workload.unplaced} if workload.unplaced else {})
+
+
+def needed(fleet: Fleet) -> dict[str, int]:
+    return {cluster: said.replicas_lent for (_, cluster), said in fleet.state.needed.items() if said.replicas_lent}
+
+
+def pass_time(fleet: Fleet, seconds: float) -> list[Any]:
+    """As the planner's turn does it. What is promised binds."""
+    events: list[Any] = []
+    for _ in range(round(seconds)):
+        fleet.now += 1
+        fleet.beat()
+        aftermath.watch(fleet.state, fleet.now)
+        for workload in aftermath.next_waiting(fleet.state, fleet.now):
+            events += keep(fleet, aftermath.try_again(fleet.state, workload, fleet.moment()).events)
+    return events
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    """Half of own-1 is lent."""
+    return Fleet(own_1=[node("a"), lent("b")], cloud_1=[node("c", 8000)])
+
+
+def test_a_service_that_scales_up_runs_on_returned_nodes_and_none_of_it_in_the_cloud(fleet: Fleet) -> None:
+    apply(fleet, 8)
+    assert (placed(fleet), needed(fleet)) == ({"own-1": 4, "": 4}, {"own-1": 4})
+    assert fleet.state.workloads[KEY].placement.waiting_for == "nodes that own-1 has lent"  # type: ignore[union-attr]
+    pass_time(fleet, WAIT / 2)
+    fleet.change("own-1", [lent("b", "recalled")])
+    pass_time(fleet, WAIT / 4)
+    assert (placed(fleet), needed(fleet)) == ({"own-1": 4, "": 4}, {"own-1": 4})
+    fleet.change("own-1", [node("b")])
+    pass_time(fleet, 1)
+    assert (placed(fleet), needed(fleet)) == ({"own-1": 8}, {})
+
+
+def test_as_nodes_come_back_one_by_one_fewer_wait() -> None:
+    fleet = Fleet(own_1=[lent("a"), lent("b")], cloud_1=[node("c", 8000)])
+    apply(fleet, 6)
+    assert (placed(fleet), needed(fleet)) == ({"": 6}, {"own-1": 6})
+    fleet.change("own-1", [node("a")])
+    pass_time(fleet, 1)
+    assert (placed(fleet), needed(fleet)) == ({"own-1": 4, "": 2}, {"own-1": 2})
+
+
+def test_what_does_not_come_back_in_time_is_waited_for_no_longer(fleet: Fleet) -> None:
+    apply(fleet, 8)
+    pass_time(fleet, WAIT - 1)
+    assert placed(fleet) == {"own-1": 4, "": 4}
+    pass_time(fleet, 3)
+    assert (placed(fleet), needed(fleet)) == ({"own-1": 4, "cloud-1": 4}, {})
+
+
+def test_scaling_on_and_on_prolongs_no_wait(fleet: Fleet) -> None:
+    apply(fleet, 6)
+    for replicas in (7, 8, 9):
+        pass_time(fleet, WAIT / 3 + 1)
+        keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", replicas), fleet.moment()).events)
+    assert placed(fleet) == {"own-1": 4, "cloud-1": 4, "": 1}, "the first are in the cloud, and the last one waits anew"
+
+
+def test_who_has_no_place_in_the_cloud_either_needs_lent_nodes_for_as_long_as_that_is_so(fleet: Fleet) -> None:
+    apply(fleet, 20)
+    assert (placed(fleet), needed(fleet)) == ({"own-1": 4, "cloud-1": 8, "": 8}, {"own-1": 4})
+    pass_time(fleet, WAIT + 10)
+    assert (placed(fleet), needed(fleet)) == ({"own-1": 4, "cloud-1": 8, "": 8}, {"own-1": 4})
+    keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", 12), fleet.moment()).events)
+    assert (placed(fleet), needed(fleet)) == ({"own-1": 4, "cloud-1": 8}, {})
+
+
+NOT_WAITING: dict[str, tuple[NodeRow, dict[str, Any]]] = {
+    "near-line work": (lent("b"), {"work": "NearLine"}),
+    "who is refused where there is no room": (lent("b"), {"unplaceable": "Refuse"}),
+    "a strategy for the whole policy": (lent("b"), {"strategy": {"name": "KarmadaDynamicWeight"}}),
+    "a lent node too small": (lent("b", cpu=500), {}),
+    "what an owner's pods take of it": (lent("b", used=3500), {}),
+}
+
+
+@pytest.mark.parametrize("name", NOT_WAITING)
+def test_who_waits_for_no_lent_node(name: str) -> None:
+    row, spec = NOT_WAITING[name]
+    fleet = Fleet(own_1=[node("a"), row], cloud_1=[node("c", 8000)])
+    apply(fleet, 8, **spec)
+    assert (sum(placed(fleet).values()), placed(fleet).get("", 0), needed(fleet)) == (8, 0, {})
+
+
+def test_a_pools_pods_on_a_lent_node_take_none_of_what_it_has_once_it_is_back() -> None:
+    pods = ((PodTable(POD_NAMESPACE_PREFIX + "batch", ()), 7),)
+    fleet = Fleet(own_1=[node("a"), lent("b", used=4000, rest={"pods": pods})], cloud_1=[node("c", 8000)])
+    apply(fleet, 8)
+    assert needed(fleet) == {"own-1": 4}
+
+
+def test_what_a_quota_lets_in_is_all_that_waits(fleet: Fleet) -> None:
+    quota = Quota("q", (("requests.cpu", 6000),), (("requests.cpu", 0),))
+    fleet.change("own-1", namespaces=(NamespaceFacts("default", (), (quota,)),))
+    apply(fleet, 8)
+    assert (placed(fleet), needed(fleet)) == ({"own-1": 4, "cloud-1": 2, "": 2}, {"own-1": 2})
+
+
+@pytest.mark.parametrize("scope", ["fleet", "cluster/own-1"])
+def test_where_a_brake_keeps_nodes_from_coming_back_nobody_waits(fleet: Fleet, scope: str) -> None:
+    keep(fleet, braking.freeze(fleet.state, FreezeRequest(scope, "why"), "ann", fleet.moment())[0])
+    apply(fleet, 8)
+    assert (placed(fleet), needed(fleet)) == ({"own-1": 4, "cloud-1": 4}, {})
+
+
+def test_a_record_says_what_was_waited_for_and_can_be_replayed(fleet: Fleet) -> None:
+    events = apply(fleet, 8) + pass_time(fleet, WAIT + 5)
+    records = [event for event in events if isinstance(event, DecisionRecorded)]
+    assert len(records) == 2
+    assert all(replay(record).same for record in records)
+    assert [replay(record).situation.lent for record in records] == [{"own-1": 4}, {"own-1": 4}]
+    said = [event for event in events if isinstance(event, CapacityNeeded)]
+    assert [event.replicas_lent for event in said] == [4, 0]
+
+
+def test_deleting_ends_the_need(fleet: Fleet) -> None:
+    apply(fleet, 8)
+    keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
+    assert needed(fleet) == {}
