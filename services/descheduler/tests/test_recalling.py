@@ -5,9 +5,12 @@ from dataclasses import replace
 import pytest
 
 from descheduler.core import recalling
+from descheduler.core.asked_back import ask_back
+from descheduler.core.declaring import Asked
 from descheduler.core.needs import needs_of, unknown_of
 from descheduler.core.state import DeschedulerState
 from spillway.addresses import LENDING_RULES, RECALLS, Tombstone
+from spillway.api_lending import RecallRequest
 from spillway.events import BrakeReleased, BrakeSet, CapacityNeeded, PodsScheduled, WorkloadDeclared
 from spillway.events_lending import LOAN_RECALLED, NodeRecalled, NodeReturned, RecallSettled
 from spillway.model import NODE_RECALLED, Generation, Policy, Shape
@@ -58,7 +61,7 @@ def test_pods_that_wait_get_the_nodes_that_they_need_and_no_more() -> None:
     state = known([lent("n1"), lent("n2"), lent("n3")], waits("ReplicaSet/default/a", 6, shape()))
     (first, second) = follow_up(state, Generations())
     assert isinstance(first, NodeRecalled)
-    assert (first.cause, first.wanted_by) == ("Need", ("own-1/ReplicaSet/default/a",))
+    assert (first.cause, first.wanted_by, first.wanted_replicas) == ("Need", ("own-1/ReplicaSet/default/a",), (4,))
     assert (first.loan, first.grace_seconds, first.held_back_ms) == (Generation(5, 1), 30, 0)
     assert recalled([first, second]) == ["n1", "n2"]
     group = "ReplicaSet/default/a"
@@ -83,6 +86,32 @@ def test_a_successor_knows_for_whom_nodes_go_back() -> None:
     said = follow_up(known(rows, *waiting), Generations())
     assert len(said) == 2
     assert follow_up(known(rows, *waiting, *said), Generations(11)) == []  # type: ignore[arg-type]
+
+
+def test_a_successor_knows_how_many_each_node_goes_back_for() -> None:
+    """n2 takes a large one, n1 the other and all the small ones. Who filled n1 with large ones first would need n3."""
+    rows = [lent("n1", 8000, big="yes"), lent("n2", 3000), lent("n3", 8000, big="yes")]
+    waiting = waits("large", 2, shape(3000)), waits("small", 5, shape(1000, node_selector=(("big", "yes"),)))
+    loans = loan("n1", pod(priority=5), sequence=2), loan("n3", pod(priority=9), sequence=2)
+    said = follow_up(known(rows, *waiting, *loans), Generations())
+    assert recalled(said) == ["n2", "n1"]
+    read = [event for event in reversed(said) if isinstance(event, NodeRecalled)]
+    assert [event.wanted_replicas for event in read] == [(1, 5), (1,)]
+    assert follow_up(known(rows, *waiting, *loans, *read), Generations(11)) == []
+    unnumbered = [replace(event, wanted_replicas=()) for event in read]
+    assert recalled(follow_up(known(rows, *waiting, *loans, *unnumbered), Generations(11))) == ["n3"], (
+        "as versions said"
+    )
+
+
+def test_asked_for_by_name_a_node_goes_back_for_the_same_ones_still() -> None:
+    state = known([lent("n1"), lent("n2")], waits("g", 3, shape()))
+    (first,) = follow_up(state, Generations())
+    assert isinstance(first, NodeRecalled)
+    request = RecallRequest(OWN, ("n1",))
+    ((event,), _) = ask_back(state, request, Asked("me", Generation(9, 9), NOW_MS))
+    assert isinstance(event, NodeRecalled)
+    assert (event.cause, event.wanted_by, event.wanted_replicas) == ("Asked", first.wanted_by, first.wanted_replicas)
 
 
 def test_pool_pods_of_a_lent_node_take_no_room_from_whom_it_goes_back_to() -> None:

@@ -143,7 +143,8 @@ class NodeReturned:
 class NodeRecalled:
     """A lent node is to go back. It stands until RecallSettled, and has no effect on another loan than its own.
 
-    cause: Need or Asked. wanted_by: for whom, cluster/namespace/name. grace_seconds: of its pods. held_back_ms: for how
+    cause: Need or Asked. wanted_by: for whom, cluster/namespace/name; wanted_replicas: for how many of
+    each, none where that is not known. grace_seconds: of its pods. held_back_ms: for how
     long the cluster's budget delayed it.
     """
 
@@ -158,6 +159,7 @@ class NodeRecalled:
     by: str
     reason: str
     at_ms: int
+    wanted_replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

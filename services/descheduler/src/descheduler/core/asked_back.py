@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 
 from descheduler.core.declaring import Asked
 from descheduler.core.recalling import Why, Written, recall
@@ -54,9 +55,17 @@ def ask_back(
     due = [loan for loan in named if _changes(state, loan, request.grace_seconds)]
     if request.plan_only:
         return (), lending.RecallReply(tuple(shown(state, loan) for loan in named), len(due))
-    why = Why(CAUSE_ASKED, asked.by, request.reason, grace_seconds=request.grace_seconds)
-    events = [recall(state, loan, asked.generation, why, asked.now_ms) for loan in due]
+    events = [recall(state, loan, asked.generation, _why(state, loan, request, asked), asked.now_ms) for loan in due]
     return events, lending.RecallReply(tuple(shown(state, loan) for loan in named), len(events))
+
+
+def _why(state: DeschedulerState, loan: NodeLent, request: lending.RecallRequest, asked: Asked) -> Why:
+    """A person's; whom the node goes back for already it goes back for still."""
+    why = Why(CAUSE_ASKED, asked.by, request.reason, grace_seconds=request.grace_seconds)
+    standing = state.recall_of(loan.cluster, loan.node)
+    if standing is None:
+        return why
+    return replace(why, wanted_by=standing.wanted_by, wanted_replicas=standing.wanted_replicas)
 
 
 def _changes(state: DeschedulerState, loan: NodeLent, grace_seconds: int) -> bool:

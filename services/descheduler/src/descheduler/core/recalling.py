@@ -94,10 +94,10 @@ def recall_for_needs(
     written: list[Written] = []
     for node in chosen[:allowed]:
         held_ms = now_ms - since.get((cluster, node), now_ms)
-        for_whom = tuple(f"{cluster}/{name}" for name in sorted(choice.nodes[node]))
-        why = Why(CAUSE_NEED, BY, "pods of the owner wait for it", for_whom, held_ms)
+        whom = sorted(choice.nodes[node].items())
+        names, counts = tuple(f"{cluster}/{name}" for name, _ in whom), tuple(count for _, count in whom)
+        why = Why(CAUSE_NEED, BY, "pods of the owner wait for it", names, counts, held_ms)
         written.append(recall(state, loans[node], next_generation(), why, now_ms))
-        promised[node] = dict(choice.nodes[node])
         state.needs_recalled_ms.setdefault(cluster, []).append(now_ms)
     if len(choice.nodes) >= limit:
         state.dirty.add(cluster)
@@ -112,6 +112,7 @@ class Why:
     by: str
     reason: str
     wanted_by: tuple[str, ...] = ()
+    wanted_replicas: tuple[int, ...] = ()
     held_back_ms: int = 0
     grace_seconds: int = 0
 
@@ -130,6 +131,7 @@ def recall(state: DeschedulerState, loan: NodeLent, generation: Generation, why:
         by=why.by,
         reason=why.reason,
         at_ms=now_ms,
+        wanted_replicas=why.wanted_replicas,
     )
     state.apply(event)
     return event

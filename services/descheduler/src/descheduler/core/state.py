@@ -54,7 +54,7 @@ class DeschedulerState:
         self.used: dict[NodeKey, dict[int, NodeUsed]] = {}
         self.dirty: set[str] = set()
         self.promised: dict[str, dict[str, dict[str, int]]] = {}
-        """By cluster and node that was recalled for needs: replicas by need; of another's recall, any number."""
+        """By cluster and node that was recalled for needs: replicas by need; any number where a recall does not say."""
         self.held_since_ms: dict[NodeKey, int] = {}
         """Nodes that a budget kept from being recalled, and since when."""
         self.needs_recalled_ms: dict[str, list[int]] = {}
@@ -185,7 +185,9 @@ class DeschedulerState:
             recalls[event.node] = event
             self.dirty.add(event.cluster)
             if isinstance(event, NodeRecalled) and event.wanted_by:
-                needs = {name.partition("/")[2]: ANY_NUMBER for name in event.wanted_by}
+                known_each = len(event.wanted_replicas) == len(event.wanted_by)
+                counts = event.wanted_replicas if known_each else (ANY_NUMBER,) * len(event.wanted_by)
+                needs = {name.partition("/")[2]: count for name, count in zip(event.wanted_by, counts, strict=True)}
                 self.promised.setdefault(event.cluster, {})[event.node] = needs
 
     def _declare(self, event: LendingDeclared) -> None:
