@@ -69,6 +69,7 @@ _ROUND_TRIP = "a bare Kafka round trip on the same broker"
 _ALL_WELL = "the same while every cluster answers"
 _PLAIN_FLEET = "plain NumPy over all clusters"
 _RELAY = "the same values through an empty consumer and transactional producer"
+_BYTES_ALONE = "the same bytes read and written, nothing decided"
 _PLAIN_CLUSTER = "plain NumPy over the cluster, shape by shape"
 
 KINDS: tuple[Kind, ...] = (
@@ -95,6 +96,9 @@ KINDS: tuple[Kind, ...] = (
     Kind("plan_new_spread_shape_p50_ms", "ms", None, f"{_PLAIN_FLEET}, without spread and affinity"),
     Kind("plan_new_spread_shape_p99_ms", "ms", None, f"{_PLAIN_FLEET}, without spread and affinity"),
     Kind("plans_per_second", "1/s", 5000, _PLAIN_FLEET, at_least=True),
+    Kind("batched_plan_us", "µs", None, _BYTES_ALONE),
+    Kind("batched_plan_unlike_us", "µs", None, _BYTES_ALONE),
+    Kind("batched_plan_100_clusters_us", "µs", None, _BYTES_ALONE),
     Kind("node_change_1000_shapes_ms", "ms", 10, _PLAIN_CLUSTER),
     Kind("node_change_1000_shapes_p99_ms", "ms", None, _PLAIN_CLUSTER),
     Kind("node_change_100_spread_shapes_ms", "ms", None, f"{_PLAIN_CLUSTER}, without spread and affinity"),

@@ -1,4 +1,4 @@
-"""What is measured of the cores by themselves, each in a process of its own: see planning.py and scaling.py."""
+"""What is measured of the cores by themselves, each in a process of its own: planning, batching and scaling.py."""
 
 import json
 import subprocess
@@ -24,7 +24,8 @@ PLANNING = (
     "fleet_refresh_cpu_s",
 )
 SCALING = ("hpa_decisions_per_second", "hpa_records_per_second", "hpa_memory_mb")
-FIGURES_BY_MODULE: Mapping[str, tuple[str, ...]] = {"planning": PLANNING, "scaling": SCALING}
+BATCHING = ("batched_plan_us", "batched_plan_unlike_us", "batched_plan_100_clusters_us")
+FIGURES_BY_MODULE: Mapping[str, tuple[str, ...]] = {"planning": PLANNING, "batching": BATCHING, "scaling": SCALING}
 
 
 def measure_in_process(module: str, small: bool) -> Mapping[str, Measured]:

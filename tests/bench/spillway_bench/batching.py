@@ -1,0 +1,150 @@
+"""What a PlanBatch costs the planner, without Kafka and gRPC: a process that measures and prints its figures as JSON.
+
+From the bytes of batches to the bytes of records and replies: templates that were never seen are asked about and every
+cluster says that it makes of them what they say, then all is decided, applied and written. What is compared with it
+reads and writes the same bytes and decides nothing. Times are CPU times of the one thread, by workload.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.core.requests import asking, decisions
+from planner.core.state import PlannerState
+from spillway.addresses import Tombstone
+from spillway.api import ApplyRequest, BatchAnswer, BatchItem, PlanBatchReply, PlanBatchRequest
+from spillway.dead_letters import outgoing
+from spillway.events import SHAPE_ADMITTED, Event, ShapeAdmitted, ShapeAsked
+from spillway.v1 import planner_pb2
+from spillway.wire import fill_message, unpack_columns, value_from
+from spillway_local.fleet_plan import deployment
+
+from .big_fleet import FleetSize, cluster_name, joined, reported
+from .planning import NOW, Bench
+
+ITEMS = 100
+REPLICAS = 2
+WARM_BATCHES = 3
+UNLIKE = 500
+"""Amounts of cpu that are asked for, one after the other: far fewer than the planner keeps arrays for."""
+MICRO = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """unlike: no two workloads of a batch ask for the same; else all do."""
+
+    name: str
+    clusters: int
+    nodes: int
+    unlike: bool = False
+
+
+CASES = (
+    Case("batched_plan_us", 2, 1_000),
+    Case("batched_plan_unlike_us", 2, 1_000, unlike=True),
+    Case("batched_plan_100_clusters_us", 100, 200),
+)
+
+
+class Spent:
+    """CPU seconds so far: all of them, and those of reading and writing alone."""
+
+    def __init__(self) -> None:
+        self.whole = self.alone = 0.0
+        self._since = time.thread_time()
+
+    def note(self, *, alone: bool) -> None:
+        """What was done since the last time."""
+        now = time.thread_time()
+        self.whole += now - self._since
+        self.alone += (now - self._since) * alone
+        self._since = time.thread_time()
+
+
+def fleet_of(case: Case) -> Bench:
+    """Its clusters, each held by a propagator, so that they are asked."""
+    bench = Bench(FleetSize(case.clusters, case.nodes, 0))
+    for index in range(case.clusters):
+        bench.state.apply(joined(index), NOW)
+        block = reported(index, case.nodes)
+        bench.state.apply(block, NOW, columns=unpack_columns(block.columns))
+        bench.changed(cluster_name(index))
+        bench.state.admitted.claimed(cluster_name(index))
+    return bench
+
+
+def batch_bytes(number: int, unlike: bool) -> bytes:
+    items = []
+    for index in range(number * ITEMS, (number + 1) * ITEMS):
+        name = f"batched-{index:05}"
+        manifest = deployment(name, "bench", REPLICAS, cpu=f"{100 + index % UNLIKE if unlike else 500}m")
+        items.append(BatchItem(ApplyRequest((manifest,), name)))
+    message = planner_pb2.PlanBatchRequest()
+    fill_message(PlanBatchRequest(tuple(items)), message)
+    return message.SerializeToString()
+
+
+def plan(bench: Bench, data: bytes) -> Spent:
+    """One batch, as the planner's shell plans it."""
+    state, spent = bench.state, Spent()
+    read = value_from(planner_pb2.PlanBatchRequest.FromString(data), PlanBatchRequest)
+    requests = [item.apply for item in read.items if item.apply is not None]
+    spent.note(alone=True)
+    new = {asking.digest_of(request): request for request in requests}
+    asked = [found.event for found in asking.questions(state, new.values(), bench.moment())]
+    for digest in new:
+        state.admitted.saw(digest)
+    spent.note(alone=False)
+    written(asked)
+    spent.note(alone=True)
+    answer(state, asked)
+    events, answers = list[Event | Tombstone](), []
+    for request in requests:
+        decided, reply = decisions.apply(state, request, bench.moment()).both
+        for event in decided:
+            state.apply(event, NOW)
+        events += decided
+        answers.append(BatchAnswer("OK", "", reply))
+    spent.note(alone=False)
+    written(events)
+    fill_message(PlanBatchReply(tuple(answers)), message := planner_pb2.PlanBatchReply())
+    message.SerializeToString()
+    spent.note(alone=True)
+    return spent
+
+
+def answer(state: PlannerState, asked: Sequence[ShapeAsked]) -> None:
+    """Each cluster makes of the pods what their template says."""
+    for event in asked:
+        for cluster in event.clusters:
+            said = ShapeAdmitted(event.template, cluster, 1, 1, event.namespace, SHAPE_ADMITTED, "", None)
+            state.apply(said, NOW)
+
+
+def written(events: Sequence[Event | Tombstone]) -> None:
+    for event in events:
+        outgoing(event)
+
+
+def measure(case: Case, batches: int) -> tuple[float, float]:
+    """Microseconds by workload: of all, and of reading and writing alone."""
+    bench = fleet_of(case)
+    found = [plan(bench, batch_bytes(number, case.unlike)) for number in range(WARM_BATCHES + batches)][WARM_BATCHES:]
+    planned = ITEMS * len(found)
+    return MICRO * sum(one.whole for one in found) / planned, MICRO * sum(one.alone for one in found) / planned
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    batches = 2 if parser.parse_args().quick else 10
+    for case in CASES:
+        value, baseline = measure(case, batches)
+        print(json.dumps({"name": case.name, "value": value, "baseline": baseline, "floor": None}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
