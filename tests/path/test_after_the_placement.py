@@ -72,7 +72,7 @@ async def test_replicas_wait_for_nodes_that_arrive_late() -> None:
         parts = {part.cluster: (part.replicas, part.replicas_new) for part in reply.parts}
         assert parts == {"own-1": (32, 0), "own-2": (32, 0), "cloud-1": (84, 20)}
         assert reply.unplaced == 0
-        needed = platform.planner().state.needed[(NAMESPACE, "web"), "cloud-1"]
+        needed = platform.planner().state.needed[NAMESPACE, "web"]["cloud-1"]
         assert needed.replicas_new == 20
 
         async def all_run() -> bool:
@@ -81,7 +81,7 @@ async def test_replicas_wait_for_nodes_that_arrive_late() -> None:
         await until(all_run, "the late nodes took the rest", 120)
         await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 10))
         await until(lambda: (NAMESPACE, "web") in platform.planner().state.workloads, "it is known")
-        assert platform.planner().state.needed[(NAMESPACE, "web"), "cloud-1"].replicas_new == 0
+        assert platform.planner().state.needed[NAMESPACE, "web"]["cloud-1"].replicas_new == 0
 
 
 async def test_pods_that_a_quota_refuses_end_up_elsewhere() -> None:

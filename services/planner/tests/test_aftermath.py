@@ -456,7 +456,7 @@ def test_what_has_bound_is_needed_no_more() -> None:
 
     def needed() -> int:
         keep(fleet, aftermath.needs_met(fleet.state, fleet.moment()))
-        return fleet.state.needed[WEB, "c"].replicas_new
+        return fleet.state.needed[WEB]["c"].replicas_new
 
     assert needed() == 3
     show(fleet, 2, cluster="c", spec=3, status=3)

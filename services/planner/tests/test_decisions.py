@@ -478,7 +478,7 @@ def test_nothing_new_is_placed_on_old_capacity(fleet: Fleet) -> None:
 
 
 def needs(fleet: Fleet) -> dict[str, int]:
-    return {name: entry.replicas_new for (_, name), entry in fleet.state.needed.items()}
+    return {name: said.replicas_new for needs in fleet.state.needed.values() for name, said in needs.items()}
 
 
 def test_the_need_for_new_nodes_is_written_and_set_back_to_none() -> None:

@@ -9,11 +9,13 @@ from planner.core.moving import aftermath
 from planner.core.requests import braking, decisions
 from planner.core.rules import Rules
 from spillway.api import ApplyRequest, DeleteRequest, FreezeRequest, ScaleRequest
+from spillway.api_questions import ExplainRequest
 from spillway.events import CapacityNeeded, DecisionRecorded
 from spillway.lending_marks import LENDING, POD_NAMESPACE_PREFIX
 from spillway.model import NODE_LENT, NODE_RECALLED, NamespaceFacts, NodeRow, PodTable, Quota, Taint
 
 from .builders import Fleet, deployment, node, policy, texts
+from .test_explaining import explained
 
 KEY = ("default", "web")
 WAIT = Rules().lent_wait
@@ -42,7 +44,9 @@ def placed(fleet: Fleet) -> dict[str, int]:
 
 
 def needed(fleet: Fleet) -> dict[str, int]:
-    return {cluster: said.replicas_lent for (_, cluster), said in fleet.state.needed.items() if said.replicas_lent}
+    return {
+        cluster: said.replicas_lent for cluster, said in fleet.state.needed.get(KEY, {}).items() if said.replicas_lent
+    }
 
 
 def pass_time(fleet: Fleet, seconds: float) -> list[Any]:
@@ -162,3 +166,9 @@ def test_deleting_ends_the_need(fleet: Fleet) -> None:
     apply(fleet, 8)
     keep(fleet, decisions.delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
     assert needed(fleet) == {}
+
+
+def test_explain_says_who_waits_for_what(fleet: Fleet) -> None:
+    apply(fleet, 8)
+    reply = explained(fleet, ExplainRequest("default", "web"))
+    assert "4 of 8 replicas have no place, 4 of them until own-1 has lent nodes back" in reply.verdict

@@ -522,7 +522,7 @@ def needed_events(
     lent: by cluster, who waits for lent nodes; None: nobody looked, and who waited does, while any have no place.
     """
     new = {part.cluster: part.replicas_new for part in placement.parts if part.replicas_new}
-    said = {cluster: entry for (owner, cluster), entry in state.needed.items() if owner == key}
+    said = state.needed.get(key, {})
     if lent is None:
         lent = {cluster: entry.replicas_lent for cluster, entry in said.items() if placement.unplaced}
     for cluster in sorted(new.keys() | said.keys() | lent.keys()):

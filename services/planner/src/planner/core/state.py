@@ -66,7 +66,7 @@ class PlannerState:
         self.clusters: dict[str, ClusterView] = {}
         self.workloads: dict[WorkloadKey, Workload] = {}
         self.dependencies: dict[DependencyKey, DependencyDeclared] = {}
-        self.needed: dict[tuple[WorkloadKey, str], CapacityNeeded] = {}
+        self.needed: dict[WorkloadKey, dict[str, CapacityNeeded]] = {}
         self.timers: dict[tuple[WorkloadKey, str], Timer] = {}
         self.holds: dict[HoldKey, Hold] = {}
         self.fresh: frozenset[str] = frozenset()
@@ -156,8 +156,7 @@ class PlannerState:
         for keys in (self.leaving, self.moved, self.to_look_at, self.misplaced):
             keys.pop(key, None)
         self.rollouts.drop(key)
-        for place in [place for place in self.needed if place[0] == key]:
-            del self.needed[place]
+        self.needed.pop(key, None)
         self._orphan_placements.pop(key, None)
         self._early_statuses.pop(key, None)
         orphans = {name: said for name, said in workload.statuses.items() if is_orphan(said)} if workload else {}
@@ -360,9 +359,9 @@ class PlannerState:
         self._refresh(key)
 
     def _need(self, event: CapacityNeeded) -> None:
-        place = ((event.namespace, event.name), event.cluster)
-        if place not in self.needed or event.generation >= self.needed[place].generation:
-            self.needed[place] = event
+        needs = self.needed.setdefault((event.namespace, event.name), {})
+        if event.cluster not in needs or event.generation >= needs[event.cluster].generation:
+            needs[event.cluster] = event
 
     def _hear(self, event: TurnTaken | ShapeAdmitted) -> None:
         """Of a propagator: that it holds a cluster, and what that makes of a template's pods."""

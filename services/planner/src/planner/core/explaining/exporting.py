@@ -81,7 +81,8 @@ def _placed(state: PlannerState) -> Iterator[Event]:
         yield from workload.statuses.values()
     for dependency in state.dependencies.values():
         yield replace(dependency, manifest=b"")
-    yield from state.needed.values()
+    for needs in state.needed.values():
+        yield from needs.values()
     for policy in state.scalings.policies.values():
         yield replace(policy, manifest=b"")
     yield from state.scalings.decided.values()

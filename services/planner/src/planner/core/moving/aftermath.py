@@ -200,7 +200,8 @@ def roll_on(state: PlannerState, workload: Workload, moment: Moment) -> Step:
 def needs_met(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]:
     """CapacityNeeded of replicas that have bound since it was said: it is state, and says what is still needed."""
     fewer = []
-    for (key, cluster), said in state.needed.items():
+    places = ((key, cluster, said) for key, needs in state.needed.items() for cluster, said in needs.items())
+    for key, cluster, said in places:
         if said.replicas_new:
             needed = state.reservation(key, cluster).new
             if needed < said.replicas_new:
@@ -234,9 +235,8 @@ def _tombstones(state: PlannerState, workload: Workload) -> Iterable[Tombstone]:
     for dependency in state.dependencies.values():
         if dependency.workload == f"{namespace}/{name}":
             yield Tombstone(dependency_address(dependency.workload, dependency.kind, namespace, dependency.name))
-    for owner, cluster in state.needed:
-        if owner == workload.key:
-            yield Tombstone(needed_address(namespace, name, cluster))
+    for cluster in state.needed.get(workload.key, {}):
+        yield Tombstone(needed_address(namespace, name, cluster))
     for cluster, status in workload.statuses.items():
         if status.state == STATE_ORPHANED:  # It is there, and its propagator takes that back.
             continue
