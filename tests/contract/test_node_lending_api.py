@@ -361,6 +361,32 @@ async def test_the_scheduler_puts_pods_on_a_virtual_node_as_on_others(
     assert [one["metadata"]["name"] for one in await running_pods(api, namespace, 1)] == ["real"]
 
 
+async def test_a_virtual_node_takes_pods_once_it_is_ready(api: ClusterApi, namespace: str, virtual: Manifest) -> None:
+    """A node that says nothing, or that it is not ready, is tainted; only who tolerates everything would go there."""
+    name = virtual["metadata"]["name"]
+    status = {"conditions": [{**READY, "status": "False"}]}
+    await patched_at_rest(api, name, {"status": status}, subresource="status")
+    await until_tainted(api, name, tainted=True)
+    hostname = {"kubernetes.io/hostname": name}
+    await api.create(PODS, pod_manifest(namespace, "p", tolerations=TOLERATIONS, nodeSelector=hostname))
+    await unschedulable(api, namespace, 1)
+    await patched_at_rest(api, name, {"status": {"conditions": [READY]}}, subresource="status")
+    await until_tainted(api, name, tainted=False)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not await api.list(PODS, field_selector=f"spec.nodeName={name}"):
+            await asyncio.sleep(0.1)
+
+
+async def until_tainted(api: ClusterApi, name: str, *, tainted: bool) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            node = await api.get(NODES, "", name)
+            assert node is not None
+            if any(one["key"] == "node.kubernetes.io/not-ready" for one in node["spec"].get("taints") or ()) == tainted:
+                return
+            await asyncio.sleep(0.1)
+
+
 async def test_a_closed_virtual_node_takes_no_pod(api: ClusterApi, namespace: str, virtual: Manifest) -> None:
     """Unschedulable is tolerated by who tolerates everything; no room is tolerated by nobody."""
     name = virtual["metadata"]["name"]

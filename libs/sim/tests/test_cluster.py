@@ -226,10 +226,14 @@ async def test_a_bound_pod_that_selects_other_nodes_is_refused_by_the_kubelet(cl
         assert found["too-large"]["reason"] == "OutOfcpu"
 
 
+AMOUNTS = {"cpu": "1", "memory": "1Gi", "pods": "10"}
+READY = {"type": "Ready", "status": "True"}
+
+
 async def test_nodes_of_others_are_left_to_them(client_of: Any) -> None:
     async with SimCluster("a") as cluster:
         client = client_of(cluster)
-        virtual = {"metadata": {"name": "v"}, "status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"}}}
+        virtual = {"metadata": {"name": "v"}, "status": {"allocatable": AMOUNTS, "conditions": [READY]}}
         await client.ask("POST", "/api/v1/nodes", virtual)
         await client.make_pod(pod("p"))
         await asyncio.sleep(5)
@@ -243,10 +247,8 @@ async def test_a_virtual_node_has_no_kubelet_whatever_its_annotations_say(client
     async with SimCluster("a") as cluster:
         client = client_of(cluster)
         marks = {"labels": {"type": "virtual-kubelet"}, "annotations": {"kwok.x-k8s.io/node": "fake"}}
-        amounts = {"cpu": "1", "memory": "1Gi", "pods": "10"}
-        await client.ask(
-            "POST", "/api/v1/nodes", {"metadata": {"name": "v", **marks}, "status": {"allocatable": amounts}}
-        )
+        virtual = {"metadata": {"name": "v", **marks}, "status": {"allocatable": AMOUNTS, "conditions": [READY]}}
+        await client.ask("POST", "/api/v1/nodes", virtual)
         await client.make_pod(pod("p"))
         await asyncio.sleep(5)
         await client.ask("DELETE", "/api/v1/namespaces/default/pods/p")
@@ -254,6 +256,42 @@ async def test_a_virtual_node_has_no_kubelet_whatever_its_annotations_say(client
         found = cluster.get("pods", "p", "default")
         assert found
         assert (found["spec"]["nodeName"], found["status"]["phase"]) == ("v", "Pending")
+
+
+async def test_a_node_whose_lease_ends_takes_no_pod_until_somebody_says_that_it_is_ready(client_of: Any) -> None:
+    """Whatever time stands in the Lease: a renewal counts from when it is seen. What runs there is left alone."""
+    async with SimCluster("a") as cluster:
+        client = client_of(cluster)
+        leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+        ready = {"status": {"allocatable": AMOUNTS, "conditions": [READY]}}
+        await client.ask("POST", "/api/v1/nodes", {"metadata": {"name": "v"}, **ready})
+        await client.make_pod(pod("before"))
+        await asyncio.sleep(1000)
+        await client.ask("POST", leases, {"metadata": {"name": "v"}, "spec": {"renewTime": "2020-01-01T00:00:00Z"}})
+        await asyncio.sleep(30)
+        await client.patch(f"{leases}/v", {"spec": {"renewTime": "2020-01-01T00:00:30Z"}})
+        await asyncio.sleep(39)
+        assert readiness(cluster) == ("True", [])
+        await asyncio.sleep(2)
+        assert readiness(cluster) == ("Unknown", ["node.kubernetes.io/unreachable"])
+        await client.make_pod(pod("while"))
+        await asyncio.sleep(5)
+        assert [one["spec"].get("nodeName", "") for one in pods_of(cluster)] == ["v", ""]
+        await client.patch(f"{leases}/v", {"spec": {"renewTime": "2020-01-01T00:01:30Z"}})
+        await client.patch("/api/v1/nodes/v/status", ready)
+        await asyncio.sleep(5)
+        assert readiness(cluster) == ("True", [])
+        assert [one["spec"].get("nodeName", "") for one in pods_of(cluster)] == ["v", "v"]
+        await client.ask("DELETE", f"{leases}/v")
+        await asyncio.sleep(1000)
+        assert readiness(cluster) == ("True", []), "a node without a Lease is believed"
+
+
+def readiness(cluster: SimCluster) -> tuple[str, list[str]]:
+    node = cluster.get("nodes", "v")
+    assert node
+    (ready,) = node["status"]["conditions"]
+    return ready["status"], [one["key"] for one in node["spec"]["taints"]]
 
 
 async def test_a_pod_takes_its_own_time_to_end_and_its_grace_at_most(client_of: Any) -> None:

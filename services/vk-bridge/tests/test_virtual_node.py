@@ -205,7 +205,8 @@ class Pool:
 
 def real_node(name: str, cores: int) -> dict[str, Any]:
     room = {"cpu": str(cores), "memory": "512Gi", "pods": "110"}
-    return {"metadata": {"name": name, "labels": {}}, "spec": {}, "status": {"allocatable": room}}
+    status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": name, "labels": {}}, "spec": {}, "status": status}
 
 
 def judge(pool: Pool, free_cores: dict[str, int]) -> tuple[int, int]:

@@ -98,6 +98,8 @@ class Settings:
     """From the binding to Running and Ready."""
     delete_delay_seconds: float = 0.2
     """From a pod's deletionTimestamp to its removal, at most its grace period."""
+    node_grace_seconds: float = 40.0
+    """A node whose Lease was renewed once and then not for so long is Unknown."""
     metrics_window_seconds: float = 15.0
     """Over how long a pod's sample says that it was taken."""
     bookmark_seconds: float = 60.0

@@ -8,6 +8,7 @@ from sim.core.garbage import Garbage
 from sim.core.jobs import Jobs
 from sim.core.kinds import Key, Object
 from sim.core.kubelet import Kubelet
+from sim.core.node_lifecycle import NODE_LEASES, NodeLifecycle
 from sim.core.node_table import NodeTable
 from sim.core.nodes import NodeGroups
 from sim.core.pod_logs import PodLogs
@@ -22,8 +23,6 @@ from sim.core.usage import Usage
 from sim.core.volumes import rules_of
 from sim.core.world import RandomSource, World
 from sim.settings import Settings
-
-NODE_LEASES = "kube-node-lease"
 
 
 class Machine:
@@ -42,6 +41,7 @@ class Machine:
         self.deployments = Deployments(self.world, self.garbage, self.replicasets)
         self.statefulsets = StatefulSets(self.world, self.garbage, self.quotas, self.shapes)
         self.jobs = Jobs(self.world, self.garbage, self.quotas, self.shapes)
+        self.node_lifecycle = NodeLifecycle(self.world)
         self.node_groups = NodeGroups(self.world, self.table)
         self.usage = Usage(self.world)
         self.logs = PodLogs(self.world)
@@ -86,7 +86,10 @@ class Machine:
         match change.plural:
             case "pods":
                 self._on_pod(change.key, change.old, new)
+            case "leases":
+                self.node_lifecycle.on_lease(change.key, new)
             case "nodes":
+                self.node_lifecycle.on_node(change.key[1], new)
                 self._on_node(change.key[1], change.old, new)
             case "replicasets":
                 self.replicasets.on_replicaset(change.key, change.old, new)

@@ -17,6 +17,7 @@ from sim.core.errors import (
 )
 from sim.core.kinds import KIND_BY_PLURAL, Key, Kind, Object
 from sim.core.machine import Machine
+from sim.core.node_lifecycle import NOT_READY
 from sim.core.ownership import Manager
 from sim.core.pod_admission import admitted
 
@@ -180,6 +181,10 @@ class Verbs:
         new = with_defaults(kind, new)
         if "spec" in new:
             new["metadata"]["generation"] = 1
+        if kind.plural == "nodes":  # Until it is seen to be ready.
+            spec = new.get("spec") or {}
+            taints = [one for one in spec.get("taints") or () if one != NOT_READY]
+            new["spec"] = {**spec, "taints": [*taints, NOT_READY]}
         if kind.plural == "pods":
             new["status"] = {"phase": "Pending"}
         elif kind.plural == "namespaces":

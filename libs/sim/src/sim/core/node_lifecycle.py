@@ -1,0 +1,79 @@
+"""Nodes that are not ready, and those that nobody speaks for any more, take no new pods."""
+
+from functools import partial
+from typing import Any, Final
+
+from sim.core.kinds import Key, Object
+from sim.core.world import World, condition
+
+NODE_LEASES: Final = "kube-node-lease"
+"""The namespace in which each node has its Lease."""
+NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+UNREACHABLE: Final = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
+_OURS: Final = (NOT_READY, UNREACHABLE)
+
+
+class NodeLifecycle:
+    """A node without a Lease is believed; one whose Lease was renewed once is Unknown when that ends.
+
+    As in Kubernetes a renewal counts from when it is seen, so that no two clocks are compared.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._heard_at: dict[str, float] = {}
+
+    def on_node(self, name: str, new: Object | None) -> None:
+        if new is not None and _tainted(new) != new:
+            self._world.after(0, partial(self._taint, name))
+
+    def on_lease(self, key: Key, new: Object | None) -> None:
+        namespace, name = key
+        if namespace != NODE_LEASES:
+            return
+        if new is None:
+            self._heard_at.pop(name, None)
+            return
+        if name not in self._heard_at:
+            self._world.after(self._world.settings.node_grace_seconds, partial(self._check, name))
+        self._heard_at[name] = self._world.now
+
+    def _taint(self, name: str) -> None:
+        node = self._world.store.get("nodes", ("", name))
+        if node is not None and _tainted(node) != node:
+            self._world.store.put("nodes", _tainted(node))
+
+    def _check(self, name: str) -> None:
+        heard_at = self._heard_at.get(name)
+        if heard_at is None:
+            return
+        left = heard_at + self._world.settings.node_grace_seconds - self._world.now
+        if left > 0:
+            self._world.after(left, partial(self._check, name))
+            return
+        del self._heard_at[name]
+        node = self._world.store.get("nodes", ("", name))
+        if node is not None:
+            self._world.put_status("nodes", node, _unknown(node, self._world.stamp()))
+
+
+def _tainted(node: Object) -> Object:
+    """The node with the taint that its readiness asks for, and no other of ours; the same where nothing differs."""
+    ready = (condition(node, "Ready") or {}).get("status")
+    wanted = [] if ready == "True" else [UNREACHABLE if ready == "Unknown" else NOT_READY]
+    spec = node.get("spec") or {}
+    taints = spec.get("taints") or []
+    if [one for one in taints if _is_ours(one)] == wanted:
+        return node
+    return {**node, "spec": {**spec, "taints": [*(one for one in taints if not _is_ours(one)), *wanted]}}
+
+
+def _is_ours(taint: dict[str, Any]) -> bool:
+    return any((taint["key"], taint["effect"]) == (one["key"], one["effect"]) for one in _OURS)
+
+
+def _unknown(node: Object, stamp: str) -> dict[str, Any]:
+    status = node.get("status") or {}
+    told = {"status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}
+    others = [{**one, **told, "lastTransitionTime": stamp} for one in status.get("conditions") or ()]
+    return {**status, "conditions": others or [{"type": "Ready", **told, "lastTransitionTime": stamp}]}
