@@ -893,6 +893,70 @@ def test_a_minimum_of_a_cluster_that_was_silent_is_filled_when_it_is_back() -> N
     assert (members.parts(), members.waiting_for) == ({"own-1": (6, 0, 0), "own-2": (6, 0, 0)}, "")
 
 
+def lacking_of_its_minimum() -> Members:
+    """own-2 was silent when 24 replicas were placed, and lacks of its minimum now that it is back."""
+    members = Members(own_1=24, own_2=24)
+    members.silent.add("own-2")
+    members.pass_time(40)
+    members.apply(24, limits=[{"cluster": "own-2", "min": 16}])
+    members.settle()
+    members.silent.clear()
+    return members
+
+
+def test_what_a_minimum_lacks_moves_within_the_budget_when_nobody_asks_now() -> None:
+    members = lacking_of_its_minimum()
+    members.brakes.allowed["Policy", "own-1"] = 5
+    members.settle()
+    assert members.parts() == {"own-1": (19, 0, 0), "own-2": (5, 0, 0)}
+    assert moves.wanted(members.state, members.fleet.now) == {("Policy", "own-1"): 11}
+    members.apply(24, limits=[{"cluster": "own-2", "min": 15}])
+    assert members.parts() == {"own-1": (9, 0, 10), "own-2": (15, 0, 0)}, "asked for by name"
+
+
+@pytest.mark.parametrize("taken_over", [False, True], ids=["same turn", "another turn"])
+def test_what_a_minimum_lacks_waits_for_its_confirmation_when_it_is_much_of_the_fleet(taken_over: bool) -> None:
+    members = lacking_of_its_minimum()
+    for _ in range(4):
+        members.fleet.now += 60
+        members.tick_heartbeats()
+        aftermath.watch(members.state, members.fleet.now)
+        for one in aftermath.next_waiting(members.state, members.fleet.now):
+            members.keep(aftermath.try_again(members.state, one, members.fleet.moment(), members.state.brakes).events)
+        members.step_brakes()
+    if taken_over:  # What a turn remembers of its own is gone.
+        forget_turn(members)
+        for _ in range(3):
+            members.step_brakes()
+    assert members.parts() == {"own-1": (24, 0, 0)}
+    assert members.waiting_for == "held: 16 replicas kept in own-1 wait for the confirmation of Policy/own-1"
+    assert moves.due(members.state, members.fleet.now, members.state.brakes) == [], "until it is given"
+    members.state.apply(ConfirmationGiven("Policy/own-1", "ann", 1), members.fleet.now)
+    members.fleet.now += 60
+    members.step_brakes()
+    assert members.parts() == {"own-1": (8, 0, 16), "own-2": (16, 0, 0)}
+    members.carry_out()
+    members.step_brakes()
+    assert members.waiting_for == ""
+
+
+def test_what_a_minimum_lacks_is_asked_about_no_more_once_it_was_asked_for_by_name() -> None:
+    members = lacking_of_its_minimum()
+    members.brakes.allowed["Policy", "own-1"] = 0
+    members.settle()
+    assert moves.wanted(members.state, members.fleet.now) == {("Policy", "own-1"): 16}
+    members.apply(24, limits=[{"cluster": "own-2", "min": 1}])
+    members.settle()
+    assert moves.wanted(members.state, members.fleet.now) == {}
+
+
+def forget_turn(members: Members) -> None:
+    members.state.misplaced.clear()
+    members.state.all_looked_through = False
+    workload = members.state.workloads[WEB]
+    workload.for_minima, workload.looked_at, workload.held_by = ((), {}), None, {}
+
+
 def test_a_cluster_that_a_policy_no_longer_selects_is_left(members: Members) -> None:
     """Its tier was changed where it was declared."""
     members.apply(6, tiers=[{"name": "own", "clusters": {"tiers": ["own"]}}])

@@ -23,7 +23,7 @@ from planner.core.moving.allowance import (
     CAUSE_WAITING,
     Allowance,
 )
-from planner.core.moving.misplaced import most_in
+from planner.core.moving.misplaced import keep_for_minima, most_in
 from planner.core.moving.reasons import barred_by, empty_in_leaving, held_by, held_text
 from planner.core.moving.shares import (
     Share,
@@ -102,6 +102,8 @@ def place(
     division = divide(
         state, subject, held, moment, How(settled, most=most, brakes=brakes, by_name=cause in BY_NAME, for_lent=True)
     )
+    if brakes is not None and subject.known is not None:
+        keep_for_minima(state, subject.known, division)
     nobody_took = division.unplaced
     for cluster, leaving in before.items():  # What has no other place does not run there either, and waits.
         gone = min(nobody_took, held[cluster].leaving - leaving)
@@ -150,6 +152,8 @@ def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes:
     why = placed.division.reasons
     for cluster in why:
         brakes.spend(why[cluster], cluster, workload.key, placed.division.moved.get(cluster, 0))
+    for cluster in placed.division.basis.for_minima if placed.division.basis is not None else ():
+        brakes.spend(CAUSE_POLICY, cluster, workload.key, placed.division.moved.get(cluster, 0))
     workload.barred = barred_by(placed.division)
     workload.looked_at = None if placed.division.held_back else (dict(why), brakes.revision)
     workload.held_by = held_by(state, workload, why, moment.now)

@@ -18,6 +18,7 @@ class Workload:
     for which all was done that room allowed, and the revision of the brakes then. held_by: by cause and cluster, what
     moves were said to wait for beside room.
     barred: from one cluster to a frozen one, how many would go if that were not frozen.
+    for_minima: misplaced.for_minima, and of what it was found.
     ruled_out: misplaced.ruled_out, and of what it was found. All are forgotten by a restart.
     """
 
@@ -33,6 +34,7 @@ class Workload:
     looked_at: object = None
     held_by: Mapping[tuple[str, str], str] = field(default_factory=dict)
     barred: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    for_minima: tuple[tuple[object, ...], Mapping[str, int]] = field(default=((), {}), repr=False, compare=False)
     ruled_out: tuple[tuple[object, ...], dict[str, int]] = field(default=((), {}), repr=False, compare=False)
     _parts: tuple[PlacementDecided | None, Mapping[str, Part]] = field(default=(None, {}), init=False, repr=False)
 

@@ -14,6 +14,7 @@ from planner.core.moving.reasons import counts_to_move, reasons
 from planner.core.state import PlannerState
 from planner.core.strategies.choice import divider
 from planner.core.subject import Moment, Subject
+from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import UNPLACEABLE_REFUSE
 
 
@@ -61,7 +62,7 @@ def divide(
         settled=how.settled,
         age_ms=state.ages_ms(moment.now),
         reasons=why,
-        moving={} if how.gently else to_go,
+        moving=dict.fromkeys(held, 0) if how.gently else to_go,
         fixed=(how.brakes or state.brakes).frozen_among(state.clusters, subject.key),
         gently=how.gently,
         whole=subject.declared.kind if is_whole(subject.declared.kind) else "",
@@ -77,22 +78,33 @@ def divide(
         waited = since is not None and moment.now - since >= state.rules.lent_wait
         situation = replace(situation, lent=lent, lent_waited=waited)
         division = way(situation)
-    if situation.whole:
+    if situation.whole or how.gently:
         return replace(division, basis=Basis(situation, division))
-    basis = Basis(situation, division)
-    wanted = {cluster: division.moved.get(cluster, 0) for cluster in to_go}
+    return _as_brakes_let(situation, division, subject.key, how)
+
+
+def _as_brakes_let(situation: Situation, division: Division, key: WorkloadKey, how: How) -> Division:
+    """The division when all of it may move now, else another one in which no more does than may."""
+    to_go, why = situation.moving, situation.reasons
+    for_minima = {} if how.by_name else _for_minima(division, to_go)
+    wanted = {cluster: division.moved.get(cluster, 0) for cluster in to_go} | for_minima
     allowed = {
-        cluster: min(count, how.brakes.allow(why[cluster], cluster, subject.key, count))
+        cluster: min(count, how.brakes.allow(why.get(cluster, CAUSE_POLICY), cluster, key, count))
         if how.brakes is not None
         else 0
         for cluster, count in wanted.items()
     }
-    if allowed != wanted and not how.gently:
-        held_back = sum(wanted.values()) - sum(allowed.values())
-        situation = replace(situation, moving=allowed)
-        fewer = way(situation)
-        division, basis = replace(fewer, stays=division.stays, held_back=held_back), Basis(situation, fewer)
-    return replace(division, basis=basis)
+    if allowed == wanted:
+        return replace(division, basis=Basis(situation, division, for_minima))
+    situation = replace(situation, moving=dict.fromkeys(situation.held, 0) | allowed)
+    fewer = divider(situation)(situation)
+    return replace(
+        fewer,
+        stays=division.stays,
+        lacking=fewer.lacking if how.brakes is None else division.lacking,
+        held_back=sum(wanted.values()) - sum(allowed.values()),
+        basis=Basis(situation, fewer, for_minima),
+    )
 
 
 def _lent(
@@ -122,6 +134,10 @@ def _lent(
             rooms = ((name, state.room_lent(name, subject.shape, now, subject.key)) for name in names if lends(name))
             lent |= {name: room for name, room in rooms if room}
     return lent
+
+
+def _for_minima(division: Division, to_go: Mapping[str, int]) -> dict[str, int]:
+    return {cluster: count for cluster, count in division.moved.items() if count and cluster not in to_go}
 
 
 def _rooms(state: PlannerState, subject: Subject, held: Mapping[str, Held], moment: Moment, how: How) -> FleetRooms:

@@ -45,14 +45,13 @@ class Situation:
     """All that a division depends on.
 
     room: (cluster, on node groups) → how many more the cluster takes. settled: do not wait for binds any more, what is
-    only possible counts as not there. age_ms: by cluster, for the record.
-    reasons: why what is kept in a cluster is to go elsewhere; such clusters take nothing.
-    whole: the kind, when all replicas go to one cluster (whole.py); listed: the clusters that may hold it.
-    identity: the workload's, by which strategies break ties. by_name: a person asked for this now;
-    then what the policy rules out goes, too, without being named in reasons.
-    lent: by cluster, how many more it would take with all back that it has lent; lent_waited: that long enough.
-    moving: how many of those may go now. fixed: from and to these clusters nothing moves. gently: of too many, running
-    ones leave only once the others are available.
+    only possible counts as not there. age_ms: by cluster, for the record. reasons: why what is kept in a cluster is to
+    go elsewhere; such clusters take nothing. whole: the kind, when all replicas go to one cluster (whole.py); listed:
+    the clusters that may hold it. identity: the workload's, by which strategies break ties. by_name: a person asked for
+    this now; then what the policy rules out goes, too, without being named in reasons. lent: by cluster, how many more
+    it would take with all back that it has lent; lent_waited: that long enough. moving: how many of those may go now,
+    and how many of other clusters for minima elsewhere: of those that it does not name all. fixed: from and to these
+    clusters nothing moves. gently: of too many, running ones leave only once the others are available.
     """
 
     replicas: int
@@ -130,10 +129,11 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """A situation, and the division of it before anything was said of what stays all the same."""
+    """A situation, its division before anything was said of what stays, and what minima would take by cluster."""
 
     situation: Situation
     division: Division
+    for_minima: Mapping[str, int] = field(default_factory=dict)
 
 
 Divide = Callable[[Situation], Division]
@@ -240,7 +240,8 @@ def _ruled_out(situation: Situation, tiers: TierClusters, limits: Mapping[str, C
 
 def _to_go(situation: Situation, over: dict[str, int]) -> dict[str, int]:
     """By cluster, what goes as far as others take it."""
-    to_go = over | {name: min(count, _before(situation, name)) for name, count in situation.moving.items()}
+    moving = {name: count for name, count in situation.moving.items() if name in situation.reasons}
+    to_go = over | {name: min(count, _before(situation, name)) for name, count in moving.items()}
     return {name: count for name, count in to_go.items() if name not in situation.fixed}
 
 
@@ -407,7 +408,8 @@ def _fill_minima(
                 continue
             spare = _spare(situation, limits, taken)
             spare.pop(name, None)
-            more = _take(situation, tiers, spare, taken, min(lacks, _open(situation, tier, limits, growth, name)))
+            may = {other: _may_leave(situation, other, count, taken.get(other, 0)) for other, count in spare.items()}
+            more = _take(situation, tiers, may, taken, min(lacks, _open(situation, tier, limits, growth, name)))
             count = sum(more.values())
             if count:
                 _add(taken, more)
@@ -434,6 +436,12 @@ def _spare(situation: Situation, limits: Mapping[str, ClusterLimit], taken: Mapp
         if name not in situation.reasons and name not in situation.fixed
     }
     return {name: count for name, count in left.items() if count > 0}
+
+
+def _may_leave(situation: Situation, cluster: str, count: int, gone: int) -> int:
+    """Of so many for minima, beyond those that are gone, what the brakes let; all when a person asks."""
+    most = count if situation.by_name else situation.moving.get(cluster, gone + count) - gone
+    return max(0, min(count, most))
 
 
 def _shrink_tier(

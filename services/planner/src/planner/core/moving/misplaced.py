@@ -1,8 +1,9 @@
 """What runs where its policy would not have it: because of a join or a label, or because it was adopted there."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 
-from planner.core.division.placement import most_of
+from planner.core.division.placement import Division, most_of
 from planner.core.manifests.policy import Clusters, clusters_of_tiers
 from planner.core.state import PlannerState
 from planner.core.workload import Workload
@@ -25,10 +26,24 @@ def ruled_out(state: PlannerState, workload: Workload) -> dict[str, int]:
     """
     as_of = workload.placement, workload.declared.policy, state.joined()
     known, found = workload.ruled_out
-    if len(known) != len(as_of) or any(one is not other for one, other in zip(known, as_of, strict=True)):
+    if not _same(known, as_of):
         found = _ruled_out(workload, as_of[2])
         workload.ruled_out = as_of, found
     return found
+
+
+def for_minima(state: PlannerState, workload: Workload) -> Mapping[str, int]:
+    """By cluster, what is to leave it for others' minima and waits for brakes, as it was when it was divided last."""
+    as_of, found = workload.for_minima
+    return found if _same(as_of, (workload.declared, state.joined())) else {}
+
+
+def keep_for_minima(state: PlannerState, workload: Workload, division: Division) -> None:
+    """What of it the division did not move."""
+    wanted = division.basis.for_minima if division.basis is not None else {}
+    left = {cluster: count - division.moved.get(cluster, 0) for cluster, count in wanted.items()}
+    counts = {cluster: count for cluster, count in left.items() if count > 0}
+    workload.for_minima = (workload.declared, state.joined()), counts
 
 
 def find_all(state: PlannerState) -> None:
@@ -36,8 +51,19 @@ def find_all(state: PlannerState) -> None:
     if not state.all_looked_through:
         state.all_looked_through = True
         for key, workload in state.workloads.items():
-            if ruled_out(state, workload):
+            if ruled_out(state, workload) or _lacks_minimum(workload):
                 state.misplaced[key] = None
+
+
+def _lacks_minimum(workload: Workload) -> bool:
+    if workload.declared.deleting or not workload.declared.policy.limits:
+        return False
+    kept = {name: part.replicas_kept for name, part in workload.parts.items()}
+    return any(limit.replicas_min > kept.get(limit.cluster, 0) for limit in workload.declared.policy.limits)
+
+
+def _same(known: tuple[object, ...], as_of: tuple[object, ...]) -> bool:
+    return len(known) == len(as_of) and all(one is other for one, other in zip(known, as_of, strict=True))
 
 
 def _ruled_out(workload: Workload, clusters: Clusters) -> dict[str, int]:

@@ -14,7 +14,7 @@ from planner.core.moving.allowance import (
     CAUSE_SETTLED,
     Allowance,
 )
-from planner.core.moving.misplaced import find_all, ruled_out
+from planner.core.moving.misplaced import find_all, for_minima, ruled_out
 from planner.core.moving.reasons import counts_to_move, held_by, is_back, reasons
 from planner.core.requests.transfer import is_in_transfer
 from planner.core.rollout.outlook import stopped_in
@@ -88,6 +88,8 @@ def wanted(state: PlannerState, now: float) -> Mapping[tuple[str, str], int]:
         for cluster, why in reasons(state, workload, now).items() if over else ():
             if why == CAUSE_POLICY:
                 found[why, cluster] = found.get((why, cluster), 0) + over[cluster]
+        for cluster, count in for_minima(state, workload).items():
+            found[CAUSE_POLICY, cluster] = found.get((CAUSE_POLICY, cluster), 0) + count
     for cluster in _to_leave(state, now):
         found[_cause_of(state.clusters[cluster]), cluster] = 0
         for key in state.keys_in(cluster):
@@ -151,6 +153,8 @@ def _may_move(state: PlannerState, workload: Workload, now: float, brakes: Allow
     if workload.looked_at == (why, brakes.revision) or workload.declared.deleting:
         return False
     key, counts = workload.key, counts_to_move(state, workload, why)
+    minima = for_minima(state, workload)
+    why, counts = {**dict.fromkeys(minima, CAUSE_POLICY), **why}, {**minima, **counts}
     if not why:
         return not any(brakes.frozen(cluster, key) for cluster in workload.parts)
     return any(brakes.allow(why[name], name, key, counts[name]) for name in why)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from planner.core.division.placement import FROZEN, Division, most_of
 from planner.core.manifests.kinds import WHOLE
 from planner.core.moving.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_POLICY, CAUSE_RETURN
-from planner.core.moving.misplaced import ruled_out
+from planner.core.moving.misplaced import for_minima, ruled_out
 from planner.core.requests.transfer import is_in_transfer
 from planner.core.rollout.turns import HELD
 from planner.core.state import PlannerState
@@ -58,6 +58,7 @@ def held_by(state: PlannerState, workload: Workload, why: Mapping[str, str], now
             causes.append((part.cluster, CAUSE_RETURN))
         if part.replicas_leaving:
             causes.append((part.cluster, ""))
+    causes += [(cluster, CAUSE_POLICY) for cluster in for_minima(state, workload) if cluster not in why]
     causes += [(cluster, CAUSE_DRAIN) for cluster in empty_in_leaving(state, workload)]
     held = {(cause, cluster): state.brakes.why_held(cause, cluster, workload.key) for cluster, cause in causes}
     for part in workload.parts.values() if not moves_by_itself(workload) and not is_in_transfer(workload) else ():
@@ -86,7 +87,7 @@ def held_text(
     there = {part.cluster: part for part in parts}
     texts = []
     why = reasons(state, workload, now)
-    counts = counts_to_move(state, workload, why)
+    counts = {**for_minima(state, workload), **counts_to_move(state, workload, why)}
     for (cause, cluster), what in sorted(held_by(state, workload, why, now).items()):
         if cluster not in there:
             continue
