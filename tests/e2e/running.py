@@ -34,7 +34,7 @@ from spillway_local.fleet_plan import FLEET
 from spillway_local.ports import PortBook
 from spillway_local.stack import Stack
 
-KINDS = ("snapshot", "propagator", "planner", "hpa", "descheduler")
+KINDS = ("snapshot", "propagator", "planner", "hpa", "descheduler", "vk-bridge")
 SERVICES = tuple(f"{kind}-{number}" for kind in KINDS for number in (1, 2))
 NAMES = tuple(member.name for member in FLEET)
 NAMESPACE = "shop"

@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 KAFKA_PORT, REDIS_PORT, SIM_PORT, SERVICE_PORT = 19092, 16379, 21001, 18080
 RPC_PORT, SCALING_PORT, LENDING_PORT = 7400, 7410, 7420
-SERVICES = ("snapshot", "propagator", "planner", "hpa", "descheduler")
+SERVICES = ("snapshot", "propagator", "planner", "hpa", "descheduler", "vk-bridge")
 LOG_READY_SECONDS, SERVICE_READY_SECONDS = 180.0, 90.0
 """Three brokers on two busy cores take more than a minute to listen, and as long to make the topics."""
 FEW_PARTITIONS = (16, 4)
@@ -206,7 +206,7 @@ class Stack:
         return tuple(
             Program(
                 name=f"{service}-{number}",
-                command=(sys.executable, "-m", service),
+                command=(sys.executable, "-m", service.replace("-", "_")),
                 folder=self.folder,
                 environment=shared | self._own(service, number, redis),
             )
@@ -226,7 +226,8 @@ class Stack:
         elif service == "descheduler":
             own["SPILLWAY_RPC_PORT"] = str(self._port(f"{name}-rpc", LENDING_PORT))
         else:
-            own[f"SPILLWAY_{service.upper()}_CREDENTIALS_FOLDER"] = str(self.credentials)
+            prefix = service.upper().replace("-", "_")
+            own[f"SPILLWAY_{prefix}_CREDENTIALS_FOLDER"] = str(self.credentials)
         return own | dict(self.options.environment_of.get(name, {}))
 
     def _connections(self) -> Path:

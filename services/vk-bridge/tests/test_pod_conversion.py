@@ -12,9 +12,10 @@ from vk_bridge.core.pod_conversion import (
     Reference,
     Refused,
     convert,
+    copies_of,
     copy_name,
     copy_of,
-    references_of,
+    place_of,
 )
 
 SIDE = PoolSide("pool-id", "own-1.n1", "10.0.0.9")
@@ -275,9 +276,9 @@ def test_a_pool_pod_names_copies_alone() -> None:
     }
     assert set(made.references) == wanted
     assert names_in(REFERRING["spec"]) == {reference.name for reference in wanted}
-    assert names_in(made.pod["spec"]) == {copy_name(reference, SIDE) for reference in wanted}
-    told = {(one.kind, one.namespace, one.name) for one in references_of(made.pod["metadata"]["annotations"])}
-    assert told == {(one.kind, one.namespace, one.name) for one in wanted}
+    assert names_in(made.pod["spec"]) == {copy_name(reference, SIDE.pool_id) for reference in wanted}
+    used = copies_of("pool-id", made.pod["metadata"]["annotations"])
+    assert used == {place_of(reference, "pool-id") for reference in wanted}
     first = made.pod["spec"]["containers"][0]
     assert first["env"][0] == {"name": "PLAIN", "value": "x"}
     assert first["env"][3] == REFERRING["spec"]["containers"][0]["env"][3]
@@ -298,7 +299,7 @@ def test_a_copy_has_the_name_that_its_pods_use_and_only_the_content() -> None:
         "kind": "Secret",
         "metadata": {
             "namespace": "spillway-lent-shop",
-            "name": copy_name(Reference("Secret", "shop", "all", False), SIDE),
+            "name": copy_name(Reference("Secret", "shop", "all", False), SIDE.pool_id),
             "labels": {POOL: "pool-id"},
             "annotations": {COPY_VERSION: "u/7"},
         },

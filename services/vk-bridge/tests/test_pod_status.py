@@ -27,6 +27,23 @@ def pool_pod(**status: Any) -> dict[str, Any]:
     return {"spec": {"containers": [{"name": "main", "image": "i"}]}, "status": shown}
 
 
+def as_a_server_writes_it(status: dict[str, Any]) -> dict[str, Any]:
+    """Times of conditions that nobody said become null."""
+    times = {"lastProbeTime": None, "lastTransitionTime": None}
+    return {**status, "conditions": [{**times, **entry} for entry in status["conditions"]]}
+
+
+def test_what_is_shown_is_not_written_again_though_the_server_writes_it_otherwise() -> None:
+    wanted = mirrored_status(pool_pod(), RUNNING, "10.0.0.9")
+    assert wanted is not None
+    shown = {**pool_pod(), "status": as_a_server_writes_it(wanted)}
+    assert mirrored_status(shown, RUNNING, "10.0.0.9") is None
+    waiting = waiting_status(pool_pod(), "CreateContainerConfigError", "none")
+    assert waiting is not None
+    shown = {**pool_pod(), "status": as_a_server_writes_it(waiting)}
+    assert waiting_status(shown, "CreateContainerConfigError", "none") is None
+
+
 def test_what_is_mirrored_and_what_is_the_pools_own() -> None:
     assert mirrored_status(pool_pod(), RUNNING, "10.0.0.9") == {
         "phase": "Running",

@@ -101,6 +101,22 @@ async def test_an_owners_namespace_and_secrets_are_left_alone(fleet: LendingFlee
 
 
 @on_fleet()
+async def test_what_somebody_in_the_owner_writes_onto_a_pod_copies_nothing(fleet: LendingFleet) -> None:
+    """A pod with our marks that names a Secret of the pool's is an orphan, whatever else it says."""
+    await lent(fleet)
+    await put_secret(fleet, "first")
+    await run_alone(fleet)
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    for number, place in enumerate(("default/one", "../secrets", "default/..")):
+        forged = pod(f"forged-{number}", labels={"spillway.io/pool": POOL, "spillway.io/pool-uid": "u"}, nodeName="n0")
+        forged["metadata"]["finalizers"] = ["example.com/stays"]
+        forged["metadata"]["annotations"] = {"spillway.io/pool-pod": place, "spillway.io/copies": "Secret/key"}
+        await fleet.ask(OWN, "POST", f"/api/v1/namespaces/{OURS}/pods", forged)
+    await always(lambda: copies(fleet) == [], 60)
+    assert fleet.is_open()
+
+
+@on_fleet()
 async def test_a_pod_that_cannot_run_there_is_refused_with_the_reason(fleet: LendingFleet) -> None:
     await lent(fleet)
     await run_alone(fleet, hostPID=True)

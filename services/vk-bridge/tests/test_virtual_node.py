@@ -142,6 +142,13 @@ CHANGES = {
     "a taint taken off": (lambda node: node["spec"]["taints"].pop(), False),
     "a label changed": (lambda node: node["metadata"]["labels"].update({"kubernetes.io/arch": "amd64"}), False),
     "a label of ours too many": (lambda node: node["metadata"]["labels"].update({"spillway.io/x": "y"}), False),
+    "the same size, as a server writes it": (
+        lambda node: node["status"]["allocatable"].update(
+            {"cpu": str(int(node["status"]["allocatable"]["cpu"][:-1]) / 1000)}
+        ),
+        True,
+    ),
+    "a size that cannot be read": (lambda node: node["status"]["allocatable"].update({"cpu": "much"}), False),
     "another size": (lambda node: node["status"]["allocatable"].update({"cpu": "1"}), False),
     "cordoned in the pool": (lambda node: node["spec"].update({"unschedulable": True}), False),
     "another address": (lambda node: node["status"].update({"addresses": []}), False),

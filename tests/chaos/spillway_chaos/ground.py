@@ -291,7 +291,9 @@ def chosen_ports(options: StackOptions) -> None:
         ports.port("kafka" if options.brokers == 1 else f"kafka-{number + 1}", base, count=PORTS_PER_NODE)
     ports.port("etcd", base + chance.randint(20, 40), count=2)
     names = [
-        f"{service}-{part}" for service in (*SERVICES, "descheduler-1", "descheduler-2") for part in ("health", "rpc")
+        f"{service}-{part}"
+        for service in (*SERVICES, "descheduler-1", "descheduler-2", "vk-bridge-1", "vk-bridge-2")
+        for part in ("health", "rpc")
     ]
     names += [f"{kind}{member.name}" for member in options.fleet for kind in ("member-", "member/")]
     for name in (*names, "redis"):

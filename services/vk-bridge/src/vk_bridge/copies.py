@@ -19,11 +19,12 @@ from spillway.cluster_api import (
     Refused,
 )
 from spillway.kubernetes import ABSENT, AnyObject, Kind
-from spillway.lending_marks import COPY_VERSION, FLEET, POD_NAMESPACE_PREFIX, POOL, owner_namespace
+from spillway.lending_marks import COPY_VERSION, FLEET, POD_NAMESPACE_PREFIX, POOL
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.owner_mirror import OwnerMirror
-from vk_bridge.core.pod_conversion import CONFIG_MAP, SECRET, PoolSide, Reference, copy_name, copy_of
+from vk_bridge.core.pod_conversion import CONFIG_MAP, SECRET, CopyPlace, PoolSide, Reference, convert, copy_of, place_of
 from vk_bridge.core.pod_conversion import Refused as NotCopied
+from vk_bridge.core.pod_status import was_created
 from vk_bridge.pools import Pool
 from vk_bridge.reach import Reach
 from vk_bridge.settings import Settings
@@ -45,15 +46,6 @@ class Missing:
     refused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Copy:
-    """Where a copy is: its kind, namespace and name in the owner."""
-
-    kind: str
-    namespace: str
-    name: str
-
-
 class Copies:
     """Of one owner. `ensure` lets Conflict, Refused and ClusterUnreachable through."""
 
@@ -64,8 +56,10 @@ class Copies:
         self._settings = settings
         self._mirror = mirror
         self._namespaces: set[str] = set()
-        self._used_at: dict[_Copy | str, float] = {}
+        self._used_at: dict[CopyPlace | str, float] = {}
         """When a copy, or a namespace, was last known to be needed."""
+        self._referred: dict[str, tuple[str, frozenset[Reference]]] = {}
+        """By node: its pool, and what its pods refer to there."""
 
     # ── For a pod that is about to be created ───────────────────────────────────────────────────────────────────
 
@@ -80,6 +74,17 @@ class Copies:
             if trouble is not None and (trouble.refused or not reference.optional):
                 return trouble
         return None
+
+    def refer(self, node: str, side: PoolSide, pool_pods: Iterable[Manifest]) -> None:
+        """What the pods of a node refer to, as their pool says it: nothing else is ever copied."""
+        found: set[Reference] = set()
+        for pod in pool_pods:
+            if was_created(pod):
+                made = convert(pod, node, side)
+                found |= set(made.references) if not isinstance(made, NotCopied) else set()
+        self._referred.pop(node, None)
+        if found:
+            self._referred[node] = side.pool_id, frozenset(found)
 
     def doubt(self, namespace: str) -> None:
         """A namespace was not there, though it was a moment ago."""
@@ -104,7 +109,7 @@ class Copies:
 
     async def _ensure_copy(self, pool: Pool, side: PoolSide, reference: Reference) -> Missing | None:
         """Compares the copy with what the pool has now, and writes it where they differ."""
-        copy = _where(reference, side)
+        copy = place_of(reference, side.pool_id)
         self._used_at[copy] = _now()
         kind = KINDS[reference.kind]
         found = await pool.reach.ask(lambda: pool.api.get(kind, reference.namespace, reference.name))
@@ -120,7 +125,7 @@ class Copies:
             await self._replace(kind, copy, there, made)
         return None
 
-    async def _replace(self, kind: Kind, copy: _Copy, there: Manifest, made: dict[str, Any]) -> None:
+    async def _replace(self, kind: Kind, copy: CopyPlace, there: Manifest, made: dict[str, Any]) -> None:
         version = there["metadata"]["resourceVersion"]
         if there.get("immutable"):
             uid = there["metadata"]["uid"]
@@ -138,29 +143,30 @@ class Copies:
 
     async def tend(self, pools: Callable[[str], Pool | None]) -> None:
         """One comparison of all copies with what pods refer to, and with what their pool has. Raises nothing."""
-        wanted = self._wanted()
+        used = self._used()
         slots = asyncio.Semaphore(self._settings.copies_at_once)
         async with asyncio.TaskGroup() as group:
-            for reference, pool_name in wanted.values():
+            for pool_name, reference in sorted(self._referred_to()):
                 pool = pools(pool_name)
                 if pool is not None:
                     group.create_task(self._bring_up_to_date(pool, PoolSide(pool_name, "", ""), reference, slots))
         try:
-            await self._remove_unused(wanted.keys())
+            await self._remove_unused(used)
         except (ClusterUnreachable, Conflict, Refused) as error:
             log.warning("unused copies are not removed yet", cluster=self._api.name, error=str(error))
 
-    def _wanted(self) -> dict[_Copy, tuple[Reference, str]]:
-        """What the owner's real pods refer to, by where its copy is; and the pool's name."""
-        now, wanted = _now(), dict[_Copy, tuple[Reference, str]]()
+    def _referred_to(self) -> set[tuple[str, Reference]]:
+        return {(pool, reference) for pool, references in self._referred.values() for reference in references}
+
+    def _used(self) -> set[CopyPlace]:
+        """What the owner's real pods use, and what pods that its pools have bound there refer to."""
+        now, used = _now(), {place_of(reference, pool) for pool, reference in self._referred_to()}
         for namespace in self._mirror.namespaces():
             self._used_at[namespace] = now
         for pod in self._mirror.real_pods():
-            for reference in pod.references:
-                copy = _where(reference, PoolSide(pod.pool, "", ""))
-                self._used_at[copy] = now
-                wanted[copy] = reference, pod.pool
-        return wanted
+            used |= pod.copies
+        self._used_at.update(dict.fromkeys(used, now))
+        return used
 
     async def _bring_up_to_date(
         self, pool: Pool, side: PoolSide, reference: Reference, slots: asyncio.Semaphore
@@ -172,13 +178,12 @@ class Copies:
             except (ClusterUnreachable, Conflict, Refused) as error:
                 log.info("copy is not compared", cluster=self._api.name, kind=reference.kind, error=str(error))
 
-    async def _remove_unused(self, wanted: Iterable[_Copy]) -> None:
-        kept = set(wanted)
-        there: set[_Copy | str] = set(kept)
+    async def _remove_unused(self, kept: set[CopyPlace]) -> None:
+        there: set[CopyPlace | str] = set(kept)
         for kind, listed in WITHOUT_DATA.items():
             for found in await self._reach.ask(lambda listed=listed: self._api.list(listed, label_selector=POOL)):  # type: ignore[misc]
                 metadata = found["metadata"]
-                copy = _Copy(kind, metadata["namespace"], metadata["name"])
+                copy = CopyPlace(kind, metadata["namespace"], metadata["name"])
                 if not copy.namespace.startswith(POD_NAMESPACE_PREFIX):
                     continue
                 there |= {copy, copy.namespace}
@@ -194,7 +199,7 @@ class Copies:
                     await self._delete(NAMESPACES, "", found["metadata"])
         self._used_at = {key: at for key, at in self._used_at.items() if key in there}
 
-    def _is_unused(self, what: _Copy | str) -> bool:
+    def _is_unused(self, what: CopyPlace | str) -> bool:
         """For long enough; what was never seen in use by this bridge is so from now on."""
         return _now() - self._used_at.setdefault(what, _now()) >= self._settings.copy_unused_seconds
 
@@ -209,10 +214,6 @@ class Copies:
 def is_about_namespace(error: Refused) -> bool:
     """Whether a create was refused because its namespace is gone, or is going."""
     return isinstance(error, NotFound) or "being terminated" in error.message
-
-
-def _where(reference: Reference, side: PoolSide) -> _Copy:
-    return _Copy(reference.kind, owner_namespace(reference.namespace), copy_name(reference, side))
 
 
 def _version_of(copy: Manifest) -> str:

@@ -11,8 +11,9 @@ from spillway.kubernetes import object_decoder
 from spillway.lending_marks import virtual_node_name
 from spillway.model import Generation
 from vk_bridge import metrics
+from vk_bridge.core.budgets import disruptions_allowed
 from vk_bridge.core.history import History, Terms, worth_saying
-from vk_bridge.core.lent_pod import NO_BUDGET, lent_pod
+from vk_bridge.core.lent_pod import lent_pod
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.log_state import LogState
 from vk_bridge.core.owner_mirror import OwnerMirror
@@ -59,7 +60,7 @@ class LoanBook:
 
     def evicted(self, reading: Reading, uid: str) -> None:
         """A pool pod was told to go."""
-        self._history.evicted(reading.name, _lent_pod(reading.pool_pods[uid]), self._wall_ms())
+        self._history.evicted(reading.name, _lent_pod(reading, reading.pool_pods[uid]), self._wall_ms())
 
     def forced(self, reading: Reading, uid: str) -> None:
         """A real pod has outlived its grace."""
@@ -105,7 +106,7 @@ class LoanBook:
         loan = node.loan if node is not None and node.loan is not None else said.loan if said is not None else None
         if loan is None:
             return None
-        pods = tuple(sorted((_lent_pod(one) for one in reading.pool_pods.values()), key=lambda pod: pod.uid))
+        pods = tuple(sorted((_lent_pod(reading, one) for one in reading.pool_pods.values()), key=lambda pod: pod.uid))
         offered = tuple(sorted(reading.amounts.items()))
         if said is not None and not reading.both_read:
             pods, offered = said.pods, said.offered
@@ -158,7 +159,8 @@ class LoanBook:
         )  # fmt: skip
 
 
-def _lent_pod(pod: Manifest) -> LentPod:
+def _lent_pod(reading: Reading, pod: Manifest) -> LentPod:
+    budgets = reading.pool.budgets.values() if reading.pool is not None else ()
     found = _POD.decode(msgspec.json.encode(pod))
     requests: Amounts = tuple(sorted(kubernetes.pod_requests(found.spec).items()))
-    return lent_pod(pod, requests, NO_BUDGET)
+    return lent_pod(pod, requests, disruptions_allowed(pod, budgets))

@@ -1,6 +1,7 @@
 """Reads all that is about one node, from both stores and in the order of docs/lending.md."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from vk_bridge.settings import Settings
 
 T = TypeVar("T")
 StandingOf = Callable[[Manifest], Standing]
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 _POD = object_decoder(kubernetes.PODS)
 
 
@@ -154,7 +156,8 @@ class NodeReader:
         for pod in real_pods.values():
             uid = pod["metadata"]["labels"][POOL_UID]
             namespace, _, name = (pod["metadata"].get("annotations") or {}).get(POOL_POD, "").partition("/")
-            if uid not in pool_pods and namespace and name and there.read:
+            # The annotation is what anybody in the owner may have written.
+            if uid not in pool_pods and there.read and _is_name(namespace) and _is_name(name):
                 again = await there.get(PODS, namespace, name)
                 if again is not None and again["metadata"]["uid"] == uid:
                     found[uid] = again
@@ -182,3 +185,7 @@ class NodeReader:
         else:
             self._deleting.pop(name, None)
         return tuple(found), due_at
+
+
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None

@@ -264,6 +264,8 @@ class OwnerWorker:
         """What is to be written now, and when something is due without it."""
         name, sight = reading.name, reading.sight
         self._book.see(reading)
+        if sight.pool_read:
+            self._copies.refer(name, reading.side, reading.pool_pods.values())
         since = self._sights.see(name, sight.node, sight.read_at) if sight.owner_read else sight.read_at
         wish = self._wishes.of(name, sight, self.next_generation(), pool_joined=reading.pool is not None)
         step = next_step(sight, wish, since, self._settings.in_flight_seconds)

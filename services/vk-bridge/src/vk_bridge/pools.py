@@ -12,6 +12,7 @@ from spillway.cluster_api import Change, ClusterApi, Failed, Listed, Removed, Up
 from spillway.events import ClusterJoined
 from spillway.kubernetes import Kind, Meta
 from spillway.lending_marks import LENT_CLUSTER
+from vk_bridge.core.budgets import BUDGETS, Budget
 from vk_bridge.core.owner_mirror import WATCHED_NODES, WatchedNode
 from vk_bridge.reach import Reach
 from vk_bridge.settings import Settings
@@ -38,13 +39,14 @@ BOUND_PODS: Final = Kind("", "v1", "pods", BoundPod)
 
 @dataclass(slots=True)
 class Pool:
-    """virtual_nodes: of all owners, by name."""
+    """virtual_nodes: of all owners, by name. budgets: disruption budgets, by uid."""
 
     name: str
     joined: ClusterJoined
     api: ClusterApi
     reach: Reach
     virtual_nodes: dict[str, WatchedNode] = field(default_factory=dict)
+    budgets: dict[str, Budget] = field(default_factory=dict)
 
     def of_owner(self, cluster: str) -> list[WatchedNode]:
         return [node for node in self.virtual_nodes.values() if node.metadata.labels.get(LENT_CLUSTER) == cluster]
@@ -88,6 +90,7 @@ class Pools:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follow_nodes(pool))
                 group.create_task(self._follow_pods(pool))
+                group.create_task(self._follow_budgets(pool))
         finally:
             await pool.api.close()
 
@@ -115,6 +118,19 @@ class Pools:
                         self._touch(pool.name, "")
                     case Upserted(pod) | Removed(pod) if pod.spec.node_name:
                         self._touch(pool.name, pod.spec.node_name)
+
+    async def _follow_budgets(self, pool: Pool) -> None:
+        """Touches nothing: how many may be disrupted changes with each pod, and is told with the next record."""
+        async for batch in pool.api.follow(BUDGETS):
+            for change in batch:
+                self._note_failure(pool, change)
+                match change:
+                    case Listed(objects):
+                        pool.budgets = {budget.metadata.uid: budget for budget in objects}
+                    case Upserted(budget):
+                        pool.budgets[budget.metadata.uid] = budget
+                    case Removed(budget):
+                        pool.budgets.pop(budget.metadata.uid, None)
 
     @staticmethod
     def _note_failure(pool: Pool, change: Change) -> None:

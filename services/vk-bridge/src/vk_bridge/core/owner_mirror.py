@@ -12,7 +12,7 @@ from spillway.lending_marks import POOL_UID, virtual_node_name
 from spillway.model import Taint
 from vk_bridge.core.idleness import Idleness, SeenPod
 from vk_bridge.core.loan import OWNED, OwnerNode
-from vk_bridge.core.pod_conversion import Reference, references_of
+from vk_bridge.core.pod_conversion import CopyPlace, copies_of
 from vk_bridge.core.reading import occupies, pool_of, seen_pod
 from vk_bridge.core.register import read_owner_node
 from vk_bridge.core.usage import Use
@@ -50,7 +50,7 @@ class KnownNode:
 
 @dataclass(frozen=True, slots=True)
 class KnownPod:
-    """own: the owner's, no daemon, and not ended. pool: whose real pod it is; empty: nobody's."""
+    """own: the owner's, no daemon, and not ended. pool: whose real pod it is; empty: nobody's. copies: that it uses."""
 
     node: str
     namespace: str
@@ -58,7 +58,7 @@ class KnownPod:
     pool: str
     pool_uid: str
     requests: Mapping[str, int]
-    references: tuple[Reference, ...]
+    copies: frozenset[CopyPlace]
 
 
 @dataclass(slots=True)
@@ -129,14 +129,15 @@ class OwnerMirror:
     def put_pod(self, pod: WatchedPod, now: float) -> set[str]:
         uid, manifest = pod.metadata.uid, _few_fields(pod)
         before = self._pods.by_uid.get(uid)
+        pool = pool_of(manifest)
         known = KnownPod(
             node=pod.spec.node_name,
             namespace=pod.metadata.namespace,
             own=occupies(manifest),
-            pool=pool_of(manifest),
+            pool=pool,
             pool_uid=pod.metadata.labels.get(POOL_UID, ""),
             requests=kubernetes.pod_requests(pod.spec, pod.status),
-            references=references_of(pod.metadata.annotations),
+            copies=copies_of(pool, pod.metadata.annotations) if pool else frozenset(),
         )
         self._forget(uid)
         self._pods.by_uid[uid] = known

@@ -44,6 +44,15 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyPlace:
+    """Where the copy of a ConfigMap or Secret is in the owner."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Converted:
     """pod: to be created in the owner. references: whose copies must be there before it."""
 
@@ -102,7 +111,7 @@ def copy_of(found: Manifest, kind: str, side: PoolSide) -> dict[str, Any] | Refu
         "kind": kind,
         "metadata": {
             "namespace": owner_namespace(metadata["namespace"]),
-            "name": copy_name(Reference(kind, metadata["namespace"], metadata["name"], False), side),
+            "name": copy_name(Reference(kind, metadata["namespace"], metadata["name"], False), side.pool_id),
             "labels": {POOL: side.pool_id},
             "annotations": {COPY_VERSION: copy_version(found)},
         },
@@ -115,15 +124,20 @@ def copy_version(found: Manifest) -> str:
     return f"{found['metadata'].get('uid', '')}/{found['metadata'].get('resourceVersion', '')}"
 
 
-def references_of(annotations: Mapping[str, str]) -> tuple[Reference, ...]:
-    """What a real pod refers to, as its annotations tell it; whether it is optional is not told any more."""
+def copies_of(pool_id: str, annotations: Mapping[str, str]) -> frozenset[CopyPlace]:
+    """Which copies a real pod uses, as its annotations say: not to be deleted, and no reason to copy anything."""
     namespace = annotations.get(POOL_POD, "").partition("/")[0]
     named = (text.partition("/") for text in annotations.get(COPIES, "").split())
-    return tuple(Reference(kind, namespace, name, True) for kind, _, name in named if kind in (CONFIG_MAP, SECRET))
+    references = (Reference(kind, namespace, name, True) for kind, _, name in named if kind in (CONFIG_MAP, SECRET))
+    return frozenset(place_of(reference, pool_id) for reference in references)
 
 
-def copy_name(reference: Reference, side: PoolSide) -> str:
-    return owner_name(side.pool_id, reference.name, reference.namespace, reference.kind, reference.name)
+def place_of(reference: Reference, pool_id: str) -> CopyPlace:
+    return CopyPlace(reference.kind, owner_namespace(reference.namespace), copy_name(reference, pool_id))
+
+
+def copy_name(reference: Reference, pool_id: str) -> str:
+    return owner_name(pool_id, reference.name, reference.namespace, reference.kind, reference.name)
 
 
 def _copies_annotation(references: Iterable[Reference]) -> dict[str, str]:
@@ -241,4 +255,4 @@ class _Translation:
         known = self.references.get((kind, name))
         needed = Reference(kind, self._namespace, name, optional and (known is None or known.optional))
         self.references[kind, name] = needed
-        return copy_name(needed, self._side)
+        return copy_name(needed, self._side.pool_id)

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from spillway.lending_marks import CREATED
+from spillway.live_objects import without_nulls
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.virtual_node import ENDED
 
@@ -28,7 +29,7 @@ def mirrored_status(pool_pod: Manifest, real_pod: Manifest, address: str) -> dic
     kept = {key: value for key, value in shown.items() if key not in MIRRORED}
     found = {key: real[key] for key in MIRRORED if key in real}
     wanted = {**kept, "phase": "Pending", **found, "hostIP": address, "conditions": _conditions(shown, real)}
-    return None if wanted == shown else wanted
+    return None if _are_alike(wanted, shown) else wanted
 
 
 def failed_status(pool_pod: Manifest, reason: str, message: str) -> dict[str, Any] | None:
@@ -55,11 +56,17 @@ def waiting_status(pool_pod: Manifest, container_reason: str, message: str) -> d
             "ready": False,
             "restartCount": 0,
             "state": waiting,
+            "lastState": {},
         }
         for container in pool_pod["spec"].get("containers") or ()
     ]
     wanted = {**shown, "phase": "Pending", "containerStatuses": statuses}
-    return None if wanted == shown or shown.get("phase") in ENDED else wanted
+    return None if shown.get("phase") in ENDED or _are_alike(wanted, shown) else wanted
+
+
+def _are_alike(wanted: Manifest, shown: Manifest) -> bool:
+    """A server writes times that nobody said as null."""
+    return bool(without_nulls(dict(wanted)) == without_nulls(dict(shown)))
 
 
 def was_created(pool_pod: Manifest) -> bool:

@@ -97,10 +97,7 @@ def virtual_node(node: Manifest, amounts: Mapping[str, int], standing: Standing,
                 for entry in status.get("conditions") or ()
                 if entry.get("type") in MIRRORED_CONDITIONS
             ],
-            "addresses": [
-                {"type": "InternalIP", "address": standing.address},
-                {"type": "Hostname", "address": virtual_node_name(standing.cluster, name)},
-            ],
+            "addresses": [{"type": "InternalIP", "address": standing.address}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": standing.port}},
             "nodeInfo": {key: (status.get("nodeInfo") or {}).get(key, "") for key in MIRRORED_INFO},
         },
@@ -119,7 +116,7 @@ def is_current(actual: Manifest, wanted: Manifest) -> bool:
     return (
         bool(spec.get("unschedulable")) == wanted["spec"]["unschedulable"]
         and _sorted_taints(spec.get("taints") or ()) == _sorted_taints(wanted["spec"]["taints"])
-        and (status.get("allocatable") or {}) == wanted["status"]["allocatable"]
+        and _amounts(status) == _amounts(wanted["status"])
         and _conditions(status) == _conditions(wanted["status"])
         and status.get("daemonEndpoints") == wanted["status"]["daemonEndpoints"]
         and status.get("addresses") == wanted["status"]["addresses"]
@@ -167,6 +164,18 @@ def _conditions(status: Manifest) -> dict[str, tuple[str, str]]:
         for entry in status.get("conditions") or ()
         if entry.get("type") in MIRRORED_CONDITIONS
     }
+
+
+def _amounts(status: Manifest) -> dict[str, int | str]:
+    """A server writes 4000m as 4."""
+    return {name: _amount(name, str(quantity)) for name, quantity in (status.get("allocatable") or {}).items()}
+
+
+def _amount(name: str, quantity: str) -> int | str:
+    try:
+        return parse_quantity(quantity, milli=name == "cpu")
+    except ValueError:
+        return quantity
 
 
 def _quantity(name: str, amount: int) -> str:

@@ -1,0 +1,51 @@
+"""How many of a pool's pods may be disrupted, by its disruption budgets: what NodeLent says of each pod."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from msgspec import DecodeError, Raw, Struct, field, json
+
+from spillway.api import RequestError
+from spillway.kubernetes import Kind, Meta
+from spillway.pod_shape import LabelSelector, matches_labels, selector_of
+from vk_bridge.core.lent_pod import NO_BUDGET
+from vk_bridge.core.loan import Manifest
+
+
+class BudgetSpec(Struct, frozen=True, gc=False):
+    selector: Raw = field(default_factory=lambda: Raw(b"null"))
+
+
+class BudgetStatus(Struct, frozen=True, gc=False, rename="camel"):
+    disruptions_allowed: int = 0
+
+
+class Budget(Struct, frozen=True, gc=False):
+    metadata: Meta
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()
+
+
+BUDGETS: Final = Kind("policy", "v1", "poddisruptionbudgets", Budget)
+_SELECTOR: Final[Any] = json.Decoder(LabelSelector | None)
+
+
+def disruptions_allowed(pod: Manifest, budgets: Iterable[Budget]) -> int:
+    """The fewest that any budget of the pod's allows, NO_BUDGET without one."""
+    metadata = pod["metadata"]
+    labels: dict[str, str] = metadata.get("labels") or {}
+    found = [
+        max(0, budget.status.disruptions_allowed)
+        for budget in budgets
+        if budget.metadata.namespace == metadata["namespace"] and _is_about(budget, labels)
+    ]
+    return min(found, default=NO_BUDGET)
+
+
+def _is_about(budget: Budget, labels: dict[str, str]) -> bool:
+    """An empty selector is about all pods, none about none; one that cannot be read may be about any."""
+    try:
+        selector = _SELECTOR.decode(budget.spec.selector)
+        return selector is not None and matches_labels(selector_of(selector, "selector").requirements, labels)
+    except (DecodeError, UnicodeDecodeError, RecursionError, RequestError):
+        return True
