@@ -64,7 +64,9 @@ def _of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
         rolls_on = not stands and not declared.rollout_stopped_in
         yield from _of_part(world.clusters[part.cluster], user, known, part, not rolls_on)
     if placement.unplaced and not stands:  # Else parts take more of their earlier template alone.
-        room = {name: members.room_for(world.clusters[name], known.cpu) for name in _takes(world, planner, known)}
+        # Once a rollout is stopped, parts grow by the template that they have.
+        cpu = max([known.cpu, *(was for _, was in known.cpus if declared.rollout_stopped_in)])
+        room = {name: members.room_for(world.clusters[name], cpu) for name in _takes(world, planner, known)}
         if any(room.values()):
             yield f"{user.name}: {placement.unplaced} wait ({placement.waiting_for}) while {room} would take more"
 
