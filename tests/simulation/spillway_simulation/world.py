@@ -136,6 +136,8 @@ class World:
         """A new life. One that was killed and not yet expelled is let go at once, as static membership does."""
         before = self.processes.get(name)
         if before is not None:
+            if not before.is_over:  # Two faults ended one life, and the other has begun the next.
+                return
             self._expire(before)
         self._lives[name] += 1
         owner = f"{name}#{self._lives[name]}"
