@@ -6,8 +6,11 @@ import pytest
 
 from sim.manifests import pod
 from sim.settings import Faults
+from spillway.events import CapacityNeeded, ClusterLeft, PodsUnschedulable
 from spillway.events_lending import CAUSE_ASKED, CAUSE_NEED, CAUSE_OCCUPIED, CAUSE_OPT_OUT, NodeLent, NodeReturned
 from spillway.lending_marks import LEND, NEVER, virtual_node_name
+from spillway.model import Generation
+from spillway.pod_shape import shape_of
 
 from .lending_fleet import GRACE_SECONDS, IDLE_SECONDS, OWN, POOL, LendingFleet, always, on_fleet, until
 
@@ -266,3 +269,60 @@ async def test_a_node_that_vanishes_takes_its_virtual_node_and_pods_along(fleet:
     await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
     assert fleet.virtual() is None
     assert fleet.loans()[-1].cause == "NodeGone"
+
+
+@on_fleet()
+async def test_what_a_pool_refuses_evicts_nobody_and_is_done_once_it_is_allowed(fleet: LendingFleet) -> None:
+    """Its account may not write nodes: from a virtual node that stays open, pods would go and come without end."""
+    await fleet.declare()
+    await fleet.start()
+    await until(fleet.is_open)
+    await fleet.run_in_pool()
+    await until(lambda: fleet.real() == [("n0", "Running")] * 2)
+    before = {one["metadata"]["uid"] for one in fleet.clusters[POOL].objects("pods")}
+    fleet.clusters[POOL].set_faults(Faults(forbidden=("PATCH nodes", "DELETE nodes")))
+    await fleet.recall()
+    await until(lambda: fleet.taint() == "recalled")
+    await always(lambda: before == {one["metadata"]["uid"] for one in fleet.clusters[POOL].objects("pods")}, 40)
+    fleet.clusters[POOL].set_faults(Faults())
+    await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
+    assert (fleet.taint(), fleet.virtual(), fleet.real()) == ("", None, [])
+
+
+@on_fleet()
+async def test_a_pool_that_has_left_the_fleet_holds_no_node(fleet: LendingFleet) -> None:
+    await fleet.declare()
+    await fleet.start()
+    await until(fleet.is_open)
+    await fleet.run_in_pool()
+    await until(lambda: fleet.real() == [("n0", "Running")] * 2)
+    fleet.clusters[POOL].set_faults(Faults(silent=True))
+    await fleet.bus.publish(ClusterLeft(POOL))
+    await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
+    assert (fleet.taint(), fleet.real()) == ("", [])
+    await always(lambda: fleet.taint() == "", 3 * IDLE_SECONDS)
+
+
+@on_fleet()
+async def test_no_node_is_lent_that_waiting_pods_of_its_owner_might_use(fleet: LendingFleet) -> None:
+    """Told by the snapshot: of a shape that fits, of one that does not, and of one that nobody knows."""
+    shape = shape_of({"spec": pod("web", cpu="2")["spec"]}, "default", "template")
+    await fleet.bus.publish(PodsUnschedulable(OWN, "web", 1, 1, "", 1, "0/1 nodes", shape))
+    await fleet.declare()
+    await fleet.start()
+    await always(lambda: fleet.taint() == "", 3 * IDLE_SECONDS)
+    await fleet.bus.publish(PodsUnschedulable(OWN, "web", 1, 2, "", 1, "0/1 nodes", None))
+    await always(lambda: fleet.taint() == "", 2 * IDLE_SECONDS)
+    large = shape_of({"spec": pod("web", cpu="20")["spec"]}, "default", "template")
+    await fleet.bus.publish(PodsUnschedulable(OWN, "web", 1, 3, "", 1, "0/1 nodes", large))
+    await until(fleet.is_open)
+
+
+@on_fleet()
+async def test_no_node_is_lent_while_replicas_wait_for_lent_nodes(fleet: LendingFleet) -> None:
+    await fleet.bus.publish(CapacityNeeded("shop", "web", OWN, Generation(1, 1), 2, 0))
+    await fleet.declare()
+    await fleet.start()
+    await always(lambda: fleet.taint() == "", 3 * IDLE_SECONDS)
+    await fleet.bus.publish(CapacityNeeded("shop", "web", OWN, Generation(1, 2), 0, 0))
+    await until(fleet.is_open)

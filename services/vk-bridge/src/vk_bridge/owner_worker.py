@@ -132,7 +132,8 @@ class OwnerWorker:
         if not virtual_node:
             self.touch_all()
             return
-        name = self._mirror.node_by_virtual.get(virtual_node) or self._named_by(pool, virtual_node)
+        known = self._mirror.node_by_virtual.get(virtual_node)
+        name = known or self._shared.pools.lent_node(pool, virtual_node, self.cluster)
         if name:
             self._queue.add(name)
 
@@ -149,15 +150,6 @@ class OwnerWorker:
         for node in nodes:
             self._usage.note(node)
             self.touch(node)
-
-    def _named_by(self, pool: str, virtual_node: str) -> str:
-        """The real node that a virtual one stands for, though that may be gone; empty: none of this cluster's."""
-        for known in self._shared.pools.known():
-            if known.name == pool:
-                for node in known.of_owner(self.cluster):
-                    if node.metadata.name == virtual_node:
-                        return node.metadata.annotations.get(LENT_NODE, "")
-        return ""
 
     def _concerns_us(self, node: str) -> bool:
         return self._mirror.is_marked(node) or self._state.lent(self.cluster, node) is not None
@@ -243,12 +235,12 @@ class OwnerWorker:
                 before = None
                 continue
             except Refused as error:
-                log.warning("refused", cluster=self.cluster, node=name, error=str(error))
+                log.warning("refused", cluster=self.cluster, node=name, step=str(plan.step), error=str(error))
                 return settings.refused_seconds
             except ClusterUnreachable:
-                return settings.unreachable_first_seconds
+                return settings.unread_seconds
             if not written:
-                return again if reading.both_read else settings.unreachable_first_seconds
+                return again if reading.both_read else settings.unread_seconds
         return settings.retry_seconds
 
     async def _read(self, name: str) -> Reading:
@@ -276,7 +268,11 @@ class OwnerWorker:
         return Plan(step, tuple(one for one in todo if one is not None), min(due, default=None))
 
     async def _carry_out(self, plan: Plan, reading: Reading) -> tuple[bool, float | None]:
-        """Whether anything was written, and after how many seconds something is due."""
+        """Whether anything was written, and after how many seconds something is due.
+
+        Without the node's step its pods do not move: from a virtual node that could not be closed they would be
+        evicted, and put there again, without end.
+        """
         written = plan.step is not None and await self._carry_out_step(plan.step, reading)
         written_pods, waits = await self._pod_writer.carry_out_all(
             plan.pod_steps, reading, partial(self._pod_written, reading)

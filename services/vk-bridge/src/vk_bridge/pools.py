@@ -11,7 +11,7 @@ from msgspec import Struct
 from spillway.cluster_api import Change, ClusterApi, Failed, Listed, Removed, Upserted
 from spillway.events import ClusterJoined
 from spillway.kubernetes import Kind, Meta
-from spillway.lending_marks import LENT_CLUSTER
+from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
 from vk_bridge.core.budgets import BUDGETS, Budget
 from vk_bridge.core.owner_mirror import WATCHED_NODES, WatchedNode
 from vk_bridge.reach import Reach
@@ -74,6 +74,13 @@ class Pools:
 
     def known(self) -> list[Pool]:
         return [pool for pool, _ in self._pools.values()]
+
+    def lent_node(self, pool: str, virtual_node: str, cluster: str) -> str:
+        """The node of this owner for which a virtual one stands, though it may be gone; empty: none of its."""
+        known = self._pools.get(pool)
+        node = known[0].virtual_nodes.get(virtual_node) if known is not None else None
+        ours = node is not None and node.metadata.labels.get(LENT_CLUSTER) == cluster
+        return node.metadata.annotations.get(LENT_NODE, "") if node is not None and ours else ""
 
     def drop(self, name: str) -> None:
         """It left the fleet, or is reached in another way."""

@@ -38,6 +38,9 @@ class Settings:
     pods_at_once: int = setting(8, "pods of one node that are written at the same time")
     steps_max: int = setting(20, "readings and writes in one go at one node")
     retry_seconds: float = setting(1.0, "seconds until a node is looked at again when a go did not come to rest")
+    unread_seconds: float = setting(
+        2.0, "seconds until a node is looked at again of which one side could not be read, or a write had no answer"
+    )
     refused_seconds: float = setting(15.0, "seconds until what a cluster refused is tried again")
     missing_seconds: float = setting(
         5.0, "seconds until a pod is tried again whose ConfigMap or Secret was missing in the pool"
