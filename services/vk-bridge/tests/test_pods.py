@@ -127,6 +127,22 @@ async def test_a_pod_that_cannot_run_there_is_refused_with_the_reason(fleet: Len
 
 
 @on_fleet()
+async def test_a_controller_whose_pods_are_refused_does_not_make_them_without_end(fleet: LendingFleet) -> None:
+    await lent(fleet)
+    await fleet.run_in_pool(replicas=2, hostPID=True)
+    await asyncio.sleep(65)
+    phases = [phase for _, phase in fleet.pooled()]
+    assert (phases.count("Pending"), phases.count("Running")) == (2, 0)
+    assert 6 <= phases.count("Failed") <= 8, "one in ten seconds"
+    waiting = [
+        one["status"]["containerStatuses"][0]["state"]["waiting"]
+        for one in fleet.clusters[POOL].objects("pods")
+        if one["status"]["phase"] == "Pending"
+    ]
+    assert waiting == [{"reason": "NotLendable", "message": "hostPID: shares its host's"}] * 2
+
+
+@on_fleet()
 async def test_a_pod_that_the_owner_refuses_says_why(fleet: LendingFleet) -> None:
     await lent(fleet)
     await run_alone(fleet, "first")

@@ -83,7 +83,7 @@ class OwnerWorker:
         self._copies = Copies(fleet, api, reach, settings, self._mirror)
         self._reader = NodeReader(cluster, fleet, api, reach, settings)
         self._writer = NodeWriter(cluster, fleet, api, reach, self._book.say_lent, self._book.say_returned)
-        self._pod_writer = PodWriter(api, reach, self._copies, settings.pods_at_once)
+        self._pod_writer = PodWriter(api, reach, self._copies, settings)
         self._sights = FirstSights()
         self._leases = Leases(cluster, shared.pools, settings, shared.wall_ms)
         self._usage = UsageTeller(cluster, self._mirror, self._wishes, settings, shared.wall_ms)

@@ -17,6 +17,7 @@ from vk_bridge.core.pod_steps import CreateReal, DeletePool, DeleteReal, FailPoo
 from vk_bridge.node_reader import Reading
 from vk_bridge.pools import Pool
 from vk_bridge.reach import Reach
+from vk_bridge.settings import Settings
 
 NOT_LENDABLE, REFUSED, CONFIG_ERROR = "NotLendable", "RefusedByOwner", "CreateContainerConfigError"
 DONE, WAITS, CONFLICT, FAILED = "done", "waits", "conflict", "failed"
@@ -28,11 +29,14 @@ log = structlog.get_logger()
 class PodWriter:
     """Of one owner."""
 
-    def __init__(self, api: ClusterApi, reach: Reach, copies: Copies, at_once: int) -> None:
+    def __init__(self, api: ClusterApi, reach: Reach, copies: Copies, settings: Settings) -> None:
         self._api = api
         self._reach = reach
         self._copies = copies
-        self._at_once = at_once
+        self._at_once = settings.pods_at_once
+        self._pause_seconds = settings.refusal_pause_seconds
+        self._refused_at: dict[str, float] = {}
+        """By node: when a pod was last refused there."""
 
     async def carry_out_all(
         self, steps: Iterable[PodStep], reading: Reading, carried_out: Callable[[PodStep], None]
@@ -87,8 +91,7 @@ class PodWriter:
         pool = _pool_of(reading)
         made = convert(pod, reading.name, reading.side)
         if isinstance(made, NotLendable):
-            await self._show(reading, pod, failed_status(pod, NOT_LENDABLE, "; ".join(made.reasons)))
-            return True
+            return await self._refuse(reading, pod, NOT_LENDABLE, "; ".join(made.reasons))
         namespace = made.pod["metadata"]["namespace"]
         try:
             missing = await self._copies.ensure(pool, reading.side, namespace, made.references)
@@ -101,13 +104,22 @@ class PodWriter:
             if is_about_namespace(error):
                 self._copies.doubt(namespace)
                 return False
-            await self._show(reading, pod, failed_status(pod, REFUSED, error.message))
+            return await self._refuse(reading, pod, REFUSED, error.message)
+        return True
+
+    async def _refuse(self, reading: Reading, pod: Manifest, reason: str, message: str) -> bool:
+        """The pod fails. A controller makes another at once, so on one node only one does within the pause."""
+        now = asyncio.get_running_loop().time()
+        if now - self._refused_at.get(reading.name, -self._pause_seconds) < self._pause_seconds:
+            await self._show(reading, pod, waiting_status(pod, reason, message))
+            return False
+        self._refused_at[reading.name] = now
+        await self._show(reading, pod, failed_status(pod, reason, message))
         return True
 
     async def _wait_for(self, reading: Reading, pod: Manifest, missing: Missing) -> bool:
         if missing.refused:
-            await self._show(reading, pod, failed_status(pod, NOT_LENDABLE, missing.what))
-            return True
+            return await self._refuse(reading, pod, NOT_LENDABLE, missing.what)
         await self._show(reading, pod, waiting_status(pod, CONFIG_ERROR, missing.what))
         return False
 

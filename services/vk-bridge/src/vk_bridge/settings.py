@@ -45,6 +45,9 @@ class Settings:
     missing_seconds: float = setting(
         5.0, "seconds until a pod is tried again whose ConfigMap or Secret was missing in the pool"
     )
+    refusal_pause_seconds: float = setting(
+        10.0, "seconds after a pod was refused on a node until the next one fails there; it waits, and says why"
+    )
     unreachable_first_seconds: float = setting(0.5, "seconds until an unreachable cluster is tried again; doubles")
     unreachable_longest_seconds: float = setting(10.0, "longest of these pauses, seconds")
     request_timeout_seconds: float = setting(10.0, "longest that one answer of a cluster may take, seconds")
