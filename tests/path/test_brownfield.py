@@ -15,6 +15,7 @@ from spillway.api import (
     AdoptRequest,
     ApplyRequest,
     DeleteRequest,
+    FreezeRequest,
     GetRequest,
     ListOrphansRequest,
     PlacementReply,
@@ -475,3 +476,25 @@ async def test_a_fleet_whose_log_was_lost_is_recovered_as_it_runs() -> None:
         await until(lambda: _ready(platform, 7), "seven run")
         for name in platform.members:
             assert (await uids(platform, name))["replicasets"] == before[name]["replicasets"]
+
+
+async def test_an_image_that_somebody_set_in_a_member_outlives_scaling_under_a_freeze() -> None:
+    """What is frozen does not roll, whatever changes the replicas; the status says which field is not as declared."""
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        planner, api = platform.planner(), platform.api("own-2")
+        await planner.apply(ApplyRequest((json.dumps(manifest(replicas=12)),)))
+        await until(lambda: _ready(platform, 12), "all run")
+        template = (await live(platform, "own-2"))["spec"]["template"]
+        template["spec"]["containers"][0]["image"] = "hotfix:1"
+        await api.patch(DEPLOYMENTS, NAMESPACE, "web", {"spec": {"template": template}}, resource_version="")
+        await asyncio.sleep(60)
+        before = {pod["metadata"]["uid"] for pod in await api.list(PODS)}
+        await planner.freeze(FreezeRequest("fleet", "incident"))
+        await planner.scale(ScaleRequest(NAMESPACE, "web", 14))
+        await until(lambda: _available(platform, "own-2", "web", 7), "seven run in own-2")
+        await asyncio.sleep(60)
+        assert before < {pod["metadata"]["uid"] for pod in await api.list(PODS)}
+        said = {status.cluster: status.message for status in (await planner.get(GetRequest(NAMESPACE, "web"))).statuses}
+        assert said["own-1"] == ""
+        assert "changed in the cluster: spec.template.spec.containers[0].image" in said["own-2"]

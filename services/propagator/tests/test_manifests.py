@@ -10,6 +10,7 @@ from propagator.core.live import Reference, version_from
 from propagator.core.manifests import (
     BadManifest,
     dependency_manifest,
+    manifest_digest,
     template_references,
     workload_label,
     workload_manifest,
@@ -51,7 +52,11 @@ def test_the_users_metadata_stays_and_the_servers_goes() -> None:
             "name": "web",
             "namespace": "shop",
             "labels": {"team": "a", "spillway.io/fleet": "f1", "spillway.io/workload": "web"},
-            "annotations": {"note": "n", "spillway.io/placement": "5.2"},
+            "annotations": {
+                "note": "n",
+                "spillway.io/placement": "5.2",
+                "spillway.io/manifest": manifest_digest(declared(manifest), PART),
+            },
             "finalizers": ["f"],
         },
         "spec": {"paused": True, "replicas": 4},

@@ -105,7 +105,7 @@ async def test_create_change_delete(api: ClusterApi) -> None:
     made = ["Look", "EnsureNamespace", "ApplyDependency", "ApplyDependency", "Create", "Nothing"]
     assert actions == made
     actions, live = await bring_about(api, wanted_of("bread", 2, 3))
-    assert actions[-2:] == ["Apply", "Nothing"]
+    assert actions[-2:] == ["PatchReplicas", "Nothing"]
     assert live.workload is not None
     assert (live.workload.version, live.workload.spec_replicas) == (Generation(1, 2), 3)
     service = await api.get(SERVICES, "ns-bread", "bread")
@@ -137,8 +137,29 @@ async def test_what_a_newer_template_leaves_out_is_gone(api: ClusterApi) -> None
     assert [one["name"] for one in found["spec"]["template"]["spec"]["containers"][0]["env"]] == ["B"]
 
 
+async def test_replicas_alone_leave_what_others_set_and_a_newer_template_owns_its_fields_still(
+    api: ClusterApi,
+) -> None:
+    await bring_about(api, wanted_of("tea", 1, 0, ("A", "B")))
+    container = {"name": "main", "image": "hotfix:1", "env": [{"name": one, "value": "1"} for one in ("A", "B")]}
+    template = {"metadata": {"annotations": {"restartedAt": "now"}}, "spec": {"containers": [container]}}
+    await api.patch(DEPLOYMENTS, "ns-tea", "tea", {"spec": {"template": template}}, resource_version="")
+    actions, live = await bring_about(api, wanted_of("tea", 2, 1, ("A", "B")))
+    assert actions[-2:] == ["PatchReplicas", "Nothing"]
+    assert live.spec is not None
+    assert live.spec["template"]["metadata"]["annotations"] == {"restartedAt": "now"}
+    assert live.spec["template"]["spec"]["containers"][0]["image"] == "hotfix:1"
+    actions, live = await bring_about(api, wanted_of("tea", 3, 0, ("B",)))
+    assert actions[-2:] == ["Apply", "Nothing"]
+    assert live.spec is not None
+    made = live.spec["template"]["spec"]["containers"][0]
+    assert (made["image"], [one["name"] for one in made["env"]]) == ("app", ["B"])
+    assert live.workload is not None
+    assert live.workload.spec_replicas == 0
+
+
 async def test_a_change_never_makes_anew_what_was_deleted(api: ClusterApi) -> None:
-    first, second = wanted_of("pie", 1, 0), wanted_of("pie", 2, 0)
+    first, second = wanted_of("pie", 1, 0), wanted_of("pie", 2, 0, ("A",))
     _, live = await bring_about(api, first)
     assert live.workload is not None
     actual = await api.get(DEPLOYMENTS, "ns-pie", "pie")

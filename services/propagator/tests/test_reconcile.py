@@ -16,12 +16,14 @@ from propagator.core.actions import (
     EnsureNamespace,
     Hold,
     Look,
+    PatchReplicas,
+    ReadAfresh,
     Report,
     Rules,
 )
 from propagator.core.desired import Target, Wanted
 from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Reference
-from propagator.core.manifests import dependency_declaration
+from propagator.core.manifests import dependency_declaration, manifest_digest
 from propagator.core.reconcile import History, after, next_action, seeded
 from spillway.events import DependencyDeclared, WorkloadDeclared, WorkloadObserved
 from spillway.model import NO_GENERATION, EarlierTemplate, Generation, ObjectReference, Part, Policy
@@ -105,6 +107,15 @@ TIRED = History(V, written=True, corrections=(0.0, 1.0, 2.0))
 
 def said(state: str, part: str) -> tuple[str, str]:
     return state, part
+
+
+WRITTEN = manifest_digest(DECLARED, PART)
+ALONE = {"metadata": {"annotations": {"spillway.io/placement": "5.2"}}, "spec": {"replicas": 4}}
+
+
+def written(version: Generation = V, replicas: int = 4, manifest: str = WRITTEN) -> LiveWorkload:
+    """An object that says with which manifest it was written."""
+    return replace(workload(version=version, replicas=replicas), manifest=manifest, generation=7)
 
 
 HOLD, CREATE, APPLY, CORRECT = "hold", "create", "apply", "apply that corrects"
@@ -292,6 +303,22 @@ ROWS = {
     "somebody scaled too often": (PLAIN, Live(workload(replicas=9)), TIRED, said("ReplicasContested", "3 times")),
     "took the version off too often": (PLAIN, Live(workload(version=OLDER)), TIRED, ("ReplicasContested", "3 times")),
     "scaled too often at an older version": (PLAIN, Live(workload(replicas=9)), replace(TIRED, version=OLDER), CORRECT),
+    "older, of the part's manifest": (
+        PLAIN,
+        Live(written(OLDER, 2), looked=FOUND),
+        History(),
+        PatchReplicas(ALONE, "100", corrects=False),
+    ),
+    "older, of another manifest": (PLAIN, Live(written(OLDER, 2, "x"), looked=FOUND), History(), APPLY),
+    "somebody scaled, of the part's manifest": (
+        PLAIN,
+        Live(written(replicas=9)),
+        History(),
+        PatchReplicas(ALONE, "100", corrects=True),
+    ),
+    "somebody changed its spec": (PLAIN, Live(written()), History(V, compared=6), ReadAfresh("Deployment")),
+    "changed spec that was read": (PLAIN, Live(written(), read=True), History(V, compared=6), NOTHING),
+    "its spec is not known to have changed": (PLAIN, Live(written()), History(V, compared=7), NOTHING),
     "no replicas": (replace(PLAIN, part=replace(PART, replicas=0)), Live(workload(replicas=0)), History(), NOTHING),
 }
 
@@ -357,6 +384,18 @@ def test_a_new_owner_leaves_what_was_contested() -> None:
     assert seeded(None) == History()
 
 
+def test_the_first_field_that_somebody_changed_is_known_until_it_is_right_again() -> None:
+    """Amounts may be written otherwise, and what we did not declare is others' to set."""
+    live = json.loads(json.dumps(MANIFEST["spec"])) | {"strategy": {"type": "RollingUpdate"}}
+    changed = json.loads(json.dumps(live))
+    changed["template"]["spec"]["containers"][0]["image"] = "hotfix:1"
+    history = after(History(), PLAIN, Live(written(), spec=changed), NOTHING, 0.0, RULES)
+    assert (history.changed, history.compared) == ("spec.template.spec.containers[0].image", 7)
+    assert after(history, PLAIN, Live(written()), NOTHING, 0.0, RULES).changed == history.changed
+    assert after(history, PLAIN, Live(written(), spec=live), NOTHING, 0.0, RULES).changed == ""
+    assert after(history, PLAIN, Live(written(manifest="x"), spec=changed), NOTHING, 0.0, RULES).changed == ""
+
+
 def test_what_is_written() -> None:
     """Marks on the object's own metadata, that cluster's replicas, and nothing of ours in the template."""
     action = next_action(PLAIN, Live(looked=FOUND), History(), 0.0, RULES)
@@ -365,7 +404,7 @@ def test_what_is_written() -> None:
         "name": "web",
         "namespace": "shop",
         "labels": {"spillway.io/fleet": "f1", "spillway.io/workload": "web"},
-        "annotations": {"spillway.io/placement": "5.2"},
+        "annotations": {"spillway.io/placement": "5.2", "spillway.io/manifest": WRITTEN},
     }
     assert action.manifest["spec"] == {"replicas": 4, **MANIFEST["spec"]}  # type: ignore[dict-item]
 

@@ -21,6 +21,7 @@ from propagator.core.actions import (
     Hold,
     Look,
     Nothing,
+    PatchReplicas,
     Report,
     Rules,
     Write,
@@ -28,7 +29,7 @@ from propagator.core.actions import (
 )
 from propagator.core.desired import Target, Wanted
 from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Reference, version_from
-from propagator.core.manifests import dependency_declaration
+from propagator.core.manifests import dependency_declaration, manifest_digest
 from propagator.core.reconcile import History, after, next_action
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.model import NO_GENERATION, Generation, ObjectReference, Part, Policy
@@ -57,7 +58,7 @@ def wanted_of(version: int, replicas: int, removing: bool, with_config: bool) ->
         kind="Deployment",
         generation=version,
         template_generation=version,
-        manifest=json.dumps(MANIFEST).encode(),
+        manifest=json.dumps(MANIFEST | {"metadata": {"name": "web", "labels": {"of": str(version // 3)}}}).encode(),
         replicas=replicas,
         policy=Policy((), (), "Wait"),
         dependencies=(ObjectReference("ConfigMap", "shop", "web-config"),) if with_config else (),
@@ -97,6 +98,14 @@ class Member:
                 if found.version > wanted.part.version:
                     raise Refuted(f"{wanted.part.version} was written over {found.version}")
                 self.workload = self._made(manifest, found.marks.uid)
+            case PatchReplicas(change, resource_version):
+                found = self._as_seen(self.workload, self.workload.marks.uid if self.workload else "", resource_version)
+                self._check_ours(found.marks)
+                if found.version > wanted.part.version:
+                    raise Refuted(f"{wanted.part.version} was written over {found.version}")
+                if wanted.declaration is None or found.manifest != manifest_digest(wanted.declaration, wanted.part):
+                    raise Refuted("replicas alone of an object that has another manifest")
+                self.workload = self._patched(found, change)
             case Delete(uid, resource_version):
                 found = self._as_seen(self.workload, uid, resource_version)
                 self._check_ours(found.marks)
@@ -128,7 +137,16 @@ class Member:
     def _made(self, manifest: dict[str, Any], uid: str) -> LiveWorkload:
         version = version_from(manifest["metadata"]["annotations"]["spillway.io/placement"])
         replicas = manifest["spec"]["replicas"]
-        return LiveWorkload(Marks(uid, self.next(), "f1", "web", False), version, replicas, 0, 0, 0, 0)
+        marks, digest = (
+            Marks(uid, self.next(), "f1", "web", False),
+            manifest["metadata"]["annotations"]["spillway.io/manifest"],
+        )
+        return LiveWorkload(marks, version, replicas, 0, 0, 0, 0, manifest=digest)
+
+    def _patched(self, found: LiveWorkload, change: dict[str, Any]) -> LiveWorkload:
+        version = version_from(change["metadata"]["annotations"]["spillway.io/placement"])
+        marks = replace(found.marks, resource_version=self.next())
+        return replace(found, marks=marks, version=version, spec_replicas=change["spec"]["replicas"])
 
     def _as_seen(self, found: Any, uid: str, resource_version: str) -> Any:
         if found is None or (found.marks.uid, found.marks.resource_version) != (uid, resource_version):

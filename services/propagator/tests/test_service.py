@@ -361,6 +361,41 @@ async def test_contested_replicas_are_put_right_three_times(fleet: Any) -> None:
 
 
 @on_fleet
+async def test_what_somebody_changed_is_said_and_stays_when_replicas_change(fleet: Any) -> None:
+    """Also over a new owner; a new template is written whole."""
+    await fleet.declare()
+    await fleet.place(1, {"own-1": 3})
+    await fleet.start()
+    await asyncio.sleep(5)
+    container = fleet.deployment("own-1")["spec"]["template"]["spec"]["containers"][0]
+    template = {"metadata": {"annotations": {"restartedAt": "now"}}, "spec": {"containers": [container]}}
+    await fleet.api("own-1").patch(DEPLOYMENTS, "default", "web", {"spec": {"template": template}}, resource_version="")
+    await asyncio.sleep(5)
+    assert fleet.state() == ("Present", "1.1", "")
+    template["spec"]["containers"] = [container | {"image": "hotfix:1"}]
+    await fleet.api("own-1").patch(DEPLOYMENTS, "default", "web", {"spec": {"template": template}}, resource_version="")
+    await asyncio.sleep(5)
+    changed = (
+        "changed in the cluster: spec.template.spec.containers[0].image, which stays until another template is applied"
+    )
+    assert fleet.state() == ("Present", "1.1", changed)
+    await fleet.place(2, {"own-1": 5})
+    await asyncio.sleep(5)
+    await fleet.kill()
+    await fleet.start("p2")
+    await asyncio.sleep(60)
+    assert fleet.state() == ("Present", "1.2", changed)
+    found = fleet.deployment("own-1")["spec"]
+    assert (found["replicas"], found["template"]["spec"]["containers"][0]["image"]) == (5, "hotfix:1")
+    assert found["template"]["metadata"]["annotations"] == {"restartedAt": "now"}
+    await fleet.declare(pod={"image": "app:2"})
+    await fleet.place(3, {"own-1": 5})
+    await asyncio.sleep(5)
+    assert fleet.state() == ("Present", "1.3", "")
+    assert fleet.deployment("own-1")["spec"]["template"]["spec"]["containers"][0]["image"] == "app:2"
+
+
+@on_fleet
 async def test_a_deleted_object_is_created_again(fleet: Any) -> None:
     await fleet.declare()
     await fleet.place(1, {"own-1": 3})

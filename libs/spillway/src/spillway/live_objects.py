@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from spillway.quantities import nanos_of
+
 Manifest = dict[str, Any]
 
 MARK_PREFIX = "spillway.io/"
@@ -70,6 +72,30 @@ def first_difference(one: Any, other: Any, path: str = "") -> str:
                 return found
         return "" if len(one) == len(other) else f"{path}[{min(len(one), len(other))}]"
     return "" if one == other and type(one) is type(other) else path or "(the whole)"
+
+
+def first_not_so(declared: Any, live: Any, path: str) -> str:
+    """The path of the first field that is declared and that a live object has not so; empty when it has all.
+
+    It may have more, as defaults and what others set. What is empty may be absent; amounts may be written otherwise.
+    """
+    if isinstance(declared, dict) and isinstance(live, dict):
+        fields = ((f"{path}.{key}", declared[key], live.get(key)) for key in sorted(declared))
+    elif isinstance(declared, list) and isinstance(live, list) and len(declared) == len(live):
+        fields = ((f"{path}[{at}]", *both) for at, both in enumerate(zip(declared, live, strict=True)))
+    else:
+        alike = declared == live or not (declared or live) or _same_amount(declared, live, path)
+        return "" if alike else path
+    return next((found for here, one, other in fields if (found := first_not_so(one, other, here))), "")
+
+
+def _same_amount(one: Any, other: Any, path: str) -> bool:
+    if ".resources." not in path and not path.endswith((".sizeLimit", ".divisor")):
+        return False
+    try:
+        return nanos_of(one) == nanos_of(other)
+    except ValueError:
+        return False
 
 
 def with_spec_taken_over(managed: Sequence[Mapping[str, Any]], manager: str, api_version: str) -> list[Manifest] | None:

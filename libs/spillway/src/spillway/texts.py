@@ -6,6 +6,11 @@ ON_HOLD: Final = "on hold: "
 """In a status's message, before what the work on the object waits for."""
 
 
+CHANGED: Final = "changed in the cluster: "
+STAYS: Final = ", which stays until another template is applied"
+"""Around the first field of an object's spec that somebody changed there, in a status's message."""
+
+
 def counted(count: int, noun: str = "replica") -> str:
     """1 replica, 2 replicas."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
@@ -25,3 +30,17 @@ def on_hold(message: str) -> str:
 def before_hold(message: str) -> str:
     """What a status says beside its hold."""
     return message.partition(ON_HOLD)[0].removesuffix("; ")
+
+
+def changed_text(field: str) -> str:
+    return f"{CHANGED}{field}{STAYS}"
+
+
+def changed_field(message: str) -> str:
+    """The field that changed_text says, empty when a status says of none."""
+    return message.partition(CHANGED)[2].partition(STAYS)[0]
+
+
+def before_change(message: str) -> str:
+    """What a status says beside what was changed."""
+    return message.partition(CHANGED)[0].removesuffix("; ")

@@ -11,7 +11,7 @@ from propagator.core.desired import Desired, Target, Wanted
 from propagator.core.kinds import DEPLOYMENT, KINDS, refused_text
 from propagator.core.live import LABEL_FLEET, Live, Reference
 from propagator.core.reconcile import after, next_action
-from propagator.core.status import Outcome, held_back, observed, with_beside
+from propagator.core.status import Outcome, held_back, observed, with_beside, with_change
 from propagator.finder import Finder
 from propagator.log_proof import LogProof
 from propagator.member import Member
@@ -340,6 +340,7 @@ class ClusterWorker:
         found = self._mirror.workload(target, memory.kind)
         ours = found is not None and is_ours(found.marks, target, self._rules.fleet)
         shown = observed(target, found if ours else None, memory.outcome, memory.kind)
+        shown = with_change(shown, memory.history.changed)
         hold = memory.long_hold(self._clock(), self._settings)
         if hold:
             shown = held_back(shown, self._desired.status(target), target, hold)

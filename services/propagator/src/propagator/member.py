@@ -18,6 +18,7 @@ from propagator.core.actions import (
     LookForRivals,
     PatchDependencyMarks,
     PatchMarks,
+    PatchReplicas,
     Question,
     ReadAfresh,
     Write,
@@ -44,6 +45,7 @@ from spillway.cluster_api import (
     ClusterApi,
     ClusterUnreachable,
     Conflict,
+    NotFound,
     Refused,
 )
 from spillway.kubernetes import ABSENT, Kind
@@ -85,7 +87,7 @@ class Member:
         )
 
     async def carry_out(self, action: Write | Question, target: Target, live: Live) -> Live:
-        """What is there after it. live: with the object that a Delete or PatchMarks is about."""
+        """What is there after it. live: with the object that a Delete or a patch is about."""
         there = KINDS[live.workload.kind].served if live.workload is not None else KINDS[DEPLOYMENT].served
         match action:
             case Look(references):
@@ -94,7 +96,7 @@ class Member:
                 return replace(live, rivals=await self._rivals(target, live))
             case ReadAfresh(of_kind):
                 return await self.read(target, live.dependencies, of_kind)
-            case PatchMarks(change, resource_version):
+            case PatchMarks(change, resource_version) | PatchReplicas(change, resource_version):
                 made = await self._patch(there, target, target.name, change, resource_version)
                 return _with_workload(live, made)
             case PatchDependencyMarks(reference, change, resource_version):
@@ -186,7 +188,10 @@ class Member:
 
     async def _patch(self, kind: Kind, target: Target, name: str, change: Manifest, resource_version: str) -> Manifest:
         call = self._api.patch(kind, target.namespace, name, change, resource_version=resource_version)
-        return await self._counted("patch", call)
+        try:
+            return await self._counted("patch", call)
+        except NotFound as error:
+            raise Conflict(error.reason, f"gone since it was read: {error.message}") from error
 
     async def _delete(self, kind: Kind, namespace: str, name: str, seen: tuple[str, str]) -> None:
         uid, resource_version = seen

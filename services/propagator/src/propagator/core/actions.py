@@ -33,6 +33,15 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
+class PatchReplicas:
+    """As Apply, of an object that was written with this manifest already: its replicas and its version, alone."""
+
+    change: Manifest
+    resource_version: str
+    corrects: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
     uid: str
     resource_version: str
@@ -114,7 +123,7 @@ class LookForRivals:
     """Find out who else sets the replicas, then ask again."""
 
 
-ObjectWrite = Create | Apply | PatchMarks | Delete
+ObjectWrite = Create | Apply | PatchReplicas | PatchMarks | Delete
 DependencyWrite = ApplyDependency | PatchDependencyMarks | DeleteDependency
 Write = ObjectWrite | DependencyWrite | EnsureNamespace
 Question = Look | LookForRivals | ReadAfresh

@@ -11,6 +11,7 @@ from spillway.model import NO_GENERATION, Generation
 LABEL_FLEET = "spillway.io/fleet"
 LABEL_WORKLOAD = "spillway.io/workload"
 ANNOTATION_PLACEMENT = "spillway.io/placement"
+ANNOTATION_MANIFEST = "spillway.io/manifest"
 ANNOTATION_DECLARATION = "spillway.io/declaration"
 
 COUNTER_DIGITS_MAX: Final = 18
@@ -44,6 +45,7 @@ class LiveWorkload:
     """A workload's object as the member has it. updated: 0 until its controller has seen it as it is now.
 
     Of a Job spec_replicas is its parallelism, and all its active pods are updated. note: for people, how a Job ended.
+    manifest: the digest of the one that it was written with last, empty when nobody knows. generation: of its spec.
     """
 
     marks: Marks
@@ -55,6 +57,8 @@ class LiveWorkload:
     available: int
     kind: str = DEPLOYMENT
     note: str = ""
+    manifest: str = ""
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +126,12 @@ def workload_from_struct(found: Deployment | StatefulSet | Job) -> LiveWorkload:
         deleting=meta.deletion_timestamp is not None,
     )
     version = version_from(meta.annotations.get(ANNOTATION_PLACEMENT, ""))
+    manifest = meta.annotations.get(ANNOTATION_MANIFEST, "")
     if isinstance(found, Job):
         end = job_end((one.type, one.status) for one in found.status.conditions)
         counts = (found.status.active, found.status.ready, found.status.succeeded)
-        return _live_job(marks, version, found.spec.parallelism, counts, end)
+        job = _live_job(marks, version, found.spec.parallelism, counts, end)
+        return replace(job, manifest=manifest, generation=meta.generation)
     status = found.status
     return LiveWorkload(
         marks=marks,
@@ -136,6 +142,8 @@ def workload_from_struct(found: Deployment | StatefulSet | Job) -> LiveWorkload:
         ready=status.ready_replicas,
         available=status.available_replicas,
         kind=STATEFULSET if isinstance(found, StatefulSet) else DEPLOYMENT,
+        manifest=manifest,
+        generation=meta.generation,
     )
 
 
@@ -145,11 +153,13 @@ def workload_from_manifest(manifest: Mapping[str, Any]) -> LiveWorkload:
     given = (manifest.get("spec") or {}).get(KINDS[kind].replicas)
     replicas = 1 if given is None else int(given)
     marks, version = _marks_from_manifest(manifest), version_from(_annotation(manifest, ANNOTATION_PLACEMENT))
+    written, generation = _annotation(manifest, ANNOTATION_MANIFEST), int(manifest["metadata"].get("generation", 0))
     if kind == JOB:
         end = job_end((one["type"], one["status"]) for one in status.get("conditions") or ())
         active, ready, succeeded = (int(status.get(field, 0)) for field in ("active", "ready", "succeeded"))
-        return _live_job(marks, version, replicas, (active, ready, succeeded), end)
-    seen = int(status.get("observedGeneration", 0)) >= int(manifest["metadata"].get("generation", 0))
+        job = _live_job(marks, version, replicas, (active, ready, succeeded), end)
+        return replace(job, manifest=written, generation=generation)
+    seen = int(status.get("observedGeneration", 0)) >= generation
     return LiveWorkload(
         marks=marks,
         version=version,
@@ -159,6 +169,8 @@ def workload_from_manifest(manifest: Mapping[str, Any]) -> LiveWorkload:
         ready=int(status.get("readyReplicas", 0)),
         available=int(status.get("availableReplicas", 0)),
         kind=kind,
+        manifest=written,
+        generation=generation,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from propagator.core.kinds import KINDS
 from propagator.core.live import (
     ANNOTATION_DECLARATION,
+    ANNOTATION_MANIFEST,
     ANNOTATION_PLACEMENT,
     LABEL_FLEET,
     LABEL_WORKLOAD,
@@ -91,8 +92,27 @@ def workload_manifest(declaration: WorkloadDeclared, part: Part, fleet: str) -> 
     if not isinstance(spec, dict):
         raise BadManifest(f"{kind} {declaration.name}: spec is {type(spec).__name__}, expected an object")
     spec[KINDS[kind].replicas] = part.replicas
-    _mark(manifest, declaration.name, fleet, ANNOTATION_PLACEMENT, str(part.version))
+    marks = {ANNOTATION_PLACEMENT: str(part.version), ANNOTATION_MANIFEST: manifest_digest(declaration, part)}
+    _mark(manifest, declaration.name, fleet, marks)
     return manifest
+
+
+def manifest_digest(declaration: WorkloadDeclared, part: Part) -> str:
+    """Names the manifest that the part bears, whatever its replicas. Raises BadManifest."""
+    data = _declared(declaration, part)
+    return _digest_but_for_replicas(data, declaration.kind, declaration.namespace, declaration.name)
+
+
+def declared_spec(declaration: WorkloadDeclared, part: Part) -> Mapping[str, Any]:
+    """Of the manifest that the part bears, without replicas. Raises BadManifest."""
+    spec = _mapping(_loaded(_declared(declaration, part), declaration.kind, declaration.name).get("spec"))
+    return {field: value for field, value in spec.items() if field != KINDS[declaration.kind].replicas}
+
+
+def replicas_alone(part: Part, kind: str) -> Manifest:
+    """A merge patch: this cluster's replicas and the version, and nothing else of the object."""
+    marks = {"annotations": {ANNOTATION_PLACEMENT: str(part.version)}}
+    return {"metadata": marks, "spec": {KINDS[kind].replicas: part.replicas}}
 
 
 def template_of(declaration: WorkloadDeclared, part: Part) -> Template:
@@ -142,7 +162,7 @@ def dependency_manifest(dependency: DependencyDeclared, fleet: str) -> Manifest:
             spec.pop("clusterIPs", None)
     generation, digest = dependency_declaration(dependency)
     owner = dependency.workload.partition("/")[2]
-    _mark(manifest, owner, fleet, ANNOTATION_DECLARATION, f"{generation}.{digest}")
+    _mark(manifest, owner, fleet, {ANNOTATION_DECLARATION: f"{generation}.{digest}"})
     return manifest
 
 
@@ -203,14 +223,14 @@ def _mappings(value: object) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _mark(manifest: Manifest, workload: str, fleet: str, annotation: str, said: str) -> None:
+def _mark(manifest: Manifest, workload: str, fleet: str, annotations: Mapping[str, str]) -> None:
     meta = manifest["metadata"]
     meta["labels"] = {
         **_mapping(meta.get("labels")),
         LABEL_FLEET: fleet,
         LABEL_WORKLOAD: workload_label(workload),
     }
-    meta["annotations"] = {**_mapping(meta.get("annotations")), annotation: said}
+    meta["annotations"] = {**_mapping(meta.get("annotations")), **annotations}
 
 
 def _parsed(data: bytes, kind: str, namespace: str, name: str) -> Manifest:
@@ -239,3 +259,11 @@ def _loaded(data: bytes, kind: str, name: str) -> Manifest:
 @lru_cache(maxsize=4096)
 def _digest(data: bytes) -> str:
     return sha256(data).hexdigest()[:HASH_LENGTH]
+
+
+@lru_cache(maxsize=4096)
+def _digest_but_for_replicas(data: bytes, kind: str, namespace: str, name: str) -> str:
+    manifest = _parsed(data, kind, namespace, name)
+    spec, replicas = _mapping(manifest.get("spec")), KINDS[kind].replicas
+    manifest["spec"] = {field: value for field, value in spec.items() if field != replicas}
+    return _digest(json.dumps(manifest, sort_keys=True).encode())

@@ -19,6 +19,8 @@ from propagator.core.actions import (
     LookForRivals,
     Nothing,
     PatchMarks,
+    PatchReplicas,
+    ReadAfresh,
     Report,
     Rules,
     is_ours,
@@ -32,9 +34,12 @@ from propagator.core.manifests import (
     BadManifest,
     Manifest,
     bears_earlier,
+    declared_spec,
     dependency_declaration,
     dependency_manifest,
+    manifest_digest,
     references,
+    replicas_alone,
     workload_manifest,
 )
 from propagator.core.takeover import adopt, release
@@ -49,8 +54,9 @@ from spillway.events import (
     DependencyDeclared,
     WorkloadObserved,
 )
+from spillway.live_objects import first_not_so
 from spillway.model import NO_GENERATION, Generation
-from spillway.texts import before_hold
+from spillway.texts import before_change, before_hold, changed_field
 
 NOT_RUN_AGAIN = "; somebody deleted the Job, and it is not run again: delete and apply it to run it anew"
 
@@ -60,8 +66,9 @@ class History:
     """What was done at one version of a part, in seconds of one monotonic clock.
 
     written: the object was seen or made right at this version. contested: it is left until a newer version.
-    highest, ended: the highest version known of the object from anywhere, and how its Job ended, empty when it did not,
-    whatever the version that the rest is about.
+    Whatever the version that the rest is about: highest, ended: the highest version known of the object from anywhere,
+    and how its Job ended, empty when it did not. changed: the first field of its spec that somebody changed since it
+    was written; compared: the generation that this is known of.
     """
 
     version: Generation = NO_GENERATION
@@ -71,6 +78,8 @@ class History:
     creations: tuple[float, ...] = ()
     highest: Generation = NO_GENERATION
     ended: str = ""
+    changed: str = ""
+    compared: int = 0
 
 
 def next_action(wanted: Wanted, live: Live, history: History, now: float, rules: Rules) -> Action:
@@ -104,15 +113,16 @@ def after(history: History, wanted: Wanted, live: Live, action: Action, now: flo
     if found is not None and is_ours(found.marks, wanted.target, rules.fleet):
         highest = max(highest, found.version)
         ended = found.note if _has_ended(found.note) else ""
+    changed, compared = _compared(history, wanted, live, rules)
     if history.version != version:
         history = History(version)
-    history = replace(history, highest=highest, ended=ended)
+    history = replace(history, highest=highest, ended=ended, changed=changed, compared=compared)
     match action:
-        case Apply(corrects=True):
+        case Apply(corrects=True) | PatchReplicas(corrects=True):
             return replace(history, written=True, corrections=(*_recent(history.corrections, now, rules), now))
         case Create():
             return replace(history, written=True, creations=(*_recent(history.creations, now, rules), now))
-        case Apply() | Nothing() | PatchMarks():
+        case Apply() | PatchReplicas() | Nothing() | PatchMarks():
             return replace(history, written=True)
         case Report(state=state) if state == STATE_CONTESTED:
             return replace(history, contested=True)
@@ -125,10 +135,32 @@ def seeded(status: WorkloadObserved | None) -> History:
     if status is None:
         return History()
     contested = status.state == STATE_CONTESTED
-    said = before_hold(status.message).partition(NOT_RUN_AGAIN)[0]
+    said = before_change(before_hold(status.message)).partition(NOT_RUN_AGAIN)[0]
     note = said if status.state in (STATE_PRESENT, STATE_ENDED) else ""
     ended = note if _has_ended(note) else ""
-    return History(status.version, written=contested, contested=contested, highest=status.version, ended=ended)
+    return History(
+        version=status.version,
+        written=contested,
+        contested=contested,
+        highest=status.version,
+        ended=ended,
+        changed=changed_field(status.message),
+    )
+
+
+def _compared(history: History, wanted: Wanted, live: Live, rules: Rules) -> tuple[str, int]:
+    """Which field somebody changed since it was written, and at which generation of the object that was found."""
+    found, declaration, part = live.workload, wanted.declaration, wanted.part
+    gone = found is None or not is_ours(found.marks, wanted.target, rules.fleet)
+    if found is None or gone or declaration is None or part.removing or wanted.lacking:
+        return "", 0
+    if live.spec is None:
+        return history.changed, history.compared or found.generation
+    try:
+        same = found.manifest == manifest_digest(declaration, part)
+        return first_not_so(declared_spec(declaration, part), live.spec, "spec") if same else "", found.generation
+    except BadManifest:
+        return "", found.generation
 
 
 def _has_ended(note: str) -> bool:
@@ -222,6 +254,8 @@ def _create_dependency(dependency: DependencyDeclared, rules: Rules) -> ApplyDep
 def _workload(wanted: Wanted, live: Live, history: History, now: float, rules: Rules) -> Action:
     found, part = live.workload, wanted.part
     if found is not None and found.version == part.version and found.spec_replicas == part.replicas:
+        if history.compared not in (0, found.generation) and not live.read:
+            return ReadAfresh(found.kind)
         if _waits_its_turn(wanted):
             return NOTHING
         listed = frozenset(Reference(dependency.kind, dependency.name) for dependency in wanted.dependencies)
@@ -245,6 +279,8 @@ def _workload(wanted: Wanted, live: Live, history: History, now: float, rules: R
         blocked = _missing_references(wanted, live)
         if blocked is not None:
             return blocked
+    if found.manifest == manifest_digest(wanted.declaration, part):
+        return PatchReplicas(replicas_alone(part, found.kind), found.marks.resource_version, corrects)
     return Apply(_preconditioned(manifest, found.marks), found.marks.resource_version, corrects)
 
 

@@ -14,7 +14,7 @@ from spillway.events import (
     WorkloadObserved,
 )
 from spillway.model import Generation, ObjectReference
-from spillway.texts import ON_HOLD, before_hold
+from spillway.texts import ON_HOLD, before_hold, changed_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,14 @@ def observed(
         ready=found.ready,
         available=found.available,
     )
+
+
+def with_change(shown: WorkloadObserved | None, field: str) -> WorkloadObserved | None:
+    """field: of its spec, that somebody changed in the cluster; empty when nobody did."""
+    if shown is None or shown.state != STATE_PRESENT or not field:
+        return shown
+    said = changed_text(field)
+    return replace(shown, message=f"{shown.message}; {said}" if shown.message else said)
 
 
 def held_back(

@@ -18,6 +18,7 @@ from propagator.core.desired import Wanted
 from propagator.core.kinds import KINDS
 from propagator.core.live import (
     ANNOTATION_DECLARATION,
+    ANNOTATION_MANIFEST,
     ANNOTATION_PLACEMENT,
     LABEL_FLEET,
     LABEL_WORKLOAD,
@@ -26,7 +27,7 @@ from propagator.core.live import (
     Marks,
     Reference,
 )
-from propagator.core.manifests import Manifest, dependency_declaration, workload_label
+from propagator.core.manifests import Manifest, dependency_declaration, manifest_digest, workload_label
 from spillway.events import STATE_ABSENT, STATE_NOT_OWNED, STATE_RELEASED
 from spillway.live_objects import first_difference, with_spec_taken_over, without_nulls
 
@@ -73,7 +74,7 @@ def release(wanted: Wanted, live: Live, rules: Rules) -> Action:
         if is_ours(dependency.marks, wanted.target, rules.fleet) and not dependency.marks.deleting:
             return PatchDependencyMarks(reference, _unmarked(ANNOTATION_DECLARATION), dependency.marks.resource_version)
     if found is not None and ours:
-        return PatchMarks(_unmarked(ANNOTATION_PLACEMENT), found.marks.resource_version)
+        return PatchMarks(_unmarked(ANNOTATION_PLACEMENT, ANNOTATION_MANIFEST), found.marks.resource_version)
     return Report(STATE_RELEASED, "")
 
 
@@ -87,7 +88,10 @@ def _changed_since(wanted: Wanted, live: Live) -> str:
 
 
 def _mark(wanted: Wanted, live: Live, found: LiveWorkload, rules: Rules) -> PatchMarks:
-    change = _marked(wanted, rules, ANNOTATION_PLACEMENT, str(wanted.part.version))
+    assert wanted.declaration is not None, f"{wanted.target}: acted on without its declaration"
+    digest = manifest_digest(wanted.declaration, wanted.part)
+    marks = {ANNOTATION_PLACEMENT: str(wanted.part.version), ANNOTATION_MANIFEST: digest}
+    change = _marked(wanted, rules, marks)
     managed = with_spec_taken_over(live.managed, FIELD_MANAGER, KINDS[found.kind].api_version)
     if managed is not None:
         change["metadata"]["managedFields"] = managed
@@ -104,7 +108,7 @@ def _mark_dependency(wanted: Wanted, live: Live, rules: Rules) -> PatchDependenc
         generation, digest = dependency_declaration(declared)
         ours = is_ours(found.marks, wanted.target, rules.fleet)
         if not ours or found.declaration != (generation, digest):
-            change = _marked(wanted, rules, ANNOTATION_DECLARATION, f"{generation}.{digest}")
+            change = _marked(wanted, rules, {ANNOTATION_DECLARATION: f"{generation}.{digest}"})
             return PatchDependencyMarks(reference, change, found.marks.resource_version)
     return None
 
@@ -114,10 +118,11 @@ def _goes_along(marks: Marks, wanted: Wanted, rules: Rules) -> bool:
     return marks.fleet in fleets and marks.workload == workload_label(wanted.target.name)
 
 
-def _marked(wanted: Wanted, rules: Rules, annotation: str, said: str) -> Manifest:
+def _marked(wanted: Wanted, rules: Rules, annotations: dict[str, str]) -> Manifest:
     labels = {LABEL_FLEET: rules.fleet, LABEL_WORKLOAD: workload_label(wanted.target.name)}
-    return {"metadata": {"labels": labels, "annotations": {annotation: said}}}
+    return {"metadata": {"labels": labels, "annotations": annotations}}
 
 
-def _unmarked(annotation: str) -> Manifest:
-    return {"metadata": {"labels": {LABEL_FLEET: None, LABEL_WORKLOAD: None}, "annotations": {annotation: None}}}
+def _unmarked(*annotations: str) -> Manifest:
+    labels = (LABEL_FLEET, LABEL_WORKLOAD)
+    return {"metadata": {"labels": dict.fromkeys(labels), "annotations": dict.fromkeys(annotations)}}
