@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from planner.core.explaining import explanation
 from planner.core.moving import aftermath, moves
 from planner.core.moving.allowance import Everything
-from planner.core.requests import adopting, decisions, releasing
+from planner.core.requests import adopting, autoscaling, decisions, releasing
 from planner.core.requests.answers import is_gone, list_orphans
 from spillway.addresses import WORKLOAD_STATUS, Tombstone
 from spillway.api import (
@@ -48,6 +48,7 @@ from spillway.events import (
     WorkloadFound,
     WorkloadObserved,
 )
+from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
 from spillway.live_objects import declared_form
 from spillway.model import NO_GENERATION, Generation, ObjectReference, Part
 
@@ -143,11 +144,11 @@ def test_a_policy_comes_along() -> None:
 RULED_OUT = {
     "no tier": (
         {"tiers": [{"name": "one", "clusters": {"names": ["own-1"]}}]},
-        ("own-2: the policy rules this cluster out: 2 replicas will leave once it is scaled or applied",),
+        ("own-2: the policy rules this cluster out: 2 replicas will leave once a person scales or applies it",),
     ),
     "a maximum": (
         {"limits": [{"cluster": "own-1", "max": 2}]},
-        ("own-1: the policy says at most 2: 1 replica will leave once it is scaled or applied",),
+        ("own-1: the policy says at most 2: 1 replica will leave once a person scales or applies it",),
     ),
     "neither": ({"limits": [{"cluster": "own-1", "max": 3}]}, ()),
 }
@@ -167,6 +168,26 @@ def test_what_the_policy_would_have_otherwise_is_said_and_goes_with_the_next_sca
     take(own, decisions.scale(own.state, ScaleRequest("", "web", 6), own.moment()).events)
     leave = sum(part.replicas_leaving for part in own.state.workloads[KEY].parts.values())
     assert (leave > 0) == bool(warnings)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"tiers": [{"name": "one", "clusters": {"names": ["own-1"]}}]}, {"limits": [{"cluster": "own-2", "max": 1}]}],
+)
+def test_what_was_adopted_where_the_policy_rules_it_out_stays_when_its_scale_policy_decides(
+    spec: dict[str, Any],
+) -> None:
+    own = fleet()
+    adopt(own, request=replace(REQUEST, policy=texts(policy(**spec))[0]))
+    for cluster, replicas in (("own-1", 3), ("own-2", 2)):
+        say(own, cluster, STATE_PRESENT, replicas)
+    settle(own)
+    own.state.apply(ScalePolicyDeclared(*KEY, Generation(5, 1), "ScalePolicy", "web", b'{"spec":{}}', 1), own.now)
+    own.state.apply(ScaleDecided(*KEY, Generation(5, 2), "web", "ScalePolicy", 6, 5, 1, ""), own.now)
+    take(own, autoscaling.declare(own.state, own.state.workloads[KEY], own.moment()))
+    assert parts(own) == {"own-1": (4, False), "own-2": (2, False)}
+    take(own, decisions.apply(own.state, ApplyRequest(texts(deployment(6), policy(**spec))), own.moment()).events)
+    assert own.state.workloads[KEY].parts["own-2"].replicas_leaving > 0
 
 
 @pytest.mark.parametrize("phase", [PHASE_CORDONED, PHASE_ACTIVE])

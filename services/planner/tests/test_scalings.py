@@ -324,6 +324,34 @@ def test_no_brake_holds_what_a_policy_decides(web: Scaled, scope: str) -> None:
     assert sum(web.placed.values()) == 1
 
 
+OWN_FIRST = policy(
+    tiers=[{"name": "own", "clusters": {"tiers": ["own"]}}, {"name": "rest", "clusters": {"tiers": ["cloud"]}}]
+)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "kept"),
+    [
+        pytest.param(12, {"own-1": 8, "own-2": 3, "cloud-1": 1}, id="more"),
+        pytest.param(8, {"own-1": 7, "own-2": 1}, id="fewer"),
+    ],
+)
+def test_a_decision_does_not_move_what_the_policy_came_to_rule_out(replicas: int, kept: dict[str, int]) -> None:
+    """That is for the budget and a confirmation as before: the decision gives or takes the difference alone."""
+    web = Scaled()
+    web.apply(deployment(10), OWN_FIRST)
+    web.hear(attached())
+    assert web.placed == {"own-1": 7, "own-2": 3}
+    joined = web.state.clusters["own-2"].joined
+    assert joined is not None
+    web.state.apply(replace(joined, tier="edge"), web.fleet.now)
+    web.hear(decided(replicas, 1))
+    web.step()
+    parts = web.state.workloads[WEB].parts
+    assert {name: part.replicas_kept for name, part in parts.items()} == kept
+    assert sum(part.replicas_leaving for part in parts.values()) == 0
+
+
 def test_a_statefulset_grows_where_it_is() -> None:
     web = Scaled()
     web.apply(statefulset(1, "web"))

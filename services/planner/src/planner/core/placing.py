@@ -11,7 +11,6 @@ from planner.core.growth import growth_room
 from planner.core.manifests.kinds import STATEFULSET
 from planner.core.manifests.templates import manifests_borne, same_object, template_number
 from planner.core.moving.allowance import (
-    CAUSE_AUTOSCALE,
     CAUSE_DRAIN,
     CAUSE_FAILOVER,
     CAUSE_HOME,
@@ -53,8 +52,8 @@ from spillway.events import (
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import ClusterInput, Part
 
-BY_NAME = ("Apply", "Scale", CAUSE_AUTOSCALE)
-"""Causes that are a request for this workload, of a person or of a policy that names it."""
+BY_NAME = ("Apply", "Scale")
+"""A person's requests for this workload: they move what its policy rules out. A scale policy says how many alone."""
 
 
 @dataclass(frozen=True, slots=True)

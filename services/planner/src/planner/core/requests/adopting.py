@@ -131,7 +131,7 @@ def _ruled_out(state: PlannerState, policy: Policy, running: Running) -> Iterato
         bound = most.get(name, count) if name in allowed else 0
         if count > bound:
             why = f"the policy says at most {bound}" if name in allowed else "the policy rules this cluster out"
-            yield f"{name}: {why}: {counted(count - bound)} will leave once it is scaled or applied"
+            yield f"{name}: {why}: {counted(count - bound)} will leave once a person scales or applies it"
 
 
 def _refuse_copies(policy: Policy) -> None:
