@@ -13,7 +13,7 @@ from planner.core.explaining.exporting import events_of
 from planner.core.explaining.simulating import Simulation
 from planner.core.manifests.templates import BadDeclaration
 from planner.core.moving import aftermath
-from planner.core.requests import adopting, answers, autoscaling, braking, decisions, releasing
+from planner.core.requests import adopting, answers, autoscaling, braking, decisions, recovering, releasing
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from spillway.addresses import SCALE_POLICIES, address_of
@@ -25,6 +25,7 @@ from spillway.api import (
     FreezeRequest,
     GetRequest,
     PlacementReply,
+    RecoverFleetRequest,
     ReleaseRequest,
     RequestError,
     ScaleRequest,
@@ -33,6 +34,7 @@ from spillway.events import (
     FOUND,
     STATE_ABSENT,
     STATE_PRESENT,
+    STATE_RELEASED,
     DecisionRecorded,
     Event,
     PlacementDecided,
@@ -383,22 +385,89 @@ def test_a_number_that_nobody_may_ask_for_is_set_aside(web: Scaled, replicas: in
 # ── Changing hands ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_adopted_is_scaled_once_it_is_taken_over() -> None:
-    web = Scaled()
-    web.hear(attached(), decided(6, 1))
+FOUND_BY_HAND = WorkloadFound(
+    Generation(9, 1),
+    "default",
+    "web",
+    "own-1",
+    FOUND,
+    "",
+    "uid",
+    texts(deployment(2))[0].encode(),
+    2,
+    Generation(0, 0),
+    (),
+    1,
+)
+
+
+def adopted(web: Scaled) -> PlacementReply:
     request = AdoptRequest("default", "web", "deployment", ("own-1",))
-    manifest = texts(deployment(2))[0].encode()
-    found = WorkloadFound(
-        Generation(9, 1), "default", "web", "own-1", FOUND, "", "uid", manifest, 2, Generation(0, 0), (), 1
-    )
-    web.keep(adopting.decide(web.state, request, {"own-1": found}, web.fleet.moment()).events)
-    assert (web.step(), web.replicas) == ((), 2)
+    done = adopting.decide(web.state, request, {"own-1": FOUND_BY_HAND}, web.fleet.moment())
+    web.keep(done.events)
+    return done.reply
+
+
+def taken_over(web: Scaled) -> None:
     part = web.state.workloads[WEB].parts["own-1"]
     shown = observed("own-1", WEB, part.version, STATE_PRESENT, 9)
     web.state.apply(replace(shown, spec_replicas=2), web.fleet.now)
     web.settle()
+
+
+STILL_SCALED = f"scaled by {HPA}: what it decides from now on counts, nothing that it decided before"
+
+
+def test_what_is_adopted_is_scaled_by_what_is_decided_from_then_on_once_it_is_taken_over() -> None:
+    web = Scaled()
+    web.hear(attached(), decided(6, 1))
+    assert adopted(web).warnings == (STILL_SCALED,)
+    assert (web.step(), web.replicas) == ((), 2)
+    taken_over(web)
+    assert (web.step(), web.replicas) == ((), 2)
+    web.restart()
+    assert (web.step(), web.replicas) == ((), 2)
+    assert notes(web) == (f"scaled by {HPA}, which has not decided on 2",)
+    assert web.apply(deployment(4)).replicas == 2
+    web.hear(decided(7, 2))
     web.step()
-    assert web.replicas == 6
+    assert web.replicas == 7
+
+
+def test_what_is_decided_while_it_is_being_adopted_is_declared_once_it_is_taken_over() -> None:
+    web = Scaled()
+    web.hear(attached(), decided(6, 1))
+    adopted(web)
+    web.hear(decided(7, 2))
+    assert (web.step(), web.replicas) == ((), 2)
+    taken_over(web)
+    web.step()
+    assert web.replicas == 7
+
+
+def test_an_old_decision_does_not_scale_what_ran_by_hand_after_a_release(web: Scaled) -> None:
+    web.hear(decided(9, 1))
+    web.step()
+    web.keep(releasing.release(web.state, ReleaseRequest("", "web"), web.fleet.moment()).events)
+    for name, part in web.state.workloads[WEB].parts.items():
+        web.state.apply(observed(name, WEB, part.version, STATE_RELEASED, 9), web.fleet.now)
+    web.settle()
+    assert adopted(web).warnings == (STILL_SCALED,)
+    taken_over(web)
+    assert (web.step(), web.replicas, web.placed) == ((), 2, {"own-1": 2})
+
+
+def test_an_old_decision_does_not_scale_what_is_recovered() -> None:
+    web = Scaled()
+    web.hear(attached(), decided(6, 1))
+    end = replace(FOUND_BY_HAND, namespace="", name="", uid="", manifest=b"", replicas=0)
+    request = RecoverFleetRequest("f0", confirmed=True)
+    found = [replace(FOUND_BY_HAND, version=Generation(90, 1))]
+    done = recovering.recover(web.state, request, found, {"own-1": end}, web.fleet.moment(), 100)
+    assert [one.message for one in done.reply.workloads] == [STILL_SCALED]
+    web.keep(done.events)
+    taken_over(web)
+    assert (web.step(), web.replicas) == ((), 2)
 
 
 def test_what_is_released_is_not_scaled(web: Scaled) -> None:

@@ -328,7 +328,10 @@ class ListOrphansReply:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredWorkload:
-    """state: Found, Recovering (declared, being taken over) or Refused (message says why). replicas: by cluster."""
+    """state: Found, Recovering (declared, being taken over) or Refused. replicas: by cluster.
+
+    message: why it is refused, or what its policies will change once it is taken over.
+    """
 
     namespace: str
     name: str

@@ -156,7 +156,7 @@ class WorkloadDeclared:
     deleting: the objects are to go. releasing: our marks on them are to go, the objects stay.
     rollout_stopped_in: the cluster that the new template has left without having been available there, while no other
     one has it: it goes to no other one until it is applied again. scale_generation: of the ScaleDecided that was
-    declared last; None where none ever was.
+    declared last, or was the newest known when this was adopted: only a later one counts. None where there was none.
     """
 
     namespace: str

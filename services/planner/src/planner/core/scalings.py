@@ -79,6 +79,13 @@ class Scalings:
         decided = self.decided.get(key)
         return "" if decided is None else f"{decided.policy_kind}/{decided.policy}"
 
+    def newest(self, key: WorkloadKey, last: Generation | None) -> Generation | None:
+        """Of what was decided and declared for this name, the newest, from which what is adopted begins."""
+        decided = self.decided.get(key)
+        if decided is None:
+            return last
+        return decided.generation if last is None else max(last, decided.generation)
+
     def newer(self, one: Declaration | WorkloadDeclared, last: Generation | None) -> ScaleDecided | None:
         """The decision that is newer than the last one declared; None without one, and without a policy."""
         decided = self.decided.get((one.namespace, one.name))

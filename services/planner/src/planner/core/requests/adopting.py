@@ -97,7 +97,8 @@ def declared_as_found(
     declared = declaring.declared(state, declaration, known)
     total = sum(running.replicas.values())
     generation = declared.generation + (known is not None and declared.generation <= known.declared.generation)
-    declared = replace(declared, replicas=total, generation=generation, scale_generation=None)
+    counts_from = state.scalings.newest(key, known.declared.scale_generation if known is not None else None)
+    declared = replace(declared, replicas=total, generation=generation, scale_generation=counts_from)
     parts = tuple(
         Part(
             cluster,
@@ -119,7 +120,11 @@ def declared_as_found(
     record = _record(state, declared, parts, moment, cause)
     dependencies = declaring.dependencies(declaration, declared)
     placed = Placed(placement, Division({}, {}, 0, inputs=record.inputs), (placement, record))
-    warnings = (*declaration.warnings, *_ruled_out(state, declared.policy, running))
+    warnings = (
+        *declaration.warnings,
+        *_ruled_out(state, declared.policy, running),
+        *_to_be_scaled(state, declared),
+    )
     return Unanswered(declared, dependencies, placed, declaration.shape.unmodelled, warnings)
 
 
@@ -132,6 +137,13 @@ def _ruled_out(state: PlannerState, policy: Policy, running: Running) -> Iterato
         if count > bound:
             why = f"the policy says at most {bound}" if name in allowed else "the policy rules this cluster out"
             yield f"{name}: {why}: {counted(count - bound)} will leave once a person scales or applies it"
+
+
+def _to_be_scaled(state: PlannerState, declared: WorkloadDeclared) -> Iterator[str]:
+    """A scale policy outlives a release: what it decided before does not count, what it decides from now on does."""
+    scaled_by = state.scalings.scaled_by(declared)
+    if scaled_by:
+        yield f"scaled by {scaled_by}: what it decides from now on counts, nothing that it decided before"
 
 
 def _refuse_copies(policy: Policy) -> None:

@@ -111,7 +111,7 @@ def _considered(
         decided = declared_as_found(state, key, texts_of(found[min(found)]), running, moment, "Recover")
     except RequestError as error:
         return REFUSED, error.text, ()
-    return FOUND_NOW, "", (decided.declared, *decided.dependencies, *decided.placed.events)
+    return FOUND_NOW, "; ".join(decided.warnings), (decided.declared, *decided.dependencies, *decided.placed.events)
 
 
 def _said(key: WorkloadKey, found: FoundByCluster, state: str, message: str) -> RecoveredWorkload:
