@@ -17,6 +17,7 @@ from spillway.api import (
     DeleteRequest,
     FreezeRequest,
     GetRequest,
+    LeaveClusterRequest,
     ListOrphansRequest,
     PlacementReply,
     RecoverFleetRequest,
@@ -498,3 +499,29 @@ async def test_an_image_that_somebody_set_in_a_member_outlives_scaling_under_a_f
         said = {status.cluster: status.message for status in (await planner.get(GetRequest(NAMESPACE, "web"))).statuses}
         assert said["own-1"] == ""
         assert "changed in the cluster: spec.template.spec.containers[0].image" in said["own-2"]
+
+
+async def test_an_orphan_that_nobody_has_said_yet_is_left_and_its_replicas_go_elsewhere() -> None:
+    """A cluster that was lost joins again and is given replicas while no propagator is there to say what it has."""
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        planner, api = platform.planner(), platform.api("own-2")
+        await planner.apply(ApplyRequest((json.dumps(manifest(replicas=12)),)))
+        await until(lambda: _ready(platform, 12), "all run")
+        before = {pod["metadata"]["uid"] for pod in await api.list(PODS)}
+        await platform.silence("own-2")
+        await asyncio.sleep(60)
+        await planner.leave_cluster(LeaveClusterRequest("own-2", lost=True))
+        await until(lambda: "own-2" not in planner.state.clusters, "it left")
+        await asyncio.sleep(30)
+        await platform.kill("propagator-1")
+        await platform.wake("own-2")
+        await join(platform)
+        reply = await planner.scale(ScaleRequest(NAMESPACE, "web", 14))
+        assert "own-2" in {part.cluster for part in reply.parts}
+        platform.start("propagator-2")
+        await until(lambda: _ready(platform, 14), "all run in own-1")
+        await until(lambda: _orphans(platform, 1), "the orphan is said")
+        assert {pod["metadata"]["uid"] for pod in await api.list(PODS)} == before
+        reply = (await planner.get(GetRequest(NAMESPACE, "web"))).placement
+        assert [(part.cluster, part.replicas) for part in reply.parts] == [("own-1", 14)]

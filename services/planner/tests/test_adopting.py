@@ -227,6 +227,23 @@ def test_an_orphan_is_not_written_over_and_its_cluster_takes_more_once_it_is_gon
     assert parts(own)["own-1"][0] > 0
 
 
+def test_a_part_that_an_orphan_is_in_the_way_of_goes_elsewhere_and_is_not_removed() -> None:
+    """The cluster was given it before it could say that the orphan is there; a status of before says nothing of it."""
+    own = fleet()
+    take(own, decisions.apply(own.state, ApplyRequest(texts(deployment(6))), own.moment()).events)
+    before = parts(own)
+    assert before == {"own-1": (3, False), "own-2": (3, False)}
+    say(own, "own-1", STATE_ORPHANED, 6, Generation(0, 1))
+    assert KEY not in own.state.leaving
+    say(own, "own-1", STATE_ORPHANED, 6, own.state.workloads[KEY].parts["own-1"].version)
+    take(own, aftermath.settle(own.state, KEY, own.moment()).events)
+    assert parts(own) == {"own-2": (3, False)}
+    assert own.state.workloads[KEY].unplaced == 3
+    for workload in aftermath.next_waiting(own.state, own.now):
+        take(own, aftermath.try_again(own.state, workload, own.moment()).events)
+    assert parts(own) == {"own-2": (6, False)}
+
+
 REFUSED = {
     "another template": ({"own-1": found("own-1", 3), "own-2": found("own-2", 2, "app:2")}, "FAILED_PRECONDITION"),
     "not there": ({"own-1": found("own-1", 0, state=FOUND_NOTHING, message="none")}, "NOT_FOUND"),

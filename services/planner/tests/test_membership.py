@@ -33,6 +33,7 @@ from spillway.events import (
     ConfirmationAsked,
     ConfirmationGiven,
 )
+from spillway.model import Generation
 
 from .builders import Fleet, deployment, group, node, texts
 
@@ -83,10 +84,12 @@ def phase(fleet: Fleet, name: str = "own-1") -> str:
 
 def test_joining_twice_changes_nothing() -> None:
     fleet = Fleet()
-    joined, is_new = membership.join_cluster(fleet.state, JoinClusterRequest("a", "cred", tier="cloud"))
+    request_ = JoinClusterRequest("a", "cred", tier="cloud")
+    joined, is_new = membership.join_cluster(fleet.state, request_, Generation(3, 1))
     fleet.state.apply(joined, fleet.now)
     assert is_new
-    assert membership.join_cluster(fleet.state, JoinClusterRequest("a", "cred", tier="cloud")) == (joined, False)
+    assert joined.joined_at == Generation(3, 1)
+    assert membership.join_cluster(fleet.state, request_, Generation(3, 2)) == (joined, False)
 
 
 JOINS: dict[str, tuple[JoinClusterRequest, str, str]] = {
@@ -200,7 +203,8 @@ def test_what_a_join_says_is_kept(fleet: Fleet, endpoint: str) -> None:
 def test_joining_again_changes_what_is_known_and_not_the_phase(fleet: Fleet, kept: str) -> None:
     set_phase(fleet, kept)
     again = JoinClusterRequest("own-1", "own-1", tier="own", region="eu")
-    joined, changed = membership.join_cluster(fleet.state, again)
+    joined, changed = membership.join_cluster(fleet.state, again, Generation(9, 9))
+    assert joined.joined_at == fleet.state.clusters["own-1"].joined.joined_at  # type: ignore[union-attr]
     assert (joined.phase, joined.region, changed) == (kept, "eu", True)
 
 

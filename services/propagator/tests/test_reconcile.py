@@ -145,6 +145,12 @@ ROWS = {
     "removing, nothing there": (REMOVING, Live(), History(), said("Absent", "")),
     "removing, object not ours": (REMOVING, Live(workload(NOT_OURS)), History(), said("Absent", "not ours")),
     "removing, other fleet's": (REMOVING, Live(workload(OTHER_FLEET)), History(), said("Absent", "not ours")),
+    "removing, object from before its cluster joined": (
+        replace(REMOVING, joined_at=V),
+        Live(workload(version=OLDER), {CONFIG: config()}),
+        History(),
+        said("Absent", "left from before the cluster joined"),
+    ),
     "removing needs no declaration": (
         replace(REMOVING, declaration=None, lacking="it"),
         Live(),
@@ -186,6 +192,25 @@ ROWS = {
     "object being deleted": (PLAIN, Live(workload(DELETING, replicas=9)), History(), HOLD),
     "object contested before": (PLAIN, RIGHT, History(V, contested=True), said("ReplicasContested", "3 times")),
     "object contested at an older version": (PLAIN, RIGHT, History(OLDER, contested=True), NOTHING),
+    "object from before its cluster joined": (
+        replace(PLAIN, joined_at=V),
+        Live(workload(version=OLDER), looked=FOUND),
+        History(),
+        said("Orphaned", "left from before the cluster joined"),
+    ),
+    "object from before its cluster joined, with a config": (
+        replace(WITH_CONFIG, joined_at=V),
+        Live(workload(version=OLDER), {CONFIG: config(OURS, (2, "x"))}, looked=FOUND),
+        History(),
+        said("Orphaned", "left from before the cluster joined"),
+    ),
+    "object since its cluster joined": (replace(PLAIN, joined_at=OLDER), Live(workload()), History(), NOTHING),
+    "version unreadable in a cluster that joined": (
+        replace(PLAIN, joined_at=OLDER),
+        Live(workload(version=NO_GENERATION), looked=FOUND),
+        History(),
+        APPLY,
+    ),
     # Dependencies.
     "dependency not ours": (WITH_CONFIG, Live(None, {CONFIG: config(NOT_OURS)}), History(), ("NotOwned", "web-config")),
     "dependency of another workload": (

@@ -52,7 +52,8 @@ class ClusterJoined:
 
     phase: Active takes replicas; Cordoned no new ones; Draining hands over those it has; Leaving does too, and leaves
     when none is left; Lost will not return: what is listed there is given up. ordinal: higher than of all that were
-    in the fleet when it joined; 0 of those that joined before this was counted.
+    in the fleet when it joined; 0 of those that joined before this was counted. joined_at: below every version that is
+    placed there from then on, and above those of before; joining again while it is in the fleet does not change it.
     """
 
     cluster: str
@@ -65,6 +66,7 @@ class ClusterJoined:
     node_groups: tuple[NodeGroup, ...]
     phase: str = PHASE_ACTIVE
     ordinal: int = 0
+    joined_at: Generation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,7 +259,7 @@ class Planner:
 
     async def join_cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply:
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], str]:
-            joined, changed = membership.join_cluster(state, request)
+            joined, changed = membership.join_cluster(state, request, moment.generation)
             return (joined,) if changed else (), joined.cluster
 
         name = await self._ask("join_cluster", decide)

@@ -43,8 +43,6 @@ from planner.core.subject import Moment, Subject, subject_of
 from planner.core.workload import Workload
 from spillway.events import (
     PHASE_LOST,
-    STATE_ABSENT,
-    STATE_RELEASED,
     CapacityNeeded,
     Event,
     PlacementDecided,
@@ -321,28 +319,6 @@ def _input_of(state: PlannerState, part: Part, after: int, now: float) -> Cluste
     tier = view.joined.tier if view.joined is not None else ""
     why = "as many as are kept are available"
     return ClusterInput(part.cluster, tier, 0, 0, 0, part.replicas, after, why, age_ms(view, now))
-
-
-def settle_removed(state: PlannerState, workload: Workload, moment: Moment) -> PlacementDecided | None:
-    """The placement without the parts that their clusters say are absent, or released; None when there is none such."""
-    assert workload.placement is not None
-    kept = tuple(part for part in workload.placement.parts if not _is_absent(state, workload, part, moment.now))
-    if len(kept) == len(workload.placement.parts):
-        return None
-    return replace(workload.placement, parts=kept, generation=moment.generation)
-
-
-def _is_absent(state: PlannerState, workload: Workload, part: Part, now: float) -> bool:
-    """Whether its cluster says so of this version: that the object is gone, or that it is not ours any more.
-
-    A cluster that will not return says nothing: what is found there later is an orphan.
-    """
-    if part.releasing and state.is_lost_for_good(part.cluster, now):
-        return True
-    observed = workload.statuses.get(part.cluster)
-    if observed is None or observed.version != part.version:
-        return False
-    return (part.removing and observed.state == STATE_ABSENT) or (part.releasing and observed.state == STATE_RELEASED)
 
 
 def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:

@@ -19,7 +19,7 @@ from planner.core.rollout.turns import waits_for_room
 from planner.core.rules import Rules
 from planner.core.scalings import Scalings
 from planner.core.timers import Hold, HoldKey, Timer
-from planner.core.workload import Workload, is_orphan, read_workload, templates_of
+from planner.core.workload import Workload, gives_way, is_orphan, read_workload, templates_of
 from spillway.addresses import BRAKES, CLUSTERS, SCALE, SCALE_POLICIES, SHAPES, WORKLOAD_STATUS, WORKLOADS
 from spillway.events import (
     PHASE_LOST,
@@ -513,7 +513,7 @@ class PlannerState:
         for part in workload.parts.values():
             moved = moved or part.replicas_lost > 0 or part.replicas_leaving > 0
             rolling = rolling or not (part.removing or is_newest(part, workload.declared))
-            settling = settling or part.removing or part.releasing or part.adopting
+            settling = settling or part.removing or part.releasing or part.adopting or gives_way(workload, part)
         for keys in (self.moved, self.to_look_at):
             _put(keys, workload.key, moved)
         if ending:

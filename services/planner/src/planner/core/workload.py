@@ -94,5 +94,11 @@ def is_orphan(said: WorkloadObserved) -> bool:
     return said.state == STATE_ORPHANED
 
 
+def gives_way(workload: Workload, part: Part) -> bool:
+    """Whether its cluster says of this version that an orphan of the name is there: then it is listed no more."""
+    said = workload.statuses.get(part.cluster)
+    return said is not None and is_orphan(said) and said.version == part.version and not part.adopting
+
+
 def templates_of(declared: WorkloadDeclared) -> tuple[object, ...]:
     return declared.manifest, declared.earlier_templates

@@ -37,7 +37,7 @@ from spillway.events import (
     WorkloadDeclared,
     WorkloadObserved,
 )
-from spillway.model import Part
+from spillway.model import NO_GENERATION, Generation, Part
 
 
 class Target(NamedTuple):
@@ -52,7 +52,7 @@ class Target(NamedTuple):
 class Wanted:
     """What one cluster should hold of one workload.
 
-    lacking: what must still be read before it may be acted on, empty when nothing.
+    lacking: what must still be read before it may be acted on, empty when nothing. joined_at: of its cluster.
     """
 
     target: Target
@@ -60,6 +60,7 @@ class Wanted:
     declaration: WorkloadDeclared | None
     dependencies: tuple[DependencyDeclared, ...]
     lacking: str
+    joined_at: Generation = NO_GENERATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +137,20 @@ class Desired:
         part = self._parts.get(target)
         if part is None:
             return None
+        joined = self.clusters.get(target.cluster)
+        joined_at = (joined.joined_at if joined is not None else None) or NO_GENERATION
         key = workload_key(target.namespace, target.name)
         placement = self._placements[key]
         declaration = self._workloads.get(key)
         if declaration is None or declaration.generation < placement.workload_generation:
             known = "none" if declaration is None else str(declaration.generation)
             lacking = f"the declaration of generation {placement.workload_generation} (known: {known})"
-            return Wanted(target, part, declaration, (), lacking)
+            return Wanted(target, part, declaration, (), lacking, joined_at)
         if bears_earlier(declaration, part) and earlier_manifest(declaration, part) is None:
             lacking = f"the template of generation {part.template_generation}, which the declaration does not have"
-            return Wanted(target, part, declaration, (), lacking)
+            return Wanted(target, part, declaration, (), lacking, joined_at)
         found, lacking = self._dependencies_of(declaration)
-        return Wanted(target, part, declaration, found, lacking)
+        return Wanted(target, part, declaration, found, lacking, joined_at)
 
     def template(self, target: Target) -> Template | None:
         """The pod template of what is to run there; None when nothing is, or it cannot be told yet."""

@@ -28,7 +28,7 @@ from propagator.core.actions import (
 )
 from propagator.core.desired import Wanted
 from propagator.core.kinds import KIND_NAMES, KINDS
-from propagator.core.live import Live, LiveDependency, Marks, Reference
+from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Reference
 from propagator.core.manifests import (
     DEPENDENCY_KINDS,
     BadManifest,
@@ -49,6 +49,7 @@ from spillway.events import (
     STATE_DEPENDENCY_MISSING,
     STATE_ENDED,
     STATE_NOT_OWNED,
+    STATE_ORPHANED,
     STATE_PRESENT,
     STATE_REFUSED,
     DependencyDeclared,
@@ -58,6 +59,7 @@ from spillway.live_objects import first_not_so
 from spillway.model import NO_GENERATION, Generation
 from spillway.texts import before_change, before_hold, changed_field
 
+LEFT_BEHIND = "an object of this name is left from before the cluster joined; it is left as it is"
 NOT_RUN_AGAIN = "; somebody deleted the Job, and it is not run again: delete and apply it to run it anew"
 
 
@@ -171,6 +173,8 @@ def _has_ended(note: str) -> bool:
 def _remove(wanted: Wanted, live: Live, rules: Rules) -> Action:
     found = live.workload
     if found is not None and is_ours(found.marks, wanted.target, rules.fleet):
+        if _left_behind(found, wanted):
+            return Report(STATE_ABSENT, LEFT_BEHIND)
         if found.version > wanted.part.version:
             return Hold(f"the object is at {found.version}, above {wanted.part.version}")
         if found.marks.deleting:
@@ -181,6 +185,11 @@ def _remove(wanted: Wanted, live: Live, rules: Rules) -> Action:
         return deletion
     message = "" if found is None else "an object of this name is there and is not ours; it is left as it is"
     return Report(STATE_ABSENT, message)
+
+
+def _left_behind(found: LiveWorkload, wanted: Wanted) -> bool:
+    """Whether a placement wrote it that is older than its cluster's time in the fleet: one that was given up."""
+    return NO_GENERATION < found.version < wanted.joined_at
 
 
 def _unfit(wanted: Wanted) -> Report | None:
@@ -206,6 +215,8 @@ def _refrain(wanted: Wanted, live: Live, history: History, rules: Rules) -> Acti
         return Report(STATE_ENDED, f"{history.ended}{NOT_RUN_AGAIN}") if history.ended else None
     if not is_ours(found.marks, wanted.target, rules.fleet):
         return Report(STATE_NOT_OWNED, f"{found.kind} {wanted.target.name} exists and {owner_of(found.marks, rules)}")
+    if _left_behind(found, wanted):
+        return Report(STATE_ORPHANED, LEFT_BEHIND)
     if found.version > version:
         return Hold(f"the object is at {found.version}, above {version}")
     if found.marks.deleting:

@@ -13,7 +13,7 @@ from planner.core.rollout.outlook import outlook
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, subject_of
 from planner.core.timers import Hold, Timer
-from planner.core.workload import Workload
+from planner.core.workload import Workload, gives_way
 from spillway.addresses import (
     PLACEMENTS,
     WORKLOADS,
@@ -24,9 +24,12 @@ from spillway.addresses import (
     workload_address,
 )
 from spillway.events import (
+    STATE_ABSENT,
     STATE_ORPHANED,
+    STATE_RELEASED,
     CapacityNeeded,
     Event,
+    PlacementDecided,
 )
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Part, Shape
@@ -216,7 +219,7 @@ def settle(state: PlannerState, key: WorkloadKey, moment: Moment) -> Step:
     if followed:
         return Step(key, followed, "Adopt")
     if workload.placement is not None:
-        placement = placing.settle_removed(state, workload, moment)
+        placement = _without_settled(state, workload, moment)
         if placement is not None:
             return Step(key, (placement, *placing.needed_events(state, key, placement, moment)), "Removed")
     if not is_gone(workload):
@@ -226,6 +229,35 @@ def settle(state: PlannerState, key: WorkloadKey, moment: Moment) -> Step:
     if moment.now - workload.gone_at < state.rules.forget_after:
         return Step(key, (), "")
     return Step(key, tuple(_tombstones(state, workload)), "Forgotten")
+
+
+def _without_settled(state: PlannerState, workload: Workload, moment: Moment) -> PlacementDecided | None:
+    """The placement without the parts that their clusters say are absent, released or orphans; None without any such.
+
+    The replicas of those that an orphan is in the way of are to be placed elsewhere.
+    """
+    assert workload.placement is not None
+    kept = tuple(part for part in workload.placement.parts if not _is_absent(state, workload, part, moment.now))
+    if len(kept) == len(workload.placement.parts):
+        return None
+    back = sum(part.replicas_kept for part in workload.parts.values() if gives_way(workload, part))
+    unplaced = workload.placement.unplaced + back
+    return replace(workload.placement, parts=kept, unplaced=unplaced, generation=moment.generation)
+
+
+def _is_absent(state: PlannerState, workload: Workload, part: Part, now: float) -> bool:
+    """Whether its cluster says so of this version: that the object is gone, or that it is not ours any more.
+
+    A cluster that will not return says nothing: what is found there later is an orphan.
+    """
+    if gives_way(workload, part):
+        return True
+    if part.releasing and state.is_lost_for_good(part.cluster, now):
+        return True
+    observed = workload.statuses.get(part.cluster)
+    if observed is None or observed.version != part.version:
+        return False
+    return (part.removing and observed.state == STATE_ABSENT) or (part.releasing and observed.state == STATE_RELEASED)
 
 
 def _tombstones(state: PlannerState, workload: Workload) -> Iterable[Tombstone]:

@@ -22,7 +22,7 @@ from spillway.api import (
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST, ClusterJoined
 from spillway.feasibility.cluster_view import ClusterView
 from spillway.manifest_text import LABEL_NAME, check_name
-from spillway.model import NodeGroup
+from spillway.model import Generation, NodeGroup
 
 PHASES_TO_SET = (PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING)
 PHASES_HANDING_OVER = (PHASE_DRAINING, PHASE_LEAVING)
@@ -38,7 +38,9 @@ class PhaseSet:
     reply: ClusterMovesReply
 
 
-def join_cluster(state: PlannerState, request: JoinClusterRequest) -> tuple[ClusterJoined, bool]:
+def join_cluster(
+    state: PlannerState, request: JoinClusterRequest, generation: Generation | None = None
+) -> tuple[ClusterJoined, bool]:
     """The cluster to add, and whether that changes anything. Two clusters of one name are refused.
 
     One that is drained, or is to leave, stays so: joining again says only what is known of it.
@@ -72,9 +74,10 @@ def join_cluster(state: PlannerState, request: JoinClusterRequest) -> tuple[Clus
         if other.cluster != name and other.credential == credential:
             raise RequestError("ALREADY_EXISTS", f"credential: {credential!r}: cluster {other.cluster!r} uses it")
     if known is not None:
-        joined = replace(joined, phase=known.phase, ordinal=known.ordinal)
+        joined = replace(joined, phase=known.phase, ordinal=known.ordinal, joined_at=known.joined_at)
     else:
-        joined = replace(joined, ordinal=1 + max((other.ordinal for other in state.joined()), default=0))
+        last = max((other.ordinal for other in state.joined()), default=0)
+        joined = replace(joined, ordinal=1 + last, joined_at=generation)
     return joined, joined != known
 
 
