@@ -28,7 +28,7 @@ from spillway.cluster_api import ClusterUnreachable, Listed, Upserted
 from spillway.events import TurnTaken
 from spillway.kafka import KafkaBus, KafkaSettings
 from spillway.kubernetes import PODS
-from spillway.rpc import PlannerClient, ScalingClient
+from spillway.rpc import LendingClient, PlannerClient, ScalingClient
 from spillway_local.demo import StackMembers
 from spillway_local.fleet_plan import FLEET
 from spillway_local.ports import PortBook
@@ -85,6 +85,7 @@ class Platform:
     stack: Stack
     planner: PlannerClient
     scaling: ScalingClient
+    lending: LendingClient
     members: StackMembers
 
     # ── What was decided ────────────────────────────────────────────────────────────────────────────────────────
@@ -317,9 +318,10 @@ async def opened(stack: Stack) -> AsyncIterator[Platform]:
     async with (
         PlannerClient(addresses.planners, timeout_seconds=60, retry_seconds=60) as planner,
         ScalingClient(addresses.hpas, timeout_seconds=60, retry_seconds=60) as scaling,
+        LendingClient(addresses.deschedulers, timeout_seconds=60, retry_seconds=60) as lending,
     ):
         try:
-            yield Platform(stack, planner, scaling, members)
+            yield Platform(stack, planner, scaling, lending, members)
         finally:
             await members.close()
 

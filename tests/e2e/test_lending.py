@@ -11,7 +11,6 @@ from spillway.api_lending import DeclareLendingRequest, ListLendingRequest, With
 from spillway.cluster_api import DEPLOYMENTS, NAMESPACES, NODES, PODS, AlreadyExists
 from spillway.events_lending import LendingRule
 from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_TAINT, SUPPLY_CLASS
-from spillway.rpc import LendingClient
 
 from .running import NAMESPACE, Platform, until
 
@@ -34,21 +33,19 @@ def of_3_cores(name: str, replicas: int, **spec: Any) -> Manifest:
 async def lending(platform: Platform) -> AsyncIterator[None]:
     """The owner lends two of its nodes; afterwards all are back."""
     rule = LendingRule("few", (), "dedicated", SHARE_PERCENT, 0, 1, 0.0)
-    addresses = platform.stack.addresses().deschedulers
-    async with LendingClient(addresses, timeout_seconds=60, retry_seconds=60) as client:
-        await client.declare_lending(
-            DeclareLendingRequest(OWNER, POOL, (rule,), grace_seconds=GRACE_SECONDS, cooldown_seconds=3600)
-        )
-        try:
-            yield
-        finally:
-            await client.withdraw_lending(WithdrawLendingRequest(OWNER, "the test is over"))
+    await platform.lending.declare_lending(
+        DeclareLendingRequest(OWNER, POOL, (rule,), grace_seconds=GRACE_SECONDS, cooldown_seconds=3600)
+    )
+    try:
+        yield
+    finally:
+        await platform.lending.withdraw_lending(WithdrawLendingRequest(OWNER, "the test is over"))
 
-            async def over() -> bool:
-                declared = (await client.list_lending(ListLendingRequest())).clusters
-                return not declared and not await on_loan(platform) and not await virtual_nodes(platform)
+        async def over() -> bool:
+            declared = (await platform.lending.list_lending(ListLendingRequest())).clusters
+            return not declared and not await on_loan(platform) and not await virtual_nodes(platform)
 
-            await until("every node is back, and nothing is declared", over, 90)
+        await until("every node is back, and nothing is declared", over, 90)
 
 
 async def on_loan(platform: Platform) -> set[str]:

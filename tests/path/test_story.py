@@ -6,33 +6,28 @@ import looptime  # noqa: F401 - the plugin makes an hour of waiting take millise
 import pytest
 
 from spillway.api import PlacementReply, ScaleRequest
-from spillway_local.in_process import SERVICES, InProcess, in_process
-from spillway_local.story import NAMESPACE, SERVICE, Story
+from spillway_local.demo import STORY_SERVICES, in_process_story
+from spillway_local.in_process import InProcess, in_process
+from spillway_local.story import NAMESPACE, SERVICE
 
 
 async def tell(platform: InProcess) -> list[str]:
-    await until_active(platform)
-    return await Story(platform.planner(), platform.hpa(), platform, print).tell()
-
-
-async def until_active(platform: InProcess) -> None:
-    async with asyncio.timeout(30):
-        while not (platform.planner().is_active and platform.hpa().is_active):
-            await asyncio.sleep(0.05)
+    async with asyncio.timeout(600):
+        return await in_process_story(platform, print)
 
 
 @pytest.mark.looptime
 async def test_the_story_ends_right() -> None:
-    """60, 400 and 80 replicas, a backlog, a refusal and a silent cluster: every check of the story holds."""
-    async with in_process(services=(*SERVICES, "hpa-1")) as platform:
+    """Lent nodes, 60, 400 and 80 replicas, a backlog, a refusal, a silent cluster: every check of the story holds."""
+    async with in_process(services=STORY_SERVICES) as platform:
         checks = await tell(platform)
-    assert len(checks) == 11
+    assert len(checks) == 12
 
 
 @pytest.mark.looptime
 async def test_a_scale_repeated_with_its_key_changes_nothing() -> None:
     """The same idempotency key gives the same answer."""
-    async with in_process(services=(*SERVICES, "hpa-1")) as platform:
+    async with in_process(services=STORY_SERVICES) as platform:
         await tell(platform)
         request = ScaleRequest(NAMESPACE, SERVICE, 70, "again")
         answers: list[PlacementReply] = [await platform.planner().scale(request) for _ in range(2)]

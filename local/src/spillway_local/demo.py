@@ -13,8 +13,8 @@ import structlog
 
 from planner.settings import PlannerSettings
 from spillway.cluster_api import ClusterApi
-from spillway.rpc import PlannerClient, ScalingClient
-from spillway_local.in_process import SERVICES, in_process
+from spillway.rpc import LendingClient, PlannerClient, ScalingClient
+from spillway_local.in_process import SERVICES, InProcess, in_process
 from spillway_local.stack import Addresses, Stack, StackOptions
 from spillway_local.story import Story
 
@@ -22,6 +22,8 @@ Say = Callable[[str], None]
 
 # A silent cluster is taken for stale sooner than in production, so that the story does not stand still.
 STORY_ENVIRONMENT = (("SPILLWAY_PLANNER_CAPACITY_AGE_MAX_SECONDS", "8"),)
+
+STORY_SERVICES = (*SERVICES, "hpa-1", "descheduler-1", "vk-bridge-1")
 
 
 @dataclass(slots=True)
@@ -69,14 +71,21 @@ async def _tell(stack: Stack, addresses: Addresses, say: Say) -> list[str]:
         exits.push_async_callback(members.close)
         planner = await exits.enter_async_context(PlannerClient(addresses.planners))
         scaling = await exits.enter_async_context(ScalingClient(addresses.hpas))
-        return await Story(planner, scaling, members, say).tell()
+        lending = await exits.enter_async_context(LendingClient(addresses.deschedulers))
+        return await Story(planner, scaling, lending, members, say).tell()
 
 
 async def _tell_in_memory(say: Say) -> list[str]:
     # The services' logs would be mixed into the story; as processes each has a file of its own.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    services = (*SERVICES, "hpa-1")
-    async with in_process(services=services, planner_settings=PlannerSettings(capacity_age_max_seconds=8)) as platform:
-        while not (platform.planner().is_active and platform.hpa().is_active):
-            await asyncio.sleep(0.05)
-        return await Story(platform.planner(), platform.hpa(), platform, say).tell()
+    async with in_process(
+        services=STORY_SERVICES, planner_settings=PlannerSettings(capacity_age_max_seconds=8)
+    ) as platform:
+        return await in_process_story(platform, say)
+
+
+async def in_process_story(platform: InProcess, say: Say) -> list[str]:
+    """The checks of a story that is told to STORY_SERVICES, once each kind has an active instance."""
+    while not all(kind().is_active for kind in (platform.planner, platform.hpa, platform.descheduler)):
+        await asyncio.sleep(0.05)
+    return await Story(platform.planner(), platform.hpa(), platform.descheduler(), platform, say).tell()

@@ -20,8 +20,9 @@ from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, Repo
 from spillway.cluster_api import ClusterApi
 from spillway.events_scaling import BacklogObserved, PartitionBacklog
 from spillway.kubernetes import PODS
-from spillway.rpc import PlannerApi, ScalingApi
+from spillway.rpc import LendingApi, PlannerApi, ScalingApi
 from spillway_local.fleet_plan import FLEET, deployment
+from spillway_local.lending_chapter import LendingChapter
 
 NAMESPACE = "shop"
 SERVICE = "web"
@@ -52,6 +53,7 @@ class Story:
 
     planner: PlannerApi
     scaling: ScalingApi
+    lending: LendingApi
     members: Members
     say: Say
     service: str = SERVICE
@@ -61,6 +63,7 @@ class Story:
 
     async def tell(self) -> list[str]:
         await self._join()
+        await self._lend_what_idles()
         await self._start_small()
         await self._overflow()
         await self._shrink()
@@ -74,12 +77,8 @@ class Story:
         for member in FLEET:
             await self.planner.join_cluster(JoinClusterRequest(member.name, member.name, tier=member.tier))
         await self._until("every cluster reports its capacity", self._all_ready)
-        expected = {member.name: member.room for member in FLEET}
-
-        async def is_whole() -> bool:
-            return await self._room() == expected
-
-        await self._until("nothing that ran before is counted any more", is_whole)
+        await self._until("nothing that ran before is counted any more", self._is_whole)
+        expected = _whole_room()
         reply = await self.planner.capacity(CapacityRequest((deployment(self.service, NAMESPACE, 1),)))
         for entry in reply.clusters:
             self.say(
@@ -89,9 +88,19 @@ class Story:
             f"capacity equals the arithmetic: {expected}", {e.cluster: e.certain for e in reply.clusters} == expected
         )
 
+    async def _is_whole(self) -> bool:
+        return await self._room() == _whole_room()
+
     async def _room(self) -> dict[str, int]:
         reply = await self.planner.capacity(CapacityRequest((deployment(self.service, NAMESPACE, 1),)))
         return {entry.cluster: entry.certain for entry in reply.clusters}
+
+    async def _lend_what_idles(self) -> None:
+        chapter = LendingChapter(
+            self.lending, self.members.api, self._until, self.say, f"{self.service}-lent", NAMESPACE
+        )
+        self.checks.extend(await chapter.tell())
+        await self._until("every node is counted by its owner again", self._is_whole)
 
     async def _start_small(self) -> None:
         self.say("A service of 60 replicas is applied: it goes to own clusters only.")
@@ -243,6 +252,10 @@ class Story:
         if not holds:
             raise StoryFailed(f"not so: {fact}")
         self.checks.append(fact)
+
+
+def _whole_room() -> dict[str, int]:
+    return {member.name: member.room for member in FLEET}
 
 
 def _is_running(pod: Mapping[str, Any]) -> bool:

@@ -1,0 +1,125 @@
+"""The demo's chapter on lending: idle nodes appear as virtual nodes, work runs there, their owner has them back."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from spillway.api_lending import DeclareLendingRequest, ListLendingRequest, WithdrawLendingRequest
+from spillway.cluster_api import ClusterApi
+from spillway.cluster_errors import AlreadyExists
+from spillway.events_lending import LendingRule
+from spillway.kubernetes import DEPLOYMENTS, NAMESPACES, NODES, PODS
+from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_TAINT, SUPPLY_CLASS
+from spillway.rpc import LendingApi
+from spillway_local.fleet_plan import deployment
+
+OWNER, POOL = "own-1", "own-2"
+NODES_OF_OWNER, NODES_LENT, SHARE_PERCENT = 12, 3, 25
+CPU = "3"
+"""Of each pod: one fits on each of the owner's nodes, which have 4."""
+GRACE_SECONDS, COOLDOWN_SECONDS = 5, 3600
+Until = Callable[[str, Callable[[], Awaitable[bool]]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class LendingChapter:
+    """api: of a member. until: waits for what it is told, with a deadline. Workloads are called as the prefix says."""
+
+    lending: LendingApi
+    api: Callable[[str], ClusterApi]
+    until: Until
+    say: Callable[[str], None]
+    prefix: str
+    namespace: str
+
+    async def tell(self) -> list[str]:
+        """What was verified. Afterwards every node is back and nothing of the chapter is left."""
+        offline, owners = f"{self.prefix}-transcode", f"{self.prefix}-owners"
+        self.say(f"{OWNER} lends a quarter of its nodes to {POOL}: they idle.")
+        async with self._lent():
+            await self.until("they are virtual nodes there", self._are_virtual)
+            self.say(f"{offline} of {POOL} tolerates them: its own scheduler binds the pods, which run in {OWNER}.")
+            on_virtual = {
+                "tolerations": [{"key": POOL_TAINT, "operator": "Exists"}],
+                "nodeSelector": {SUPPLY_CLASS: "dedicated"},
+            }
+            async with self._deployed(POOL, offline, NODES_LENT, **on_virtual):
+                await self.until("offline pods run on them", lambda: self._runs_where_lent(offline))
+                self.say(f"{OWNER}'s own people need all of its {NODES_OF_OWNER} nodes, for {owners}.")
+                began = asyncio.get_running_loop().time()
+                async with self._deployed(OWNER, owners, NODES_OF_OWNER):
+                    await self.until("each of their pods runs on a node of its own", lambda: self._has_all(owners))
+                    took = asyncio.get_running_loop().time() - began
+                    back = not await self._on_loan() and not await self._nodes_of(OWNER, offline)
+                    self.say(f"  {NODES_LENT} nodes were back {took:.1f} s after they were asked for")
+            await self.until("nothing of it runs any more", lambda: self._none_of(offline, owners))
+        if not back:
+            raise RuntimeError(f"{owners} runs while nodes are still lent")
+        return [f"{NODES_LENT} lent nodes ran offline work and were back for their owner"]
+
+    @asynccontextmanager
+    async def _lent(self) -> AsyncIterator[None]:
+        rule = LendingRule("quarter", (), "dedicated", SHARE_PERCENT, 0, 1, 0.0)
+        await self.lending.declare_lending(
+            DeclareLendingRequest(OWNER, POOL, (rule,), grace_seconds=GRACE_SECONDS, cooldown_seconds=COOLDOWN_SECONDS)
+        )
+        try:
+            yield
+        finally:
+            await self.lending.withdraw_lending(WithdrawLendingRequest(OWNER, "the chapter is over"))
+            await self.until("nothing is lent, and no virtual node is left", self._is_over)
+
+    async def _is_over(self) -> bool:
+        declared = (await self.lending.list_lending(ListLendingRequest())).clusters
+        return not declared and not await self._on_loan() and not await self._virtual()
+
+    @asynccontextmanager
+    async def _deployed(self, cluster: str, name: str, replicas: int, **pod: Any) -> AsyncIterator[None]:
+        """By the cluster's own people: nothing of ours places it."""
+        api = self.api(cluster)
+        with suppress(AlreadyExists):
+            await api.create(
+                NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
+            )
+        manifest = json.loads(deployment(name, self.namespace, replicas, cpu=CPU))
+        manifest["spec"]["template"]["spec"] |= {"terminationGracePeriodSeconds": 2} | pod
+        made = await api.create(DEPLOYMENTS, manifest)
+        try:
+            yield
+        finally:
+            await api.delete(DEPLOYMENTS, self.namespace, name, uid=made["metadata"]["uid"])
+
+    async def _are_virtual(self) -> bool:
+        virtual = await self._virtual()
+        return len(virtual) == NODES_LENT and not any(one["spec"].get("unschedulable") for one in virtual)
+
+    async def _virtual(self) -> list[Mapping[str, Any]]:
+        return list(await self.api(POOL).list(NODES, label_selector=LENT_CLUSTER))
+
+    async def _on_loan(self) -> set[str]:
+        return {
+            node["metadata"]["name"]
+            for node in await self.api(OWNER).list(NODES)
+            if any(taint["key"] == LENDING for taint in node["spec"].get("taints") or ())
+        }
+
+    async def _runs_where_lent(self, name: str) -> bool:
+        nodes = await self._nodes_of(OWNER, name)
+        return len(nodes) == NODES_LENT and set(nodes) == await self._on_loan()
+
+    async def _has_all(self, name: str) -> bool:
+        return len(set(await self._nodes_of(OWNER, name))) == NODES_OF_OWNER
+
+    async def _none_of(self, *names: str) -> bool:
+        return not any([await self._nodes_of(cluster, name) for cluster in (OWNER, POOL) for name in names])
+
+    async def _nodes_of(self, cluster: str, name: str) -> list[str]:
+        """Where its pods run, in whatever namespace."""
+        return [
+            pod["spec"]["nodeName"]
+            for pod in await self.api(cluster).list(PODS, label_selector=f"app={name}")
+            if pod.get("status", {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+        ]
