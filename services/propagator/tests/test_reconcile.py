@@ -112,6 +112,9 @@ def said(state: str, part: str) -> tuple[str, str]:
 WRITTEN = manifest_digest(DECLARED, PART)
 ALONE = {"metadata": {"annotations": {"spillway.io/placement": "5.2"}}, "spec": {"replicas": 4}}
 
+ALONE_ASKED = PatchReplicas(ALONE, "100", corrects=False)
+FOUGHT = History(OLDER, written=True, corrections=(0.0, 1.0, 2.0), right=2)
+
 
 def written(version: Generation = V, replicas: int = 4, manifest: str = WRITTEN) -> LiveWorkload:
     """An object that says with which manifest it was written."""
@@ -190,8 +193,6 @@ ROWS = {
     "object of another workload": (PLAIN, Live(workload(OTHER_WORKLOAD)), History(), said("NotOwned", "workload api")),
     "object newer": (PLAIN, Live(workload(version=NEWER, replicas=9)), History(), HOLD),
     "object being deleted": (PLAIN, Live(workload(DELETING, replicas=9)), History(), HOLD),
-    "object contested before": (PLAIN, RIGHT, History(V, contested=True), said("ReplicasContested", "3 times")),
-    "object contested at an older version": (PLAIN, RIGHT, History(OLDER, contested=True), NOTHING),
     "object from before its cluster joined": (
         replace(PLAIN, joined_at=V),
         Live(workload(version=OLDER), looked=FOUND),
@@ -327,12 +328,22 @@ ROWS = {
     "somebody took the version off": (PLAIN, Live(workload(version=NO_GENERATION)), History(V, written=True), CORRECT),
     "somebody scaled too often": (PLAIN, Live(workload(replicas=9)), TIRED, said("ReplicasContested", "3 times")),
     "took the version off too often": (PLAIN, Live(workload(version=OLDER)), TIRED, ("ReplicasContested", "3 times")),
-    "scaled too often at an older version": (PLAIN, Live(workload(replicas=9)), replace(TIRED, version=OLDER), CORRECT),
+    "put right too often, and right": (PLAIN, RIGHT, TIRED, NOTHING),
+    "scaled too often at an older version": (
+        PLAIN,
+        Live(workload(replicas=9)),
+        replace(TIRED, version=OLDER),
+        said("ReplicasContested", "3 times"),
+    ),
+    "older, and contested": (PLAIN, Live(written(OLDER, 9)), FOUGHT, said("ReplicasContested", "3 times")),
+    "older, not contested any more": (PLAIN, Live(written(OLDER, 2), looked=FOUND), FOUGHT, ALONE_ASKED),
+    "older, the contested number is asked for": (PLAIN, Live(written(OLDER, 4), looked=FOUND), FOUGHT, ALONE_ASKED),
+    "older, contested, another template": (PLAIN, Live(written(OLDER, 9, "x"), looked=FOUND), FOUGHT, APPLY),
     "older, of the part's manifest": (
         PLAIN,
         Live(written(OLDER, 2), looked=FOUND),
         History(),
-        PatchReplicas(ALONE, "100", corrects=False),
+        ALONE_ASKED,
     ),
     "older, of another manifest": (PLAIN, Live(written(OLDER, 2, "x"), looked=FOUND), History(), APPLY),
     "somebody scaled, of the part's manifest": (
@@ -389,24 +400,30 @@ def test_creations_wait_until_the_oldest_leaves_the_window() -> None:
     assert isinstance(next_action(PLAIN, Live(looked=FOUND), history, 600.0, RULES), Create)
 
 
-def test_contested_is_remembered_until_a_newer_version() -> None:
-    live = Live(workload(replicas=9))
-    history = History(V)
-    actions = []
-    for second in range(5):
-        action = next_action(PLAIN, live, history, float(second), RULES)
-        history = after(history, PLAIN, live, action, float(second), RULES)
-        actions.append(type(action).__name__)
-    assert actions == ["Apply", "Apply", "Apply", "Report", "Report"]
-    assert isinstance(next_action(PLAIN, live, history, 9999.0, RULES), Report)
-    newer = replace(PLAIN, part=replace(PART, version=NEWER))
-    assert isinstance(next_action(newer, replace(live, looked=FOUND), history, 9999.0, RULES), Apply)
+def test_a_rival_s_replicas_are_put_right_three_times_in_a_window_whatever_the_versions() -> None:
+    """A placement each 15 s, and somebody who writes another number after each of ours."""
+    history, writes, corrections = History(), 0, []
+    for sequence in range(80):
+        now, version = 15.0 * sequence, Generation(6, sequence)
+        part = replace(PART, version=version, replicas=4 + sequence % 2)
+        wanted, there = replace(PLAIN, part=part), Live(written(Generation(6, 0), 10), looked=FOUND)
+        for _ in range(6):
+            action = next_action(wanted, there, history, now, RULES)
+            history = after(history, wanted, there, action, now, RULES)
+            if isinstance(action, Report):
+                assert 0 < action.seconds <= 600
+                break
+            assert isinstance(action, PatchReplicas)
+            corrections += [now] if action.corrects else []
+            writes, there = writes + 1, Live(written(version, 10))
+    assert corrections == [0.0, 0.0, 0.0, 600.0, 600.0, 600.0]
+    assert writes <= 8
 
 
 def test_a_new_owner_leaves_what_was_contested() -> None:
     status = WorkloadObserved("shop", "web", "own-1", 7, 1, V, "ReplicasContested", "", 9, 9, 9, 9, 9)
-    assert isinstance(next_action(PLAIN, Live(workload(replicas=9)), seeded(status), 0.0, RULES), Report)
-    assert seeded(None) == History()
+    assert isinstance(next_action(PLAIN, Live(workload(replicas=9)), seeded(status, 0.0, RULES), 599.0, RULES), Report)
+    assert seeded(None, 0.0, RULES) == History()
 
 
 def test_the_first_field_that_somebody_changed_is_known_until_it_is_right_again() -> None:
@@ -459,12 +476,14 @@ def test_a_new_owner_knows_from_the_log_that_a_job_was_over() -> None:
     """From how the object was, and from what was said once it was gone; the next Job of the name begins anew."""
     said = WorkloadObserved("shop", "web", "own-1", 1, 1, V, "Present", "Complete: 4 succeeded", 2, 0, 0, 0, 0)
     wanted, rules = PLAIN, RULES
-    first = next_action(wanted, Live(), seeded(said), 0.0, rules)
+    first = next_action(wanted, Live(), seeded(said, 0.0, RULES), 0.0, rules)
     assert isinstance(first, Report)
-    again = next_action(wanted, Live(), seeded(replace(said, state=first.state, message=first.message)), 0.0, rules)
+    again = next_action(
+        wanted, Live(), seeded(replace(said, state=first.state, message=first.message), 0.0, RULES), 0.0, rules
+    )
     assert again == first
     assert first.state == "Ended"
-    suspended = seeded(replace(said, message="Suspended: 0 succeeded"))
+    suspended = seeded(replace(said, message="Suspended: 0 succeeded"), 0.0, RULES)
     assert not isinstance(next_action(wanted, Live(), suspended, 0.0, rules), Report)
-    removed = after(seeded(said), REMOVING, Live(), Report("Absent", ""), 0.0, rules)
+    removed = after(seeded(said, 0.0, RULES), REMOVING, Live(), Report("Absent", ""), 0.0, rules)
     assert not isinstance(next_action(wanted, Live(), removed, 0.0, rules), Report)

@@ -352,10 +352,13 @@ async def test_contested_replicas_are_put_right_three_times(fleet: Any) -> None:
     await asyncio.sleep(5)
     assert fleet.replicas("own-1") == 11
     assert fleet.state()[0] == "ReplicasContested"
-    await asyncio.sleep(1000)
+    await asyncio.sleep(300)
     assert fleet.replicas("own-1") == 11
     await fleet.place(2, {"own-1": 4})
-    await asyncio.sleep(5)
+    await asyncio.sleep(200)
+    assert fleet.replicas("own-1") == 11, "a new placement does not go on with the fight"
+    assert fleet.state()[:2] == ("ReplicasContested", "1.2")
+    await asyncio.sleep(200)
     assert fleet.replicas("own-1") == 4
     assert fleet.state() == ("Present", "1.2", "")
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from propagator.core.actions import Rules
 from propagator.core.desired import Target
 from propagator.core.live import LiveWorkload, Marks, Reference, workload_from_manifest, workload_from_struct
 from propagator.core.reconcile import seeded
@@ -76,8 +77,9 @@ def test_a_hold_is_said_in_the_message_alone(
 def test_a_new_owner_knows_a_job_that_ended_though_it_is_on_hold(state: str) -> None:
     """Else somebody's deletion of the object would run the Job anew."""
     ended = said(V1, state, "Complete: 5 succeeded", 0, 0, 0, 0, 0)
-    assert seeded(held_back(ended, None, TARGET, "why")) == seeded(ended)
-    assert seeded(ended).ended == "Complete: 5 succeeded"
+    rules = Rules("f1")
+    assert seeded(held_back(ended, None, TARGET, "why"), 0.0, rules) == seeded(ended, 0.0, rules)
+    assert seeded(ended, 0.0, rules).ended == "Complete: 5 succeeded"
 
 
 @pytest.mark.parametrize(("observed", "updated"), [(6, 0), (7, 4)], ids=["not seen yet", "seen"])

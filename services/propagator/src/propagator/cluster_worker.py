@@ -84,7 +84,7 @@ class ClusterWorker:
         self._member = Member(api, shared.rules.fleet, shared.clock, self._reach.answered)
         self._mirror = Mirror(cluster)
         self._queue = WorkQueue[Target]()
-        self._memories = Memories(shared.desired.status)
+        self._memories = Memories(shared.desired.status, shared.rules, shared.clock)
         self._reporter = Reporter(
             shared.bus, epoch, shared.settings, self._shown, shared.desired.status, self._vanished
         )
@@ -319,8 +319,8 @@ class ClusterWorker:
         memory.history = after(memory.history, wanted, live, action, self._clock(), self._rules)
         again: float | None = None
         match action:
-            case Report(state, message):
-                again = memory.ended_in(Outcome(wanted.part.version, state, message), self._settings)
+            case Report(state, message, seconds):
+                again = memory.ended_in(Outcome(wanted.part.version, state, message), self._settings) or seconds or None
             case Hold(reason, seconds):
                 log.debug("held", cluster=self.cluster, workload=_name(target), reason=reason)
                 again = memory.held(reason, seconds, self._clock(), self._settings)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from propagator.core.actions import Rules
 from propagator.core.desired import Target
 from propagator.core.manifests import workload_label
 from propagator.core.reconcile import History, seeded
@@ -100,8 +101,12 @@ class Memory:
 class Memories:
     """logged: what the log says of a target last; a new owner begins with that."""
 
-    def __init__(self, logged: Callable[[Target], WorkloadObserved | None]) -> None:
+    def __init__(
+        self, logged: Callable[[Target], WorkloadObserved | None], rules: Rules, clock: Callable[[], float]
+    ) -> None:
         self._logged = logged
+        self._rules = rules
+        self._clock = clock
         self._memories: dict[Target, Memory] = {}
         self._target_by_owner: dict[Owner, Target] = {}
 
@@ -115,7 +120,7 @@ class Memories:
         if target not in self._memories:
             said = self._logged(target)
             kind = said.kind if said is not None and said.state != STATE_ORPHANED else ""
-            self._memories[target] = Memory(seeded(said), kind=kind)
+            self._memories[target] = Memory(seeded(said, self._clock(), self._rules), kind=kind)
             self._target_by_owner[_owner(target)] = target
 
     def forget(self, target: Target) -> None:

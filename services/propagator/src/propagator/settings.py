@@ -14,7 +14,7 @@ class Settings:
     credentials_folder: Path = setting(CREDENTIALS_FOLDER, "folder of the clusters' kubeconfig files")
     exec_plugins: bool = setting(False, "whether a kubeconfig may run a program to get credentials")
     create_namespaces: bool = setting(True, "whether namespaces that workloads need are created in members")
-    corrections_max: int = setting(3, "times within the window that one version of an object is put right")
+    corrections_max: int = setting(3, "times within the window that one object is put right, whatever its versions")
     creations_max: int = setting(10, "times within the window that one version of an object is created")
     window_seconds: float = setting(600.0, "window of these maxima, seconds")
     status_gather_seconds: float = setting(0.2, "seconds that statuses are gathered before they are published")

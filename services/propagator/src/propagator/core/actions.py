@@ -9,7 +9,10 @@ from propagator.core.manifests import Manifest, workload_label
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the owner of this fleet has chosen. The maxima are of one version of one part, within the window."""
+    """What the owner of this fleet has chosen.
+
+    The maxima are of one part within the window, creations_max of one version.
+    """
 
     fleet: str
     create_namespaces: bool = True
@@ -77,10 +80,14 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Nothing is done; the state and message are said, and what can pass by itself is tried again later."""
+    """Nothing is done; the state and message are said, and what can pass by itself is tried again later.
+
+    seconds: after which what is not tried again by its state is; 0: never.
+    """
 
     state: str
     message: str
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,17 +67,18 @@ NOT_RUN_AGAIN = "; somebody deleted the Job, and it is not run again: delete and
 class History:
     """What was done at one version of a part, in seconds of one monotonic clock.
 
-    written: the object was seen or made right at this version. contested: it is left until a newer version.
-    Whatever the version that the rest is about: highest, ended: the highest version known of the object from anywhere,
+    written: the object was seen or made right at this version. creations: when it was created.
+    Whatever the version: corrections: when it was put right. right: the replicas that it had or was given when it was
+    right last, None before. highest, ended: the highest version known of the object from anywhere,
     and how its Job ended, empty when it did not. changed: the first field of its spec that somebody changed since it
     was written; compared: the generation that this is known of.
     """
 
     version: Generation = NO_GENERATION
     written: bool = False
-    contested: bool = False
-    corrections: tuple[float, ...] = ()
     creations: tuple[float, ...] = ()
+    corrections: tuple[float, ...] = ()
+    right: int | None = None
     highest: Generation = NO_GENERATION
     ended: str = ""
     changed: str = ""
@@ -117,23 +118,21 @@ def after(history: History, wanted: Wanted, live: Live, action: Action, now: flo
         ended = found.note if _has_ended(found.note) else ""
     changed, compared = _compared(history, wanted, live, rules)
     if history.version != version:
-        history = History(version)
+        history = History(version, corrections=history.corrections, right=history.right)
     history = replace(history, highest=highest, ended=ended, changed=changed, compared=compared)
+    if isinstance(action, Apply | PatchReplicas | Create | Nothing | PatchMarks):
+        history = replace(history, written=True, right=None if wanted.part.adopting else wanted.part.replicas)
     match action:
         case Apply(corrects=True) | PatchReplicas(corrects=True):
-            return replace(history, written=True, corrections=(*_recent(history.corrections, now, rules), now))
+            return replace(history, corrections=(*_recent(history.corrections, now, rules), now))
         case Create():
-            return replace(history, written=True, creations=(*_recent(history.creations, now, rules), now))
-        case Apply() | PatchReplicas() | Nothing() | PatchMarks():
-            return replace(history, written=True)
-        case Report(state=state) if state == STATE_CONTESTED:
-            return replace(history, contested=True)
+            return replace(history, creations=(*_recent(history.creations, now, rules), now))
         case _:
             return history
 
 
-def seeded(status: WorkloadObserved | None) -> History:
-    """What a new owner knows from what the one before said."""
+def seeded(status: WorkloadObserved | None, now: float, rules: Rules) -> History:
+    """What a new owner knows from what the one before said: of what is contested the window begins anew."""
     if status is None:
         return History()
     contested = status.state == STATE_CONTESTED
@@ -143,7 +142,7 @@ def seeded(status: WorkloadObserved | None) -> History:
     return History(
         version=status.version,
         written=contested,
-        contested=contested,
+        corrections=(now,) * rules.corrections_max if contested else (),
         highest=status.version,
         ended=ended,
         changed=changed_field(status.message),
@@ -221,8 +220,6 @@ def _refrain(wanted: Wanted, live: Live, history: History, rules: Rules) -> Acti
         return Hold(f"the object is at {found.version}, above {version}")
     if found.marks.deleting:
         return Hold("the object is being deleted")
-    if history.contested and history.version == version:
-        return _contested(live, rules)
     return None
 
 
@@ -284,13 +281,17 @@ def _workload(wanted: Wanted, live: Live, history: History, now: float, rules: R
         return Create(manifest)
     known = history.version == part.version
     corrects = found.version == part.version or (known and history.written)
-    if corrects and known and len(_recent(history.corrections, now, rules)) >= rules.corrections_max:
-        return _contested(live, rules)
+    alone = found.manifest == manifest_digest(wanted.declaration, part)
+    fought = alone and found.spec_replicas not in (part.replicas, history.right)
+    corrections = _recent(history.corrections, now, rules)
+    if len(corrections) >= rules.corrections_max and (corrects or fought):
+        oldest = corrections[0] if corrections else now
+        return _contested(live, rules, oldest + rules.window_seconds - now)
     if not corrects:
         blocked = _missing_references(wanted, live)
         if blocked is not None:
             return blocked
-    if found.manifest == manifest_digest(wanted.declaration, part):
+    if alone:
         return PatchReplicas(replicas_alone(part, found.kind), found.marks.resource_version, corrects)
     return Apply(_preconditioned(manifest, found.marks), found.marks.resource_version, corrects)
 
@@ -342,14 +343,15 @@ def _preconditioned(manifest: Manifest, marks: Marks) -> Manifest:
     return {**manifest, "metadata": {**manifest["metadata"], "uid": marks.uid}}
 
 
-def _contested(live: Live, rules: Rules) -> Action:
+def _contested(live: Live, rules: Rules, seconds: float) -> Action:
     if live.read and live.rivals is None:
         return LookForRivals()
     by = f" by {', '.join(live.rivals)}" if live.rivals else " by somebody else"
     return Report(
         STATE_CONTESTED,
         f"changed{by} after being put right {rules.corrections_max} times "
-        f"within {rules.window_seconds:.0f} s; left alone until the next placement",
+        f"within {rules.window_seconds:.0f} s; left alone until these are over",
+        seconds,
     )
 
 
