@@ -1,17 +1,30 @@
 """Why a cluster takes nothing new, whatever room it has: of anybody, of a shape, of one workload."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
-from planner.core.workload import is_orphan
+from planner.core.feasibility.admitted import AdmittedShapes
+from planner.core.rules import Rules
+from planner.core.timers import Hold, HoldKey
+from planner.core.workload import Workload, is_orphan
 from spillway.events import PHASE_ACTIVE, WorkloadObserved
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.model import Shape
 
-if TYPE_CHECKING:
-    from planner.core.state import PlannerState
-
 ORPHAN_THERE = "an orphan of this name is there and is left as it is: delete it there"
 """Until then nothing is written over it."""
+
+
+class Known(Protocol):
+    """What of the planner's state closes a cluster."""
+
+    rules: Rules
+    clusters: dict[str, ClusterView]
+    workloads: dict[WorkloadKey, Workload]
+    admitted: AdmittedShapes
+    holds: dict[HoldKey, Hold]
+
+    def statuses_of(self, key: WorkloadKey) -> Mapping[str, WorkloadObserved]: ...
 
 
 def bars(said: WorkloadObserved) -> bool:
@@ -19,7 +32,7 @@ def bars(said: WorkloadObserved) -> bool:
     return is_orphan(said) and bool(said.kind or not said.beside)
 
 
-def orphaned_in(state: "PlannerState", key: WorkloadKey | None) -> frozenset[str]:
+def orphaned_in(state: Known, key: WorkloadKey | None) -> frozenset[str]:
     """Where an object of this name runs that no placement names, nor one of the same API server's other name."""
     known = {} if key is None else state.statuses_of(key)
     found = {name for name, said in known.items() if name in state.clusters and bars(said)}
@@ -28,7 +41,7 @@ def orphaned_in(state: "PlannerState", key: WorkloadKey | None) -> frozenset[str
     return frozenset(found - {view.twin_of for view in listed})
 
 
-def why_closed(state: "PlannerState", view: ClusterView, shape: Shape, now: float, key: WorkloadKey | None) -> str:
+def why_closed(state: Known, view: ClusterView, shape: Shape, now: float, key: WorkloadKey | None) -> str:
     """For people; empty when the room says it all. shape: as the cluster admits it. key: for which workload."""
     cluster = view.name
     stale = view.not_fresh(now, state.rules.capacity_age_max)
