@@ -283,6 +283,13 @@ async def refusal(call: Awaitable[Any]) -> tuple[str, str]:
     return caught.value.code, caught.value.text
 
 
+def answering(reply: Any) -> Answer:
+    async def answer(_: Any) -> Any:
+        return reply
+
+    return answer
+
+
 def raising(error: Exception) -> Answer:
     async def answer(_: Any) -> Any:
         raise error
@@ -696,6 +703,19 @@ async def test_the_leader_trailer_is_followed_and_remembered() -> None:
         await client.scale(api.ScaleRequest("a", "b", 2))
         assert client.leader() == servers[1].address
     assert (len(standby.asked), len(leader.asked)) == (1, 2)
+
+
+async def test_what_a_standby_answers_is_asked_of_the_leader_that_it_names() -> None:
+    """An apply that was acknowledged is in the list that is asked for next, whichever planner stands first."""
+    answered = api.ListReply((WORKLOAD,), "", stale=False)
+    standby = FakePlanner(list=answering(api.ListReply((), "", stale=True)))
+    leader = FakePlanner(list=answering(answered))
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(RpcServer(planner, local())) for planner in (standby, leader)]
+        standby.leader_address = leader.leader_address = servers[1].address
+        client = await stack.enter_async_context(PlannerClient([servers[0].address]))
+        assert await client.list(api.ListRequest()) == answered
+    assert (len(standby.asked), len(leader.asked)) == (1, 1)
 
 
 async def test_a_leader_that_died_is_left_for_the_other_endpoint() -> None:

@@ -5,7 +5,7 @@ import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from random import Random
 from typing import Any, Final, Never, Self, cast
@@ -55,6 +55,8 @@ RECEIVE_BYTES_MAX: Final = 16 * MEBIBYTE
 """What gRPC lets in, so that we ourselves can say what was too large; beyond it the answer is gRPC's own."""
 
 _REPLY_BYTES_MAX = 64 * MEBIBYTE
+_LEADER_SECONDS = 1.0
+"""How long a read that a standby answered may wait for what the active instance says."""
 _SILENCE_SECONDS = 12.0
 """After so long a client asks another planner: one that works answers within its request_seconds, 10. Keepalive
 does not see a frozen one while a call is under way."""
@@ -349,14 +351,24 @@ class _Client:
             share = min(left, _SILENCE_SECONDS) if len(self._endpoints) > 1 else left
             answer = self._stub(endpoint, call)(data, timeout=share, metadata=self._metadata())
             try:
-                reply = await answer
-                self._hear(endpoint, await answer.trailing_metadata())
-                return call.read_reply(reply)
+                reply = call.read_reply(await answer)
+                leader = self._hear(endpoint, await answer.trailing_metadata())
+                if leader in ("", endpoint) or not _is_stale(reply):
+                    return reply
+                return await self._ask_leader(leader, call, data, deadline) or reply
             except aio.AioRpcError as error:
                 failure = _request_error(error)
                 if failure.code == "DEADLINE_EXCEEDED" and share < left:
                     failure = RequestError("UNAVAILABLE", f"silent for {share:g} s")
                 route.failed(endpoint, failure, self._hear(endpoint, error.trailing_metadata()))
+
+    async def _ask_leader(self, leader: str, call: Call, data: bytes, deadline: float) -> Any:
+        """What the active instance says, after a standby did; None when it does not answer soon, or is none either."""
+        seconds = max(0.001, min(_LEADER_SECONDS, deadline - time.monotonic()))
+        with suppress(aio.AioRpcError):
+            reply = call.read_reply(await self._stub(leader, call)(data, timeout=seconds, metadata=self._metadata()))
+            return None if _is_stale(reply) else reply
+        return None
 
     def _stub(self, endpoint: str, call: Call) -> Any:
         channel = self._channels.get(endpoint)
@@ -445,6 +457,10 @@ class LendingClient(_Client, LendingVerbs):
     """A LendingApi at the other end."""
 
     _service = LENDING
+
+
+def _is_stale(reply: Any) -> bool:
+    return bool(getattr(reply, "stale", False) or getattr(getattr(reply, "placement", None), "stale", False))
 
 
 def _with_keys(request: Any) -> Any:
