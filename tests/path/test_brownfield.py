@@ -525,3 +525,29 @@ async def test_an_orphan_that_nobody_has_said_yet_is_left_and_its_replicas_go_el
         assert {pod["metadata"]["uid"] for pod in await api.list(PODS)} == before
         reply = (await planner.get(GetRequest(NAMESPACE, "web"))).placement
         assert [(part.cluster, part.replicas) for part in reply.parts] == [("own-1", 14)]
+
+
+async def test_what_was_released_and_adopted_again_takes_the_same_manifests_again() -> None:
+    """Its ConfigMap bears no mark any more; it is as declared, so it is used and left."""
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"color": "blue"}}
+    settings["metadata"] = {"name": "settings", "namespace": NAMESPACE}
+    declared = ApplyRequest((json.dumps(manifest(replicas=6)), json.dumps(settings), ONLY_OWN_1))
+    async with in_process(FLEET) as platform:
+        await join(platform)
+        planner = platform.planner()
+
+        async def run(replicas: int) -> bool:
+            there = await platform.api("own-1").get(DEPLOYMENTS, NAMESPACE, "web")
+            return there is not None and await _available(platform, "own-1", "web", replicas)
+
+        await planner.apply(declared)
+        await until(lambda: run(6), "it runs")
+        await planner.release(ReleaseRequest(NAMESPACE, "web"))
+        await until(lambda: _gone(platform), "it is released")
+        await adopted(platform, "own-1")
+        await planner.apply(declared)
+        await planner.scale(ScaleRequest(NAMESPACE, "web", 9))
+        await until(lambda: run(9), "nine run")
+        kept = await platform.api("own-1").get(CONFIG_MAPS, NAMESPACE, "settings")
+        assert kept is not None
+        assert not marks(kept)

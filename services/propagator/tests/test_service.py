@@ -249,13 +249,35 @@ async def test_what_is_not_ours_is_not_touched(fleet: Any) -> None:
 
 
 @on_fleet
+async def test_what_goes_along_and_is_there_as_declared_is_used_and_left_to_whoever_made_it(fleet: Any) -> None:
+    """A release leaves such ones, and people have them before they adopt: with the same content none is in the way."""
+    theirs = json.loads(config("web-config").manifest) | {"apiVersion": "v1", "kind": "ConfigMap"}
+    theirs["metadata"]["namespace"] = "default"
+    made = await fleet.api("own-1").create(CONFIG_MAPS, theirs)
+    await fleet.declare(dependencies=(config("web-config"),))
+    await fleet.place(1, {"own-1": 3})
+    await fleet.start()
+    await asyncio.sleep(5)
+    assert fleet.state()[:2] == ("Present", "1.1")
+    await fleet.place(2, {}, removing=("own-1",))
+    await asyncio.sleep(5)
+    assert fleet.state()[:2] == ("Absent", "1.2")
+    left = await fleet.api("own-1").get(CONFIG_MAPS, "default", "web-config")
+    assert left["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+
+@on_fleet
 async def test_not_owned_passes_when_the_object_goes(fleet: Any) -> None:
     await fleet.add_config("own-1", "web-config")
     await fleet.declare(dependencies=(config("web-config"),))
     await fleet.place(1, {"own-1": 3})
     await fleet.start()
     await asyncio.sleep(5)
-    assert fleet.state() == ("NotOwned", "1.1", "ConfigMap web-config exists and is not this fleet's")
+    assert fleet.state() == (
+        "NotOwned",
+        "1.1",
+        "ConfigMap web-config exists and is not this fleet's; declared otherwise: data",
+    )
     assert fleet.deployment("own-1") is None
     api = fleet.api("own-1")
     found = await api.get(CONFIG_MAPS, "default", "web-config")

@@ -63,10 +63,14 @@ class LiveWorkload:
 
 @dataclass(frozen=True, slots=True)
 class LiveDependency:
-    """declaration: what the annotation says was applied, (workload generation, digest); (-1, "") when unreadable."""
+    """declaration: what the annotation says was applied, (workload generation, digest); (-1, "") when unreadable.
+
+    manifest: the object, where it was read and is no fleet's.
+    """
 
     marks: Marks
     declaration: tuple[int, str]
+    manifest: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +219,9 @@ def dependency_from_struct(found: AnyObject) -> LiveDependency:
 
 
 def dependency_from_manifest(manifest: Mapping[str, Any]) -> LiveDependency:
-    return LiveDependency(
-        _marks_from_manifest(manifest), _declaration_from(_annotation(manifest, ANNOTATION_DECLARATION))
-    )
+    marks = _marks_from_manifest(manifest)
+    declaration = _declaration_from(_annotation(manifest, ANNOTATION_DECLARATION))
+    return LiveDependency(marks, declaration, None if marks.fleet else manifest)
 
 
 def _marks_from_manifest(manifest: Mapping[str, Any]) -> Marks:

@@ -59,6 +59,7 @@ from spillway.live_objects import first_not_so
 from spillway.model import NO_GENERATION, Generation
 from spillway.texts import before_change, before_hold, changed_field
 
+_NOT_CONTENT = frozenset({"metadata", "status"})
 LEFT_BEHIND = "an object of this name is left from before the cluster joined; it is left as it is"
 NOT_RUN_AGAIN = "; somebody deleted the Job, and it is not run again: delete and apply it to run it anew"
 
@@ -230,7 +231,11 @@ def _dependencies(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
         if found is None:
             return _namespace(wanted, live, rules) or _create_dependency(dependency, rules)
         if not is_ours(found.marks, wanted.target, rules.fleet):
-            return Report(STATE_NOT_OWNED, f"{reference} exists and {owner_of(found.marks, rules)}")
+            other = _unlike(dependency, found)
+            if not other and not found.marks.deleting:
+                continue  # Whoever's it is: what is asked for is there.
+            text = f"{reference} exists and {owner_of(found.marks, rules)}"
+            return Report(STATE_NOT_OWNED, f"{text}; declared otherwise: {other}" if found.manifest and other else text)
         if found.marks.deleting:
             return Hold(f"{reference} is being deleted")
         if _waits_its_turn(wanted):
@@ -240,6 +245,19 @@ def _dependencies(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
             manifest = _preconditioned(dependency_manifest(dependency, rules.fleet), found.marks)
             return ApplyDependency(reference, manifest, found.marks.resource_version)
     return None
+
+
+def _unlike(dependency: DependencyDeclared, found: LiveDependency) -> str:
+    """The first field, marks apart, that is declared otherwise than nobody's object has it; empty: as declared.
+
+    Of a ConfigMap also what only the object has: a pod may take all its keys.
+    """
+    if found.manifest is None:
+        return "marks"
+    declared = {key: value for key, value in dependency_manifest(dependency, "").items() if key not in _NOT_CONTENT}
+    there = {key: value for key, value in found.manifest.items() if key not in _NOT_CONTENT}
+    unlike = first_not_so(declared, there, "")
+    return (unlike or (first_not_so(there, declared, "") if dependency.kind == "ConfigMap" else "")).removeprefix(".")
 
 
 def _waits_its_turn(wanted: Wanted) -> bool:
