@@ -115,7 +115,7 @@ def export(
 
 
 @app.command(
-    epilog="Examples:  spillway simulate -f release/  ·  spillway simulate --without own-1  ·  "
+    epilog="Examples:  spillway simulate -f release.yaml  ·  spillway simulate --without own-1  ·  "
     "spillway simulate --state fleet.gz -f web.yaml --add-nodes cloud-1/burst=5"
 )
 def simulate(  # noqa: PLR0913 - the options of a command are its parameters
