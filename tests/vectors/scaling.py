@@ -1,6 +1,9 @@
 """Reads the vectors of Kubernetes' autoscaler, which lie beside the repository, and asks our core the same."""
 
+import gzip
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -8,10 +11,22 @@ from msgspec.structs import replace
 from hpa.core import behavior, history, pods, policy, replicas, totals, usage
 from hpa.core.pods import NEVER_MS, Container, Pod, PodKey, PodsSeen, Sample
 
+ROOT = Path(__file__).parents[2]
+FOLDER = next((found for parent in ROOT.parents if (found := parent / "shared" / "vectors" / "hpa").is_dir()), None)
+"""Beside the repository, or beside one of the folders that it is in; None where there are none."""
+
 Json = dict[str, Any]
 UNSET_S = -1_000_000_000
 NAMESPACE = "default"
 CLUSTER = "one"
+
+
+def cases(name: str) -> list[Json]:
+    """Of a file: what is given, and what is expected."""
+    assert FOLDER is not None
+    content = (FOLDER / name).read_bytes()
+    found: list[Json] = json.loads(gzip.decompress(content) if name.endswith(".gz") else content)["cases"]
+    return found
 
 
 def ms(seconds: int) -> int:

@@ -12,6 +12,7 @@ from scaling import (
 )
 
 from hpa.core import deciding, history, policy, proposals
+from hpa.core.evaluating import CONTROLLER, settings_in
 from hpa.core.pods import PodsSeen
 
 
@@ -124,12 +125,12 @@ def pods_selected(given: Json) -> PodsSeen:
     return PodsSeen(pods_of(own))
 
 
-def decided(given: Json) -> tuple[deciding.Decision, list[Json]]:
+def decided(given: Json, mode: str = CONTROLLER) -> tuple[deciding.Decision, list[Json]]:
     """The decision with what came of writing it, and the writes."""
     known, entry = known_of(given), given["autoscaler"]
     if "spec_replicas" not in given["scale"]:
         return deciding.without_scale(known, entry["status_current_replicas"], "no scale"), []
-    wanted, settings = autoscaler_of(given), settings_of(given)
+    wanted, settings = autoscaler_of(given), settings_in(mode, settings_of(given))
     scale = deciding.Scale(given["scale"]["spec_replicas"], given["scale"]["status_replicas"], unclear(given))
     readings = readings_of(given)
     decision = deciding.decide(wanted, scale, pods_selected(given), readings, known, settings, 0)

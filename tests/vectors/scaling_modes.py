@@ -1,9 +1,13 @@
-"""The same traces in both modes: what event mode does otherwise than Kubernetes' controller."""
+"""`make modes`: the same traces and decisions in both modes, and what event mode does otherwise than Kubernetes."""
 
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from msgspec.structs import replace
-from scaling import Json, legacy_settings, rules_of
+from scaling import FOLDER, Json, cases, legacy_settings, rules_of
+from scaling_decisions import decided
 
 from hpa.core.deciding import Scale
 from hpa.core.evaluating import CONTROLLER, EVENT, NOTHING_DECIDED, Evaluation, Observed, ScalingState, evaluate
@@ -55,25 +59,63 @@ def sizes(given: Json, mode: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Deviation:
-    """Over all steps of all traces: how many sizes are the same, and by how many replicas the others differ."""
+    """Of event mode from controller mode, over sequences of sizes: pairs of (controller, event)."""
 
-    steps: int
-    same: int
-    replicas: int
-    difference: int
+    sequences: Sequence[Sequence[tuple[int, int]]]
 
-    def sentence(self) -> str:
-        return (
-            f"{self.same:,} of {self.steps:,} sizes are the same ({100 * self.same / self.steps:.1f} %), "
-            f"and all differences together are {100 * self.difference / self.replicas:.1f} % of all replicas"
+    def row(self, kind: str) -> str:
+        pairs = [pair for sequence in self.sequences for pair in sequence]
+        same = sum(1 for controller, event in pairs if controller == event)
+        replicas = sum(controller for controller, _ in pairs)
+        more = sum(max(event - controller, 0) for controller, event in pairs)
+        fewer = sum(max(controller - event, 0) for controller, event in pairs)
+        longest = max((length for sequence in self.sequences for length in runs(sequence)), default=0)
+        differing = sum(1 for sequence in self.sequences if any(runs(sequence)))
+        cells = (
+            kind,
+            f"{len(self.sequences):,} ({differing:,})",
+            f"{len(pairs):,}",
+            f"{same:,} ({100 * same / len(pairs):.1f} %)",
+            f"{replicas:,}",
+            f"{more:,}",
+            f"{fewer:,}",
+            f"{longest}",
         )
+        return "| " + " | ".join(cells) + " |"
 
 
-def deviation(traces: list[Json]) -> Deviation:
-    pairs = [pair for given in traces for pair in zip(sizes(given, CONTROLLER), sizes(given, EVENT), strict=True)]
-    return Deviation(
-        steps=len(pairs),
-        same=sum(1 for controller, event in pairs if controller == event),
-        replicas=sum(controller for controller, _ in pairs),
-        difference=sum(abs(controller - event) for controller, event in pairs),
-    )
+def runs(sequence: Sequence[tuple[int, int]]) -> list[int]:
+    """How many steps each difference lasts."""
+    return [len(list(pairs)) for differs, pairs in groupby(sequence, key=lambda pair: pair[0] != pair[1]) if differs]
+
+
+def traced(traces: Sequence[Json]) -> Deviation:
+    return Deviation([list(zip(sizes(given, CONTROLLER), sizes(given, EVENT), strict=True)) for given in traces])
+
+
+def whole_decisions(entries: Sequence[Json]) -> Deviation:
+    """Each a sequence of one."""
+    return Deviation([[(_size(given, CONTROLLER), _size(given, EVENT))] for given in entries])
+
+
+def _size(given: Json, mode: str) -> int:
+    decision, _ = decided(given, mode)
+    return decision.current if decision.replicas is None else decision.replicas
+
+
+def table() -> Iterator[str]:
+    """The rows of docs/scaling.md."""
+    traces = [case["input"] for case in cases("hpa_normalization_traces.json.gz")]
+    names = ("hpa_controller.json", "hpa_controller_fuzz.json.gz")
+    yield "| on | of them (differing) | sizes | the same | replicas | more | fewer | longest |"
+    yield "|---|---|---|---|---|---|---|---|"
+    yield whole_decisions([case["input"] for name in names for case in cases(name)]).row("whole decisions")
+    yield traced([given for given in traces if given["legacy"]]).row("traces without `behavior`")
+    yield traced([given for given in traces if not given["legacy"]]).row("traces with `behavior`")
+    yield traced(traces).row("all traces")
+
+
+if __name__ == "__main__":
+    if FOLDER is None:
+        sys.exit("no ../shared/vectors/hpa beside the repository")
+    print("\n".join(table()))

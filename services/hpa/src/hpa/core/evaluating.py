@@ -56,11 +56,9 @@ def evaluate(
     policy: Autoscaler, observed: Observed, state: ScalingState, settings: Settings, now_ms: int, mode: str = EVENT
 ) -> Evaluation:
     """The decision at now_ms, taken as written. now_ms is after every earlier one of this state."""
-    history = state.history
-    if mode == EVENT:
-        settings = _for_events(settings)
-        if history.steps and state.asking:
-            history = History(held(history.steps, now_ms - 1), history.ups, history.downs)
+    history, settings = state.history, settings_in(mode, settings)
+    if mode == EVENT and history.steps and state.asking:
+        history = History(held(history.steps, now_ms - 1), history.ups, history.downs)
     known = Known(history, state.conditions, state.desired)
     decided = decide(policy, observed.scale, observed.seen, observed.readings, known, settings, now_ms)
     decision = accepted(decided, policy, settings, now_ms)
@@ -72,8 +70,8 @@ def evaluate(
 
 
 @lru_cache(maxsize=64)
-def _for_events(settings: Settings) -> Settings:
-    return replace(settings, doubling_period_ms=SYNC_PERIOD_MS)
+def settings_in(mode: str, settings: Settings) -> Settings:
+    return settings if mode == CONTROLLER else replace(settings, doubling_period_ms=SYNC_PERIOD_MS)
 
 
 def _instants(
