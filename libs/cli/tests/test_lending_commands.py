@@ -38,13 +38,14 @@ class FakeLending:
     def __init__(self) -> None:
         self.asked: list[Any] = []
         self.is_active = True
+        self.nodes: tuple[lending.LentNode, ...] = (NODE,)
 
     def leader(self) -> str:
         return "me"
 
     async def list_lent(self, request: lending.ListLentRequest) -> lending.ListLentReply:
         self.asked.append(request)
-        return lending.ListLentReply((NODE,), "" if request.page_token else "more", stale=True)
+        return lending.ListLentReply(self.nodes, "" if request.page_token else "more", stale=True)
 
     async def recall(self, request: lending.RecallRequest) -> lending.RecallReply:
         self.asked.append(request)
@@ -78,7 +79,9 @@ class FakeLending:
 
     async def idle_report(self, request: lending.IdleReportRequest) -> lending.IdleReportReply:
         self.asked.append(request)
-        return lending.IdleReportReply((IDLE,), 2, 1, 12_000, 7_000, 500, 1, 2, "")
+        return lending.IdleReportReply(
+            (IDLE,), 2, 1, 12_000, 7_000, 500, 1, 1 + 72 * 3_600_000, "", core_seconds_lent=129_600
+        )
 
 
 @pytest.fixture
@@ -115,6 +118,22 @@ def test_lent_shows_every_page_and_that_it_may_be_old(answers: tuple[FakeLending
     assert "Need, own-1/shop/web" in run(address, "lent").stdout
 
 
+def test_lent_begins_with_the_cores_and_counts_nodes_by_state_and_pods(answers: tuple[FakeLending, str]) -> None:
+    fake, address = answers
+    fake.nodes = (
+        replace(NODE, state="Lent", recalled_ms=0),
+        replace(NODE, state="Lent", supply_class="dedicated"),
+        NODE,
+    )
+    result = run(address, "lent")
+    said = "16 cores recovered (8 dedicated, 8 idle): 4 nodes lent, 2 recalled, 18 pods"
+    assert result.stderr.endswith(f"{said}\n")
+    assert "Recalled " in result.stdout
+    assert " ago" in result.stdout
+    fake.nodes = ()
+    assert run(address, "lent").stderr.endswith("0 cores recovered: 0 nodes lent, 0 recalled, 0 pods\n")
+
+
 def test_recall_names_nodes_and_says_how_many(answers: tuple[FakeLending, str]) -> None:
     fake, address = answers
     result = run(address, "recall", "own-1", "n1", "--grace", "5", "--reason", "sold", "--plan")
@@ -136,6 +155,7 @@ def test_idle_report_says_what_is_known_by_requests_alone(answers: tuple[FakeLen
     assert "requests only" in result.stdout
     assert "give it back" in result.stdout
     assert "of 1 only requests are known" in result.stderr
+    assert result.stderr.startswith("0.5 cores recovered on average in 3d: 36.0 core-hours lent\n")
 
 
 def test_a_descheduler_that_is_not_there_is_named() -> None:
@@ -237,6 +257,7 @@ def test_list_and_get_show_state_rules_and_numbers(answers: tuple[FakeLending, s
     listed = run(address, "lending", "list")
     assert "paused" in listed.stdout
     assert "warning: own-1: frozen" in listed.stderr
+    assert listed.stderr.startswith("12 cores recovered: 3 of 8 nodes lent by 1 cluster\n")
     found = run(address, "lending", "get", "own-1")
     assert "disk=nvme, gpu DoesNotExist" in found.stdout
     assert "own-1 lends to pool: paused; 3 nodes lent, 1 recalled; grace 30 s" in found.stderr

@@ -1,5 +1,6 @@
 """What people declare, ask back and read: what is refused, what changes, and what is said again."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from descheduler.core import asked_back, declaring, idle_report, recalling
 from descheduler.core.declaring import Asked
 from spillway import api_lending as lending
 from spillway.api import RequestError
+from spillway.events import ClusterLeft
 from spillway.events_lending import LendingDeclared, LendingRule, NodeRecalled, NodeUsed
 from spillway.model import Generation, Requirement
 
@@ -135,6 +137,42 @@ def test_a_node_that_is_not_lent_is_named_and_a_plan_recalls_none() -> None:
     assert (events, reply.changed, list(state.standing())) == ((), 1, [])
 
 
+def test_a_cluster_that_is_not_known_is_named_with_those_that_are() -> None:
+    state = known([lent("n1"), owned("n2")])
+    expected = "no such cluster has joined; expected one of own-1, pool"
+    asks = {
+        "cluster": [
+            lambda: asked_back.ask_back(state, lending.RecallRequest("nosuch"), asked()),
+            lambda: asked_back.ask_back(state, lending.RecallRequest("nosuch", plan_only=True), asked()),
+            lambda: asked_back.list_lent(state, lending.ListLentRequest("nosuch")),
+            lambda: idle_report.idle_report(state, lending.IdleReportRequest("nosuch"), NOW_MS),
+        ],
+        "pool": [lambda: asked_back.list_lent(state, lending.ListLentRequest(pool="nosuch"))],
+    }
+    for field, calls in asks.items():
+        for call in calls:
+            with pytest.raises(RequestError) as error:
+                call()
+            assert (error.value.code, error.value.text) == ("NOT_FOUND", f"{field} nosuch: {expected}")
+
+
+def test_of_a_cluster_that_has_left_what_it_lends_still_can_be_asked_back() -> None:
+    state = known([lent("n1")])
+    for cluster in (OWN, POOL):
+        state.apply(ClusterLeft(cluster))
+    assert asked_back.ask_back(state, lending.RecallRequest(OWN, plan_only=True), asked())[1].changed == 1
+    assert len(asked_back.list_lent(state, lending.ListLentRequest(OWN, POOL)).nodes) == 1
+
+
+def test_nodes_that_are_not_lent_are_named_with_those_that_are() -> None:
+    state = known([lent("n1"), owned("n2")])
+    with pytest.raises(RequestError) as error:
+        asked_back.ask_back(state, lending.RecallRequest(OWN, ("n2", "nosuch")), asked())
+    assert error.value.text == "nodes: not lent by own-1: n2, nosuch; expected nodes that are: n1"
+    with pytest.raises(RequestError, match="not lent by own-1: n2; it has lent none"):
+        asked_back.ask_back(known([owned("n2")]), lending.RecallRequest(OWN, ("n2",)), asked())
+
+
 def test_lent_nodes_come_a_page_at_a_time() -> None:
     state = known([lent(f"n{n}") for n in range(5)], loan("n1", pod(), pod(), sequence=2))
     seen, token = [], ""
@@ -174,6 +212,18 @@ def test_idle_nodes_are_told_apart_most_idle_cores_first() -> None:
     assert (report.nodes_observed, report.requests_only, report.cores_milli) == (4, 3, 20_000)
     assert report.nodes[0].used_max_milli == 10
     assert report.cores_idle_milli == 8000 + 4000 * 40 // 60 + 4000 * 39 // 60
+
+
+def test_what_was_lent_is_summed_over_nodes_and_time() -> None:
+    """8 cores for 10 h half of the time, 4 cores for 2 h."""
+    state = known([])
+    for hour in range(10):
+        state.apply(replace(used("big", 60 + hour, idle=0, cores=8), lent_ms=HOUR_MS // 2))
+    for hour in range(2):
+        state.apply(replace(used("small", 60 + hour, idle=0, cores=4), lent_ms=HOUR_MS))
+    report = idle_report.idle_report(state, lending.IdleReportRequest(), NOW_MS)
+    assert report.core_seconds_lent == (8 * 5 + 4 * 2) * 3600
+    assert report.cores_lent_milli == 4000 + 4000
 
 
 def test_only_hours_within_the_time_count() -> None:

@@ -1,11 +1,13 @@
 """Commands on lent nodes: lent, recall, idle report."""
 
 import time
+from collections import Counter
 from typing import Annotated
 
 import typer
 
 from spillway.api_lending import IdleNode, IdleReportReply, IdleReportRequest, LentNode, ListLentRequest, RecallRequest
+from spillway.events_lending import LOAN_LENT
 from spillway.rpc import LendingClient
 from spillway.texts import counted
 from spillway_cli.config import Config
@@ -17,6 +19,7 @@ app = typer.Typer()
 idle = typer.Typer(no_args_is_help=True, help="Nodes that nobody uses.")
 
 PAGE_SIZE = 500
+HOUR_SECONDS = 3600
 STALE = "warning: answered by a descheduler that is not the active one: this may be old"
 Cluster = Annotated[str, typer.Argument(metavar="[CLUSTER]", help="The owner of the nodes.", show_default="all")]
 
@@ -28,7 +31,7 @@ def lent(
     pool: Annotated[str, typer.Option(help="Only those lent to this cluster.", show_default=False)] = "",
     output: Output = Format.table,
 ) -> None:
-    """Show which nodes are lent or on their way back, with their pods counted, and whom a recall is for."""
+    """Show how many cores are lent, and which nodes are or are on their way back, with pods, times, and for whom."""
 
     async def body(client: LendingClient, _: Config) -> None:
         found: list[LentNode] = []
@@ -41,6 +44,7 @@ def lent(
                 break
         if stale:
             say(STALE)
+        say(_recovered(found))
         _show(found, output)
 
     with_lending(context, body)
@@ -91,9 +95,31 @@ def report(
                 break
         if reply.stale:
             say(STALE)
+        say(_recovered_on_average(reply))
         _show_idle(found, reply, output)
 
     with_lending(context, body)
+
+
+def _recovered(nodes: list[LentNode]) -> str:
+    """The sum of it first: cores that run others' work, by supply class; then nodes by state, and pods."""
+    cores = Counter[str]()
+    for node in nodes:
+        if node.state == LOAN_LENT:
+            cores[node.supply_class] += dict(node.offered).get("cpu", 0)
+    by_class = ", ".join(f"{amount('cpu', milli)} {name}" for name, milli in sorted(cores.items()))
+    lent = sum(node.state == LOAN_LENT for node in nodes)
+    total = amount("cpu", cores.total())
+    return (
+        f"{total} cores recovered{f' ({by_class})' if by_class else ''}: {counted(lent, 'node')} lent, "
+        f"{len(nodes) - lent} recalled, {counted(sum(node.pods for node in nodes), 'pod')}"
+    )
+
+
+def _recovered_on_average(reply: IdleReportReply) -> str:
+    cores, hours = amount("cpu", reply.cores_lent_milli), reply.core_seconds_lent / HOUR_SECONDS
+    span = duration(reply.until_ms - reply.from_ms)
+    return f"{cores} cores recovered on average in {span}: {hours:.1f} core-hours lent"
 
 
 def _show(nodes: list[LentNode], output: Format) -> None:
@@ -107,7 +133,7 @@ def _show(nodes: list[LentNode], output: Format) -> None:
             node.node,
             node.pool,
             node.supply_class,
-            node.state,
+            f"{node.state} {duration(max(now_ms - node.recalled_ms, 0))} ago" if node.recalled_ms else node.state,
             amount("cpu", dict(node.offered).get("cpu", 0)),
             node.pods,
             duration(max(now_ms - node.lent_ms, 0)) if node.lent_ms else "",
@@ -140,10 +166,8 @@ def _show_idle(nodes: list[IdleNode], reply: IdleReportReply, output: Format) ->
     ]
     heads = ("CLUSTER", "NODE", "KIND", "CPU", "IDLE", "LENT", "OBSERVED", "CPU USED", "SUGGESTION")
     console().print(table(heads, rows, right=("CPU",)))
-    cores, unused, away = (
-        amount("cpu", milli) for milli in (reply.cores_milli, reply.cores_idle_milli, reply.cores_lent_milli)
-    )
-    observed = f"{counted(reply.nodes_observed, 'node')} with {cores} cores: {unused} idle, {away} lent on average"
+    cores, unused = (amount("cpu", milli) for milli in (reply.cores_milli, reply.cores_idle_milli))
+    observed = f"{counted(reply.nodes_observed, 'node')} with {cores} cores, {unused} of them idle on average"
     say(f"{observed}; of {reply.requests_only} only requests are known")
 
 
@@ -154,6 +178,7 @@ def _totals(reply: IdleReportReply) -> dict[str, int]:
         "cores_milli": reply.cores_milli,
         "cores_idle_milli": reply.cores_idle_milli,
         "cores_lent_milli": reply.cores_lent_milli,
+        "core_seconds_lent": reply.core_seconds_lent,
         "from_ms": reply.from_ms,
         "until_ms": reply.until_ms,
     }

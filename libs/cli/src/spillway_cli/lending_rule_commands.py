@@ -111,7 +111,9 @@ def list_all(context: typer.Context, output: Output = Format.table) -> None:
     """Show which clusters lend, to which pools, and how much of each is lent now."""
 
     async def body(client: LendingClient, _: Config) -> None:
-        _show(await _listed(client, ""), output)
+        found = await _listed(client, "")
+        say(_recovered(found))
+        _show(found, output)
 
     with_lending(context, body)
 
@@ -178,6 +180,15 @@ async def _listed(client: LendingClient, cluster: str) -> Sequence[ClusterLendin
     if reply.stale:
         say(STALE)
     return reply.clusters
+
+
+def _recovered(clusters: Sequence[ClusterLending]) -> str:
+    """The sum of it first: cores that run others' work, and how many of the nodes have them."""
+    cores = amount("cpu", sum(one.cores_lent_milli for one in clusters))
+    lent, nodes = (
+        sum(count) for count in ([one.nodes_lent for one in clusters], [max(one.nodes, 0) for one in clusters])
+    )
+    return f"{cores} cores recovered: {lent} of {counted(nodes, 'node')} lent by {counted(len(clusters), 'cluster')}"
 
 
 def _say_changed(clusters: Sequence[ClusterLending], word: str, output: Format) -> None:

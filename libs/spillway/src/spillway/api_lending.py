@@ -180,8 +180,8 @@ class IdleNode:
 
 @dataclass(frozen=True, slots=True)
 class IdleReportReply:
-    """cores_milli, cores_idle_milli: over the whole time and all nodes asked about, averages. requests_only: nodes
-    whose use is not known."""
+    """cores_milli, cores_idle_milli, cores_lent_milli: over the whole time and all nodes asked about, averages.
+    core_seconds_lent: the sum over that time. requests_only: nodes whose use is not known."""
 
     nodes: tuple[IdleNode, ...]
     nodes_observed: int
@@ -193,3 +193,4 @@ class IdleReportReply:
     until_ms: int
     next_page_token: str
     stale: bool = False
+    core_seconds_lent: int = 0

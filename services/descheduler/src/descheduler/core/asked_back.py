@@ -1,7 +1,7 @@
 """Which nodes are lent, and recalls that a person asks for by name."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from descheduler.core.declaring import Asked
@@ -13,10 +13,14 @@ from spillway.events_lending import CAUSE_ASKED, LOAN_RECALLED, NodeLent
 from spillway.model import Generation
 
 PAGE_SIZE_MAX = 1_000
+NAMES_SHOWN_MAX = 10
 
 
 def list_lent(state: DeschedulerState, request: lending.ListLentRequest) -> lending.ListLentReply:
-    """A page by cluster and node. page_token: the last key of the page before."""
+    """A page by cluster and node. page_token: the last key of the page before. NOT_FOUND names a cluster."""
+    for field, named in (("cluster", request.cluster), ("pool", request.pool)):
+        if named:
+            check_known(state, field, named)
     if request.page_size < 0:
         raise invalid("page_size", request.page_size, "0 or more")
     if request.page_token and request.page_token.count("/") != 1:
@@ -42,21 +46,43 @@ def list_lent(state: DeschedulerState, request: lending.ListLentRequest) -> lend
 def ask_back(
     state: DeschedulerState, request: lending.RecallRequest, asked: Asked
 ) -> tuple[Sequence[Written], lending.RecallReply]:
-    """RequestError NOT_FOUND names nodes that are not lent. One that is recalled already only gets a shorter grace."""
+    """RequestError NOT_FOUND names the cluster, or nodes that are not lent. One that is recalled already only gets a
+    shorter grace."""
     if not request.cluster:
         raise invalid("cluster", request.cluster, "the name of a cluster")
+    check_known(state, "cluster", request.cluster)
     if request.grace_seconds < 0:
         raise invalid("grace_seconds", request.grace_seconds, "0 or more; 0 is the cluster's")
     lent = state.lent(request.cluster)
     missing = sorted(set(request.nodes) - lent.keys())
     if missing:
-        raise RequestError("NOT_FOUND", f"nodes: not lent by {request.cluster}: {', '.join(missing[:10])}")
+        expected = f"expected nodes that are: {_names(lent)}" if lent else "it has lent none"
+        raise RequestError("NOT_FOUND", f"nodes: not lent by {request.cluster}: {_names(missing)}; {expected}")
     named = [lent[node] for node in sorted(set(request.nodes) or lent)]
     due = [loan for loan in named if _changes(state, loan, request.grace_seconds)]
     if request.plan_only:
         return (), lending.RecallReply(tuple(shown(state, loan) for loan in named), len(due))
     events = [recall(state, loan, asked.generation, _why(state, loan, request, asked), asked.now_ms) for loan in due]
     return events, lending.RecallReply(tuple(shown(state, loan) for loan in named), len(events))
+
+
+def check_known(state: DeschedulerState, field: str, cluster: str) -> None:
+    """RequestError NOT_FOUND unless it has joined, or left while it lends, or is lent, still."""
+    view = state.views.get(cluster)
+    if (view is not None and view.joined is not None) or cluster in state.declared or state.lent(cluster):
+        return
+    if field == "pool" and any(loan.pool == cluster for owner in state.loans for loan in state.lent(owner).values()):
+        return
+    joined = [name for name, known in state.views.items() if known.joined is not None]
+    expected = f"expected one of {_names(joined)}" if joined else "none has"
+    raise RequestError("NOT_FOUND", f"{field} {cluster}: no such cluster has joined; {expected}")
+
+
+def _names(names: Iterable[str]) -> str:
+    """The first ones, and how many there are beside."""
+    shown = sorted(name or "''" for name in names)
+    more = len(shown) - NAMES_SHOWN_MAX
+    return ", ".join(shown[:NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _why(state: DeschedulerState, loan: NodeLent, request: lending.RecallRequest, asked: Asked) -> Why:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from descheduler.core.asked_back import PAGE_SIZE_MAX
+from descheduler.core.asked_back import PAGE_SIZE_MAX, check_known
 from descheduler.core.state import DeschedulerState
 from spillway import api_lending as lending
 from spillway.api import invalid
@@ -45,7 +45,9 @@ class _Sum:
 
 
 def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now_ms: int) -> lending.IdleReportReply:
-    """Most idle cores first. page_token: where the page before ended."""
+    """Most idle cores first. page_token: where the page before ended. RequestError NOT_FOUND: no such cluster."""
+    if request.cluster and all(owner != request.cluster for owner, _ in state.used):
+        check_known(state, "cluster", request.cluster)
     if not 0 <= request.hours <= HOURS_MAX:
         raise invalid("hours", request.hours, f"0 to {HOURS_MAX}; 0 is {HOURS}")
     if request.page_size < 0:
@@ -70,6 +72,7 @@ def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now
         from_ms=from_ms,
         until_ms=now_ms,
         next_page_token=str(end) if end < len(idle) else "",
+        core_seconds_lent=sum(one.cores_milli * one.lent_ms for one in sums) // (1000 * 1000),
     )
 
 
