@@ -1,13 +1,45 @@
 """Loops come to rest: constant load and capacity, with moves, partial placement, headroom, and a queue."""
 
+from itertools import pairwise
+
 import pytest
 
-from .spillway_scaling.damping import RESTS_AFTER, last_change_of_queue, last_decision, made_up
+from hpa.core.evaluating import CONTROLLER, EVENT
+
+from .spillway_scaling.damping import (
+    RESTS_AFTER,
+    STEP_MS,
+    TARGET_PERCENT,
+    Damping,
+    last_change_of_queue,
+    last_decision,
+    made_up,
+    sizes_of,
+)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_nothing_is_decided_after_a_stated_number_of_steps(seed: int) -> None:
     assert last_decision(made_up(seed), seed, steps=RESTS_AFTER + 60) <= RESTS_AFTER
+
+
+@pytest.mark.parametrize("mode", [EVENT, CONTROLLER])
+@pytest.mark.parametrize("seed", [32, 43, 296])
+def test_without_a_window_as_long_as_a_new_pod_takes_to_count_it_may_decide_for_ever(seed: int, mode: str) -> None:
+    """Kubernetes' arithmetic: who just came relieves the others, and is not counted when these ask for fewer."""
+    sizes = sizes_of(made_up(seed), seed, damping=Damping(0, mode=mode))[RESTS_AFTER:]
+    assert len(set(sizes)) == 2
+    assert all(before != after for before, after in pairwise(sizes))
+    counted = Damping(2 * STEP_MS, mode=mode)
+    assert last_decision(made_up(seed), seed, RESTS_AFTER + 60, counted) <= RESTS_AFTER
+
+
+def test_a_tolerance_below_one_percent_of_use_may_decide_for_ever() -> None:
+    """Use is in whole percents, cut off: at a size it may look lower than it is, and at the one below it higher."""
+    below = Damping(tolerance=0.01)
+    assert below.tolerance < 1 / TARGET_PERCENT < 0.017
+    assert last_decision(made_up(198), 198, damping=below) > RESTS_AFTER + 60
+    assert last_decision(made_up(198), 198, damping=Damping(tolerance=0.017)) <= RESTS_AFTER
 
 
 @pytest.mark.parametrize("work", [0.3, 1, 2.5, 7, 14, 20])

@@ -2,8 +2,10 @@
 
 What is decided changes what is seen next: a pod that moves is there twice for a while, one without a place is pending
 and carries nothing, headroom that is filled is no longer free. None of that may make another decision for ever.
+As a command (docs/scaling-quality.md): how many of the seeds do not come to rest, with less and less damping.
 """
 
+import argparse
 from dataclasses import dataclass
 from random import Random
 
@@ -11,7 +13,7 @@ from msgspec.structs import replace
 
 from hpa.core.deciding import Scale
 from hpa.core.draining import DrainTarget, Service
-from hpa.core.evaluating import EVENT, NOTHING_DECIDED, Observed, ScalingState, evaluate
+from hpa.core.evaluating import CONTROLLER, EVENT, NOTHING_DECIDED, Observed, evaluate
 from hpa.core.headroom import HeadroomShare, headroom_replicas
 from hpa.core.pods import Container, Pod, PodKey, PodsSeen, Sample
 from hpa.core.policy import (
@@ -21,6 +23,7 @@ from hpa.core.policy import (
     UTILIZATION,
     Autoscaler,
     Metric,
+    Settings,
     Target,
     completed,
 )
@@ -31,14 +34,30 @@ from .queue import Consumers, Queue
 from .scalers import ByDrainTime
 
 STEP_MS = 15_000
+"""Between two decisions; as long as each sample's window."""
 REQUEST_MILLI = 1000
-CPU_USE = Metric(RESOURCE, "cpu", Target(UTILIZATION, 60))
-WITH_DEFAULTS = completed(None, None, DOWNSCALE_STABILIZATION_MS)
+TARGET_PERCENT = 60
+CPU_USE = Metric(RESOURCE, "cpu", Target(UTILIZATION, TARGET_PERCENT))
 TEMPLATE = (Container("app", {"cpu": REQUEST_MILLI}),)
 MOVES_UNTIL = 60
 """Steps of 15 s. Capacity is constant, so moves come to an end."""
 RESTS_AFTER = MOVES_UNTIL + 30
 """Steps after which nothing may be decided any more: a window of five minutes, and as long again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damping:
+    """What keeps a loop from going on: window_ms before scaling in, tolerance of the ratio. As Kubernetes' defaults."""
+
+    window_ms: int = DOWNSCALE_STABILIZATION_MS
+    tolerance: float = DEFAULT_SETTINGS.tolerance
+    mode: str = EVENT
+
+    def settings(self) -> Settings:
+        return replace(DEFAULT_SETTINGS, downscale_stabilization_ms=self.window_ms, tolerance=self.tolerance)
+
+
+DEFAULT_DAMPING = Damping()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,30 +133,32 @@ class Fleet:
         return {key: Sample(each, now_ms, STEP_MS) for key in running}
 
 
-def last_decision(ground: Ground, seed: int, steps: int = 240, moves_until: int = MOVES_UNTIL) -> int:
+def last_decision(ground: Ground, seed: int, steps: int = 240, damping: Damping = DEFAULT_DAMPING) -> int:
     """The last step at which a size was decided."""
-    policy = Autoscaler(60, (CPU_USE,), 1, WITH_DEFAULTS if ground.behavior else None)
-    fleet, state, replicas, last = Fleet(ground, Random(seed), moves_until), NOTHING_DECIDED, 3, 0
+    sizes = sizes_of(ground, seed, steps, damping)
+    return max((step for step in range(1, len(sizes)) if sizes[step] != sizes[step - 1]), default=0)
+
+
+def sizes_of(ground: Ground, seed: int, steps: int = 240, damping: Damping = DEFAULT_DAMPING) -> list[int]:
+    """The size after each step; the first as it was before any."""
+    behavior = completed(None, None, damping.window_ms) if ground.behavior else None
+    policy = Autoscaler(60, (CPU_USE,), 1, behavior)
+    fleet, state, sizes = Fleet(ground, Random(seed), MOVES_UNTIL), NOTHING_DECIDED, [3]
     shares = (HeadroomShare("idle", 80),)
     for step in range(1, steps):
-        fleet.follow(replicas, step)
+        fleet.follow(sizes[-1], step)
         now_ms = step * STEP_MS
-        bounded, decided = policy, replicas
+        bounded = policy
         if ground.free:
             least = headroom_replicas(shares, {"idle": ground.free}, now_ms // 1000)
             bounded = replace(policy, min_replicas=min(60, max(1, least)))
-        state, decided = _decided(bounded, fleet, state, replicas, now_ms)
-        last, replicas = (step, decided) if decided != replicas else (last, replicas)
-    return last
-
-
-def _decided(
-    policy: Autoscaler, fleet: Fleet, state: ScalingState, replicas: int, now_ms: int
-) -> tuple[ScalingState, int]:
-    seen = PodsSeen(dict(fleet.pods))
-    observed = Observed(Scale(replicas, min(replicas, len(fleet.pods))), seen, (PodReading(fleet.samples(now_ms)),))
-    found = evaluate(policy, observed, state, DEFAULT_SETTINGS, now_ms, EVENT)
-    return found.state, replicas if found.decision.replicas is None else found.decision.replicas
+        seen = PodsSeen(dict(fleet.pods))
+        scale = Scale(sizes[-1], min(sizes[-1], len(fleet.pods)))
+        observed = Observed(scale, seen, (PodReading(fleet.samples(now_ms)),))
+        found = evaluate(bounded, observed, state, damping.settings(), now_ms, damping.mode)
+        state = found.state
+        sizes.append(sizes[-1] if found.decision.replicas is None else found.decision.replicas)
+    return sizes
 
 
 def last_change_of_queue(work: float, seed: int, seconds: int = 3600) -> int:
@@ -153,3 +174,28 @@ def last_change_of_queue(work: float, seed: int, seconds: int = 3600) -> int:
         scaler.act(queue)
         last = second if queue.changes != before else last
     return last
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", default="0:300", help="first:end")
+    first, _, end = parser.parse_args().seeds.partition(":")
+    seeds = range(int(first), int(end))
+    for damping in (
+        DEFAULT_DAMPING,
+        Damping(2 * STEP_MS),
+        Damping(0),
+        Damping(0, mode=CONTROLLER),
+        Damping(tolerance=0.02),
+        Damping(tolerance=0.01),
+    ):
+        last = {seed: last_decision(made_up(seed), seed, RESTS_AFTER + 60, damping) for seed in seeds}
+        restless = [seed for seed, step in last.items() if step > RESTS_AFTER]
+        rested = max((step for step in last.values() if step <= RESTS_AFTER), default=0)
+        print(
+            f"{damping}: {len(restless)} of {len(seeds)} decide for ever {restless}; the others rest by step {rested}"
+        )
+
+
+if __name__ == "__main__":
+    main()
