@@ -89,6 +89,29 @@ async def test_who_does_not_answer_is_waited_for_once_and_for_a_moment_and_take_
         assert await bound(platform) == {"own-1": 16, "cloud-1": 16}
 
 
+async def test_who_is_used_only_by_what_another_answered_is_waited_for_in_the_same_moment() -> None:
+    """As declared all 32 fit own-1, which answers that 16 do not; the cloud takes its time, within the moment."""
+    async with in_process(SMALL) as platform:
+        await ready(platform)
+        for name in platform.members:
+            platform.members[name].inject(SIDECAR)
+        platform.members["cloud-1"].set_faults(Faults(latency_seconds=MOMENT / 3))
+        seconds, placed, warnings = await seconds_of(platform, request("web", 32))
+        assert (placed, warnings) == ({"own-1": 16, "cloud-1": 16}, ())
+        assert MOMENT / 3 < seconds < MOMENT
+
+
+async def test_one_moment_is_all_that_is_waited_for_whoever_is_used_next() -> None:
+    async with in_process(SMALL) as platform:
+        await ready(platform)
+        platform.members["own-1"].inject(SIDECAR)
+        platform.members["cloud-1"].set_faults(Faults(latency_seconds=MOMENT))
+        seconds, placed, warnings = await seconds_of(platform, request("web", 32))
+        assert placed == {"own-1": 16, "cloud-1": 16}
+        assert MOMENT <= seconds < MOMENT + 0.2
+        assert warnings == ("cloud-1: planned as declared: what pods of this template become there is not known yet",)
+
+
 async def test_an_account_that_may_not_create_pods_is_named_and_costs_no_time() -> None:
     async with in_process(SMALL) as platform:
         await ready(platform)

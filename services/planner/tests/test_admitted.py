@@ -261,6 +261,29 @@ def test_many_are_asked_about_together_as_each_is_alone() -> None:
     assert len({asked.awaited for asked in together}) > 2
 
 
+@pytest.mark.parametrize("answer", [admitted("a", with_cpu(4000)), admitted("a", state=SHAPE_REFUSED, message="no")])
+def test_who_is_used_only_by_what_others_answered_is_waited_for_next(answer: ShapeAdmitted) -> None:
+    """As declared all 8 fit in a; by what a makes of them, or lets in, some go to the cloud."""
+    fleet = Fleet(a=[node("n", cpu=8000)], cloud=[node("n", cpu=64000)])
+    held(fleet, "a", "cloud")
+    request = ApplyRequest(texts(deployment(8, pod=WEB)))
+    assert asking.question(fleet.state, request, fleet.moment()).awaited == {"a"}
+    say(fleet, answer)
+    assert dict(asking.unheard(fleet.state, [request], fleet.moment())) == {DIGEST: {"cloud"}}
+    say(fleet, admitted("cloud"))
+    assert dict(asking.unheard(fleet.state, [request], fleet.moment())) == {DIGEST: frozenset()}
+
+
+def test_equal_shapes_that_a_cluster_made_unlike_are_planned_each_for_itself() -> None:
+    fleet = Fleet(a=[node("n", cpu=8000)], cloud=[node("n", cpu=64000)])
+    held(fleet, "a", "cloud")
+    digests = {name: template_digest(_of_its_own(name, "1"), "default") for name in ("as-is", "larger")}
+    say(fleet, admitted("a", digest=digests["as-is"]), admitted("a", with_cpu(4000), digest=digests["larger"]))
+    requests = [ApplyRequest(texts(deployment(8, name, _of_its_own(name, "1")))) for name in digests]
+    found = dict(asking.unheard(fleet.state, requests, fleet.moment()))
+    assert found == {digests["as-is"]: frozenset(), digests["larger"]: {"cloud"}}
+
+
 def _of_its_own(name: str, cpu: str) -> dict[str, Any]:
     return template(container(cpu=cpu), labels={"app": "web", "of": name})
 

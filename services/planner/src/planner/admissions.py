@@ -1,7 +1,7 @@
 """Before a template is placed that was never seen: clusters are asked what they make of its pods, for a moment."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -20,15 +20,23 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Inquiry:
-    """About one template. missing: clusters that are waited for."""
+    """About one template. missing: clusters that are waited for. heard: there are none. settled: there will be none."""
 
-    missing: set[str]
-    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    missing: set[str] = field(default_factory=set)
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def await_answers(self, clusters: frozenset[str]) -> None:
+        self.missing = set(clusters)
+        if clusters:
+            self.heard.clear()
+        else:
+            self.heard.set()
 
     def take(self, cluster: str) -> None:
         self.missing.discard(cluster)
         if not self.missing:
-            self.answered.set()
+            self.heard.set()
 
 
 class Admissions:
@@ -48,7 +56,8 @@ class Admissions:
                 self._open[event.template].take(event.cluster)
 
     async def learn(self, requests: Sequence[ApplyRequest]) -> None:
-        """Returns once the clusters that these would use have said what they make of templates never seen before.
+        """Returns once the clusters that these would use have said what they make of templates never seen before, also
+        those that they would use only by what others said.
 
         Or when the moment is over: nobody waits longer, and nobody who was answered about a template waits again.
         Raises RequestError UNAVAILABLE or RESOURCE_EXHAUSTED when the question cannot be written.
@@ -57,40 +66,69 @@ class Admissions:
             return
         digests = {asking.digest_of(request): request for request in requests}
         new = {digest: request for digest, request in digests.items() if digest and not self._is_known(digest)}
-        mine = list(new.keys() - self._open.keys())
         if not new:
             return
+        mine: dict[str, Inquiry] = {}
         try:
             async with asyncio.timeout(self._wait_seconds):
-                if mine:
-                    await self._ask("shapes", self._asked({digest: new[digest] for digest in mine}))
+                await self._settle({digest: new[digest] for digest in new.keys() - self._open.keys()}, mine)
                 for digest in new:
                     if digest in self._open:
-                        await self._open[digest].answered.wait()
-            metrics.SHAPES_AWAITED.labels("answered").inc(len(mine))
+                        await self._open[digest].settled.wait()
         except TimeoutError:
-            metrics.SHAPES_AWAITED.labels("unanswered").inc(len(mine))
-            self._give_up(mine)
-        finally:
-            for digest in mine:
-                self._open.pop(digest, None)
+            self._give_up(mine.values())
+        unanswered = sum(bool(inquiry.missing) for inquiry in mine.values())
+        metrics.SHAPES_AWAITED.labels("answered").inc(len(mine) - unanswered)
+        metrics.SHAPES_AWAITED.labels("unanswered").inc(unanswered)
 
     def _is_known(self, digest: str) -> bool:
         return digest not in self._open and self._state().admitted.is_known(digest)
 
-    def _asked(self, requests: dict[str, ApplyRequest]) -> Decide[None]:
+    async def _settle(self, requests: Mapping[str, ApplyRequest], mine: dict[str, Inquiry]) -> None:
+        """Asks, and hears all that replicas would go to by what is answered. mine: of those that nobody asked about
+        meanwhile; others may wait for them, so none of them stays open.
+        """
+        if not requests:
+            return
+        try:
+            await self._ask("shapes", self._asked(requests, mine))
+            waiting = [digest for digest, inquiry in mine.items() if inquiry.missing]
+            while waiting:
+                for digest in waiting:
+                    await mine[digest].heard.wait()
+                waiting = [digest for digest in waiting if self._state().admitted.altered(digest)]
+                if waiting:
+                    await self._ask("shapes", self._planned_again(requests, waiting))
+                waiting = [digest for digest in waiting if mine[digest].missing]
+        finally:
+            for digest, inquiry in mine.items():
+                del self._open[digest]
+                inquiry.settled.set()
+
+    def _asked(self, requests: Mapping[str, ApplyRequest], mine: dict[str, Inquiry]) -> Decide[None]:
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], None]:
             found = tuple(asking.questions(state, requests.values(), moment))
             for digest in requests:
                 state.admitted.saw(digest)
             for asked in found:
-                inquiry = self._open[asked.event.template] = Inquiry(set(asked.awaited))
-                inquiry.take("")
+                digest = asked.event.template
+                mine[digest] = self._open[digest] = Inquiry()
+                mine[digest].await_answers(asked.awaited)
             return tuple(asked.event for asked in found), None
 
         return decide
 
-    def _give_up(self, digests: Iterable[str]) -> None:
-        missing = {cluster for digest in digests if digest in self._open for cluster in self._open[digest].missing}
+    def _planned_again(self, requests: Mapping[str, ApplyRequest], digests: Iterable[str]) -> Decide[None]:
+        """By what was answered about these, which altered where their replicas go."""
+
+        def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], None]:
+            for digest, clusters in asking.unheard(state, [requests[digest] for digest in digests], moment):
+                self._open[digest].await_answers(clusters)
+            return (), None
+
+        return decide
+
+    def _give_up(self, inquiries: Iterable[Inquiry]) -> None:
+        missing = {cluster for inquiry in inquiries for cluster in inquiry.missing}
         self._state().admitted.went_unanswered(missing)
         log.warning("planned as declared: no answer in time", clusters=sorted(missing))

@@ -1,6 +1,6 @@
 """What clusters make of a template's pods, as far as they said: the one place where a shape becomes a cluster's own."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
 from planner.core.explaining.witness import shown
@@ -57,12 +57,21 @@ class AdmittedShapes:
             return ""
         return f"{REFUSED}: {self._said[shape.template][cluster].message}"
 
+    def altered(self, digest: str) -> frozenset[tuple[str, Shape | None]]:
+        """Clusters in which a template's pods are not what it says, with what they are; None: refused."""
+        refusing = dict.fromkeys(self._refusing.get(digest, ()))
+        return frozenset((*self._differing.get(digest, {}).items(), *refusing.items()))
+
     def is_known(self, digest: str) -> bool:
         """Whether a template was declared or asked about before: it never waits again."""
         return digest in self._seen or digest in self._said
 
     def said(self, digest: str, cluster: str) -> ShapeAdmitted | None:
         return self._said.get(digest, {}).get(cluster)
+
+    def said_by(self, digest: str) -> Set[str]:
+        """The clusters that said anything of a template."""
+        return self._said.get(digest, {}).keys()
 
     def records(self) -> Iterator[ShapeAdmitted]:
         for by_cluster in self._said.values():

@@ -56,7 +56,31 @@ def question(
     clusters = _to_ask(state, declaration, moment.now)
     if state.admitted.is_known(digest) or not clusters:
         return None
-    planned, alike = {} if planned is None else planned, _alike(state, declaration)
+    awaited = _awaited(state, declaration, clusters, moment, {} if planned is None else planned)
+    if awaited is None:
+        return None
+    pod = json.dumps(json.loads(declaration.manifest)["spec"]["template"]).encode()
+    return Asked(ShapeAsked(digest, declaration.namespace, declaration.name, clusters, pod), awaited)
+
+
+def unheard(
+    state: PlannerState, requests: Iterable[ApplyRequest], moment: Moment
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """After answers, by template: the clusters that replicas would go to by those, and that said nothing of it yet."""
+    planned: Planned = {}
+    for request in requests:
+        declaration = read_manifests(request.manifests)
+        awaited = _awaited(state, declaration, _to_ask(state, declaration, moment.now), moment, planned)
+        yield declaration.shape.template, awaited or frozenset()
+
+
+def _awaited(
+    state: PlannerState, declaration: Declaration, clusters: tuple[str, ...], moment: Moment, planned: Planned
+) -> frozenset[str] | None:
+    """Of these clusters those that replicas would go to as things are and that are to say what they make of the
+    template; None where the request is refused. planned: as question.
+    """
+    alike = _alike(state, declaration)
     try:
         if alike not in planned:
             planned[alike] = decisions.would_use(state, declaration, moment)
@@ -65,16 +89,16 @@ def question(
         used = frozenset(clusters)
     except RequestError:
         return None
-    pod = json.dumps(json.loads(declaration.manifest)["spec"]["template"]).encode()
-    asked = ShapeAsked(digest, declaration.namespace, declaration.name, clusters, pod)
-    return Asked(asked, used & set(clusters) - state.admitted.silent.keys())
+    said = state.admitted.said_by(declaration.shape.template)
+    return used & set(clusters) - state.admitted.silent.keys() - said
 
 
 def _alike(state: PlannerState, declaration: Declaration) -> object:
     """Equal for new workloads that go to the same clusters at one moment, labels aside; others are like themselves."""
     if declaration.dependencies or (declaration.namespace, declaration.name) in state.workloads:
         return object()
-    return declaration.kind, declaration.replicas, declaration.shape, declaration.policy
+    altered = state.admitted.altered(declaration.shape.template)
+    return declaration.kind, declaration.replicas, declaration.shape, altered, declaration.policy
 
 
 def _to_ask(state: PlannerState, declaration: Declaration, now: float) -> tuple[str, ...]:
