@@ -5,7 +5,6 @@ are CPU times of this one thread, which waits for nothing: so what else runs on 
 """
 
 import argparse
-import gc
 import json
 import os
 import time
@@ -25,6 +24,7 @@ from planner.core.subject import Moment, Subject
 from spillway.columns import NO_NODES
 from spillway.events import CapacityChanged, CapacityReported, PlacementDecided
 from spillway.model import Generation, NodeColumns, Part, Shape, WorkloadFacts
+from spillway.serving import set_aside_heap
 from spillway.wire import unpack_columns
 
 from .big_fleet import (
@@ -154,7 +154,7 @@ def _refresh(bench: Bench, blocks: Sequence[CapacityReported]) -> float:
 
 
 def _settle(bench: Bench) -> None:
-    """All shapes are alive: each has a workload, most of which are bound."""
+    """All shapes are alive: each has a workload, most of which are bound. The heap is as of a planner that read it."""
     for index in range(bench.size.clusters):
         bench.changed(cluster_name(index))
     for number, manifest in enumerate(manifests(bench.size.shapes, KINDS, "known")):
@@ -162,7 +162,7 @@ def _settle(bench: Bench) -> None:
         bench.shapes[manifest] = bench.state.workloads[NAMESPACE, placement.name].shape
         if number % UNBOUND_OF:
             bench.bind(placement)
-    gc.collect()
+    set_aside_heap(loaded=True)
 
 
 def _node_changes(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:

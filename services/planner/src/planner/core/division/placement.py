@@ -106,7 +106,7 @@ class Division:
         rest = self.unplaced - self.uncertain - sum(self.lent.values())
         counts = [(self.uncertain, "binding of replicas that were promised before")]
         counts += [(count, f"nodes that {cluster} has lent") for cluster, count in sorted(self.lent.items())]
-        counts += [(rest, f"{self.whole or 'room'} ({self._limits()})")]
+        counts += [(rest, f"{self.whole or 'room'} ({self._limits()})")] if rest else []
         texts = [f"{'' if count == self.unplaced else f'{count} for '}{what}" for count, what in counts if count]
         to_leave = self.to_leave + sum(self.stays[name] for name in self.stays if self.reasons[name] == CAUSE_POLICY)
         if to_leave:
