@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from prometheus_client import REGISTRY
 
 from sim.manifests import pod
 from sim.settings import Faults
@@ -37,6 +38,37 @@ async def test_an_idle_node_is_lent_runs_a_pools_pods_and_comes_back_for_a_need(
     assert isinstance(returned, NodeReturned)
     assert (returned.cause, returned.evicted, returned.forced) == (CAUSE_NEED, 2, 0)
     assert returned.lent_ms < returned.recalled_ms <= returned.closed_ms <= returned.emptied_ms <= returned.deleted_ms
+
+
+@on_fleet()
+async def test_cores_recovered_now_and_over_time_and_what_their_return_cost(fleet: LendingFleet) -> None:
+    """Of two instances that work on the cluster one after the other, the sum counts each core once."""
+
+    def shown(name: str, **labels: str) -> float:
+        return REGISTRY.get_sample_value(f"spillway_{name}", {"cluster": OWN, "supply_class": "idle", **labels}) or 0.0
+
+    counted = ("pods_evicted_total", "return_seconds_count")
+    before = {name: shown(name) for name in counted}
+    returns = shown("returns_total", cause=CAUSE_NEED)
+    await fleet.declare()
+    await fleet.start("b1")
+    await until(fleet.is_open)
+    await until(lambda: shown("cores_lent") == 8)
+    over_time = shown("core_seconds_lent_total")
+    await fleet.run_in_pool(replicas=2, cpu="3")
+    await until(lambda: fleet.real() == [("n0", "Running")] * 2)
+    await asyncio.sleep(100)
+    assert 8 * 90 <= shown("core_seconds_lent_total") - over_time <= 8 * 120
+    await fleet.stop("b1")
+    assert shown("cores_lent") == 0
+    await fleet.start("b2")
+    await until(lambda: shown("cores_lent") == 8)
+    await until(lambda: fleet.lent() is not None and len(fleet.lent().pods) == 2)
+    await fleet.recall()
+    await until(lambda: shown("returns_total", cause=CAUSE_NEED) == returns + 1)
+    assert shown("pods_evicted_total") - before["pods_evicted_total"] == 2
+    assert shown("return_seconds_count") - before["return_seconds_count"] == 1
+    await until(lambda: shown("cores_lent") == 0)
 
 
 @on_fleet()

@@ -1,6 +1,7 @@
 """What is said of a cluster's loans: NodeLent as they stand, NodeReturned at their end, and what they count for."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 import msgspec
 import structlog
@@ -8,7 +9,7 @@ import structlog
 from spillway import kubernetes
 from spillway.events_lending import LOAN_LENT, Amounts, LentPod, NodeLent, NodeReturned
 from spillway.kubernetes import object_decoder
-from spillway.lending_marks import virtual_node_name
+from spillway.lending_marks import CHECKING, LENT, RECALLED, virtual_node_name
 from spillway.model import Generation
 from vk_bridge import metrics
 from vk_bridge.core.budgets import disruptions_allowed
@@ -46,6 +47,7 @@ class LoanBook:
         self._wall_ms = wall_ms
         self._history = History()
         self._measured_at: float | None = None
+        self._classes: set[str] = set()
 
     def recover(self) -> None:
         """What the log has of loans that another instance began."""
@@ -137,22 +139,29 @@ class LoanBook:
         passed = now - self._measured_at if self._measured_at is not None else 0.0
         self._measured_at = now
         for supply_class, amount in cores.items():
-            metrics.CORES_LENT.labels(self._cluster, supply_class).set(amount)
             metrics.CORE_SECONDS_LENT.labels(self._cluster, supply_class).inc(amount * passed)
-        states: dict[str, int] = {"checking": 0, "lent": 0, "recalled": 0}
-        for known in mirror.nodes.values():
-            if known.register.state in states:
-                states[known.register.state] += 1
-        for state, count in states.items():
-            metrics.NODES_ON_LOAN.labels(self._cluster, state).set(count)
+        states = Counter(known.register.state for known in mirror.nodes.values())
+        self._gauge(cores, states)
+
+    def close(self) -> None:
+        """Whoever works on the cluster next says how much it lends: of two that do the sum would count all twice."""
+        self._gauge({}, {})
+
+    def _gauge(self, cores: Mapping[str, float], states: Mapping[str, int]) -> None:
+        self._classes |= cores.keys()
+        for supply_class in self._classes:
+            metrics.CORES_LENT.labels(self._cluster, supply_class).set(cores.get(supply_class, 0.0))
+        for state in (CHECKING, LENT, RECALLED):
+            metrics.NODES_ON_LOAN.labels(self._cluster, state).set(states.get(state, 0))
 
     def _count(self, record: NodeReturned) -> None:
-        metrics.RETURNS.labels(self._cluster, record.cause).inc()
+        whose = self._cluster, record.supply_class
+        metrics.RETURNS.labels(*whose, record.cause).inc()
         if record.recalled_ms:
-            metrics.RETURN_SECONDS.observe(max(0, record.returned_ms - record.recalled_ms) / 1000)
-        metrics.PODS_EVICTED.labels(self._cluster).inc(record.evicted)
-        metrics.PODS_FORCED.labels(self._cluster).inc(record.forced)
-        metrics.LOST_CORE_SECONDS.labels(self._cluster).inc(record.lost_core_seconds)
+            metrics.RETURN_SECONDS.labels(*whose).observe(max(0, record.returned_ms - record.recalled_ms) / 1000)
+        metrics.PODS_EVICTED.labels(*whose).inc(record.evicted)
+        metrics.PODS_FORCED.labels(*whose).inc(record.forced)
+        metrics.LOST_CORE_SECONDS.labels(*whose).inc(record.lost_core_seconds)
         log.info(
             "returned", cluster=record.cluster, node=record.node, cause=record.cause, evicted=record.evicted,
             milliseconds=record.returned_ms - record.recalled_ms,

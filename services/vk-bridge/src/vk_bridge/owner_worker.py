@@ -100,6 +100,7 @@ class OwnerWorker:
                     group.create_task(self._work())
         finally:
             self._queue.close()
+            self._book.close()
             log.info("cluster let go", cluster=self.cluster, epoch=self.epoch)
             await self._api.close()
 
