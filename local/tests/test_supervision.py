@@ -198,7 +198,7 @@ def test_a_deep_run_folder_has_its_socket_elsewhere(tmp_path: Path) -> None:
     ("written", "line"),
     [
         pytest.param("config", "priority = 103", id="stage order"),
-        pytest.param("config", "stopwaitsecs = 15", id="patience at the end"),
+        pytest.param("config", "stopwaitsecs = 25", id="patience at the end"),
         pytest.param("config", "startretries = 8", id="bounded retries"),
         pytest.param("config", "redirect_stderr = true", id="one log for both streams"),
         pytest.param("config", "stdout_logfile = /run/100%%/logs/a.log", id="percent signs doubled"),

@@ -41,7 +41,7 @@ from spillway.bus import (
 from spillway.dead_letters import Headers
 from spillway.events import CapacityChanged, CapacityReported, ClusterLeft, DeadLettered, FleetFormed, TurnTaken
 from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
-from spillway.topics import ensure_topics
+from spillway.topics import LogReader, ensure_topics
 from spillway.wire import TYPE_PREFIX, encode
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
 from spillway_local.ports import session_port
@@ -448,6 +448,13 @@ async def test_several_runs_of_the_topics_command_agree_on_one_fleet(kafka_boots
     assert await ensure_topics(kafka_bootstrap, wider, "test", said.append) in fleets
     assert f"{kafka.topics.topic_prefix}{CLUSTERS.name}: 4 partitions, expected 5" in said
     await kafka.form_again()
+
+
+@pytest.mark.kafka
+async def test_who_closes_a_reader_that_has_just_begun_is_not_cancelled(kafka: KafkaHarness) -> None:
+    """aiokafka passes the cancellation of its own task on to whoever stops a consumer as soon as it has started."""
+    async with LogReader(kafka.settings.bootstrap, kafka.topics.topic_prefix):
+        pass
 
 
 @pytest.mark.kafka

@@ -1,7 +1,9 @@
 """What every service's process does: health, an end that is clean, a start that is refused."""
 
+import asyncio
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -25,11 +27,31 @@ async def test_sigterm_ends_a_service_cleanly(platform: Platform, name: str) -> 
     """SIGTERM: exit code 0 within the time that supervisor grants, and the last line says so."""
     await platform.stop(name)
     try:
-        ended = re.findall(rf"stopped: {name} \((.*)\)", (platform.stack.folder / "supervisord.log").read_text())
-        assert ended[-1] == "exit status 0"
-        assert '"clean": true' in platform.stack.supervision.log(name).read_text().splitlines()[-1]
+        _ended_cleanly(platform, name)
     finally:
         await platform.start(name)
+
+
+async def test_who_is_to_stop_while_the_log_is_silent_ends_cleanly_too(platform: Platform) -> None:
+    """Nothing waits for an answer of the broker for longer than supervisor waits for the whole."""
+    (kafka,) = platform.stack.pids("kafka")
+    os.kill(kafka, signal.SIGSTOP)
+    try:
+        await asyncio.gather(*map(platform.stop, SERVICES))
+    finally:
+        os.kill(kafka, signal.SIGCONT)
+    try:
+        for name in SERVICES:
+            _ended_cleanly(platform, name)
+    finally:
+        await asyncio.gather(*map(platform.start, SERVICES))
+
+
+def _ended_cleanly(platform: Platform, name: str) -> None:
+    ended = re.findall(rf"stopped: {name} \((.*)\)", (platform.stack.folder / "supervisord.log").read_text())
+    lines = platform.stack.supervision.log(name).read_text().splitlines()
+    assert ended[-1] == "exit status 0", lines[-5:]
+    assert '"clean": true' in lines[-1]
 
 
 def test_an_open_bind_without_tls_is_refused(platform: Platform) -> None:

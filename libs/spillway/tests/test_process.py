@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import socket
 import sys
@@ -79,7 +80,7 @@ async def test_exit_code_and_last_line(body: str, environ: dict[str, str], code:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_lets_main_return(number: signal.Signals) -> None:
-    async with child("await process.stopping.wait()") as process:
+    async with child("process.opened()\nawait process.stopping.wait()") as process:
         assert process.stdout is not None
         await process.stdout.readline()
         process.send_signal(number)
@@ -89,7 +90,7 @@ async def test_a_signal_lets_main_return(number: signal.Signals) -> None:
 
 
 async def test_a_main_that_does_not_return_is_cancelled_after_stop_seconds() -> None:
-    body = "try:\n    await asyncio.sleep(99)\nfinally:\n    process.log.info('let go')"
+    body = "process.opened()\ntry:\n    await asyncio.sleep(99)\nfinally:\n    process.log.info('let go')"
     async with child(body, SPILLWAY_STOP_SECONDS="0.1") as process:
         assert process.stdout is not None
         await process.stdout.readline()
@@ -97,6 +98,17 @@ async def test_a_main_that_does_not_return_is_cancelled_after_stop_seconds() -> 
         code, lines, _ = await finish(process)
     assert code == 1
     assert [line["event"] for line in lines][-3:] == ["still busy: cancelled", "let go", "stopped"]
+    assert any(re.match(r"main:\d+ > sleep:\d+", place) for place in lines[-3]["waiting"])
+
+
+async def test_a_main_that_has_opened_nothing_yet_ends_at_once() -> None:
+    async with child("await asyncio.sleep(99)") as process:
+        assert process.stdout is not None
+        await process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        code, lines, _ = await finish(process)
+    assert code == 0
+    assert [(line["event"], line.get("clean")) for line in lines][-1] == ("stopped", True)
 
 
 def free_port() -> int:
@@ -110,6 +122,7 @@ async def test_health_says_what_is_not_ready() -> None:
     body = """
         process.set_ready("log", False, "reading")
         process.set_ready("grpc", True)
+        process.opened()
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         process.set_ready("log", True)
         await process.stopping.wait()

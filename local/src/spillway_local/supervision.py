@@ -25,7 +25,8 @@ from spillway_local.tools import NotReady, exclusive, run_tool, wait_until, writ
 
 START_RETRIES = 8
 """A program that ends within its first second is tried so often, a second longer apart each time."""
-STOP_WAIT_SECONDS = 15
+STOP_WAIT_SECONDS = 25
+"""Above what a service takes that ends by itself: stop_seconds, and five more once it is cancelled."""
 
 _START_SECONDS = 1
 _DAEMON_READY_SECONDS = 15.0

@@ -61,7 +61,7 @@ class KafkaSettings:
     transaction_seconds: float = setting(10.0, "after how long the broker aborts an abandoned transaction, in seconds")
     marks_seconds: float = setting(1.0, "how long ends wait for the marks of transactions, in seconds")
     start_seconds: float = setting(30.0, "how long a start keeps trying to reach the log, in seconds")
-    close_seconds: float = setting(2.0, "how long closing a connection may hold up a stop, in seconds")
+    close_seconds: float = setting(2.0, "how long leaving a group, and closing all connections, may take, in seconds")
     request_seconds: float = setting(10.0, "how long one request to a broker may take, in seconds")
     retry_seconds: float = setting(0.1, "the first wait before another try, in seconds; doubled each time")
     retry_seconds_max: float = setting(2.0, "the longest wait before another try, in seconds")
@@ -103,7 +103,9 @@ class KafkaBus:
     async def __aexit__(self, *_: object) -> None:
         self._change.cancel()
         if self._producer is not None:
-            await self.close(self._producer.stop())
+            self.close_later(self._producer.stop())
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=self.settings.close_seconds)
 
     @property
     def fleet(self) -> str:
@@ -204,7 +206,7 @@ class KafkaBus:
         try:
             yield consumer
         finally:
-            await self.close(consumer.stop())
+            self.close_later(consumer.stop())
 
     async def _started_reader(self, isolation: str, topics: Sequence[Topic]) -> Any:
         consumer = AIOKafkaConsumer(
@@ -268,7 +270,8 @@ class KafkaBus:
             staying.cancel()
             member.set(frozenset())
             if member.seat is not None and member.seat.consumer is not None:
-                await self.close(member.seat.leave())
+                # Its good-bye gives its turns away at once, also when a new life of this instance is to follow.
+                await asyncio.wait([self.close_later(member.seat.leave())], timeout=self.settings.close_seconds)
 
     async def _join(self, seat: Seat, group: str, topic: Topic, instance: str, session_seconds: float) -> None:
         seat.consumer = consumer = AIOKafkaConsumer(
@@ -317,10 +320,6 @@ class KafkaBus:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         return task
-
-    async def close(self, stop: Awaitable[None]) -> None:
-        """Closing waits for an answer from the broker; whoever stops does not wait longer than close_seconds."""
-        await asyncio.wait([self.close_later(stop)], timeout=self.settings.close_seconds)
 
 
 class KafkaFeed:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import os
 import signal
@@ -46,7 +47,7 @@ class ProcessSettings:
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "least severe log lines that are written")
     health_host: str = setting("127.0.0.1", "address of /healthz, /readyz and /metrics")
     health_port: Annotated[int, Meta(ge=0, le=65535)] = setting(0, "port of /healthz, /readyz and /metrics; 0 is off")
-    stop_seconds: Annotated[float, Meta(ge=0)] = setting(10.0, "seconds that a stop may take before work is cancelled")
+    stop_seconds: Annotated[float, Meta(ge=0)] = setting(15.0, "seconds that a stop may take before work is cancelled")
     otlp_endpoint: str = setting("", "OpenTelemetry collector (gRPC, host:port) that gets traces; empty is off")
     trace_ratio: Annotated[float, Meta(ge=0, le=1)] = setting(0.01, "share of requests that are traced, 0 to 1")
 
@@ -54,7 +55,8 @@ class ProcessSettings:
 class Process:
     """What a service's main is given: when to stop, where to log, where to say that a part of it is ready.
 
-    set_ready(part, False) before the first await of main, so that /readyz is never too early.
+    set_ready(part, False) before the first await of main, so that /readyz is never too early. opened() once there is
+    something to finish: before that a stop cancels main at once, whatever it waits for.
     """
 
     def __init__(self, service: str, settings: ProcessSettings) -> None:
@@ -63,7 +65,12 @@ class Process:
         self.instance = settings.instance or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
         self.stopping = asyncio.Event()
         self.log: structlog.typing.FilteringBoundLogger = structlog.get_logger(service=service, instance=self.instance)
+        self.is_open = False
         self._unready: dict[str, str | None] = {}
+
+    def opened(self) -> None:
+        """From now on main ends by itself when it is to stop, and has stop_seconds for it."""
+        self.is_open = True
 
     def set_ready(self, part: str, ready: bool, reason: str = "") -> None:
         """Whether a named part is ready; /readyz answers 200 only while all of them are. reason: for people."""
@@ -153,23 +160,42 @@ async def _until_stopped(process: Process, main: Callable[[Process], Awaitable[N
     stop = asyncio.create_task(process.stopping.wait())
     try:
         await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
+        if not work.done() and process.is_open:
             await asyncio.wait({work}, timeout=process.settings.stop_seconds)
     finally:
         stop.cancel()
     if work.done():
         work.result()
         return True
-    process.log.warning("still busy: cancelled", stop_seconds=process.settings.stop_seconds)
+    if process.is_open:
+        busy = process.settings.stop_seconds
+        process.log.warning("still busy: cancelled", stop_seconds=busy, waiting=list(_waiting()))
+    await _cancel(process, work)
+    return not process.is_open
+
+
+async def _cancel(process: Process, work: "asyncio.Future[None]") -> None:
     work.cancel()
     await asyncio.wait({work}, timeout=_CANCEL_SECONDS)
     if not work.done():
-        process.log.critical("does not end after being cancelled: killed", seconds=_CANCEL_SECONDS)
+        process.log.critical(
+            "does not end after being cancelled: killed", seconds=_CANCEL_SECONDS, waiting=list(_waiting())
+        )
         sys.stdout.flush()
         os._exit(EXIT_FAILED)
     if not work.cancelled():
         work.result()
-    return False
+
+
+def _waiting() -> Iterator[str]:
+    """Where each task stands: function:line of its coroutine and of those that it awaits, the outermost first."""
+    for task in asyncio.all_tasks():
+        awaited: Any = task.get_coro()
+        places = []
+        while inspect.iscoroutine(awaited) and awaited.cr_frame is not None:
+            places.append(f"{awaited.__qualname__}:{awaited.cr_frame.f_lineno}")
+            awaited = awaited.cr_await
+        yield " > ".join(places)
 
 
 @contextlib.asynccontextmanager

@@ -299,8 +299,15 @@ class LogReader:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._consumer.stop()
-        await self._admin.close()
+        # In a task: aiokafka passes the cancellation of its own tasks on, which would pass for one of the caller.
+        await asyncio.wait([asyncio.create_task(self._close())])
+
+    async def _close(self) -> None:
+        try:
+            with suppress(KafkaError, OSError, TimeoutError):
+                await self._consumer.stop()
+        finally:
+            await self._admin.close()
 
     async def read(self) -> LogState:
         """NoLog when a topic is missing or no fleet was formed."""

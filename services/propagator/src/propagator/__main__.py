@@ -33,6 +33,7 @@ async def serve(process: Process) -> None:
     kafka = from_environment(KafkaSettings, os.environ, KAFKA_PREFIX)
     source = f"spillway/propagator/{process.instance}"
     async with KafkaBus(kafka, settings.fleet, source) as bus, asyncio.TaskGroup() as tasks:
+        process.opened()
         propagator = Propagator(bus, partial(connect, settings), settings, process.instance)
         propagator.ready = partial(process.set_ready, "log")
         watcher = tasks.create_task(end_with_the_log(bus))

@@ -31,6 +31,7 @@ async def serve(process: Process) -> None:
     settings = from_environment(Settings, os.environ, PREFIX)
     kafka = from_environment(KafkaSettings, os.environ, KAFKA_PREFIX)
     async with KafkaBus(kafka, settings.fleet, f"spillway/snapshot/{process.instance}") as bus:
+        process.opened()
         process.set_ready("log", True)
         snapshot = Snapshot(bus, partial(connect, settings), settings, process.instance, process.set_ready)
         async with asyncio.TaskGroup() as tasks:

@@ -31,6 +31,7 @@ async def serve(process: Process) -> None:
     kafka = from_environment(KafkaSettings, os.environ, KAFKA_PREFIX)
     source = f"spillway/vk-bridge/{process.instance}"
     async with KafkaBus(kafka, settings.fleet, source) as bus, asyncio.TaskGroup() as tasks:
+        process.opened()
         bridge = Bridge(bus, partial(connected, settings), settings, process.instance)
         bridge.ready = partial(process.set_ready, "log")
         watcher = tasks.create_task(end_with_the_log(bus))
