@@ -74,7 +74,7 @@ async def test_a_silent_broker_holds_up_no_client(kafka_bootstrap: str) -> None:
         settings = KafkaSettings(f"{silent},{kafka_bootstrap}", request_seconds=2 * DEADLINE_SECONDS)
         bus = KafkaBus(settings, "", "test")
         for _ in range(CLIENTS):
-            await bus.close((await bus.started_producer(enable_idempotence=True)).stop())
+            await bus.close_later((await bus.started_producer(enable_idempotence=True)).stop())
 
 
 async def test_when_no_broker_answers_all_are_tried() -> None:
