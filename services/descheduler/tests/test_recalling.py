@@ -6,6 +6,7 @@ import pytest
 
 from descheduler.core import recalling
 from descheduler.core.asked_back import ask_back
+from descheduler.core.choosing import TRIED_NODES_MAX
 from descheduler.core.declaring import Asked
 from descheduler.core.needs import needs_of, unknown_of
 from descheduler.core.state import DeschedulerState
@@ -89,8 +90,10 @@ def test_a_successor_knows_for_whom_nodes_go_back() -> None:
 
 
 def test_a_successor_knows_how_many_each_node_goes_back_for() -> None:
-    """n2 takes a large one, n1 the other and all the small ones. Who filled n1 with large ones first would need n3."""
+    """n2 takes a large one, n1 the other and all the small ones. Who filled n1 with large ones first would need n3, and
+    of many nodes no other order is tried."""
     rows = [lent("n1", 8000, big="yes"), lent("n2", 3000), lent("n3", 8000, big="yes")]
+    rows += [lent(f"tiny-{number}", 100) for number in range(TRIED_NODES_MAX)]
     waiting = waits("large", 2, shape(3000)), waits("small", 5, shape(1000, node_selector=(("big", "yes"),)))
     loans = loan("n1", pod(priority=5), sequence=2), loan("n3", pod(priority=9), sequence=2)
     said = follow_up(known(rows, *waiting, *loans), Generations())

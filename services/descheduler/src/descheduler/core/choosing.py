@@ -2,8 +2,9 @@
 
 Covering by greed (Chvátal, A greedy heuristic for the set-covering problem, 1979): the node that brings most for what
 its return costs, again and again; what a node brings never rises, so it is looked at again only at the top. Then those
-go whose pods the others take too. Within a node, larger pods first (first-fit decreasing). What fits nodes that are
-free needs no recall; nodes that go back already keep whom they go back for, so that looking again finds the same.
+go whose pods the others take too. Within a node, larger pods first (first-fit decreasing); where few nodes are lent
+other orders are tried too, and the best is taken. What fits nodes that are free needs no recall; nodes that go back
+already keep whom they go back for, so that looking again finds the same.
 """
 
 import heapq
@@ -22,6 +23,10 @@ from spillway.model import Int64s
 
 SPARED_LOOKS_MAX = 64
 """Nodes that are looked at whether the others take their pods too."""
+
+TRIED_NODES_MAX = 64
+TRIES_MAX = 8
+"""Orders of the needs that are tried, where at most so many nodes are lent."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -50,7 +55,10 @@ class Lent:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """nodes: that go back, with whom each takes: replicas by need. unmet: replicas that no return would help."""
+    """nodes: that go back, with whom each takes: replicas by need.
+
+    unmet: replicas that find no place with these back, of those that the nodes would take if nothing else came.
+    """
 
     nodes: Mapping[str, Mapping[str, int]]
     unmet: int
@@ -155,7 +163,32 @@ def choose(needs: Sequence[Need], nodes: ClusterNodes, lent: Lent) -> Choice:
     ordered = sorted(needs, key=lambda need: -_size(need, nodes))
     if not candidates or not ordered:
         return Choice({}, sum(need.replicas for need in ordered))
-    ground = _field_of(ordered, nodes)
+    fits = {need.name: fit(need.shape, nodes) for need in ordered}
+    first, *others = [_try(order, fits, candidates, nodes, lent) for order in _orders(ordered, len(candidates))]
+    # Where some wait whatever goes back, looking again in another order might find a little more each time.
+    return min((first, *(one for one in others if not one.unmet)), key=lambda choice: _badness(choice, lent))
+
+
+def _orders(needs: Sequence[Need], candidates: int) -> Iterable[Sequence[Need]]:
+    """Larger ones first; where nodes are few, also each other need before them: what fills a node best is seen so."""
+    yield needs
+    if candidates <= TRIED_NODES_MAX:
+        for first in needs[1:TRIES_MAX]:
+            yield [first, *(need for need in needs if need is not first)]
+
+
+def _badness(choice: Choice, lent: Lent) -> tuple[int, Sequence[tuple[bool, int]], int]:
+    """Who waits still, then the nodes of the highest ranks, then what all lose; the first of equals is taken."""
+    losses = [lent.losses[node] for node in choice.nodes]
+    ranks = sorted((loss.rank for loss in losses), reverse=True)
+    return choice.unmet, ranks, sum(loss.core_seconds + lent.return_cost + 1 for loss in losses)
+
+
+def _try(
+    ordered: Sequence[Need], fits: Mapping[str, Fit], candidates: Mapping[int, str], nodes: ClusterNodes, lent: Lent
+) -> Choice:
+    """A choice with needs in this order, the first one first on every node."""
+    ground = _field_of(ordered, [fits[need.name] for need in ordered], nodes)
     kept = _keep_promises(ground, ordered, nodes, lent)
     free = nodes.live.copy()
     free[[*candidates, *kept]] = False
@@ -253,8 +286,7 @@ def _by_name(taking: Taking, needs: Sequence[Need]) -> dict[str, int]:
     return {needs[need].name: replicas for need, replicas in sorted(taking.replicas.items()) if replicas}
 
 
-def _field_of(needs: Sequence[Need], nodes: ClusterNodes) -> _Field:
-    fits = [fit(need.shape, nodes) for need in needs]
+def _field_of(needs: Sequence[Need], fits: Sequence[Fit], nodes: ClusterNodes) -> _Field:
     requests = np.zeros((len(needs), len(nodes.resources)), np.int64)
     for index, need in enumerate(needs):
         for name, amount in need.shape.requests:
