@@ -143,3 +143,13 @@ def test_a_wrong_guess_of_the_rate_is_forgotten() -> None:
     scene = Scene(steps("steps", 5, hours=1), Consumers(), guess=5.0)
     scaler = ByDrainTime(Service(500.0, 30.0, 5.0), DrainTarget(100.0))
     assert play(scene, scaler, 1).late_minutes < 3
+
+
+def test_sizes_that_alternate_cost_less_and_are_as_seldom_late() -> None:
+    """On steps of the load, half of which ask for more than half of the partitions and not for all."""
+    scene = Scene(steps("steps", 5, hours=2), Consumers())
+    resting = play(scene, ours(scene, 0.7, 0.25, 5), 5)
+    alternating = play(scene, ours(scene, 0.7, 0.25, 5, alternates=True), 5)
+    assert resting.late_minutes == alternating.late_minutes == 0
+    assert alternating.core_hours < 0.95 * resting.core_hours
+    assert alternating.changes > resting.changes

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.core.draining import (
+    FOR_A_WHILE,
     NOT_WORTH_IT,
     NOTHING_TO_DO,
     TO_DRAIN,
@@ -124,6 +125,29 @@ def test_who_starts_counts_from_when_it_is_ready() -> None:
     assert replicas_to_drain(Group(found.replicas, 1, 30.0), more, service, target, 100).replicas > found.replicas
 
 
+@pytest.mark.parametrize(
+    ("wanted", "reading", "work", "lag", "expected"),
+    [
+        pytest.param(24, 24, 13, 0, (12, FOR_A_WHILE), id="twelve fall behind slowly"),
+        pytest.param(24, 24, 13, 500, (24, WITHIN_TARGET), id="what waits is read first"),
+        pytest.param(24, 12, 13, 0, (24, WITHIN_TARGET), id="who was called is awaited"),
+        pytest.param(24, 24, 23, 0, (24, WITHIN_TARGET), id="twelve would be called back too soon"),
+        pytest.param(24, 24, 10, 0, (12, TOO_MANY), id="twelve keep up"),
+        pytest.param(12, 12, 13, 300, (12, WITHIN_TARGET), id="there is time left"),
+        pytest.param(12, 12, 13, 600, (24, TO_DRAIN), id="and in time all come back"),
+    ],
+)
+def test_fewer_for_a_while(wanted: int, reading: int, work: float, lag: float, expected: tuple[int, str]) -> None:
+    """24 partitions, 10 records a second each at most; work: what comes, in replicas."""
+    service, target = Service(10.0, 30.0, 5.0), DrainTarget(120, 0.1, alternates=True)
+    waited_s = lag / work * 2.4
+    partitions = [Partition(lag, work * 10 / 24, waited_s)] * 24
+    found = replicas_to_drain(Group(wanted, reading), partitions, service, target, 100)
+    assert (found.replicas, found.reason) == expected
+    resting = replicas_to_drain(Group(wanted, reading), partitions, service, DrainTarget(120, 0.1), 100)
+    assert resting.reason == (WITHIN_TARGET if found.reason == FOR_A_WHILE else found.reason)
+
+
 EVEN = st.builds(
     lambda count, lag, arrivals: [Partition(lag, arrivals)] * count,
     st.integers(1, 40),
@@ -134,7 +158,7 @@ SKEWED = st.lists(
     st.builds(Partition, st.floats(0, 5000), st.floats(0, 20), st.floats(0, 900)), min_size=1, max_size=40
 )
 SERVICES = st.builds(Service, st.floats(1, 50), st.floats(0, 60), st.floats(0, 10))
-TARGETS = st.builds(DrainTarget, st.floats(30, 600), st.floats(0, 0.5))
+TARGETS = st.builds(DrainTarget, st.floats(30, 600), st.floats(0, 0.5), st.booleans())
 GROUPS = st.builds(lambda wanted, starting, ready_s: Group(wanted, max(0, wanted - starting), ready_s),
                    st.integers(0, 30), st.integers(0, 30), st.floats(0, 60))  # fmt: skip
 
@@ -158,7 +182,7 @@ def test_each_reason_says_its_direction(
 ) -> None:
     found = ask(group, partitions, service, target)
     kept = min(group.wanted, len(partitions), 30)
-    direction = {TO_DRAIN: 1, TOO_MANY: -1, WITHIN_TARGET: 0, NOT_WORTH_IT: 0}
+    direction = {TO_DRAIN: 1, TOO_MANY: -1, FOR_A_WHILE: -1, WITHIN_TARGET: 0, NOT_WORTH_IT: 0}
     if found.reason != NOTHING_TO_DO:
         assert (found.replicas > kept) - (found.replicas < kept) == direction[found.reason]
 

@@ -30,6 +30,7 @@ spec:
     startUp: 40s
     rebalance: 3s
     recordsPerSecond: 120
+    alternate: true
     kafka: {bootstrapServers: "kafka.shop:9092", consumerGroup: g, topic: orders}
   headroom:
     - {supplyClass: idle, percent: 80}
@@ -47,7 +48,11 @@ def test_a_scale_policy_is_read() -> None:
             Window("day", Recurring(parse_cron("0 8 * * 1-5"), parse_cron("0 18 * * 1-5"), berlin), FLOOR, 10, 5),
             Window("sale", Once(1_795_737_600, 1_795_845_600), BLACKOUT),
         ),
-        drain=Drain(KafkaTrigger("g", ("kafka.shop:9092",), "orders"), DrainTarget(300, 0.1), Service(120.0, 40, 3)),
+        drain=Drain(
+            KafkaTrigger("g", ("kafka.shop:9092",), "orders"),
+            DrainTarget(300, 0.1, alternates=True),
+            Service(120.0, 40, 3),
+        ),
         headroom=(HeadroomShare("idle", 80),),
     )
 

@@ -14,6 +14,8 @@ from .scalers import DEFAULT, TUNED
 from .trial import Outcome, Scene, ours, play, theirs
 
 OURS = "ours"
+ALTERNATING = "ours, alternating"
+OUR_WAYS = (OURS, ALTERNATING)
 WAYS = {way.name: way for way in (DEFAULT, TUNED)}
 THRESHOLDS = (0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
 """Of what a replica reads within the target: records of lag for each replica."""
@@ -27,7 +29,7 @@ WHOLE_DAY = range(10**6)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """setting: of OURS (aim, margin), of the others (threshold,)."""
+    """setting: of ours (aim, margin), of the others (threshold,)."""
 
     scene: str
     way: str
@@ -57,15 +59,17 @@ def scenes(folder: Path | None, hours: int, minutes: range, seed: int) -> dict[s
 
 
 def runs(names: Sequence[str], seeds: Sequence[int]) -> list[Run]:
-    settings: list[tuple[str, tuple[float, ...]]] = [(OURS, (aim, margin)) for aim in AIMS for margin in MARGINS]
+    settings: list[tuple[str, tuple[float, ...]]]
+    settings = [(way, (aim, margin)) for way in OUR_WAYS for aim in AIMS for margin in MARGINS]
     settings += [(way, (share,)) for way in WAYS for share in THRESHOLDS]
     return [Run(name, way, setting, seed) for name in names for way, setting in settings for seed in seeds]
 
 
 def played(run: Run, scene: Scene) -> Outcome:
-    if run.way == OURS:
+    if run.way in OUR_WAYS:
         aim, margin = run.setting
-        return play(scene, ours(scene, aim, margin, run.seed), run.seed)
+        alternates = run.way == ALTERNATING
+        return play(scene, ours(scene, aim, margin, run.seed, alternates=alternates), run.seed)
     return play(scene, theirs(scene, WAYS[run.way], run.setting[0], run.seed), run.seed)
 
 

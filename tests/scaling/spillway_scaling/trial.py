@@ -32,11 +32,11 @@ class Outcome:
     worst_s: float
 
 
-def ours(scene: Scene, aim: float, margin: float, seed: int) -> ByDrainTime:
+def ours(scene: Scene, aim: float, margin: float, seed: int, *, alternates: bool = False) -> ByDrainTime:
     """aim: the target that it is given, as a share of what it is judged by."""
     truth = scene.truth
     service = Service(truth.rate * scene.guess, truth.start_s, truth.rebalance_s)
-    return ByDrainTime(service, DrainTarget(scene.within_s * aim, margin), phase_s=seed % 5)
+    return ByDrainTime(service, DrainTarget(scene.within_s * aim, margin, alternates), phase_s=seed % 5)
 
 
 def theirs(scene: Scene, way: KedaWay, share: float, seed: int) -> ByLag:

@@ -15,12 +15,15 @@ NOTHING_TO_DO: Final = "NothingToDo"
 WITHIN_TARGET: Final = "WithinTarget"
 TO_DRAIN: Final = "ToDrain"
 TOO_MANY: Final = "MoreThanTheWorkNeeds"
+FOR_A_WHILE: Final = "EnoughForAWhile"
 NOT_WORTH_IT: Final = "RebalanceCostsMore"
 
 LEAST_SHARE_TO_WORK: Final = 0.25
 """However late it is: so much of the target time is counted for working, lest the size grow without bound."""
 FLOODED_SHARE: Final = 0.75
 """Of a replica, kept for a partition into which more comes than one replica reads: no size drains it."""
+WORTH_LEAVING: Final = 2.0
+"""Who leaves for a while is to save so many times what coming back costs."""
 ROUNDING: Final = 1e-9
 
 
@@ -41,10 +44,14 @@ class Service(Struct, frozen=True):
 
 
 class DrainTarget(Struct, frozen=True):
-    """within_s: no record is to wait longer. margin: of each replica's rate, kept free in every size asked for."""
+    """within_s: no record is to wait longer. margin: of each replica's rate, kept free in every size asked for.
+
+    alternates: fewer than keep up may be asked for while those keep every record's time, and more again after it.
+    """
 
     within_s: float
     margin: float = 0.1
+    alternates: bool = False
 
 
 class Group(Struct, frozen=True):
@@ -81,13 +88,54 @@ def replicas_to_drain(
     kept = min(group.wanted, most)
     joined, delay_s = _joined(group, partitions, service)
     later = after(joined, kept, service, service.start_s, service.rebalance_s)
-    if not kept or not _fits(kept, [_to_keep_up(one, target) for one in later], service.rate):
+    late = target.alternates and _grows_late(joined, later, target)
+    if late or not kept or not _fits(kept, [_to_keep_up(one, target) for one in later], service.rate):
         return _more(group, partitions, service, target, most)
     paused = [_aged(one, 0.0, service.rebalance_s) for one in joined]
     fewer, hot = _least(paused, service, target, most)
     if fewer < kept and _idle_s(kept, joined, service, target) > kept * service.rebalance_s:
         return DrainWish(fewer, TOO_MANY, delay_s + service.rebalance_s + drained_s(fewer, paused, service), hot)
+    if target.alternates and group.reading >= kept:
+        fewer = _for_a_while(kept, paused, service, target)
+        if fewer < kept:
+            return DrainWish(fewer, FOR_A_WHILE, service.rebalance_s + drained_s(fewer, paused, service), hot)
     return DrainWish(kept, WITHIN_TARGET, delay_s + drained_s(kept, joined, service), hot)
+
+
+def _grows_late(now: Sequence[Partition], later: Sequence[Partition], target: DrainTarget) -> bool:
+    """Whether some partition falls behind until the record that has waited longest, if all came evenly, is late."""
+    return any(
+        one.lag > before.lag and one.lag > one.arrivals * target.within_s > 0
+        for before, one in zip(now, later, strict=True)
+    )
+
+
+def _for_a_while(kept: int, partitions: Sequence[Partition], service: Service, target: DrainTarget) -> int:
+    """The size that saves most until all are needed again; kept where none saves enough. One for each even deal."""
+    count, rate = len(partitions), service.rate * (1 - target.margin)
+    back_s = service.start_s + service.rebalance_s
+    needs = [_to_keep_up(one, target) for one in partitions]
+    best, size = 0.0, kept
+    for fewer in sorted({math.ceil(count / each) for each in range(1, count + 1)}):
+        gone, lasts_s = kept - fewer, _keep_up_s(fewer, partitions, rate, target) - back_s
+        price = gone * back_s + 2 * fewer * service.rebalance_s
+        if gone <= 0 or gone * lasts_s <= WORTH_LEAVING * price or not _fits(fewer, needs, rate):
+            continue
+        saved = gone if lasts_s == math.inf else (gone * lasts_s - price) / (lasts_s + back_s)
+        if saved > best:
+            best, size = saved, fewer
+    return size
+
+
+def _keep_up_s(replicas: int, partitions: Sequence[Partition], rate: float, target: DrainTarget) -> float:
+    """For how long none of so many replicas, at this rate, falls so far behind that what comes is late."""
+    lasts_s = math.inf
+    for replica in range(replicas):
+        own = partitions[replica::replicas]
+        grows = sum(one.arrivals for one in own) - rate
+        if grows > 0:
+            lasts_s = min(lasts_s, (rate * target.within_s - sum(one.lag for one in own)) / grows)
+    return lasts_s
 
 
 def _idle_s(replicas: int, partitions: Sequence[Partition], service: Service, target: DrainTarget) -> float:

@@ -74,6 +74,7 @@ class DrainSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
     margin_percent: int = 10
     start_up: str = "0s"
     rebalance: str = "0s"
+    alternate: bool = False
 
 
 class ShareSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -223,7 +224,8 @@ def _drain(spec: DrainSpec, where: str) -> Drain:
         raise invalid(f"{where}.within", spec.within, "at least 1s")
     start_s, pause_s = _seconds(spec.start_up, f"{where}.startUp"), _seconds(spec.rebalance, f"{where}.rebalance")
     service = Service(spec.records_per_second, start_s, pause_s)
-    return Drain(queue, DrainTarget(within_s, margin), service, tuple(sorted(spec.kafka.keys() - HONOURED)))
+    target = DrainTarget(within_s, margin, spec.alternate)
+    return Drain(queue, target, service, tuple(sorted(spec.kafka.keys() - HONOURED)))
 
 
 def _seconds(text: str, where: str) -> int:
