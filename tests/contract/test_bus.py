@@ -40,6 +40,7 @@ from spillway.bus import (
 )
 from spillway.dead_letters import Headers
 from spillway.events import CapacityChanged, CapacityReported, ClusterLeft, DeadLettered, FleetFormed, TurnTaken
+from spillway.fetch_sessions import OPENS, FetchSession
 from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
 from spillway.topics import LogReader, ensure_topics
 from spillway.wire import TYPE_PREFIX, encode
@@ -508,3 +509,31 @@ async def test_a_broker_that_is_killed_loses_nothing_acknowledged_and_is_found_a
         await kafka.close()
     finally:
         child.kill()
+
+
+async def test_a_fetch_names_what_is_new_and_a_session_that_the_broker_lost_is_opened_again(
+    kafka: KafkaHarness,
+) -> None:
+    """The broker answers with what is in the log whether it keeps the reader's session, never had it, or is ahead."""
+    bus = await kafka.bus("a")
+    topics = [CLUSTERS, WORKLOAD_STATUS]
+    async with bus.follow(topics) as feed:
+        sessions = feed._consumer._fetcher._client.sessions
+        for name, spoil in (("first", lambda one: None), ("unknown", _forget), ("behind", _repeat), ("last", _forget)):
+            for session in sessions.values():
+                spoil(session)
+            await bus.publish(ClusterLeft(name))
+            await collect(feed, lambda records, _, name=name: any(record.key == name for record in records))
+        (session,) = sessions.values()
+        assert session.number > 0
+        assert session.epoch > OPENS
+        at = {(bus.topic_name(CLUSTERS), 0): (10**6, 1)}
+        assert session.changed(session._known | at) == (at, [])
+
+
+def _forget(session: FetchSession) -> None:
+    session.number += 10**6
+
+
+def _repeat(session: FetchSession) -> None:
+    session.epoch = 1

@@ -1,4 +1,4 @@
-"""The bus on Apache Kafka. Nothing but this module, kafka_member.py and topics.py knows aiokafka.
+"""The bus on Apache Kafka. Nothing but this module, fetch_sessions.py, kafka_member.py and topics.py knows aiokafka.
 
 Ends are the last stable offsets, asked for again until they pass all that was written before, or marks_seconds: a
 commit is acknowledged a moment before its mark lets readers pass, and a transaction that was abandoned must keep nobody
@@ -38,6 +38,7 @@ from spillway.bus import (
 )
 from spillway.dead_letters import RECORD_BYTES_MAX, Outgoing, Reading, Stored, headers_for, outgoing
 from spillway.events import Event, TurnTaken
+from spillway.fetch_sessions import SessionClient
 from spillway.kafka_member import Member, Seat
 from spillway.settings import setting
 from spillway.topics import LogReader, LogState, answering, log_changed, quieten_aiokafka, unmarked
@@ -221,6 +222,7 @@ class KafkaBus:
         await self._started(consumer)
         # aiokafka learns of a topic when it is first asked for it, one after the other, a tenth of a second each.
         await consumer._client.set_topics([self.topic_name(topic) for topic in topics])  # noqa: SLF001
+        consumer._fetcher._client = SessionClient(consumer._client)  # noqa: SLF001
         return consumer
 
     async def unmarked(self, topics: Sequence[Topic]) -> list[TopicPartition]:

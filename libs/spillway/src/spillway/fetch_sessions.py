@@ -1,0 +1,117 @@
+"""Fetch sessions (KIP-227) for aiokafka's consumer: a fetch names the partitions of which the broker is told news.
+
+aiokafka names all that it follows in each fetch, and so does the answer: hundreds, most of them without news, each of
+them read and written field by field in Python. A broker that keeps a session is told what changed, and tells the same.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aiokafka.errors import FetchSessionIdNotFound
+from aiokafka.protocol.fetch import FetchRequest
+
+Partition = tuple[str, int]
+"""Of a topic, by its name."""
+Wanted = Mapping[Partition, tuple[int, int]]
+"""From which offset, and how many bytes at the most."""
+OPENS, NO_SESSION = 0, -1
+"""Epochs of a request for all partitions: with the first the broker opens a session, with the other it does not."""
+EPOCH_MAX = 2**31 - 1
+
+
+class FetchSession:
+    """With one broker, which is asked one thing after the other. number: 0 before the broker gave one.
+
+    epoch: of the next request. known: what the broker was told. One that meets trouble is opened anew.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.epoch = OPENS
+        self._known: dict[Partition, tuple[int, int]] = {}
+
+    def changed(self, wanted: Wanted) -> tuple[dict[Partition, tuple[int, int]], list[Partition]]:
+        """What the broker is to be told: partitions with what is wanted of them now, and those to forget."""
+        known = self._known if self.epoch > OPENS else {}
+        news = {place: asked for place, asked in wanted.items() if known.get(place) != asked}
+        return news, [place for place in known if place not in wanted]
+
+    def answered(self, wanted: Wanted, number: int, error: int) -> None:
+        """What the broker said to that; a broker without sessions gives number 0."""
+        if error:
+            was_new = self.epoch <= OPENS
+            self.failed()
+            self.number = 0 if error == FetchSessionIdNotFound.errno else self.number
+            self.epoch = NO_SESSION if was_new else OPENS
+            return
+        self._known = dict(wanted)
+        self.number = number
+        if number and self.epoch != NO_SESSION:
+            self.epoch = self.epoch + 1 if self.epoch < EPOCH_MAX else 1
+
+    def failed(self) -> None:
+        """Nobody knows whether the broker took it: the next request opens another session in place of this one."""
+        self.epoch = min(self.epoch, OPENS)
+
+
+class SessionFetch(FetchRequest):  # type: ignore[misc]
+    """A fetch as part of a session."""
+
+    def __init__(self, request: Any, session: FetchSession, forgotten: Iterable[Partition], news: Wanted) -> None:
+        topics = [
+            (topic, [(partition, *asked) for partition, asked in partitions])
+            for topic, partitions in _by_topic(news.items())
+        ]
+        super().__init__(
+            request._max_wait_ms,  # noqa: SLF001
+            request._min_bytes,  # noqa: SLF001
+            request._max_bytes,  # noqa: SLF001
+            request._isolation_level,  # noqa: SLF001
+            topics,
+            rack_id=request._rack_id,  # noqa: SLF001
+        )
+        self._session = session.number, session.epoch
+        self._forgotten = _by_topic((place, None) for place in forgotten)
+
+    def build(self, request_struct_class: Any) -> Any:
+        built = super().build(request_struct_class)
+        built.session_id, built.session_epoch = self._session
+        built.forgotten_topics_data = [(topic, [one for one, _ in there]) for topic, there in self._forgotten]
+        return built
+
+
+def _by_topic(entries: Iterable[tuple[Partition, Any]]) -> list[tuple[str, list[tuple[int, Any]]]]:
+    found: dict[str, list[tuple[int, Any]]] = {}
+    for (topic, partition), asked in entries:
+        found.setdefault(topic, []).append((partition, asked))
+    return list(found.items())
+
+
+class SessionClient:
+    """aiokafka's client in the hands of its fetcher: fetches are part of a session with the broker that they go to.
+
+    sessions: by broker.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.cluster = client.cluster  # Asked for with each partition of each fetch.
+        self.sessions: dict[int, FetchSession] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def send(self, node_id: int, request: Any, **options: Any) -> Any:
+        if not isinstance(request, FetchRequest):
+            return await self._client.send(node_id, request, **options)
+        session = self.sessions.setdefault(node_id, FetchSession())
+        wanted = {(topic, one): (offset, size) for topic, there in request.topics for one, offset, size in there}
+        news, forgotten = session.changed(wanted)
+        try:
+            answer = await self._client.send(node_id, SessionFetch(request, session, forgotten, news), **options)
+        except BaseException:
+            session.failed()
+            raise
+        # Versions without sessions have neither field.
+        session.answered(wanted, getattr(answer, "session_id", 0), getattr(answer, "error_code", 0))
+        return answer
