@@ -122,12 +122,12 @@ def test_rooms_are_right_where_nodes_and_reservations_changed_while_only_others_
     assert_rooms(promises, views, shape(700))
 
 
-@pytest.mark.parametrize("shapes_max", [2, 8], ids=["more than are kept", "all are kept"])
+@pytest.mark.parametrize("reserved_max", [1, 8], ids=["more than are kept", "all are kept"])
 def test_rooms_are_right_when_more_shapes_are_reserved_than_are_kept(
-    shapes_max: int, monkeypatch: pytest.MonkeyPatch
+    reserved_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then none are kept."""
-    monkeypatch.setattr(promises_module, "SHAPES_MAX", shapes_max)
+    monkeypatch.setattr(promises_module, "RESERVED_MAX", reserved_max)
     promises, view = Promises(), ClusterView("a")
     view.nodes.upsert(columns_of([node("n0", cpu=8000), node("n1", cpu=4000)]), 0)
     for cpu in (300, 700, 1100):

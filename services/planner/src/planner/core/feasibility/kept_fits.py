@@ -98,19 +98,25 @@ class FitTable:
             return
         more = ((0, 2 * slots - there if slots > there else 0), (0, 2 * kinds - wide if kinds > wide else 0))
         self.apart = np.pad(self.apart, (*more, more[1]))
-        for name in ("total", "largest", "sample", "kept", "more", "more_largest", "groups"):
-            setattr(self, name, np.pad(getattr(self, name), ((0, 0), more[0])))
-        self._grow_counts(self.kept.shape[1], self.counts.shape[2])
         self.apart_of = np.pad(self.apart_of, more[0])
+        known, wide = self._known(), there + more[0][1]
+        for name in ("total", "largest", "sample", "kept", "more", "more_largest", "groups"):
+            before = getattr(self, name)
+            setattr(self, name, np.zeros((len(before), wide), before.dtype))
+            getattr(self, name)[:known, :there] = before[:known]
+        self._grow_counts(known, wide, self.counts.shape[2])
 
     def widen(self, reasons: int) -> None:
         """Room for the counts of so many reasons."""
         if reasons > self.counts.shape[2]:
-            self._grow_counts(self.counts.shape[1], 2 * reasons)
+            self._grow_counts(self._known(), self.counts.shape[1], 2 * reasons)
 
-    def _grow_counts(self, slots: int, reasons: int) -> None:
-        """Copies what is known alone: zeros that nobody has touched take no memory."""
-        before, known = self.counts, np.flatnonzero(self.kept.any(axis=1)).max(initial=-1) + 1
+    def _known(self) -> int:
+        """Behind the last shape of which anything is kept. No more is copied: untouched zeros take no memory."""
+        return int(np.flatnonzero(self.kept.any(axis=1)).max(initial=-1)) + 1
+
+    def _grow_counts(self, known: int, slots: int, reasons: int) -> None:
+        before = self.counts
         self.counts = np.zeros((len(before), slots, reasons), np.int32)
         self.counts[:known, : before.shape[1], : before.shape[2]] = before[:known]
 

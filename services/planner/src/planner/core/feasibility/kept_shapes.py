@@ -8,8 +8,10 @@ import numpy.typing as npt
 
 from spillway.model import HOSTNAME_LABEL, Int64s, Shape
 
-SHAPES_MAX = 2048
+SHAPES_MAX = 4096
 """Of more, all are forgotten, and those that are asked about come back."""
+RESERVED_MAX = 3 * SHAPES_MAX // 4
+"""Of those that are reserved: the rest is for others that are asked about, until all are forgotten again."""
 NEW = -1
 OPEN = -1
 ABSENT = -2

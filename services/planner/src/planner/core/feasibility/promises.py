@@ -7,7 +7,7 @@ from dataclasses import replace
 from planner.core.feasibility.fleet_rooms import FleetRooms, Place, rooms_of
 from planner.core.feasibility.interplay import looks_at_pods
 from planner.core.feasibility.kept_rooms import KeptRooms
-from planner.core.feasibility.kept_shapes import SHAPES_MAX, KeptShapes
+from planner.core.feasibility.kept_shapes import RESERVED_MAX, KeptShapes
 from planner.core.feasibility.quota import allowed
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
 from planner.core.feasibility.room import Reserved, Room, nested, room_in_groups, room_on_nodes, with_groups
@@ -139,7 +139,7 @@ class Promises:
 
     def _keep(self, shape: Shape) -> tuple[KeptRooms | None, int | None]:
         """What is kept, None when too many shapes are reserved for that; and the number of a shape; None: not kept."""
-        if len(self._shapes_reserved) > SHAPES_MAX // 2:
+        if len(self._shapes_reserved) > RESERVED_MAX:
             self._kept = None
             return None, None
         number = self._shapes.number(shape)
