@@ -24,7 +24,10 @@ ROOM = 100
 
 
 class FakePlanner:
-    """Keeps workloads in a dict. Replicas beyond ROOM wait; ready_after looks each cluster shows all of them ready."""
+    """Keeps workloads in a dict. Replicas beyond ROOM wait; ready_after looks each cluster shows all of them ready.
+
+    heard: state and trouble that clusters show, one after the other; the last stays.
+    """
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -37,6 +40,7 @@ class FakePlanner:
         self.deleting: set[tuple[str, str]] = set()
         self.error: Exception | None = None
         self.clusters: dict[str, api.JoinClusterRequest] = {}
+        self.heard: list[tuple[str, str]] = []
         self.phases: dict[str, str] = {}
         self.handing_over = 0
         self.over_budget = 0
@@ -203,8 +207,9 @@ class FakePlanner:
 
     async def unfreeze(self, request: api.UnfreezeRequest) -> api.Brake:
         self._note(request)
-        self.brakes.pop(request.scope, None)
-        return api.Brake(request.scope, False, "", "", 0, 0)
+        known = self.brakes.pop(request.scope, None)
+        released = api.Brake(request.scope, False, "", "", 0, 0)
+        return replace(released, reason=known.reason, by="ann", at_ms=1) if known else released
 
     async def confirm(self, request: api.ConfirmRequest) -> api.Confirmation:
         self._note(request)
@@ -306,6 +311,7 @@ class FakePlanner:
         return api.WorkloadReply(placement, "Deployment", tuple(statuses), self.records or (record,) * history)
 
     def _cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply:
+        state, trouble = self.heard.pop(0) if len(self.heard) > 1 else (self.heard or [("Ready", "")])[0]
         return api.ClusterReply(
             cluster=request.name,
             credential=request.credential,
@@ -315,8 +321,8 @@ class FakePlanner:
             zone=request.zone,
             labels=request.labels,
             node_groups=(),
-            state="Ready",
-            trouble="",
+            state=state,
+            trouble=trouble,
             age_ms=1500,
             nodes=3,
             nodes_ready=2,

@@ -38,8 +38,9 @@ def test_freeze_and_unfreeze_name_a_scope(spillway: Spillway, arguments: tuple[s
     assert spillway.planner.asked == [api.FreezeRequest(scope, "audit")]
     assert frozen.stdout.startswith(f"{scope} is frozen by ann on 2023-11-1")
     assert frozen.stdout.endswith(": audit; 7 replicas would move\n")
-    assert spillway("unfreeze", *arguments).stdout == f"{scope} is not frozen\n"
+    assert spillway("unfreeze", *arguments).stdout == f"{scope} is not frozen any more; it was: audit\n"
     assert spillway.planner.asked[1:] == [api.UnfreezeRequest(scope)]
+    assert spillway("unfreeze", *arguments).stdout == f"{scope} is not frozen, and was not\n"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from spillway import api
 from spillway.api import RequestError
 from spillway_cli import fleet_commands, waiting
+from spillway_cli.config import ADDRESSES_FILE
 from spillway_cli.main import app
 
 Write = Callable[[str, str], str]
@@ -208,6 +209,14 @@ def test_watch_gives_a_json_document_a_line(spillway: Spillway, manifest: str) -
     assert spillway.planner.asked[-1] == api.WatchRequest("default", "web")
 
 
+def test_watch_of_what_is_not_declared_fails_unless_told_to_wait(spillway: Spillway) -> None:
+    refused = spillway("watch", "nosuch")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr == "spillway: workload default/nosuch: not known; --wait waits until it is\n"
+    waits = spillway("watch", "nosuch", "--wait", "--changes", "1")
+    assert (waits.exit_code, waits.stderr) == (0, "workload default/nosuch: not known yet: waiting; Ctrl-C ends it\n")
+
+
 # ── Fleet ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -225,6 +234,46 @@ def test_cluster_join_and_list(spillway: Spillway) -> None:
     assert shown["labels"] == {"a": "1", "b": "2"}
     assert shown["allocatable"]["cpu"] == 48000
     assert spillway("cluster", "join", "x", "--credential", "c", "--label", "nothing").exit_code == 2
+
+
+NO_FILE = "connect: credential: /run/credentials/nosuch.kubeconfig: expected a readable file (No such file)"
+
+
+@pytest.mark.parametrize(
+    ("heard", "code", "said"),
+    [
+        pytest.param([("Unknown", ""), ("Unknown", ""), ("Ready", "")], 0, "", id="ready"),
+        pytest.param(
+            [("Unknown", ""), ("Unreachable", NO_FILE)], 1,
+            "spillway: own-9 has joined, but credential 'nosuch' cannot be used: /run/credentials/nosuch.kubeconfig: "
+            "expected a readable file (No such file); put it right there, or join again with another --credential\n",
+            id="no such credential",
+        ),
+        pytest.param([("Unreachable", NO_FILE), ("Unreachable", NO_FILE), ("Ready", "")], 0, "", id="mended"),
+        pytest.param(
+            [("Unknown", ""), ("Unreachable", "connect: connection: refused")], 0,
+            "warning: own-9: nothing is placed there yet: connect: connection: refused\n", id="not reached",
+        ),
+        pytest.param(
+            [("Unknown", "")], 0,
+            "warning: own-9: nothing heard of it within 0.2 s; `spillway cluster list` shows when it is\n", id="silent",
+        ),
+    ],
+)  # fmt: skip
+def test_join_says_whether_the_credential_lets_us_in(
+    spillway: Spillway, monkeypatch: pytest.MonkeyPatch, heard: list[tuple[str, str]], code: int, said: str
+) -> None:
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.01)
+    spillway.planner.heard = heard
+    result = spillway("cluster", "join", "own-9", "--credential", "nosuch", "--timeout", "0.2")
+    assert (result.exit_code, result.stderr) == (code, said)
+    assert result.stdout.splitlines()[1].startswith("own-9")
+
+
+def test_join_waits_for_nothing_when_told_so(spillway: Spillway) -> None:
+    spillway.planner.heard = [("Unknown", "")]
+    result = spillway("cluster", "join", "own-9", "--credential", "nosuch", "--no-wait")
+    assert (result.exit_code, result.stderr, len(spillway.planner.asked)) == (0, "", 1)
 
 
 def test_status_sums_up(spillway: Spillway, manifest: str) -> None:
@@ -268,6 +317,29 @@ def test_no_planner_is_4() -> None:
         result = runner.invoke(app, ["--endpoint", endpoint, "list"])
     assert (result.exit_code, result.stdout) == (4, "")
     assert "planner not reachable" in result.stderr
+    assert "`spillway config` shows where it is looked for" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("endpoints", ("list",)),
+        ("scaling_endpoints", ("get", "hpa")),
+        ("lending_endpoints", ("lent",)),
+    ],
+)
+def test_what_make_up_started_and_is_down_is_started_by_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        write_addresses = {name: [f"127.0.0.1:{probe.getsockname()[1]}"]}
+        ADDRESSES_FILE.parent.mkdir()
+        ADDRESSES_FILE.write_text(json.dumps(write_addresses))
+        result = CliRunner(env={"SPILLWAY_RETRY_SECONDS": "0.2"}).invoke(app, arguments)
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert "; is it running? `make up` starts it here" in result.stderr
 
 
 @pytest.mark.parametrize(

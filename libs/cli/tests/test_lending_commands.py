@@ -252,6 +252,18 @@ def test_a_file_and_flags_together_are_refused(answers: tuple[FakeLending, str])
     assert "expected one of the two" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("given", "missing"), [((), "CLUSTER"), (("own-1",), "--pool"), (("own-1", "--share", "5"), "--pool")], ids=str
+)
+def test_flags_without_a_cluster_or_a_pool_name_the_one_that_is_missing(
+    answers: tuple[FakeLending, str], given: tuple[str, ...], missing: str
+) -> None:
+    fake, address = answers
+    result = run(address, "lending", "declare", *given)
+    assert (result.exit_code, fake.asked) == (2, [])
+    assert f"no {missing}: expected CLUSTER --pool POOL, or -f FILE" in result.stderr
+
+
 def test_list_and_get_show_state_rules_and_numbers(answers: tuple[FakeLending, str]) -> None:
     _, address = answers
     listed = run(address, "lending", "list")

@@ -12,14 +12,17 @@ from spillway.model import TIER_CLOUD, TIER_OWN
 from spillway.rpc import PlannerClient
 from spillway_cli import tables
 from spillway_cli.config import Config
-from spillway_cli.exits import bad_input, guarded, say, say_changes
+from spillway_cli.exits import CommandFailed, bad_input, guarded, say, say_changes
 from spillway_cli.local_commands import RUN_FOLDER, processes_of, processes_table
 from spillway_cli.output import Format, console, print_machine
 from spillway_cli.session import Output, Timeout, Wait, with_planner
-from spillway_cli.waiting import until_handed_over
+from spillway_cli.waiting import until_handed_over, until_heard
 from spillway_cli.workload_commands import all_workloads
 
 Name = Annotated[str, typer.Argument(help="Name of the cluster in the fleet.", show_default=False)]
+
+NO_CREDENTIAL = "connect: credential: "
+"""How the trouble of a cluster begins whose collector could not read or use its credential."""
 
 app = typer.Typer(no_args_is_help=True, help="The clusters of the fleet.")
 top = typer.Typer()
@@ -38,14 +41,20 @@ def join(  # noqa: PLR0913 - the options of a command are its parameters
     zone: Annotated[str, typer.Option(help="Zone, for policies.")] = "",
     endpoint: Annotated[str, typer.Option(help="URL of its API, when not the kubeconfig's.")] = "",
     label: Annotated[list[str] | None, typer.Option(help="Label key=value, for policies. Repeatable.")] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until something is heard of it.")] = True,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that waiting may take.")] = 10.0,
     output: Output = Format.table,
 ) -> None:
-    """Add a cluster to the fleet, or change what is known of it."""
+    """Add a cluster to the fleet, or change what is known of it; then see that its credential lets us in."""
 
     async def body(client: PlannerClient, _: Config) -> None:
         request = api.JoinClusterRequest(name, credential, endpoint, tier, region, zone, _labels(label or []))
         reply = await client.join_cluster(request)
+        if wait:
+            reply = await until_heard(client, reply, timeout)
         _show(reply, output, tables.cluster(reply))
+        if wait:
+            _warn_unheard(reply, timeout)
 
     with_planner(context, body)
 
@@ -173,6 +182,19 @@ async def _show_moves(client: PlannerClient, reply: api.ClusterMovesReply, outpu
         name, phase = reply.cluster.cluster, reply.cluster.phase
         await until_handed_over(client, name, phase, seconds, say_changes())
         say(f"{name}: {'nothing is left there' if phase == PHASE_DRAINING else 'it has left the fleet'}")
+
+
+def _warn_unheard(cluster: api.ClusterReply, seconds: float) -> None:
+    """Says why nothing can be placed in a cluster that has just joined. Fails when that is its credential."""
+    name, trouble = cluster.cluster, cluster.trouble
+    if cluster.state == "Unknown":
+        say(f"warning: {name}: nothing heard of it within {seconds:g} s; `spillway cluster list` shows when it is")
+    elif trouble.startswith(NO_CREDENTIAL):
+        why = trouble.removeprefix(NO_CREDENTIAL)
+        mend = "put it right there, or join again with another --credential"
+        raise CommandFailed(f"{name} has joined, but credential {cluster.credential!r} cannot be used: {why}; {mend}")
+    elif cluster.state == "Unreachable":
+        say(f"warning: {name}: nothing is placed there yet: {trouble}")
 
 
 def _labels(given: list[str]) -> tuple[tuple[str, str], ...]:

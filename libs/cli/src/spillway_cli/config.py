@@ -84,6 +84,11 @@ def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping
     return Resolved(Config(**values), sources, path)
 
 
+def of_local_run(endpoints: tuple[str, ...], name: str) -> bool:
+    """Whether `spillway up` wrote these endpoints of that name here, so that it starts what listens there again."""
+    return tuple(_addresses().get(name, ())) == endpoints
+
+
 def _read(path: Path, required: bool) -> Mapping[str, Any]:
     try:
         content = tomllib.loads(path.read_text())

@@ -95,6 +95,10 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
         flags = LendingFields(cluster, pool, (rule,), grace, cooldown, recalls)
         if files and flags != LendingFields("", ""):
             raise bad_input("-f with a cluster or flags of its lending: expected one of the two, the file says it all")
+        if not files and not (cluster and pool):
+            raise bad_input(
+                f"lending declare: no {'--pool' if cluster else 'CLUSTER'}: expected CLUSTER --pool POOL, or -f FILE"
+            )
         asked = read_lending(files) if files else [(request_of(flags), "")]
         planned = [await _declare(client, replace(request, plan_only=True), where) for request, where in asked]
         declared = planned if plan else [await _declare(client, request, where) for request, where in asked]

@@ -10,7 +10,7 @@ import typer
 
 from spillway.api import RequestError
 from spillway.rpc import LendingClient, PlannerClient, ScalingClient
-from spillway_cli.config import Config, Resolved, resolve
+from spillway_cli.config import Config, Resolved, of_local_run, resolve
 from spillway_cli.exits import finish
 from spillway_cli.output import Format
 
@@ -73,7 +73,7 @@ def with_lending(context: typer.Context, body: Callable[[LendingClient, Config],
     """Runs body with a client of the configured deschedulers."""
 
     async def work(config: Config) -> T:
-        with _named("descheduler"):
+        with _named("descheduler", "lending_endpoints", config):
             async with LendingClient(config.lending_endpoints, **_connection(config)) as client:
                 return await body(client, config)
 
@@ -82,14 +82,14 @@ def with_lending(context: typer.Context, body: Callable[[LendingClient, Config],
 
 @asynccontextmanager
 async def planner_client(config: Config) -> AsyncIterator[PlannerClient]:
-    with _named("planner"):
+    with _named("planner", "endpoints", config):
         async with PlannerClient(config.endpoints, **_connection(config)) as client:
             yield client
 
 
 @asynccontextmanager
 async def scaling_client(config: Config) -> AsyncIterator[ScalingClient]:
-    with _named("hpa"):
+    with _named("hpa", "scaling_endpoints", config):
         async with ScalingClient(config.scaling_endpoints, **_connection(config)) as client:
             yield client
 
@@ -105,12 +105,13 @@ def _connection(config: Config) -> dict[str, Any]:
 
 
 @contextmanager
-def _named(who: str) -> Iterator[None]:
-    """Says who was not reached."""
+def _named(who: str, name: str, config: Config) -> Iterator[None]:
+    """Says who was not reached, and what helps. name: of the setting that says where it is."""
     try:
         yield
     except RequestError as error:
         if error.code == "UNAVAILABLE":
-            hint = f"is the {who} running? `spillway config` shows where it is looked for"
-            raise RequestError(error.code, f"{who} not reachable: {error.text}; {hint}") from None
+            here = of_local_run(getattr(config, name), name)
+            mend = "`make up` starts it here" if here else "`spillway config` shows where it is looked for"
+            raise RequestError(error.code, f"{who} not reachable: {error.text}; is it running? {mend}") from None
         raise

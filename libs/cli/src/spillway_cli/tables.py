@@ -161,7 +161,8 @@ def brakes(reply: ListBrakesReply) -> RenderableType:
 
 def brake_line(brake: Brake) -> Text:
     if not brake.frozen:
-        return Text(f"{brake.scope} is not frozen")
+        was = f" any more; it was: {brake.reason or 'no reason given'}" if brake.at_ms else ", and was not"
+        return Text(f"{brake.scope} is not frozen{was}")
     by = f" by {brake.by} {when(brake.at_ms)}"
     text = Text(f"{brake.scope} is frozen", style="bold").append(
         f"{by}: {brake.reason or 'no reason given'}", "not bold"

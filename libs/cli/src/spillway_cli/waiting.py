@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from spillway.api import (
+    ClusterReply,
     ClusterStatus,
     GetRequest,
     ListBrakesReply,
@@ -115,6 +116,24 @@ async def until_handed_over(client: PlannerClient, name: str, phase: str, second
 
     if not await _poll(look, seconds):
         raise CommandFailed(f"{name}: not done after {seconds:g} s: {left}", Code.TIMED_OUT)
+
+
+async def until_heard(client: PlannerClient, joined: ClusterReply, seconds: float) -> ClusterReply:
+    """The cluster once it is ready, or in other trouble than when it joined; when the time is over, as it is then."""
+    last = joined
+
+    def is_heard() -> bool:
+        return last.state in ("Ready", "Duplicate") or bool(last.trouble and last.trouble != joined.trouble)
+
+    async def look() -> bool:
+        nonlocal last
+        clusters = (await client.list_clusters(ListClustersRequest())).clusters
+        last = next((entry for entry in clusters if entry.cluster == joined.cluster), last)
+        return is_heard()
+
+    if not is_heard():
+        await _poll(look, seconds)
+    return last
 
 
 def held_back(reply: ListBrakesReply, cluster: str) -> str:

@@ -232,12 +232,15 @@ def watch(
     name: Annotated[str, typer.Argument(help="Name of a workload.", show_default="all of them")] = "",
     namespace: Namespace = None,
     changes: Annotated[int, typer.Option(min=0, help="End after so many changes; 0 goes on.")] = 0,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for a workload that is not declared yet.")] = False,
     output: Output = Format.table,
 ) -> None:
     """Follow workloads as they change: a live table, or one JSON document a line."""
 
     async def body(client: PlannerClient, config: Config) -> None:
         space = namespace or (config.namespace if name else "")
+        if name:
+            await _check_declared(client, api.GetRequest(space, name), wait)
         replies = client.watch(api.WatchRequest(space, name))
         if output is Format.table:
             await _live(replies, changes)
@@ -265,6 +268,18 @@ async def all_workloads(client: PlannerClient, namespace: str) -> list[api.Workl
     if stale:
         say("warning: answered by a planner that cannot prove that it is the active one: this may be old")
     return found
+
+
+async def _check_declared(client: PlannerClient, request: api.GetRequest, wait: bool) -> None:
+    """NOT_FOUND for what is not declared; with wait it is only said."""
+    try:
+        await client.get(request)
+    except api.RequestError as error:
+        if error.code != "NOT_FOUND":
+            raise
+        if not wait:
+            raise api.RequestError(error.code, f"{error.text}; --wait waits until it is") from None
+        say(f"{error.text} yet: waiting; Ctrl-C ends it")
 
 
 async def _live(replies: AsyncIterator[api.WatchReply], changes: int) -> None:
