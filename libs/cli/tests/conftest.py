@@ -44,6 +44,8 @@ class FakePlanner:
         self.phases: dict[str, str] = {}
         self.handing_over = 0
         self.over_budget = 0
+        self.moved_last_minute = 0
+        self.nodes: tuple[api.ListedNode, ...] = ()
         self.brakes: dict[str, api.Brake] = {}
         self.confirmations: dict[str, api.Confirmation] = {}
         self.records: tuple[DecisionRecorded, ...] = ()
@@ -222,7 +224,7 @@ class FakePlanner:
     async def list_brakes(self, request: api.ListBrakesRequest) -> api.ListBrakesReply:
         self._note(request)
         brakes, confirmations = tuple(self.brakes.values()), tuple(self.confirmations.values())
-        return api.ListBrakesReply(brakes, confirmations, 600.0, self.over_budget, False)
+        return api.ListBrakesReply(brakes, confirmations, 600.0, self.over_budget, False, self.moved_last_minute)
 
     async def list_clusters(self, request: api.ListClustersRequest) -> api.ListClustersReply:
         self._note(request)
@@ -232,6 +234,13 @@ class FakePlanner:
             if not self.handing_over and self.phases[name] != "Draining":
                 del self.clusters[name], self.phases[name]
         return api.ListClustersReply(tuple(map(self._cluster, self.clusters.values())), False)
+
+    async def list_nodes(self, request: api.ListNodesRequest) -> api.ListNodesReply:
+        """One a page."""
+        self._note(request)
+        start = int(request.page_token or 0)
+        token = str(start + 1) if start + 1 < len(self.nodes) else ""
+        return api.ListNodesReply(self.nodes[start : start + 1], token, 1500, stale=bool(token))
 
     async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
         self._note(request)

@@ -53,7 +53,11 @@ def test_what_is_no_scope_is_2_and_never_asked(spillway: Spillway, arguments: tu
 
 
 def test_brakes_shows_what_is_on_and_what_waits(spillway: Spillway) -> None:
-    assert spillway("brakes").stdout == "nothing is frozen\n"
+    nothing = "nothing is frozen\n0 replicas moved in the last minute, of 600 that the budget allows\n"
+    assert spillway("brakes").stdout == nothing
+    spillway.planner.moved_last_minute = 24
+    assert spillway("brakes").stdout.endswith("\n24 replicas moved in the last minute, of 600 that the budget allows\n")
+    spillway.planner.moved_last_minute = 0
     spillway("freeze", "cluster", "own-1")
     spillway.planner.over_budget = 30
     waits = api.Confirmation("Drain/own-2", "Drain", "own-2", 60, 100, False, "", 0)
@@ -131,6 +135,25 @@ def test_a_phase_is_shown_where_clusters_are(joined: Spillway) -> None:
     joined("cluster", "cordon", "own-1")
     assert "Ready, Cordoned" in joined("cluster", "list").stdout
     assert "Ready, Cordoned" in joined("status").stdout
+
+
+def test_nodes_are_listed_with_their_names_and_loans(joined: Spillway) -> None:
+    amounts = (("cpu", 4000),), (("cpu", 1000),)
+    joined.planner.nodes = (
+        api.ListedNode("n1", True, False, "lent", "", *amounts, ()),
+        api.ListedNode("own-2-n7", False, True, "", "own-2/n7", *amounts, ("gpu:NoSchedule",)),
+    )
+    result = joined("cluster", "nodes", "own-1")
+    rows = [line.split() for line in result.stdout.splitlines()[1:]]
+    assert rows == [
+        ["n1", "Ready,", "lent", "1", "of", "4", "(25", "%)"],
+        ["own-2-n7", "NotReady,", "Cordoned", "1", "of", "4", "(25", "%)", "own-2/n7", "gpu:NoSchedule"],
+    ]
+    assert (result.exit_code, result.stderr) == (0, "2 nodes of own-1, as heard 1.5s ago\n")
+    assert [node["name"] for node in json.loads(joined("cluster", "nodes", "own-1", "-o", "json").stdout)] == [
+        "n1",
+        "own-2-n7",
+    ]
 
 
 def test_drain_waits_with_progress_until_nothing_is_there(joined: Spillway) -> None:

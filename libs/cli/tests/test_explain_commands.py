@@ -22,7 +22,7 @@ def test_an_explanation_reads_from_the_verdict_to_what_would_change_it(spillway:
         "  why not more: cpu",
         "    612 nodes: cpu short by 300m (e.g. n7) [NodeResourcesFit]",
         "    40 nodes: taint gpu=only:NoSchedule (e.g. g1) [TaintToleration]",
-        "    9 replicas promised, not bound yet: shop/api 6 and others",
+        "    9 replicas reserved, not bound yet: shop/api 6 and others",
         "",
         "What would change it, each planned:",
         "  a request of 700m cpu would place all",

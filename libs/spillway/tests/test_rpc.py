@@ -152,7 +152,16 @@ ROUND_TRIPS: dict[str, tuple[Any, Any]] = {
     "freeze": (api.FreezeRequest("fleet", "audit"), BRAKE),
     "unfreeze": (api.UnfreezeRequest("fleet"), BRAKE),
     "confirm": (api.ConfirmRequest("Drain/own-1"), CONFIRMATION),
-    "list_brakes": (api.ListBrakesRequest(), api.ListBrakesReply((BRAKE,), (CONFIRMATION,), 600.0, 3, True)),
+    "list_brakes": (api.ListBrakesRequest(), api.ListBrakesReply((BRAKE,), (CONFIRMATION,), 600.0, 3, True, 9)),
+    "list_nodes": (
+        api.ListNodesRequest("own-1", 1, "n0"),
+        api.ListNodesReply(
+            (api.ListedNode("n1", True, False, "lent", "own-1/n7", (("cpu", 4),), (("cpu", 2),), ("gpu:NoSchedule",)),),
+            "n1",
+            1200,
+            True,
+        ),
+    ),
     "list_clusters": (api.ListClustersRequest(), api.ListClustersReply((CLUSTER,), False)),
 }
 
@@ -204,6 +213,9 @@ class FakePlanner:
 
     async def list_orphans(self, request: api.ListOrphansRequest) -> Any:
         return await self._answer("list_orphans", request)
+
+    async def list_nodes(self, request: api.ListNodesRequest) -> Any:
+        return await self._answer("list_nodes", request)
 
     async def get(self, request: api.GetRequest) -> Any:
         return await self._answer("get", request)

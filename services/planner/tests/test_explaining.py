@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from planner.core.explaining import explanation
 from planner.core.explaining.explanation import AGE, BINDS, ENOUGH, HELD, LEAVING, MAXIMUM, PHASE, POLICY, ROOM
 from planner.core.explaining.witness import node_reasons
-from planner.core.requests import decisions
+from planner.core.requests import answers, decisions
 from planner.core.timers import Hold
-from spillway.api import ApplyRequest, ExplainedChange, ExplainReply, ExplainRequest, RequestError
+from spillway.api import ApplyRequest, CapacityRequest, ExplainedChange, ExplainReply, ExplainRequest, RequestError
 from spillway.events import PHASE_CORDONED, PHASE_DRAINING, DecisionRecorded
 from spillway.feasibility.fit import fit
 from spillway.model import NodeRow, PodTable, Taint
@@ -202,14 +202,26 @@ def test_holds_phases_age_and_drains_are_told_from_want_of_room() -> None:
     assert bounds(explained(fleet, ExplainRequest(*key, replicas=40)))["own-2"] == AGE
 
 
-def test_what_is_promised_is_shown_by_whom_and_waits_for_binds() -> None:
-    """A replica of 1 core promised and not bound may cost a place of 3 cores on any node."""
+def test_what_is_reserved_is_shown_by_whom_and_waits_for_binds() -> None:
+    """A replica of 1 core reserved and not bound may cost a place of 3 cores on any node."""
     fleet = Fleet(own_1=[node("a", 3000), node("b", 3000)])
     applied(fleet, deployment(1, "small"))
     reply = explained(fleet, supposed(deployment(2, "large", pod("3"))))
     (own,) = reply.clusters
     assert (own.reserved_replicas, own.reserved) == (1, (("default/small", 1),))
     assert (own.certain, own.possible, own.bound) == (1, 2, BINDS)
+
+
+def test_capacity_says_as_many_reserved_as_explain_on_nodes_and_on_those_of_groups() -> None:
+    fleet = Fleet()
+    fleet.join(cluster("own-1", node_groups=(group(cpu=2000, nodes_max=1),)), [node("a", 3000)])
+    applied(fleet, deployment(5, "small"))
+    asked = texts(deployment(1, "large"))
+    told = answers.capacity(fleet.state, CapacityRequest(asked), fleet.now)
+    reply = explained(fleet, ExplainRequest(manifests=asked))
+    by_capacity = {(one.cluster, one.tier == "node-groups"): one.reserved for one in told.clusters}
+    assert by_capacity == {(one.cluster, one.node_groups): one.reserved_replicas for one in reply.clusters}
+    assert by_capacity == {("own-1", False): 3, ("own-1", True): 2}
 
 
 def test_a_past_decision_is_explained_from_its_record() -> None:

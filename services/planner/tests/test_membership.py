@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.core.moving import moves
-from planner.core.requests import answers, braking, decisions, membership
+from planner.core.requests import answers, braking, decisions, membership, node_list
 from spillway.addresses import Tombstone, brake_address
 from spillway.api import (
     ApplyRequest,
@@ -17,6 +17,8 @@ from spillway.api import (
     FreezeRequest,
     JoinClusterRequest,
     LeaveClusterRequest,
+    ListedNode,
+    ListNodesRequest,
     RequestError,
     ScaleRequest,
     SetClusterPhaseRequest,
@@ -33,7 +35,8 @@ from spillway.events import (
     ConfirmationAsked,
     ConfirmationGiven,
 )
-from spillway.model import Generation
+from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
+from spillway.model import NODE_LENT, Generation, Taint
 
 from .builders import Fleet, deployment, group, node, texts
 
@@ -373,6 +376,59 @@ def test_the_list_says_what_each_holds_back(fleet: Fleet) -> None:
     assert (asked.scope, asked.cause, asked.cluster) == ("Failover/own-1", "Failover", "own-1")
     assert (asked.replicas, asked.fleet_replicas, asked.given, asked.by) == (15, 20, False, "")
     assert (reply.moves_per_minute, reply.over_budget) == (600.0, 0)
+
+
+def test_the_list_says_what_the_budget_let_go_in_the_last_minute(fleet: Fleet) -> None:
+    brakes, began = fleet.state.brakes, fleet.now
+    for cause, count in (("Drain", 7), ("Migrate", 5), ("Lost", 2)):
+        keep(fleet, brakes.step({("Drain", "own-1"): 9}, 20, fleet.now, 1))
+        brakes.spend(cause, "own-1", ("default", "web"), count)
+        fleet.now += 20
+    told = [braking.list_brakes(fleet.state, began + seconds).moved_last_minute for seconds in (40, 60, 100)]
+    assert told == [9, 2, 0]
+
+
+# ── Nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nodes_are_listed_by_name_a_page_at_a_time_with_what_they_are() -> None:
+    not_ready = Taint("node.kubernetes.io/not-ready", "", "NoSchedule")
+    labels = {LENT_CLUSTER: "own-2", LENT_NODE: "n7"}
+    fleet = Fleet(
+        own_1=[
+            node("c", 4000, used=1500, unschedulable=True),
+            node("a", 2000, taints=(not_ready,)),
+            node("b", 8000, state=NODE_LENT),
+            node("own-2-n7", 8000, labels=labels),
+        ]
+    )
+    found: list[ListedNode] = []
+    token = ""
+    while token or not found:
+        reply = node_list.list_nodes(fleet.state, ListNodesRequest("own-1", 3, token), fleet.now)
+        found, token = [*found, *reply.nodes], reply.next_page_token
+    assert [(one.name, one.ready, one.cordoned, one.loan, one.stands_for) for one in found] == [
+        ("a", False, False, "", ""),
+        ("b", True, False, "lent", ""),
+        ("c", True, True, "", ""),
+        ("own-2-n7", True, False, "", "own-2/n7"),
+    ]
+    assert found[0].taints == ("node.kubernetes.io/not-ready:NoSchedule",)
+    assert (dict(found[2].allocatable)["cpu"], found[2].requested) == (4000, (("cpu", 1500),))
+    assert reply.age_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "text"),
+    [
+        (ListNodesRequest("own-9"), "NOT_FOUND", "cluster: 'own-9': no cluster of the fleet: own-1, own-2"),
+        (ListNodesRequest("own-1", 5000), "INVALID_ARGUMENT", "page_size: 5000: expected 1 to 1000"),
+    ],
+)
+def test_nodes_of_no_cluster_and_too_many_at_once_are_refused(
+    fleet: Fleet, request_: ListNodesRequest, code: str, text: str
+) -> None:
+    refused(lambda: node_list.list_nodes(fleet.state, request_, fleet.now), code, text)
 
 
 # ── What is asked for by name goes on ───────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""Commands on the fleet: cluster join, list, cordon, uncordon, drain, leave; status."""
+"""Commands on the fleet: cluster join, list, nodes, cordon, uncordon, drain, leave; status."""
 
 from dataclasses import replace
 from typing import Annotated, Any
@@ -10,11 +10,12 @@ from spillway import api
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING
 from spillway.model import TIER_CLOUD, TIER_OWN
 from spillway.rpc import PlannerClient
+from spillway.texts import counted
 from spillway_cli import tables
 from spillway_cli.config import Config
 from spillway_cli.exits import CommandFailed, bad_input, guarded, say, say_changes
 from spillway_cli.local_commands import RUN_FOLDER, processes_of, processes_table
-from spillway_cli.output import Format, console, print_machine
+from spillway_cli.output import Format, console, duration, print_machine
 from spillway_cli.session import Output, Timeout, Wait, with_planner
 from spillway_cli.waiting import until_handed_over, until_heard
 from spillway_cli.workload_commands import all_workloads
@@ -23,6 +24,8 @@ Name = Annotated[str, typer.Argument(help="Name of the cluster in the fleet.", s
 
 NO_CREDENTIAL = "connect: credential: "
 """How the trouble of a cluster begins whose collector could not read or use its credential."""
+
+NODES_PAGE_SIZE = 1000
 
 app = typer.Typer(no_args_is_help=True, help="The clusters of the fleet.")
 top = typer.Typer()
@@ -67,6 +70,28 @@ def list_(context: typer.Context, output: Output = Format.table) -> None:
         reply = await client.list_clusters(api.ListClustersRequest())
         _show(reply.clusters, output, tables.clusters(reply))
         if reply.stale and output is not Format.table:
+            say("warning: answered by a planner that cannot prove that it is the active one: this may be old")
+
+    with_planner(context, body)
+
+
+@app.command(epilog="Example:  spillway cluster nodes own-1 -o json")
+def nodes(context: typer.Context, name: Name, output: Output = Format.table) -> None:
+    """List the nodes of a cluster by their names: state, how full each is, which are lent or stand for lent ones."""
+
+    async def body(client: PlannerClient, _: Config) -> None:
+        found: list[api.ListedNode] = []
+        request = api.ListNodesRequest(name, NODES_PAGE_SIZE)
+        while True:
+            reply = await client.list_nodes(request)
+            found += reply.nodes
+            if not reply.next_page_token:
+                break
+            request = replace(request, page_token=reply.next_page_token)
+        _show(found, output, tables.nodes(found))
+        known = f"as heard {duration(reply.age_ms)} ago" if reply.age_ms >= 0 else "nothing heard of it yet"
+        say(f"{counted(len(found), 'node')} of {name}, {known}")
+        if reply.stale:
             say("warning: answered by a planner that cannot prove that it is the active one: this may be old")
 
     with_planner(context, body)

@@ -53,7 +53,7 @@ def _cluster(entry: ExplainedCluster) -> Iterator[Text]:
     if entry.reserved_replicas:
         names = ", ".join(f"{name} {count}" for name, count in entry.reserved)
         more = " and others" if sum(count for _, count in entry.reserved) < entry.reserved_replicas else ""
-        yield Text(f"    {counted(entry.reserved_replicas, 'replica')} promised, not bound yet: {names}{more}")
+        yield Text(f"    {counted(entry.reserved_replicas, 'replica')} reserved, not bound yet: {names}{more}")
 
 
 def _reason(reason: NodeReason) -> str:

@@ -16,6 +16,7 @@ from spillway.api import (
     Confirmation,
     ListBrakesReply,
     ListClustersReply,
+    ListedNode,
     ListOrphansReply,
     PlacedPart,
     PlacementReply,
@@ -122,6 +123,21 @@ def cluster(reply: ClusterReply) -> RenderableType:
     return clusters(ListClustersReply((reply,), False))
 
 
+def nodes(found: Sequence[ListedNode]) -> Table:
+    """state: as kubectl says it, and the state of a loan."""
+    rows = [
+        (
+            node.name,
+            ", ".join(filter(None, ("Ready" if node.ready else "NotReady", "Cordoned" * node.cordoned, node.loan))),
+            *(_used(node, resource) for resource in ("cpu", "memory")),
+            node.stands_for,
+            ", ".join(node.taints),
+        )
+        for node in found
+    ]
+    return table(("NODE", "STATE", "CPU USED", "MEMORY USED", "STANDS FOR", "TAINTS"), rows)
+
+
 def cluster_moves(reply: ClusterMovesReply) -> Text:
     """What a cluster's new phase moves, and what it waits for."""
     name, phase = reply.cluster.cluster, reply.cluster.phase
@@ -156,6 +172,9 @@ def brakes(reply: ListBrakesReply) -> RenderableType:
             f"{counted(reply.over_budget, 'replica')} wait for the budget of {reply.moves_per_minute:g} moves a minute"
         )
         parts.append(Text(budget, style="yellow"))
+    if reply.moved_last_minute or not reply.over_budget:
+        moved = f"{counted(reply.moved_last_minute, 'replica')} moved in the last minute"
+        parts.append(Text(f"{moved}, of {reply.moves_per_minute:g} that the budget allows"))
     return Group(*parts, *_warnings((), reply.stale))
 
 
@@ -294,7 +313,7 @@ def _cluster_row(reply: ClusterReply) -> tuple[object, ...]:
     return reply.cluster, reply.tier, state, age, nodes, *used, reply.replicas or "", pending, where, reply.trouble
 
 
-def _used(reply: ClusterReply, resource: str) -> str:
+def _used(reply: ClusterReply | ListedNode, resource: str) -> str:
     have, asked = dict(reply.allocatable).get(resource, 0), dict(reply.requested).get(resource, 0)
     if not have:
         return ""

@@ -176,6 +176,15 @@ class ListClustersRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ListNodesRequest:
+    """page_size 0: the planner's own; page_token: of the page before."""
+
+    cluster: str
+    page_size: int = 0
+    page_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SetClusterPhaseRequest:
     """phase: Active, Cordoned, Draining or Leaving (events.py)."""
 
@@ -447,10 +456,41 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class ListBrakesReply:
-    """moves_per_minute: the budget of moves that nobody asked for by name; over_budget: replicas that wait for it."""
+    """moves_per_minute: the budget of moves that nobody asked for by name; over_budget: replicas that wait for it.
+
+    moved_last_minute: those that it let go, as far as the planner that is active now knows.
+    """
 
     brakes: tuple[Brake, ...]
     confirmations: tuple[Confirmation, ...]
     moves_per_minute: float
     over_budget: int
+    stale: bool
+    moved_last_minute: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ListedNode:
+    """ready: tainted neither not-ready nor unreachable. loan: empty, lent or recalled. taints: as kubectl shows them.
+
+    stands_for: of a virtual node, cluster/node of the one that is lent, as its labels name it; of any other empty.
+    """
+
+    name: str
+    ready: bool
+    cordoned: bool
+    loan: str
+    stands_for: str
+    allocatable: tuple[tuple[str, int], ...]
+    requested: tuple[tuple[str, int], ...]
+    taints: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListNodesReply:
+    """In the order of their names; age_ms: of what is known of the cluster, -1 when nothing ever was."""
+
+    nodes: tuple[ListedNode, ...]
+    next_page_token: str
+    age_ms: int
     stale: bool

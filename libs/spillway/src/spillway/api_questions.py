@@ -44,7 +44,7 @@ class ExplainedCluster:
     """bound: Enough, Maximum, Room, Binds, Held, Refused, Phase, Age, Leaving, Frozen, Orphan or Policy; why is for
     people.
 
-    reserved: replicas by workload that are promised there and not bound yet, the most first, the first few.
+    reserved: replicas by workload that are reserved there and not bound yet, the most first, the first few.
     """
 
     cluster: str

@@ -155,6 +155,7 @@ VERBS: Final = (
     "recover_fleet",
     "join_cluster",
     "list_clusters",
+    "list_nodes",
     "set_cluster_phase",
     "leave_cluster",
     "freeze",

@@ -15,7 +15,7 @@ from planner.core.headroom import Headrooms
 from planner.core.moving import aftermath, duplicates, moves
 from planner.core.moving.aftermath import Step
 from planner.core.moving.homing import Homing
-from planner.core.requests import answers, autoscaling, braking, decisions, membership, releasing
+from planner.core.requests import answers, autoscaling, braking, decisions, membership, node_list, releasing
 from planner.core.requests.decisions import Undecided
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
@@ -335,6 +335,11 @@ class Planner:
     async def list_clusters(self, request: api.ListClustersRequest) -> api.ListClustersReply:
         await self.standby.readable()
         return replace(answers.list_clusters(self.state, self._clocks.steady()), stale=not self.is_active)
+
+    async def list_nodes(self, request: api.ListNodesRequest) -> api.ListNodesReply:
+        await self.standby.readable()
+        reply = node_list.list_nodes(self.state, request, self._clocks.steady())
+        return replace(reply, stale=not self.is_active)
 
     async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
         await self.standby.readable()

@@ -11,14 +11,14 @@ from planner.core.closing import ORPHAN_THERE
 from planner.core.division.placement import Division, Held, Situation, clusters_by_tier, most_of
 from planner.core.division.replaying import replay
 from planner.core.explaining.changing import Changes
-from planner.core.explaining.supposing import Indistinguishable, SupposedState
+from planner.core.explaining.supposing import Indistinguishable
 from planner.core.explaining.witness import explain_node, node_reasons
 from planner.core.feasibility.admitted import REFUSED, differences, known_of
 from planner.core.feasibility.room import Room
 from planner.core.manifests.request import check_replicas, read_manifests
 from planner.core.manifests.templates import read_template
 from planner.core.requests import declaring
-from planner.core.requests.answers import is_gone, uncomputed_in
+from planner.core.requests.answers import is_gone, reserved_by_workload, uncomputed_in
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, Subject, subject_of
 from spillway.api import ExplainedCluster, ExplainedNode, ExplainReply, ExplainRequest, RequestError
@@ -188,9 +188,8 @@ def _entry(state: PlannerState, case: Case, name: str, tier: Tier | None) -> Exp
     view = state.clusters.get(name)
     of_nodes = case.record is None and tier is not None and not node_groups and view is not None
     shape = state.shape_in(name, case.subject.shape)
-    reserved = SupposedState(state).reserved_in(name) if case.record is None else {}
-    promised = {"/".join(key): entry.new if node_groups else entry.free for key, entry in reserved.items()}
-    most = sorted(((key, count) for key, count in promised.items() if count), key=lambda item: (-item[1], item[0]))
+    reserved = reserved_by_workload(state, name, node_groups) if case.record is None else {}
+    most = sorted((("/".join(key), count) for key, count in reserved.items()), key=lambda item: (-item[1], item[0]))
     return ExplainedCluster(
         cluster=name,
         tier=tier.name if tier is not None else "",
@@ -203,7 +202,7 @@ def _entry(state: PlannerState, case: Case, name: str, tier: Tier | None) -> Exp
         why=why,
         nodes=int(view.nodes.live.sum()) if of_nodes and view is not None else 0,
         reasons=node_reasons(shape, view.nodes) if of_nodes and view is not None else (),
-        reserved_replicas=sum(promised.values()),
+        reserved_replicas=sum(reserved.values()),
         reserved=tuple(most[:RESERVERS_SHOWN]),
         age_ms=situation.age_ms.get(name, -1),
     )

@@ -1,16 +1,16 @@
 """The fleet as it would be with something changed: more nodes, a workload gone. Nothing real changes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import replace
 
 from planner.core.all_clusters import Ages, Joined, Seen
-from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
+from planner.core.feasibility.reservation import NOTHING_RESERVED
 from planner.core.moving.shares import facts_of
 from planner.core.state import PlannerState
 from planner.core.workload import Workload, is_orphan
 from spillway.columns import columns_of
-from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
+from spillway.feasibility.cluster_view import ClusterView
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import NodeRow, Shape
 
@@ -32,10 +32,6 @@ class SupposedState(PlannerState):
         self._promises = self._promises.copied()
         self._ages, self._joined, self._seen = Ages(), Joined(), Seen()
         self._seen.stop()
-
-    def reserved_in(self, cluster: str) -> Mapping[WorkloadKey, Reservation]:
-        """What is promised in a cluster and not counted there yet, by workload."""
-        return self._promises.in_cluster(cluster)
 
     def without(self, workload: Workload) -> "SupposedState":
         """As if a workload had never been placed: its pods are gone, and what is promised to it. Indistinguishable."""

@@ -107,6 +107,7 @@ class Brakes:
         self._rules = rules
         self._budget = Budget(rules.moves_per_minute)
         self._home = Recent(rules.home_moves_per_minute)
+        self._spent: list[tuple[float, int]] = []
         self._now = 0.0
         self._fleet_replicas = 0
         self._totals: dict[str, int] = {}
@@ -217,6 +218,7 @@ class Brakes:
         self.moved[cause] += replicas
         if cause in CAUSES_IN_BUDGET:
             self._budget.left -= replicas
+            self._spent.append((self._now, replicas))
             self._promised.pop((cause, cluster), None)
         if cause == CAUSE_HOME:
             self._home.spend(replicas, self._now)
@@ -259,6 +261,7 @@ class Brakes:
         """
         self._budget.fill(now)
         self._home.pass_time(now)
+        self._spent = [(at, count) for at, count in self._spent if now - at < MINUTE]
         self._now = now
         self._fleet_replicas = fleet_replicas
         self._over_budget.clear()
@@ -275,6 +278,10 @@ class Brakes:
     def over_budget(self) -> int:
         """Replicas that wait for the budget, of those that were asked for in the last step."""
         return sum(self._over_budget.values())
+
+    def moved_last_minute(self, now: float) -> int:
+        """Replicas that the budget let go in the last 60 s of this turn; now: as in step()."""
+        return sum(count for at, count in self._spent if now - at < MINUTE)
 
     def wanted_in(self, cluster: str = "") -> int:
         """Replicas that causes would still move away from a cluster; without one, from all."""

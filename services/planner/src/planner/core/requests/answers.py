@@ -29,7 +29,8 @@ from spillway.api import (
     invalid,
 )
 from spillway.events import DecisionRecorded, PlacementDecided, WorkloadDeclared, WorkloadObserved
-from spillway.feasibility.cluster_view import ClusterView
+from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
+from spillway.feasibility.node_match import NOT_READY_KEYS
 from spillway.feasibility.volumes import uncomputed
 from spillway.model import ClusterInput, Part, Shape
 from spillway.pod_shape import bare
@@ -181,7 +182,7 @@ def capacity(state: PlannerState, request: CapacityRequest, now: float) -> Capac
                     tier="node-groups" if node_groups else joined.tier,
                     certain=room.certain,
                     possible=room.possible,
-                    reserved=0,
+                    reserved=sum(reserved_by_workload(state, joined.cluster, node_groups).values()),
                     before=0,
                     after=0,
                     limited_by=room.limited_by,
@@ -191,6 +192,13 @@ def capacity(state: PlannerState, request: CapacityRequest, now: float) -> Capac
     joined_names = [joined.cluster for joined in state.joined()]
     unmodelled = (*declaration.shape.unmodelled, *uncomputed_in(state, shape, joined_names))
     return CapacityReply(tuple(inputs), unmodelled, stale=False)
+
+
+def reserved_by_workload(state: PlannerState, cluster: str, node_groups: bool) -> dict[WorkloadKey, int]:
+    """Replicas that hold room in a cluster and are not bound yet: on nodes that exist, or on those of its groups."""
+    held = ((key, state.reservation(key, cluster)) for key in state.keys_in(cluster))
+    counts = ((key, entry.new if node_groups else entry.free) for key, entry in held)
+    return {key: count for key, count in counts if count}
 
 
 @dataclass(slots=True)
@@ -216,6 +224,15 @@ def list_clusters(state: PlannerState, now: float) -> ListClustersReply:
     return ListClustersReply(replies, stale=False)
 
 
+def listed_view(state: PlannerState, name: str, field: str) -> ClusterView:
+    """A cluster of the fleet. NOT_FOUND, which names the field of the request and those that there are."""
+    view = state.clusters.get(name)
+    if view is None or view.joined is None:
+        names = ", ".join(joined.cluster for joined in state.joined()) or "none has joined"
+        raise RequestError("NOT_FOUND", f"{field}: {name!r}: no cluster of the fleet: {names}")
+    return view
+
+
 def cluster_reply(
     state: PlannerState, view: ClusterView, now: float, placed: PlacedThere | None = None
 ) -> ClusterReply:
@@ -226,7 +243,7 @@ def cluster_reply(
     live = view.nodes.live
     ready = live & (view.nodes.unschedulable == 0)
     for index, taints in enumerate(view.nodes.taint_sets):
-        if any(taint.key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable") for taint in taints):
+        if any(taint.key in NOT_READY_KEYS for taint in taints):
             ready &= view.nodes.taint_set != index
     return ClusterReply(
         cluster=joined.cluster,

@@ -69,6 +69,7 @@ def list_brakes(state: PlannerState, now: float) -> ListBrakesReply:
         moves_per_minute=state.rules.moves_per_minute,
         over_budget=brakes.over_budget,
         stale=False,
+        moved_last_minute=brakes.moved_last_minute(now),
     )
 
 

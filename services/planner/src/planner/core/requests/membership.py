@@ -99,7 +99,7 @@ def set_phase(state: PlannerState, request: SetClusterPhaseRequest, moment: Mome
     """Any phase from any other, for as long as the cluster is listed; Lost is said by leave()."""
     if request.phase not in PHASES_TO_SET:
         raise invalid("phase", request.phase, ", ".join(PHASES_TO_SET))
-    return _set(state, _listed(state, request.name), request.phase, moment)
+    return _set(state, answers.listed_view(state, request.name, "name"), request.phase, moment)
 
 
 def leave(state: PlannerState, request: LeaveClusterRequest, moment: Moment) -> PhaseSet:
@@ -107,7 +107,7 @@ def leave(state: PlannerState, request: LeaveClusterRequest, moment: Moment) -> 
 
     Of one that is not fresh nobody knows here whether it runs on: its collector may be what is silent.
     """
-    view = _listed(state, request.name)
+    view = answers.listed_view(state, request.name, "name")
     age_max = state.rules.capacity_age_max
     if request.lost and not view.not_fresh(moment.now, age_max):
         raise RequestError(
@@ -151,11 +151,3 @@ def _replicas_to_go(state: PlannerState, cluster: str, phase: str) -> int:
         for workload in workloads
         if phase == PHASE_LOST or moves_by_itself(workload)
     )
-
-
-def _listed(state: PlannerState, name: str) -> ClusterView:
-    view = state.clusters.get(name)
-    if view is None or view.joined is None:
-        names = ", ".join(joined.cluster for joined in state.joined()) or "none has joined"
-        raise RequestError("NOT_FOUND", f"name: {name!r}: no cluster of the fleet: {names}")
-    return view

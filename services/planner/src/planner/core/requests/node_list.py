@@ -1,0 +1,43 @@
+"""The nodes of a cluster as its capacity stream tells them, by name, a page at a time."""
+
+from planner.core.requests.answers import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, age_ms, listed_view
+from planner.core.state import PlannerState
+from spillway.api import ListedNode, ListNodesReply, ListNodesRequest, invalid
+from spillway.feasibility.node_match import NOT_READY_KEYS
+from spillway.feasibility.nodes import ClusterNodes
+from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED
+
+LOAN_BY_STATE = {NODE_OWNED: "", NODE_LENT: "lent", NODE_RECALLED: "recalled"}
+
+
+def list_nodes(state: PlannerState, request: ListNodesRequest, now: float) -> ListNodesReply:
+    """A page of nodes by name; page_token: the last name of the page before. RequestError for an unknown cluster."""
+    view = listed_view(state, request.cluster, "cluster")
+    size = request.page_size or PAGE_SIZE_DEFAULT
+    if not 1 <= size <= PAGE_SIZE_MAX:
+        raise invalid("page_size", request.page_size, f"1 to {PAGE_SIZE_MAX}")
+    nodes = view.nodes
+    rows = sorted((nodes.names[row], row) for row in nodes.live.nonzero()[0].tolist())
+    rows = [(name, row) for name, row in rows if name > request.page_token]
+    page = tuple(_node(nodes, row) for _, row in rows[:size])
+    token = page[-1].name if len(rows) > size else ""
+    return ListNodesReply(page, token, age_ms(view, now), stale=False)
+
+
+def _node(nodes: ClusterNodes, row: int) -> ListedNode:
+    taints = nodes.taint_sets[nodes.taint_set[row]]
+    virtual = nodes.virtual_sets().get(int(nodes.label_set[row]))
+    return ListedNode(
+        name=nodes.names[row],
+        ready=not any(taint.key in NOT_READY_KEYS for taint in taints),
+        cordoned=bool(nodes.unschedulable[row]),
+        loan=LOAN_BY_STATE[int(nodes.state[row])],
+        stands_for="/".join(virtual) if virtual is not None else "",
+        allocatable=_amounts(nodes, nodes.allocatable[:, row].tolist()),
+        requested=_amounts(nodes, nodes.requested[:, row].tolist()),
+        taints=tuple(str(taint) for taint in taints),
+    )
+
+
+def _amounts(nodes: ClusterNodes, column: list[int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, column[index]) for name, index in nodes.resources.items() if column[index]))
