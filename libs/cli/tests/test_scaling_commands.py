@@ -32,6 +32,14 @@ def hpa(write: Write) -> str:
     return write("hpa.yaml", HPA)
 
 
+def test_an_unknown_value_is_said_to_be_explained_elsewhere(spillway: Any, hpa: str) -> None:
+    spillway("apply", "-f", hpa)
+    assert spillway("get", "hpa").stderr == ""
+    (key,) = spillway.scaling.policies
+    spillway.scaling.policies[key] = replace(spillway.scaling.policies[key], targets="cpu: <unknown>/80%")
+    assert spillway("get", "hpa").stderr == "`spillway explain hpa/NAME` says why a value is unknown\n"
+
+
 # ── Apply ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

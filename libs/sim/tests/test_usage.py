@@ -7,7 +7,7 @@ import pytest
 
 from sim.cluster import SimCluster
 from sim.manifests import deployment, statefulset
-from sim.settings import Faults, NodeSpec
+from sim.settings import Faults, NodeSpec, Settings
 
 pytestmark = pytest.mark.looptime
 METRICS = "/apis/metrics.k8s.io/v1beta1"
@@ -47,6 +47,20 @@ async def test_a_pod_can_be_set_apart_and_asked_for_alone(client_of: Any) -> Non
         assert (await client.ask("GET", f"{SAMPLES}/db-0"))[0] == 404
         cluster.set_usage("default", "db-1", None)
         assert used((await client.ask("GET", SAMPLES))[1]) == {}
+
+
+async def test_a_pod_of_which_nothing_was_set_uses_the_share_of_its_requests_that_settings_say(client_of: Any) -> None:
+    async with SimCluster("a", Settings(usage_of_requests=0.2)) as cluster:
+        client = client_of(cluster)
+        cluster.add_nodes([NodeSpec("n")])
+        for name, resources in (("web", {"requests": {"cpu": "500m", "memory": "10Mi"}}), ("bare", {}), ("busy", {})):
+            manifest = deployment(name, 1)
+            manifest["spec"]["template"]["spec"]["containers"][0]["resources"] = resources
+            await client.deploy(manifest)
+        cluster.set_load("default", "busy", {"cpu": 700})
+        await asyncio.sleep(5)
+        found = {pod.split("-")[0]: usage for pod, usage in used((await client.ask("GET", SAMPLES))[1]).items()}
+        assert found == {"web": [{"cpu": "100m", "memory": str(2 << 20)}], "busy": [{"cpu": "700m"}]}
 
 
 async def test_containers_share_what_their_pod_uses(client_of: Any) -> None:

@@ -28,6 +28,8 @@ from spillway_local.supervision import ProgramStatus, Supervision
 Say = Callable[[str], None]
 
 KAFKA_PORT, REDIS_PORT, SIM_PORT, SERVICE_PORT = 19092, 16379, 21001, 18080
+SIM_USAGE_PERCENT = 20
+"""What a simulated pod uses of its requests, so that policies on resources have something to see."""
 RPC_PORT, SCALING_PORT, LENDING_PORT = 7400, 7410, 7420
 SERVICES = ("snapshot", "propagator", "planner", "hpa", "descheduler", "vk-bridge")
 LOG_READY_SECONDS, SERVICE_READY_SECONDS = 180.0, 90.0
@@ -194,7 +196,8 @@ class Stack:
             members.prepare()
             return members.stages()
         ports = {spec.name: self._port(f"member-{spec.name}", SIM_PORT) for spec in specs}
-        programs = tuple(sim_member_program(spec, ports[spec.name], folder, self.credentials) for spec in specs)
+        usage = ("--usage-percent", str(SIM_USAGE_PERCENT))
+        programs = tuple(sim_member_program(spec, ports[spec.name], folder, self.credentials, usage) for spec in specs)
         return [Stage("members", programs, lambda: all(is_listening(port) for port in ports.values()))]
 
     def _services(self, redis: RedisServer) -> tuple[Program, ...]:

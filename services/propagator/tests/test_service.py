@@ -266,6 +266,31 @@ async def test_what_goes_along_and_is_there_as_declared_is_used_and_left_to_whoe
     assert left["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
 
+HANDED_OVER = (
+    "`kubectl label configmap web-config -n default spillway.io/fleet=f1 spillway.io/workload=web` there hands it over"
+)
+
+
+@on_fleet
+async def test_what_a_person_labels_as_ours_is_taken_over_and_written_as_declared(fleet: Any) -> None:
+    await fleet.add_config("own-1", "web-config")
+    await fleet.declare(dependencies=(config("web-config"),))
+    await fleet.place(1, {"own-1": 3})
+    await fleet.start()
+    await asyncio.sleep(5)
+    assert fleet.state()[2].endswith(HANDED_OVER)
+    labels = dict(part.split("=") for part in HANDED_OVER.split("`")[1].split(" -n default ")[1].split())
+    api = fleet.api("own-1")
+    found = await api.get(CONFIG_MAPS, "default", "web-config")
+    change = {"metadata": {"labels": labels}}
+    await api.patch(CONFIG_MAPS, "default", "web-config", change, resource_version=found["metadata"]["resourceVersion"])
+    await asyncio.sleep(5)
+    assert fleet.state() == ("Present", "1.1", "")
+    written = await api.get(CONFIG_MAPS, "default", "web-config")
+    assert written["metadata"]["uid"] == found["metadata"]["uid"]
+    assert written["data"] == json.loads(config("web-config").manifest)["data"]
+
+
 @on_fleet
 async def test_not_owned_passes_when_the_object_goes(fleet: Any) -> None:
     await fleet.add_config("own-1", "web-config")
@@ -276,7 +301,7 @@ async def test_not_owned_passes_when_the_object_goes(fleet: Any) -> None:
     assert fleet.state() == (
         "NotOwned",
         "1.1",
-        "ConfigMap web-config exists and is not this fleet's; declared otherwise: data",
+        f"ConfigMap web-config exists and is not this fleet's; declared otherwise: data; {HANDED_OVER}",
     )
     assert fleet.deployment("own-1") is None
     api = fleet.api("own-1")

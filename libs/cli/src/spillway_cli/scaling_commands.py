@@ -108,6 +108,8 @@ async def get(config: Config, asked: PolicyName, namespace: str, output: WideFor
     for reply in found:
         if reply.replicas_max < 0:
             say(f"warning: {reply.kind} {reply.namespace}/{reply.policy}: {'; '.join(reply.warnings)}")
+    if output.machine is None and any(scaling_tables.UNKNOWN in reply.targets for reply in found):
+        say("`spillway explain hpa/NAME` says why a value is unknown")
     if not found and output.machine is None:
         say(f"no scale policy in {namespace}")
         return

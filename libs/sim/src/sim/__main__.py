@@ -35,6 +35,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--start-delay-ms", type=int, default=500, help="from binding to Ready")
     parser.add_argument("--delete-delay-ms", type=int, default=200, help="from deletionTimestamp to gone")
     parser.add_argument("--bind-rate", type=float, default=0.0, help="pods per second; 0 is unlimited")
+    parser.add_argument("--usage-percent", type=int, default=0, help="of its requests, what a pod without a load uses")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--score", choices=("least-allocated", "random"), default="least-allocated")
     return parser.parse_args()
@@ -65,6 +66,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
         binds_per_second=arguments.bind_rate,
         start_delay_seconds=arguments.start_delay_ms / 1000,
         delete_delay_seconds=arguments.delete_delay_ms / 1000,
+        usage_of_requests=arguments.usage_percent / 100,
         node_groups=tuple(groups),
     )
     path: Path = arguments.credentials_folder / f"{arguments.name}.kubeconfig"

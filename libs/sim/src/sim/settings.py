@@ -100,6 +100,8 @@ class Settings:
     """From a pod's deletionTimestamp to its removal, at most its grace period."""
     node_grace_seconds: float = 40.0
     """A node whose Lease was renewed once and then not for so long is Unknown."""
+    usage_of_requests: float = 0.0
+    """Share of its requests that a pod uses of which nothing was set; at 0 such a pod has no sample."""
     metrics_window_seconds: float = 15.0
     """Over how long a pod's sample says that it was taken."""
     bookmark_seconds: float = 60.0

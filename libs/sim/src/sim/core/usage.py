@@ -7,18 +7,20 @@ from sim.core.errors import ApiError, no_such_resource, not_found
 from sim.core.kinds import Key, Kind, Object
 from sim.core.listing import encode
 from sim.core.pods import is_ready, is_terminal
-from sim.core.quantity import text_of
+from sim.core.quantity import amount_of, text_of
 from sim.core.world import World, controller_of
 
 POD_METRICS: Final = Kind("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
 ROOT: Final = f"/apis/{POD_METRICS.api_version}/"
+
+MEASURED: Final = ("cpu", "memory")
 
 Amounts = Mapping[str, int]
 """Thousandths of cpu, whole units of all else, by resource."""
 
 
 class Usage:
-    """A pod has a sample while it is ready, and its use was set or its workload has a load to share."""
+    """A pod has a sample while it is ready, and its use was set, its workload has a load, or settings say a share."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -49,7 +51,7 @@ class Usage:
         return encode({"kind": POD_METRICS.name, "apiVersion": POD_METRICS.api_version, **found})
 
     def _samples(self, namespace: str) -> list[Object]:
-        if not self._set and not self._load:
+        if not self._set and not self._load and not self._world.settings.usage_of_requests:
             return []
         pods = self._world.store.tables["pods"].items()
         ready = {
@@ -69,7 +71,18 @@ class Usage:
         if key in self._set:
             return self._set[key]
         load = self._load.get(workload)
-        return load and {resource: amount // counts[workload] for resource, amount in load.items()}
+        if load is None:
+            return self._of_requests(pod)
+        return {resource: amount // counts[workload] for resource, amount in load.items()}
+
+    def _of_requests(self, pod: Object) -> Amounts | None:
+        """What settings say that a pod uses of which nothing was set; None without requests, or at a share of 0."""
+        share, totals = self._world.settings.usage_of_requests, dict.fromkeys(MEASURED, 0)
+        for container in pod["spec"]["containers"] if share else ():
+            requests = (container.get("resources") or {}).get("requests") or {}
+            for resource in MEASURED:
+                totals[resource] += amount_of(resource, requests.get(resource, 0))
+        return {resource: round(total * share) for resource, total in totals.items() if total} or None
 
     def _workload_of(self, pod: Object) -> Key:
         namespace = pod["metadata"]["namespace"]

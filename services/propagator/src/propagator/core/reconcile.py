@@ -28,7 +28,15 @@ from propagator.core.actions import (
 )
 from propagator.core.desired import Wanted
 from propagator.core.kinds import KIND_NAMES, KINDS
-from propagator.core.live import Live, LiveDependency, LiveWorkload, Marks, Reference
+from propagator.core.live import (
+    LABEL_FLEET,
+    LABEL_WORKLOAD,
+    Live,
+    LiveDependency,
+    LiveWorkload,
+    Marks,
+    Reference,
+)
 from propagator.core.manifests import (
     DEPENDENCY_KINDS,
     BadManifest,
@@ -40,6 +48,7 @@ from propagator.core.manifests import (
     manifest_digest,
     references,
     replicas_alone,
+    workload_label,
     workload_manifest,
 )
 from propagator.core.takeover import adopt, release
@@ -235,7 +244,9 @@ def _dependencies(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
             if not other and not found.marks.deleting:
                 continue  # Whoever's it is: what is asked for is there.
             text = f"{reference} exists and {owner_of(found.marks, rules)}"
-            return Report(STATE_NOT_OWNED, f"{text}; declared otherwise: {other}" if found.manifest and other else text)
+            if found.manifest and other:
+                text += f"; declared otherwise: {other}; {_how_to_hand_over(reference, wanted, rules)}"
+            return Report(STATE_NOT_OWNED, text)
         if found.marks.deleting:
             return Hold(f"{reference} is being deleted")
         if _waits_its_turn(wanted):
@@ -245,6 +256,14 @@ def _dependencies(wanted: Wanted, live: Live, rules: Rules) -> Action | None:
             manifest = _preconditioned(dependency_manifest(dependency, rules.fleet), found.marks)
             return ApplyDependency(reference, manifest, found.marks.resource_version)
     return None
+
+
+def _how_to_hand_over(reference: Reference, wanted: Wanted, rules: Rules) -> str:
+    """What makes nobody's object ours, to be written over with what is declared: a person's own two labels on it."""
+    target = wanted.target
+    marks = f"{LABEL_FLEET}={rules.fleet} {LABEL_WORKLOAD}={workload_label(target.name)}"
+    label = f"kubectl label {reference.kind.lower()} {reference.name} -n {target.namespace} {marks}"
+    return f"`{label}` there hands it over"
 
 
 def _unlike(dependency: DependencyDeclared, found: LiveDependency) -> str:
