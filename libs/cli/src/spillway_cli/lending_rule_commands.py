@@ -20,15 +20,14 @@ from spillway.model import Requirement
 from spillway.rpc import LendingClient
 from spillway.texts import counted
 from spillway_cli.config import Config
-from spillway_cli.exits import bad_input, say
+from spillway_cli.exits import say
 from spillway_cli.lending_commands import STALE
 from spillway_cli.lending_rules import (
     NUMBER_MAX,
     LendingFields,
     RuleFields,
+    asked_of,
     label_requirements,
-    read_lending,
-    request_of,
 )
 from spillway_cli.output import Format, amount, console, print_machine, table, when
 from spillway_cli.session import Output, with_lending
@@ -93,13 +92,7 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
     async def body(client: LendingClient, _: Config) -> None:
         rule = RuleFields("all", label_requirements(nodes or ()), supply_class, share, reserve, idle, cost)
         flags = LendingFields(cluster, pool, (rule,), grace, cooldown, recalls)
-        if files and flags != LendingFields("", ""):
-            raise bad_input("-f with a cluster or flags of its lending: expected one of the two, the file says it all")
-        if not files and not (cluster and pool):
-            raise bad_input(
-                f"lending declare: no {'--pool' if cluster else 'CLUSTER'}: expected CLUSTER --pool POOL, or -f FILE"
-            )
-        asked = read_lending(files) if files else [(request_of(flags), "")]
+        asked = asked_of(files, flags)
         planned = [await _declare(client, replace(request, plan_only=True), where) for request, where in asked]
         declared = planned if plan else [await _declare(client, request, where) for request, where in asked]
         _show(declared, output)

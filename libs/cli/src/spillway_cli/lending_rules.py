@@ -43,6 +43,18 @@ class LendingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recalls_per_minute: Number = 0
 
 
+def asked_of(files: Sequence[str] | None, flags: LendingFields) -> list[tuple[DeclareLendingRequest, str]]:
+    """What is declared, and where that stands: by files, or by the arguments of one cluster, never by both."""
+    if files and flags != LendingFields("", ""):
+        raise bad_input("-f with a cluster or flags of its lending: expected one of the two, the file says it all")
+    if files:
+        return read_lending(files)
+    if not flags.cluster or not flags.pool:
+        missing = "--pool" if flags.cluster else "CLUSTER"
+        raise bad_input(f"lending declare: no {missing}: expected CLUSTER --pool POOL, or -f FILE")
+    return [(request_of(flags), "")]
+
+
 def read_lending(files: Sequence[str]) -> list[tuple[DeclareLendingRequest, str]]:
     """What each document of the files declares, and where it stands; no two may be of one cluster."""
     found = [(request_of(_fields(value, where)), where) for value, where in read_values(files)]
