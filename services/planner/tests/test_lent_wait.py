@@ -14,7 +14,7 @@ from spillway.events import CapacityNeeded, DecisionRecorded
 from spillway.lending_marks import LENDING, POD_NAMESPACE_PREFIX
 from spillway.model import NODE_LENT, NODE_RECALLED, NamespaceFacts, NodeRow, PodTable, Quota, Taint
 
-from .builders import Fleet, deployment, node, policy, texts
+from .builders import Fleet, cluster, deployment, node, policy, texts
 from .test_explaining import explained
 
 KEY = ("default", "web")
@@ -102,7 +102,7 @@ def test_scaling_on_and_on_prolongs_no_wait(fleet: Fleet) -> None:
     for replicas in (7, 8, 9):
         pass_time(fleet, WAIT / 3 + 1)
         keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", replicas), fleet.moment()).events)
-    assert placed(fleet) == {"own-1": 4, "cloud-1": 4, "": 1}, "the first are in the cloud, and the last one waits anew"
+    assert placed(fleet) == {"own-1": 4, "cloud-1": 5}, "nothing came while they waited: the last one does not begin anew"
 
 
 def test_who_has_no_place_in_the_cloud_either_needs_lent_nodes_for_as_long_as_that_is_so(fleet: Fleet) -> None:
@@ -112,6 +112,56 @@ def test_who_has_no_place_in_the_cloud_either_needs_lent_nodes_for_as_long_as_th
     assert (placed(fleet), needed(fleet)) == ({"own-1": 4, "cloud-1": 8, "": 8}, {"own-1": 4})
     keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", 12), fleet.moment()).events)
     assert (placed(fleet), needed(fleet)) == ({"own-1": 4, "cloud-1": 8}, {})
+
+
+def scale(fleet: Fleet, replicas: int) -> dict[str, int]:
+    keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", replicas), fleet.moment()).events)
+    return placed(fleet)
+
+
+@pytest.fixture
+def unanswered() -> Fleet:
+    """Half of own-1 is lent, and a service has waited for it in vain: its bridge is away."""
+    fleet = Fleet(own_1=[node("a"), lent("b")], cloud_1=[node("c", 64_000)])
+    apply(fleet, 8)
+    pass_time(fleet, WAIT + 1)
+    assert placed(fleet) == {"own-1": 4, "cloud-1": 4}
+    return fleet
+
+
+def test_where_nobody_answered_the_next_burst_waits_no_more(unanswered: Fleet) -> None:
+    assert (scale(unanswered, 10), needed(unanswered)) == ({"own-1": 4, "cloud-1": 6}, {})
+
+
+def test_once_a_lent_node_moves_it_is_waited_for_again(unanswered: Fleet) -> None:
+    unanswered.change("own-1", [lent("b", "recalled")])
+    assert (scale(unanswered, 10), needed(unanswered)) == ({"own-1": 4, "cloud-1": 4, "": 2}, {"own-1": 2})
+
+
+def test_after_a_while_it_is_tried_again_though_nothing_moved(unanswered: Fleet) -> None:
+    pass_time(unanswered, Rules().lent_silence - 2)
+    assert scale(unanswered, 9) == {"own-1": 4, "cloud-1": 5}
+    pass_time(unanswered, 2)
+    assert scale(unanswered, 10) == {"own-1": 4, "cloud-1": 5, "": 1}
+
+
+def test_where_one_cluster_answers_nothing_the_other_is_waited_for(unanswered: Fleet) -> None:
+    unanswered.join(cluster("own-2"), [lent("d")])
+    assert (scale(unanswered, 10), needed(unanswered)) == ({"own-1": 4, "cloud-1": 4, "": 2}, {"own-2": 2})
+
+
+def test_a_node_that_comes_back_in_time_leaves_nobody_unanswered(fleet: Fleet) -> None:
+    fleet.change("own-1", [lent("e")])
+    apply(fleet, 12)
+    pass_time(fleet, WAIT / 2)
+    fleet.change("own-1", [lent("b", "recalled")])
+    pass_time(fleet, WAIT / 2 + 1)
+    assert placed(fleet) == {"own-1": 4, "cloud-1": 8}
+    assert scale(fleet, 14) == {"own-1": 4, "cloud-1": 8, "": 2}
+
+
+def test_what_has_no_place_in_the_cloud_needs_also_who_did_not_answer(unanswered: Fleet) -> None:
+    assert (scale(unanswered, 70), needed(unanswered)) == ({"own-1": 4, "cloud-1": 64, "": 2}, {"own-1": 2})
 
 
 NOT_WAITING: dict[str, tuple[NodeRow, dict[str, Any]]] = {

@@ -21,6 +21,9 @@ class PlannerSettings(StandbySettings):
     lent_wait_seconds: float = setting(
         60.0, "who waits for lent nodes to come back goes to a later tier after this, seconds", least=0
     )
+    lent_silence_seconds: float = setting(
+        600.0, "a cluster whose lent nodes did not move meanwhile is not waited for again for so long, seconds", least=0
+    )
     hold_min_seconds: float = setting(15.0, "first pause of a shape in a cluster after a take-back, seconds", least=0)
     hold_max_seconds: float = setting(300.0, "longest such pause; each one doubles, seconds", least=0)
     forget_after_seconds: float = setting(3600.0, "tombstones of a deleted workload after this, seconds", least=0)
@@ -99,6 +102,7 @@ class PlannerSettings(StandbySettings):
             bind_wait_max=self.bind_wait_max_seconds,
             take_back_after=self.take_back_after_seconds,
             lent_wait=self.lent_wait_seconds,
+            lent_silence=self.lent_silence_seconds,
             hold_min=self.hold_min_seconds,
             hold_max=self.hold_max_seconds,
             forget_after=self.forget_after_seconds,

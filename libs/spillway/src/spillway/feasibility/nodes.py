@@ -54,6 +54,7 @@ class ClusterNodes:
         self._virtual_sets: dict[int, tuple[str, str]] = {}
         self._sets_seen = 0
         self._lends = (0, False)
+        self._loans: tuple[int, frozenset[tuple[str, int]]] = (0, frozenset())
 
     @property
     def lends(self) -> bool:
@@ -61,6 +62,14 @@ class ClusterNodes:
         if self._lends[0] != self.revision:
             self._lends = self.revision, bool(((self.state != NODE_OWNED) & self.live).any())
         return self._lends[1]
+
+    @property
+    def loans(self) -> frozenset[tuple[str, int]]:
+        """Nodes that are lent, or on their way back, with their states: another value once any of it is another."""
+        if self._loans[0] != self.revision:
+            rows = np.flatnonzero((self.state != NODE_OWNED) & self.live).tolist()
+            self._loans = self.revision, frozenset((self.names[row], int(self.state[row])) for row in rows)
+        return self._loans[1]
 
     @property
     def live(self) -> npt.NDArray[np.bool_]:

@@ -10,7 +10,8 @@ class Rules:
     capacity_age_max: nothing new is placed on capacity that is older. bind_quiet, bind_wait_max: replicas that only
     possibly fit wait for binds until none came for so long, at most so long (P5). take_back_after: an unbound
     replica is placed elsewhere (P6); the cluster is then held for hold_min, doubling to hold_max. lent_wait: who
-    waits for lent nodes goes to a later tier then. forget_after: tombstones of what was deleted. key_kept,
+    waits for lent nodes goes to a later tier then; where none of them moved meanwhile nobody waits for
+    lent_silence. forget_after: tombstones of what was deleted. key_kept,
     keys_kept_max: idempotency keys. replans_max: waiting workloads tried in one step. moves_per_minute: replicas
     that move though nobody asked for it by name. confirm_over_fraction of the fleet's replicas,
     confirm_over_replicas in number: above both, such moves need a confirmation. confirmation_kept: it is forgotten
@@ -23,6 +24,7 @@ class Rules:
     bind_wait_max: float = 15.0
     take_back_after: float = 15.0
     lent_wait: float = 60.0
+    lent_silence: float = 600.0
     hold_min: float = 15.0
     hold_max: float = 300.0
     forget_after: float = 3600.0

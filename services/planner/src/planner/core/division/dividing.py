@@ -76,7 +76,15 @@ def divide(
     if lent:
         since = subject.known.lent_since if subject.known is not None else None
         waited = since is not None and moment.now - since >= state.rules.lent_wait
-        situation = replace(situation, lent=lent, lent_waited=waited)
+        answers = {
+            name: room
+            for name, room in lent.items()
+            if state.waiting.answers(name, state.clusters[name].nodes.loans, moment.now)
+        }
+        if waited or not answers:
+            situation = replace(situation, lent=lent, lent_waited=True)
+        else:
+            situation = replace(situation, lent=answers)
         division = way(situation)
     if situation.whole or how.gently:
         return replace(division, basis=Basis(situation, division))

@@ -7,6 +7,7 @@ from planner.core import placing
 from planner.core.division.whole import may_be_taken_back
 from planner.core.moving.allowance import Allowance, Everything
 from planner.core.moving.shares import is_done_there, unbound_kept
+from planner.core.moving.waiting import Loans
 from planner.core.requests import adopting, declaring
 from planner.core.requests.answers import is_gone
 from planner.core.rollout.outlook import outlook
@@ -158,13 +159,21 @@ def next_waiting(state: PlannerState, now: float, undecided: bool = False) -> li
             del state.waiting.unsettled[key]
             state.workloads[key].settled = True
             state.waiting.retry(key)
-    for key in list(state.waiting.for_lent):
+    for key, lent in list(state.waiting.for_lent.items()):
         since = state.workloads[key].lent_since
         if since is None or now - since >= state.rules.lent_wait:
             del state.waiting.for_lent[key]
             state.waiting.retry(key)
+            for cluster, loans in lent.items() if since is not None else ():
+                if loans == _loans(state, cluster):
+                    state.waiting.in_vain(cluster, loans, now + state.rules.lent_silence)
     state.waiting.look(lambda cluster, shape: state.rooms(cluster, shape, now))
     return [state.workloads[key] for key in state.waiting.due(state.rules.replans_max)]
+
+
+def _loans(state: PlannerState, cluster: str) -> Loans:
+    view = state.clusters.get(cluster)
+    return view.nodes.loans if view is not None else frozenset()
 
 
 def _is_settled(state: PlannerState, workload: Workload, bound_at: float, now: float) -> bool:
@@ -184,7 +193,7 @@ def try_again(state: PlannerState, workload: Workload, moment: Moment, brakes: A
     placed = placing.place_again(state, workload, moment, brakes)
     if placed.division.lent and workload.lent_since is None:
         workload.lent_since = moment.now
-        state.waiting.for_lent[workload.key] = None
+        state.waiting.for_lent[workload.key] = {name: _loans(state, name) for name in placed.division.lent}
     return Step(workload.key, placed.events, "Waiting")
 
 

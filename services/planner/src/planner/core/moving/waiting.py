@@ -10,6 +10,8 @@ from planner.core.feasibility.room import Room
 from spillway.model import Shape
 
 WorkloadKey = tuple[str, str]
+Loans = frozenset[tuple[str, int]]
+"""Of one cluster: nodes that are lent or on their way back, with their states."""
 Rooms = tuple[Room, ...]
 """Of one shape in one cluster: on nodes that exist and, where it has node groups, on those that they would make."""
 
@@ -18,13 +20,14 @@ class WaitingList:
     """Who waits, by priority and then longest first.
 
     unsettled: those that still wait for binds, so that what is only possible is not used yet. for_lent: those that wait
-    for lent nodes, so that later tiers are not used yet.
+    for lent nodes, so that later tiers are not used yet; by cluster, the loans as they were when the wait began.
     """
 
     def __init__(self) -> None:
         self.served_at = 0.0
         self.unsettled: dict[WorkloadKey, None] = {}
-        self.for_lent: dict[WorkloadKey, None] = {}
+        self.for_lent: dict[WorkloadKey, dict[str, Loans]] = {}
+        self._unanswered: dict[str, tuple[Loans, float]] = {}
         self._shapes: dict[WorkloadKey, Shape] = {}
         self._priorities: dict[WorkloadKey, int] = {}
         self._keys_by_shape: dict[Shape, dict[WorkloadKey, None]] = {}
@@ -74,6 +77,19 @@ class WaitingList:
             del self._keys_by_shape[shape]
             for rooms in self._rooms.values():
                 rooms.pop(shape, None)
+
+    def in_vain(self, cluster: str, loans: Loans, until: float) -> None:
+        """Somebody waited for what this cluster has lent, and no node of it moved: its bridge, or the descheduler, may
+        be away. Nobody waits for it then until one does, until a time at the most."""
+        self._unanswered[cluster] = loans, until
+
+    def answers(self, cluster: str, loans: Loans, now: float) -> bool:
+        """Whether what a cluster has lent is worth waiting for, by what was last waited for there."""
+        loans_then, until = self._unanswered.get(cluster, (None, now))
+        if now < until and loans == loans_then:
+            return False
+        self._unanswered.pop(cluster, None)
+        return True
 
     def touch(self, cluster: str) -> None:
         """Its rooms may be others now."""
