@@ -102,7 +102,7 @@ def test_scaling_on_and_on_prolongs_no_wait(fleet: Fleet) -> None:
     for replicas in (7, 8, 9):
         pass_time(fleet, WAIT / 3 + 1)
         keep(fleet, decisions.scale(fleet.state, ScaleRequest("", "web", replicas), fleet.moment()).events)
-    assert placed(fleet) == {"own-1": 4, "cloud-1": 5}, "nothing came while they waited: the last one does not begin anew"
+    assert placed(fleet) == {"own-1": 4, "cloud-1": 5}, "nothing came while they waited: no wait begins anew"
 
 
 def test_who_has_no_place_in_the_cloud_either_needs_lent_nodes_for_as_long_as_that_is_so(fleet: Fleet) -> None:
