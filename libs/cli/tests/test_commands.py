@@ -236,7 +236,7 @@ def test_cluster_join_and_list(spillway: Spillway) -> None:
     assert spillway("cluster", "join", "x", "--credential", "c", "--label", "nothing").exit_code == 2
 
 
-NO_FILE = "connect: credential: /run/credentials/nosuch.kubeconfig: expected a readable file (No such file)"
+NO_FILE = "nodes: unauthorized: /run/credentials/nosuch.kubeconfig: expected a readable file (No such file)"
 
 
 @pytest.mark.parametrize(
@@ -245,8 +245,8 @@ NO_FILE = "connect: credential: /run/credentials/nosuch.kubeconfig: expected a r
         pytest.param([("Unknown", ""), ("Unknown", ""), ("Ready", "")], 0, "", id="ready"),
         pytest.param(
             [("Unknown", ""), ("Unreachable", NO_FILE)], 1,
-            "spillway: own-9 has joined, but credential 'nosuch' cannot be used: /run/credentials/nosuch.kubeconfig: "
-            "expected a readable file (No such file); put it right there, or join again with another --credential\n",
+            f"spillway: own-9 has joined, but credential 'nosuch' does not let us in: {NO_FILE}; mend it, "
+            "or join again with another --credential\n",
             id="no such credential",
         ),
         pytest.param([("Unreachable", NO_FILE), ("Unreachable", NO_FILE), ("Ready", "")], 0, "", id="mended"),

@@ -10,7 +10,7 @@ from spillway import api
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING
 from spillway.model import TIER_CLOUD, TIER_OWN
 from spillway.rpc import PlannerClient
-from spillway.texts import counted
+from spillway.texts import counted, is_ours_to_mend
 from spillway_cli import tables
 from spillway_cli.config import Config
 from spillway_cli.exits import CommandFailed, bad_input, guarded, say, say_changes
@@ -21,9 +21,6 @@ from spillway_cli.waiting import until_handed_over, until_heard
 from spillway_cli.workload_commands import all_workloads
 
 Name = Annotated[str, typer.Argument(help="Name of the cluster in the fleet.", show_default=False)]
-
-NO_CREDENTIAL = "connect: credential: "
-"""How the trouble of a cluster begins whose collector could not read or use its credential."""
 
 NODES_PAGE_SIZE = 1000
 
@@ -214,10 +211,10 @@ def _warn_unheard(cluster: api.ClusterReply, seconds: float) -> None:
     name, trouble = cluster.cluster, cluster.trouble
     if cluster.state == "Unknown":
         say(f"warning: {name}: nothing heard of it within {seconds:g} s; `spillway cluster list` shows when it is")
-    elif trouble.startswith(NO_CREDENTIAL):
-        why = trouble.removeprefix(NO_CREDENTIAL)
-        mend = "put it right there, or join again with another --credential"
-        raise CommandFailed(f"{name} has joined, but credential {cluster.credential!r} cannot be used: {why}; {mend}")
+    elif is_ours_to_mend(trouble):
+        mend = "mend it, or join again with another --credential"
+        text = f"{name} has joined, but credential {cluster.credential!r} does not let us in: {trouble}; {mend}"
+        raise CommandFailed(text)
     elif cluster.state == "Unreachable":
         say(f"warning: {name}: nothing is placed there yet: {trouble}")
 

@@ -11,6 +11,15 @@ STAYS: Final = ", which stays until another template is applied"
 """Around the first field of an object's spec that somebody changed there, in a status's message."""
 
 
+OURS_TO_MEND: Final = frozenset(("unauthorized", "forbidden", "credential"))
+"""Reasons of a cluster's trouble that say nothing of the cluster: it answers, or would, but not to us."""
+
+
+def is_ours_to_mend(trouble: str) -> bool:
+    """Whether a cluster's trouble, what: reason: detail, is want of our credential or of its rights."""
+    return bool(OURS_TO_MEND.intersection(trouble.split(": ", 2)[:2]))
+
+
 def counted(count: int, noun: str = "replica") -> str:
     """1 replica, 2 replicas."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

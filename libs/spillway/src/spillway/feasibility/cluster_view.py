@@ -20,13 +20,12 @@ from spillway.feasibility.fit import Fit, fit
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.feasibility.volumes import NO_CLAIMS, NamespaceClaims, claims_of
 from spillway.model import LabelSet, NamespaceFacts, NodeColumns, NodeGroup, Quota, Shape, WorkloadFacts
+from spillway.texts import is_ours_to_mend
 
 WorkloadKey = tuple[str, str]
 FITS_KEPT_MAX = 32
 CHANGES_HELD_MAX = 1024
 NEVER = -1
-OURS_TO_MEND = frozenset(("unauthorized", "forbidden", "credential"))
-"""Reasons of trouble that say nothing of the cluster: it answers, or would, but not to us."""
 
 
 @dataclass(slots=True)
@@ -223,7 +222,7 @@ class ClusterView:
 
     def _note_trouble(self, trouble: str, now: float) -> None:
         """A record of unknown age tells no more than that there was no trouble before the next one."""
-        if not trouble or OURS_TO_MEND.intersection(trouble.split(": ", 2)[:2]):
+        if not trouble or is_ours_to_mend(trouble):
             self.troubled_since = self.troubled_at = NEVER
         elif now != NEVER:
             self.troubled_since = now if self.troubled_since == NEVER else self.troubled_since
