@@ -39,14 +39,14 @@ types: setup ## mypy --strict
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache
 
-docs: setup ## Write docs/events.md from events.py
-	@$(RUN) python docs/make_events_page.py > docs/events.md
+docs: setup ## Write what is generated from code: docs/events.md, docs/asyncapi.yaml
+	@$(RUN) python docs/make_docs.py
 
-docs-check: setup ## docs/events.md says what events.py says
-	@$(RUN) python docs/make_events_page.py | diff -u docs/events.md - || (echo "docs/events.md is old: make docs" && false)
+docs-check: setup ## What is generated says what the code says
+	@$(RUN) python docs/make_docs.py --check
 
 unit: setup ## Unit and property tests of every package
-	@$(PYTEST) libs services local tests/chaos tests/oracle tests/replay tests/scaling tests/vectors tests/test_tidy.py
+	@$(PYTEST) libs services local tests/chaos tests/oracle tests/replay tests/scaling tests/vectors tests/test_tidy.py tests/test_documents.py
 
 contract: setup ## One suite for each adapter and its fake: Kafka, Redis, members
 	@$(PYTEST) tests/contract

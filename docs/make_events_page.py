@@ -1,4 +1,4 @@
-"""Prints docs/events.md from events.py and addresses.py, so that the page cannot say anything else."""
+"""docs/events.md from events.py and addresses.py, so that the page cannot say anything else."""
 
 import dataclasses
 import inspect
@@ -12,6 +12,7 @@ HEADER = """# Events
 Generated from `events.py` and `addresses.py` in `libs/spillway/src/spillway` by `make docs`; CI compares.
 Each record bears CloudEvents headers (`ce_id`, `ce_type`, `ce_source`, `ce_time`), the fleet id and, when tracing is
 on, `traceparent`. The value is the protobuf message of the event's name in `proto/spillway/v1/events.proto`.
+The same as an AsyncAPI 3 document, with keys and fields as they are on the wire: [asyncapi.yaml](asyncapi.yaml).
 
 | topic | events | scope | kept | emitter | readers |
 |---|---|---|---|---|---|"""
@@ -51,7 +52,3 @@ def documented(event: type) -> bool:
 def page() -> str:
     events = dict.fromkeys(event for topic in TOPICS for event in EVENTS_BY_TOPIC[topic.name])
     return "\n".join([HEADER, *map(row, TOPICS), "", *(section(event) + "\n" for event in events)]).rstrip()
-
-
-if __name__ == "__main__":
-    print(page())

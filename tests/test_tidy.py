@@ -68,14 +68,6 @@ def test_every_event_is_on_a_topic_and_says_what_it_means() -> None:
     assert undocumented == []
 
 
-def test_the_events_page_is_what_events_py_says() -> None:
-    """docs/events.md is generated and current."""
-    page = subprocess.run(
-        [sys.executable, ROOT / "docs" / "make_events_page.py"], capture_output=True, text=True, check=True
-    )
-    assert (ROOT / "docs" / "events.md").read_text() == page.stdout
-
-
 def test_every_metric_is_set_somewhere() -> None:
     """A metric that nobody sets says 0 for ever, which is a lie."""
     metrics = ROOT / "libs" / "spillway" / "src" / "spillway" / "metrics.py"

@@ -1,0 +1,199 @@
+"""docs/asyncapi.yaml: the log as an AsyncAPI 3 document, from events.py, addresses.py and the protos.
+
+Channels are topics, operations say who sends and who receives. Payloads are protobuf; their schemas name each field as
+the message has it, with what the Python class of the same name says of it.
+"""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from spillway import events_lending, events_scaling, model
+from spillway.addresses import (
+    CLAIM_TOPIC_BY_SERVICE,
+    EVENT_TYPES,
+    EVENTS_BY_TOPIC,
+    SCOPE_ONE,
+    TOPICS,
+    Topic,
+    address_of,
+)
+from spillway.events import TurnTaken
+from spillway.topics import TopicSettings, configs_of
+from spillway.v1 import events_pb2
+
+Json = dict[str, Any]
+
+CONTENT_TYPE = "application/protobuf"
+KAFKA_BINDING = "0.5.0"
+"""Of AsyncAPI's Kafka bindings, whose fields are used."""
+SCOPES = {
+    "cluster": "Partitioned by the cluster's name",
+    "workload": "Partitioned by the workload's namespace/name",
+    SCOPE_ONE: "One partition",
+}
+HEADERS = {
+    "ce_specversion": "CloudEvents: 1.0",
+    "ce_id": "CloudEvents: names the record, the same when it is sent again",
+    "ce_type": "CloudEvents: spillway.v1 and the message's name; absent on a tombstone",
+    "ce_source": "CloudEvents: the instance that wrote it",
+    "ce_time": "CloudEvents: the wall time at which it was written, RFC 3339; orders nothing",
+    "fleet": "id of the fleet; readers refuse a record of another one",
+    "traceparent": "W3C trace context, when tracing is on",
+}
+HEADERS_ALWAYS = ["ce_specversion", "ce_id", "ce_source", "ce_time", "fleet"]
+SCALARS: dict[int, Json] = {
+    FieldDescriptor.TYPE_STRING: {"type": "string"},
+    FieldDescriptor.TYPE_BYTES: {"type": "string", "format": "byte"},
+    FieldDescriptor.TYPE_BOOL: {"type": "boolean"},
+    FieldDescriptor.TYPE_DOUBLE: {"type": "number", "format": "double"},
+    FieldDescriptor.TYPE_INT32: {"type": "integer", "format": "int32"},
+    FieldDescriptor.TYPE_INT64: {"type": "integer", "format": "int64"},
+    FieldDescriptor.TYPE_UINT32: {"type": "integer", "format": "uint32"},
+    FieldDescriptor.TYPE_UINT64: {"type": "integer", "format": "uint64"},
+    FieldDescriptor.TYPE_SINT64: {"type": "integer", "format": "int64"},
+}
+
+
+def document() -> Json:
+    messages = dict.fromkeys(event for topic in TOPICS for event in EVENTS_BY_TOPIC[topic.name])
+    descriptors = list(_with_nested([events_pb2.DESCRIPTOR.message_types_by_name[one.__name__] for one in messages]))
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Spillway's log",
+            "version": "1.0.0",
+            "description": (
+                "Every event of the platform. Generated from events.py, addresses.py and events.proto by `make docs`. "
+                "Values are protobuf, without a schema registry. Delivery is at least once, ordered per key; a record "
+                "without a value takes the last of its key back."
+            ),
+        },
+        "defaultContentType": CONTENT_TYPE,
+        "servers": {
+            "kafka": {
+                "host": "{bootstrap}",
+                "protocol": "kafka",
+                "variables": {"bootstrap": {"default": "127.0.0.1:9092", "description": "SPILLWAY_KAFKA_BOOTSTRAP"}},
+            }
+        },
+        "channels": {_short(topic): _channel(topic) for topic in TOPICS},
+        "operations": {name: one for topic in TOPICS for name, one in _operations(topic)},
+        "components": {
+            "messages": {event.__name__: _message(event) for event in messages},
+            "messageTraits": {"record": {"headers": _headers()}},
+            "schemas": {one.full_name.removeprefix("spillway.v1."): _schema(one) for one in descriptors},
+        },
+    }
+
+
+def _short(topic: Topic) -> str:
+    """A name that AsyncAPI takes as a key: no dots."""
+    return topic.name.removeprefix("spillway.").removesuffix(".v1").replace(".", "-")
+
+
+def _channel(topic: Topic) -> Json:
+    kept = "the last record of each key is kept" if topic.compacted else "records are kept for a time"
+    configs = configs_of(topic, TopicSettings())
+    configuration: Json = {"cleanup.policy": configs["cleanup.policy"].split(",")}
+    configuration |= {name: int(configs[name]) for name in ("retention.ms", "max.message.bytes") if name in configs}
+    writes = "; written in fenced transactions: read committed" if topic.committed else ""
+    return {
+        "address": topic.name,
+        "description": f"{SCOPES[topic.scope]}; {kept}{writes}.",
+        "messages": {
+            event.__name__: {"$ref": f"#/components/messages/{event.__name__}"} for event in EVENTS_BY_TOPIC[topic.name]
+        },
+        "bindings": {"kafka": {"topicConfiguration": configuration, "bindingVersion": KAFKA_BINDING}},
+    }
+
+
+def _operations(topic: Topic) -> Iterator[tuple[str, Json]]:
+    """Who sends and who receives: from the platform's own side, so that anyone else receives what is sent."""
+    short = _short(topic)
+    senders = re.split(r", | and ", topic.emitter)
+    for action, verb, parties in (("send", "sends", senders), ("receive", "reads", topic.readers)):
+        for party in parties:
+            name = f"{party.replace(' ', '-')}-{verb}-{short}"
+            yield name, {"action": action, "channel": {"$ref": f"#/channels/{short}"}, "tags": [{"name": party}]}
+
+
+def _message(event: type) -> Json:
+    summary, _, rest = (inspect.getdoc(event) or "").partition("\n")
+    found: Json = {"name": f"spillway.v1.{event.__name__}", "title": event.__name__, "summary": summary}
+    if rest:
+        found["description"] = " ".join(rest.split())
+    found["traits"] = [{"$ref": "#/components/messageTraits/record"}]
+    found["payload"] = {"$ref": f"#/components/schemas/{event.__name__}"}
+    keys = " or ".join(f"`{key}`" for key in dict.fromkeys(_keys(event)))
+    found["bindings"] = {
+        "kafka": {"key": {"type": "string", "description": keys}, "bindingVersion": KAFKA_BINDING},
+    }
+    return found
+
+
+def _keys(event: type) -> Iterator[str]:
+    """The forms of an event's keys: what its address is when each field is its own name in braces."""
+    if event is not TurnTaken:
+        yield address_of(_named(event)).key
+        return
+    for service, topic in CLAIM_TOPIC_BY_SERVICE.items():
+        cluster = "" if topic.scope == SCOPE_ONE else "{cluster}"
+        yield address_of(TurnTaken(service, cluster, "{instance}")).key
+
+
+def _named(event: type) -> Any:
+    fields = {field.name: f"{{{field.name}}}" for field in dataclasses.fields(event)}
+    return event(**fields)
+
+
+def _headers() -> Json:
+    properties = {name: {"type": "string", "description": text} for name, text in HEADERS.items()}
+    return {"type": "object", "required": HEADERS_ALWAYS, "properties": properties}
+
+
+def _with_nested(messages: list[Descriptor]) -> Iterator[Descriptor]:
+    """The messages and all that their fields have, each once."""
+    waiting, seen = list(messages), set[str]()
+    while waiting:
+        message = waiting.pop(0)
+        if message.full_name in seen:
+            continue
+        seen.add(message.full_name)
+        yield message
+        waiting += [field.message_type for field in message.fields if field.message_type is not None]
+
+
+def _schema(message: Descriptor) -> Json:
+    found: Json = {"type": "object"}
+    said = _said_of(message.name)
+    if said:
+        found["description"] = said
+    found["properties"] = {field.name: _field(field) for field in message.fields}
+    return found
+
+
+def _said_of(name: str) -> str:
+    """What the Python class of a message says that is part of others; an event's message says it itself."""
+    kinds = (getattr(module, name, None) for module in (model, events_scaling, events_lending))
+    kind = next((one for one in kinds if one is not None and one not in EVENT_TYPES), None)
+    text = (inspect.getdoc(kind) or "") if kind is not None else ""
+    return "" if text.startswith(f"{name}(") else " ".join(text.split())
+
+
+def _field(field: FieldDescriptor) -> Json:
+    if field.message_type is not None:
+        one: Json = {"$ref": f"#/components/schemas/{field.message_type.full_name.removeprefix('spillway.v1.')}"}
+    else:
+        one = dict(SCALARS[field.type])
+    return {"type": "array", "items": one} if field.is_repeated else one
+
+
+def page() -> str:
+    text: str = yaml.safe_dump(document(), sort_keys=False, allow_unicode=True, width=120)
+    return text.rstrip()

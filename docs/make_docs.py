@@ -1,0 +1,44 @@
+"""Writes what is generated from code, or with --check says what is not as it would be written. Run by make docs."""
+
+import difflib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import make_asyncapi
+import make_events_page
+
+ROOT: Final = Path(__file__).parent.parent
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "docs/events.md": make_events_page.page,
+    "docs/asyncapi.yaml": make_asyncapi.page,
+}
+
+
+def old_pages() -> list[str]:
+    """The differences between what is there and what would be written, of each that has any."""
+    found = []
+    for name, page in PAGES.items():
+        there = (ROOT / name).read_text() if (ROOT / name).exists() else ""
+        lines = difflib.unified_diff(
+            there.splitlines(), page().splitlines(), name, "as it would be written", lineterm=""
+        )
+        text = "\n".join(lines)
+        if text or not there.endswith("\n"):
+            found.append(text or f"{name}: no line end")
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    if arguments == ["--check"]:
+        old = old_pages()
+        print("\n".join([*old, "old: make docs"] if old else ["all that is generated is current"]))
+        return 1 if old else 0
+    for name, page in PAGES.items():
+        (ROOT / name).write_text(page() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,75 @@
+"""What is generated from code is current, and is what others' tools take it for."""
+
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import make_asyncapi
+import make_docs
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from spillway.addresses import EVENT_TYPES, TOPICS
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # It has fields that are named as methods of their base.
+    from asyncapi3.models.asyncapi import AsyncAPI3
+
+Json = dict[str, Any]
+
+
+def test_what_is_generated_is_current() -> None:
+    assert make_docs.old_pages() == []
+
+
+# ── AsyncAPI ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def document() -> Json:
+    found: Json = yaml.safe_load(make_asyncapi.page())
+    return found
+
+
+def test_the_log_is_an_asyncapi_document_by_a_library_that_knows_them(document: Json) -> None:
+    AsyncAPI3.model_validate(document)
+
+
+@pytest.mark.parametrize("field", ["adress", "operation"])
+def test_that_library_refuses_what_no_asyncapi_document_has(document: Json, field: str) -> None:
+    load = document["channels"]["load"] | {field: "x"}
+    with pytest.raises(ValidationError, match=field):
+        AsyncAPI3.model_validate(document | {"channels": document["channels"] | {"load": load}})
+
+
+def test_every_topic_and_event_is_in_it_and_every_reference_leads_somewhere(document: Json) -> None:
+    assert [channel["address"] for channel in document["channels"].values()] == [topic.name for topic in TOPICS]
+    assert set(document["components"]["messages"]) == {event.__name__ for event in EVENT_TYPES}
+    for reference in references(document):
+        found: Any = document
+        for part in reference.removeprefix("#/").split("/"):
+            found = found[part]
+        assert found
+
+
+def test_who_sends_and_who_receives_a_topic_and_by_which_key(document: Json) -> None:
+    operations = document["operations"]
+    about = {name: one["action"] for name, one in operations.items() if one["channel"]["$ref"] == "#/channels/scale"}
+    assert about == {"hpa-sends-scale": "send", "hpa-reads-scale": "receive", "planner-reads-scale": "receive"}
+    keys = {
+        name: message["bindings"]["kafka"]["key"]["description"]
+        for name, message in document["components"]["messages"].items()
+    }
+    assert keys["WorkloadObserved"] == "`{namespace}/{name}/{cluster}`"
+    assert keys["TurnTaken"] == "`{cluster}` or `planner` or `hpa` or `descheduler`"
+    assert all(re.fullmatch(r"`[^`]+`( or `[^`]+`)*", key) for key in keys.values())
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from ([value["$ref"]] if "$ref" in value else [])
+        yield from (one for each in value.values() for one in references(each))
+    elif isinstance(value, list):
+        yield from (one for each in value for one in references(each))
