@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Any, Self
 
@@ -41,13 +41,14 @@ Check = Callable[[], bool]
 
 
 class LendingFleet:
-    """own-1 with nodes of 8 cores, and a pool without any of its own. No bridge yet."""
+    """own-1 with nodes of 8 cores, and pools without any of their own. No bridge yet."""
 
     broker: LocalBroker
     bus: LocalBus
 
-    def __init__(self, nodes: int = 1) -> None:
+    def __init__(self, nodes: int = 1, pools: Sequence[str] = (POOL,)) -> None:
         self.nodes = nodes
+        self.pools = pools
         self.clusters: dict[str, SimCluster] = {}
         self.said: list[Record] = []
         self._buses: dict[str, LocalBus] = {}
@@ -58,7 +59,7 @@ class LendingFleet:
     async def __aenter__(self) -> Self:
         self.broker = LocalBroker()
         self.bus = LocalBus(self.broker, FLEET, "planner")
-        for name, count in ((OWN, self.nodes), (POOL, 0)):
+        for name, count in ((OWN, self.nodes), *((pool, 0) for pool in self.pools)):
             settings = SimSettings(start_delay_seconds=0.5, delete_delay_seconds=1.0)
             cluster = await self._stack.enter_async_context(SimCluster(name, settings))
             cluster.add_nodes([NodeSpec("n", count, cpu_millis=8000)])
@@ -237,12 +238,12 @@ async def always(holds: Check, seconds: float) -> None:
 Story = Callable[[LendingFleet], Awaitable[None]]
 
 
-def on_fleet(nodes: int = 1) -> Callable[[Story], Callable[[], Awaitable[None]]]:
+def on_fleet(nodes: int = 1, pools: Sequence[str] = (POOL,)) -> Callable[[Story], Callable[[], Awaitable[None]]]:
     """Opens the fleet inside the test, so that all of its time is the test's."""
 
     def wrapped(story: Story) -> Callable[[], Awaitable[None]]:
         async def run() -> None:
-            async with LendingFleet(nodes) as fleet:
+            async with LendingFleet(nodes, pools) as fleet:
                 await story(fleet)
 
         run.__name__, run.__doc__ = story.__name__, story.__doc__

@@ -76,6 +76,20 @@ def test_a_pod_that_is_gone_does_not_come_back(idleness: Idleness) -> None:
     assert list(idleness._pods) == ["d"]
 
 
+@pytest.mark.parametrize("goes", [False, True])
+def test_a_daemon_that_is_orphaned_and_adopted_again_keeps_its_node_busy_meanwhile_alone(
+    idleness: Idleness, goes: bool
+) -> None:
+    idleness.pod(pod("d", 1, excused=True), 110)
+    idleness.pod(pod("d", 2), 120)
+    idleness.advance(130)
+    assert idleness.idle_seconds("n") == 0
+    adopted = pod("d", 3, excused=True)
+    (idleness.pod_gone if goes else idleness.pod)(adopted, 140)
+    idleness.advance(200)
+    assert idleness.idle_seconds("n") == 60
+
+
 def test_a_list_from_the_beginning_begins_idle_time_anew(idleness: Idleness) -> None:
     """A pod may have come and gone unheard."""
     idleness.begin(180)

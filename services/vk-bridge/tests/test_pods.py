@@ -1,7 +1,7 @@
 """Pods of a pool on lent nodes, on the whole service: what they refer to, what they show, how they end."""
 
 import asyncio
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from typing import Any
 
 import pytest
@@ -25,18 +25,18 @@ async def lent(fleet: LendingFleet) -> None:
     await until(fleet.is_open)
 
 
-async def put_secret(fleet: LendingFleet, value: str) -> None:
+async def put_secret(fleet: LendingFleet, value: str, pool: str = POOL) -> None:
     data = {"token": b64encode(value.encode()).decode()}
     manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "data": data}
-    if fleet.clusters[POOL].get("secrets", "key", "default") is None:
-        await fleet.ask(POOL, "POST", "/api/v1/namespaces/default/secrets", manifest)
+    if fleet.clusters[pool].get("secrets", "key", "default") is None:
+        await fleet.ask(pool, "POST", "/api/v1/namespaces/default/secrets", manifest)
     else:
-        await fleet.ask(POOL, "PATCH", "/api/v1/namespaces/default/secrets/key", {"data": data})
+        await fleet.ask(pool, "PATCH", "/api/v1/namespaces/default/secrets/key", {"data": data})
 
 
-async def run_alone(fleet: LendingFleet, name: str = "one", **spec: Any) -> None:
+async def run_alone(fleet: LendingFleet, name: str = "one", pool: str = POOL, **spec: Any) -> None:
     manifest = pod(name, tolerations=TOLERATES_LOANS, **spec)
-    await fleet.ask(POOL, "POST", "/api/v1/namespaces/default/pods", manifest)
+    await fleet.ask(pool, "POST", "/api/v1/namespaces/default/pods", manifest)
 
 
 def needs_secret() -> list[dict[str, Any]]:
@@ -114,6 +114,40 @@ async def test_what_somebody_in_the_owner_writes_onto_a_pod_copies_nothing(fleet
         await fleet.ask(OWN, "POST", f"/api/v1/namespaces/{OURS}/pods", forged)
     await always(lambda: copies(fleet) == [], 60)
     assert fleet.is_open()
+
+
+@on_fleet(nodes=2, pools=(POOL, "pool-2"))
+async def test_pods_and_secrets_of_two_pools_with_equal_names_do_not_meet(fleet: LendingFleet) -> None:
+    """Both are in one owner at once, since somebody there keeps the first pool's pod from going."""
+
+    def real_pods() -> dict[str, dict[str, Any]]:
+        """By the pool that each is of."""
+        return {one["metadata"]["labels"]["spillway.io/pool"]: one for one in fleet.clusters[OWN].objects("pods", OURS)}
+
+    def token_of(real: dict[str, Any]) -> bytes:
+        copy = fleet.clusters[OWN].get("secrets", real["spec"]["volumes"][0]["secret"]["secretName"], OURS)
+        assert copy is not None
+        return b64decode(copy["data"]["token"])
+
+    await fleet.ask(OWN, "PATCH", "/api/v1/nodes/n1", {"metadata": {"labels": {"spillway.io/lend": "never"}}})
+    await lent(fleet)
+    for pool in (POOL, "pool-2"):
+        await put_secret(fleet, f"of {pool}", pool)
+        await run_alone(fleet, pool=pool, volumes=needs_secret())
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    (first,) = real_pods().values()
+    held = {"metadata": {"finalizers": ["example.com/stays"]}}
+    await fleet.ask(OWN, "PATCH", f"/api/v1/namespaces/{OURS}/pods/{first['metadata']['name']}", held)
+    await fleet.declare(pool="pool-2")
+    await fleet.ask(OWN, "PATCH", "/api/v1/nodes/n1", {"metadata": {"labels": {"spillway.io/lend": None}}})
+    await until(lambda: len(real_pods()) == 2)
+    assert {pool: token_of(real) for pool, real in real_pods().items()} == {
+        POOL: b"of pool",
+        "pool-2": b"of pool-2",
+    }
+    assert len({real["metadata"]["name"] for real in real_pods().values()}) == 2
+    assert {real["metadata"]["annotations"]["spillway.io/pool-pod"] for real in real_pods().values()} == {"default/one"}
+    assert (fleet.taint("n0"), fleet.taint("n1")) == ("recalled", "lent"), "the first one's node is nobody else's yet"
 
 
 @on_fleet()

@@ -70,8 +70,8 @@ class Idleness:
         if known is not None and pod.version <= known.version:
             return
         self._pods[pod.uid] = pod
-        if known is not None and known.node != pod.node:
-            self._leave(known, now)
+        if known is not None and (known.node != pod.node or (pod.excused and not known.excused)):
+            self._leave(known, now)  # A daemon may be orphaned, and adopted again.
         if pod.excused or not pod.node:
             return
         if pod.holds:
@@ -84,8 +84,9 @@ class Idleness:
         known = self._pods.get(pod.uid)
         last = known if known is not None and known.version > pod.version else pod
         self._pods[pod.uid] = last._replace(version=_NEVER_AGAIN, holds=False)
-        if not last.excused and last.node:
-            self._leave(last, now)
+        for one in (known, last):
+            if one is not None and one.node and not one.excused:
+                self._leave(one, now)
 
     def forget_gone(self) -> None:
         """Drops what is remembered of deleted pods; to be called when nothing older can come any more (a bookmark)."""
