@@ -43,6 +43,8 @@ class FakePlanner:
         self.heard: list[tuple[str, str]] = []
         self.phases: dict[str, str] = {}
         self.handing_over = 0
+        self.loans = (0, 0)
+        """Of every cluster: nodes that it has lent, and that are lent to it."""
         self.over_budget = 0
         self.moved_last_minute = 0
         self.nodes: tuple[api.ListedNode, ...] = ()
@@ -341,6 +343,8 @@ class FakePlanner:
             phase=self.phases.get(request.name, "Active"),
             replicas=self.handing_over,
             workloads=1 if self.handing_over else 0,
+            nodes_lent=self.loans[0],
+            nodes_virtual=self.loans[1],
         )
 
 

@@ -276,6 +276,16 @@ def test_join_waits_for_nothing_when_told_so(spillway: Spillway) -> None:
     assert (result.exit_code, result.stderr, len(spillway.planner.asked)) == (0, "", 1)
 
 
+def test_lent_and_virtual_nodes_are_said_apart(spillway: Spillway) -> None:
+    """What waits for them when their cluster is to leave, too."""
+    spillway.planner.loans = (2, 1)
+    spillway("cluster", "join", "own-1", "--credential", "c")
+    (row,) = spillway("cluster", "list").stdout.splitlines()[1:]
+    assert "2/3, 1 virtual + 2 lent" in row
+    left = spillway("cluster", "leave", "own-1").stdout
+    assert left == "own-1 is Leaving; 2 lent nodes and 1 virtual node go back to their owners first\n"
+
+
 def test_status_sums_up(spillway: Spillway, manifest: str) -> None:
     spillway("apply", "-f", manifest)
     spillway("cluster", "join", "own-1", "--credential", "c")

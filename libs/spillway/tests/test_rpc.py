@@ -71,6 +71,8 @@ CLUSTER = api.ClusterReply(
     phase="Draining",
     replicas=7,
     workloads=2,
+    nodes_lent=4,
+    nodes_virtual=1,
 )
 MOVES = api.ClusterMovesReply(CLUSTER, 7, "Drain/own-1", "fleet is frozen by ann: audit", True)
 BRAKE = api.Brake("fleet", True, "audit", "ann", 12, 7)

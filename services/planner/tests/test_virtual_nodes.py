@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.core.moving import moves
+from planner.core.requests.answers import list_clusters
 from spillway.columns import NO_NODES, columns_of
-from spillway.events import ClusterLeft
+from spillway.events import PHASE_LEAVING, PHASE_LOST, ClusterLeft
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE, bounded, virtual_node_name
 from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED, NodeRow, Toleration
 
@@ -17,6 +19,8 @@ CORES = 4
 ANYWHERE = shape(1000, tolerations=(Toleration("", "Exists", "", ""),))
 """A replica of one core that tolerates everything."""
 LONG = "n" * 100
+Listed = tuple[int, int, int, int]
+"""nodes, lent, virtual, cores"""
 
 
 def real(state: int = NODE_OWNED, name: str = "n1") -> NodeRow:
@@ -82,6 +86,36 @@ def test_who_waits_for_room_is_looked_at_again_when_an_owners_row_lets_the_pool_
     before = fleet.state.room_revision("pool")
     fleet.change("own", [real(NODE_LENT)])
     assert fleet.state.room_revision("pool") != before
+
+
+@pytest.mark.parametrize(
+    ("state", "owners", "pools"),
+    [
+        (NODE_OWNED, (2, 0, 0, 2 * CORES), (1, 0, 0, CORES)),
+        (NODE_LENT, (1, 1, 0, CORES), (2, 0, 1, 2 * CORES)),
+        (NODE_RECALLED, (1, 1, 0, CORES), (1, 0, 0, CORES)),
+    ],
+)
+def test_what_is_listed_of_clusters_counts_each_node_once(state: int, owners: Listed, pools: Listed) -> None:
+    fleet = Fleet(own=[real(state), node("n2")], pool=[virtual(), node("pools-own")])
+    listed = {
+        one.cluster: (one.nodes, one.nodes_lent, one.nodes_virtual, dict(one.allocatable)["cpu"] // 1000)
+        for one in list_clusters(fleet.state, fleet.now).clusters
+    }
+    assert listed == {"own": owners, "pool": pools}
+
+
+@pytest.mark.parametrize("leaving", ["own", "pool"])
+def test_a_cluster_that_leaves_stays_until_no_loan_is_left_unless_it_is_lost(leaving: str) -> None:
+    fleet = Fleet(own=[real(NODE_RECALLED)], pool=[virtual(cores=0)])
+    fleet.state.apply(replace(cluster(leaving), phase=PHASE_LEAVING), fleet.now)
+    assert moves.left(fleet.state) == ()
+    fleet.state.apply(replace(cluster(leaving), phase=PHASE_LOST), fleet.now)
+    assert moves.left(fleet.state) == (ClusterLeft(leaving),)
+    fleet.state.apply(replace(cluster(leaving), phase=PHASE_LEAVING), fleet.now)
+    fleet.change("pool", removed=(virtual().name,))
+    fleet.change("own", [real()])
+    assert moves.left(fleet.state) == (ClusterLeft(leaving),)
 
 
 def test_a_node_like_a_virtual_one_is_an_ordinary_one() -> None:

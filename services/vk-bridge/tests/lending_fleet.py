@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ from sim.settings import Settings as SimSettings
 from spillway.addresses import LENDING, LENDING_RULES, Address, Tombstone
 from spillway.bus import Record
 from spillway.cluster_api import ClusterApi, ClusterApiSettings
-from spillway.events import BrakeReleased, BrakeSet, ClusterJoined, TurnTaken
+from spillway.events import PHASE_ACTIVE, BrakeReleased, BrakeSet, ClusterJoined, TurnTaken
 from spillway.events_lending import (
     CAUSE_NEED,
     LendingDeclared,
@@ -31,7 +32,7 @@ from spillway.model import Generation
 from vk_bridge.service import Bridge
 from vk_bridge.settings import Settings
 
-FLEET, OWN, POOL = "f1", "own-1", "pool"
+FLEET, OWN, OTHER, POOL = "f1", "own-1", "own-2", "pool"
 IDLE_SECONDS = 30
 GRACE_SECONDS = 10
 WALL_MS = 497_223 * 3_600_000 - 150_000
@@ -41,14 +42,15 @@ Check = Callable[[], bool]
 
 
 class LendingFleet:
-    """own-1 with nodes of 8 cores, and pools without any of their own. No bridge yet."""
+    """Owners with nodes of 8 cores, and pools without any of their own. No bridge yet."""
 
     broker: LocalBroker
     bus: LocalBus
 
-    def __init__(self, nodes: int = 1, pools: Sequence[str] = (POOL,)) -> None:
+    def __init__(self, nodes: int = 1, pools: Sequence[str] = (POOL,), owners: Sequence[str] = (OWN,)) -> None:
         self.nodes = nodes
         self.pools = pools
+        self.owners = owners
         self.clusters: dict[str, SimCluster] = {}
         self.said: list[Record] = []
         self._buses: dict[str, LocalBus] = {}
@@ -59,12 +61,12 @@ class LendingFleet:
     async def __aenter__(self) -> Self:
         self.broker = LocalBroker()
         self.bus = LocalBus(self.broker, FLEET, "planner")
-        for name, count in ((OWN, self.nodes), *((pool, 0) for pool in self.pools)):
+        for name, count in (*((owner, self.nodes) for owner in self.owners), *((pool, 0) for pool in self.pools)):
             settings = SimSettings(start_delay_seconds=0.5, delete_delay_seconds=1.0)
             cluster = await self._stack.enter_async_context(SimCluster(name, settings))
             cluster.add_nodes([NodeSpec("n", count, cpu_millis=8000)])
             self.clusters[name] = cluster
-            await self.bus.publish(ClusterJoined(name, name, f"https://{name}", "own", "", "", (), ()))
+            await self.join(name)
         listener = asyncio.create_task(self._listen())
         self._stack.callback(listener.cancel)
         return self
@@ -110,13 +112,17 @@ class LendingFleet:
 
     # ── The planner, the descheduler, people ────────────────────────────────────────────────────────────────────
 
-    async def declare(self, *, withdrawing: bool = False, pool: str = POOL, **changes: Any) -> None:
+    async def join(self, name: str, phase: str = PHASE_ACTIVE) -> None:
+        joined = ClusterJoined(name, name, f"https://{name}", "own", "", "", (), ())
+        await self.bus.publish(replace(joined, phase=phase))
+
+    async def declare(self, *, withdrawing: bool = False, pool: str = POOL, owner: str = OWN, **changes: Any) -> None:
         self._sequence += 1
         rule = LendingRule("all", (), "idle", 100, 0, IDLE_SECONDS, 0.5)
         bus = changes.get("bus", self.bus)
         await bus.publish(
             LendingDeclared(
-                cluster=OWN,
+                cluster=owner,
                 generation=Generation(3, self._sequence),
                 pool=pool,
                 rules=changes.get("rules", (rule,)),
@@ -138,14 +144,14 @@ class LendingFleet:
             await bus.publish(ClusterJoined(name, name, f"https://{name}", "own", "", "", (), ()))
         return bus
 
-    async def recall(self, node: str = "n0", cause: str = CAUSE_NEED) -> None:
+    async def recall(self, node: str = "n0", cause: str = CAUSE_NEED, owner: str = OWN) -> None:
         """Of the loan that the log has."""
         self._sequence += 1
-        loan = self.lent(node)
+        loan = self.lent(node, owner)
         assert loan is not None
-        number, wanted_by = Generation(3, self._sequence), (f"{OWN}/default/web",)
+        number, wanted_by = Generation(3, self._sequence), (f"{owner}/default/web",)
         await self.bus.publish(
-            NodeRecalled(OWN, node, number, loan.loan, cause, wanted_by, GRACE_SECONDS, 0, "", "", 0)
+            NodeRecalled(owner, node, number, loan.loan, cause, wanted_by, GRACE_SECONDS, 0, "", "", 0)
         )
 
     async def freeze(self) -> None:
@@ -172,28 +178,28 @@ class LendingFleet:
 
     # ── What the APIs and the log show ──────────────────────────────────────────────────────────────────────────
 
-    def taint(self, node: str = "n0") -> str:
+    def taint(self, node: str = "n0", owner: str = OWN) -> str:
         """The state of the register; empty: owned."""
-        found = self.clusters[OWN].get("nodes", node)
+        found = self.clusters[owner].get("nodes", node)
         taints = (found or {}).get("spec", {}).get("taints") or ()
         return next((one["value"] for one in taints if one["key"] == LENDING_KEY), "")
 
-    def virtual(self, node: str = "n0") -> dict[str, Any] | None:
-        return self.clusters[POOL].get("nodes", virtual_node_name(OWN, node))
+    def virtual(self, node: str = "n0", owner: str = OWN) -> dict[str, Any] | None:
+        return self.clusters[POOL].get("nodes", virtual_node_name(owner, node))
 
-    def is_open(self, node: str = "n0") -> bool:
-        found = self.virtual(node)
+    def is_open(self, node: str = "n0", owner: str = OWN) -> bool:
+        found = self.virtual(node, owner)
         return (
             found is not None
             and not found["spec"].get("unschedulable")
             and found["status"]["allocatable"]["cpu"] != "0"
         )
 
-    def real(self) -> list[tuple[str, str]]:
+    def real(self, owner: str = OWN) -> list[tuple[str, str]]:
         """Node and phase of the pool's pods in the owner."""
         return sorted(
             (one["spec"]["nodeName"], one["status"]["phase"])
-            for one in self.clusters[OWN].objects("pods")
+            for one in self.clusters[owner].objects("pods")
             if one["metadata"]["namespace"].startswith("spillway-lent-")
         )
 
@@ -202,12 +208,12 @@ class LendingFleet:
         pods = self.clusters[POOL].objects("pods")
         return sorted((one["spec"].get("nodeName", ""), one["status"]["phase"]) for one in pods)
 
-    def loans(self, node: str = "n0") -> list[NodeLent | NodeReturned]:
-        events = (record.event for record in self.said)
-        return [one for one in events if isinstance(one, NodeLent | NodeReturned) and one.node == node]
+    def loans(self, node: str = "n0", owner: str = OWN) -> list[NodeLent | NodeReturned]:
+        loans = [record.event for record in self.said if isinstance(record.event, NodeLent | NodeReturned)]
+        return [one for one in loans if (one.cluster, one.node) == (owner, node)]
 
-    def lent(self, node: str = "n0") -> NodeLent | None:
-        last = (self.loans(node) or [None])[-1]  # type: ignore[list-item]
+    def lent(self, node: str = "n0", owner: str = OWN) -> NodeLent | None:
+        last = (self.loans(node, owner) or [None])[-1]  # type: ignore[list-item]
         return last if isinstance(last, NodeLent) else None
 
     def claims(self) -> list[TurnTaken]:
@@ -238,12 +244,14 @@ async def always(holds: Check, seconds: float) -> None:
 Story = Callable[[LendingFleet], Awaitable[None]]
 
 
-def on_fleet(nodes: int = 1, pools: Sequence[str] = (POOL,)) -> Callable[[Story], Callable[[], Awaitable[None]]]:
+def on_fleet(
+    nodes: int = 1, pools: Sequence[str] = (POOL,), owners: Sequence[str] = (OWN,)
+) -> Callable[[Story], Callable[[], Awaitable[None]]]:
     """Opens the fleet inside the test, so that all of its time is the test's."""
 
     def wrapped(story: Story) -> Callable[[], Awaitable[None]]:
         async def run() -> None:
-            async with LendingFleet(nodes, pools) as fleet:
+            async with LendingFleet(nodes, pools, owners) as fleet:
                 await story(fleet)
 
         run.__name__, run.__doc__ = story.__name__, story.__doc__

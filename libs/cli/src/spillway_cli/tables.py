@@ -23,10 +23,11 @@ from spillway.api import (
     RecoverFleetReply,
     WorkloadReply,
 )
-from spillway.events import PHASE_ACTIVE, PHASE_LOST, DecisionRecorded
+from spillway.events import PHASE_ACTIVE, PHASE_LEAVING, PHASE_LOST, DecisionRecorded
 from spillway.model import ClusterInput
 from spillway.texts import counted
 from spillway_cli.output import amount, duration, table, when
+from spillway_cli.waiting import loans_text
 
 _STALE = "answered by a planner that cannot prove that it is the active one: this may be old"
 
@@ -147,6 +148,8 @@ def cluster_moves(reply: ClusterMovesReply) -> Text:
         text.append(f": {counted(reply.replicas, 'replica')} {verb}", style="not bold")
     if reply.confirm:
         text.append(f"; they wait for `spillway confirm {reply.confirm}`", style="yellow")
+    if phase == PHASE_LEAVING and (loans := loans_text(reply.cluster)):
+        text.append(f"; {loans} go back to their owners first", style="not bold")
     if reply.frozen:
         text.append(f"; nothing moves: {reply.frozen}", style="yellow")
     if phase == PHASE_LOST:
@@ -305,6 +308,8 @@ def summary(reply: PlacementReply, kind: str = "") -> Text:
 
 def _cluster_row(reply: ClusterReply) -> tuple[object, ...]:
     nodes = f"{reply.nodes_ready}/{reply.nodes}"
+    nodes += f", {reply.nodes_virtual} virtual" if reply.nodes_virtual else ""
+    nodes += f" + {reply.nodes_lent} lent" if reply.nodes_lent else ""
     used = (_used(reply, resource) for resource in ("cpu", "memory"))
     where = "/".join(part for part in (reply.region, reply.zone) if part)
     pending = reply.unschedulable_pods or ""

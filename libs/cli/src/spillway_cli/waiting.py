@@ -26,6 +26,12 @@ POLL_SECONDS = 0.5
 Said = Callable[[str], None]
 
 
+def loans_text(cluster: ClusterReply) -> str:
+    """Nodes that it has lent, and that are lent to it; empty: none."""
+    loans = ((cluster.nodes_lent, "lent node"), (cluster.nodes_virtual, "virtual node"))
+    return " and ".join(counted(number, what) for number, what in loans if number)
+
+
 async def until_ready(client: PlannerClient, wanted: PlacementReply, seconds: float, say: Said) -> WorkloadReply:
     """Returns when every replica is ready. Fails with TIMED_OUT, or with IN_PART when only room is missing."""
     return await _until(client, wanted, seconds, say, lacking)
@@ -110,7 +116,7 @@ async def until_handed_over(client: PlannerClient, name: str, phase: str, second
             return True
         left = f"{counted(cluster.replicas, 'replica')} of {counted(cluster.workloads, 'workload')} still there"
         held = held_back(await client.list_brakes(ListBrakesRequest()), name)
-        left += "".join(f"; {text}" for text in (held, cluster.trouble) if text)
+        left += "".join(f"; {text}" for text in (loans_text(cluster), held, cluster.trouble) if text)
         say(f"{name}: {left}")
         return False
 

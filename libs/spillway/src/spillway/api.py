@@ -382,7 +382,8 @@ class ClusterReply:
     """state: Ready, Stale (too old to place on), Unreachable (trouble says why), Unknown (nothing heard yet), Duplicate
     (the same API server joined earlier under the name in trouble: nothing new is placed here).
 
-    nodes_ready: neither cordoned nor tainted not-ready. allocatable and requested: sums over the nodes.
+    nodes: that count here, of which nodes_virtual are lent to it; nodes_lent: its own that are lent, and count there.
+    nodes_ready: neither cordoned nor tainted not-ready. allocatable and requested: sums over the nodes that count.
     replicas, workloads: placed there, and how many placements list the cluster.
     """
 
@@ -405,6 +406,8 @@ class ClusterReply:
     phase: str = PHASE_ACTIVE
     replicas: int = 0
     workloads: int = 0
+    nodes_lent: int = 0
+    nodes_virtual: int = 0
 
 
 @dataclass(frozen=True, slots=True)

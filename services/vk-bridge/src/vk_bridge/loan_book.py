@@ -55,6 +55,17 @@ class LoanBook:
             if isinstance(said, NodeLent):
                 self._history.recover(said)
 
+    def over_and_gone(self, mirror: OwnerMirror, forget_seconds: float) -> list[str]:
+        """Nodes that are there no more, whose last loan has been over for so long: the log need not know of them."""
+        now_ms = self._wall_ms()
+        return [
+            name
+            for name, said in self._state.loans.get(self._cluster, {}).items()
+            if isinstance(said, NodeReturned)
+            and name not in mirror.nodes
+            and now_ms - said.returned_ms > forget_seconds * 1000
+        ]
+
     # ── What is seen ────────────────────────────────────────────────────────────────────────────────────────────
 
     def see(self, reading: Reading) -> None:

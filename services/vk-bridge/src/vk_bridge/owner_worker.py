@@ -182,6 +182,9 @@ class OwnerWorker:
         while True:
             await asyncio.sleep(self._settings.resync_seconds)
             self.touch_all()
+            if self._watch.listed.is_set():
+                gone = partial(self._book.over_and_gone, self._mirror, self._settings.forget_seconds)
+                await self._records.forget(self.cluster, gone)
 
     async def _tend_copies(self) -> None:
         await self._watch.listed.wait()

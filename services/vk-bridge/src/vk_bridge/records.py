@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
+from spillway.addresses import LENDING, Tombstone, lending_address
 from spillway.bus import Bus, BusUnavailable
 from spillway.events_lending import NodeLent, NodeReturned, NodeUsed
 from vk_bridge.settings import Settings
@@ -48,6 +49,18 @@ class Records:
             if not await self.flush():
                 self._something.set()
                 await asyncio.sleep(self._settings.bus_retry_seconds)
+
+    async def forget(self, cluster: str, nodes: Callable[[], Iterable[str]]) -> None:
+        """Tombstones of what was said of nodes. These are asked for when they are written; not written: next time."""
+        async with self._writing:
+            gone = [node for node in nodes() if node not in self._loans]
+            for first in range(0, len(gone), self._settings.records_batch):
+                part = gone[first : first + self._settings.records_batch]
+                try:
+                    await self._bus.publish(*(Tombstone(lending_address(LENDING, cluster, node)) for node in part))
+                except BusUnavailable as error:
+                    log.warning("the log cannot be reached", error=str(error), tombstones=len(gone) - first)
+                    return
 
     async def flush(self) -> bool:
         """Whether all that waited when this was called is written now."""

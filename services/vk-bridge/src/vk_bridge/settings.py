@@ -33,6 +33,9 @@ class Settings:
     resync_seconds: float = setting(
         300.0, "seconds until each node with a loan is read again, whether or not it changed"
     )
+    forget_seconds: float = setting(
+        3600.0, "seconds after the end of its last loan until the log forgets a node that is gone"
+    )
     nodes_at_once: int = setting(16, "nodes of one cluster that are worked on at the same time")
     nodes_at_once_overall: int = setting(64, "the same for all clusters of this instance")
     pods_at_once: int = setting(8, "pods of one node that are written at the same time")

@@ -72,10 +72,21 @@ class ClusterNodes:
         return self._loans[1]
 
     @property
+    def has_virtual(self) -> bool:
+        """Whether any virtual node is there."""
+        return bool((self.live & np.isin(self.label_set, list(self.virtual_sets()))).any())
+
+    @property
     def live(self) -> npt.NDArray[np.bool_]:
         """[rows]: whether a node is there."""
         there: npt.NDArray[np.bool_] = self.block != NO_BLOCK
         return there
+
+    @property
+    def counted(self) -> npt.NDArray[np.bool_]:
+        """[rows]: nodes that this cluster may use: neither lent by it, nor virtual ones that are not lent to it."""
+        counts: npt.NDArray[np.bool_] = self.live & (self.state == NODE_OWNED) & ~self.unlent
+        return counts
 
     def replace_block(self, columns: NodeColumns, block: int) -> None:
         """The whole of a block: its nodes that are not among the columns are gone."""
@@ -238,11 +249,11 @@ class ClusterNodes:
         self._sets_seen = len(self.label_sets)
 
     def totals(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Allocatable and requested by resource, over all nodes."""
-        live = self.live
+        """Allocatable and requested by resource, over the nodes that count here: of all clusters, each once."""
+        counted = self.counted
         return (
-            {name: int(self.allocatable[index, live].sum()) for name, index in self.resources.items()},
-            {name: int(self.requested[index, live].sum()) for name, index in self.resources.items()},
+            {name: int(self.allocatable[index, counted].sum()) for name, index in self.resources.items()},
+            {name: int(self.requested[index, counted].sum()) for name, index in self.resources.items()},
         )
 
     def _remove(self, rows: Iterable[int]) -> None:

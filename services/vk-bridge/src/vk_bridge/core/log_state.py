@@ -13,6 +13,7 @@ from spillway.addresses import (
     WORKLOADS,
 )
 from spillway.events import (
+    PHASE_LEAVING,
     BrakeReleased,
     BrakeSet,
     CapacityNeeded,
@@ -60,6 +61,13 @@ class LogState:
         return cluster in self.declared or any(
             isinstance(one, NodeLent) for one in self.loans.get(cluster, {}).values()
         )
+
+    def lends(self, cluster: str) -> LendingDeclared | None:
+        """How a cluster lends; None where nothing is to be: undeclared, withdrawn, or it or its pool is to leave."""
+        declared = self.declared.get(cluster)
+        if declared is None or declared.withdrawing or self._leaves(cluster) or self._leaves(declared.pool):
+            return None
+        return declared
 
     def frozen(self, cluster: str) -> bool:
         return not self.brakes.isdisjoint((FLEET_SCOPE, cluster_scope(cluster)))
@@ -139,6 +147,10 @@ class LogState:
         elif topic == PENDING.name:
             self._pending.get(first, {}).pop(rest, None)
         return first
+
+    def _leaves(self, cluster: str) -> bool:
+        joined = self.clusters.get(cluster)
+        return joined is not None and joined.phase == PHASE_LEAVING
 
     def _loan(self, event: Loan) -> None:
         loans = self.loans.setdefault(event.cluster, {})

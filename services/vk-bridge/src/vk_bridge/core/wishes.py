@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spillway.events_lending import CAUSE_ASKED, LendingRule
-from spillway.lending_marks import CHECKING
+from spillway.lending_marks import CHECKING, LENT
 from spillway.model import Generation
 from vk_bridge.core.loan import OWNED, Manifest, Sight
 from vk_bridge.core.log_state import LogState
@@ -50,15 +50,17 @@ class Wishes:
         """With the state of the register that each was reached for: an away node's says nothing of one that is back."""
 
     def review(self) -> list[str]:
-        """Looks at all nodes. Returns those that are to be lent, or are being so and are wanted no more."""
-        mirror = self._mirror
+        """Looks at all nodes. Returns those that are to be lent, or are so, or being so, and are to be so no more."""
+        mirror, lends = self._mirror, self._state.lends(self._cluster)
         candidates = [mirror.candidate(name, self._returned_seconds(name)) for name in mirror.nodes]
-        found = verdicts(candidates, self._state.declared.get(self._cluster), self._state.needs(self._cluster))
+        found = verdicts(candidates, lends, self._state.needs(self._cluster))
         self._verdicts = {one.name: (found[one.name], one.state) for one in candidates}
         return [
             one.name
             for one in candidates
-            if (one.state == OWNED and found[one.name].wanted) or (one.state == CHECKING and not found[one.name].wanted)
+            if (one.state == OWNED and found[one.name].wanted)
+            or (one.state == CHECKING and not found[one.name].wanted)
+            or (one.state == LENT and lends is None)
         ]
 
     def forget(self, node: str) -> None:
@@ -115,9 +117,8 @@ class Wishes:
         return verdict is not None and verdict.wanted and (state != OWNED or of_state == OWNED)
 
     def _recall_cause(self, node: str, loan: Generation | None) -> str:
-        """What is not declared, or is declared no more, is asked back."""
-        declared = self._state.declared.get(self._cluster)
-        if declared is None or declared.withdrawing:
+        """What is not declared, or is to be lent no more, is asked back."""
+        if self._state.lends(self._cluster) is None:
             return CAUSE_ASKED
         recall = self._state.recall_of(self._cluster, node, loan)
         return recall.cause if recall is not None else ""

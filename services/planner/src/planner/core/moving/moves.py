@@ -113,12 +113,18 @@ def _cause_of(view: ClusterView) -> str:
 
 
 def left(state: PlannerState) -> tuple[ClusterLeft, ...]:
-    """Clusters that were to leave, and that no placement lists any more."""
+    """Clusters that were to leave, and that no placement lists any more; unless lost, nor any loan."""
     return tuple(
         ClusterLeft(view.name)
         for view in state.clusters.values()
-        if view.phase in (PHASE_LEAVING, PHASE_LOST) and not any(True for _ in state.keys_in(view.name))
+        if (view.phase == PHASE_LOST or (view.phase == PHASE_LEAVING and not _is_in_a_loan(view)))
+        and not any(True for _ in state.keys_in(view.name))
     )
+
+
+def _is_in_a_loan(view: ClusterView) -> bool:
+    """Whether it has lent nodes, or virtual ones stand in it. One API server is asked under one of its names."""
+    return not view.twin_of and (view.nodes.lends or view.nodes.has_virtual)
 
 
 # ── Who is due ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from planner.core.closing import bars
 from planner.core.division.placement import Division
 from planner.core.manifests.request import read_manifests
@@ -32,7 +34,7 @@ from spillway.events import DecisionRecorded, PlacementDecided, WorkloadDeclared
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.feasibility.node_match import NOT_READY_KEYS
 from spillway.feasibility.volumes import uncomputed
-from spillway.model import ClusterInput, Part, Shape
+from spillway.model import NODE_OWNED, ClusterInput, Part, Shape
 from spillway.pod_shape import bare
 
 PAGE_SIZE_DEFAULT = 100
@@ -240,8 +242,9 @@ def cluster_reply(
     placed = placed or placed_by_cluster(state)[view.name]
     assert joined is not None, f"cluster {view.name} was never joined"
     allocatable, requested = view.nodes.totals()
-    live = view.nodes.live
-    ready = live & (view.nodes.unschedulable == 0)
+    counted = view.nodes.counted
+    virtual = np.isin(view.nodes.label_set, list(view.nodes.virtual_sets()))
+    ready = counted & (view.nodes.unschedulable == 0)
     for index, taints in enumerate(view.nodes.taint_sets):
         if any(taint.key in NOT_READY_KEYS for taint in taints):
             ready &= view.nodes.taint_set != index
@@ -257,7 +260,7 @@ def cluster_reply(
         state=_cluster_state(view, now, state.rules.capacity_age_max),
         trouble=view.trouble or view.twin,
         age_ms=age_ms(view, now),
-        nodes=int(live.sum()),
+        nodes=int(counted.sum()),
         nodes_ready=int(ready.sum()),
         allocatable=tuple(sorted(allocatable.items())),
         requested=tuple(sorted(requested.items())),
@@ -265,6 +268,8 @@ def cluster_reply(
         phase=joined.phase,
         replicas=placed.replicas,
         workloads=placed.workloads,
+        nodes_lent=int((view.nodes.live & (view.nodes.state != NODE_OWNED)).sum()),
+        nodes_virtual=int((counted & virtual).sum()),
     )
 
 

@@ -1,0 +1,221 @@
+"""What goes wrong around a loan, and what people do meanwhile: the service on simulated clusters, in virtual time.
+
+More of it in test_service.py (crash, silent sides, two logs) and test_pods.py (what a pod needs, and is refused).
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sim.settings import Faults, NodeSpec
+from spillway.addresses import LENDING, Tombstone, lending_address
+from spillway.events import PHASE_LEAVING, ClusterLeft
+from spillway.events_lending import CAUSE_ASKED, CAUSE_VIRTUAL_NODE_GONE, NodeReturned
+from spillway.lending_marks import virtual_node_name
+from spillway.quantities import parse_quantity
+
+from .lending_fleet import IDLE_SECONDS, OTHER, OWN, POOL, LendingFleet, always, on_fleet, until
+
+pytestmark = pytest.mark.looptime
+VIRTUAL = virtual_node_name(OWN, "n0")
+RUNS_TWICE = [(VIRTUAL, "Running")] * 2
+
+
+async def works(fleet: LendingFleet) -> None:
+    """A node is lent, and two offline pods run on it."""
+    await fleet.declare(cooldown_seconds=1)
+    await fleet.start()
+    await until(fleet.is_open)
+    await fleet.run_in_pool()
+    await until(lambda: fleet.pooled() == RUNS_TWICE)
+
+
+def uids(fleet: LendingFleet, cluster: str) -> set[str]:
+    return {one["metadata"]["uid"] for one in fleet.clusters[cluster].objects("pods")}
+
+
+def has_ended(fleet: LendingFleet, owner: str = OWN) -> bool:
+    return isinstance(fleet.loans(owner=owner)[-1], NodeReturned)
+
+
+# ── Clusters ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@on_fleet()
+async def test_an_owner_that_goes_silent_in_mid_recall_lets_no_pod_go_and_returns_when_it_answers(
+    fleet: LendingFleet,
+) -> None:
+    await works(fleet)
+    pods = [pod["metadata"] for pod in fleet.clusters[OWN].objects("pods")]
+    for pod in pods:
+        path = f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}"
+        await fleet.ask(OWN, "PATCH", path, {"metadata": {"annotations": {"sim/stop-seconds": "8"}}})
+    before = uids(fleet, POOL)
+    await fleet.recall()
+    await until(lambda: all(pod["metadata"].get("deletionTimestamp") for pod in fleet.clusters[OWN].objects("pods")))
+    fleet.clusters[OWN].set_faults(Faults(silent=True))
+    await always(lambda: before <= uids(fleet, POOL) and not fleet.is_open(), 60)
+    fleet.clusters[OWN].set_faults(Faults())
+    await until(lambda: has_ended(fleet))
+    assert (fleet.taint(), fleet.real(), fleet.virtual()) == ("", [], None)
+    assert not before & uids(fleet, POOL), "each was let go, and its controller made another"
+
+
+@pytest.mark.parametrize("leaving", [OWN, POOL])
+async def test_who_is_to_leave_takes_its_nodes_back_first(leaving: str) -> None:
+    """The planner lets it go when no loan is left (planner: test_virtual_nodes.py)."""
+    async with LendingFleet() as fleet:
+        await works(fleet)
+        await fleet.join(leaving, PHASE_LEAVING)
+        await until(lambda: has_ended(fleet))
+        assert (fleet.loans()[-1].cause, fleet.taint(), fleet.virtual(), fleet.real()) == (CAUSE_ASKED, "", None, [])
+        await fleet.bus.publish(ClusterLeft(leaving))
+        await always(lambda: fleet.taint() == "", 3 * IDLE_SECONDS)
+        await fleet.join(leaving)
+        await until(fleet.is_open)
+        await until(lambda: fleet.pooled() == RUNS_TWICE)
+
+
+@on_fleet()
+async def test_an_owner_that_is_given_up_gets_its_node_back_when_it_joins_again(fleet: LendingFleet) -> None:
+    """Meanwhile a person deletes its virtual node, and the pool its pods: they may run elsewhere."""
+    await works(fleet)
+    fleet.clusters[OWN].set_faults(Faults(silent=True))
+    await fleet.bus.publish(ClusterLeft(OWN))
+    await asyncio.sleep(60)
+    assert fleet.pooled() == RUNS_TWICE, "nobody knows whether they run"
+    fleet.clusters[POOL].remove_node(VIRTUAL)
+    await until(lambda: fleet.pooled() == [("", "Pending")] * 2)
+    fleet.clusters[OWN].set_faults(Faults())
+    assert fleet.taint() == "lent"
+    await fleet.join(OWN)
+    await until(lambda: has_ended(fleet))
+    assert (fleet.loans()[-1].cause, fleet.real()) == (CAUSE_VIRTUAL_NODE_GONE, [])
+    await until(lambda: fleet.pooled() == RUNS_TWICE)
+    assert len(fleet.real()) == 2
+
+
+@on_fleet(owners=(OWN, OTHER))
+async def test_nodes_of_one_name_in_two_owners_are_two_virtual_nodes(fleet: LendingFleet) -> None:
+    await fleet.declare()
+    await fleet.declare(owner=OTHER)
+    await fleet.start()
+    await until(lambda: fleet.is_open() and fleet.is_open(owner=OTHER))
+    await fleet.run_in_pool(cpu="6")
+    await until(lambda: fleet.real() == fleet.real(OTHER) == [("n0", "Running")])
+    other = uids(fleet, OTHER)
+    await until(lambda: fleet.lent() is not None)
+    await fleet.recall()
+    await until(lambda: has_ended(fleet))
+    assert (fleet.taint(), fleet.real(), fleet.virtual()) == ("", [], None)
+    assert (fleet.taint(owner=OTHER), fleet.is_open(owner=OTHER), uids(fleet, OTHER)) == ("lent", True, other)
+
+
+# ── Bridges ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@on_fleet(owners=(OWN, OTHER))
+async def test_pods_that_their_pool_gives_up_while_no_bridge_lives_end_once_and_run_once(fleet: LendingFleet) -> None:
+    """After 300 s a pool deletes what runs on a node that nobody speaks for; it runs on until a bridge is back."""
+    await works(fleet)
+    await fleet.kill()
+    pooled, real = uids(fleet, POOL), uids(fleet, OWN)
+    await asyncio.sleep(300)
+    for pod in [pod["metadata"] for pod in fleet.clusters[POOL].objects("pods")]:
+        await fleet.ask(POOL, "DELETE", f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}")
+    await until(lambda: len(uids(fleet, POOL)) == 4)
+    await always(lambda: pooled <= uids(fleet, POOL) and uids(fleet, OWN) == real, 60)
+    waiting = uids(fleet, POOL) - pooled
+    await fleet.declare(owner=OTHER)
+    await fleet.start("b2")
+
+    def once() -> bool:
+        of = [pod["metadata"]["labels"]["spillway.io/pool-uid"] for pod in _real(fleet, OWN) + _real(fleet, OTHER)]
+        return len(of) == len(set(of))
+
+    def over() -> bool:
+        assert once()
+        return uids(fleet, POOL) == waiting and [phase for _, phase in fleet.pooled()] == ["Running"] * 2
+
+    await until(over)
+    assert len(_real(fleet, OWN) + _real(fleet, OTHER)) == 2
+    assert not real & uids(fleet, OWN), "who was given up has ended"
+
+
+def _real(fleet: LendingFleet, owner: str) -> list[dict[str, Any]]:
+    return [pod for pod in fleet.clusters[owner].objects("pods") if not pod["metadata"].get("deletionTimestamp")]
+
+
+# ── Nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@on_fleet()
+async def test_a_lent_node_that_a_person_cordons_takes_no_more_and_keeps_its_pods(fleet: LendingFleet) -> None:
+    await works(fleet)
+    before = uids(fleet, OWN)
+    fleet.clusters[OWN].cordon("n0")
+    await until(lambda: bool((fleet.virtual() or {})["spec"].get("unschedulable")))
+    await fleet.run_in_pool("more", replicas=1)
+    await always(lambda: (fleet.taint(), uids(fleet, OWN)) == ("lent", before), 60)
+    fleet.clusters[OWN].cordon("n0", unschedulable=False)
+    await until(lambda: fleet.pooled() == [(VIRTUAL, "Running")] * 3)
+
+
+@on_fleet()
+async def test_a_lent_node_that_changes_size_offers_what_it_has_and_keeps_its_pods(fleet: LendingFleet) -> None:
+    await works(fleet)
+    before = uids(fleet, OWN)
+    for cores in (16, 3, 8):
+        size = {"status": {"allocatable": {"cpu": str(cores)}, "capacity": {"cpu": str(cores)}}}
+        await fleet.ask(OWN, "PATCH", "/api/v1/nodes/n0/status", size)
+        await until(lambda cores=cores: _milli_cores(fleet) == (cores * 1000,) * 2)  # type: ignore[misc]
+        assert (fleet.taint(), uids(fleet, OWN)) == ("lent", before)
+
+
+def _milli_cores(fleet: LendingFleet) -> tuple[int, int]:
+    """As the pool sees them, and as the log has them."""
+    virtual, lent = fleet.virtual(), fleet.lent()
+    assert virtual is not None
+    assert lent is not None
+    return parse_quantity(virtual["status"]["allocatable"]["cpu"], milli=True), dict(lent.offered)["cpu"]
+
+
+@on_fleet(nodes=2)
+async def test_the_log_forgets_a_node_that_is_gone_an_hour_after_its_last_loan(fleet: LendingFleet) -> None:
+    """And no other's: one that is there has its cooldown, and one that is lent its loan."""
+    await fleet.declare(cooldown_seconds=1)
+    await fleet.start()
+    await until(lambda: fleet.is_open("n0") and fleet.is_open("n1"))
+    for node in ("n0", "n1"):
+        fleet.clusters[OWN].remove_node(node)
+    await until(lambda: has_ended(fleet) and isinstance(fleet.loans("n1")[-1], NodeReturned))
+    fleet.clusters[OWN].add_nodes([NodeSpec("n", 1, cpu_millis=8000)])
+    await until(fleet.is_open)
+
+    def forgotten() -> set[str]:
+        return {record.key for record in fleet.said if record.event is None}
+
+    await always(lambda: forgotten() == set(), 3000)
+    await until(lambda: bool(forgotten()), 1000)
+    await always(lambda: forgotten() == {f"{OWN}/n1"}, 600)
+    assert (fleet.taint(), fleet.is_open()) == ("lent", True)
+
+
+@on_fleet()
+async def test_a_loan_of_which_the_log_is_told_to_forget_is_said_again(fleet: LendingFleet) -> None:
+    """By a bridge that froze before the node was lent again, and that took it for gone."""
+    await works(fleet)
+    said = len(fleet.loans())
+    await fleet.bus.publish(Tombstone(lending_address(LENDING, OWN, "n0")))
+    await until(lambda: len(fleet.loans()) > said)
+    assert (fleet.lent() is not None, fleet.is_open(), fleet.pooled()) == (True, True, RUNS_TWICE)
+
+
+@on_fleet()
+async def test_a_taint_that_a_person_takes_off_ends_the_loan(fleet: LendingFleet) -> None:
+    await works(fleet)
+    fleet.clusters[OWN].untaint("n0", "spillway.io/lending")
+    await until(lambda: has_ended(fleet))
+    assert (fleet.taint(), fleet.real(), fleet.virtual()) == ("", [], None)
+    assert fleet.loans()[-1].cause == "TaintRemoved"
