@@ -70,6 +70,9 @@ _ALL_WELL = "the same while every cluster answers"
 _PLAIN_FLEET = "plain NumPy over all clusters"
 _RELAY = "the same values through an empty consumer and transactional producer"
 _BYTES_ALONE = "the same bytes read and written, nothing decided"
+_BARE_POD = "a pod made by bare HTTP, bound already, until a watch says so, at the same rate"
+_BARE_STATUS = "a pod's status by bare HTTP, until a watch says so, at the same rate"
+_BARE_END = "as many pods, one a node, deleted by bare HTTP, until each is gone"
 _PLAIN_CLUSTER = "plain NumPy over the cluster, shape by shape"
 
 KINDS: tuple[Kind, ...] = (
@@ -122,6 +125,19 @@ KINDS: tuple[Kind, ...] = (
     Kind("metric_to_scale_p99_ms", "ms", 1000, _RELAY),
     Kind("metric_to_scale_light_p50_ms", "ms", None, _RELAY),
     Kind("metric_to_scale_light_p99_ms", "ms", 100, _RELAY),
+    Kind("lent_nodes_per_bridge", "", 2000, "the idle nodes that the owners have", at_least=True),
+    Kind("lent_rest_cpu_percent", "%", None, "renewing as many Leases by bare HTTP, one connection"),
+    Kind("lent_bridge_memory_mb", "MB", None, "the same process before anything was lent"),
+    Kind("bound_to_created_p50_ms", "ms", None, _BARE_POD),
+    Kind("bound_to_created_p99_ms", "ms", None, _BARE_POD),
+    Kind("status_to_mirrored_p50_ms", "ms", None, _BARE_STATUS),
+    Kind("status_to_mirrored_p99_ms", "ms", None, _BARE_STATUS),
+    Kind("return_of_1_over_grace_p50_s", "s", None, _BARE_END),
+    Kind("return_of_1_over_grace_p99_s", "s", 5, _BARE_END),
+    Kind("return_of_100_over_grace_p50_s", "s", None, _BARE_END),
+    Kind("return_of_100_over_grace_p99_s", "s", 5, _BARE_END),
+    Kind("return_over_grace_p50_s", "s", None, _BARE_END),
+    Kind("return_over_grace_p99_s", "s", 5, _BARE_END),
     Kind("planner_takeover_s", "s", None, "the same after a clean stop (SIGTERM)"),
     Kind("collector_takeover_s", "s", None, "the same after a clean stop (SIGTERM)"),
 )

@@ -99,25 +99,28 @@ class Rig:
         return KafkaBus(KafkaSettings(bootstrap=self.addresses.kafka), "", "spillway/bench/1")
 
     def start_big_member(self) -> None:
-        port = self._ports.port(f"member-{BIG}", SIM_PORT)
+        self.start_member(BIG, self.sizes.nodes, self.sizes.pods)
+
+    def start_member(self, name: str, nodes: int, pods: int) -> None:
+        port = self._ports.port(f"member-{name}", SIM_PORT)
         flags = {
-            "name": BIG,
+            "name": name,
             "port": port,
             "credentials-folder": self.stack.credentials,
-            "nodes": self.sizes.nodes,
-            "pods": self.sizes.pods,
+            "nodes": nodes,
+            "pods": pods,
         }
-        arguments = [part for name, value in flags.items() for part in (f"--{name}", str(value))]
+        arguments = [part for flag, value in flags.items() for part in (f"--{flag}", str(value))]
         script = Path(__file__).with_name("big_member.py")
         folder = self.stack.folder / "members"
-        kubeconfig = self.stack.credentials / f"{BIG}.kubeconfig"
+        kubeconfig = self.stack.credentials / f"{name}.kubeconfig"
         kubeconfig.unlink(missing_ok=True)
         command = (sys.executable, str(script), *arguments)
-        self.stack.supervision.add([Program(f"member-{BIG}", command, folder)])
+        self.stack.supervision.add([Program(f"member-{name}", command, folder)])
         deadline = time.monotonic() + 30
         while not kubeconfig.exists():
             if time.monotonic() > deadline:
-                raise Unmeasured(f"the member {BIG} did not write its kubeconfig; see its log")
+                raise Unmeasured(f"the member {name} did not write its kubeconfig; see its log")
             time.sleep(_POLL_SECONDS)
 
     def big_endpoint(self) -> Endpoint:
@@ -142,11 +145,11 @@ class Rig:
             return False
 
     def own_metric(self, program: str, name: str) -> float:
-        """A metric without labels, as the program itself counts it."""
+        """A metric as the program itself counts it, summed over its labels."""
         port = self._ports.recorded()[f"{program}-health"]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             lines = answer.read().decode().splitlines()
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
 
     # ── What the platform says ──────────────────────────────────────────────────────────────────────────────────
 

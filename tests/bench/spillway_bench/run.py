@@ -26,6 +26,8 @@ from .freeing import measure_freed
 from .from_log import FIGURES as FROM_LOG
 from .from_log import measure_from_log
 from .in_process import FIGURES_BY_MODULE, measure_in_process
+from .lending import FIGURES as LENDING
+from .lending import measure_lending
 from .machine import facts
 from .rig import FULL, LARGE, QUICK, Rig, Sizes, new_stack
 from .scaling_from_log import FIGURES as SCALING_FROM_LOG
@@ -54,6 +56,7 @@ class Measurement:
 STACKS = (
     (FROM_LOG, "from-log", measure_from_log),
     (SCALING_FROM_LOG, "scaling-from-log", measure_scaling_from_log),
+    (LENDING, "lending", measure_lending),
 )
 """Figures that are measured on a stack of their own: names, folder, how."""
 MEASUREMENTS = (

@@ -1,0 +1,483 @@
+"""What many lent nodes cost the one bridge that carries them, how soon pods are there, how soon nodes are back.
+
+Real Kafka; one collector, one descheduler, one bridge as processes; a pool and its owners, simulated, over HTTP. All
+times are of watches of their APIs, read by the process that measures. What must not happen (a pod that is lost, a node
+that is recalled for nothing) fails the measurement: then there is nothing to be timed.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from spillway.addresses import LENDING, RECALLS
+from spillway.api import JoinClusterRequest
+from spillway.api_lending import DeclareLendingRequest
+from spillway.bus import Feed
+from spillway.credentials import load_endpoint
+from spillway.events_lending import CAUSE_NEED, LendingRule, NodeRecalled, NodeReturned
+from spillway.rpc import LendingClient, PlannerClient
+from spillway_local.stack import Stack, StackOptions
+
+from .big_member import NODE_PREFIX
+from .figures import Measured, Unmeasured, in_ms, percentile
+from .lent_fleet import (
+    BARE_GRACE_SECONDS,
+    GRACE_SECONDS,
+    IGNORES_GRACE,
+    NEED_CPU,
+    NEVER_STARTS,
+    POOL,
+    POOL_POD,
+    BarePods,
+    Member,
+    all_seen,
+    at_rate_until_seen,
+    bare_lease_cpu_percent,
+    member,
+    owner_name,
+)
+from .lent_sights import NodeKey, Sights, watched
+from .machine import memory_of
+from .rig import Rig, Say, Sizes
+
+FIGURES = (
+    "lent_nodes_per_bridge",
+    "lent_rest_cpu_percent",
+    "lent_bridge_memory_mb",
+    "bound_to_created_p50_ms",
+    "bound_to_created_p99_ms",
+    "status_to_mirrored_p50_ms",
+    "status_to_mirrored_p99_ms",
+    "return_of_1_over_grace_p50_s",
+    "return_of_1_over_grace_p99_s",
+    "return_of_100_over_grace_p50_s",
+    "return_of_100_over_grace_p99_s",
+    "return_over_grace_p50_s",
+    "return_over_grace_p99_s",
+)
+SECONDS_MAX = 1_500.0
+JOIN_SECONDS, LEND_SECONDS, FILL_SECONDS, TIMED_SECONDS, SETTLE_SECONDS = 60.0, 300.0, 600.0, 120.0, 400.0
+RETURN_SECONDS = 240.0
+"""Over the grace."""
+PODS_IN_DEPLOYMENT, PODS_IN_TIMED_DEPLOYMENT = 200, 10
+UNDER_WAY_MAX = 1_000
+"""Pool pods that are asked for and do not run yet, while the pool is filled."""
+LOOK_SECONDS = 5.0
+LEASE_SECONDS, LEASE_LONGEST_SECONDS = 10.0, 40.0
+"""Between renewals, and until the pool gives a node up: the bridge's own defaults."""
+NODE_CORES = 32
+BETWEEN_SINGLES_SECONDS = 5.0
+_BRIDGE = "vk-bridge-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """nodes: of each of two owners. pods: of the pool, of which the last `timed` ones come at a rate and are timed.
+
+    The first owner asks for all of its nodes at once; the other one before for singles, one after another, then `some`.
+    """
+
+    nodes: int
+    pods: int
+    timed: int
+    per_second: float
+    singles: int
+    some: int
+    rest_seconds: float
+    owners: int = 2
+
+
+FULL = Plan(nodes=1_000, pods=20_000, timed=2_000, per_second=50.0, singles=10, some=100, rest_seconds=60.0)
+QUICK = Plan(nodes=20, pods=300, timed=40, per_second=20.0, singles=2, some=5, rest_seconds=15.0)
+
+
+def measure_lending(folder: Path, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
+    """On a stack of its own, of which only the log and what lends go on once the clusters have joined."""
+    stack = Stack(StackOptions(folder, fleet=(), instances=1, outlives=False), say)
+    try:
+        stack.wipe()
+        stack.up()
+        return asyncio.run(_measure(stack, sizes, say))
+    finally:
+        stack.down()
+
+
+@dataclass(slots=True)
+class Log:
+    """What the log says of recalls and returns."""
+
+    recalled: list[NodeRecalled] = field(default_factory=list)
+    returned: list[NodeReturned] = field(default_factory=list)
+
+    async def follow(self, feed: Feed) -> None:
+        async for batch in feed:
+            for record in batch.records:
+                match record.event:
+                    case NodeRecalled() as event:
+                        self.recalled.append(event)
+                    case NodeReturned() as event:
+                        self.returned.append(event)
+
+
+@dataclass(slots=True)
+class Bench:
+    """A pool and owners that have joined, and everything that is seen of them."""
+
+    rig: Rig
+    plan: Plan
+    pool: Member
+    owners: Mapping[str, Member]
+    sights: Sights
+    log: Log
+    asked_at: dict[str, float] = field(default_factory=dict)
+    """By name of an owner's Deployment: when it was sent."""
+    asked: int = 0
+    """Nodes that owners' Deployments need, together."""
+    pods: int = 0
+
+    async def until(self, what: str, holds: Callable[[], bool], seconds: float) -> float:
+        """How many seconds it took."""
+        began = time.monotonic()
+
+        async def held() -> bool:
+            return holds()
+
+        await self.rig.until(what, held, seconds)
+        return time.monotonic() - began
+
+
+async def _measure(stack: Stack, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
+    plan = QUICK if sizes.in_process_small else FULL
+    addresses = stack.addresses()
+    async with asyncio.timeout(SECONDS_MAX), AsyncExitStack() as open_:
+        client = await open_.enter_async_context(PlannerClient(addresses.planners))
+        rig = Rig(stack, addresses, sizes, client, say)
+        names = [owner_name(number) for number in range(plan.owners)]
+        await _start(rig, plan, names)
+        pool, *owners = [
+            await open_.enter_async_context(member(load_endpoint(stack.credentials, name))) for name in (POOL, *names)
+        ]
+        bus = await open_.enter_async_context(rig.bus())
+        feed = await open_.enter_async_context(bus.follow((RECALLS, LENDING)))
+        group = await open_.enter_async_context(asyncio.TaskGroup())
+        log = Log()
+        following = group.create_task(log.follow(feed))
+        apis = {name: stack.connect(name) for name in (POOL, *names)}
+        for api in apis.values():
+            open_.push_async_callback(api.close)
+        sights = await open_.enter_async_context(watched(apis[POOL], {name: apis[name] for name in names}))
+        bench = Bench(rig, plan, pool, dict(zip(names, owners, strict=True)), sights, log)
+        found = await _phases(bench)
+        following.cancel()
+        return found
+
+
+async def _phases(bench: Bench) -> Mapping[str, Measured]:
+    for one in (bench.pool, *bench.owners.values()):
+        await one.create_namespace()
+    bare = await _bare(bench)
+    before = memory_of(bench.rig.pid(_BRIDGE)).resident_mb
+    await _lend(bench)
+    await _fill(bench)
+    created, mirrored = await _timed(bench)
+    carried = await _rest(bench, before)
+    returns = await _returns(bench, bare.returns)
+    return {
+        **carried,
+        **_percentiles("bound_to_created", created, bare.created),
+        **_percentiles("status_to_mirrored", mirrored, bare.started),
+        **returns,
+    }
+
+
+def _percentiles(name: str, seconds: Sequence[float], bases: Sequence[float]) -> dict[str, Measured]:
+    return {f"{name}_p{percent}_ms": Measured(in_ms(seconds, percent), in_ms(bases, percent)) for percent in (50, 99)}
+
+
+async def _start(rig: Rig, plan: Plan, owners: Sequence[str]) -> None:
+    """The members join; what does not lend stops."""
+    rig.say(f"{len(owners)} owners with {plan.nodes} nodes each, and a pool, start and join")
+    for name in owners:
+        await asyncio.to_thread(rig.start_member, name, plan.nodes, 0)
+    await asyncio.to_thread(rig.start_member, POOL, 1, 0)
+    for name in (*owners, POOL):
+        await rig.client.join_cluster(JoinClusterRequest(name, name, tier="own"))
+    for name in (*owners, POOL):
+        await rig.until(f"{name} reports", lambda name=name: rig.is_cluster_ready(name), JOIN_SECONDS)  # type: ignore[misc]
+    for service in ("planner-1", "propagator-1", "hpa-1"):
+        await asyncio.to_thread(rig.stack.supervision.stop_program, service)
+
+
+# ── Without anything of ours ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """Seconds: until pods were created, had their status, and, by how many at once, were gone after their grace."""
+
+    created: Sequence[float]
+    started: Sequence[float]
+    returns: Mapping[int, Sequence[float]]
+
+
+async def _bare(bench: Bench) -> Bare:
+    plan, sights = bench.plan, bench.sights
+    name, owner = next(iter(bench.owners.items()))
+    pods = BarePods(owner, plan.nodes)
+    bench.rig.say(f"{plan.timed} pods by bare HTTP, {plan.per_second:g} a second, and their status")
+    marks = [f"bare-{number}" for number in range(plan.timed)]
+
+    async def create(mark: str) -> None:
+        await pods.create(mark, NEVER_STARTS)
+
+    created = await at_rate_until_seen(marks, plan.per_second, create, lambda mark: sights.of(mark).created)
+    started = await at_rate_until_seen(marks, plan.per_second, pods.start, lambda mark: sights.of(mark).started)
+    await asyncio.gather(*(pods.delete(mark, 0) for mark in marks))
+    gone = {count: await _bare_ends(bench, name, pods, count) for count in (1, plan.some, plan.nodes)}
+    await bench.until("no bare pod is left", lambda: not sights.real, JOIN_SECONDS)
+    return Bare(created, started, gone)
+
+
+async def _bare_ends(bench: Bench, cluster: str, pods: BarePods, count: int) -> list[float]:
+    """So many pods that use their whole grace, one a node: from the deletions until each is gone, over the grace."""
+    pods.made = 0
+    marks = [f"ends-{count}-{number}" for number in range(count)]
+    await asyncio.gather(*(pods.create(mark, IGNORES_GRACE) for mark in marks))
+    await all_seen(marks, lambda mark: bench.sights.of(mark).started)
+    began = time.monotonic()
+    await asyncio.gather(*(pods.delete(mark, BARE_GRACE_SECONDS) for mark in marks))
+    await bench.until(f"{count} bare pods have ended", lambda: not bench.sights.real, RETURN_SECONDS)
+    nodes = [(cluster, f"{NODE_PREFIX}{number % bench.plan.nodes}") for number in range(count)]
+    return [bench.sights.emptied_at[node] - began - BARE_GRACE_SECONDS for node in nodes]
+
+
+# ── Lending and pods ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _lend(bench: Bench) -> None:
+    """Until each node of the owners has an open virtual node."""
+    rule = LendingRule("all", (), "idle", 100, 0, 1, 0.0)
+    wanted = len(bench.owners) * bench.plan.nodes
+    async with LendingClient(bench.rig.addresses.deschedulers) as client, _Spent(bench.rig) as spent:
+        for name in bench.owners:
+            await client.declare_lending(DeclareLendingRequest(name, POOL, (rule,), grace_seconds=GRACE_SECONDS))
+        took = await bench.until(f"{wanted} nodes are lent", lambda: len(bench.sights.ready) == wanted, LEND_SECONDS)
+    bench.rig.say(f"{wanted} nodes were lent in {took:.1f} s; CPU seconds: {spent}")
+
+
+async def _fill(bench: Bench) -> None:
+    """As fast as it goes, with a bound on what is under way."""
+    wanted, began = bench.plan.pods - bench.plan.timed, time.monotonic()
+
+    def room() -> bool:
+        return bench.pods - len(bench.sights.running) < UNDER_WAY_MAX
+
+    async with _Spent(bench.rig) as spent:
+        while bench.pods < wanted:
+            await bench.until("the pool takes more", room, FILL_SECONDS)
+            count = min(PODS_IN_DEPLOYMENT, wanted - bench.pods)
+            bench.pods += count
+            await bench.pool.deploy(f"fill-{bench.pods}", count, POOL_POD)
+        await _settled(bench, FILL_SECONDS)
+    took = time.monotonic() - began
+    bench.rig.say(f"{wanted} pods ran after {took:.1f} s, {wanted / took:.0f} a second; CPU seconds: {spent}")
+
+
+async def _settled(bench: Bench, seconds: float) -> float:
+    """Every pool pod runs on exactly one real one, and none is lost."""
+    pods, sights = bench.pods, bench.sights
+    return await bench.until(
+        f"all {pods} pods run, of which there are {len(sights.pool_pods)} in the pool and {len(sights.real)} real ones",
+        lambda: sights.settled() == len(sights.pool_pods) == len(sights.real) == pods,
+        seconds,
+    )
+
+
+async def _timed(bench: Bench) -> tuple[list[float], list[float]]:
+    """At the plan's rate: seconds from bound to created, and from the real pod's start to the pool's word of it."""
+    plan, sights = bench.plan, bench.sights
+    before, begin, began = set(sights.times), time.monotonic() + 0.1, bench.pods
+    async with _Spent(bench.rig) as spent:
+        for number in range(plan.timed // PODS_IN_TIMED_DEPLOYMENT):
+            await asyncio.sleep(max(0.0, begin + (bench.pods - began) / plan.per_second - time.monotonic()))
+            bench.pods += PODS_IN_TIMED_DEPLOYMENT
+            await bench.pool.deploy(f"timed-{number}", PODS_IN_TIMED_DEPLOYMENT, POOL_POD)
+        await _settled(bench, TIMED_SECONDS)
+    timed = [times for uid, times in sights.times.items() if uid not in before]
+    created = [times.created - times.bound for times in timed]
+    mirrored = [times.mirrored - times.started for times in timed]
+    bench.rig.say(f"{len(timed)} pods, {plan.per_second:g} a second; CPU seconds: {spent}")
+    return created, mirrored
+
+
+async def _rest(bench: Bench, memory_before: float) -> dict[str, Measured]:
+    """Nothing happens: which nodes are kept alive, and what that costs."""
+    plan, rig = bench.plan, bench.rig
+    wanted = len(bench.owners) * plan.nodes
+    cpu, began, carried, oldest = rig.cpu_seconds()[_BRIDGE], time.monotonic(), wanted, 0.0
+    async with _Spent(rig) as spent:
+        while time.monotonic() - began < plan.rest_seconds:
+            await asyncio.sleep(LOOK_SECONDS)
+            renewed, now = await bench.pool.leases(), datetime.now(UTC)
+            ages = {name: (now - at).total_seconds() for name, at in renewed.items() if name in bench.sights.ready}
+            carried = min(carried, sum(age < LEASE_LONGEST_SECONDS for age in ages.values()))
+            oldest = max(oldest, *ages.values())
+    passed = time.monotonic() - began
+    percent = 100 * (rig.cpu_seconds()[_BRIDGE] - cpu) / passed
+    rig.say(f"{passed:.0f} s at rest: the oldest Lease was of {oldest:.1f} s before; CPU seconds: {spent}")
+    _check_lent(bench, wanted)
+    if bench.sights.lost_ready:
+        raise Unmeasured(f"virtual nodes were not Ready for a while, {bench.sights.lost_ready} times")
+    bare = await bare_lease_cpu_percent(bench.pool, wanted / LEASE_SECONDS, min(20.0, plan.rest_seconds))
+    memory = memory_of(rig.pid(_BRIDGE))
+    rig.say(f"the bridge's memory: {memory.resident_mb:.0f} MB, at most {memory.peak_mb:.0f} MB")
+    return {
+        "lent_nodes_per_bridge": Measured(carried, wanted),
+        "lent_rest_cpu_percent": Measured(percent, bare),
+        "lent_bridge_memory_mb": Measured(memory.resident_mb, memory_before),
+    }
+
+
+def _check_lent(bench: Bench, nodes: int) -> None:
+    """Cores that the bridge counts as lent are those of the nodes that are."""
+    cores = bench.rig.own_metric(_BRIDGE, "spillway_cores_lent")
+    if len(bench.sights.tainted) != nodes or len(bench.sights.ready) != nodes or cores != nodes * NODE_CORES:
+        seen = f"{len(bench.sights.tainted)} real and {len(bench.sights.ready)} virtual ones with {cores:g} cores"
+        raise Unmeasured(f"of {nodes} lent nodes there are {seen}")
+
+
+# ── Returns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _returns(bench: Bench, bare: Mapping[int, Sequence[float]]) -> dict[str, Measured]:
+    plan = bench.plan
+    first, second = bench.owners
+    rounds: list[tuple[str, str, list[int], int]] = [
+        ("return_of_1_over_grace", second, [1] * plan.singles, 1),
+        ("return_of_100_over_grace", second, [plan.some], plan.some),
+        ("return_over_grace", first, [plan.nodes], plan.nodes),
+    ]
+    found = {}
+    for name, cluster, needs, at_once in rounds:
+        seconds = await _return(bench, name, cluster, needs)
+        for percent in (50, 99):
+            base = percentile(bare[at_once], percent)
+            found[f"{name}_p{percent}_s"] = Measured(percentile(seconds, percent), base)
+    return found
+
+
+async def _return(bench: Bench, name: str, cluster: str, needs: Sequence[int]) -> list[float]:
+    """Seconds over the grace from when an owner's Deployment was sent until its nodes were usable."""
+    rig, sights, count = bench.rig, bench.sights, sum(needs)
+    known = len(bench.log.recalled)
+    names = [f"{name.replace('_', '-')}-{number:02}" for number in range(len(needs))]
+    async with _Spent(rig) as spent:
+        for deployment, replicas in zip(names, needs, strict=True):
+            if deployment != names[0]:
+                await asyncio.sleep(BETWEEN_SINGLES_SECONDS)
+            bench.asked_at[deployment] = time.monotonic()
+            await bench.owners[cluster].deploy(deployment, replicas, {}, cpu=NEED_CPU)
+        bench.asked += count
+
+        def back() -> bool:
+            recalled = bench.log.recalled[known:]
+            return len(recalled) >= count and all(_usable_at(sights, one) is not None for one in recalled)
+
+        await bench.until(f"{count} nodes are back", back, GRACE_SECONDS + RETURN_SECONDS)
+    recalled = bench.log.recalled[known:]
+    seconds = [_over_grace(bench, one) for one in recalled]
+    rig.say(
+        f"{name}: {count} nodes, over the grace p50 {percentile(seconds, 50):.1f} s, "
+        f"p99 {percentile(seconds, 99):.1f} s; CPU seconds: {spent}"
+    )
+    async with _Spent(rig) as spent:
+        took = await _settled(bench, SETTLE_SECONDS)
+        await bench.until("each owner's pod runs on a node of its own", lambda: _owners_run(bench), SETTLE_SECONDS)
+        await bench.until("the log has it", lambda: len(bench.log.returned) >= bench.asked, SETTLE_SECONDS)
+    rig.say(f"{took:.1f} s later every evicted pod ran elsewhere; CPU seconds: {spent}")
+    _say_steps(bench, names, count)
+    _check_recalls(bench)
+    return seconds
+
+
+def _usable_at(sights: Sights, recalled: NodeRecalled) -> float | None:
+    return sights.usable_at((recalled.cluster, recalled.node))
+
+
+def _over_grace(bench: Bench, recalled: NodeRecalled) -> float:
+    usable = _usable_at(bench.sights, recalled)
+    assert usable is not None
+    asked = [at for name, at in bench.asked_at.items() if any(name in text for text in recalled.wanted_by)]
+    if len(asked) != 1:
+        raise Unmeasured(f"{recalled.node} was recalled for {recalled.wanted_by}: expected one Deployment of ours")
+    return usable - asked[0] - GRACE_SECONDS
+
+
+def _owners_run(bench: Bench) -> bool:
+    running = [key for key, phase in bench.sights.own.values() if phase == "Running"]
+    return len(running) == len(set(running)) == bench.asked
+
+
+def _say_steps(bench: Bench, names: Sequence[str], count: int) -> None:
+    """Of the log's records of these returns: where the time went. names: of the Deployments that needed them."""
+    last = bench.log.returned[-count:]
+    first = min(bench.asked_at[name] for name in names) + time.time() - time.monotonic()
+    asked = [one.at_ms / 1000 - first for one in bench.log.recalled[-count:]]
+    marked = [one.recalled_ms / 1000 - first for one in last]
+    bench.rig.say(
+        f"after the first need: recalls were decided {min(asked):.1f} to {max(asked):.1f} s, "
+        f"nodes marked {min(marked):.1f} to {max(marked):.1f} s"
+    )
+    steps: dict[str, Callable[[NodeReturned], int]] = {
+        "closed": lambda one: one.closed_ms - one.recalled_ms,
+        "emptied": lambda one: one.emptied_ms - one.recalled_ms,
+        "deleted": lambda one: one.deleted_ms - one.recalled_ms,
+        "returned": lambda one: one.returned_ms - one.recalled_ms,
+    }
+    told = ", ".join(
+        f"{name} {percentile([of(one) / 1000 for one in last], 50):.1f} and "
+        f"{percentile([of(one) / 1000 for one in last], 99):.1f} s"
+        for name, of in steps.items()
+    )
+    bench.rig.say(f"since the mark, p50 and p99: {told}; {sum(one.forced for one in last)} pods forced")
+
+
+def _check_recalls(bench: Bench) -> None:
+    """Exactly the nodes that were needed, for that need; each has its owner's pod; nothing else came back."""
+    recalled: set[NodeKey] = {(one.cluster, one.node) for one in bench.log.recalled}
+    used = {key for key, _ in bench.sights.own.values()}
+    causes = {one.cause for one in bench.log.recalled} | {one.cause for one in bench.log.returned}
+    counts = {len(bench.log.recalled), len(bench.log.returned), len(recalled), bench.asked}
+    if len(counts) != 1 or causes != {CAUSE_NEED} or recalled != used:
+        said = f"{len(bench.log.recalled)} recalls, {len(bench.log.returned)} returns for {sorted(causes)}"
+        raise Unmeasured(f"{bench.asked} nodes were needed: {said}; {len(recalled - used)} stand empty")
+    held = [one.node for one in bench.log.recalled if one.held_back_ms]
+    if held or bench.sights.lost_ready:
+        raise Unmeasured(f"{len(held)} recalls were held back; {bench.sights.lost_ready} virtual nodes lost Ready")
+    _check_lent(bench, len(bench.owners) * bench.plan.nodes - bench.asked)
+
+
+class _Spent:
+    """CPU by program while this is open, as text."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._text = ""
+
+    async def __aenter__(self) -> "_Spent":
+        self._before, self._own, self._began = self._rig.cpu_seconds(), time.process_time(), time.monotonic()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        after = self._rig.cpu_seconds()
+        spent = {name: seconds - self._before.get(name, 0.0) for name, seconds in after.items()}
+        spent["this one"] = time.process_time() - self._own
+        used = ", ".join(f"{name} {seconds:.1f}" for name, seconds in spent.items() if seconds > 0.1)
+        self._text = f"{used}, in {time.monotonic() - self._began:.1f} s"
+
+    def __str__(self) -> str:
+        return self._text

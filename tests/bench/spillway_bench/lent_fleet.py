@@ -1,0 +1,181 @@
+"""A pool and its owners as their own people use them, over bare HTTP; and what that takes without anything of ours."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import aiohttp
+
+from spillway.credentials import Endpoint
+from spillway.kubernetes import NODE_LEASES
+from spillway.lending_marks import POOL_TAINT, POOL_UID
+
+from .big_member import NODE_PREFIX
+from .figures import Unmeasured
+
+POOL: Final = "pool-1"
+NAMESPACE: Final = "bench-lending"
+NEED_CPU: Final = "20"
+"""Of an owner's pod: a node of 32 cores takes one."""
+GRACE_SECONDS: Final = 30
+BARE_GRACE_SECONDS: Final = 5
+IGNORES_GRACE: Final = {"sim/stop-seconds": "3600"}
+"""Pods that are deleted run until their grace is over."""
+NEVER_STARTS: Final = {"sim/start-seconds": "never"}
+_POLL_SECONDS: Final = 0.05
+_LATE_SECONDS: Final = 60.0
+_MERGE: Final = {"Content-Type": "application/merge-patch+json"}
+
+
+def owner_name(number: int) -> str:
+    return f"owner-{number + 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One cluster's API, by bare HTTP."""
+
+    session: aiohttp.ClientSession
+    server: str
+
+    async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        headers = _MERGE if method == "PATCH" else {}
+        async with self.session.request(method, f"{self.server}{path}", json=body, headers=headers) as answer:
+            answer.raise_for_status()
+            return await answer.json()
+
+    async def create_namespace(self) -> None:
+        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        await self.send("POST", "/api/v1/namespaces", manifest)
+
+    async def deploy(self, name: str, replicas: int, pod: Mapping[str, Any], cpu: str = "1") -> None:
+        """pod: of its template's metadata and spec, what is not the same for all."""
+        labels = {"app": name}
+        container = {
+            "name": "main",
+            "image": "registry.example/app:1",
+            "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}},
+        }
+        template = {
+            "metadata": {"labels": labels, **pod.get("metadata", {})},
+            "spec": {"containers": [container], **pod.get("spec", {})},
+        }
+        manifest = {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
+        }
+        await self.send("POST", f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments", manifest)
+
+    async def leases(self) -> dict[str, datetime]:
+        """When each node's Lease was renewed last, by its name."""
+        found = await self.send("GET", f"/apis/coordination.k8s.io/v1/namespaces/{NODE_LEASES}/leases")
+        return {one["metadata"]["name"]: datetime.fromisoformat(one["spec"]["renewTime"]) for one in found["items"]}
+
+
+@asynccontextmanager
+async def member(endpoint: Endpoint) -> AsyncIterator[Member]:
+    connector = aiohttp.TCPConnector(limit=32)
+    headers = {"Authorization": f"Bearer {endpoint.token}"}
+    async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
+        yield Member(session, endpoint.server)
+
+
+POOL_POD: Final[Mapping[str, Any]] = {
+    "metadata": {"annotations": IGNORES_GRACE},
+    "spec": {
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "tolerations": [{"key": POOL_TAINT, "operator": "Exists"}],
+        "nodeSelector": {"type": "virtual-kubelet"},
+    },
+}
+
+# ── The same without anything of ours ───────────────────────────────────────────────────────────────────────────────
+
+SeenAt = Callable[[str], float]
+"""When a watch first said of the pod with this mark what is waited for; 0: not yet."""
+
+
+@dataclass(slots=True)
+class BarePods:
+    """Pods that are bound when they are created, each on the next node of one owner. They bear a mark for watches."""
+
+    owner: Member
+    nodes: int
+    made: int = 0
+
+    async def create(self, mark: str, annotations: Mapping[str, str]) -> None:
+        node = f"{NODE_PREFIX}{self.made % self.nodes}"
+        self.made += 1
+        container = {"name": "main", "image": "registry.example/app:1"}
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": mark, "labels": {POOL_UID: mark}, "annotations": dict(annotations)},
+            "spec": {
+                "nodeName": node,
+                "terminationGracePeriodSeconds": BARE_GRACE_SECONDS,
+                "containers": [container],
+            },
+        }
+        await self.owner.send("POST", self._path(), manifest)
+
+    async def start(self, mark: str) -> None:
+        await self.owner.send("PATCH", f"{self._path(mark)}/status", {"status": {"phase": "Running"}})
+
+    async def delete(self, mark: str, grace_seconds: int) -> None:
+        await self.owner.send("DELETE", f"{self._path(mark)}?gracePeriodSeconds={grace_seconds}")
+
+    @staticmethod
+    def _path(name: str = "") -> str:
+        return f"/api/v1/namespaces/{NAMESPACE}/pods" + (f"/{name}" if name else "")
+
+
+async def at_rate_until_seen(
+    marks: list[str], per_second: float, write: Callable[[str], Awaitable[None]], seen_at: SeenAt
+) -> list[float]:
+    """Open loop: seconds from when each write was due until a watch said so."""
+    begin, due = time.monotonic() + 0.1, dict[str, float]()
+
+    async def one(number: int, mark: str) -> None:
+        due[mark] = begin + number / per_second
+        await asyncio.sleep(max(0.0, due[mark] - time.monotonic()))
+        await write(mark)
+
+    await asyncio.gather(*(one(number, mark) for number, mark in enumerate(marks)))
+    await all_seen(marks, seen_at)
+    return [seen_at(mark) - due[mark] for mark in marks]
+
+
+async def all_seen(marks: list[str], seen_at: SeenAt) -> None:
+    deadline = time.monotonic() + _LATE_SECONDS
+    while not all(seen_at(mark) for mark in marks):
+        if time.monotonic() > deadline:
+            raise Unmeasured(f"not all of {len(marks)} bare writes were seen within {_LATE_SECONDS:.0f} s")
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def bare_lease_cpu_percent(pool: Member, per_second: float, seconds: float) -> float:
+    """What this process uses of one core to renew so many Leases a second, one connection at a time."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{NODE_LEASES}/leases"
+    names = [f"bench-{number}" for number in range(100)]
+    for name in names:
+        manifest = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": {}}
+        await pool.send("POST", path, manifest)
+    began, cpu, number = time.monotonic(), time.process_time(), itertools.count()
+    while time.monotonic() - began < seconds:
+        at = next(number)
+        await asyncio.sleep(max(0.0, began + at / per_second - time.monotonic()))
+        renewed = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        spec = {"renewTime": renewed, "holderIdentity": "bench", "leaseDurationSeconds": 40}
+        await pool.send("PATCH", f"{path}/{names[at % len(names)]}", {"spec": spec})
+    spent = 100 * (time.process_time() - cpu) / (time.monotonic() - began)
+    for name in names:
+        await pool.send("DELETE", f"{path}/{name}")
+    return spent * per_second * seconds / next(number)

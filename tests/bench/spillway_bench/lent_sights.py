@@ -1,0 +1,200 @@
+"""What a pool and its owners show of lent nodes and their pods over their own APIs, and when it was seen there."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from msgspec import Struct
+
+from spillway.cluster_api import ClusterApi, Listed, Removed, Upserted
+from spillway.kubernetes import NODES, Kind, Meta, Node
+from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_UID, virtual_node_name
+
+RUNNING: Final = "Running"
+ENDED: Final = ("Succeeded", "Failed")
+NodeKey = tuple[str, str]
+"""Owner and node."""
+
+
+class SeenSpec(Struct, frozen=True, gc=False, rename="camel"):
+    node_name: str = ""
+
+
+class SeenStatus(Struct, frozen=True, gc=False, rename="camel"):
+    phase: str = ""
+
+
+class SeenPod(Struct, frozen=True, gc=False, rename="camel"):
+    metadata: Meta
+    spec: SeenSpec = SeenSpec()
+    status: SeenStatus = SeenStatus()
+
+
+SEEN_PODS: Final = Kind("", "v1", "pods", SeenPod)
+
+
+@dataclass(slots=True)
+class PodTimes:
+    """Of one pool pod: when it was first seen so; 0: never. started: its real pod runs. mirrored: it says so, too."""
+
+    bound: float = 0.0
+    created: float = 0.0
+    started: float = 0.0
+    mirrored: float = 0.0
+
+
+@dataclass(slots=True)
+class Sights:
+    """times: by uid of the pool pod, of all that ever were. The other fields are of what is there now.
+
+    real: the pool pod's uid and the node, by uid of the real pod. lost_ready: virtual nodes that were Ready and then
+    were not, though they were there. own: pods of an owner's own people by uid, with their node.
+    """
+
+    times: dict[str, PodTimes] = field(default_factory=dict)
+    pool_pods: set[str] = field(default_factory=set)
+    running: set[str] = field(default_factory=set)
+    real: dict[str, tuple[str, NodeKey]] = field(default_factory=dict)
+    pods_on: dict[NodeKey, int] = field(default_factory=dict)
+    emptied_at: dict[NodeKey, float] = field(default_factory=dict)
+    own: dict[str, tuple[NodeKey, str]] = field(default_factory=dict)
+    tainted: set[NodeKey] = field(default_factory=set)
+    untainted_at: dict[NodeKey, float] = field(default_factory=dict)
+    ready: set[str] = field(default_factory=set)
+    virtual: set[str] = field(default_factory=set)
+    virtual_gone_at: dict[str, float] = field(default_factory=dict)
+    lost_ready: int = 0
+    ended: set[str] = field(default_factory=set)
+
+    def of(self, uid: str) -> PodTimes:
+        found = self.times.get(uid)
+        if found is None:
+            found = self.times[uid] = PodTimes()
+        return found
+
+    def usable_at(self, node: NodeKey) -> float | None:
+        """When the last was gone of taint, virtual node and pool pods; None: something of it is there."""
+        name = virtual_node_name(*node)
+        if node in self.tainted or name in self.virtual or self.pods_on.get(node):
+            return None
+        return max(self.untainted_at[node], self.virtual_gone_at[name], self.emptied_at.get(node, 0.0))
+
+    def settled(self) -> int:
+        """Pool pods that run, with exactly one real pod each; -1 while a real pod is there that has none of its own."""
+        of_pool = [uid for uid, _ in self.real.values()]
+        whole = len(of_pool) == len(set(of_pool)) and set(of_pool) <= self.pool_pods
+        return len(self.running & set(of_pool)) if whole else -1
+
+    # ── What the watches say ────────────────────────────────────────────────────────────────────────────────────
+
+    def pool_pod(self, pod: SeenPod, *, gone: bool) -> None:
+        uid, now = pod.metadata.uid, time.monotonic()
+        if pod.status.phase in ENDED:
+            self.ended.add(uid)
+        if gone or uid in self.ended:
+            self.pool_pods.discard(uid)
+            self.running.discard(uid)
+            return
+        self.pool_pods.add(uid)
+        times = self.of(uid)
+        if pod.spec.node_name and not times.bound:
+            times.bound = now
+        if pod.status.phase == RUNNING:
+            times.mirrored = times.mirrored or now
+            self.running.add(uid)
+        else:
+            self.running.discard(uid)
+
+    def owner_pod(self, cluster: str, pod: SeenPod, *, gone: bool) -> None:
+        uid, now, key = pod.metadata.uid, time.monotonic(), (cluster, pod.spec.node_name)
+        pool_uid = pod.metadata.labels.get(POOL_UID, "")
+        if not pool_uid:
+            self.own.pop(uid, None)
+            if not gone:
+                self.own[uid] = key, pod.status.phase
+            return
+        if gone or pod.status.phase in ENDED:
+            if self.real.pop(uid, None) is not None:
+                self.pods_on[key] -= 1
+                self.emptied_at[key] = now
+            return
+        if uid not in self.real:
+            self.real[uid] = pool_uid, key
+            self.pods_on[key] = self.pods_on.get(key, 0) + 1
+        times = self.of(pool_uid)
+        times.created = times.created or now
+        if pod.status.phase == RUNNING and not times.started:
+            times.started = now
+
+    def virtual_node(self, node: Node, *, gone: bool) -> None:
+        name = node.metadata.name
+        if LENT_CLUSTER not in node.metadata.labels:
+            return
+        ready = any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
+        if gone:
+            self.virtual.discard(name)
+            self.ready.discard(name)
+            self.virtual_gone_at[name] = time.monotonic()
+            return
+        self.virtual.add(name)
+        if ready and not node.spec.unschedulable:
+            self.ready.add(name)
+        elif name in self.ready and not ready:
+            self.lost_ready += 1
+            self.ready.discard(name)
+
+    def owner_node(self, cluster: str, node: Node, *, gone: bool) -> None:
+        key = cluster, node.metadata.name
+        marked = not gone and any(taint.key == LENDING for taint in node.spec.taints)
+        if key in self.tainted and not marked:
+            self.untainted_at[key] = time.monotonic()
+        (self.tainted.add if marked else self.tainted.discard)(key)
+
+
+@asynccontextmanager
+async def watched(pool: ClusterApi, owners: Mapping[str, ClusterApi]) -> AsyncIterator[Sights]:
+    """Follows them all, from before anything is lent."""
+    sights = Sights()
+    follows = [
+        _followed(pool, SEEN_PODS, sights.pool_pod),
+        _followed(pool, NODES, sights.virtual_node),
+        *(_followed(api, SEEN_PODS, _of(sights.owner_pod, name)) for name, api in owners.items()),
+        *(_followed(api, NODES, _of(sights.owner_node, name)) for name, api in owners.items()),
+    ]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(follow) for follow in follows]
+        yield sights
+        for task in tasks:
+            task.cancel()
+
+
+def _of(note: Callable[..., None], cluster: str) -> Callable[..., None]:
+    def noted(found: Any, *, gone: bool) -> None:
+        note(cluster, found, gone=gone)
+
+    return noted
+
+
+async def _followed(api: ClusterApi, kind: Kind, note: Callable[..., None]) -> None:
+    """A second list would tell of nothing that went meanwhile, so there may be none."""
+    listed = False
+    async for batch in api.follow(kind):
+        for change in batch:
+            match change:
+                case Listed(objects):
+                    if listed:
+                        raise AssertionError(f"{api.name}: {kind.plural} were listed again: what went was not seen")
+                    listed = True
+                    _note_all(objects, note)
+                case Upserted(found):
+                    note(found, gone=False)
+                case Removed(found):
+                    note(found, gone=True)
+
+
+def _note_all(objects: Iterable[Any], note: Callable[..., None]) -> None:
+    for found in objects:
+        note(found, gone=False)
