@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from random import Random
@@ -15,7 +16,7 @@ from sim.settings import NodeSpec
 from sim.settings import Settings as SimSettings
 from spillway.addresses import LENDING, LENDING_RULES, Address, Tombstone
 from spillway.bus import Record
-from spillway.cluster_api import ClusterApi, ClusterApiSettings
+from spillway.cluster_api import ClusterApi, ClusterApiSettings, Response
 from spillway.events import PHASE_ACTIVE, BrakeReleased, BrakeSet, ClusterJoined, TurnTaken
 from spillway.events_lending import (
     CAUSE_NEED,
@@ -41,6 +42,18 @@ TOLERATES_LOANS = [{"key": POOL_TAINT, "operator": "Exists"}]
 Check = Callable[[], bool]
 
 
+class CountingTransport(SimTransport):
+    """Of a bridge: what it asks is counted by cluster, method and path."""
+
+    def __init__(self, cluster: SimCluster, asked: Counter[tuple[str, str, str]]) -> None:
+        super().__init__(cluster)
+        self._asked = asked
+
+    async def request(self, method: str, path: str, *args: Any, **named: Any) -> Response:
+        self._asked[self._cluster.name, method, path] += 1
+        return await super().request(method, path, *args, **named)
+
+
 class LendingFleet:
     """Owners with nodes of 8 cores, and pools without any of their own. No bridge yet."""
 
@@ -53,6 +66,7 @@ class LendingFleet:
         self.owners = owners
         self.clusters: dict[str, SimCluster] = {}
         self.said: list[Record] = []
+        self.asked = Counter[tuple[str, str, str]]()
         self._buses: dict[str, LocalBus] = {}
         self._instances: dict[str, tuple[Bridge, asyncio.Event, asyncio.Task[None]]] = {}
         self._sequence = 0
@@ -107,7 +121,10 @@ class LendingFleet:
 
     def connect(self, joined: ClusterJoined) -> ClusterApi:
         return ClusterApi(
-            SimTransport(self.clusters[joined.cluster]), joined.cluster, ClusterApiSettings(), random=Random(0)
+            CountingTransport(self.clusters[joined.cluster], self.asked),
+            joined.cluster,
+            ClusterApiSettings(),
+            random=Random(0),
         )
 
     # ── The planner, the descheduler, people ────────────────────────────────────────────────────────────────────

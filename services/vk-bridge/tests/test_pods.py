@@ -69,6 +69,18 @@ async def test_a_pod_waits_for_its_secret_and_says_so_then_runs(fleet: LendingFl
 
 
 @on_fleet()
+async def test_a_node_is_read_once_when_a_pod_is_bound_and_once_when_it_runs(fleet: LendingFleet) -> None:
+    """Neither for what the bridge itself has written, nor for what it has said in the log."""
+    await lent(fleet)
+    await asyncio.sleep(10)
+    fleet.asked.clear()
+    await run_alone(fleet)
+    await until(lambda: pooled(fleet)["status"]["phase"] == "Running")
+    await asyncio.sleep(10)
+    assert fleet.asked[OWN, "GET", "/api/v1/nodes/n0"] == 2
+
+
+@on_fleet()
 async def test_copies_follow_the_pool_and_go_when_no_pod_refers_to_them(fleet: LendingFleet) -> None:
     await lent(fleet)
     await put_secret(fleet, "first")

@@ -221,15 +221,15 @@ class ClusterApi(Requests):
         uid: str,
         resource_version: str = "",
         grace_seconds: int | None = None,
-    ) -> None:
+    ) -> Manifest:
         """Conflict when the object is another one, or at another version; what is absent already is well.
 
         grace_seconds: of a pod, instead of its own; 0: it goes at once, though it may still run on its node.
+        Returns what the server says: the object as it ends, or as it was last, or a Status; empty where it was absent.
         """
         body = msgspec.json.encode(kubernetes.delete_options(uid, resource_version, grace_seconds))
         response = await self._ask("DELETE", kind.path(namespace, name), body=body)
-        if not self._absent(response):
-            self._written(response)
+        return {} if self._absent(response) else self._written(response)
 
     def logs(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """What a container has written, in chunks that are cut anywhere, for `log_stream_seconds` at the most.

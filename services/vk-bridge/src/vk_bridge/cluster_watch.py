@@ -27,10 +27,10 @@ log = structlog.get_logger()
 
 
 class ClusterWatch:
-    """touched is told of nodes about which something was heard. listed: both kinds have been listed once."""
+    """touched is told of nodes about which something was heard, and what. listed: both kinds have been listed once."""
 
     def __init__(
-        self, api: ClusterApi, mirror: OwnerMirror, settings: Settings, touched: Callable[[Iterable[str]], None]
+        self, api: ClusterApi, mirror: OwnerMirror, settings: Settings, touched: Callable[[Iterable[str], Change], None]
     ) -> None:
         self.listed = asyncio.Event()
         self._api = api
@@ -68,7 +68,7 @@ class ClusterWatch:
             return
         self._failing.discard(kind)
         self._heard_at[kind] = now
-        self._touched(self._apply(kind, change, now))
+        self._touched(self._apply(kind, change, now), change)
         if isinstance(change, Listed):
             self._listed_kinds.add(kind)
             if len(self._listed_kinds) == len(KINDS):

@@ -20,6 +20,7 @@ from spillway.cluster_api import (
 )
 from spillway.kubernetes import ABSENT, AnyObject, Kind
 from spillway.lending_marks import COPY_VERSION, FLEET, POD_NAMESPACE_PREFIX, POOL
+from vk_bridge.by_version import ByVersion
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.owner_mirror import OwnerMirror
 from vk_bridge.core.pod_conversion import CONFIG_MAP, SECRET, CopyPlace, PoolSide, Reference, convert, copy_of, place_of
@@ -58,6 +59,7 @@ class Copies:
         self._namespaces: set[str] = set()
         self._used_at: dict[CopyPlace | str, float] = {}
         """When a copy, or a namespace, was last known to be needed."""
+        self._references = ByVersion[frozenset[Reference]]()
         self._referred: dict[str, tuple[str, frozenset[Reference]]] = {}
         """By node: its pool, and what its pods refer to there."""
 
@@ -77,14 +79,18 @@ class Copies:
 
     def refer(self, node: str, side: PoolSide, pool_pods: Iterable[Manifest]) -> None:
         """What the pods of a node refer to, as their pool says it: nothing else is ever copied."""
-        found: set[Reference] = set()
-        for pod in pool_pods:
-            if was_created(pod):
-                made = convert(pod, node, side)
-                found |= set(made.references) if not isinstance(made, NotCopied) else set()
+        created = {pod["metadata"]["uid"]: pod for pod in pool_pods if was_created(pod)}
+
+        def references(uid: str) -> frozenset[Reference]:
+            made = convert(created[uid], node, side)
+            return frozenset(made.references) if not isinstance(made, NotCopied) else frozenset()
+
+        # What a pod refers to never changes.
+        by_uid = self._references.look(node, dict.fromkeys(created, side.pool_id), references)
+        found = frozenset[Reference]().union(*by_uid.values())
         self._referred.pop(node, None)
         if found:
-            self._referred[node] = side.pool_id, frozenset(found)
+            self._referred[node] = side.pool_id, found
 
     def doubt(self, namespace: str) -> None:
         """A namespace was not there, though it was a moment ago."""

@@ -12,6 +12,7 @@ from spillway.kubernetes import object_decoder
 from spillway.lending_marks import CHECKING, LENT, RECALLED, virtual_node_name
 from spillway.model import Generation
 from vk_bridge import metrics
+from vk_bridge.by_version import ByVersion
 from vk_bridge.core.budgets import disruptions_allowed
 from vk_bridge.core.history import History, Terms, worth_saying
 from vk_bridge.core.lent_pod import lent_pod
@@ -46,6 +47,7 @@ class LoanBook:
         self._next_generation = next_generation
         self._wall_ms = wall_ms
         self._history = History()
+        self._requests = ByVersion[Amounts]()
         self._measured_at: float | None = None
         self._classes: set[str] = set()
 
@@ -73,7 +75,8 @@ class LoanBook:
 
     def evicted(self, reading: Reading, uid: str) -> None:
         """A pool pod was told to go."""
-        self._history.evicted(reading.name, _lent_pod(reading, reading.pool_pods[uid]), self._wall_ms())
+        pod = reading.pool_pods[uid]
+        self._history.evicted(reading.name, _lent_pod(reading, pod, _requests(pod)), self._wall_ms())
 
     def forced(self, reading: Reading, uid: str) -> None:
         """A real pod has outlived its grace."""
@@ -119,7 +122,10 @@ class LoanBook:
         loan = node.loan if node is not None and node.loan is not None else said.loan if said is not None else None
         if loan is None:
             return None
-        pods = tuple(sorted((_lent_pod(reading, one) for one in reading.pool_pods.values()), key=lambda pod: pod.uid))
+        versions = {uid: one["metadata"]["resourceVersion"] for uid, one in reading.pool_pods.items()}
+        requests = self._requests.look(reading.name, versions, lambda uid: _requests(reading.pool_pods[uid]))
+        lent = (_lent_pod(reading, one, requests[uid]) for uid, one in reading.pool_pods.items())
+        pods = tuple(sorted(lent, key=lambda pod: pod.uid))
         offered = tuple(sorted(reading.amounts.items()))
         if said is not None and not reading.both_read:
             pods, offered = said.pods, said.offered
@@ -179,8 +185,11 @@ class LoanBook:
         )  # fmt: skip
 
 
-def _lent_pod(reading: Reading, pod: Manifest) -> LentPod:
+def _lent_pod(reading: Reading, pod: Manifest, requests: Amounts) -> LentPod:
     budgets = reading.pool.budgets.values() if reading.pool is not None else ()
-    found = _POD.decode(msgspec.json.encode(pod))
-    requests: Amounts = tuple(sorted(kubernetes.pod_requests(found.spec).items()))
     return lent_pod(pod, requests, disruptions_allowed(pod, budgets))
+
+
+def _requests(pod: Manifest) -> Amounts:
+    found = _POD.decode(msgspec.json.encode(pod))
+    return tuple(sorted(kubernetes.pod_requests(found.spec).items()))

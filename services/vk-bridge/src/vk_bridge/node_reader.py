@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,6 +12,7 @@ from spillway import kubernetes
 from spillway.cluster_api import NODES, PODS, ClusterApi, ClusterUnreachable
 from spillway.kubernetes import object_decoder
 from spillway.lending_marks import POOL_POD, POOL_UID, virtual_node_name
+from vk_bridge.by_version import ByVersion
 from vk_bridge.core.loan import Manifest, RealPod, Sight
 from vk_bridge.core.pod_conversion import PoolSide
 from vk_bridge.core.pod_status import mirrored_status
@@ -29,23 +30,78 @@ _POD = object_decoder(kubernetes.PODS)
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """What two clusters answered of one node; pods by uid, own_pods all that are on the real one.
+
+    owner_read, pool_read: whether that side could be read at all.
+    """
+
+    node: Manifest | None
+    virtual: Manifest | None
+    pool_pods: Mapping[str, Manifest]
+    own_pods: Mapping[str, Manifest]
+    owner_read: bool
+    pool_read: bool
+
+    def versions(self) -> dict[str, str]:
+        """Of each object, by uid."""
+        both = (one for one in (self.node, self.virtual) if one is not None)
+        objects = (*both, *self.pool_pods.values(), *self.own_pods.values())
+        return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in objects}
+
+
+@dataclass(slots=True)
+class Answers:
+    """What the clusters said to what was written: objects as they are now, pods by uid.
+
+    incomplete: something was written of which it is not known how it is now.
+    """
+
+    node: Manifest | None = None
+    virtual: Manifest | None = None
+    pool_pods: dict[str, Manifest] = field(default_factory=dict)
+    real_pods: dict[str, Manifest] = field(default_factory=dict)
+    incomplete: bool = False
+
+    def deleted(self, pods: dict[str, Manifest], uid: str, answer: Manifest) -> None:
+        """Of a pod: only one that ends later is known."""
+        metadata = answer.get("metadata") or {}
+        if metadata.get("uid") == uid and metadata.get("deletionTimestamp"):
+            pods[uid] = answer
+        else:
+            self.incomplete = True
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """sight: for the core; the rest are the manifests behind it, pods by uid. due_at: when the next grace is over.
 
-    amounts: what the node offers. wanted: the virtual node as it should be; both None without the real node.
+    amounts: what the node offers; both it and standing are of the real node. fresh: all of it was read in one go; else
+    it was amended by what was answered to writes since.
     """
 
     name: str
     pool: Pool | None
     side: PoolSide
     sight: Sight
-    node: Manifest | None
-    virtual: Manifest | None
-    pool_pods: Mapping[str, Manifest]
+    found: Found
     real_pods: Mapping[str, Manifest]
     amounts: Mapping[str, int]
     standing: Standing | None
     due_at: float | None
+    fresh: bool = True
+
+    @property
+    def node(self) -> Manifest | None:
+        return self.found.node
+
+    @property
+    def virtual(self) -> Manifest | None:
+        return self.found.virtual
+
+    @property
+    def pool_pods(self) -> Mapping[str, Manifest]:
+        return self.found.pool_pods
 
     def virtual_manifest(self, *, is_open: bool) -> dict[str, Any]:
         assert self.node is not None
@@ -100,6 +156,7 @@ class NodeReader:
         self._reach = reach
         self._settings = settings
         self._deleting: dict[str, dict[str, float]] = {}
+        self._news = ByVersion[bool]()
 
     async def read(self, name: str, pool_name: str, pool: Pool | None, standing_of: StandingOf) -> Reading:
         """pool_name: the loan's, or the declared one; pool None: it is not in the fleet, and has nothing any more.
@@ -116,12 +173,32 @@ class NodeReader:
         pool_pods: dict[str, Manifest] = (
             {one["metadata"]["uid"]: one for one in await there.pods_on(virtual_name)} if there.read else {}
         )
-        all_pods = await here.pods_on(name)
-        real_pods = {one["metadata"]["uid"]: one for one in all_pods if pool_of(one)}
-        pool_pods |= await self._came_in_between(there, real_pods, pool_pods)
+        own_pods: dict[str, Manifest] = {one["metadata"]["uid"]: one for one in await here.pods_on(name)}
+        pool_pods |= await self._came_in_between(there, _real_ones(own_pods), pool_pods)
+        found = Found(node, shown, pool_pods, own_pods, owner_read=here.read, pool_read=there.read)
         side = PoolSide(pool_name, virtual_name, self._settings.kubelet_address)
-        standing = standing_of(node) if node is not None else None
-        taken = taken_by_others([_POD.decode(msgspec.json.encode(one)) for one in all_pods], pool_name)
+        return self._reading(name, pool, side, found, standing_of(node) if node is not None else None, read_at)
+
+    def amended(self, reading: Reading, answers: Answers, standing_of: StandingOf) -> Reading:
+        """With what was answered to writes since in the place of what was read. It is not fresh."""
+        before, node = reading.found, answers.node or reading.node
+        found = replace(
+            before,
+            node=node,
+            virtual=answers.virtual or before.virtual,
+            pool_pods={**before.pool_pods, **answers.pool_pods},
+            own_pods={**before.own_pods, **answers.real_pods},
+        )
+        standing, now = standing_of(node) if node is not None else None, asyncio.get_running_loop().time()
+        return replace(self._reading(reading.name, reading.pool, reading.side, found, standing, now), fresh=False)
+
+    def _reading(
+        self, name: str, pool: Pool | None, side: PoolSide, found: Found, standing: Standing | None, read_at: float
+    ) -> Reading:
+        node, shown, pods = found.node, found.virtual, found.own_pods.values()
+        real_pods = _real_ones(found.own_pods)
+        others = (one for one in pods if not side.pool_id or pool_of(one) != side.pool_id)
+        taken = taken_by_others([_POD.decode(msgspec.json.encode(one)) for one in others], side.pool_id)
         amounts = offered(node, taken) if node is not None else {}
         current = (
             node is not None
@@ -129,24 +206,21 @@ class NodeReader:
             and standing is not None
             and is_current(shown, virtual_node(node, amounts, standing, is_open=True))
         )
-        found_real, due_at = self._real(name, real_pods, pool_pods, read_at)
+        here, there = found.owner_read, found.pool_read
+        found_real, due_at = self._real(name, real_pods, found.pool_pods, read_at)
+        virtual = read_virtual_node(shown, self._cluster, name, current=current) if shown is not None else None
         sight = Sight(
             read_at,
-            read_owner_node(node, self._fleet) if node is not None and here.read else None,
-            read_virtual_node(shown, self._cluster, name, current=current)
-            if shown is not None and there.read
-            else None,
-            tuple(map(read_pool_pod, pool_pods.values())) if there.read else (),
-            found_real if here.read else (),
-            occupied=here.read and any(map(occupies, all_pods)),
-            owner_read=here.read,
-            pool_read=there.read,
-            pool=pool_name,
+            read_owner_node(node, self._fleet) if node is not None and here else None,
+            virtual if there else None,
+            tuple(map(read_pool_pod, found.pool_pods.values())) if there else (),
+            found_real if here else (),
+            occupied=here and any(map(occupies, pods)),
+            owner_read=here,
+            pool_read=there,
+            pool=side.pool_id,
         )
-        return Reading(name, pool, side, sight, node, shown, pool_pods, real_pods, amounts, standing, due_at)
-
-    def forget(self, name: str) -> None:
-        self._deleting.pop(name, None)
+        return Reading(name, pool, side, sight, found, real_pods, amounts, standing, due_at)
 
     async def _came_in_between(
         self, there: _Side, real_pods: Mapping[str, Manifest], pool_pods: Mapping[str, Manifest]
@@ -168,6 +242,14 @@ class NodeReader:
     ) -> tuple[tuple[RealPod, ...], float | None]:
         """The real pods, and when the grace of the next of them is over. Graces begin at the first sight."""
         before, seen, due_at = self._deleting.get(name, {}), dict[str, float](), None
+        shown = {uid: pool_pods.get(pod["metadata"]["labels"][POOL_UID]) for uid, pod in real_pods.items()}
+
+        def is_news(uid: str) -> bool:
+            there = shown[uid]
+            address = self._settings.kubelet_address
+            return there is not None and mirrored_status(there, real_pods[uid], address) is not None
+
+        news = self._news.look(name, {uid: _versions(pod, shown[uid]) for uid, pod in real_pods.items()}, is_news)
         found: list[RealPod] = []
         for uid, pod in real_pods.items():
             overdue = False
@@ -177,14 +259,23 @@ class NodeReader:
                 over_at = seen[uid] + grace + self._settings.overdue_seconds
                 overdue = now >= over_at
                 due_at = over_at if due_at is None else min(due_at, over_at)
-            shown = pool_pods.get(pod["metadata"]["labels"][POOL_UID])
-            news = shown is not None and mirrored_status(shown, pod, self._settings.kubelet_address) is not None
-            found.append(read_real_pod(pod, overdue=overdue, news=news))
+            found.append(read_real_pod(pod, overdue=overdue, news=news[uid]))
         if seen:
             self._deleting[name] = seen
         else:
             self._deleting.pop(name, None)
         return tuple(found), due_at
+
+
+def _real_ones(pods: Mapping[str, Manifest]) -> dict[str, Manifest]:
+    """Those of any pool."""
+    return {uid: pod for uid, pod in pods.items() if pool_of(pod)}
+
+
+def _versions(pod: Manifest, shown: Manifest | None) -> str:
+    """Of a real pod and its pool pod."""
+    there = shown["metadata"]["resourceVersion"] if shown is not None else ""
+    return f"{pod['metadata']['resourceVersion']} {there}"
 
 
 def _is_name(text: str) -> bool:

@@ -21,7 +21,7 @@ from vk_bridge.core.steps import (
     WaitUntil,
 )
 from vk_bridge.core.virtual_node import TRANSIENT_TAINTS
-from vk_bridge.node_reader import Reading
+from vk_bridge.node_reader import Answers, Reading
 from vk_bridge.reach import Reach
 
 Subresource = Literal["", "status"]
@@ -48,19 +48,21 @@ class NodeWriter:
         self._say_lent = say_lent
         self._say_returned = say_returned
 
-    async def carry_out(self, step: Step, reading: Reading) -> bool:
-        """Whether something was written to a cluster, so that all is to be read again."""
+    async def carry_out(self, step: Step, reading: Reading, answers: Answers) -> bool:
+        """Whether something was written to a cluster; what it answered is noted."""
         match step:
             case Mark():
-                await self._mark(step, reading)
+                answers.node = await self._mark(step, reading)
             case CreateVirtual():
                 await self._create(reading)
+                answers.incomplete = True
             case ShowVirtual(at):
-                await self._show(reading, at, is_open=True)
+                answers.virtual = await self._show(reading, at, is_open=True)
             case CloseVirtual(at):
-                await self._show(reading, at, is_open=False)
+                answers.virtual = await self._show(reading, at, is_open=False)
             case DeleteVirtual(at):
                 await self._delete(reading, at)
+                answers.incomplete = True
             case SayLent(loan):
                 self._say_lent(reading, loan)
                 return False
@@ -71,11 +73,11 @@ class NodeWriter:
                 return False
         return True
 
-    async def _mark(self, mark: Mark, reading: Reading) -> None:
+    async def _mark(self, mark: Mark, reading: Reading) -> Manifest:
         assert reading.node is not None
         change = mark_patch(reading.node, mark, self._fleet)
         at = mark.node
-        await self._reach.ask(
+        return await self._reach.ask(
             lambda: self._api.patch(NODES, "", reading.name, change, resource_version=at.resource_version, uid=at.uid)
         )
 
@@ -88,37 +90,39 @@ class NodeWriter:
         except AlreadyExists:
             return  # Another bridge was faster, or somebody has the name: the next reading says which.
 
-    async def _show(self, reading: Reading, at: At, *, is_open: bool) -> None:
-        """Opened by its amounts first, closed by its spec first: whoever looks in between finds it closed enough.
+    async def _show(self, reading: Reading, at: At, *, is_open: bool) -> Manifest:
+        """The virtual node as it is then.
+
+        Opened by its amounts first, closed by its spec first: whoever looks in between finds it closed enough.
 
         Of a real node that is gone, or that could not be read, nothing is known but that it is to be closed.
         """
         assert reading.virtual is not None
         if reading.node is not None:
-            made = reading.virtual_manifest(is_open=is_open)
-            metadata = _metadata(reading.virtual, made)
-            spec = {**made["spec"], "taints": _taints(reading.virtual, made)}
-            status = made["status"]
+            whole_node = reading.virtual_manifest(is_open=is_open)
+            metadata = _metadata(reading.virtual, whole_node)
+            spec = {**whole_node["spec"], "taints": _taints(reading.virtual, whole_node)}
+            status = whole_node["status"]
         else:
             amounts = dict.fromkeys((reading.virtual.get("status") or {}).get("allocatable") or {}, "0")
             metadata, spec, status = {}, {"unschedulable": True}, {"allocatable": amounts, "capacity": amounts}
         whole: Change = ({"metadata": metadata, "spec": spec}, "")
         shown: Change = ({"status": status}, "status")
-        version = at.resource_version
-        for change, subresource in (shown, whole) if is_open else (whole, shown):
-            version = await self._patch_virtual(reading, change, subresource, At(at.uid, version))
+        first, then = (shown, whole) if is_open else (whole, shown)
+        made = await self._patch_virtual(reading, *first, at)
+        return await self._patch_virtual(reading, *then, At(at.uid, made["metadata"]["resourceVersion"]))
 
-    async def _patch_virtual(self, reading: Reading, change: dict[str, Any], subresource: Subresource, at: At) -> str:
+    async def _patch_virtual(
+        self, reading: Reading, change: dict[str, Any], subresource: Subresource, at: At
+    ) -> Manifest:
         pool = reading.pool
         assert pool is not None
         name = virtual_node_name(self._cluster, reading.name)
-        made: dict[str, Any] = await pool.reach.ask(
+        return await pool.reach.ask(
             lambda: pool.api.patch(
                 NODES, "", name, change, resource_version=at.resource_version, uid=at.uid, subresource=subresource
             )
         )
-        version: str = made["metadata"]["resourceVersion"]
-        return version
 
     async def _delete(self, reading: Reading, at: At) -> None:
         pool = reading.pool

@@ -8,7 +8,7 @@ from functools import partial
 import structlog
 
 from spillway.bus import Bus
-from spillway.cluster_api import ClusterApi, ClusterUnreachable, Conflict, Refused
+from spillway.cluster_api import Change, ClusterApi, ClusterUnreachable, Conflict, Refused
 from spillway.events_lending import NodeLent, NodeReturned
 from spillway.lending_marks import LENT_NODE
 from spillway.model import Generation
@@ -20,11 +20,12 @@ from vk_bridge.core.loan import OWNED
 from vk_bridge.core.log_state import LogState
 from vk_bridge.core.owner_mirror import OwnerMirror
 from vk_bridge.core.pod_steps import DeletePool, DeleteReal, Mirror, PodStep, pairs, pod_step
-from vk_bridge.core.steps import FirstSights, Mark, Step, WaitUntil, around, next_step
+from vk_bridge.core.steps import CloseVirtual, FirstSights, Mark, Step, WaitUntil, around, next_step
 from vk_bridge.core.wishes import Address, Wishes
+from vk_bridge.last_read import LastRead
 from vk_bridge.leases import Leases
 from vk_bridge.loan_book import LoanBook
-from vk_bridge.node_reader import NodeReader, Reading
+from vk_bridge.node_reader import Answers, NodeReader, Reading
 from vk_bridge.node_writer import NodeWriter
 from vk_bridge.pod_writer import PodWriter
 from vk_bridge.pools import Pool, Pools
@@ -56,6 +57,11 @@ class Plan:
     pod_steps: tuple[PodStep, ...]
     due_at: float | None
 
+    @property
+    def bears_amendment(self) -> bool:
+        """Whether it may be carried out on what was answered to earlier writes, since it neither offers nor returns."""
+        return self.step is None or isinstance(self.step, CloseVirtual | WaitUntil)
+
 
 class OwnerWorker:
     """Runs until it is cancelled. Its other methods tell it what has been read from the log, or seen in a pool."""
@@ -85,6 +91,7 @@ class OwnerWorker:
         self._writer = NodeWriter(cluster, fleet, api, reach, self._book.say_lent, self._book.say_returned)
         self._pod_writer = PodWriter(api, reach, self._copies, settings)
         self._sights = FirstSights()
+        self._last_read = LastRead()
         self._leases = Leases(cluster, shared.pools, settings, shared.wall_ms)
         self._usage = UsageTeller(cluster, self._mirror, self._wishes, settings, shared.wall_ms)
 
@@ -121,22 +128,26 @@ class OwnerWorker:
     def touch(self, node: str) -> None:
         """Something about it was said in the log."""
         if self._concerns_us(node):
-            self._queue.add(node)
+            self._add(node)
 
     def touch_all(self) -> None:
         """Something was said that may concern every node: what is declared, a brake."""
         for node in self._nodes_with_something():
-            self._queue.add(node)
+            self._add(node)
 
-    def touch_virtual(self, pool: str, virtual_node: str) -> None:
+    def touch_virtual(self, pool: str, virtual_node: str, change: Change) -> None:
         """Something changed on a virtual node of a pool; an empty name: anything may have."""
         if not virtual_node:
             self.touch_all()
             return
         known = self._mirror.node_by_virtual.get(virtual_node)
         name = known or self._shared.pools.lent_node(pool, virtual_node, self.cluster)
-        if name:
-            self._queue.add(name)
+        if name and self._last_read.is_news(name, change):
+            self._add(name)
+
+    def _add(self, node: str, delay_seconds: float = 0.0) -> None:
+        """A node that its owner waits for is worked on before all others."""
+        self._queue.add(node, delay_seconds, first=self._state.is_recalled(self.cluster, node))
 
     def contradict(self, node: str) -> None:
         """Somebody whose turn is over said something of its loan."""
@@ -145,12 +156,13 @@ class OwnerWorker:
             number = self.next_generation()
             self._records.say(replace(said, epoch=number.epoch, sequence=number.sequence))
 
-    def _heard(self, nodes: Iterable[str]) -> None:
+    def _heard(self, nodes: Iterable[str], change: Change) -> None:
         if not self._watch.listed.is_set():
             return  # Pods may be there of which nobody has heard yet.
         for node in nodes:
             self._usage.note(node)
-            self.touch(node)
+            if self._concerns_us(node) and self._last_read.is_news(node, change):
+                self._add(node)
 
     def _concerns_us(self, node: str) -> bool:
         return self._mirror.is_marked(node) or self._state.lent(self.cluster, node) is not None
@@ -174,7 +186,7 @@ class OwnerWorker:
         self.touch_all()
         while True:
             for node in self._wishes.review():
-                self._queue.add(node)
+                self._add(node)
             self._book.measure(self._mirror, asyncio.get_running_loop().time())
             await asyncio.sleep(self._settings.review_seconds)
 
@@ -214,38 +226,55 @@ class OwnerWorker:
             self._running += 1
             try:
                 async with self._shared.slots:
-                    again = await self._bring_about(node)
+                    self._last_read.begin(node)
+                    again, rested = await self._bring_about(node)
                 if again is not None:
-                    self._queue.add(node, max(again, 0.001))
+                    self._add(node, max(again, 0.001))
+                if self._last_read.end(node, rested):
+                    self._add(node)
             finally:
                 self._running -= 1
                 self._rested.set()
                 self._queue.done(node)
                 metrics.NODES_WAITING.labels(self.cluster).set(len(self._queue))
 
-    async def _bring_about(self, name: str) -> float | None:
-        """Reads, decides, writes, until nothing is left to do. Returns after how many seconds to look again."""
+    async def _bring_about(self, name: str) -> tuple[float | None, Reading | None]:
+        """Reads, decides, writes, until nothing is left to do. Returns after how many seconds to look again.
+
+        And the last reading, where nothing was left. After writes the clusters' answers stand for what was read, but
+        for steps that want all of it read anew.
+        """
         settings, before = self._settings, None
+        reading = await self._read(name)
         for _ in range(settings.steps_max):
-            reading = await self._read(name)
+            self._last_read.note(reading)
             plan = self._plan(reading)
+            if not (reading.fresh or plan.bears_amendment):
+                reading = await self._read(name)
+                continue
             if plan == before:
                 break  # It was carried out, and nothing of it is to be seen: another go at once would do no better.
-            before = plan
+            before, answers = plan, Answers()
             try:
-                written, again = await self._carry_out(plan, reading)
+                written, again = await self._carry_out(plan, reading, answers)
             except Conflict as error:
                 log.info("conflict: read again", cluster=self.cluster, node=name, error=str(error))
-                before = None
-                continue
+                before, answers.incomplete = None, True
             except Refused as error:
                 log.warning("refused", cluster=self.cluster, node=name, step=str(plan.step), error=str(error))
-                return settings.refused_seconds
+                return settings.refused_seconds, None
             except ClusterUnreachable:
-                return settings.unread_seconds
-            if not written:
-                return again if reading.both_read else settings.unread_seconds
-        return settings.retry_seconds
+                return settings.unread_seconds, None
+            else:
+                if not written:
+                    return again if reading.both_read else settings.unread_seconds, reading
+            reading = await self._next_reading(reading, answers)
+        return settings.retry_seconds, None
+
+    async def _next_reading(self, reading: Reading, answers: Answers) -> Reading:
+        if answers.incomplete:
+            return await self._read(reading.name)
+        return self._reader.amended(reading, answers, self._wishes.standing)
 
     async def _read(self, name: str) -> Reading:
         """Of the pool that the register names; where that is another than was thought, once more."""
@@ -271,15 +300,15 @@ class OwnerWorker:
         due = [at for at in (reading.due_at, wait_until) if at is not None]
         return Plan(step, tuple(one for one in todo if one is not None), min(due, default=None))
 
-    async def _carry_out(self, plan: Plan, reading: Reading) -> tuple[bool, float | None]:
+    async def _carry_out(self, plan: Plan, reading: Reading, answers: Answers) -> tuple[bool, float | None]:
         """Whether anything was written, and after how many seconds something is due.
 
         Without the node's step its pods do not move: from a virtual node that could not be closed they would be
         evicted, and put there again, without end.
         """
-        written = plan.step is not None and await self._carry_out_step(plan.step, reading)
+        written = plan.step is not None and await self._carry_out_step(plan.step, reading, answers)
         written_pods, waits = await self._pod_writer.carry_out_all(
-            plan.pod_steps, reading, partial(self._pod_written, reading)
+            plan.pod_steps, reading, answers, partial(self._pod_written, reading)
         )
         self._book.say_what_changed(reading)
         now = asyncio.get_running_loop().time()
@@ -296,10 +325,10 @@ class OwnerWorker:
         if not isinstance(step, Mirror):
             log.info("carried out", step=_text(step), cluster=self.cluster, node=reading.name, epoch=self.epoch)
 
-    async def _carry_out_step(self, step: Step, reading: Reading) -> bool:
+    async def _carry_out_step(self, step: Step, reading: Reading, answers: Answers) -> bool:
         kind = type(step).__name__
         try:
-            written = await self._writer.carry_out(step, reading)
+            written = await self._writer.carry_out(step, reading, answers)
         except (Conflict, Refused, ClusterUnreachable) as error:
             metrics.STEPS.labels(kind, type(error).__name__).inc()
             raise
@@ -313,8 +342,11 @@ class OwnerWorker:
     # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _acknowledged(self, record: NodeLent | NodeReturned) -> None:
+        """What is said again of a loan that the log has changes nothing."""
+        before = self._state.loan(self.cluster, record.node)
         self._book.acknowledged(record)
-        self._queue.add(record.node)
+        if self._state.loan(self.cluster, record.node) != before:
+            self._add(record.node)
 
 
 def _text(step: Step | PodStep) -> str:

@@ -14,7 +14,7 @@ from vk_bridge.core.pod_conversion import Refused as NotLendable
 from vk_bridge.core.pod_conversion import convert
 from vk_bridge.core.pod_status import failed_status, mirrored_status, waiting_status
 from vk_bridge.core.pod_steps import CreateReal, DeletePool, DeleteReal, FailPool, LetGo, Mirror, PodStep
-from vk_bridge.node_reader import Reading
+from vk_bridge.node_reader import Answers, Reading
 from vk_bridge.pools import Pool
 from vk_bridge.reach import Reach
 from vk_bridge.settings import Settings
@@ -39,14 +39,17 @@ class PodWriter:
         """By node: when a pod was last refused there."""
 
     async def carry_out_all(
-        self, steps: Iterable[PodStep], reading: Reading, carried_out: Callable[[PodStep], None]
+        self, steps: Iterable[PodStep], reading: Reading, answers: Answers, carried_out: Callable[[PodStep], None]
     ) -> tuple[bool, bool]:
-        """Whether anything was written, and whether anything has to wait. carried_out is told of each that was."""
+        """Whether anything was written, and whether anything has to wait. carried_out is told of each that was.
+
+        answers: what the clusters say of it is noted there.
+        """
         slots = asyncio.Semaphore(self._at_once)
 
         async def one(step: PodStep) -> str:
             async with slots:
-                outcome = await self._tried(step, reading)
+                outcome = await self._tried(step, reading, answers)
             metrics.STEPS.labels(type(step).__name__, outcome).inc()
             if outcome == DONE:
                 carried_out(step)
@@ -57,80 +60,85 @@ class PodWriter:
         outcomes = {task.result() for task in tasks}
         return bool(outcomes & {DONE, CONFLICT}), bool(outcomes - {DONE, CONFLICT})
 
-    async def _tried(self, step: PodStep, reading: Reading) -> str:
+    async def _tried(self, step: PodStep, reading: Reading, answers: Answers) -> str:
         """One pod's trouble is no other's."""
         try:
-            return DONE if await self._carry_out(step, reading) else WAITS
+            return DONE if await self._carry_out(step, reading, answers) else WAITS
         except Conflict:
+            answers.incomplete = True
             return CONFLICT
         except (Refused, ClusterUnreachable) as error:
             log.info("pod's step to be tried again", step=type(step).__name__, node=reading.name, error=str(error))
             return FAILED
 
-    async def _carry_out(self, step: PodStep, reading: Reading) -> bool:
+    async def _carry_out(self, step: PodStep, reading: Reading, answers: Answers) -> bool:
         """Whether it was carried out; False: something has to come first, and it is to be tried again."""
         match step:
             case CreateReal(uid):
-                return await self._create(reading, reading.pool_pods[uid])
+                return await self._create(reading, reading.pool_pods[uid], answers)
             case Mirror(uid):
                 pod = reading.pool_pods[uid]
                 real = reading.real_by_pool_uid[uid]
-                await self._show(reading, pod, mirrored_status(pod, real, reading.side.address))
+                await self._show(reading, pod, mirrored_status(pod, real, reading.side.address), answers)
             case FailPool(uid, reason):
                 pod = reading.pool_pods[uid]
-                await self._show(reading, pod, failed_status(pod, reason, GONE_MESSAGE.get(reason, "")))
+                await self._show(reading, pod, failed_status(pod, reason, GONE_MESSAGE.get(reason, "")), answers)
             case DeletePool(uid, grace_seconds):
-                await self._delete_pool(reading, uid, grace_seconds)
+                answers.deleted(answers.pool_pods, uid, await self._delete_pool(reading, uid, grace_seconds))
             case LetGo(uid):
                 await self._delete_pool(reading, uid, 0)
+                answers.incomplete = True
             case DeleteReal(uid, grace_seconds):
-                await self._delete(self._api, self._reach, reading.real_pods[uid], grace_seconds)
+                answer = await self._delete(self._api, self._reach, reading.real_pods[uid], grace_seconds)
+                answers.deleted(answers.real_pods, uid, answer)
         return True
 
-    async def _create(self, reading: Reading, pod: Manifest) -> bool:
+    async def _create(self, reading: Reading, pod: Manifest, answers: Answers) -> bool:
         pool = _pool_of(reading)
         made = convert(pod, reading.name, reading.side)
         if isinstance(made, NotLendable):
-            return await self._refuse(reading, pod, NOT_LENDABLE, "; ".join(made.reasons))
+            return await self._refuse(reading, pod, NOT_LENDABLE, "; ".join(made.reasons), answers)
         namespace = made.pod["metadata"]["namespace"]
         try:
             missing = await self._copies.ensure(pool, reading.side, namespace, made.references)
             if missing is not None:
-                return await self._wait_for(reading, pod, missing)
-            await self._reach.ask(lambda: self._api.create(PODS, made.pod))
+                return await self._wait_for(reading, pod, missing, answers)
+            created = await self._reach.ask(lambda: self._api.create(PODS, made.pod))
         except AlreadyExists:
+            answers.incomplete = True
             return True
         except Refused as error:
             if is_about_namespace(error):
                 self._copies.doubt(namespace)
                 return False
-            return await self._refuse(reading, pod, REFUSED, error.message)
+            return await self._refuse(reading, pod, REFUSED, error.message, answers)
+        answers.real_pods[created["metadata"]["uid"]] = created
         return True
 
-    async def _refuse(self, reading: Reading, pod: Manifest, reason: str, message: str) -> bool:
+    async def _refuse(self, reading: Reading, pod: Manifest, reason: str, message: str, answers: Answers) -> bool:
         """The pod fails. A controller makes another at once, so on one node only one does within the pause."""
         now = asyncio.get_running_loop().time()
         if now - self._refused_at.get(reading.name, -self._pause_seconds) < self._pause_seconds:
-            await self._show(reading, pod, waiting_status(pod, reason, message))
+            await self._show(reading, pod, waiting_status(pod, reason, message), answers)
             return False
         self._refused_at[reading.name] = now
-        await self._show(reading, pod, failed_status(pod, reason, message))
+        await self._show(reading, pod, failed_status(pod, reason, message), answers)
         return True
 
-    async def _wait_for(self, reading: Reading, pod: Manifest, missing: Missing) -> bool:
+    async def _wait_for(self, reading: Reading, pod: Manifest, missing: Missing, answers: Answers) -> bool:
         if missing.refused:
-            return await self._refuse(reading, pod, NOT_LENDABLE, missing.what)
-        await self._show(reading, pod, waiting_status(pod, CONFIG_ERROR, missing.what))
+            return await self._refuse(reading, pod, NOT_LENDABLE, missing.what, answers)
+        await self._show(reading, pod, waiting_status(pod, CONFIG_ERROR, missing.what), answers)
         return False
 
-    async def _show(self, reading: Reading, pod: Manifest, status: Mapping[str, Any] | None) -> None:
+    async def _show(self, reading: Reading, pod: Manifest, status: Mapping[str, Any] | None, answers: Answers) -> None:
         """The whole of a pool pod's status; None: it shows that already."""
         if status is None:
             return
         pool, metadata = _pool_of(reading), pod["metadata"]
         gone = [key for key in pod.get("status") or {} if key not in status]
         change: dict[str, Any] = {"status": {**status, **dict.fromkeys(gone)}}
-        await pool.reach.ask(
+        answers.pool_pods[metadata["uid"]] = await pool.reach.ask(
             lambda: pool.api.patch(
                 PODS,
                 metadata["namespace"],
@@ -142,14 +150,14 @@ class PodWriter:
             )
         )
 
-    async def _delete_pool(self, reading: Reading, uid: str, grace_seconds: int) -> None:
+    async def _delete_pool(self, reading: Reading, uid: str, grace_seconds: int) -> Manifest:
         pool = _pool_of(reading)
-        await self._delete(pool.api, pool.reach, reading.pool_pods[uid], grace_seconds)
+        return await self._delete(pool.api, pool.reach, reading.pool_pods[uid], grace_seconds)
 
     @staticmethod
-    async def _delete(api: ClusterApi, reach: Reach, pod: Manifest, grace_seconds: int) -> None:
+    async def _delete(api: ClusterApi, reach: Reach, pod: Manifest, grace_seconds: int) -> Manifest:
         namespace, name, uid = (pod["metadata"][key] for key in ("namespace", "name", "uid"))
-        await reach.ask(lambda: api.delete(PODS, namespace, name, uid=uid, grace_seconds=grace_seconds))
+        return await reach.ask(lambda: api.delete(PODS, namespace, name, uid=uid, grace_seconds=grace_seconds))
 
 
 def _pool_of(reading: Reading) -> Pool:

@@ -19,6 +19,7 @@ from spillway.addresses import (
     WORKLOADS,
 )
 from spillway.bus import Assignment, Batch, Bus, BusUnavailable, Feed, Offsets, Record, reached
+from spillway.cluster_api import Change
 from spillway.events import ClusterJoined, TurnTaken
 from spillway.events_lending import NodeLent, NodeReturned
 from vk_bridge.core.log_state import LogState
@@ -29,7 +30,6 @@ from vk_bridge.settings import Settings
 SERVICE = "vk-bridge"
 FOLLOWED = (CLUSTERS, LENDING_RULES, LENDING, RECALLS, BRAKES, CAPACITY_NEEDED, PENDING, WORKLOADS)
 ABOUT_ALL_NODES = frozenset({LENDING_RULES.name, BRAKES.name})
-ABOUT_ONE_NODE = frozenset({LENDING.name, RECALLS.name})
 NO_CLUSTERS = Assignment(frozenset(), 1)
 
 log = structlog.get_logger()
@@ -124,13 +124,16 @@ class Bridge:
         if isinstance(event, TurnTaken):
             self._note_turn(event.cluster, record.offset)
             return
+        named, _, node = record.key.partition("/")
+        loan = self._state.loan(named, node)
         cluster = self._state.apply(event) if event is not None else self._state.forget(record.topic, record.key)
         if record.topic in ABOUT_ALL_NODES:
             for name, held in self._workers.items():
                 if name == cluster or record.topic == BRAKES.name:
                     held.worker.touch_all()
-        if cluster in self._workers and record.topic in ABOUT_ONE_NODE:
-            self._workers[cluster].worker.touch(record.key.partition("/")[2])
+        tells = record.topic == RECALLS.name or (record.topic == LENDING.name and loan != self._state.loan(named, node))
+        if cluster in self._workers and tells:
+            self._workers[cluster].worker.touch(node)
         if isinstance(event, NodeLent | NodeReturned):
             self._note_loan(event)
         if record.topic in (CLUSTERS.name, LENDING_RULES.name, LENDING.name):
@@ -158,9 +161,9 @@ class Bridge:
         self._lost.discard(cluster)
         self._unsettled.set()
 
-    def _touch_virtual(self, pool: str, virtual_node: str) -> None:
+    def _touch_virtual(self, pool: str, virtual_node: str, change: Change) -> None:
         for held in self._workers.values():
-            held.worker.touch_virtual(pool, virtual_node)
+            held.worker.touch_virtual(pool, virtual_node, change)
 
     # ── Turns ───────────────────────────────────────────────────────────────────────────────────────────────────
 

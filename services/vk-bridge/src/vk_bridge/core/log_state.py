@@ -77,6 +77,11 @@ class LogState:
         found = self.loans.get(cluster, {}).get(node)
         return found if isinstance(found, NodeLent) else None
 
+    def loan(self, cluster: str, node: str) -> Generation | None:
+        """Which one that is."""
+        found = self.lent(cluster, node)
+        return found.loan if found is not None else None
+
     def returned_ms(self, cluster: str, node: str) -> int | None:
         """Unix time at which the node's last loan ended; None: the log tells of none that did."""
         found = self.loans.get(cluster, {}).get(node)
@@ -86,6 +91,10 @@ class LogState:
         """The recall of this very loan."""
         found = self.recalls.get(cluster, {}).get(node)
         return found if isinstance(found, NodeRecalled) and loan is not None and found.loan == loan else None
+
+    def is_recalled(self, cluster: str, node: str) -> bool:
+        """Whether a recall of it stands, of whatever loan."""
+        return isinstance(self.recalls.get(cluster, {}).get(node), NodeRecalled)
 
     def needs(self, cluster: str) -> Sequence[Shape | None]:
         """What waits in a cluster asks for; None: nobody knows what."""

@@ -1,0 +1,103 @@
+"""Word of what a reading had begins no further reading; word of anything else does."""
+
+from typing import Any
+
+import pytest
+
+from spillway.cluster_api import Alive, Change, Listed, Removed, Upserted
+from spillway.kubernetes import AnyObject
+from spillway.live_objects import Manifest
+from vk_bridge.by_version import ByVersion
+from vk_bridge.core.loan import Sight
+from vk_bridge.core.owner_mirror import AnnotatedMeta
+from vk_bridge.core.pod_conversion import PoolSide
+from vk_bridge.last_read import LastRead
+from vk_bridge.node_reader import Found, Reading
+
+VIRTUAL: Manifest = {"metadata": {"uid": "v", "resourceVersion": "3"}}
+
+
+def pod(uid: str, version: str) -> Manifest:
+    return {"metadata": {"uid": uid, "resourceVersion": version}}
+
+
+def reading(*pods: Manifest, **found: Any) -> Reading:
+    """Of node n, with these pods of the pool's."""
+    sight = Sight(0.0, None, None, owner_read=found.pop("owner_read", True))
+    by_uid = {one["metadata"]["uid"]: one for one in pods}
+    whole = {"node": None, "virtual": VIRTUAL, "own_pods": {}, "owner_read": True, "pool_read": True} | found
+    side = PoolSide("pool", "own-1.n", "")
+    return Reading("n", None, side, sight, Found(pool_pods=by_uid, **whole), {}, {}, None, None)
+
+
+def said(uid: str, version: str) -> AnyObject:
+    return AnyObject(AnnotatedMeta(name=uid, uid=uid, resource_version=version))
+
+
+def rested(*readings: Reading) -> LastRead:
+    last = LastRead()
+    last.begin("n")
+    for one in readings:
+        last.note(one)
+    assert not last.end("n", readings[-1])
+    return last
+
+
+@pytest.mark.parametrize(
+    ("change", "news"),
+    [
+        (Upserted(said("a", "7")), False),
+        (Upserted(said("v", "3")), False),
+        (Upserted(said("a", "8")), True),
+        (Upserted(said("b", "7")), True),
+        (Removed(said("a", "9")), True),
+        (Removed(said("b", "9")), False),
+        (Listed((), "9"), True),
+        (Alive(), True),
+    ],
+)
+def test_only_what_the_last_reading_had_is_no_news(change: Change, news: bool) -> None:
+    assert rested(reading(pod("a", "7"))).is_news("n", change) is news
+
+
+def test_versions_between_two_readings_of_one_go_are_no_news() -> None:
+    last = rested(reading(pod("a", "7"), pod("b", "2")), reading(pod("a", "8")))
+    assert not last.is_news("n", Upserted(said("a", "7")))
+    assert not last.is_news("n", Upserted(said("b", "2")))
+    assert not last.is_news("n", Removed(said("b", "5")))
+
+
+def test_what_is_told_while_a_node_is_under_way_is_judged_at_its_end() -> None:
+    last = LastRead()
+    last.begin("n")
+    assert not last.is_news("n", Upserted(said("a", "7")))
+    last.note(reading(pod("a", "7")))
+    assert not last.end("n", reading(pod("a", "7")))
+    last.begin("n")
+    assert not last.is_news("n", Upserted(said("a", "8")))
+    last.note(reading(pod("a", "7")))
+    assert last.end("n", reading(pod("a", "7")))
+
+
+@pytest.mark.parametrize("end", [None, reading(owner_read=False), reading(virtual=None)])
+def test_a_node_that_did_not_come_to_rest_is_read_for_all_that_is_told(end: Reading | None) -> None:
+    last = LastRead()
+    last.begin("n")
+    last.note(reading(pod("a", "7")))
+    assert not last.end("n", end)
+    assert last.is_news("n", Upserted(said("a", "7")))
+
+
+def test_what_was_worked_out_is_kept_while_versions_are_the_same() -> None:
+    made: list[str] = []
+
+    def make(uid: str) -> int:
+        made.append(uid)
+        return len(made)
+
+    kept = ByVersion[int]()
+    assert kept.look("n", {"a": "1", "b": "1"}, make) == {"a": 1, "b": 2}
+    assert kept.look("n", {"a": "1", "b": "2"}, make) == {"a": 1, "b": 3}
+    assert kept.look("n", {}, make) == {}
+    assert kept.look("n", {"a": "1"}, make) == {"a": 4}
+    assert kept.look("other", {"a": "1"}, make) == {"a": 5}
