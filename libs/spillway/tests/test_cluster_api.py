@@ -35,6 +35,8 @@ from spillway.cluster_api import (
     Listed,
     LogOptions,
     NotFound,
+    Paged,
+    PagesEnded,
     Refused,
     Removed,
     Response,
@@ -128,15 +130,21 @@ def refused_stream(code: int) -> list[Step]:
     return [TransportStatus(code, status(code).body)]
 
 
+def uid(name: str) -> dict[str, Any]:
+    """A pod with its name as its uid."""
+    made = pod(name, 1)
+    return {**made, "metadata": {**made["metadata"], "uid": name}}
+
+
 ADDED = event("ADDED", pod("a", 11))
 BOOKMARK = event("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "15", "creationTimestamp": None}})
 GONE = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
 
 
-async def told(api: ClusterApi, count: int) -> list[Change]:
+async def told(api: ClusterApi, count: int, *, paged: bool = False) -> list[Change]:
     """The next so many changes; the reflector is closed afterwards."""
     changes: list[Change] = []
-    following = api.follow(PODS)
+    following = api.follow_in_pages(PODS) if paged else api.follow(PODS)
     async for batch in following:
         changes.extend(batch)
         if len(changes) >= count:
@@ -152,6 +160,10 @@ def said(changes: Sequence[Change]) -> list[str]:
         match change:
             case Listed(objects, version):
                 words.append(f"listed {','.join(one.metadata.name for one in objects)}@{version}")
+            case Paged(objects):
+                words.append(f"paged {','.join(one.metadata.name for one in objects)}")
+            case PagesEnded(uids, version):
+                words.append(f"ended {','.join(sorted(uids))}@{version}")
             case Upserted(thing):
                 words.append(f"upserted {thing.metadata.name}@{thing.metadata.resource_version}")
             case Removed(thing):
@@ -296,6 +308,43 @@ STORIES = {
 async def test_following(story: Story) -> None:
     transport = Scripted(list(story.answers), list(story.streams))
     assert said(await told(api_of(transport, max_line_bytes=200), len(story.told))) == story.told
+    assert transport.watched_from() == story.watched_from
+    assert transport.lists() == story.lists
+
+
+PAGED = {
+    "a list is said as it comes": Story(
+        [page(uid("a"), more="next"), page(uid("b"))], [[ADDED]], ["paged a", "paged b", "ended a,b@10"], []
+    ),
+    "what is said of one that fails is no end": Story(
+        [page(uid("a"), more="next"), status(410, "Expired"), page(uid("c"), version=20)],
+        [[ADDED]],
+        ["paged a", "paged c", "ended c@20", "upserted a@11"],
+        ["20"],
+        lists=2,
+    ),
+    "a page without a version is garbage": Story(
+        [Response(200, b'{"metadata":{},"items":[]}'), page()],
+        [],
+        ["failed garbage", "paged ", "ended @10"],
+        [],
+        lists=2,
+    ),
+    "a page is no sign that all is well again": Story(
+        [page(uid("a"), more="next"), status(503), page(uid("a"), more="next"), status(503), page()],
+        [[ADDED]],
+        ["paged a", "failed server", "paged a", "paged ", "ended @10", "upserted a@11"],
+        ["10"],
+        lists=3,
+    ),
+}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("story", PAGED.values(), ids=PAGED)
+async def test_following_in_pages(story: Story) -> None:
+    transport = Scripted(list(story.answers), list(story.streams))
+    assert said(await told(api_of(transport, read_attempts=1), len(story.told), paged=True)) == story.told
     assert transport.watched_from() == story.watched_from
     assert transport.lists() == story.lists
 

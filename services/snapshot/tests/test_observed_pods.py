@@ -152,7 +152,7 @@ def test_samples_of_other_namespaces_change_nothing(cluster: Cluster) -> None:
         pytest.param(lambda one: one.core.upserted(PODS, [one.pod("p1", cpu="1")], 0.0), id="requests"),
         pytest.param(lambda one: one.core.upserted(PODS, [one.pod("p9")], 0.0), id="one more"),
         pytest.param(lambda one: one.core.removed(PODS, one.pod("p1"), 0.0), id="one less"),
-        pytest.param(lambda one: one.core.retained(PODS, (), 0.0), id="a list without it"),
+        pytest.param(lambda one: one.core.retained(PODS, frozenset(), 0.0), id="a list without it"),
     ],
 )
 def test_a_change_of_a_pod_is_said_once(cluster: Cluster, change: Any) -> None:

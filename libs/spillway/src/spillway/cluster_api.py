@@ -24,7 +24,7 @@ from spillway.cluster_logs import LogOptions, PodLogs
 from spillway.cluster_requests import NOT_FOUND, Requests
 from spillway.cluster_settings import ClusterApiSettings
 from spillway.cluster_transport import HttpTransport, Response, Transport, TransportStatus
-from spillway.cluster_watch import Alive, Change, Failed, Listed, Reflector, Removed, Upserted
+from spillway.cluster_watch import Alive, Change, Failed, Listed, Paged, PagesEnded, Reflector, Removed, Upserted
 from spillway.credentials import Endpoint
 from spillway.kubernetes import (
     CONFIG_MAPS,
@@ -73,6 +73,8 @@ __all__ = [
     "LogOptions",
     "Manifest",
     "NotFound",
+    "Paged",
+    "PagesEnded",
     "Refused",
     "Removed",
     "Response",
@@ -115,6 +117,10 @@ class ClusterApi(Requests):
     ) -> AsyncIterator[tuple[Change, ...]]:
         """Never ends and never raises but for a bug: failures are said as Failed and tried again."""
         return Reflector(self, kind, kubernetes.selectors(label_selector, field_selector)).changes()
+
+    def follow_in_pages(self, kind: Kind, *, label_selector: str = "") -> AsyncIterator[tuple[Change, ...]]:
+        """As follow, with lists as Paged and PagesEnded in place of Listed: for those too long to be held whole."""
+        return Reflector(self, kind, kubernetes.selectors(label_selector, ""), paged=True).changes()
 
     def follow_manifests(
         self, kind: Kind, *, label_selector: str = "", field_selector: str = ""

@@ -28,14 +28,20 @@ class Requests:
         self, kind: Kind, params: Mapping[str, str], decoder: msgspec.json.Decoder[Page[T]], namespace: str = ""
     ) -> tuple[tuple[T, ...], str]:
         """Every object, and the version that the list is as of; Expired when the server lost its place in it."""
+        pages = [page async for page in self.each_page(kind, params, decoder, namespace)]
+        return tuple(one for found, _ in pages for one in found), pages[-1][1]
+
+    async def each_page(
+        self, kind: Kind, params: Mapping[str, str], decoder: msgspec.json.Decoder[Page[T]], namespace: str = ""
+    ) -> AsyncGenerator[tuple[tuple[T, ...], str], None]:
+        """As pages, one after the other."""
         query = {**params, "limit": str(self.settings.page_objects)}
-        objects: list[T] = []
         while True:
             response = await self._ask("GET", kind.path(namespace), query, accept=kind.accept("List"))
             page = self.decoded(decoder, self.read(response))
-            objects.extend(page.items or ())
+            yield tuple(page.items or ()), page.metadata.resource_version
             if not page.metadata.continue_:
-                return tuple(objects), page.metadata.resource_version
+                return
             query["continue"] = page.metadata.continue_
 
     async def chunks(self, kind: Kind, params: Mapping[str, str], version: str) -> AsyncGenerator[bytes, None]:

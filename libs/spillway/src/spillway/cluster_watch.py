@@ -26,6 +26,21 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
+class Paged:
+    """Some of what there is, as a list goes on; in its place all may begin anew."""
+
+    objects: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PagesEnded:
+    """The end of a list that was said in pages: the uids of everything there is; what is not among them, is gone."""
+
+    uids: frozenset[str]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
 class Upserted:
     object: Any
 
@@ -47,17 +62,23 @@ class Failed:
     error: ClusterUnreachable
 
 
-Change = Listed | Upserted | Removed | Alive | Failed
+Change = Listed | Paged | PagesEnded | Upserted | Removed | Alive | Failed
 
 
 class Reflector:
-    """Lists, then watches; lists again only when told that its version is gone, or when it cannot read what it got."""
+    """Lists, then watches; lists again only when told that its version is gone, or when it cannot read what it got.
 
-    def __init__(self, api: Requests, kind: Kind, params: Mapping[str, str], *, whole: bool = False) -> None:
+    whole: objects are said as manifests, not as the kind's type. paged: lists are said as Paged and PagesEnded, so that
+    nobody holds them whole.
+    """
+
+    def __init__(
+        self, api: Requests, kind: Kind, params: Mapping[str, str], *, whole: bool = False, paged: bool = False
+    ) -> None:
         self._api = api
         self._kind = kind
         self._params = params
-        self._whole = whole  # Objects are said as manifests, not as the kind's type.
+        self._whole, self._paged = whole, paged
         self._version = ""  # Where to watch from; without one, list.
         self._setbacks = 0  # In a row.
         self._watching_since: float | None = None
@@ -69,7 +90,9 @@ class Reflector:
             self._watching_since = None
             try:
                 if not self._version:
-                    yield (await self._listed(),)
+                    async with aclosing(self._listed()) as said:
+                        async for change in said:
+                            yield (change,)
                 async with aclosing(self._watched()) as batches:
                     async for batch in batches:
                         yield batch
@@ -93,15 +116,23 @@ class Reflector:
         fresh = since is not None and asyncio.get_running_loop().time() - since >= SHORT_WATCH_SECONDS
         return 1 if fresh else self._setbacks + 1
 
-    async def _listed(self) -> Listed:
+    async def _listed(self) -> AsyncGenerator[Change, None]:
+        decoder = cluster_answers.MANIFEST_PAGE if self._whole else cluster_answers.page_decoder(self._kind)
+        objects, uids, version = list[Any](), set[str](), ""
         with metrics.LIST_SECONDS.labels(self._kind.plural).time():
-            decoder = cluster_answers.MANIFEST_PAGE if self._whole else cluster_answers.page_decoder(self._kind)
-            objects, version = await self._api.pages(self._kind, self._params, decoder)
-        if not version:
-            raise ClusterUnreachable(self._api.name, "garbage", f"a list of {self._kind.plural} without a version")
+            async with aclosing(self._api.each_page(self._kind, self._params, decoder)) as pages:
+                async for found, version in pages:
+                    if not version:
+                        why = f"a list of {self._kind.plural} without a version"
+                        raise ClusterUnreachable(self._api.name, "garbage", why)
+                    if self._paged:
+                        uids.update(one.metadata.uid for one in found)
+                        yield Paged(found)
+                    else:
+                        objects.extend(found)
         self._version = version
         self._failing = False
-        return Listed(objects, version)
+        yield PagesEnded(frozenset(uids), version) if self._paged else Listed(tuple(objects), version)
 
     async def _watched(self) -> AsyncGenerator[tuple[Change, ...], None]:
         lines = cluster_answers.Lines(self._api.settings.max_line_bytes)

@@ -13,7 +13,18 @@ from snapshot.core.log_book import LogBook
 from snapshot.core.workloads import FLEET_LABEL, WorkloadKey
 from snapshot.settings import Settings
 from spillway.bus import Bus, BusUnavailable
-from spillway.cluster_api import Alive, Change, ClusterApi, ClusterUnreachable, Failed, Listed, Removed, Upserted
+from spillway.cluster_api import (
+    Alive,
+    Change,
+    ClusterApi,
+    ClusterUnreachable,
+    Failed,
+    Listed,
+    Paged,
+    PagesEnded,
+    Removed,
+    Upserted,
+)
 from spillway.credentials import BadCredentials
 from spillway.events import ClusterJoined, TurnTaken
 from spillway.kubernetes import NODES, Kind
@@ -168,7 +179,8 @@ class Collector:
     async def _stream(self, api: ClusterApi, kind: Kind) -> None:
         await self._may_list.wait()
         selector = f"{FLEET_LABEL}={self._around.bus.fleet}" if kind in WORKLOAD_KINDS else ""
-        batches = api.follow(kind, label_selector=selector)
+        follow = api.follow if kind is NODES else api.follow_in_pages
+        batches = follow(kind, label_selector=selector)
         try:
             async for batch in batches:
                 for change in batch:
@@ -189,14 +201,15 @@ class Collector:
                 self.core.removed(kind, change.object, now())
             case Alive():
                 self.core.alive(kind, now())
-            case Listed() if kind is NODES:
-                self.core.listed(kind, change.objects, now())
             case Listed():
+                self.core.listed(kind, change.objects, now())
+            case Paged():
                 step = self._settings.list_step_objects
                 for start in range(0, len(change.objects), step):
-                    self.core.upserted(kind, change.objects[start : start + step], now())
+                    self.core.paged(kind, change.objects[start : start + step])
                     await asyncio.sleep(0)
-                self.core.retained(kind, change.objects, now())
+            case PagesEnded():
+                self.core.retained(kind, change.uids, now())
             case Failed():
                 counters.unreachable(change.error.reason)
                 self._log.warning("stream failed", kind=kind.plural, error=str(change.error))

@@ -100,11 +100,10 @@ class ClusterState:
             return
         for item in found:
             self.upserted(kind, item)
-        self.retained(kind, found)
+        self.retained(kind, frozenset(item.metadata.uid for item in found))
 
-    def retained(self, kind: Kind, objects: Iterable[Any]) -> None:
+    def retained(self, kind: Kind, uids: frozenset[str]) -> None:
         """The end of a list whose objects were upserted already: what it lacked is gone. Not for nodes."""
-        uids = {item.metadata.uid for item in objects}
         if kind is PODS:
             self.pods.retain(uids)
             self.details.retain(uids)

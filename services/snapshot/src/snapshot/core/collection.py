@@ -50,9 +50,14 @@ class Collection:
         self.state.listed(kind, objects, now)
         self._heard(kind, now, listed=True)
 
-    def retained(self, kind: Kind, objects: Sequence[Any], now: float) -> None:
-        """The end of a long list whose objects were upserted in steps."""
-        self.state.retained(kind, objects)
+    def paged(self, kind: Kind, items: Iterable[Any]) -> None:
+        """Some of a list that goes on: no sign yet that the stream is well, or that anything else is gone."""
+        for item in items:
+            self.state.upserted(kind, item)
+
+    def retained(self, kind: Kind, uids: frozenset[str], now: float) -> None:
+        """The end of a list whose objects were taken in page by page."""
+        self.state.retained(kind, uids)
         self._heard(kind, now, listed=True)
 
     def upserted(self, kind: Kind, items: Iterable[Any], now: float) -> None:

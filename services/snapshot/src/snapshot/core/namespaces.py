@@ -52,7 +52,7 @@ class NamespaceTable:
             self._labels.pop(name, None)
             self.dirty.add(name)
 
-    def retain(self, uids: set[str]) -> None:
+    def retain(self, uids: frozenset[str]) -> None:
         for uid in [uid for uid in self._name_by_uid if uid not in uids]:
             self.remove(uid)
 
@@ -69,7 +69,7 @@ class NamespaceTable:
             self._uids_by_namespace[placed.namespace].discard(uid)
             self.dirty.add(placed.namespace)
 
-    def retain_quotas(self, uids: set[str]) -> None:
+    def retain_quotas(self, uids: frozenset[str]) -> None:
         for uid in [uid for uid in self._quotas if uid not in uids]:
             self.remove_quota(uid)
 

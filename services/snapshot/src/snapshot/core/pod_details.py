@@ -63,7 +63,7 @@ class PodDetails:
             del self._by_owner[owner], self._requests_by_owner[owner]
         self.dirty_owners.add(owner)
 
-    def retain(self, uids: set[str]) -> None:
+    def retain(self, uids: frozenset[str]) -> None:
         """Removes every pod that a whole list did not have."""
         for uid in [uid for uid in self._owner_by_pod if uid not in uids]:
             self.remove(uid)

@@ -99,7 +99,7 @@ class Pods:
         if known is not None:
             self._forget(known)
 
-    def retain(self, uids: set[str]) -> None:
+    def retain(self, uids: frozenset[str]) -> None:
         """Removes every pod that a whole list did not have."""
         for uid in [uid for uid in self._pods if uid not in uids]:
             self.remove(uid)

@@ -90,7 +90,7 @@ class VolumeTable:
         if claim is not None:
             self._forget(uid, claim)
 
-    def retain_claims(self, uids: set[str]) -> None:
+    def retain_claims(self, uids: frozenset[str]) -> None:
         for uid in [uid for uid in chain(self._claims, self._left_out) if uid not in uids]:
             self.remove_claim(uid)
 
@@ -123,7 +123,7 @@ class VolumeTable:
             del self._uid_by_volume_name[volume.name]
             self._touch(volume.name)
 
-    def retain_volumes(self, uids: set[str]) -> None:
+    def retain_volumes(self, uids: frozenset[str]) -> None:
         for uid in [uid for uid in self._volumes if uid not in uids]:
             self.remove_volume(uid)
 

@@ -97,7 +97,7 @@ class WorkloadTable:
             del self._uid_by_key[key]
         self._note(key)
 
-    def retain(self, kind: Kind, uids: set[str]) -> None:
+    def retain(self, kind: Kind, uids: frozenset[str]) -> None:
         for uid in self._uids_by_kind.get(kind, set()) - uids:
             self.remove(kind, uid)
 
@@ -123,7 +123,7 @@ class WorkloadTable:
             del self._replicasets_by_deployment[deployment_uid]
         self._mark(deployment_uid)
 
-    def retain_replicasets(self, uids: set[str]) -> None:
+    def retain_replicasets(self, uids: frozenset[str]) -> None:
         for uid in [uid for uid in self._deployment_by_replicaset if uid not in uids]:
             self.remove_replicaset(uid)
 
