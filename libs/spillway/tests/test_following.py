@@ -9,7 +9,7 @@ import pytest
 from spillway.addresses import BRAKES, CLUSTERS, DEAD_LETTERS, TURNS_PLANNER, Tombstone, Topic, address_of
 from spillway.bus import Batch, Offsets, Record
 from spillway.events import BrakeReleased, BrakeSet, ClusterLeft, DeadLettered, TurnTaken
-from spillway.following import Followed, Follower
+from spillway.following import Followed, Follower, TopicReader
 from spillway.local_bus import LocalBroker, LocalBus
 
 pytestmark = pytest.mark.looptime
@@ -131,3 +131,59 @@ async def test_who_has_no_room_is_given_no_more(bus: LocalBus) -> None:
         intake.opened.set()
         await follower.caught_up()
         assert intake.took[1:] == [("x", True), ("y", True)]
+
+
+# ── One reader of whole topics ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def reading(bus: LocalBus, start: Offsets | None = None) -> AsyncIterator[tuple[TopicReader, list[str]]]:
+    """With the scopes that were read."""
+    read: list[str] = []
+
+    def take(record: Record) -> None:
+        assert isinstance(record.event, BrakeSet)
+        read.append(record.event.scope)
+
+    reader = TopicReader(bus, (BRAKES,), take, 1.0, start)
+    running = asyncio.create_task(reader.run())
+    yield reader, read
+    running.cancel()
+    await asyncio.wait({running})
+    assert running.cancelled()
+
+
+async def test_a_reader_has_caught_up_with_all_that_was_written_before_it_was_asked(bus: LocalBus) -> None:
+    await bus.publish(brake("x"))
+    async with reading(bus) as (reader, read):
+        await reader.caught_up()
+        assert read == ["x"]
+        await bus.publish(brake("y"))
+        await reader.caught_up()
+        assert read == ["x", "y"]
+
+
+async def test_a_reader_from_the_end_has_caught_up_when_it_stands_there(bus: LocalBus) -> None:
+    await bus.publish(brake("x"))
+    async with reading(bus, {}) as (reader, read):
+        await reader.caught_up()
+        await bus.publish(brake("y"))
+        await reader.caught_up()
+        assert read == ["y"]
+
+
+async def test_who_asks_while_one_looks_is_answered_by_a_later_look_also_when_that_one_gives_up(bus: LocalBus) -> None:
+    async with reading(bus) as (reader, read):
+        await reader.caught_up()
+        bus.unavailable = True
+        first = asyncio.create_task(reader.caught_up())
+        await asyncio.sleep(1)
+        others = [asyncio.create_task(reader.caught_up()) for _ in range(3)]
+        await asyncio.sleep(1)
+        await LocalBus(bus.broker, "f-1", "other").publish(brake("x"))
+        first.cancel()
+        await asyncio.sleep(20)
+        assert not any(other.done() for other in others)
+        bus.unavailable = False
+        await asyncio.gather(*others)
+        assert read == ["x"]

@@ -13,7 +13,7 @@ from spillway.texts import is_ours_to_mend
 
 async def test_a_credential_that_is_not_there_is_named_with_its_folder_and_is_ours_to_mend(tmp_path: Path) -> None:
     joined = ClusterJoined("own-9", "nosuch", "", "own", "", "", (), ())
-    api = connect(Settings(credentials_folder=str(tmp_path)), joined)
+    api = connect(Settings(credentials_folder=tmp_path), joined)
     with pytest.raises(ClusterUnreachable) as caught:
         await api.list(NODES)
     assert str(tmp_path / "nosuch.kubeconfig") in caught.value.detail

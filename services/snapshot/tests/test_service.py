@@ -232,7 +232,7 @@ async def test_a_higher_claim_ends_a_collector_and_the_group_decides_later(make_
         fleet.start("s1")
         await asyncio.sleep(5)
         (position,) = await fleet.bus.publish(TurnTaken("snapshot", "own-1", "another"))
-        await asyncio.sleep(10)
+        await asyncio.sleep(9)
         own = [r for r in fleet.of("own-1") if r.topic == CAPACITY_CHANGES.name and r.offset > position.offset]
         assert own == []
         assert not fleet.instances["s1"][0].collectors
@@ -250,24 +250,6 @@ async def test_a_claim_of_ours_that_came_late_is_followed_by_another(make_fleet:
         await asyncio.sleep(5)
         assert fleet.claims("own-1") == ["s1", "s1", "s1"]
         assert fleet.reader("own-1").epoch > position.offset
-
-
-async def test_an_instance_that_froze_loses_its_turn_and_says_nothing_more(make_fleet: Any) -> None:
-    async with make_fleet() as fleet:
-        await fleet.join("own-1")
-        fleet.start("s1")
-        await asyncio.sleep(3)
-        fleet.start("s2")
-        await asyncio.sleep(3)
-        owner = next(name for name, (snapshot, *_) in fleet.instances.items() if snapshot.collectors)
-        _, bus, _, _ = fleet.instances[owner]
-        bus.unavailable = True
-        fleet.broker.expel(bus)
-        await asyncio.sleep(3)
-        other = {"s1": "s2", "s2": "s1"}[owner]
-        assert fleet.instances[other][0].collectors.keys() == {"own-1"}
-        assert fleet.claims("own-1")[-1] == other
-        assert fleet.instances[owner][0].collectors == {}
 
 
 async def test_while_the_log_is_away_collecting_goes_on(make_fleet: Any) -> None:

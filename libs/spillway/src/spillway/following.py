@@ -1,14 +1,14 @@
 """Follows the log into a service's state: topics whole, then later ones from where the state stands, then all on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
 from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, Topic
-from spillway.bus import Batch, Bus, Feed, Offsets, Record, reached
+from spillway.bus import Batch, Bus, BusUnavailable, Feed, Offsets, Record, reached
 from spillway.events import DeadLettered, TurnTaken
 
 log = structlog.get_logger()
@@ -136,3 +136,79 @@ class Follower:
         log.warning("record set aside", topic=record.topic, offset=record.offset, reason=reason)
         place = (record.topic, record.partition, record.offset)
         await self._bus.publish(DeadLettered(*place, self._followed.service, reason, record.key, b""))
+
+
+class TopicReader:
+    """Takes in every record of some topics, whole or from start on (as Bus.follow says), for as long as it runs.
+
+    What the log does not answer is asked again after retry_seconds.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        topics: Sequence[Topic],
+        take: Callable[[Record], None],
+        retry_seconds: float,
+        start: Offsets | None = None,
+    ) -> None:
+        self._bus = bus
+        self._topics = topics
+        self._take = take
+        self._retry_seconds = retry_seconds
+        self._positions = start
+        self._feed: Feed | None = None
+        self._moved = asyncio.Condition()
+        self._looking = asyncio.Lock()
+        self._asked = 0
+        self._answered = 0
+
+    async def run(self) -> None:
+        """Reads until cancelled."""
+        while True:
+            try:
+                async with self._bus.follow(self._topics, self._positions) as self._feed:
+                    await self._follow(self._feed)
+            except BusUnavailable as error:
+                self._feed = None
+                names = [topic.name for topic in self._topics]
+                log.warning("the log cannot be read", error=str(error), topics=names)
+                await asyncio.sleep(self._retry_seconds)
+
+    async def caught_up(self) -> None:
+        """Returns when everything that was in the log when this was called has been taken in.
+
+        One look at the ends of the log is for all who asked before it.
+        """
+        self._asked += 1
+        number = self._asked
+        async with self._looking:
+            if self._answered < number:
+                asked = self._asked
+                ends = await self._ends()
+                async with self._moved:
+                    await self._moved.wait_for(lambda: reached(self._positions or {}, ends))
+                self._answered = asked
+
+    async def _follow(self, feed: Feed) -> None:
+        await self._tell()
+        async for batch in feed:
+            for record in batch.records:
+                self._take(record)
+            self._positions = batch.positions
+            await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._moved:
+            self._moved.notify_all()
+
+    async def _ends(self) -> Offsets:
+        while True:
+            async with self._moved:
+                await self._moved.wait_for(lambda: self._feed is not None)
+            try:
+                if self._feed is not None:
+                    return await self._feed.ends()
+            except BusUnavailable as error:
+                log.warning("the log's ends are not known yet", error=str(error))
+                await asyncio.sleep(self._retry_seconds)

@@ -35,7 +35,7 @@ async def serve(process: Process) -> None:
     async with KafkaBus(kafka, settings.fleet, source) as bus, asyncio.TaskGroup() as tasks:
         process.opened()
         propagator = Propagator(bus, partial(connect, settings), settings, process.instance)
-        propagator.ready = partial(process.set_ready, "log")
+        propagator.turns.ready = partial(process.set_ready, "log")
         watcher = tasks.create_task(end_with_the_log(bus))
         await propagator.run(process.stopping)
         watcher.cancel()

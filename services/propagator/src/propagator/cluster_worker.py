@@ -116,6 +116,10 @@ class ClusterWorker:
             log.info("cluster let go", cluster=self.cluster, epoch=self.epoch)
             await self._api.close()
 
+    async def finish(self) -> None:
+        """What is under way needs no end, since whoever works here next looks at what there is: it is only said."""
+        await self._reporter.flush()
+
     def touch(self, target: Target) -> None:
         """Something else may be wanted of it."""
         if self._desired.lists(target):

@@ -65,8 +65,12 @@ class Reporter:
             await self._woken.wait()
             await asyncio.sleep(self._settings.status_gather_seconds)
             self._woken.clear()
-            while self._changed:
-                await self._publish(self._news())
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Says what is news now."""
+        while self._changed:
+            await self._publish(self._news())
 
     def _news(self) -> list[tuple[Target, WorkloadObserved | Tombstone]]:
         """The next batch; what is in it is not in `_changed` any more."""

@@ -1,18 +1,13 @@
 """What can be chosen about a propagator; each field is the variable SPILLWAY_PROPAGATOR_<NAME>."""
 
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 
+from spillway.cluster_turns import ClusterTurnSettings
 from spillway.settings import setting
-
-CREDENTIALS_FOLDER = Path("credentials")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    fleet: str = setting("", "fleet id that the log must be of; empty takes the log's")
-    credentials_folder: Path = setting(CREDENTIALS_FOLDER, "folder of the clusters' kubeconfig files")
-    exec_plugins: bool = setting(False, "whether a kubeconfig may run a program to get credentials")
+class Settings(ClusterTurnSettings):
     create_namespaces: bool = setting(True, "whether namespaces that workloads need are created in members")
     corrections_max: int = setting(3, "times within the window that one object is put right, whatever its versions")
     creations_max: int = setting(10, "times within the window that one version of an object is created")
@@ -32,7 +27,6 @@ class Settings:
     )
     unreachable_first_seconds: float = setting(0.5, "seconds until an unreachable cluster is tried again; doubles")
     unreachable_longest_seconds: float = setting(10.0, "longest of these pauses, seconds")
-    bus_retry_seconds: float = setting(1.0, "seconds until the log is tried again when it cannot be reached")
     log_proven_seconds: float = setting(
         5.0,
         "seconds since everything in the log was known to be read, after which no cluster is written to; below the "
@@ -60,12 +54,3 @@ class Settings:
     shapes_waiting_max: int = setting(
         1000, "questions of planners that wait for a dry run in one cluster; more are answered as not asked"
     )
-    reclaim_seconds: float = setting(
-        10.0, "seconds until a cluster that a later claim took, but that is ours, is claimed"
-    )
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
-                raise ValueError(f"{field.name}: {value}: expected more than 0")

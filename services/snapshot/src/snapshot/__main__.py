@@ -4,7 +4,6 @@ import asyncio
 import os
 import sys
 from functools import partial
-from pathlib import Path
 
 from snapshot.service import Snapshot
 from snapshot.settings import Settings
@@ -20,9 +19,7 @@ PREFIX, KAFKA_PREFIX = "SPILLWAY_SNAPSHOT_", "SPILLWAY_KAFKA_"
 
 
 def connect(settings: Settings, joined: ClusterJoined) -> ClusterApi:
-    read = partial(
-        load_endpoint, Path(settings.credentials_folder), joined.credential, allow_exec=settings.exec_plugins
-    )
+    read = partial(load_endpoint, settings.credentials_folder, joined.credential, allow_exec=settings.exec_plugins)
     return cluster_api.connect(read, joined.cluster, ClusterApiSettings())
 
 
@@ -32,8 +29,8 @@ async def serve(process: Process) -> None:
     kafka = from_environment(KafkaSettings, os.environ, KAFKA_PREFIX)
     async with KafkaBus(kafka, settings.fleet, f"spillway/snapshot/{process.instance}") as bus:
         process.opened()
-        process.set_ready("log", True)
-        snapshot = Snapshot(bus, partial(connect, settings), settings, process.instance, process.set_ready)
+        snapshot = Snapshot(bus, partial(connect, settings), settings, process.instance)
+        snapshot.turns.ready = partial(process.set_ready, "log")
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(end_with_the_log(bus))
             await snapshot.run(process.stopping)

@@ -1,7 +1,7 @@
 """Follows one cluster and writes what its core says: the streams, the probe, and one writer."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -25,8 +25,9 @@ from spillway.cluster_api import (
     Removed,
     Upserted,
 )
+from spillway.cluster_turns import Turn
 from spillway.credentials import BadCredentials
-from spillway.events import ClusterJoined, TurnTaken
+from spillway.events import ClusterJoined
 from spillway.kubernetes import NODES, Kind
 from spillway.waiting import is_set_within
 from spillway.wire import pack_columns
@@ -49,12 +50,15 @@ class ScaledWorkloads:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the collectors of one process share. list_slots: clusters that may read their first lists at one time."""
+    """What the collectors of one process share. list_slots: clusters that may read their first lists at one time.
+
+    claim: takes a turn once more, for a higher epoch. Raises BusUnavailable.
+    """
 
     bus: Bus
     connect: Connect
     settings: Settings
-    instance: str
+    claim: Callable[[Turn], Awaitable[None]]
     book: LogBook
     book_read: asyncio.Event
     list_slots: asyncio.Semaphore
@@ -64,11 +68,12 @@ class Surroundings:
 
 
 class Collector:
-    """One turn at one cluster. run() returns whether the turn was lost to a higher claim; a bug in the core raises."""
+    """One turn at one cluster. It runs until it is cancelled, or has finished; a bug in the core raises."""
 
-    def __init__(self, joined: ClusterJoined, around: Surroundings) -> None:
+    def __init__(self, turn: Turn, joined: ClusterJoined, around: Surroundings) -> None:
         self.cluster = joined.cluster
         self.core = Collection(joined.cluster, around.bus.fleet, around.settings, pack_columns)
+        self._turn = turn
         self._joined = joined
         self._around = around
         self._settings = around.settings
@@ -76,10 +81,9 @@ class Collector:
         self._heard = asyncio.Event()
         self._rejoined = asyncio.Event()
         self._finishing = asyncio.Event()
-        self._lost = asyncio.Event()
+        self._finished = asyncio.Event()
         self._may_list = asyncio.Event()
         self._lists_settled = asyncio.Event()
-        self._others_epoch = -1
         self._own_claim = -1
         self._sample_now = asyncio.Event()
         self.see_policies()
@@ -93,18 +97,9 @@ class Collector:
         if (before.credential, before.endpoint) != (joined.credential, joined.endpoint):
             self._rejoined.set()
 
-    def see_claim(self, epoch: int, instance: str) -> None:
-        if instance == self._around.instance:
-            # One of ours that was thought lost, and stands behind the one in use, would hide our records.
-            self._own_claim = max(self._own_claim, epoch)
-        else:
-            self.see_epoch(epoch)
-
-    def see_epoch(self, epoch: int) -> None:
-        """Somebody wrote under this epoch."""
-        self._others_epoch = max(self._others_epoch, epoch)
-        if self.core.stream is not None and self._others_epoch > self.core.epoch:
-            self._lost.set()
+    def see_own_claim(self, epoch: int) -> None:
+        """One that was thought lost, and stands behind the one in use, would hide our records."""
+        self._own_claim = max(self._own_claim, epoch)
 
     def see_policies(self) -> None:
         """Which workloads have a scaling policy was read, or changed."""
@@ -113,20 +108,22 @@ class Collector:
             self._sample_now.set()
             self._heard.set()
 
-    def finish(self) -> None:
-        """Write what is known, then end."""
+    async def finish(self) -> None:
+        """What is known is written; then it ends."""
         self._finishing.set()
         self._heard.set()
+        await self._finished.wait()
 
-    async def run(self) -> bool:
-        async with asyncio.TaskGroup() as tasks:
-            following = tasks.create_task(self._stay_connected(), name=f"follow {self.cluster}")
-            writing = tasks.create_task(self._write_on(), name=f"write {self.cluster}")
-            losing = tasks.create_task(self._lost.wait())
-            await asyncio.wait({writing, losing, following}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (following, writing, losing):
-                task.cancel()
-        return self._lost.is_set()
+    async def run(self) -> None:
+        self._begin_epoch()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                following = tasks.create_task(self._stay_connected(), name=f"follow {self.cluster}")
+                await self._write_on()
+                following.cancel()
+        finally:
+            self._finished.set()
+            counters.let_go(self.cluster)
 
     # ── Following ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -274,24 +271,25 @@ class Collector:
         """The only place that writes, so that nothing of ours is under way while others' records are judged."""
         while not self._finishing.is_set():
             if self.core.needs_claim or self._own_claim > self.core.epoch:
-                await self._claim()
+                await self._claim_again()
             else:
                 await self._until_due()
                 if self._around.book_read.is_set():
                     self.core.contradict(self._around.book)
                 await self._write()
-        if self.core.stream is not None:
-            await self._write()
+        await self._write()
 
-    async def _claim(self) -> None:
+    async def _claim_again(self) -> None:
         try:
-            (position,) = await self._around.bus.publish(TurnTaken(SERVICE, self.cluster, self._around.instance))
+            await self._around.claim(self._turn)
         except BusUnavailable as error:
             await self._bus_failed(error)
-            return
-        self.core.claimed(position.offset, asyncio.get_running_loop().time())
-        self._log.info("turn taken", epoch=position.offset)
-        self.see_epoch(self._others_epoch)
+        else:
+            self._begin_epoch()
+
+    def _begin_epoch(self) -> None:
+        self.core.claimed(self._turn.epoch, asyncio.get_running_loop().time())
+        self._log.info("turn taken", epoch=self._turn.epoch)
 
     async def _until_due(self) -> None:
         loop = asyncio.get_running_loop()

@@ -32,14 +32,7 @@ def observed(core: Collection, now: float) -> None:
     metrics.PROBE_AGE_SECONDS.labels(core.cluster).set(core.age.age_ms(now) / 1000)
 
 
-def taken(held: int) -> None:
-    metrics.TURNS_TAKEN.labels("snapshot").inc()
-    metrics.TURNS_HELD.labels("snapshot").set(held)
-
-
-def let_go(cluster: str, held: int) -> None:
-    metrics.TURNS_LOST.labels("snapshot").inc()
-    metrics.TURNS_HELD.labels("snapshot").set(held)
+def let_go(cluster: str) -> None:
     for gauge in (metrics.NODES, metrics.PODS_UNSCHEDULABLE, metrics.PROBE_AGE_SECONDS):
         with suppress(KeyError):  # Nothing was ever written for it.
             gauge.remove(cluster)

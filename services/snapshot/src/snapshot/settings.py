@@ -1,7 +1,8 @@
 """What can be chosen about a snapshot service; each field is the variable SPILLWAY_SNAPSHOT_<NAME>."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
+from spillway.cluster_turns import ClusterTurnSettings
 from spillway.settings import setting
 
 IGNORED_POD_LABELS = (
@@ -16,11 +17,7 @@ IGNORED_POD_LABELS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    credentials_folder: str = setting("credentials", "folder of the clusters' kubeconfig files")
-    fleet: str = setting("", "fleet that the log must be of; empty takes the log's own")
-    exec_plugins: bool = setting(False, "whether a kubeconfig may run a program to get credentials")
-
+class Settings(ClusterTurnSettings):
     gather_seconds: float = setting(0.1, "seconds that changes are gathered before they are said")
     heartbeat_seconds: float = setting(2.0, "seconds between records of block 0, so that readers know the age")
     probe_seconds: float = setting(2.0, "seconds between starts of probes")
@@ -53,17 +50,6 @@ class Settings:
     list_step_objects: int = setting(500, "objects of a page of a list that are applied before others have their turn")
     connect_first_seconds: float = setting(0.5, "first pause, in seconds, after a failed connect; doubles each time")
     connect_longest_seconds: float = setting(30.0, "longest of these pauses, in seconds")
-    bus_retry_seconds: float = setting(1.0, "pause, in seconds, after the log could not be reached")
-    reclaim_seconds: float = setting(
-        15.0, "seconds after another's claim until an instance that still holds the turn claims again"
-    )
-    finish_seconds: float = setting(3.0, "seconds that the last records may take when stopping")
     ignored_pod_labels: tuple[str, ...] = setting(
         IGNORED_POD_LABELS, "label keys that are left out of the pods' label sets, since each pod has its own value"
     )
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
-                raise ValueError(f"{field.name}: {value}: expected more than 0")

@@ -33,7 +33,7 @@ async def serve(process: Process) -> None:
     async with KafkaBus(kafka, settings.fleet, source) as bus, asyncio.TaskGroup() as tasks:
         process.opened()
         bridge = Bridge(bus, partial(connected, settings), settings, process.instance)
-        bridge.ready = partial(process.set_ready, "log")
+        bridge.turns.ready = partial(process.set_ready, "log")
         watcher = tasks.create_task(end_with_the_log(bus))
         await bridge.run(process.stopping)
         watcher.cancel()

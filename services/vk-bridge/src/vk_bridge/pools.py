@@ -9,6 +9,7 @@ import structlog
 from msgspec import Struct
 
 from spillway.cluster_api import Change, ClusterApi, Failed, Listed, Removed, Upserted
+from spillway.cluster_turns import way_to
 from spillway.events import ClusterJoined
 from spillway.kubernetes import Kind, Meta
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
@@ -65,7 +66,7 @@ class Pools:
     def get(self, joined: ClusterJoined) -> Pool:
         """Followed from now on. One that is reached in another way than before is connected anew."""
         known = self._pools.get(joined.cluster)
-        if known is not None and way(known[0].joined) == way(joined):
+        if known is not None and way_to(known[0].joined) == way_to(joined):
             return known[0]
         self.drop(joined.cluster)
         pool = Pool(joined.cluster, joined, self._connect(joined), Reach(joined.cluster, self._settings))
@@ -143,8 +144,3 @@ class Pools:
     def _note_failure(pool: Pool, change: Change) -> None:
         if isinstance(change, Failed):
             log.warning("pool cannot be followed", cluster=pool.name, error=str(change.error))
-
-
-def way(joined: ClusterJoined) -> tuple[str, str]:
-    """How a cluster is reached."""
-    return joined.endpoint, joined.credential

@@ -1,20 +1,13 @@
 """What can be chosen about a vk-bridge; each field is the variable SPILLWAY_VK_BRIDGE_<NAME>."""
 
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 
+from spillway.cluster_turns import ClusterTurnSettings
 from spillway.settings import setting
-
-CREDENTIALS_FOLDER = Path("credentials")
-MAY_BE_ZERO = frozenset({"kubelet_port"})
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    fleet: str = setting("", "fleet id that the log must be of; empty takes the log's")
-    credentials_folder: Path = setting(CREDENTIALS_FOLDER, "folder of the clusters' kubeconfig files")
-    exec_plugins: bool = setting(False, "whether a kubeconfig may run a program to get credentials")
-
+class Settings(ClusterTurnSettings):
     in_flight_seconds: float = setting(
         5.0, "the longest that a scheduler or kubelet of an owner acts on a node as it was before, seconds"
     )
@@ -22,7 +15,7 @@ class Settings:
         1.0, "seconds after the end of its grace until a real pod that is still there is deleted by force"
     )
     kubelet_address: str = setting("127.0.0.1", "address that virtual nodes show as their own")
-    kubelet_port: int = setting(0, "port that virtual nodes show as their kubelet's; 0: they have none")
+    kubelet_port: int = setting(0, "port that virtual nodes show as their kubelet's; 0: they have none", least=0)
     lease_seconds: float = setting(10.0, "seconds between renewals of the Leases of virtual nodes")
     lease_duration_seconds: int = setting(
         40, "seconds after its last renewal until the pool takes a virtual node for dead"
@@ -73,16 +66,3 @@ class Settings:
     records_batch: int = setting(500, "records published at once")
     records_waiting_max: int = setting(10_000, "hours of nodes' use that wait to be published; the oldest are dropped")
     usage_seconds: float = setting(60.0, "seconds between looks at what nodes are used for")
-    bus_retry_seconds: float = setting(1.0, "seconds until the log is tried again when it cannot be reached")
-    reclaim_seconds: float = setting(
-        10.0, "seconds until a cluster that a later claim took, but that is ours, is claimed"
-    )
-    finish_seconds: float = setting(5.0, "seconds that what is under way may take when stopping")
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                least = 0 if field.name in MAY_BE_ZERO else None
-                if not (value >= least if least is not None else value > 0):
-                    raise ValueError(f"{field.name}: {value}: expected {'0 or more' if least == 0 else 'more than 0'}")

@@ -1,0 +1,291 @@
+"""The turns of one instance at clusters: claims what its group gives it, works there, and lets go what it lost."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from spillway import metrics
+from spillway.bus import Assignment, Bus, BusUnavailable
+from spillway.events import ClusterJoined, TurnTaken
+from spillway.settings import setting
+
+CREDENTIALS_FOLDER = Path("credentials")
+NO_CLUSTERS = Assignment(frozenset(), 1)
+NO_EPOCH = -1
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTurnSettings:
+    """What a service whose instances share the clusters has in its settings. Raises ValueError for a wrong number."""
+
+    fleet: str = setting("", "fleet id that the log must be of; empty takes the log's")
+    credentials_folder: Path = setting(CREDENTIALS_FOLDER, "folder of the clusters' kubeconfig files")
+    exec_plugins: bool = setting(False, "whether a kubeconfig may run a program to get credentials")
+    bus_retry_seconds: float = setting(1.0, "seconds until the log is tried again when it cannot be reached")
+    reclaim_seconds: float = setting(
+        10.0, "seconds until a cluster that a later claim took, but that is ours, is claimed"
+    )
+    finish_seconds: float = setting(5.0, "seconds that what is under way may take when stopping")
+
+    def __post_init__(self) -> None:
+        """Every number is above 0, unless its field says what the least is."""
+        for field in fields(self):
+            value, least = getattr(self, field.name), field.metadata.get("least")
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if not (value > 0 if least is None else value >= least):
+                expected = "more than 0" if least is None else f"{least:g} or more"
+                raise ValueError(f"{field.name}: {value}: expected {expected}")
+
+
+@dataclass(eq=False, slots=True)
+class Turn:
+    """This instance's right to write for one cluster.
+
+    way: as ClusterService.way said when it began. epoch: its claim's offset, NO_EPOCH before that is known. read_epoch:
+    the highest that was read since it began, its own claim's among them.
+    """
+
+    cluster: str
+    way: Hashable
+    epoch: int = NO_EPOCH
+    read_epoch: int = NO_EPOCH
+
+    @property
+    def is_overtaken(self) -> bool:
+        return NO_EPOCH < self.epoch < self.read_epoch
+
+
+class Worker(Protocol):
+    async def run(self) -> None:
+        """Works until it is cancelled. What it raises ends the service."""
+        ...
+
+    async def finish(self) -> None:
+        """Nothing new is begun; returns when what is under way has come to its end, and is said."""
+        ...
+
+
+W = TypeVar("W", bound=Worker)
+W_co = TypeVar("W_co", bound=Worker, covariant=True)
+
+
+class ClusterService(Protocol[W_co]):
+    """What one service does and another does not."""
+
+    def clusters(self) -> Iterable[str]:
+        """All clusters that the log has."""
+        ...
+
+    def way(self, cluster: str) -> Hashable | None:
+        """How it is reached: once that changes, work begins anew there. None: there is nothing to be done at it."""
+        ...
+
+    async def caught_up(self) -> None:
+        """Returns when everything that was in the log when this was called has been taken in."""
+        ...
+
+    def begin(self, turn: Turn) -> W_co:
+        """Who is to work there. All that stood in the log before the turn's claim has been taken in."""
+        ...
+
+
+class ClusterTurns(Generic[W]):
+    """Several instances share the clusters: each is one instance's turn at a time, by the group, and by the log.
+
+    A turn is claimed by a record whose offset is its epoch; when the log has been read from there to its ends, work
+    begins. What bears a higher epoch, a claim or any other record, ends the work: its writer's word is the later one.
+    Only when the group says after that, or for reclaim_seconds on, that the cluster is ours, it is claimed again: then
+    it was the other one that was late.
+
+    workers: who works where now. ready: told whether the log has been read, and the group has said what is ours.
+    changed: told when the group gave other clusters, or nobody works at one any more.
+    """
+
+    def __init__(
+        self, bus: Bus, service: str, instance: str, settings: ClusterTurnSettings, work: ClusterService[W]
+    ) -> None:
+        self.workers: dict[str, W] = {}
+        self.ready: Callable[[bool, str], None] = lambda ready, reason: None
+        self.changed: Callable[[], None] = lambda: None
+        self._bus = bus
+        self._service = service
+        self._instance = instance
+        self._settings = settings
+        self._work = work
+        self._assignment = NO_CLUSTERS
+        self._turns: dict[str, tuple[Turn, asyncio.Task[None]]] = {}
+        self._paused: dict[str, asyncio.TimerHandle] = {}
+        self._unsettled = asyncio.Event()
+        self._closed = False
+
+    async def run(self) -> None:
+        """Takes turns until it is cancelled, which is to be after `close`. A bug of a worker ends it by raising.
+
+        The group is joined once the log has been read: until then, whoever has the clusters goes on with them.
+        """
+        self.ready(False, "reading the log")
+        await self._work.caught_up()
+        self.ready(False, "joining the group")
+        async with AsyncExitStack() as stack:
+            assignments = await self._join(stack)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._settle(group))
+                async for assignment in assignments:
+                    self._assign(assignment)
+
+    async def close(self) -> None:
+        """No cluster is taken any more; what is under way may end, within finish_seconds; then all work ends."""
+        self._closed = True
+        finishing = [asyncio.create_task(worker.finish()) for worker in self.workers.values()]
+        if finishing:
+            done, late = await asyncio.wait(finishing, timeout=self._settings.finish_seconds)
+            for task in late:
+                task.cancel()
+            for task in done:
+                task.result()
+        working = list(self._turns.values())
+        for turn, _ in working:
+            self._let_go(turn)
+        if working:
+            await asyncio.wait([task for _, task in working])
+
+    # ── What the service tells ──────────────────────────────────────────────────────────────────────────────────
+
+    def note(self, cluster: str, epoch: int) -> None:
+        """A claim of the cluster, or another record of it, was read that bears this epoch."""
+        turn, _ = self._turns.get(cluster, (None, None))
+        if turn is not None:
+            turn.read_epoch = max(turn.read_epoch, epoch)
+            self._check(turn)
+
+    def reconsider(self) -> None:
+        """There may be other clusters, other ways to them, other work."""
+        self._unsettled.set()
+
+    def holds(self, cluster: str) -> bool:
+        """Whether the group gives it to this instance."""
+        return self._assignment.holds(cluster)
+
+    def is_free(self, cluster: str) -> bool:
+        """Whether nobody works there, nor is about to end or to begin."""
+        return cluster not in self._turns
+
+    async def claim(self, turn: Turn) -> None:
+        """Takes the turn, or takes it once more for a higher epoch. Raises BusUnavailable.
+
+        Who does the latter must not `note` the claims of its own instance: they may be read before this returns.
+        """
+        (position,) = await self._bus.publish(TurnTaken(self._service, turn.cluster, self._instance))
+        turn.epoch = position.offset
+        self._check(turn)
+
+    # ── What is ours ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _join(self, stack: AsyncExitStack) -> AsyncIterator[Assignment]:
+        while True:
+            try:
+                return await stack.enter_async_context(self._bus.cluster_turns(self._service, self._instance))
+            except BusUnavailable as error:
+                log.warning("the group cannot be joined yet", error=str(error))
+                await asyncio.sleep(self._settings.bus_retry_seconds)
+
+    def _assign(self, assignment: Assignment) -> None:
+        """Also of what was lost to a higher epoch, this is the later word."""
+        log.info("turns", partitions=len(assignment.partitions), of=assignment.partition_count)
+        for pause in self._paused.values():
+            pause.cancel()
+        self._paused.clear()
+        self._assignment = assignment
+        self._unsettled.set()
+        self.changed()
+        self.ready(True, "")
+
+    async def _settle(self, group: asyncio.TaskGroup) -> None:
+        """Keeps what is worked on equal to what is ours to work on."""
+        while True:
+            self._unsettled.clear()
+            for turn, _ in tuple(self._turns.values()):
+                if self._way(turn.cluster) != turn.way:
+                    self._let_go(turn)
+            for cluster in sorted(self._work.clusters()):
+                if self.is_free(cluster) and not self._closed:
+                    self._take(cluster, group)
+            await self._unsettled.wait()
+
+    def _way(self, cluster: str) -> Hashable | None:
+        """None for what is not ours as well."""
+        if cluster in self._paused or not self._assignment.holds(cluster):
+            return None
+        return self._work.way(cluster)
+
+    # ── One turn ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take(self, cluster: str, group: asyncio.TaskGroup) -> None:
+        way = self._way(cluster)
+        if way is not None:
+            turn = Turn(cluster, way)
+            task = group.create_task(self._hold(turn), name=f"{self._service} at {cluster}")
+            self._turns[cluster] = turn, task
+            task.add_done_callback(lambda _: self._ended(turn))  # Also of a task that never began.
+
+    async def _hold(self, turn: Turn) -> None:
+        await self._claim_first(turn)
+        await self._work.caught_up()
+        if self._way(turn.cluster) != turn.way:
+            return  # By what was read meanwhile.
+        worker = self.workers[turn.cluster] = self._work.begin(turn)
+        metrics.TURNS_TAKEN.labels(self._service).inc()
+        self._count()
+        await worker.run()
+
+    async def _claim_first(self, turn: Turn) -> None:
+        while turn.epoch == NO_EPOCH:
+            try:
+                await self.claim(turn)
+            except BusUnavailable as error:
+                log.warning("cluster not claimed yet", cluster=turn.cluster, error=str(error))
+                await asyncio.sleep(self._settings.bus_retry_seconds)
+
+    def _check(self, turn: Turn) -> None:
+        if turn.is_overtaken and turn.cluster not in self._paused:
+            log.warning("turn lost to a higher epoch", cluster=turn.cluster, ours=turn.epoch, theirs=turn.read_epoch)
+            loop = asyncio.get_running_loop()
+            self._paused[turn.cluster] = loop.call_later(self._settings.reclaim_seconds, self._resume, turn.cluster)
+            self._let_go(turn)
+
+    def _resume(self, cluster: str) -> None:
+        self._paused.pop(cluster)
+        self._unsettled.set()
+
+    def _let_go(self, turn: Turn) -> None:
+        """At once. Another turn there begins when this one's work has ended."""
+        _, task = self._turns[turn.cluster]
+        if not task.cancelling():
+            self._dismiss(turn.cluster)
+            task.cancel()
+
+    def _ended(self, turn: Turn) -> None:
+        self._dismiss(turn.cluster)
+        del self._turns[turn.cluster]
+        self._unsettled.set()
+        self.changed()
+
+    def _dismiss(self, cluster: str) -> None:
+        if self.workers.pop(cluster, None) is not None:
+            metrics.TURNS_LOST.labels(self._service).inc()
+            self._count()
+
+    def _count(self) -> None:
+        metrics.TURNS_HELD.labels(self._service).set(len(self.workers))
+
+
+def way_to(joined: ClusterJoined) -> tuple[str, str]:
+    """How a cluster is reached."""
+    return joined.endpoint, joined.credential

@@ -1,0 +1,373 @@
+"""Whose turn a cluster is: by the group and by the log. Work begins behind its claim, and ends at a higher epoch."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+
+import pytest
+
+from spillway.addresses import CAPACITY_CHANGES, CLUSTERS, PENDING
+from spillway.bus import Record
+from spillway.cluster_turns import ClusterTurns, ClusterTurnSettings, Turn, way_to
+from spillway.events import ClusterJoined, ClusterLeft, Event, PodsScheduled, TurnTaken
+from spillway.following import TopicReader
+from spillway.local_bus import LocalBroker, LocalBus
+
+pytestmark = pytest.mark.looptime
+
+FLEET, SERVICE = "f-1", "snapshot"
+TICK = 0.1
+SETTINGS = ClusterTurnSettings(reclaim_seconds=10.0, finish_seconds=3.0)
+
+
+@dataclass
+class Worker:
+    """bug: what its work raises. finish_seconds, end_seconds: how long its finish, and its end once cancelled, take."""
+
+    turn: Turn
+    bug: asyncio.Future[None]
+    finish_seconds: float = 0.0
+    end_seconds: float = 0.0
+    told: list[str] = field(default_factory=list)
+
+    async def run(self) -> None:
+        self.told.append("begun")
+        try:
+            await self.bug
+        finally:
+            self.told.append("cancelled")
+            await asyncio.sleep(self.end_seconds)
+            self.told.append("ended")
+
+    async def finish(self) -> None:
+        await asyncio.sleep(self.finish_seconds)
+        self.told.append("finished")
+
+
+class Instance:
+    """The smallest service: it works at every cluster but idle ones. may_read: closed, it does not catch up."""
+
+    def __init__(self, broker: LocalBroker, name: str) -> None:
+        self.bus = LocalBus(broker, FLEET, name)
+        self.joined: dict[str, ClusterJoined] = {}
+        self.idle: set[str] = set()
+        self.read: list[Record] = []
+        self.begun: list[Worker] = []
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+        self.told: list[tuple[bool, str]] = []
+        self.changes = 0
+        self.turns = ClusterTurns[Worker](self.bus, SERVICE, name, SETTINGS, self)
+        self.turns.ready = lambda ready, reason: self.told.append((ready, reason))
+        self.turns.changed = self._changed
+        self._reader = TopicReader(self.bus, (CLUSTERS, CAPACITY_CHANGES, PENDING), self._take, 1.0)
+        self.stopping = asyncio.Event()
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one()) for one in (self._reader.run, self.turns.run)]
+            await self.stopping.wait()
+            await self.turns.close()
+            for task in tasks:
+                task.cancel()
+
+    def _take(self, record: Record) -> None:
+        self.read.append(record)
+        match record.event:
+            case ClusterJoined() as joined:
+                self.joined[joined.cluster] = joined
+                self.turns.reconsider()
+            case ClusterLeft(cluster):
+                self.joined.pop(cluster)
+                self.turns.reconsider()
+            case TurnTaken(cluster=cluster):
+                self.turns.note(cluster, record.offset)
+            case PodsScheduled(cluster=cluster, epoch=epoch):
+                self.turns.note(cluster, epoch)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def clusters(self) -> Iterable[str]:
+        return self.joined
+
+    def way(self, cluster: str) -> tuple[str, str] | None:
+        return way_to(self.joined[cluster]) if cluster in self.joined.keys() - self.idle else None
+
+    async def caught_up(self) -> None:
+        await self._reader.caught_up()
+        await self.may_read.wait()
+
+    def begin(self, turn: Turn) -> Worker:
+        claims = [one.offset for one in self.read if one.event == TurnTaken(SERVICE, turn.cluster, self.bus.source)]
+        assert turn.epoch in claims, "all before the claim, and the claim itself, have been read"
+        self.begun.append(Worker(turn, asyncio.get_running_loop().create_future()))
+        return self.begun[-1]
+
+    @property
+    def held(self) -> set[str]:
+        return set(self.turns.workers)
+
+    def epoch(self, cluster: str = "own-1") -> int:
+        return self.turns.workers[cluster].turn.epoch
+
+    async def stop(self) -> None:
+        self.stopping.set()
+        await self.task
+
+
+@dataclass(slots=True)
+class Fleet:
+    broker: LocalBroker = field(default_factory=LocalBroker)
+    running: list[Instance] = field(default_factory=list)
+
+    def start(self, name: str) -> Instance:
+        self.running.append(Instance(self.broker, name))
+        return self.running[-1]
+
+    async def say(self, *events: Event) -> None:
+        """As other processes."""
+        await LocalBus(self.broker, FLEET, "others").publish(*events)
+
+    async def join(self, *clusters: str, credential: str = "") -> None:
+        await self.say(*(ClusterJoined(name, credential, "", "own", "", "", (), ()) for name in clusters))
+
+    async def working(self, name: str, *clusters: str) -> Instance:
+        await self.join(*clusters)
+        one = self.start(name)
+        await until(lambda: one.told[-1:] == [(True, "")] and one.held == set(clusters))
+        return one
+
+    async def claims(self, cluster: str = "own-1") -> list[tuple[str, int]]:
+        """Instance and offset of each."""
+        async with LocalBus(self.broker, FLEET, "others").follow((CAPACITY_CHANGES,)) as feed:
+            records = (await anext(aiter(feed))).records
+        events = ((one.event, one.offset) for one in records)
+        return [(e.instance, offset) for e, offset in events if isinstance(e, TurnTaken) and e.cluster == cluster]
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    made = Fleet()
+    yield made
+    for one in made.running:
+        if not one.task.done():
+            one.may_read.set()
+            await one.stop()
+
+
+async def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(TICK)
+
+
+def claim(instance: str, cluster: str = "own-1") -> TurnTaken:
+    return TurnTaken(SERVICE, cluster, instance)
+
+
+def record(epoch: int, cluster: str = "own-1") -> PodsScheduled:
+    return PodsScheduled(cluster, "default/web", epoch, 1)
+
+
+# ── By the group ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_the_group_gives_is_claimed_and_the_claims_offset_is_the_epoch(fleet: Fleet) -> None:
+    one = await fleet.working("a", "own-1", "own-2")
+    for cluster in ("own-1", "own-2"):
+        assert await fleet.claims(cluster) == [("a", one.epoch(cluster))]
+    assert one.told == [(False, "reading the log"), (False, "joining the group"), (True, "")]
+    await fleet.join("own-3")
+    await until(lambda: one.held == {"own-1", "own-2", "own-3"})
+    assert len(one.begun) == 3
+
+
+async def test_instances_share_and_the_next_ones_epoch_is_higher(fleet: Fleet) -> None:
+    names = [f"own-{number}" for number in range(6)]
+    first = await fleet.working("a", *names)
+    epochs = {name: first.epoch(name) for name in names}
+    second = fleet.start("b")
+    await until(lambda: second.held and first.held | second.held == set(names))
+    assert first.held
+    assert not first.held & second.held
+    assert all(second.turns.holds(name) and not first.turns.holds(name) for name in second.held)
+    await first.stop()
+    await until(lambda: second.held == set(names))
+    assert all(second.epoch(name) > epochs[name] for name in names)
+
+
+async def test_the_group_is_joined_once_the_log_has_been_read(fleet: Fleet) -> None:
+    """Until then the others go on with all that they have."""
+    first = await fleet.working("a", "own-1", "own-2", "own-3", "own-4")
+    second = fleet.start("b")
+    second.may_read.clear()
+    await asyncio.sleep(30)
+    assert len(first.held) == 4
+    assert second.told == [(False, "reading the log")]
+    second.may_read.set()
+    await until(lambda: len(second.held) == 2)
+    assert len(first.held) == 2
+
+
+async def test_what_the_group_takes_away_is_let_go_though_another_turn_cannot_begin(fleet: Fleet) -> None:
+    one = await fleet.working("a", "own-1")
+    one.may_read.clear()
+    await fleet.join("own-2")
+    await until(lambda: not one.turns.is_free("own-2"))
+    assert one.held == {"own-1"}
+    changes = one.changes
+    one.bus.unavailable = True
+    fleet.broker.expel(one.bus)
+    await asyncio.sleep(TICK)
+    assert one.turns.is_free("own-1")
+    assert one.turns.is_free("own-2")
+    assert one.begun[0].told == ["begun", "cancelled", "ended"]
+    assert one.changes == changes + 3, "the assignment, and each of two ends"
+    one.bus.unavailable = False
+    one.may_read.set()
+    await until(lambda: one.held == {"own-1", "own-2"})
+
+
+async def test_a_turn_that_cannot_be_claimed_is_claimed_later(fleet: Fleet) -> None:
+    await fleet.join("own-1")
+    one = fleet.start("a")
+    await until(lambda: one.held)
+    one.bus.unavailable = True
+    await asyncio.sleep(20)
+    assert one.held == {"own-1"}, "who is only cut off goes on until the group or the log says otherwise"
+    await fleet.join("own-2")
+    one.bus.unavailable = False
+    await until(lambda: one.held == {"own-1", "own-2"})
+
+
+# ── By the log ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("by_record", [False, True])
+async def test_a_higher_epoch_ends_the_work_until_the_group_has_had_time_to_say_so_too(
+    fleet: Fleet, by_record: bool
+) -> None:
+    one = await fleet.working("a", "own-1", "own-2")
+    ours = one.epoch()
+    await fleet.say(record(ours + 1) if by_record else claim("other"))
+    await asyncio.sleep(TICK)
+    assert one.held == {"own-2"}
+    await asyncio.sleep(SETTINGS.reclaim_seconds - 2 * TICK)
+    assert one.held == {"own-2"}
+    await until(lambda: one.held == {"own-1", "own-2"}, 4 * TICK)
+    assert one.epoch() > ours
+
+
+async def test_a_lower_epoch_and_other_clusters_epochs_end_nothing(fleet: Fleet) -> None:
+    one = await fleet.working("a", "own-1", "own-2")
+    await fleet.say(record(one.epoch()), record(one.epoch() - 1), record(1000, "own-9"))
+    await asyncio.sleep(20)
+    assert one.held == {"own-1", "own-2"}
+    assert len(one.begun) == 2
+
+
+@pytest.mark.parametrize("by_record", [False, True])
+async def test_a_higher_epoch_that_is_read_before_work_begins_keeps_it_from_beginning(
+    fleet: Fleet, by_record: bool
+) -> None:
+    one = await fleet.working("a")
+    one.may_read.clear()
+    await fleet.join("own-1")
+    await until(lambda: any(isinstance(read.event, TurnTaken) for read in one.read))
+    ours = (await fleet.claims())[0][1]
+    await fleet.say(record(ours + 1) if by_record else claim("other"))
+    await asyncio.sleep(1)
+    one.may_read.set()
+    await asyncio.sleep(1)
+    assert (one.held, one.begun) == (set(), [])
+    await until(lambda: one.held == {"own-1"})
+    assert one.epoch() > ours
+
+
+async def test_a_later_word_of_the_group_ends_the_pause_and_an_older_pause_ends_no_newer(fleet: Fleet) -> None:
+    one = await fleet.working("a", "own-1")
+    await fleet.say(claim("other"))
+    await until(lambda: not one.held)
+    await asyncio.sleep(SETTINGS.reclaim_seconds - 2)
+    fleet.broker.expel(one.bus)
+    await until(lambda: one.held)
+    await fleet.say(claim("other"))
+    await until(lambda: not one.held)
+    await asyncio.sleep(SETTINGS.reclaim_seconds - 2)
+    assert not one.held
+    await until(lambda: one.held)
+
+
+async def test_a_turn_may_be_claimed_once_more_and_is_lost_to_what_is_higher_still(fleet: Fleet) -> None:
+    one = await fleet.working("a", "own-1")
+    (worker,) = one.begun
+    before = one.epoch()
+    await one.turns.claim(worker.turn)
+    assert before < one.epoch() == (await fleet.claims())[-1][1]
+    await fleet.say(record(before), record(one.epoch()))
+    await asyncio.sleep(20)
+    assert worker.told == ["begun"]
+    await fleet.say(record(one.epoch() + 1))
+    await until(lambda: not one.held)
+
+
+# ── Work ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_where_nothing_is_to_be_done_nothing_is_claimed(fleet: Fleet) -> None:
+    one = await fleet.working("a", "own-1")
+    one.idle = {"own-2"}
+    await fleet.join("own-2")
+    await asyncio.sleep(5)
+    assert await fleet.claims("own-2") == []
+    one.idle = {"own-1"}
+    one.turns.reconsider()
+    await until(lambda: one.held == {"own-2"})
+    assert one.turns.is_free("own-1")
+    await fleet.say(ClusterLeft("own-2"))
+    await until(lambda: not one.held)
+
+
+async def test_another_way_to_a_cluster_is_another_turn_once_the_one_before_has_ended(fleet: Fleet) -> None:
+    one = await fleet.working("a", "own-1")
+    (first,) = one.begun
+    first.end_seconds = 5.0
+    await fleet.join("own-1", credential="other")
+    await asyncio.sleep(4)
+    assert (one.held, one.turns.is_free("own-1"), first.told) == (set(), False, ["begun", "cancelled"])
+    await until(lambda: one.held)
+    assert first.told == ["begun", "cancelled", "ended"]
+    assert one.epoch() > first.turn.epoch
+    await fleet.join("own-1", credential="other")
+    await asyncio.sleep(5)
+    assert len(one.begun) == 2
+
+
+async def test_a_stop_lets_finish_what_can_in_time_and_takes_nothing_more(fleet: Fleet) -> None:
+    one = await fleet.working("a", "own-1", "own-2")
+    quick, slow = one.begun
+    quick.finish_seconds, slow.finish_seconds = 2.0, 60.0
+    stopping = asyncio.create_task(one.stop())
+    await fleet.join("own-3")
+    await asyncio.sleep(2.5)
+    assert (quick.told, slow.told) == (["begun", "finished"], ["begun"])
+    await stopping
+    assert (quick.told[-1], slow.told) == ("ended", ["begun", "cancelled", "ended"])
+    assert await fleet.claims("own-3") == []
+
+
+async def test_a_bug_of_a_worker_ends_the_service(fleet: Fleet) -> None:
+    one = await fleet.working("a", "own-1")
+    one.begun[0].bug.set_exception(ZeroDivisionError())
+    with pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
+        await one.task
+
+
+# ── Settings ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_number_that_may_not_be_is_named() -> None:
+    with pytest.raises(ValueError, match=r"reclaim_seconds: 0: expected more than 0"):
+        ClusterTurnSettings(reclaim_seconds=0)
