@@ -111,6 +111,33 @@ async def test_a_service_that_scales_up_runs_on_returned_nodes_and_none_of_it_in
         await until(lambda: _bound_in(platform, {"own-1": 8, "own-2": 2, "cloud-1": 0}), "all run at home")
 
 
+async def test_what_overflowed_to_the_cloud_asks_lent_nodes_home_and_follows_them() -> None:
+    """Nodes that are lent the moment that they are idle: at home there is never room for as long as homing waits."""
+    services = ("snapshot-1", "planner-1", "propagator-1", "descheduler-1")
+    async with in_process((*FLEET, CLOUD), services) as platform:
+        await join(platform)
+        for node in LENT_NODES:
+            platform.members[OWNER].taint(node, Taint("repair", "", "NoSchedule"))
+        await until(lambda: platform.descheduler().is_active, "a descheduler is active")
+        await until(lambda: _nodes_free(platform, 2), "the planner sees that two nodes are not to be used")
+        await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 9, cpu="2"),)))
+        await until(lambda: _bound_in(platform, {"own-1": 4, "own-2": 2, "cloud-1": 3}), "three are in the cloud")
+        await lend(platform)
+        for node in LENT_NODES:
+            platform.members[OWNER].untaint(node, "repair")
+        await until(lambda: _both_recalled(platform), "both nodes are recalled for them")
+        assert {name for _, names in await recalled(platform) for name in names} == {f"{OWNER}/{NAMESPACE}/web"}
+        for node in LENT_NODES:
+            platform.members[OWNER].untaint(node, LENDING)
+        await until(lambda: _bound_in(platform, {"own-1": 7, "own-2": 2, "cloud-1": 0}), "all run at home", 150)
+
+
+async def _nodes_free(platform: InProcess, nodes: int) -> bool:
+    """That many of the owner's nodes bear no taint, as the planner knows them."""
+    rows = platform.planner().state.view(OWNER).nodes
+    return sum(not rows.taint_sets[found] for found in rows.taint_set[rows.live].tolist()) == nodes
+
+
 async def _both_recalled(platform: InProcess) -> bool:
     return len(await recalled(platform)) == len(LENT_NODES)
 

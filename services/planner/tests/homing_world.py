@@ -8,13 +8,15 @@ from planner.core.division.replaying import replay
 from planner.core.moving import aftermath, moves
 from planner.core.moving.brakes import Brakes
 from planner.core.moving.homing import Homing
+from planner.core.moving.lent_homes import LentHomes
 from planner.core.requests import decisions
 from planner.core.rules import Rules
 from planner.core.workload import Workload
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, ScaleRequest
 from spillway.events import STATE_ABSENT, STATE_PRESENT, DecisionRecorded, Event, WorkloadObserved
-from spillway.model import Part, WorkloadFacts
+from spillway.lending_marks import LENDING
+from spillway.model import NODE_LENT, Part, Taint, WorkloadFacts
 
 from .builders import Fleet, deployment, node, policy, texts
 
@@ -24,7 +26,8 @@ BIG: Key = ("default", "big")
 
 
 class HomingWorld:
-    """unready, unbound: clusters where what comes anew does not become ready, or finds no node.
+    """unready, unbound: clusters where what comes anew does not become ready, or finds no node. lent: by cluster, the
+    cores of a node that it has lent.
 
     fewest: of web, the fewest that were ready at once since all were.
     """
@@ -34,7 +37,8 @@ class HomingWorld:
         self.fleet = Fleet(**{name.replace("-", "_"): [node("a", cores * 1000)] for name, cores in clusters.items()})
         self.fleet.state.rules = rules
         self.fleet.state.brakes = Brakes(rules)
-        self.homing = Homing()
+        self.homing, self.lent_homes = Homing(), LentHomes()
+        self.lent: dict[str, int] = {}
         self.unready: set[str] = set()
         self.unbound: set[str] = set()
         self.ready: dict[tuple[str, Key], int] = {}
@@ -42,6 +46,7 @@ class HomingWorld:
         self.decided: list[DecisionRecorded] = []
         self.fewest = 10_000
         self.sequence = 0
+        self._had_lent: set[str] = set()
 
     # ── What is asked and happens ───────────────────────────────────────────────────────────────────────────────
 
@@ -80,6 +85,11 @@ class HomingWorld:
         parts = self.workload(key).parts.values()
         return {part.cluster: part.replicas_kept for part in parts if part.replicas_kept}
 
+    def needed(self) -> dict[str, int]:
+        """By cluster, what web needs of lent nodes."""
+        said = self.fleet.state.needed.get(WEB, {}).items()
+        return {name: need.replicas_lent for name, need in said if need.replicas_lent}
+
     def part(self, cluster: str) -> Part:
         return self.workload(WEB).parts[cluster]
 
@@ -110,6 +120,7 @@ class HomingWorld:
             self.keep(aftermath.try_again(state, workload, self.fleet.moment(), state.brakes).events)
         for workload in self.homing.due(state, now):
             self.keep(self.homing.next_step(state, workload, self.fleet.moment(), state.brakes).events)
+        self.keep(tuple(self.lent_homes.step(state, self.homing.overflowed, self.fleet.moment())))
         for key in list(state.leaving):
             self.keep(aftermath.settle(state, key, self.fleet.moment()).events)
 
@@ -133,7 +144,12 @@ class HomingWorld:
             else:
                 shown.append(_facts(key, part, self.bound[place], self.ready[place]))
         rows = [node("a", self._cores[cluster] * 1000, used=used)]
-        self.fleet.change(cluster, rows, shown=shown, facts_removed=gone)
+        lent = self.lent.get(cluster, 0) * 1000
+        if lent:
+            rows.append(node("lent", lent, state=NODE_LENT, taints=(Taint(LENDING, "lent", "NoSchedule"),)))
+        removed = () if lent or cluster not in self._had_lent else ("lent",)
+        self._had_lent = self._had_lent - {cluster} | ({cluster} if lent else set())
+        self.fleet.change(cluster, rows, shown=shown, facts_removed=gone, removed=removed)
 
     def _observe(self, key: Key, part: Part, ready: int) -> None:
         self.sequence += 1

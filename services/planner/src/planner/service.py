@@ -15,6 +15,7 @@ from planner.core.headroom import Headrooms
 from planner.core.moving import aftermath, duplicates, moves
 from planner.core.moving.aftermath import Step
 from planner.core.moving.homing import Homing
+from planner.core.moving.lent_homes import LentHomes
 from planner.core.requests import answers, autoscaling, braking, decisions, membership, node_list, releasing
 from planner.core.requests.decisions import Undecided
 from planner.core.state import PlannerState
@@ -69,7 +70,7 @@ class Planner:
         )
         self._admissions = Admissions(lambda: self.state, self._ask, settings.shape_wait_seconds)
         self._looked_at = 0.0
-        self._homing = Homing()
+        self._homing, self._lent_homes = Homing(), LentHomes()
         self._headrooms = Headrooms(settings.pace())
         self._projection = Projection(bus, store, lambda: self.state, settings.history_kept_max)
         self._explanations = Explanations(self._projection.history, settings.history_kept_max)
@@ -109,7 +110,7 @@ class Planner:
     async def take_turn(self, turn: Turn) -> None:
         await self._hear_clusters()
         self._intake.writing = True
-        self._homing = Homing()
+        self._homing, self._lent_homes = Homing(), LentHomes()
         log.info("turn taken", epoch=turn.epoch, workloads=len(self.state.workloads))
 
     async def _hear_clusters(self) -> None:
@@ -183,6 +184,7 @@ class Planner:
             events.extend(self._apply(aftermath.roll_on(state, state.workloads[key], self._moment(turn)).events))
         for workload in self._homing.due(state, self._clocks.steady()):
             events.extend(self._moved(self._homing.next_step(state, workload, self._moment(turn), state.brakes)))
+        events.extend(self._apply(self._lent_homes.step(state, self._homing.overflowed, self._moment(turn))))
         events.extend(self._apply(aftermath.needs_met(state, self._moment(turn))))
         for key in list(state.leaving):
             events.extend(self._apply(aftermath.settle(state, key, self._moment(turn)).events))

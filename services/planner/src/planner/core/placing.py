@@ -331,7 +331,7 @@ def remove(state: PlannerState, subject: Subject, moment: Moment) -> Placed:
     if last is not None and _same(last, placement):
         return Placed(last, division)
     said = record(state, subject.declared, placement, division, moment, "Delete")
-    return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment)), said)
+    return Placed(placement, division, (placement, *needed_events(state, subject.key, placement, moment, {})), said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +403,8 @@ def _decide(
             )
         ),
     )
-    needed = tuple(needed_events(state, subject.key, placement, moment, division.lent if why.for_lent else None))
+    lent = division.lent if why.for_lent and placement.unplaced else None
+    needed = tuple(needed_events(state, subject.key, placement, moment, lent))
     last = known.placement if known is not None else None
     if last is not None and _same(last, placement) and (division.uncertain or _waits_alike(last, placement)):
         return Placed(last, division, needed)
@@ -498,12 +499,15 @@ def needed_events(
 ) -> Iterable[CapacityNeeded]:
     """CapacityNeeded wherever it is not what was last said: it is state, 0 when the need is over.
 
-    lent: by cluster, who waits for lent nodes; None: nobody looked, and who waited does, while any have no place.
+    lent: by cluster, who waits for lent nodes; None: nobody looked, and who waited does, while any have no place. Once
+    all have one, overflow needs what it did.
     """
     new = {part.cluster: part.replicas_new for part in placement.parts if part.replicas_new}
     said = state.needed.get(key, {})
-    if lent is None:
-        lent = {cluster: entry.replicas_lent for cluster, entry in said.items() if placement.unplaced}
+    if lent is None and placement.unplaced:
+        lent = {cluster: entry.replicas_lent for cluster, entry in said.items()}
+    elif lent is None:
+        lent = state.workloads[key].home_needs if key in state.workloads else {}
     for cluster in sorted(new.keys() | said.keys() | lent.keys()):
         wanted = CapacityNeeded(*key, cluster, moment.generation, lent.get(cluster, 0), new.get(cluster, 0))
         last = said.get(cluster, replace(wanted, replicas_lent=0, replicas_new=0))

@@ -14,9 +14,9 @@ class Workload:
     """One workload. template is read from the declaration's manifest, earlier from those that some parts still bear.
 
     waiting_since, settled: since when replicas wait for binds, and whether that wait is over. lent_since: since when
-    some wait for lent nodes. gone_at: since when nothing of a deleted workload is left. looked_at: the reasons to move
-    for which all was done that room allowed, and the revision of the brakes then. held_by: by cause and cluster, what
-    moves were said to wait for beside room.
+    some wait for lent nodes. home_needs: by cluster, what overflow needs of lent nodes. gone_at: since when nothing of
+    a deleted workload is left. looked_at: the reasons to move for which all was done that room allowed, and the
+    revision of the brakes then. held_by: by cause and cluster, what moves were said to wait for beside room.
     barred: from one cluster to a frozen one, how many would go if that were not frozen.
     for_minima: misplaced.for_minima, and of what it was found.
     ruled_out: misplaced.ruled_out, and of what it was found. All are forgotten by a restart.
@@ -29,6 +29,7 @@ class Workload:
     statuses: dict[str, WorkloadObserved] = field(default_factory=dict)
     waiting_since: float | None = None
     lent_since: float | None = None
+    home_needs: Mapping[str, int] = field(default_factory=dict)
     settled: bool = False
     gone_at: float | None = None
     looked_at: object = None

@@ -230,7 +230,7 @@ def settle(state: PlannerState, key: WorkloadKey, moment: Moment) -> Step:
     if workload.placement is not None:
         placement = _without_settled(state, workload, moment)
         if placement is not None:
-            return Step(key, (placement, *placing.needed_events(state, key, placement, moment)), "Removed")
+            return Step(key, (placement, *placing.needed_events(state, key, placement, moment, {})), "Removed")
     if not is_gone(workload):
         return Step(key, (), "")
     if workload.gone_at is None:

@@ -67,10 +67,12 @@ class _Watched:
 class Homing:
     """What is remembered of overflow and of room at home; forgotten with the turn.
 
-    wanted: by cause and cluster, how many would go home now if nothing held them, as the last look found.
+    overflowed: who has overflow, and wanted: by cause and cluster, how many would go home now if nothing held them, as
+    the last look found.
     """
 
     def __init__(self) -> None:
+        self.overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]] = {}
         self.wanted: dict[tuple[str, str], int] = {}
         self._known: dict[WorkloadKey, _Known] = {}
         self._joined = Clusters()
@@ -90,7 +92,7 @@ class Homing:
             self._watch_more(state, now)
             return []
         self._looked_at = now
-        overflowed = self._overflowed(state)
+        overflowed = self.overflowed = self._overflowed(state)
         self._look(state, overflowed, now)
         homes = {home for watched in self._watched.values() for home in watched}
         self._expected = frozenset(home for home in homes if _is_expected(state, home, now))
@@ -203,7 +205,7 @@ class Homing:
 
         left: of each room. Then homes behind those that have room for all are left out: they would get none.
         """
-        margin = max(1, ceil(state.rules.home_margin * workload.declared.replicas))
+        margin = margin_of(state, workload)
         if not state.is_fresh(overflow.cluster, now):
             return Journey(overflow.cluster, 0, {})
         rooms = {}
@@ -214,7 +216,7 @@ class Homing:
             if brakes.frozen(home, workload.key):
                 continue
             steady = watched.steady.held(state.rules.home_after, now)
-            room = min(steady, _room_now(state, workload, home, now)) if steady else 0
+            room = min(steady, room_now(state, workload, home, now)) if steady else 0
             rooms[home] = int(room * left[home]) if left is not None else room
             if left is not None and sum(rooms.values()) >= overflow.replicas + margin:
                 break
@@ -246,7 +248,12 @@ def _stands(state: PlannerState, workload: Workload, now: float) -> bool:
     )
 
 
-def _room_now(state: PlannerState, workload: Workload, home: str, now: float) -> int:
+def margin_of(state: PlannerState, workload: Workload) -> int:
+    """That many replicas more must fit at home than go there."""
+    return max(1, ceil(state.rules.home_margin * workload.declared.replicas))
+
+
+def room_now(state: PlannerState, workload: Workload, home: str, now: float) -> int:
     """How many more of it a home takes now: by its room, and by the policy's bound."""
     part = workload.parts.get(home)
     if part is not None and part.replicas_lost:

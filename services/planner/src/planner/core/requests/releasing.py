@@ -40,7 +40,7 @@ def release(state: PlannerState, request: ReleaseRequest, moment: Moment) -> Dec
     if not declared.releasing:
         declared = replace(declared, releasing=True, generation=declared.generation + 1)
         placement = replace(placed.placement, workload_generation=declared.generation)
-        events: tuple[Event, ...] = (placement, *needed_events(state, known.key, placement, moment))
+        events: tuple[Event, ...] = (placement, *needed_events(state, known.key, placement, moment, {}))
         placed = replace(placed, placement=placement, changes=events)
     decided = Unanswered(declared, (), placed, known.unmodelled)
     return answer_with(state, decided, request.idempotency_key, digest, moment)

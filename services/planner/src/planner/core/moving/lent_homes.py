@@ -1,0 +1,114 @@
+"""Overflow needs what its homes have lent: the cloud is for what own machines do not take (README, docs/adr/0017).
+
+Needed is what lets more of it go home than the homes' free room does, with the margin that homing leaves free. Who
+looks for nodes to recall counts what is free there first, so that is in the number.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from planner.core.division.placement import most_of
+from planner.core.manifests.policy import TIERS_BY_WORK
+from planner.core.moving.homing import LOOK_SECONDS, margin_of, room_now
+from planner.core.moving.overflow import Overflow
+from planner.core.state import PlannerState
+from planner.core.subject import Moment
+from planner.core.workload import Workload
+from spillway.events import CapacityNeeded
+from spillway.feasibility.cluster_view import WorkloadKey
+from spillway.model import NO_GENERATION
+
+LOOKED_AT_MAX = 50
+"""Workloads whose need is found anew at one look; of more it is as it was, until it is their turn."""
+
+Overflowed = Mapping[WorkloadKey, tuple[Overflow, ...]]
+
+
+class LentHomes:
+    """What the needs were found of; forgotten with the turn."""
+
+    def __init__(self) -> None:
+        self._found_of: dict[WorkloadKey, object] = {}
+        self._looked_at: float | None = None
+
+    def step(self, state: PlannerState, overflowed: Overflowed, moment: Moment) -> list[CapacityNeeded]:
+        """What is needed and not said, or said and needed no more; nothing between two looks."""
+        if self._looked_at is not None and moment.now - self._looked_at < LOOK_SECONDS:
+            return []
+        self._looked_at = moment.now
+        lending = frozenset(name for name, view in state.clusters.items() if view.nodes.lends)
+        before, self._found_of = self._found_of, {}
+        events: list[CapacityNeeded] = []
+        left = LOOKED_AT_MAX
+        for key, entries in _concerned(state, overflowed, lending):
+            workload = state.workloads[key]
+            found_of = _figures(state, workload, entries, moment.now)
+            if left and before.get(key) != found_of:
+                left -= 1
+                workload.home_needs = _needs(state, workload, entries, lending, moment.now)
+                before[key] = found_of
+            if key in before:
+                self._found_of[key] = before[key]
+                events.extend(_unsaid(state, workload, moment))
+        return events
+
+
+def _concerned(
+    state: PlannerState, overflowed: Overflowed, lending: frozenset[str]
+) -> Iterator[tuple[WorkloadKey, tuple[Overflow, ...]]]:
+    """Whose homes have lent nodes, and who said or knows that it needs some."""
+    for key, entries in overflowed.items():
+        if any(not lending.isdisjoint(entry.homes) for entry in entries):
+            yield key, entries
+    for key, needs in state.needed.items():
+        if key in state.workloads and any(said.replicas_lent for said in needs.values()):
+            entries = overflowed.get(key, ())
+            if all(lending.isdisjoint(entry.homes) for entry in entries):
+                yield key, entries
+
+
+def _figures(state: PlannerState, workload: Workload, entries: tuple[Overflow, ...], now: float) -> object:
+    """Others whenever the need may be another one."""
+    homes = dict.fromkeys(home for entry in entries for home in entry.homes)
+    rooms = tuple((home, state.room_revision(home), state.is_fresh(home, now)) for home in homes)
+    return workload.placement, workload.declared.policy, state.brakes.revision, rooms
+
+
+def _needs(
+    state: PlannerState, workload: Workload, entries: tuple[Overflow, ...], lending: frozenset[str], now: float
+) -> Mapping[str, int]:
+    """By home, for how many there is to be room, where lent nodes bring some of it."""
+    rules, key, policy = state.rules, workload.key, workload.declared.policy
+    never_go = not (rules.moves_per_minute and rules.home_moves_per_minute)
+    if workload.unplaced or never_go or policy.work in TIERS_BY_WORK:
+        return {}
+    going = [entry for entry in entries if not state.brakes.frozen(entry.cluster, key)]
+    homes = dict.fromkeys(home for entry in going for home in entry.homes if not state.brakes.frozen(home, key))
+    count, margin = sum(entry.replicas for entry in going), margin_of(state, workload)
+    free = {home: room_now(state, workload, home, now) for home in homes}
+    limits = {limit.cluster: limit for limit in policy.limits}
+    lent = {}
+    for home in (home for home in homes if home in lending):
+        part = workload.parts.get(home)
+        bound = most_of(limits, home) - (part.replicas_kept if part is not None else 0) - free[home]
+        lent[home] = max(0, min(state.room_lent(home, workload.shape, now, key), bound))
+    wanted = min(count + margin, sum(free.values()) + sum(lent.values()))
+    if wanted <= max(margin, sum(free.values())):
+        return {}
+    lacking, needs = wanted - sum(free.values()), {}
+    for home, room in lent.items():
+        if more := min(room, lacking):
+            needs[home] = free[home] + more
+            lacking -= more
+    return needs
+
+
+def _unsaid(state: PlannerState, workload: Workload, moment: Moment) -> Iterator[CapacityNeeded]:
+    """Of a workload of which some have no place, their need is said where they are placed."""
+    if workload.unplaced:
+        return
+    needs, said = workload.home_needs, state.needed.get(workload.key, {})
+    for cluster in sorted(needs.keys() | said.keys()):
+        last = said.get(cluster, CapacityNeeded(*workload.key, cluster, NO_GENERATION, 0, 0))
+        if last.replicas_lent != needs.get(cluster, 0):
+            yield replace(last, replicas_lent=needs.get(cluster, 0), generation=moment.generation)

@@ -1,0 +1,129 @@
+"""Overflow asks for what its homes have lent: for how many, and when it does not; and goes home once it is back."""
+
+from typing import Any
+
+import pytest
+
+from planner.core.requests import decisions
+from planner.core.rules import Rules
+from spillway.api import DeleteRequest
+from spillway.events import PHASE_CORDONED, BrakeReleased, BrakeSet
+from spillway.model import NODE_LENT
+
+from .homing_world import WEB, HomingWorld
+
+AFTER = 60
+
+
+def overflowed(lent: int, cores: int = 8, replicas: int = 12, **spec: Any) -> HomingWorld:
+    """web fills own-1, the rest of it is in cloud-1; then own-1 lends a node as soon as it has it."""
+    rules = Rules(**{name: spec.pop(name) for name in ("home_margin", "home_moves_per_minute") if name in spec})
+    world = HomingWorld({"own-1": cores, "cloud-1": 20}, rules)
+    world.apply(replicas, **spec)
+    world.run(5)
+    assert world.kept() == {"own-1": cores, "cloud-1": replicas - cores}
+    world.lent["own-1"] = lent
+    world.run(3)
+    return world
+
+
+def test_it_needs_the_nodes_and_goes_home_once_they_are_back() -> None:
+    """Two of twelve replicas are the margin. The need stands until there is room, and is over then."""
+    world = overflowed(16)
+    assert world.needed() == {"own-1": 6}
+    world.run(AFTER + 10)
+    assert (world.kept(), world.needed()) == ({"own-1": 8, "cloud-1": 4}, {"own-1": 6})
+    del world.lent["own-1"]
+    world.cores("own-1", 24)
+    world.run(3)
+    assert world.needed() == {}
+    world.run(AFTER + 10)
+    assert (world.kept(), world.needed()) == ({"own-1": 12}, {})
+    assert world.fewest == 12
+
+
+@pytest.mark.parametrize(
+    ("cores", "needed"),
+    [
+        pytest.param(2, 0, id="all of it would be the margin"),
+        pytest.param(3, 3, id="one goes home"),
+        pytest.param(5, 5, id="three go home"),
+        pytest.param(6, 6, id="all do"),
+        pytest.param(30, 6, id="no more than do"),
+    ],
+)
+def test_it_needs_what_lets_more_go_home_and_the_margin(cores: int, needed: int) -> None:
+    assert overflowed(cores).needed() == ({"own-1": needed} if needed else {})
+
+
+def test_what_is_free_at_home_is_in_the_number_since_who_recalls_counts_it_first() -> None:
+    world = overflowed(8)
+    world.cores("own-1", 11)
+    world.run(3)
+    assert world.needed() == {"own-1": 6}
+    world.cores("own-1", 14)
+    world.run(3)
+    assert world.needed() == {}, "free room is enough"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"overflow": "Stay"}, {"home_moves_per_minute": 0.0}],
+    ids=["it is to stay", "nothing goes home"],
+)
+def test_what_does_not_go_home_needs_nothing(spec: dict[str, Any]) -> None:
+    assert overflowed(16, **spec).needed() == {}
+
+
+@pytest.mark.parametrize("scope", ["fleet", "cluster/own-1", "cluster/cloud-1", "workload/default/web"])
+def test_a_brake_ends_the_need_until_it_is_released(scope: str) -> None:
+    world = overflowed(16)
+    world.keep((BrakeSet(scope, "why", "ann", 1),))
+    world.run(3)
+    assert world.needed() == {}
+    world.keep((BrakeReleased(scope, "ann", 2),))
+    world.run(3)
+    assert world.needed() == {"own-1": 6}
+
+
+def test_a_home_that_takes_nothing_is_not_needed() -> None:
+    world = overflowed(16)
+    world.set_phase("own-1", PHASE_CORDONED)
+    world.run(3)
+    assert world.needed() == {}
+
+
+def test_other_decisions_leave_the_need_as_it_is() -> None:
+    world = overflowed(16)
+    world.scale(11)
+    assert world.needed() == {"own-1": 6}
+    world.run(3)
+    assert world.needed() == {"own-1": 5}
+    world.scale(8)
+    world.run(3)
+    assert (world.kept(), world.needed()) == ({"own-1": 8}, {})
+
+
+def test_deleting_ends_the_need() -> None:
+    world = overflowed(16)
+    world.keep(decisions.delete(world.fleet.state, DeleteRequest("", "web"), world.fleet.moment()).events)
+    assert world.needed() == {}
+    world.run(3)
+    assert world.needed() == {}
+
+
+def test_another_turn_finds_the_same() -> None:
+    world = overflowed(16)
+    said = world.fleet.state.needed[WEB]["own-1"]
+    world.lent_homes = type(world.lent_homes)()
+    world.run(3)
+    assert world.fleet.state.needed[WEB]["own-1"] is said
+    assert world.fleet.state.clusters["own-1"].nodes.state.tolist().count(NODE_LENT) == 1
+
+
+def test_while_some_have_no_place_at_all_their_need_counts() -> None:
+    world = overflowed(16)
+    world.scale(50)
+    world.run(3)
+    assert world.workload(WEB).unplaced == 22
+    assert world.needed() == {"own-1": 16}
