@@ -55,8 +55,9 @@ def test_a_second_preparation_changes_nothing(members: KubeMembers) -> None:
 
 def test_secrets_are_readable_by_their_owner_alone(members: KubeMembers) -> None:
     members.prepare()
-    secrets = [*members.folder.glob("*/credentials/*"), *members.credentials_folder.iterdir()]
-    assert len(secrets) == 2 * 5
+    given = [one for one in members.credentials_folder.rglob("*") if one.is_file()]
+    secrets = [*members.folder.glob("*/credentials/*"), *given]
+    assert len(secrets) == 2 * 7
     assert {stat.S_IMODE(file.stat().st_mode) for file in secrets} == {0o600}
 
 

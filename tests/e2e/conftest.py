@@ -107,7 +107,8 @@ def _folder(factory: pytest.TempPathFactory, name: str) -> Path:
     folder = factory.mktemp(name)
     ports = PortBook(folder / "ports.json")
     names = [f"{service}-{part}" for service in SERVICES for part in ("health", "rpc")]
-    names += [f"{kind}{member.name}" for member in FLEET for kind in ("member-", "member/")]
+    kinds = ("member-", "member/", "vk-bridge-1-kubelet-", "vk-bridge-2-kubelet-")
+    names += [f"{kind}{member.name}" for member in FLEET for kind in kinds]
     base = session_port(count=PORTS_PER_NODE)
     ports.port("kafka", base, count=PORTS_PER_NODE)
     ports.port("etcd", base + random.randint(2, 9), count=2)

@@ -1,14 +1,14 @@
 """Idle nodes of one member run another one's pods, and come back for their owner's: asked of the members' own APIs."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
 from sim.manifests import deployment
 from spillway.api_lending import DeclareLendingRequest, ListLendingRequest, WithdrawLendingRequest
-from spillway.cluster_api import DEPLOYMENTS, NAMESPACES, NODES, PODS, AlreadyExists
+from spillway.cluster_api import DEPLOYMENTS, NAMESPACES, NODES, PODS, AlreadyExists, LogOptions
 from spillway.events_lending import LendingRule
 from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_TAINT, SUPPLY_CLASS
 
@@ -72,6 +72,15 @@ async def running_on(platform: Platform, cluster: str, app: str) -> list[str]:
     )
 
 
+async def log_of_one(platform: Platform, app: str, cluster: str = POOL) -> bytes:
+    """What the pod of that app with the first node's name has written; in a pool its bridge is asked for it."""
+    api = platform.members.api(cluster)
+    pods = await api.list(PODS, label_selector=f"app={app}")
+    metadata = min(pods, key=lambda one: str(one["spec"]["nodeName"]))["metadata"]
+    async with aclosing(api.logs(metadata["namespace"], metadata["name"], LogOptions())) as chunks:
+        return b"".join([chunk async for chunk in chunks])
+
+
 @asynccontextmanager
 async def deployed(platform: Platform, cluster: str, manifest: Manifest) -> AsyncIterator[None]:
     """By its own people, not by us; afterwards it is gone."""
@@ -105,6 +114,8 @@ async def test_lent_nodes_run_offline_pods_and_come_back_when_their_owner_scales
             return await running_on(fleet, POOL, "encode") == sorted(names)
 
         await until("their pool says that they run", mirrored)
+        if fleet.stack.options.members == "sim":  # Real members' nodes are kwok's, which write no logs.
+            assert await log_of_one(fleet, "encode") == await log_of_one(fleet, "encode", OWNER)
         fleet.kill((await fleet.owners("vk-bridge"))[OWNER])
         async with deployed(fleet, OWNER, of_3_cores("web", NODES_OF_OWNER)):
 

@@ -567,9 +567,17 @@ LOG_ANSWERS: dict[str, tuple[list[Step], type[Exception], str]] = {
 @pytest.mark.parametrize(("steps", "error", "words"), LOG_ANSWERS.values(), ids=LOG_ANSWERS)
 async def test_why_a_log_is_not_given_has_a_name(steps: list[Step], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words) as raised:
-        async for _ in api_of(Scripted(streams=[steps])).logs("n", "p", LOG):
+        async for _ in api_of(Scripted(streams=[steps])).logs("n", "p", LogOptions("main")):
             pass
     assert raised.type is error
+
+
+@pytest.mark.looptime
+async def test_a_log_that_is_followed_may_be_silent_from_its_beginning() -> None:
+    """A kubelet begins to answer with the first line."""
+    api = api_of(Scripted(streams=[[3600.0, b"", b"one"], [HANG]]), log_stream_seconds=7200.0)
+    assert [chunk async for chunk in api.logs("n", "p", LOG)] == [b"one"]
+    assert [chunk async for chunk in api.logs("n", "p", LOG)] == []
 
 
 @pytest.mark.looptime

@@ -16,6 +16,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from spillway_local.ports import LOOPBACK
 
+KUBELET_CLIENT = "kube-apiserver-kubelet-client"
+"""Common name by which kubeadm makes an API server known to kubelets."""
 _VALID_DAYS = 3650
 
 
@@ -59,10 +61,7 @@ class CredentialFiles:
 
     def ensure(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not self.certificate.exists():
-            key = ec.generate_private_key(ec.SECP256R1())
-            write_secret(self.certificate_key, _private_pem(key))
-            write_secret(self.certificate, _self_signed(key))
+        ensure_certificate(self.certificate, self.certificate_key, "spillway-local-member")
         if not self.service_account_key.exists():
             write_secret(self.service_account_key, _private_pem(ec.generate_private_key(ec.SECP256R1())))
         if not self.tokens.exists():
@@ -71,6 +70,33 @@ class CredentialFiles:
     def access(self, port: int) -> MemberAccess:
         token = self.tokens.read_text().split(",", 1)[0]
         return MemberAccess(f"https://{LOOPBACK}:{port}", token, self.certificate.read_text())
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletClientFiles:
+    """By which a member's API server is known to kubelets; the certificate is its own authority."""
+
+    folder: Path
+    member: str
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / f"{self.member}.crt"
+
+    @property
+    def key(self) -> Path:
+        return self.folder / f"{self.member}.key"
+
+    def ensure(self) -> None:
+        ensure_certificate(self.certificate, self.key, KUBELET_CLIENT, serves=False)
+
+
+def ensure_certificate(certificate: Path, key_file: Path, name: str, *, serves: bool = True) -> None:
+    """Self-signed, made once. serves: of a server on 127.0.0.1, else of a client."""
+    if not certificate.exists():
+        key = ec.generate_private_key(ec.SECP256R1())
+        write_secret(key_file, _private_pem(key))
+        write_secret(certificate, _self_signed(key, name, serves=serves))
 
 
 def read_kubeconfig(file: Path) -> MemberAccess:
@@ -113,9 +139,10 @@ def _private_pem(key: ec.EllipticCurvePrivateKey) -> str:
     ).decode()
 
 
-def _self_signed(key: ec.EllipticCurvePrivateKey) -> str:
-    """A certificate that serves 127.0.0.1 and is its own authority, so that clients verify in full."""
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "spillway-local-member")])
+def _self_signed(key: ec.EllipticCurvePrivateKey, common_name: str, *, serves: bool) -> str:
+    """A certificate that is its own authority, so that the other side verifies in full."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    purpose = ExtendedKeyUsageOID.SERVER_AUTH if serves else ExtendedKeyUsageOID.CLIENT_AUTH
     now = dt.datetime.now(dt.UTC)
     names = [x509.IPAddress(ipaddress.ip_address(LOOPBACK)), x509.DNSName("localhost")]
     usage = x509.KeyUsage(
@@ -139,7 +166,7 @@ def _self_signed(key: ec.EllipticCurvePrivateKey) -> str:
         .not_valid_after(now + dt.timedelta(days=_VALID_DAYS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(key, hashes.SHA256())

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from spillway_local.kube_binary import STAGES_FILE
-from spillway_local.member_credentials import CredentialFiles, MemberAccess, write_kubeconfig
+from spillway_local.member_credentials import CredentialFiles, KubeletClientFiles, MemberAccess, write_kubeconfig
 from spillway_local.member_nodes import NodeSpec, create_nodes, write_nodes_file
 from spillway_local.ports import LOOPBACK, PortBook, is_listening
 from spillway_local.programs import Program, Stage
@@ -66,6 +66,7 @@ class KubeMember:
     def prepare(self) -> None:
         """Write credentials and kubeconfig; those of a former run are kept."""
         self._credentials.ensure()
+        self.kubelet_client.ensure()
         write_kubeconfig(self.kubeconfig, self.name, self.access)
 
     def api_server(self) -> Program:
@@ -81,6 +82,8 @@ class KubeMember:
             "token-auth-file": files.tokens,
             "anonymous-auth": "false",
             "authorization-mode": "AlwaysAllow",
+            "kubelet-client-certificate": self.kubelet_client.certificate,
+            "kubelet-client-key": self.kubelet_client.key,
             "service-account-key-file": files.service_account_key,
             "service-account-signing-key-file": files.service_account_key,
             "service-account-issuer": "https://kubernetes.default.svc",
@@ -123,6 +126,10 @@ class KubeMember:
 
     async def create_nodes(self, timeout_seconds: float = 60.0) -> None:
         await create_nodes(self.access, self.spec.nodes, timeout_seconds)
+
+    @property
+    def kubelet_client(self) -> KubeletClientFiles:
+        return KubeletClientFiles(kubelet_clients(self.kubeconfig.parent), self.name)
 
     @property
     def _credentials(self) -> CredentialFiles:
@@ -209,13 +216,27 @@ class KubeMembers:
         return f"http://{LOOPBACK}:{self._etcd_port}"
 
 
+def kubelet_clients(credentials_folder: Path) -> Path:
+    """Where the certificates are by which members' API servers are known to kubelets."""
+    return credentials_folder / "kubelet-clients"
+
+
 def sim_member_program(
     spec: MemberSpec, port: int, folder: Path, credentials_folder: Path, extra: Sequence[str] = ()
 ) -> Program:
     """One simulated member; its nodes are described in a file it reads."""
     nodes_file = folder / f"{spec.name}-nodes.json"
     write_nodes_file(nodes_file, spec.nodes)
-    flags = {"name": spec.name, "port": port, "credentials-folder": credentials_folder, "nodes": nodes_file}
+    client = KubeletClientFiles(kubelet_clients(credentials_folder), spec.name)
+    client.ensure()
+    flags = {
+        "name": spec.name,
+        "port": port,
+        "credentials-folder": credentials_folder,
+        "nodes": nodes_file,
+        "kubelet-client-certificate": client.certificate,
+        "kubelet-client-key": client.key,
+    }
     arguments = [part for name, value in flags.items() for part in (f"--{name}", str(value))]
     return Program(f"member-{spec.name}", (sys.executable, "-m", "sim", *arguments, *extra), folder)
 

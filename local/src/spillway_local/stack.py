@@ -19,7 +19,8 @@ from spillway.topics import TopicSettings, ensure_topics
 from spillway_local.fleet_plan import FLEET, MemberPlan
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer, ensure_java, ensure_kafka_jars, kafka_cluster
 from spillway_local.kube_binary import ensure_kube_binary
-from spillway_local.members import KubeMembers, MemberSpec, sim_member_program
+from spillway_local.member_credentials import ensure_certificate
+from spillway_local.members import KubeMembers, MemberSpec, kubelet_clients, sim_member_program
 from spillway_local.ports import PortBook, is_listening
 from spillway_local.programs import Program, Stage
 from spillway_local.redis_server import RedisServer, ensure_redis
@@ -30,7 +31,7 @@ Say = Callable[[str], None]
 KAFKA_PORT, REDIS_PORT, SIM_PORT, SERVICE_PORT = 19092, 16379, 21001, 18080
 SIM_USAGE_PERCENT = 20
 """What a simulated pod uses of its requests, so that policies on resources have something to see."""
-RPC_PORT, SCALING_PORT, LENDING_PORT = 7400, 7410, 7420
+RPC_PORT, SCALING_PORT, LENDING_PORT, KUBELET_PORT = 7400, 7410, 7420, 18250
 SERVICES = ("snapshot", "propagator", "planner", "hpa", "descheduler", "vk-bridge")
 LOG_READY_SECONDS, SERVICE_READY_SECONDS = 180.0, 90.0
 """Three brokers on two busy cores take more than a minute to listen, and as long to make the topics."""
@@ -231,7 +232,22 @@ class Stack:
         else:
             prefix = service.upper().replace("-", "_")
             own[f"SPILLWAY_{prefix}_CREDENTIALS_FOLDER"] = str(self.credentials)
+        if service == "vk-bridge":
+            own |= self._kubelet(name)
         return own | dict(self.options.environment_of.get(name, {}))
+
+    def _kubelet(self, name: str) -> dict[str, str]:
+        """Every member may be a pool: its API server asks this bridge for logs on a port of its own."""
+        certificate, key = self.folder / "kubelet" / "kubelet.crt", self.folder / "kubelet" / "kubelet.key"
+        ensure_certificate(certificate, key, "spillway-local-kubelet")
+        ports = {one.name: self._port(f"{name}-kubelet-{one.name}", KUBELET_PORT) for one in self.options.fleet}
+        chosen = {
+            "PORTS": ",".join(f"{pool}={port}" for pool, port in ports.items()),
+            "CERTIFICATE": certificate,
+            "KEY": key,
+            "CLIENTS_FOLDER": kubelet_clients(self.credentials),
+        }
+        return {f"SPILLWAY_VK_BRIDGE_KUBELET_{field}": str(value) for field, value in chosen.items()}
 
     def _connections(self) -> Path:
         """Names this platform's own Kafka to hpa, so that policies may ask for queues in it."""

@@ -39,6 +39,7 @@ GRACE_SECONDS = 10
 WALL_MS = 497_223 * 3_600_000 - 150_000
 """Short of a full hour, which only the records of use know of."""
 TOLERATES_LOANS = [{"key": POOL_TAINT, "operator": "Exists"}]
+ABSENT = {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}}
 Check = Callable[[], bool]
 
 
@@ -92,12 +93,12 @@ class LendingFleet:
 
     # ── Bridges ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def start(self, instance: str = "b1", broker: LocalBroker | None = None) -> Bridge:
+    async def start(self, instance: str = "b1", broker: LocalBroker | None = None, **settings: Any) -> Bridge:
         """broker: another log, of which this fleet knows nothing: a bridge that was started by mistake."""
         bus = self._buses[instance] = LocalBus(broker or self.broker, FLEET, instance)
         loop = asyncio.get_running_loop()
-        settings = Settings(copies_seconds=5.0, copy_unused_seconds=60.0)
-        bridge = Bridge(bus, self.connect, settings, instance, lambda: WALL_MS + round(loop.time() * 1000))
+        chosen = Settings(**{"copies_seconds": 5.0, "copy_unused_seconds": 60.0, **settings})
+        bridge = Bridge(bus, self.connect, chosen, instance, lambda: WALL_MS + round(loop.time() * 1000))
         stopping = asyncio.Event()
         self._instances[instance] = bridge, stopping, asyncio.create_task(bridge.run(stopping))
         return bridge
@@ -203,6 +204,11 @@ class LendingFleet:
 
     def virtual(self, node: str = "n0", owner: str = OWN) -> dict[str, Any] | None:
         return self.clusters[POOL].get("nodes", virtual_node_name(owner, node))
+
+    def kubelet_port(self, node: str = "n0") -> int:
+        """That the virtual node names; 0: none, or there is no virtual node."""
+        port: int = ((self.virtual(node) or {}).get("status") or ABSENT)["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+        return port
 
     def is_open(self, node: str = "n0", owner: str = OWN) -> bool:
         found = self.virtual(node, owner)

@@ -126,7 +126,7 @@ class Driver:
         sight = Sight(
             self.now,
             read_owner_node(node, FLEET),
-            read_virtual_node(shown, "own-1", NODE, current=is_current(shown, wanted(True))) if shown else None,
+            read_virtual_node(shown, "own-1", NODE, current=is_current(shown, wanted(True), 240)) if shown else None,
             tuple(map(read_pool_pod, pool_pods)),
             tuple(self._real(one, pool_pods) for one in real_pods),
             occupied=any(map(occupies, all_pods)),

@@ -6,7 +6,15 @@ import pytest
 
 from vk_bridge.core.idleness import SeenPod
 from vk_bridge.core.loan import PoolPod, RealPod
-from vk_bridge.core.reading import is_daemon, occupies, pool_of, read_pool_pod, read_real_pod, seen_pod
+from vk_bridge.core.reading import (
+    is_daemon,
+    is_real_pod_of,
+    occupies,
+    pool_of,
+    read_pool_pod,
+    read_real_pod,
+    seen_pod,
+)
 
 LABELS = {"spillway.io/pool": "pool-id", "spillway.io/pool-uid": "u"}
 
@@ -38,6 +46,33 @@ def pod(
 def test_whose_a_pod_is(found: dict[str, Any], pool: str, daemon: bool, counts: bool) -> None:
     assert (pool_of(found), is_daemon(found), occupies(found)) == (pool, daemon, counts)
     assert seen_pod(found) == SeenPod("r", 12, "n1", found["status"]["phase"] == "Running", daemon or bool(pool))
+
+
+REAL_POD = pod("spillway-lent-shop", LABELS)
+POOL_POD = {"metadata": {"uid": "u"}, "spec": {"nodeName": "own-1.n1"}}
+
+
+@pytest.mark.parametrize(
+    ("found", "pool", "node", "expected"),
+    [
+        pytest.param(REAL_POD, "pool-id", "n1", True, id="its own"),
+        pytest.param(REAL_POD, "other-pool", "n1", False, id="another pool's"),
+        pytest.param(REAL_POD, "pool-id", "n2", False, id="on another node"),
+        pytest.param(
+            pod("spillway-lent-shop", LABELS | {"spillway.io/pool-uid": "v"}),
+            "pool-id",
+            "n1",
+            False,
+            id="of another pod",
+        ),
+        pytest.param(pod("shop", LABELS), "pool-id", "n1", False, id="an owner's own with our labels"),
+        pytest.param(pod("spillway-lent-shop"), "", "n1", False, id="an owner's own in our namespace"),
+    ],
+)
+def test_only_its_own_real_pod_is_read_for_a_pool_pod(
+    found: dict[str, Any], pool: str, node: str, expected: bool
+) -> None:
+    assert is_real_pod_of(found, POOL_POD, pool, node) == expected
 
 
 def test_a_version_that_is_no_number_is_older_than_all_others() -> None:

@@ -1,6 +1,7 @@
 """The whole service on the bus in memory and on two simulated clusters, in virtual time. Asserted is what APIs show."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from prometheus_client import REGISTRY
@@ -168,6 +169,88 @@ async def test_a_freeze_lends_nothing_leaves_what_is_lent_and_holds_recalls_for_
     )
     await fleet.unfreeze()
     await until(lambda: isinstance(fleet.loans()[-1], NodeReturned) and fleet.is_open("n1"))
+
+
+@on_fleet()
+async def test_a_virtual_node_shows_what_its_real_node_tells(fleet: LendingFleet) -> None:
+    """A heartbeat as seldom as kubelets tell one, pressure and another size at once."""
+    beat = datetime(2026, 1, 1, tzinfo=UTC)
+
+    async def tell(seconds: int, pressure: str = "False", **allocatable: str) -> None:
+        at = (beat + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": at}
+        pressed = {"type": "MemoryPressure", "status": pressure, "lastHeartbeatTime": at}
+        status = {"conditions": [ready, pressed], "allocatable": allocatable}
+        await fleet.ask(OWN, "PATCH", "/api/v1/nodes/n0/status", {"status": status})
+
+    def shown() -> tuple[str, str, str]:
+        status = (fleet.virtual() or {})["status"]
+        found = {one["type"]: one for one in status["conditions"]}
+        return found["Ready"]["lastHeartbeatTime"][-9:], found["MemoryPressure"]["status"], status["allocatable"]["cpu"]
+
+    await tell(0)
+    await fleet.declare()
+    await fleet.start()
+    await until(fleet.is_open)
+    assert shown() == ("00:00:00Z", "False", "8000m")
+    await tell(100)
+    await always(lambda: shown() == ("00:00:00Z", "False", "8000m"), 20)
+    await tell(300)
+    await until(lambda: shown() == ("00:05:00Z", "False", "8000m"), 5)
+    await tell(310, "True")
+    await until(lambda: shown() == ("00:05:10Z", "True", "8000m"), 5)
+    await tell(320, "True", cpu="6")
+    await until(lambda: shown() == ("00:05:20Z", "True", "6000m"), 5)
+
+
+@on_fleet()
+async def test_a_virtual_node_names_the_bridge_whose_turn_its_owner_is(fleet: LendingFleet) -> None:
+    """Also a closed one: the logs of pods that leave are asked for too."""
+    files = {"kubelet_certificate": "x", "kubelet_key": "x"}
+    await fleet.declare()
+    await fleet.start("b1", kubelet_ports=(f"{POOL}=10250", "other=10260"), **files)
+    await until(fleet.is_open)
+    assert fleet.kubelet_port() == 10250
+    await fleet.run_in_pool(replicas=1)
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    await fleet.kill("b1")
+    await fleet.start("b2", kubelet_ports=(f"{POOL}=10251",), **files)
+    await until(lambda: fleet.kubelet_port() == 10251)
+    await until(lambda: fleet.lent() is not None)
+    place = next(one["metadata"] for one in fleet.clusters[OWN].objects("pods"))
+    path = f"/api/v1/namespaces/{place['namespace']}/pods/{place['name']}"
+    await fleet.ask(OWN, "PATCH", path, {"metadata": {"finalizers": ["example.com/stays"]}})
+    await fleet.recall()
+    await until(lambda: not fleet.is_open())
+    await fleet.kill("b2")
+    await fleet.start("b3", kubelet_ports=(f"{POOL}=10252",), **files)
+    await until(lambda: fleet.kubelet_port() == 10252)
+    assert (fleet.taint(), fleet.is_open()) == ("recalled", False)
+    await fleet.ask(OWN, "PATCH", path, {"metadata": {"finalizers": None}})
+    await until(lambda: fleet.virtual() is None)
+
+
+@on_fleet()
+async def test_two_bridges_by_mistake_do_not_write_their_addresses_without_end(fleet: LendingFleet) -> None:
+    files = {"kubelet_certificate": "x", "kubelet_key": "x"}
+    wrong = await fleet.wrong_log()
+    await fleet.declare()
+    await fleet.declare(bus=wrong)
+    ports = {"kubelet_ports": (f"{POOL}=10250",), **files}
+    await fleet.start("right", kubelet_address="10.0.0.1", **ports)
+    await fleet.start("wrong", wrong.broker, kubelet_address="10.0.0.2", **ports)
+    await until(fleet.is_open)
+    await fleet.run_in_pool(replicas=1)
+    await until(lambda: fleet.pooled() == [(VIRTUAL, "Running")])
+
+    def writes() -> float:
+        labels = ({"step": step, "outcome": "done"} for step in ("ShowVirtual", "Mirror"))
+        return sum(REGISTRY.get_sample_value("spillway_lending_steps_total", one) or 0.0 for one in labels)
+
+    before, minutes = writes(), 11
+    await asyncio.sleep(minutes * 60)
+    assert fleet.is_open()
+    assert 1 <= writes() - before <= 4 * minutes, "node and pod, each of them once in half a minute at the most"
 
 
 # ── Crash, freeze, faults ───────────────────────────────────────────────────────────────────────────────────────────

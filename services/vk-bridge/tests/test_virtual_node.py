@@ -16,7 +16,14 @@ from spillway import kubernetes
 from spillway.lending_marks import POOL, POOL_TAINT, POOL_UID
 from spillway.model import Generation
 from vk_bridge.core.reading import read_virtual_node
-from vk_bridge.core.virtual_node import Standing, is_current, offered, taken_by_others, virtual_node
+from vk_bridge.core.virtual_node import (
+    Standing,
+    is_current,
+    names_endpoint,
+    offered,
+    taken_by_others,
+    virtual_node,
+)
 
 STANDING = Standing("own-1", Generation(7, 1), "idle", 0.5, "10.0.0.9", 10250)
 REAL: dict[str, Any] = {
@@ -41,6 +48,7 @@ REAL: dict[str, Any] = {
         "allocatable": {"cpu": "3920m", "memory": "8Gi", "pods": "110", "example.com/gpu": "2", "strange": "?"},
         "conditions": [
             {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": "2026-01-01T00:00:00Z"},
+            {"type": "DiskPressure", "status": "False", "reason": "KubeletHasNoDiskPressure"},
             {"type": "Theirs", "status": "True"},
         ],
         "nodeInfo": {"architecture": "arm64", "kubeletVersion": "v1.36.1", "machineID": "secret"},
@@ -95,7 +103,8 @@ def test_what_is_shown_of_a_real_node() -> None:
         "pods": "108",
         "strange": "0",
     }
-    assert status["conditions"] == [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
+    assert status["conditions"] == REAL["status"]["conditions"][:-1]
+    assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10250}}
     assert status["nodeInfo"]["architecture"] == "arm64"
     assert "machineID" not in status["nodeInfo"]
 
@@ -134,7 +143,19 @@ CHANGES = {
         True,
     ),
     "the pool's own label": (lambda node: node["metadata"]["labels"].update({"theirs": "x"}), True),
-    "a heartbeat": (lambda node: node["status"]["conditions"][0].update({"lastHeartbeatTime": "now"}), True),
+    "a heartbeat of a moment ago": (
+        lambda node: node["status"]["conditions"][0].update({"lastHeartbeatTime": "2025-12-31T23:56:01Z"}),
+        True,
+    ),
+    "a heartbeat of as long ago as kubelets tell one": (
+        lambda node: node["status"]["conditions"][0].update({"lastHeartbeatTime": "2025-12-31T23:55:00Z"}),
+        False,
+    ),
+    "no heartbeat": (lambda node: node["status"]["conditions"][0].update({"lastHeartbeatTime": None}), False),
+    "pressure that is over": (
+        lambda node: node["status"]["conditions"][1].update({"status": "True", "reason": "KubeletHasDiskPressure"}),
+        False,
+    ),
     "given up by the pool": (
         lambda node: node["status"]["conditions"][0].update({"status": "Unknown", "reason": "NodeStatusUnknown"}),
         False,
@@ -151,7 +172,6 @@ CHANGES = {
     "a size that cannot be read": (lambda node: node["status"]["allocatable"].update({"cpu": "much"}), False),
     "another size": (lambda node: node["status"]["allocatable"].update({"cpu": "1"}), False),
     "cordoned in the pool": (lambda node: node["spec"].update({"unschedulable": True}), False),
-    "another address": (lambda node: node["status"].update({"addresses": []}), False),
 }
 
 
@@ -161,7 +181,21 @@ def test_what_is_not_as_it_should_be_is_seen(what: str) -> None:
     actual = deepcopy(wanted)
     change, current = CHANGES[what]
     change(actual)
-    assert is_current(actual, wanted) == current
+    assert is_current(actual, wanted, heartbeat_seconds=240) == current
+
+
+def test_a_node_that_names_another_bridge_is_seen() -> None:
+    shown = virtual_node(REAL, offered(REAL, {}), STANDING, is_open=False)
+    assert names_endpoint(shown, STANDING)
+    for other in ({"address": "10.0.0.10"}, {"port": 10251}):
+        assert not names_endpoint(shown, replace(STANDING, **other))
+
+
+def test_pressure_of_the_real_node_is_shown() -> None:
+    """Its pool puts no more pods there, as its owner would not."""
+    conditions = [{"type": f"{what}Pressure", "status": "True"} for what in ("Memory", "Disk", "PID")]
+    pressed = {**REAL, "status": {**REAL["status"], "conditions": [*conditions, {"type": "Strange"}]}}
+    assert virtual_node(pressed, offered(pressed, {}), STANDING, is_open=True)["status"]["conditions"] == conditions
 
 
 def _as_read(node: dict[str, Any]) -> dict[str, Any]:

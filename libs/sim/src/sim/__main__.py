@@ -36,6 +36,8 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--delete-delay-ms", type=int, default=200, help="from deletionTimestamp to gone")
     parser.add_argument("--bind-rate", type=float, default=0.0, help="pods per second; 0 is unlimited")
     parser.add_argument("--usage-percent", type=int, default=0, help="of its requests, what a pod without a load uses")
+    parser.add_argument("--kubelet-client-certificate", default="", help="shown to kubelets that virtual nodes name")
+    parser.add_argument("--kubelet-client-key", default="", help="of that certificate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--score", choices=("least-allocated", "random"), default="least-allocated")
     return parser.parse_args()
@@ -67,6 +69,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
         start_delay_seconds=arguments.start_delay_ms / 1000,
         delete_delay_seconds=arguments.delete_delay_ms / 1000,
         usage_of_requests=arguments.usage_percent / 100,
+        kubelet_client=_pair(arguments.kubelet_client_certificate, arguments.kubelet_client_key),
         node_groups=tuple(groups),
     )
     path: Path = arguments.credentials_folder / f"{arguments.name}.kubeconfig"
@@ -79,6 +82,10 @@ async def _serve(arguments: argparse.Namespace) -> None:
         print(f"{arguments.name} serves {server.url}, kubeconfig {path}", flush=True)
         await stop.wait()
         await server.close()
+
+
+def _pair(certificate: str, key: str) -> tuple[str, str] | None:
+    return (certificate, key) if certificate and key else None
 
 
 def _read(path: Path | None, kind: type[list[T]]) -> list[T]:

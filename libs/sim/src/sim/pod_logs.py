@@ -1,6 +1,7 @@
 """A pod's log as the API server streams it: from the simulated kubelet, or from the one that a virtual node names."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
@@ -44,7 +45,8 @@ async def log_chunks(
         chunks = _own(cluster, pod, asked, is_over)
     else:
         found = cluster.get("nodes", node)
-        chunks = _of_kubelet(found or {}, f"{route.namespace}/{route.name}/{asked.container}", params)
+        place = f"{route.namespace}/{route.name}/{asked.container}"
+        chunks = _of_kubelet(found or {}, place, params, cluster.settings.kubelet_client)
     try:
         async for chunk in chunks:
             yield chunk
@@ -74,7 +76,9 @@ async def _own(
         cluster.remove_waker("pods", waker)
 
 
-async def _of_kubelet(node: Object, place: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+async def _of_kubelet(
+    node: Object, place: str, params: Mapping[str, str], client: tuple[str, str] | None
+) -> AsyncGenerator[bytes, None]:
     """By HTTPS with whatever certificate it has, as an API server without a kubelet certificate authority does."""
     address, port = _endpoint(node)
     asked = {name: value for name, value in params.items() if name != "container"}
@@ -83,7 +87,7 @@ async def _of_kubelet(node: Object, place: str, params: Mapping[str, str]) -> As
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(url, params=asked, ssl=False) as answer,
+            session.get(url, params=asked, ssl=_trusting(client)) as answer,
         ):
             if answer.status != 200:
                 raise _refused(answer.status, await answer.text())
@@ -92,6 +96,15 @@ async def _of_kubelet(node: Object, place: str, params: Mapping[str, str]) -> As
                 yield chunk
     except (aiohttp.ClientError, OSError) as error:
         raise ApiError(500, "InternalError", f'Internal error occurred: Get "{url}": {error}') from error
+
+
+def _trusting(client: tuple[str, str] | None) -> ssl.SSLContext:
+    """Whoever answers is believed; client: files of the certificate and key that are shown."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if client is not None:
+        context.load_cert_chain(*client)
+    return context
 
 
 def _endpoint(node: Object) -> tuple[str, int]:

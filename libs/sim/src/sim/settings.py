@@ -112,6 +112,8 @@ class Settings:
     """How a watch from a too old resourceVersion is told 410."""
     step_changes: int = 250
     """Writes between two turns of the event loop."""
+    kubelet_client: tuple[str, str] | None = None
+    """Files of the certificate and key by which it is known to the kubelets that virtual nodes name."""
     node_groups: tuple[NodeGroupSpec, ...] = ()
     sidecar: SidecarSpec | None = None
     """What is injected into every pod; `SimCluster.inject` changes it."""

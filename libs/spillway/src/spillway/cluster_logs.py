@@ -56,7 +56,7 @@ class PodLogs:
         self._open += 1
         path = PODS.path(namespace, pod, "log")
         try:
-            async with aclosing(self._chunks(path, options.params())) as chunks:
+            async with aclosing(self._chunks(path, options)) as chunks:
                 async for chunk in chunks:
                     yield chunk
         except TransportStatus as answer:
@@ -64,14 +64,18 @@ class PodLogs:
         finally:
             self._open -= 1
 
-    async def _chunks(self, path: str, params: dict[str, str]) -> AsyncGenerator[bytes, None]:
+    async def _chunks(self, path: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+        """A kubelet answers with the first line, so one that is followed may be silent for as long as it is open."""
         settings = self._requests.settings
-        end = asyncio.get_running_loop().time() + settings.log_stream_seconds
-        async with aclosing(self._transport.stream(path, params)) as chunks:
+        begin = asyncio.get_running_loop().time()
+        end = begin + settings.log_stream_seconds
+        async with aclosing(self._transport.stream(path, options.params())) as chunks:
             try:
-                async with asyncio.timeout(settings.request_timeout_seconds):
+                async with asyncio.timeout_at(end if options.follow else begin + settings.request_timeout_seconds):
                     await anext(chunks)
             except TimeoutError as error:
+                if options.follow:
+                    return
                 detail = f"no answer within {settings.request_timeout_seconds} s"
                 raise ClusterUnreachable(self._requests.name, "timeout", detail) from error
             while True:

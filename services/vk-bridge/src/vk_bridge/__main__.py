@@ -11,6 +11,7 @@ from spillway.events import ClusterJoined
 from spillway.kafka import KafkaBus, KafkaSettings
 from spillway.process import Process, end_with_the_log, help_asked, run
 from spillway.settings import from_environment
+from vk_bridge.kubelet import Kubelet
 from vk_bridge.service import Bridge
 from vk_bridge.settings import Settings
 
@@ -20,7 +21,11 @@ KAFKA_PREFIX = "SPILLWAY_KAFKA_"
 
 def connected(settings: Settings, joined: ClusterJoined) -> ClusterApi:
     """The cluster's API; its credentials are read when they are first needed, and again when they are refused."""
-    api_settings = ClusterApiSettings(request_timeout_seconds=settings.request_timeout_seconds)
+    api_settings = ClusterApiSettings(
+        request_timeout_seconds=settings.request_timeout_seconds,
+        max_log_streams=settings.owner_logs_max,
+        log_stream_seconds=settings.log_seconds,
+    )
     read = partial(load_endpoint, settings.credentials_folder, joined.credential, allow_exec=settings.exec_plugins)
     return connect(read, joined.cluster, api_settings)
 
@@ -35,7 +40,8 @@ async def serve(process: Process) -> None:
         bridge = Bridge(bus, partial(connected, settings), settings, process.instance)
         bridge.turns.ready = partial(process.set_ready, "log")
         watcher = tasks.create_task(end_with_the_log(bus))
-        await bridge.run(process.stopping)
+        async with Kubelet(settings, bridge.lent_pods):
+            await bridge.run(process.stopping)
         watcher.cancel()
 
 

@@ -26,3 +26,8 @@ STEPS: Final = Counter(
     "spillway_lending_steps", "Writes of loans and their pods, by kind and outcome", ["step", "outcome"]
 )
 NODES_WAITING: Final = Gauge("spillway_lending_nodes_waiting", "Nodes that wait to be worked on", ["cluster"])
+KUBELET_REQUESTS: Final = Counter(
+    "spillway_kubelet_requests",
+    "Requests to the kubelet API of virtual nodes, by kind and HTTP status",
+    ["kind", "status"],
+)

@@ -1,6 +1,7 @@
 """Reads all that is about one node, from both stores and in the order of docs/lending.md."""
 
 import asyncio
+import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,15 @@ from vk_bridge.core.pod_conversion import PoolSide
 from vk_bridge.core.pod_status import mirrored_status
 from vk_bridge.core.reading import GRACE_SECONDS, occupies, pool_of, read_pool_pod, read_real_pod, read_virtual_node
 from vk_bridge.core.register import read_owner_node
-from vk_bridge.core.virtual_node import Standing, is_current, offered, taken_by_others, virtual_node
+from vk_bridge.core.virtual_node import (
+    Standing,
+    is_current,
+    names_endpoint,
+    offered,
+    shown_address,
+    taken_by_others,
+    virtual_node,
+)
 from vk_bridge.pools import Pool
 from vk_bridge.reach import Reach
 from vk_bridge.settings import Settings
@@ -157,6 +166,8 @@ class NodeReader:
         self._settings = settings
         self._deleting: dict[str, dict[str, float]] = {}
         self._news = ByVersion[bool]()
+        self._shown_at: dict[str, float] = {}
+        """By node: when this bridge last wrote what its virtual node shows."""
 
     async def read(self, name: str, pool_name: str, pool: Pool | None, standing_of: StandingOf) -> Reading:
         """pool_name: the loan's, or the declared one; pool None: it is not in the fleet, and has nothing any more.
@@ -196,6 +207,7 @@ class NodeReader:
         self, name: str, pool: Pool | None, side: PoolSide, found: Found, standing: Standing | None, read_at: float
     ) -> Reading:
         node, shown, pods = found.node, found.virtual, found.own_pods.values()
+        side = replace(side, address=shown_address(shown) or self._settings.kubelet_address)
         real_pods = _real_ones(found.own_pods)
         others = (one for one in pods if not side.pool_id or pool_of(one) != side.pool_id)
         taken = taken_by_others([_POD.decode(msgspec.json.encode(one)) for one in others], side.pool_id)
@@ -204,11 +216,16 @@ class NodeReader:
             node is not None
             and shown is not None
             and standing is not None
-            and is_current(shown, virtual_node(node, amounts, standing, is_open=True))
+            and is_current(shown, virtual_node(node, amounts, standing, is_open=True), self._settings.heartbeat_seconds)
         )
+        reachable = shown is None or standing is None or self._is_reachable(name, shown, standing, read_at)
         here, there = found.owner_read, found.pool_read
-        found_real, due_at = self._real(name, real_pods, found.pool_pods, read_at)
-        virtual = read_virtual_node(shown, self._cluster, name, current=current) if shown is not None else None
+        found_real, due_at = self._real(name, real_pods, found.pool_pods, side.address, read_at)
+        virtual = (
+            read_virtual_node(shown, self._cluster, name, current=current, reachable=reachable)
+            if shown is not None
+            else None
+        )
         sight = Sight(
             read_at,
             read_owner_node(node, self._fleet) if node is not None and here else None,
@@ -221,6 +238,14 @@ class NodeReader:
             pool=side.pool_id,
         )
         return Reading(name, pool, side, sight, found, real_pods, amounts, standing, due_at)
+
+    def note_shown(self, name: str) -> None:
+        self._shown_at[name] = asyncio.get_running_loop().time()
+
+    def _is_reachable(self, name: str, shown: Manifest, standing: Standing, now: float) -> bool:
+        """Two bridges that both take an owner for theirs, by mistake, would write their addresses in turn for ever."""
+        shown_seconds = now - self._shown_at.get(name, -math.inf)
+        return names_endpoint(shown, standing) or shown_seconds < self._settings.endpoint_seconds
 
     async def _came_in_between(
         self, there: _Side, real_pods: Mapping[str, Manifest], pool_pods: Mapping[str, Manifest]
@@ -238,7 +263,12 @@ class NodeReader:
         return found
 
     def _real(
-        self, name: str, real_pods: Mapping[str, Manifest], pool_pods: Mapping[str, Manifest], now: float
+        self,
+        name: str,
+        real_pods: Mapping[str, Manifest],
+        pool_pods: Mapping[str, Manifest],
+        address: str,
+        now: float,
     ) -> tuple[tuple[RealPod, ...], float | None]:
         """The real pods, and when the grace of the next of them is over. Graces begin at the first sight."""
         before, seen, due_at = self._deleting.get(name, {}), dict[str, float](), None
@@ -246,10 +276,10 @@ class NodeReader:
 
         def is_news(uid: str) -> bool:
             there = shown[uid]
-            address = self._settings.kubelet_address
             return there is not None and mirrored_status(there, real_pods[uid], address) is not None
 
-        news = self._news.look(name, {uid: _versions(pod, shown[uid]) for uid, pod in real_pods.items()}, is_news)
+        versions = {uid: f"{_versions(pod, shown[uid])} {address}" for uid, pod in real_pods.items()}
+        news = self._news.look(name, versions, is_news)
         found: list[RealPod] = []
         for uid, pod in real_pods.items():
             overdue = False

@@ -20,10 +20,11 @@ from vk_bridge.core.loan import OWNED
 from vk_bridge.core.log_state import LogState
 from vk_bridge.core.owner_mirror import OwnerMirror
 from vk_bridge.core.pod_steps import DeletePool, DeleteReal, Mirror, PodStep, pairs, pod_step
-from vk_bridge.core.steps import CloseVirtual, FirstSights, Mark, Step, WaitUntil, around, next_step
+from vk_bridge.core.steps import CloseVirtual, FirstSights, Mark, ShowVirtual, Step, WaitUntil, around, next_step
 from vk_bridge.core.wishes import Address, Wishes
 from vk_bridge.last_read import LastRead
 from vk_bridge.leases import Leases
+from vk_bridge.lent_pods import LentPods
 from vk_bridge.loan_book import LoanBook
 from vk_bridge.node_reader import Answers, NodeReader, Reading
 from vk_bridge.node_writer import NodeWriter
@@ -83,7 +84,7 @@ class OwnerWorker:
         self._mirror = OwnerMirror(cluster, fleet)
         self._watch = ClusterWatch(api, self._mirror, settings, self._heard)
         self._records = Records(shared.bus, settings, self._acknowledged)
-        address = Address(settings.kubelet_address, settings.kubelet_port)
+        address = Address(settings.kubelet_address, settings.port_by_pool)
         self._wishes = Wishes(cluster, fleet, shared.state, self._mirror, address, shared.wall_ms)
         self._book = LoanBook(cluster, shared.state, self._wishes, self._records, self.next_generation, shared.wall_ms)
         self._copies = Copies(fleet, api, reach, settings, self._mirror)
@@ -93,6 +94,7 @@ class OwnerWorker:
         self._sights = FirstSights()
         self._last_read = LastRead()
         self._leases = Leases(cluster, shared.pools, settings, shared.wall_ms)
+        self.lent_pods = LentPods(api, reach, self._mirror, shared.pools)
         self._usage = UsageTeller(cluster, self._mirror, self._wishes, settings, shared.wall_ms)
 
     async def run(self) -> None:
@@ -335,6 +337,8 @@ class OwnerWorker:
         if written:
             metrics.STEPS.labels(kind, "done").inc()
             log.info("carried out", step=_text(step), cluster=self.cluster, node=reading.name, epoch=self.epoch)
+        if isinstance(step, ShowVirtual | CloseVirtual):
+            self._reader.note_shown(reading.name)
         if isinstance(step, Mark) and step.state == OWNED:
             self._wishes.forget(reading.name)
         return written

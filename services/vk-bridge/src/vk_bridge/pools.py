@@ -73,6 +73,11 @@ class Pools:
         self._pools[joined.cluster] = pool, self._group.create_task(self._follow(pool), name=f"pool {pool.name}")
         return pool
 
+    def find(self, name: str) -> Pool | None:
+        """None: no loan of this instance's clusters has named it."""
+        known = self._pools.get(name)
+        return known[0] if known is not None else None
+
     def known(self) -> list[Pool]:
         return [pool for pool, _ in self._pools.values()]
 

@@ -21,6 +21,7 @@ from spillway.events import TurnTaken
 from spillway.events_lending import NodeLent, NodeReturned
 from spillway.following import TopicReader
 from vk_bridge.core.log_state import LogState
+from vk_bridge.lent_pods import LentPods
 from vk_bridge.owner_worker import OwnerWorker, Shared
 from vk_bridge.pools import Connect, Pools
 from vk_bridge.settings import Settings
@@ -68,6 +69,10 @@ class Bridge:
     def held(self) -> frozenset[str]:
         """The clusters that are worked on now."""
         return frozenset(self.turns.workers)
+
+    def lent_pods(self) -> list[LentPods]:
+        """Of the clusters that are worked on now: what the kubelet API answers from."""
+        return [worker.lent_pods for worker in self.turns.workers.values()]
 
     # ── Turns ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,9 +1,15 @@
 """What can be chosen about a vk-bridge; each field is the variable SPILLWAY_VK_BRIDGE_<NAME>."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from spillway.cluster_turns import ClusterTurnSettings
 from spillway.settings import setting
+
+KUBELET_CLIENTS_FOLDER = Path("kubelet-clients")
+KUBELET_CLIENT = "kube-apiserver-kubelet-client"
+"""Common name of the certificate that kubeadm makes for an API server."""
+PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +21,30 @@ class Settings(ClusterTurnSettings):
         1.0, "seconds after the end of its grace until a real pod that is still there is deleted by force"
     )
     kubelet_address: str = setting("127.0.0.1", "address that virtual nodes show as their own")
-    kubelet_port: int = setting(0, "port that virtual nodes show as their kubelet's; 0: they have none", least=0)
+    kubelet_listen: str = setting("", "address that the kubelet API listens on; empty: the one that virtual nodes show")
+    kubelet_ports: tuple[str, ...] = setting(
+        (),
+        "pool=port: where the API server of each pool asks for its pods' logs; virtual nodes in other pools have none",
+    )
+    kubelet_certificate: str = setting("", "file of the kubelet API's certificate chain, PEM")
+    kubelet_key: str = setting("", "file of its private key, PEM")
+    kubelet_clients_folder: Path = setting(
+        KUBELET_CLIENTS_FOLDER, "folder of <pool>.crt: the CA of that pool's API server as a kubelet's client, PEM"
+    )
+    kubelet_client_names: tuple[str, ...] = setting(
+        (KUBELET_CLIENT,), "common names that an API server's certificate may have; all others are refused"
+    )
+    kubelet_requests_max: int = setting(64, "requests to the kubelet API answered at the same time; more are refused")
+    owner_logs_max: int = setting(16, "logs of one owner's pods that are read at the same time; more are refused")
+    log_seconds: float = setting(4 * 3600.0, "seconds after which a log ends, though its pod may write on")
+    log_bytes_max: int = setting(1 << 30, "bytes after which a log ends, whatever was asked for")
+    log_stalled_seconds: float = setting(60.0, "seconds that a reader of a log may take for one piece of it")
+    heartbeat_seconds: int = setting(
+        240, "least seconds between heartbeats of a real node that its virtual node shows; kubelets tell one in 300"
+    )
+    endpoint_seconds: float = setting(
+        30.0, "least seconds between this bridge's writes of its own address to a virtual node that names another's"
+    )
     lease_seconds: float = setting(10.0, "seconds between renewals of the Leases of virtual nodes")
     lease_duration_seconds: int = setting(
         40, "seconds after its last renewal until the pool takes a virtual node for dead"
@@ -66,3 +95,22 @@ class Settings(ClusterTurnSettings):
     records_batch: int = setting(500, "records published at once")
     records_waiting_max: int = setting(10_000, "hours of nodes' use that wait to be published; the oldest are dropped")
     usage_seconds: float = setting(60.0, "seconds between looks at what nodes are used for")
+
+    def __post_init__(self) -> None:
+        ClusterTurnSettings.__post_init__(self)
+        if self.port_by_pool and not (self.kubelet_certificate and self.kubelet_key):
+            raise ValueError("kubelet_ports: they need kubelet_certificate and kubelet_key")
+
+    @property
+    def port_by_pool(self) -> dict[str, int]:
+        """Of the kubelet API. ValueError for what is no pool=port, and for a port or a pool that is named twice."""
+        found: dict[str, int] = {}
+        for entry in self.kubelet_ports:
+            pool, _, text = entry.partition("=")
+            port = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(PORT_MAX)) else 0
+            if not pool or not 0 < port <= PORT_MAX:
+                raise ValueError(f"kubelet_ports: {entry!r}: expected pool=port, a port from 1 to {PORT_MAX}")
+            if pool in found or port in found.values():
+                raise ValueError(f"kubelet_ports: {entry!r}: expected each pool and each port once")
+            found[pool] = port
+        return found

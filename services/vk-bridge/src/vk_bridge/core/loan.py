@@ -37,7 +37,10 @@ class OwnerNode:
 
 @dataclass(frozen=True, slots=True)
 class VirtualNode:
-    """open: it takes pods. ours: of this very node; else somebody has taken the name. current: shows what it should."""
+    """open: it takes pods. ours: of this very node; else somebody has taken the name. current: shows what it should.
+
+    reachable: it names the kubelet API of the instance whose turn its owner is.
+    """
 
     uid: str
     resource_version: str
@@ -45,6 +48,7 @@ class VirtualNode:
     open: bool
     ours: bool = True
     current: bool = True
+    reachable: bool = True
 
 
 @dataclass(frozen=True, slots=True)

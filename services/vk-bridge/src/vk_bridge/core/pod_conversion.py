@@ -81,12 +81,13 @@ def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
         for key, value in (metadata.get("annotations") or {}).items()
         if not key.startswith(LEFT_OUT_ANNOTATIONS)
     }
+    namespace, name = real_place(pod, side.pool_id)
     made = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "namespace": owner_namespace(metadata["namespace"]),
-            "name": owner_name(side.pool_id, metadata["name"], metadata["uid"]),
+            "namespace": namespace,
+            "name": name,
             "labels": {**labels, POOL: side.pool_id, POOL_UID: metadata["uid"]},
             "annotations": {
                 **annotations,
@@ -98,6 +99,12 @@ def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
         "spec": spec,
     }
     return Converted(made, tuple(sorted(translation.references.values())))
+
+
+def real_place(pool_pod: Manifest, pool_id: str) -> tuple[str, str]:
+    """Namespace and name of its real pod."""
+    metadata = pool_pod["metadata"]
+    return owner_namespace(metadata["namespace"]), owner_name(pool_id, metadata["name"], metadata["uid"])
 
 
 def copy_of(found: Manifest, kind: str, side: PoolSide) -> dict[str, Any] | Refused:

@@ -12,7 +12,7 @@ DAEMON_KINDS = ("DaemonSet", "Node")
 """Controllers of daemons; a node's own static pods are its Node's."""
 
 
-def read_virtual_node(node: Manifest, cluster: str, name: str, *, current: bool) -> VirtualNode:
+def read_virtual_node(node: Manifest, cluster: str, name: str, *, current: bool, reachable: bool = True) -> VirtualNode:
     """name: of the real node that it should stand for."""
     metadata, status = node["metadata"], node.get("status") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
@@ -24,6 +24,7 @@ def read_virtual_node(node: Manifest, cluster: str, name: str, *, current: bool)
         open=takes or not (node.get("spec") or {}).get("unschedulable", False),
         ours=(labels.get(LENT_CLUSTER), labels.get(LENT_NODE)) == (cluster, bounded(name)),
         current=current,
+        reachable=reachable,
     )
 
 
@@ -60,6 +61,18 @@ def pool_of(pod: Manifest) -> str:
     ours = metadata.get("namespace", "").startswith(POD_NAMESPACE_PREFIX)
     labels: dict[str, str] = metadata.get("labels") or {}
     return labels.get(POOL, "") if ours and labels.get(POOL_UID) else ""
+
+
+def is_real_pod_of(found: Manifest, pool_pod: Manifest, pool_id: str, node: str) -> bool:
+    """Whether it is this pool pod's own, on the node for which its virtual node stands. Another pool's never is."""
+    uid = (found["metadata"].get("labels") or {}).get(POOL_UID)
+    return (pool_of(found), uid, found["spec"].get("nodeName")) == (pool_id, pool_pod["metadata"]["uid"], node)
+
+
+def container_names(pod: Manifest) -> list[str]:
+    """Of all kinds, as its own people wrote them."""
+    kinds = ("containers", "initContainers", "ephemeralContainers")
+    return [one["name"] for kind in kinds for one in pod["spec"].get(kind) or ()]
 
 
 def is_daemon(pod: Manifest) -> bool:

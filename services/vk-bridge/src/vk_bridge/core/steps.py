@@ -219,7 +219,7 @@ def _lent(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: Wish
     assert virtual is not None
     if wish.logged != node.loan:
         return SayLent(node.loan)
-    if virtual.open and virtual.current:
+    if virtual.open and virtual.current and virtual.reachable:
         return None
     if not virtual.open and wish.frozen:
         return None
@@ -252,8 +252,8 @@ def _recall_cause(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wi
 
 
 def _clear(virtual: VirtualNode, sight: Sight) -> Step | None:
-    """Closed, then empty, then deleted."""
-    if virtual.open:
+    """Closed, then empty, then deleted. Closed again where it names another bridge: its pods' logs are asked for."""
+    if virtual.open or not virtual.reachable:
         return CloseVirtual(_at(virtual))
     return None if sight.real_pods or _pods_left(sight) else DeleteVirtual(_at(virtual))
 

@@ -22,6 +22,7 @@ from spillway.lending_marks import (
     virtual_node_name,
 )
 from spillway.model import HOSTNAME_LABEL, Generation
+from spillway.pod_metrics import unix_ms
 from spillway.quantities import parse_quantity
 from vk_bridge.core.loan import Manifest
 
@@ -33,6 +34,7 @@ TRANSIENT_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes
 MIRRORED_CONDITIONS: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 MIRRORED_INFO: Final = ("architecture", "operatingSystem", "osImage", "kernelVersion", "kubeletVersion")
 ENDED: Final = ("Succeeded", "Failed")
+MILLI = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +95,20 @@ def virtual_node(node: Manifest, amounts: Mapping[str, int], standing: Standing,
             "capacity": shown,
             "allocatable": shown,
             "conditions": [
-                {key: value for key, value in entry.items() if key != "lastHeartbeatTime"}
-                for entry in status.get("conditions") or ()
-                if entry.get("type") in MIRRORED_CONDITIONS
+                dict(entry) for entry in status.get("conditions") or () if entry.get("type") in MIRRORED_CONDITIONS
             ],
-            "addresses": [{"type": "InternalIP", "address": standing.address}],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": standing.port}},
+            **_endpoint(standing),
             "nodeInfo": {key: (status.get("nodeInfo") or {}).get(key, "") for key in MIRRORED_INFO},
         },
     }
 
 
-def is_current(actual: Manifest, wanted: Manifest) -> bool:
-    """Whether a pool's virtual node shows what it should; what the pool itself adds to it is not looked at."""
+def is_current(actual: Manifest, wanted: Manifest, heartbeat_seconds: int) -> bool:
+    """Whether a pool's virtual node shows what it should; what the pool itself adds to it is not looked at.
+
+    heartbeat_seconds: by how much the real node's last heartbeat may be newer than the one that is shown. Whose
+    kubelet API is named is for `names_endpoint` to say.
+    """
     metadata, spec, status = (actual.get(part) or {} for part in ("metadata", "spec", "status"))
     for key in ("labels", "annotations"):
         found, ours = metadata.get(key) or {}, wanted["metadata"][key]
@@ -118,9 +121,27 @@ def is_current(actual: Manifest, wanted: Manifest) -> bool:
         and _sorted_taints(spec.get("taints") or ()) == _sorted_taints(wanted["spec"]["taints"])
         and _amounts(status) == _amounts(wanted["status"])
         and _conditions(status) == _conditions(wanted["status"])
-        and status.get("daemonEndpoints") == wanted["status"]["daemonEndpoints"]
-        and status.get("addresses") == wanted["status"]["addresses"]
+        and _heartbeat_ms(wanted["status"]) - _heartbeat_ms(status) < heartbeat_seconds * MILLI
     )
+
+
+def names_endpoint(actual: Manifest, standing: Standing) -> bool:
+    """Whether the virtual node names the kubelet API of this instance."""
+    status = actual.get("status") or {}
+    return all(status.get(key) == value for key, value in _endpoint(standing).items())
+
+
+def shown_address(node: Manifest | None) -> str:
+    """That a virtual node shows, ours or another bridge's; empty: none."""
+    addresses = ((node or {}).get("status") or {}).get("addresses") or ()
+    return next((one["address"] for one in addresses if one.get("type") == "InternalIP"), "")
+
+
+def _endpoint(standing: Standing) -> dict[str, Any]:
+    return {
+        "addresses": [{"type": "InternalIP", "address": standing.address}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": standing.port}},
+    }
 
 
 def _labels(node: Manifest, standing: Standing) -> dict[str, str]:
@@ -164,6 +185,12 @@ def _conditions(status: Manifest) -> dict[str, tuple[str, str]]:
         for entry in status.get("conditions") or ()
         if entry.get("type") in MIRRORED_CONDITIONS
     }
+
+
+def _heartbeat_ms(status: Manifest) -> int:
+    """Unix time of the newest of its conditions; 0 where none tells."""
+    told = (entry for entry in status.get("conditions") or () if entry.get("type") in MIRRORED_CONDITIONS)
+    return max((unix_ms(entry.get("lastHeartbeatTime")) for entry in told), default=0)
 
 
 def _amounts(status: Manifest) -> dict[str, int | str]:

@@ -1,6 +1,6 @@
 """What is wanted of each node of an owner, by what is declared, who waits, what is recalled, and how long it idles."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from spillway.events_lending import CAUSE_ASKED, LendingRule
@@ -22,10 +22,10 @@ NO_RULE = LendingRule("", (), IDLE, 0, 0, 0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """That virtual nodes show. port: of their kubelet API; 0: none."""
+    """That virtual nodes show. port_by_pool: of their kubelet API; in a pool without one they have none."""
 
     host: str
-    port: int
+    port_by_pool: Mapping[str, int]
 
 
 class Wishes:
@@ -108,9 +108,10 @@ class Wishes:
     def standing(self, node: Manifest) -> Standing:
         """How the node's virtual node is to present itself."""
         rule = self.rule(node["metadata"].get("labels") or {})
-        loan = read_owner_node(node, self._fleet).loan or Generation(0, 0)
-        host, port = self._address.host, self._address.port
-        return Standing(self._cluster, loan, rule.supply_class, rule.cost_per_hour, host, port)
+        register = read_owner_node(node, self._fleet)
+        loan, pool = register.loan or Generation(0, 0), register.pool or self.pool_name()
+        port = self._address.port_by_pool.get(pool, 0)
+        return Standing(self._cluster, loan, rule.supply_class, rule.cost_per_hour, self._address.host, port)
 
     def _wanted(self, node: str, state: str) -> bool:
         verdict, of_state = self._verdicts.get(node, (None, ""))

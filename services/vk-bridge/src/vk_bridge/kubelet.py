@@ -1,0 +1,223 @@
+"""The kubelet API of virtual nodes, over HTTPS: pools' API servers ask it what their pods have written.
+
+A request names a namespace and a pod, and two pools may have both alike. So each pool has a port of its own, whose
+handshake lets in the clients of that pool's CA alone: the port says which pool asks.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from pathlib import Path
+from typing import Final, Self
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from spillway.cluster_api import PODS, ClusterUnreachable, Refused
+from spillway.settings import SettingsError
+from vk_bridge import metrics
+from vk_bridge.core.loan import Manifest
+from vk_bridge.core.reading import container_names
+from vk_bridge.lent_pods import LentPods
+from vk_bridge.log_request import read_log_options
+from vk_bridge.pools import Pool
+from vk_bridge.settings import Settings
+
+NOT_LENT: Final = {
+    "exec": "commands in containers",
+    "run": "commands in containers",
+    "attach": "attaching to containers",
+    "portForward": "forwarding of ports",
+    "cri": "streams of a container runtime",
+    "checkpoint": "checkpoints of containers",
+    "stats": "measured use",
+    "metrics": "measured use",
+    "logs": "logs of the machine",
+    "configz": "a kubelet's settings",
+}
+"""First part of the path: what a kubelet gives, and a virtual node does not."""
+POOL: Final = web.AppKey("pool", str)
+SHUTDOWN_SECONDS: Final = 1.0
+
+log = structlog.get_logger()
+
+
+class _Answer(Exception):
+    """What is answered instead, with its HTTP status."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+class Kubelet:
+    """Listens while it is entered. owners: the clusters whose turn this instance has, asked at each request."""
+
+    def __init__(self, settings: Settings, owners: Callable[[], list[LentPods]]) -> None:
+        self._settings = settings
+        self._owners = owners
+        self._open = 0
+        self._runners: list[web.AppRunner] = []
+
+    async def __aenter__(self) -> Self:
+        """SettingsError for a file that cannot be read, and an address that cannot be listened on."""
+        try:
+            for pool, port in self._settings.port_by_pool.items():
+                await self._listen(pool, port)
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for runner in self._runners:
+            await runner.cleanup()
+
+    async def _listen(self, pool: str, port: int) -> None:
+        host = self._settings.kubelet_listen or self._settings.kubelet_address
+        context = server_context(self._settings, pool)
+        app = web.Application(middlewares=[self._answered])
+        app[POOL] = pool
+        app.add_routes([web.get("/healthz", self._healthz), web.get("/pods", self._pods)])
+        app.add_routes([web.get("/containerLogs/{namespace}/{pod}/{container}", self._logs)])
+        app.add_routes([web.route("*", "/{rest:.*}", self._other)])
+        # A reader who is gone is how a log that is followed ends.
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_SECONDS)
+        self._runners.append(runner)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port, ssl_context=context).start()
+        except OSError as error:
+            raise SettingsError(f"kubelet_ports: cannot listen on {host}:{port} for {pool}: {error}") from error
+        log.info("kubelet API listens", pool=pool, host=host, port=port)
+
+    # ── Who may ask, and how much ───────────────────────────────────────────────────────────────────────────────
+
+    @web.middleware
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        kind = request.path.lstrip("/").partition("/")[0]
+        try:
+            self._check_caller(request)
+            with self._slot():
+                response = await handler(request)
+        except _Answer as answer:
+            response = web.Response(status=answer.status, text=answer.text)
+        except Refused as error:
+            response = web.Response(status=error.status, text=error.message)
+        except ClusterUnreachable as error:
+            # An API server shows people the text of this status, and not of 502 or 503.
+            response = web.Response(status=500, text=str(error))
+        known = kind if kind in ("containerLogs", "pods", "healthz", *NOT_LENT) else "other"
+        metrics.KUBELET_REQUESTS.labels(known, response.status).inc()
+        return response
+
+    def _check_caller(self, request: web.Request) -> None:
+        """The handshake has verified the certificate; of those of its CA only an API server's may ask."""
+        found = request.transport.get_extra_info("peercert") if request.transport is not None else None
+        subject = (found or {}).get("subject", ())
+        names = [value for part in subject for key, value in part if key == "commonName"]
+        if not any(name in self._settings.kubelet_client_names for name in names):
+            expected = ", ".join(self._settings.kubelet_client_names)
+            raise _Answer(
+                403, f"the certificate's common name is {', '.join(names) or 'not there'}: expected {expected}"
+            )
+
+    @contextmanager
+    def _slot(self) -> Iterator[None]:
+        most = self._settings.kubelet_requests_max
+        if self._open >= most:
+            raise _Answer(429, f"{most} requests are being answered already")
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
+
+    # ── What is answered ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def _pods(self, request: web.Request) -> web.Response:
+        """The pool's pods on all nodes of this instance: their virtual nodes have one address."""
+        pool = self._pool(request.app[POOL])
+        owners = self._owners()
+        found = await pool.reach.ask(lambda: pool.api.list(PODS))
+        items = [one for one in found if any(owner.has(one["spec"].get("nodeName", "")) for owner in owners)]
+        return web.json_response({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items})
+
+    async def _logs(self, request: web.Request) -> web.StreamResponse:
+        namespace, name, container = (request.match_info[part] for part in ("namespace", "pod", "container"))
+        try:
+            options = read_log_options(container, request.query, self._settings.log_bytes_max)
+        except ValueError as error:
+            raise _Answer(400, str(error)) from error
+        owner, real_pod = await self._find(request.app[POOL], namespace, name, container)
+        async with aclosing(owner.logs(real_pod, options)) as chunks:
+            return await self._stream(request, chunks)
+
+    async def _other(self, request: web.Request) -> web.Response:
+        kind = request.match_info["rest"].split("/", 1)[0]
+        if kind in NOT_LENT:
+            raise _Answer(501, f"{kind} is not served for lent nodes: no {NOT_LENT[kind]}, logs alone")
+        raise _Answer(404, f"/{kind[:64]} is nothing that is served for lent nodes")
+
+    def _pool(self, name: str) -> Pool:
+        pool = next((found for owner in self._owners() if (found := owner.pool(name)) is not None), None)
+        if pool is None:
+            raise _Answer(404, f"nothing that this bridge works on is lent to {name}")
+        return pool
+
+    async def _find(self, pool_id: str, namespace: str, name: str, container: str) -> tuple[LentPods, Manifest]:
+        """By what the pool says of its pod now: the owner where it runs, and its very own real pod there."""
+        pool, place = self._pool(pool_id), f"pod {namespace}/{name}"
+        pool_pod = await pool.reach.ask(lambda: pool.api.get(PODS, namespace, name))
+        if pool_pod is None:
+            raise _Answer(404, f"{place} is not there in {pool_id}")
+        node = pool_pod["spec"].get("nodeName", "")
+        owner = next((one for one in self._owners() if one.has(node)), None)
+        if owner is None:
+            raise _Answer(404, f"{place} is on node {node or '(none)'}, which this bridge does not serve")
+        if container not in container_names(pool_pod):
+            raise _Answer(404, f"{place} has no container {container[:64]}")
+        real_pod = await owner.real_pod(pool_id, pool_pod)
+        if real_pod is None:
+            raise _Answer(404, f"{place} has no real pod on the node for which {node} stands")
+        return owner, real_pod
+
+    async def _stream(self, request: web.Request, chunks: AsyncGenerator[bytes, None]) -> web.StreamResponse:
+        """As it comes. What goes wrong in its middle cuts the connection, so that nobody takes it for the end."""
+        chunk = await anext(chunks, None)
+        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        await response.prepare(request)
+        try:
+            while chunk is not None:
+                async with asyncio.timeout(self._settings.log_stalled_seconds):
+                    await response.write(chunk)
+                chunk = await anext(chunks, None)
+        except (ClusterUnreachable, Refused, TimeoutError) as error:
+            log.warning("a log is cut off", path=request.path, error=str(error) or "its reader does not read")
+            if request.transport is not None:
+                request.transport.abort()
+        return response
+
+
+def server_context(settings: Settings, pool: str) -> ssl.SSLContext:
+    """TLS for one pool's port: whoever has no certificate of that pool's CA is refused by the handshake."""
+    client_ca: Path = settings.kubelet_clients_folder / f"{pool}.crt"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_verify_locations(cafile=client_ca)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(f"kubelet_clients_folder: {client_ca}: expected a CA, PEM: {error}") from error
+    try:
+        context.load_cert_chain(settings.kubelet_certificate, settings.kubelet_key)
+    except (OSError, ssl.SSLError) as error:
+        files = f"{settings.kubelet_certificate}, {settings.kubelet_key}"
+        raise SettingsError(f"kubelet_certificate, kubelet_key: {files}: expected both, PEM: {error}") from error
+    return context

@@ -1,0 +1,55 @@
+"""What is asked of a log, as an API server writes it behind the question mark."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from spillway.cluster_api import LogOptions
+
+FALSE: Final = ("false", "0")
+DIGITS_MAX: Final = 18
+"""So that a number fits an int64."""
+
+
+def read_log_options(container: str, query: Mapping[str, str], bytes_max: int) -> LogOptions:
+    """ValueError names the field, what stands there and what was expected. bytes_max: whatever is asked for."""
+    since_seconds, since_time = _number(query, "sinceSeconds", 1), query.get("sinceTime", "")
+    if since_seconds is not None and since_time:
+        raise ValueError("sinceSeconds and sinceTime: expected at most one of them")
+    if since_time and not _is_time(since_time):
+        raise ValueError(f"sinceTime: {since_time[:64]!r}: expected a time with its zone, as 2026-11-22T09:00:00Z")
+    if query.get("stream", "All") != "All":
+        raise ValueError(f"stream: {query['stream'][:64]!r}: expected All: the two streams come as one")
+    limit = _number(query, "limitBytes", 1)
+    return LogOptions(
+        container=container,
+        follow=_flag(query, "follow"),
+        previous=_flag(query, "previous"),
+        timestamps=_flag(query, "timestamps"),
+        tail_lines=_number(query, "tailLines", 0),
+        since_seconds=since_seconds,
+        since_time=since_time,
+        limit_bytes=min(limit or bytes_max, bytes_max),
+    )
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool:
+    """As Kubernetes reads it: whatever is there and does not say no."""
+    return name in query and query[name].lower() not in FALSE
+
+
+def _number(query: Mapping[str, str], name: str, least: int) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    is_number = text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX
+    if not is_number or int(text) < least:
+        raise ValueError(f"{name}: {text[:64]!r}: expected a whole number, {least} or more")
+    return int(text)
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False

@@ -1,0 +1,337 @@
+"""Logs of pool pods through their pool's own API server, which asks the bridge's kubelet API over HTTPS.
+
+Owners are simulated clusters; the pool is one too, or a real control plane. In real time, on loopback.
+"""
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+import pytest
+
+from sim.cluster import SimCluster
+from sim.rest import SimTransport
+from sim.settings import NodeSpec, SidecarSpec
+from sim.settings import Settings as SimSettings
+from spillway.cluster_api import (
+    NAMESPACES,
+    NODES,
+    PODS,
+    ClusterApi,
+    ClusterApiSettings,
+    LogOptions,
+    Manifest,
+    Refused,
+    connect,
+)
+from spillway.credentials import load_endpoint
+from spillway.events import ClusterJoined
+from spillway.events_lending import LendingDeclared, LendingRule
+from spillway.lending_marks import LENT_CLUSTER, POOL_TAINT, virtual_node_name
+from spillway.local_bus import LocalBroker, LocalBus
+from spillway.model import Generation
+from spillway.settings import SettingsError
+from spillway_local.member_credentials import KubeletClientFiles, ensure_certificate
+from spillway_local.members import kubelet_clients
+from spillway_local.ports import session_port
+from vk_bridge.kubelet import Kubelet
+from vk_bridge.service import Bridge
+from vk_bridge.settings import Settings
+
+pytest_plugins = ["spillway_local.pytest_infra"]
+
+PATIENCE_SECONDS = 20.0
+RULE = LendingRule("all", (), "dedicated", 100, 0, 0, 0.0)
+FAST = ClusterApiSettings(max_log_streams=4)
+
+
+async def until(holds: Callable[[], Any], what: str = "it") -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+class Lending:
+    """Owners own-1 and own-2 with one node each, lent to pool-1 and pool-2, and one bridge with its kubelet API."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.stack = AsyncExitStack()
+        self.sims: dict[str, SimCluster] = {}
+        self.pools: dict[str, ClusterApi] = {}
+        self.namespace = f"shop-{uuid4().hex[:8]}"
+        self.port_by_pool: dict[str, int] = {}
+
+    def credentials(self, pool: str) -> KubeletClientFiles:
+        files = KubeletClientFiles(kubelet_clients(self.folder), pool)
+        files.ensure()
+        return files
+
+    async def add_sim(self, name: str, nodes: int = 0, **settings: Any) -> None:
+        chosen = SimSettings(start_delay_seconds=0.02, delete_delay_seconds=0.02, **settings)
+        cluster = await self.stack.enter_async_context(SimCluster(name, chosen))
+        cluster.add_nodes([NodeSpec("n", nodes, cpu_millis=8000)])
+        self.sims[name] = cluster
+
+    async def add_pool(self, name: str) -> None:
+        files = self.credentials(name)
+        await self.add_sim(name, kubelet_client=(str(files.certificate), str(files.key)))
+        self.pools[name] = self.sim_api(name)
+
+    def sim_api(self, name: str) -> ClusterApi:
+        return ClusterApi(SimTransport(self.sims[name]), name, FAST)
+
+    def connect(self, joined: ClusterJoined) -> ClusterApi:
+        if joined.cluster in self.sims:
+            return self.sim_api(joined.cluster)
+        return connect(partial(load_endpoint, self.folder, joined.credential), joined.cluster, FAST)
+
+    async def start(self, pool_by_owner: dict[str, str], **changes: Any) -> Settings:
+        bus = LocalBus(LocalBroker(), "f1", "planner")
+        for name in {*pool_by_owner, *pool_by_owner.values()}:
+            await bus.publish(ClusterJoined(name, name, f"https://{name}", "own", "", "", (), ()))
+        for number, (owner, pool) in enumerate(pool_by_owner.items()):
+            generation = Generation(1, number)
+            await bus.publish(LendingDeclared(owner, generation, pool, (RULE,), 1, 0, 0, False, False, "", "", 0))
+        certificate, key = self.folder / "kubelet.crt", self.folder / "kubelet.key"
+        ensure_certificate(certificate, key, "kubelet")
+        self.port_by_pool = dict.fromkeys(pool_by_owner.values(), 0)
+        first = session_port(count=len(self.port_by_pool))
+        self.port_by_pool = {pool: first + number for number, pool in enumerate(self.port_by_pool)}
+        settings = Settings(
+            in_flight_seconds=0.1,
+            review_seconds=0.1,
+            probe_seconds=0.1,
+            retry_seconds=0.1,
+            kubelet_ports=tuple(f"{pool}={port}" for pool, port in self.port_by_pool.items()),
+            kubelet_certificate=str(certificate),
+            kubelet_key=str(key),
+            kubelet_clients_folder=kubelet_clients(self.folder),
+            **changes,
+        )
+        own_bus = LocalBus(bus.broker, "f1", "b1")
+        bridge = Bridge(own_bus, self.connect, settings, "b1", lambda: time.time_ns() // 1_000_000)
+        await self.stack.enter_async_context(Kubelet(settings, bridge.lent_pods))
+        stopping = asyncio.Event()
+        task = asyncio.create_task(bridge.run(stopping))
+
+        async def stop() -> None:
+            stopping.set()
+            await task
+
+        self.stack.push_async_callback(stop)
+        return settings
+
+    async def run(self, pool: str, owner: str, name: str = "encode", *containers: str) -> Manifest:
+        """A pod that is bound to the owner's virtual node; its real pod, once it runs."""
+        api, virtual = self.pools[pool], virtual_node_name(owner, "n0")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (await api.get(NODES, "", virtual) or {"spec": {"unschedulable": True}})["spec"].get("unschedulable"):
+                await asyncio.sleep(0.05)
+        with contextlib.suppress(Exception):
+            await api.create(
+                NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
+            )
+        spec = {
+            "containers": [{"name": one, "image": "none"} for one in containers or ("main",)],
+            "nodeSelector": {LENT_CLUSTER: owner},
+            "tolerations": [{"key": POOL_TAINT, "operator": "Exists"}],
+            "terminationGracePeriodSeconds": 0,
+        }
+        metadata = {"name": name, "namespace": self.namespace}
+        made = await api.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+        def running() -> list[Manifest]:
+            pods = [
+                one
+                for one in self.sims[owner].objects("pods")
+                if one["metadata"]["labels"].get("spillway.io/pool-uid") == made["metadata"]["uid"]
+            ]
+            return [one for one in pods if one["status"].get("phase") == "Running"]
+
+        await until(running)
+        return running()[0]
+
+    def write(self, owner: str, real_pod: Manifest, text: str, container: str = "") -> None:
+        metadata = real_pod["metadata"]
+        self.sims[owner].write_log(metadata["namespace"], metadata["name"], text, container)
+
+    async def log(self, pool: str, name: str = "encode", **options: Any) -> str:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            async with aclosing(self.pools[pool].logs(self.namespace, name, LogOptions(**options))) as chunks:
+                return b"".join([chunk async for chunk in chunks]).decode()
+
+    async def ask(self, pool: str, path: str, files: KubeletClientFiles | None = None) -> tuple[int, str]:
+        """The kubelet API itself, as that pool's API server or with another certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        shown = files or self.credentials(pool)
+        context.load_cert_chain(shown.certificate, shown.key)
+        async with aiohttp.ClientSession() as session:
+            url = f"https://127.0.0.1:{self.port_by_pool[pool]}{path}"
+            async with session.get(url, ssl=context) as answer:
+                return answer.status, await answer.text()
+
+
+@pytest.fixture
+async def lending(tmp_path: Path) -> AsyncIterator[Lending]:
+    lending = Lending(tmp_path)
+    for owner in ("own-1", "own-2"):
+        await lending.add_sim(owner, 1)
+    yield lending
+    await lending.stack.aclose()
+
+
+@pytest.fixture(params=["sim", pytest.param("kube", marks=pytest.mark.kube)])
+def kubeconfig(request: pytest.FixtureRequest) -> Path | None:
+    """Of a real API server with its own scheduler; None: the pool is simulated."""
+    found: Path | None = request.getfixturevalue("kube_members")["own-2"] if request.param == "kube" else None
+    return found
+
+
+@pytest.fixture
+async def pool(kubeconfig: Path | None, tmp_path: Path) -> AsyncIterator[tuple[Lending, str]]:
+    """A pool to which own-1 may lend."""
+    if kubeconfig is None:
+        lending, name = Lending(tmp_path), "pool-1"
+        await lending.add_pool(name)
+    else:
+        lending, name = Lending(kubeconfig.parent), kubeconfig.stem
+        lending.pools[name] = connect(partial(load_endpoint, kubeconfig.parent, name), name, FAST)
+    await lending.add_sim("own-1", 1)
+    yield lending, name
+    api = lending.pools[name]
+    for one in await api.list(PODS, lending.namespace):
+        await api.delete(PODS, lending.namespace, one["metadata"]["name"], uid=one["metadata"]["uid"], grace_seconds=0)
+    await lending.stack.aclose()
+    left = [] if name in lending.sims else await api.list(NODES, label_selector=LENT_CLUSTER)
+    for one in left:
+        await api.delete(NODES, "", one["metadata"]["name"], uid=one["metadata"]["uid"])
+    await api.close()
+
+
+async def test_a_pools_api_server_gives_what_the_real_pod_writes(pool: tuple[Lending, str]) -> None:
+    """With choice of container, tail, time stamps, a bound of bytes; and what there is not has a reason."""
+    lending, name = pool
+    await lending.start({"own-1": name})
+    real = await lending.run(name, "own-1", "encode", "main", "helper")
+    lending.write("own-1", real, "one\ntwo", "main")
+    lending.write("own-1", real, "other", "helper")
+    assert (await lending.log(name, container="main")).splitlines()[-2:] == ["one", "two"]
+    assert await lending.log(name, container="main", tail_lines=1) == "two\n"
+    assert await lending.log(name, container="helper", tail_lines=1) == "other\n"
+    assert await lending.log(name, container="main", tail_lines=1, limit_bytes=2) == "tw"
+    stamp, line = (await lending.log(name, container="main", tail_lines=1, timestamps=True)).split()
+    assert (stamp[-1], line) == ("Z", "two")
+    with pytest.raises(Refused, match="previous terminated container"):
+        await lending.log(name, container="main", previous=True)
+
+
+async def test_a_log_that_is_followed_comes_as_it_is_written(pool: tuple[Lending, str]) -> None:
+    lending, name = pool
+    await lending.start({"own-1": name})
+    real = await lending.run(name, "own-1")
+    seen = ""
+    options = LogOptions(follow=True, tail_lines=1)
+    async with (
+        asyncio.timeout(PATIENCE_SECONDS),
+        aclosing(lending.pools[name].logs(lending.namespace, "encode", options)) as chunks,
+    ):
+        async for chunk in chunks:
+            seen += chunk.decode()
+            if seen.endswith("started\n"):
+                lending.write("own-1", real, "later")
+            if "later" in seen:
+                break
+    assert seen.endswith("started\nlater\n")
+
+
+async def test_of_two_pods_alike_in_two_pools_each_pool_gets_its_own(lending: Lending) -> None:
+    for name in ("pool-1", "pool-2"):
+        await lending.add_pool(name)
+    await lending.start({"own-1": "pool-1", "own-2": "pool-2"})
+    for number in ("1", "2"):
+        real = await lending.run(f"pool-{number}", f"own-{number}")
+        lending.write(f"own-{number}", real, f"of pool {number}")
+    for number in ("1", "2"):
+        assert await lending.log(f"pool-{number}", tail_lines=1) == f"of pool {number}\n"
+    with pytest.raises(aiohttp.ClientError):
+        await lending.ask("pool-1", "/healthz", lending.credentials("pool-2"))
+
+
+async def test_who_is_not_the_pools_api_server_is_refused(lending: Lending) -> None:
+    await lending.add_pool("pool-1")
+    await lending.start({"own-1": "pool-1"}, kubelet_client_names=("somebody-else",))
+    status, text = await lending.ask("pool-1", "/healthz")
+    assert (status, text) == (
+        403,
+        "the certificate's common name is kube-apiserver-kubelet-client: expected somebody-else",
+    )
+    stranger = KubeletClientFiles(lending.folder / "strangers", "pool-1")
+    stranger.ensure()
+    with pytest.raises(aiohttp.ClientError):
+        await lending.ask("pool-1", "/healthz", stranger)
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientError):
+            await session.get(f"https://127.0.0.1:{lending.port_by_pool['pool-1']}/healthz", ssl=False)
+
+
+async def test_what_is_not_there_and_what_is_not_served_has_a_reason(lending: Lending) -> None:
+    await lending.add_pool("pool-1")
+    await lending.start({"own-1": "pool-1"}, kubelet_requests_max=1)
+    real = await lending.run("pool-1", "own-1")
+    lending.sims["own-1"].inject(SidecarSpec())
+    await lending.run("pool-1", "own-1", "shadowed")
+    logs = f"/containerLogs/{lending.namespace}"
+    rows = {
+        "/healthz": (200, "ok"),
+        f"{logs}/nobody/main": (404, f"pod {lending.namespace}/nobody is not there in pool-1"),
+        f"{logs}/encode/other": (404, f"pod {lending.namespace}/encode has no container other"),
+        f"{logs}/shadowed/sidecar": (404, f"pod {lending.namespace}/shadowed has no container sidecar"),
+        f"{logs}/..%2f..%2fencode/main": (404, f"pod {lending.namespace}/../../encode is not there in pool-1"),
+        f"{logs}/encode/main?tailLines=x": (400, "tailLines: 'x': expected a whole number, 0 or more"),
+        f"/exec/{lending.namespace}/encode/main": (
+            501,
+            "exec is not served for lent nodes: no commands in containers, logs alone",
+        ),
+        "/stats/summary": (501, "stats is not served for lent nodes: no measured use, logs alone"),
+        "/elsewhere": (404, "/elsewhere is nothing that is served for lent nodes"),
+    }
+    assert {path: await lending.ask("pool-1", path) for path in rows} == rows
+    status, text = await lending.ask("pool-1", "/pods")
+    assert (status, text.count('"kind": "PodList"'), text.count('"name": "encode"')) == (200, 1, 1)
+    async with aclosing(lending.pools["pool-1"].logs(lending.namespace, "encode", LogOptions(follow=True))) as chunks:
+        await anext(chunks)
+        assert await lending.ask("pool-1", "/healthz") == (429, "1 requests are being answered already")
+    await until_asked(lending, "/healthz", (200, "ok"))
+    metadata = real["metadata"]
+    await lending.sim_api("own-1").delete(
+        PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"], grace_seconds=0
+    )
+    status, text = await lending.ask("pool-1", f"{logs}/encode/main")
+    assert (status, text.rpartition(" has ")[2]) == (404, "no real pod on the node for which own-1.n0 stands")
+
+
+async def test_a_kubelet_api_without_its_files_does_not_start(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "kubelet.crt", tmp_path / "kubelet.key"
+    files = {"kubelet_certificate": str(certificate), "kubelet_key": str(key), "kubelet_clients_folder": tmp_path}
+    settings = Settings(kubelet_ports=(f"pool-1={session_port()}",), **files)
+    with pytest.raises(SettingsError, match=r"kubelet_clients_folder: .*pool-1.crt: expected a CA, PEM"):
+        await Kubelet(settings, list).__aenter__()
+    KubeletClientFiles(tmp_path, "pool-1").ensure()
+    with pytest.raises(SettingsError, match=r"kubelet_certificate, kubelet_key: .*: expected both, PEM"):
+        await Kubelet(settings, list).__aenter__()
+
+
+async def until_asked(lending: Lending, path: str, expected: tuple[int, str]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await lending.ask("pool-1", path) != expected:
+            await asyncio.sleep(0.02)
