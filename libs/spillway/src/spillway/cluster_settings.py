@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from random import Random
 
+from spillway.pauses import doubled_seconds
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterApiSettings:
@@ -36,5 +38,5 @@ class ClusterApiSettings:
     field_manager: str = "spillway"
 
     def pause_seconds(self, setbacks: int, random: Random) -> float:
-        longest = min(self.longest_pause_seconds, self.first_pause_seconds * 2.0 ** min(setbacks - 1, 32))
+        longest = doubled_seconds(self.first_pause_seconds, self.longest_pause_seconds, setbacks - 1)
         return random.uniform(longest / 2, longest) if setbacks else 0.0

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 from spillway.api import RequestError
+from spillway.pauses import doubled_seconds
 
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.05, 2.0
 RETRIABLE = frozenset({"UNAVAILABLE", "CANCELLED"})
@@ -28,7 +29,7 @@ class Route:
     async def next(self) -> str:
         """The endpoint to try now. Raises the last error when the time is over."""
         if not self._waiting:
-            pause = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2.0 ** min(self._rounds, 10))
+            pause = doubled_seconds(BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, self._rounds)
             pause *= 0.5 + self._random.random() / 2
             if self._until is not None and time.monotonic() + pause >= self._until:
                 raise self._error

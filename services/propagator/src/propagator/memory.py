@@ -20,6 +20,7 @@ from spillway.events import (
     STATE_RELEASED,
     WorkloadObserved,
 )
+from spillway.pauses import doubled_seconds
 
 SETTLED = (STATE_ABSENT, STATE_RELEASED, STATE_ENDED)
 """States of which nothing is left to do: neither held back nor tried again."""
@@ -68,7 +69,7 @@ class Memory:
             return None
         missing = outcome.state == STATE_DEPENDENCY_MISSING
         longest = settings.missing_retry_longest_seconds if missing else settings.retry_longest_seconds
-        seconds = min(longest, settings.retry_first_seconds * 2.0 ** min(self.retries, 32))
+        seconds = doubled_seconds(settings.retry_first_seconds, longest, self.retries)
         self.retries += 1
         return seconds
 

@@ -6,20 +6,20 @@ from contextlib import asynccontextmanager
 
 from propagator.settings import Settings
 from spillway.cluster_api import ClusterUnreachable
+from spillway.pauses import Setbacks
+from spillway.waiting import is_set_within
 
 
 class Reach:
     def __init__(self, settings: Settings, slots: asyncio.Semaphore) -> None:
-        self._settings = settings
         self._slots = slots
-        self._failures = 0
-        self._again_at = 0.0
+        self._setbacks = Setbacks(settings.unreachable_first_seconds, settings.unreachable_longest_seconds)
         self._answered = asyncio.Event()
         self._alone = asyncio.Lock()
 
     @property
     def failing(self) -> bool:
-        return self._failures > 0
+        return self._setbacks.count > 0
 
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[None]:
@@ -32,13 +32,15 @@ class Reach:
                 yield
             return
         async with self._alone:
-            await self._pause()
+            seconds = self._setbacks.pause_seconds(asyncio.get_running_loop().time())
+            if seconds > 0:
+                await is_set_within(self._answered, seconds)
             async with self._noted():
                 yield
 
     def answered(self) -> None:
         """Something was heard from the cluster: whoever waits may try."""
-        self._failures = 0
+        self._setbacks.end()
         self._answered.set()
 
     @asynccontextmanager
@@ -47,26 +49,6 @@ class Reach:
             try:
                 yield
             except ClusterUnreachable:
-                self._failed()
+                self._answered.clear()
+                self._setbacks.note(asyncio.get_running_loop().time())
                 raise
-
-    async def _pause(self) -> None:
-        seconds = self._again_at - asyncio.get_running_loop().time()
-        if self.failing and seconds > 0:
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._answered.wait()
-            except TimeoutError:
-                pass
-
-    def _failed(self) -> None:
-        """Attempts that were under way together count as one failure."""
-        now = asyncio.get_running_loop().time()
-        self._answered.clear()
-        if now < self._again_at:
-            return
-        self._failures += 1
-        longest = self._settings.unreachable_longest_seconds
-        self._again_at = now + min(
-            longest, self._settings.unreachable_first_seconds * 2.0 ** min(self._failures - 1, 32)
-        )

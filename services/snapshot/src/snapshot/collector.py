@@ -29,6 +29,7 @@ from spillway.cluster_turns import Turn
 from spillway.credentials import BadCredentials
 from spillway.events import ClusterJoined
 from spillway.kubernetes import NODES, Kind
+from spillway.pauses import doubled_seconds
 from spillway.waiting import is_set_within
 from spillway.wire import pack_columns
 
@@ -137,9 +138,9 @@ class Collector:
                 self._log.warning("cannot connect", error=str(error))
                 self.core.age.connection_failed(_why_not_connected(error)[:TROUBLE_CHARACTERS_MAX])
                 self._heard.set()
-                seconds = self._settings.connect_first_seconds * 2.0 ** min(setbacks, 32)
+                first, longest = self._settings.connect_first_seconds, self._settings.connect_longest_seconds
+                await is_set_within(self._rejoined, doubled_seconds(first, longest, setbacks))
                 setbacks += 1
-                await is_set_within(self._rejoined, min(seconds, self._settings.connect_longest_seconds))
                 continue
             setbacks = 0
             try:

@@ -6,6 +6,7 @@ from typing import Final
 from propagator.core.desired import Target
 from propagator.core.manifests import Template
 from spillway.events import SHAPE_ADMITTED
+from spillway.pauses import doubled_seconds
 
 ASKED: Final = float("inf")
 
@@ -91,5 +92,5 @@ class Questions:
         elif state == SHAPE_ADMITTED:
             question.retries, question.due_at = 0, now + self._rules.age_max
         else:
-            pause = self._rules.retry_first * 2.0 ** min(question.retries, 32)
-            question.retries, question.due_at = question.retries + 1, now + min(pause, self._rules.retry_longest)
+            pause = doubled_seconds(self._rules.retry_first, self._rules.retry_longest, question.retries)
+            question.retries, question.due_at = question.retries + 1, now + pause

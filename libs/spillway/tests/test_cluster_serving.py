@@ -1,19 +1,19 @@
-"""How a collector is let into a cluster: what is said of a credential that is not there."""
+"""How a service is let into a cluster: what is said of a credential that is not there."""
 
 from pathlib import Path
 
 import pytest
 
-from snapshot.__main__ import connect
-from snapshot.settings import Settings
-from spillway.cluster_api import NODES, ClusterUnreachable
+from spillway.cluster_api import NODES, ClusterApiSettings, ClusterUnreachable
+from spillway.cluster_serving import connected
+from spillway.cluster_turns import ClusterTurnSettings
 from spillway.events import ClusterJoined
 from spillway.texts import is_ours_to_mend
 
 
 async def test_a_credential_that_is_not_there_is_named_with_its_folder_and_is_ours_to_mend(tmp_path: Path) -> None:
     joined = ClusterJoined("own-9", "nosuch", "", "own", "", "", (), ())
-    api = connect(Settings(credentials_folder=tmp_path), joined)
+    api = connected(ClusterTurnSettings(credentials_folder=tmp_path), ClusterApiSettings(), joined)
     with pytest.raises(ClusterUnreachable) as caught:
         await api.list(NODES)
     assert str(tmp_path / "nosuch.kubeconfig") in caught.value.detail

@@ -1,0 +1,34 @@
+"""A service whose instances share the clusters, as a process: it reaches clusters, and ends with its log."""
+
+import asyncio
+from functools import partial
+from typing import Any, Protocol
+
+from spillway.bus import Bus
+from spillway.cluster_api import ClusterApi, ClusterApiSettings, connect
+from spillway.cluster_turns import ClusterTurns, ClusterTurnSettings
+from spillway.credentials import load_endpoint
+from spillway.events import ClusterJoined
+from spillway.process import Process, end_with_the_log
+
+
+class Served(Protocol):
+    turns: ClusterTurns[Any]
+
+    async def run(self, stopping: asyncio.Event) -> None: ...
+
+
+def connected(settings: ClusterTurnSettings, api_settings: ClusterApiSettings, joined: ClusterJoined) -> ClusterApi:
+    """The cluster's API; its credentials are read when they are first needed, and again when they are refused."""
+    read = partial(load_endpoint, settings.credentials_folder, joined.credential, allow_exec=settings.exec_plugins)
+    return connect(read, joined.cluster, api_settings)
+
+
+async def serve(process: Process, bus: Bus, served: Served) -> None:
+    """Runs until the process is to stop. Raises OtherFleet, and our bug when a worker met one."""
+    process.opened()
+    served.turns.ready = partial(process.set_ready, "log")
+    async with asyncio.TaskGroup() as tasks:
+        watcher = tasks.create_task(end_with_the_log(bus))
+        await served.run(process.stopping)
+        watcher.cancel()
