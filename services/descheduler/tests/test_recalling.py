@@ -8,12 +8,13 @@ from descheduler.core import recalling
 from descheduler.core.asked_back import ask_back
 from descheduler.core.choosing import TRIED_NODES_MAX
 from descheduler.core.declaring import Asked
+from descheduler.core.losses import loss_of, lost_lately
 from descheduler.core.needs import needs_of, unknown_of
 from descheduler.core.state import DeschedulerState
 from spillway.addresses import LENDING_RULES, RECALLS, Tombstone
 from spillway.api_lending import RecallRequest
 from spillway.events import BrakeReleased, BrakeSet, CapacityNeeded, PodsScheduled, WorkloadDeclared
-from spillway.events_lending import LOAN_RECALLED, NodeRecalled, NodeReturned, RecallSettled
+from spillway.events_lending import LOAN_RECALLED, LentPod, NodeRecalled, NodeReturned, RecallSettled
 from spillway.model import NODE_RECALLED, Generation, Policy, Shape
 
 from .lending_log import (
@@ -32,6 +33,7 @@ from .lending_log import (
     waits,
 )
 
+MINUTE_MS = 60_000
 POLICY = Policy((), (), "Wait")
 MANIFEST = (
     b'{"kind":"Deployment","spec":{"template":{"metadata":{"labels":{"app":"web"}},'
@@ -199,9 +201,46 @@ def test_a_node_is_not_recalled_for_needs_again_and_again() -> None:
 def test_settled_recalls_leave_the_log() -> None:
     state = known([owned("n1")], returned("n1"))
     state.apply(RecallSettled(OWN, "n1", Generation(3, 1), Generation(5, 1), NOW_MS))
-    (event,) = follow_up(state, Generations(), NOW_MS + 601_000)
+    assert follow_up(state, Generations(), NOW_MS + 3_600_000) == []
+    (event,) = follow_up(state, Generations(), NOW_MS + 3_601_000)
     assert isinstance(event, Tombstone)
     assert (event.address.topic, event.address.key) == (RECALLS, "own-1/n1")
+
+
+def runs(name: str, minutes: int, at_ms: int = NOW_MS) -> LentPod:
+    """A pod of a controller of its own, which has run for so long."""
+    return pod(group=f"Job/batch/{name}", started_ms=at_ms - minutes * MINUTE_MS)
+
+
+def test_who_was_evicted_is_not_the_cheapest_to_evict_again() -> None:
+    """first loses 20 minutes on n1, and begins anew on n3; other, which runs for 25 by then, is the cheaper one."""
+    rows = [lent("n1"), lent("n2"), lent("n3")]
+    state = known(rows, loan("n1", runs("first", 20), sequence=2), loan("n2", runs("other", 21), sequence=2))
+    state.apply(loan("n3", pod(priority=9), sequence=2))
+    state.apply(waits("g", 1, shape(4000)))
+    generations, later = Generations(), NOW_MS + 4 * MINUTE_MS
+    (event,) = follow_up(state, generations)
+    assert isinstance(event, NodeRecalled)
+    assert (event.node, event.lost_by_group) == ("n1", (("Job/batch/first", 20 * 60 + 600),))
+    state.apply(returned("n1"))
+    (settled,) = follow_up(state, generations)
+    assert isinstance(settled, RecallSettled)
+    assert settled.lost_by_group == event.lost_by_group
+    read_again = known(
+        rows[1:], loan("n2", runs("other", 21), sequence=2), loan("n3", runs("first", 1, later), sequence=3),
+        returned("n1"), settled, waits("g", 1, shape(4000)),
+    )  # fmt: skip
+    assert recalled(follow_up(read_again, Generations(11), later)) == ["n2"], "as the next instance finds it in the log"
+
+
+def test_what_a_controller_lost_is_shared_among_its_pods_and_forgotten_after_a_while() -> None:
+    state = known([lent("n1"), lent("n2")], returned("n3"))
+    state.apply(RecallSettled(OWN, "n3", Generation(3, 1), Generation(5, 1), NOW_MS, (("Job/batch/a", 9000),)))
+    state.apply(loan("n1", runs("a", 1), runs("a", 1), sequence=2))
+    lately = lost_lately(state, NOW_MS)
+    assert lately == {("pool", "Job/batch/a"): 4500}
+    assert loss_of(state.lent(OWN)["n1"], NOW_MS, lately).core_seconds == 2 * (60 + 4500)
+    assert lost_lately(state, NOW_MS + 60 * MINUTE_MS) == {}
 
 
 def test_withdrawn_lending_recalls_all_whatever_is_frozen_then_nothing_is_declared() -> None:

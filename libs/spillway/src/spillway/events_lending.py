@@ -145,7 +145,8 @@ class NodeRecalled:
 
     cause: Need or Asked. wanted_by: for whom, cluster/namespace/name; wanted_replicas: for how many of
     each, none where that is not known. grace_seconds: of its pods. held_back_ms: for how
-    long the cluster's budget delayed it.
+    long the cluster's budget delayed it. lost_by_group: by controller, as LentPod has it, core-seconds that its pods
+    lose: their run time, and what it costs to begin anew.
     """
 
     cluster: str
@@ -160,17 +161,19 @@ class NodeRecalled:
     reason: str
     at_ms: int
     wanted_replicas: tuple[int, ...] = ()
+    lost_by_group: Amounts = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RecallSettled:
-    """The recalled loan is over: its NodeReturned was read."""
+    """The recalled loan is over: its NodeReturned was read. lost_by_group: as the recall said."""
 
     cluster: str
     node: str
     generation: Generation
     loan: Generation
     at_ms: int
+    lost_by_group: Amounts = ()
 
 
 @dataclass(frozen=True, slots=True)

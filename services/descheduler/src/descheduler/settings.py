@@ -12,6 +12,9 @@ class DeschedulerSettings(StandbySettings):
     again_seconds: float = setting(
         600.0, "a node that came back is not recalled for a need again for so long, seconds", least=0
     )
+    losses_kept_seconds: float = setting(
+        3600.0, "what a controller's pods lost by recalls makes it dearer to evict again for so long, seconds", least=0
+    )
     nodes_in_step_max: int = setting(2_000, "nodes of a cluster that are recalled for needs in one step", least=1)
     look_seconds: float = setting(0.2, "what changed is looked at so often, seconds", least=0.001)
     review_seconds: float = setting(
@@ -23,6 +26,7 @@ class DeschedulerSettings(StandbySettings):
         """The numbers that decisions depend on."""
         return Rules(
             again_ms=round(self.again_seconds * 1000),
+            losses_kept_ms=round(self.losses_kept_seconds * 1000),
             nodes_in_step_max=self.nodes_in_step_max,
             usage_hours=self.usage_hours,
         )

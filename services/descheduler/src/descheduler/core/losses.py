@@ -1,9 +1,11 @@
 """What would be lost if a lent node went back now: by the pods that its loan names."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spillway.events_lending import NodeLent
+from descheduler.core.state import DeschedulerState
+from spillway.events_lending import Amounts, LentPod, NodeLent
 
 MILLI = 1000
 
@@ -12,7 +14,8 @@ MILLI = 1000
 class Loss:
     """In the order in which losses weigh. breaks_budget: a disruption budget, by the pods of this node alone.
 
-    priority: the highest of its pods, 0 at least. core_seconds: run time × cores, which a restart does again.
+    priority: the highest of its pods, 0 at least. core_seconds: run time × cores, which a restart does again, and what
+    recalls took from its pods' controllers lately.
     deletion_cost: the sum of what its pods say of themselves.
     """
 
@@ -27,15 +30,51 @@ class Loss:
         return self.breaks_budget, self.priority
 
 
-def loss_of(loan: NodeLent, now_ms: int) -> Loss:
+LostLately = Mapping[tuple[str, str], int]
+"""By pool and controller, core-seconds by pod."""
+
+
+def loss_of(loan: NodeLent, now_ms: int, lost_lately: LostLately) -> Loss:
     by_group = Counter(pod.group for pod in loan.pods)
     return Loss(
         breaks_budget=any(0 <= pod.disruptions_allowed < by_group[pod.group] for pod in loan.pods),
         priority=max((pod.priority for pod in loan.pods), default=0) if loan.pods else 0,
         core_seconds=sum(
-            max(now_ms - pod.started_ms, 0) // 1000 * dict(pod.requests).get("cpu", 0) // MILLI
-            for pod in loan.pods
-            if pod.started_ms
+            _core_seconds(pod, _ran_ms(pod, now_ms)) + lost_lately.get((loan.pool, pod.group), 0) for pod in loan.pods
         ),
         deletion_cost=sum(pod.deletion_cost for pod in loan.pods),
     )
+
+
+def lost_by_group(loan: NodeLent, now_ms: int, restart_ms: int) -> Amounts:
+    """By controller, core-seconds that its pods lose: their run time, and as much as it costs to begin anew."""
+    lost = Counter[str]()
+    for pod in loan.pods:
+        if pod.group:
+            lost[pod.group] += _core_seconds(pod, _ran_ms(pod, now_ms) + restart_ms)
+    return tuple(sorted((group, amount) for group, amount in lost.items() if amount))
+
+
+def lost_lately(state: DeschedulerState, now_ms: int) -> LostLately:
+    """What recalls took of each controller that has pods on lent nodes, shared among these.
+
+    So who was evicted is not the cheapest to evict again because it has just begun anew.
+    """
+    lost, pods = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for cluster, recalls in state.recalls.items():
+        for node, recall in recalls.items():
+            loan = state.loans.get(cluster, {}).get(node)
+            if loan is not None and now_ms - recall.at_ms < state.rules.losses_kept_ms:
+                lost.update({(loan.pool, group): amount for group, amount in recall.lost_by_group})
+    if lost:
+        loans = (loan for cluster in state.loans for loan in state.lent(cluster).values())
+        pods.update((loan.pool, pod.group) for loan in loans for pod in loan.pods)
+    return {key: amount // pods[key] for key, amount in lost.items() if pods[key]}
+
+
+def _ran_ms(pod: LentPod, now_ms: int) -> int:
+    return max(now_ms - pod.started_ms, 0) if pod.started_ms else 0
+
+
+def _core_seconds(pod: LentPod, ran_ms: int) -> int:
+    return ran_ms // 1000 * dict(pod.requests).get("cpu", 0) // MILLI

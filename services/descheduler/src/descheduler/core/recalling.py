@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from descheduler.core.choosing import Lent, choose
-from descheduler.core.losses import loss_of
+from descheduler.core.losses import loss_of, lost_by_group, lost_lately
 from descheduler.core.needs import needs_of
 from descheduler.core.state import DeschedulerState, NodeKey
 from spillway.addresses import LENDING_RULES, RECALLS, Address, Tombstone, lending_address
@@ -49,10 +49,10 @@ def settle(state: DeschedulerState, cluster: str, next_generation: NextGeneratio
         loan = loans.get(node)
         if isinstance(recall, NodeRecalled):
             if not isinstance(loan, NodeLent) or loan.loan > recall.loan:
-                settled = RecallSettled(cluster, node, next_generation(), recall.loan, now_ms)
+                settled = RecallSettled(cluster, node, next_generation(), recall.loan, now_ms, recall.lost_by_group)
                 state.apply(settled)
                 written.append(settled)
-        elif now_ms - recall.at_ms > state.rules.again_ms and not isinstance(loan, NodeLent):
+        elif now_ms - recall.at_ms > state.rules.settled_kept_ms and not isinstance(loan, NodeLent):
             address = lending_address(RECALLS, cluster, node)
             state.forget(RECALLS.name, address.key)
             written.append(Tombstone(address))
@@ -85,7 +85,8 @@ def recall_for_needs(
         _hold(state, cluster, (), now_ms)
         return []
     nodes = after_return(view.nodes, state.lent(cluster))
-    losses = {node: loss_of(loan, now_ms) for node, loan in loans.items()}
+    lately = lost_lately(state, now_ms)
+    losses = {node: loss_of(loan, now_ms, lately) for node, loan in loans.items()}
     promised, limit = state.promised.setdefault(cluster, {}), state.rules.nodes_in_step_max
     choice = choose(needs, nodes, Lent(losses, _cost_of_return(state, cluster, loans), limit, promised))
     allowed = _allowed(state, cluster, now_ms)
@@ -132,6 +133,7 @@ def recall(state: DeschedulerState, loan: NodeLent, generation: Generation, why:
         reason=why.reason,
         at_ms=now_ms,
         wanted_replicas=why.wanted_replicas,
+        lost_by_group=lost_by_group(loan, now_ms, state.rules.again_ms),
     )
     state.apply(event)
     return event

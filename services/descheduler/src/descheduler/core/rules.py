@@ -5,11 +5,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """again_ms: a node is not recalled for a need within so long after it came back.
-
+    """again_ms: a node is not recalled for a need within so long after it came back; so much run time an evicted pod
+    loses besides its own. losses_kept_ms: for how long what a controller's pods lost by recalls counts.
     nodes_in_step_max: of a cluster, recalled for needs in one step. usage_hours: of each node, kept for reports.
     """
 
     again_ms: int = 600_000
+    losses_kept_ms: int = 3_600_000
     nodes_in_step_max: int = 2_000
     usage_hours: int = 168
+
+    @property
+    def settled_kept_ms(self) -> int:
+        """For how long a settled recall says anything."""
+        return max(self.again_ms, self.losses_kept_ms)
