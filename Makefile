@@ -39,7 +39,7 @@ types: setup ## mypy --strict
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache
 
-docs: setup ## Write what is generated from code: docs/events.md, docs/asyncapi.yaml
+docs: setup ## Write what is generated from code: docs/events.md, asyncapi.yaml, metrics.md
 	@$(RUN) python docs/make_docs.py
 
 docs-check: setup ## What is generated says what the code says

@@ -8,11 +8,13 @@ from typing import Final
 
 import make_asyncapi
 import make_events_page
+import make_metrics_page
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/events.md": make_events_page.page,
     "docs/asyncapi.yaml": make_asyncapi.page,
+    "docs/metrics.md": make_metrics_page.page,
 }
 
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import make_asyncapi
 import make_docs
+import make_metrics_page
 import pytest
 import yaml
+from prometheus_client import REGISTRY
 from pydantic import ValidationError
 
 from spillway.addresses import EVENT_TYPES, TOPICS
@@ -22,6 +24,25 @@ Json = dict[str, Any]
 
 def test_what_is_generated_is_current() -> None:
     assert make_docs.old_pages() == []
+
+
+# ── Metrics ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_page_has_every_metric_of_ours_that_is_registered() -> None:
+    registered = {one.name for one in REGISTRY.collect() if one.name.startswith(make_metrics_page.PREFIX)}
+    assert {one.name.removesuffix("_total") for one in make_metrics_page.described()} == registered
+
+
+def test_the_metrics_that_answer_questions_are_there() -> None:
+    known = {one.name for one in make_metrics_page.described()}
+    asked = {make_metrics_page.PREFIX + name for _, names in make_metrics_page.QUESTIONS for name in names}
+    assert asked <= known
+
+
+def test_every_metric_says_what_it_means_and_who_tells_it() -> None:
+    unsaid = [one.name for one in make_metrics_page.described() if not one.meaning or not one.told_by]
+    assert unsaid == []
 
 
 # ── AsyncAPI ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from spillway.addresses import (
     CAPACITY,
@@ -529,6 +530,26 @@ async def test_a_fetch_names_what_is_new_and_a_session_that_the_broker_lost_is_o
         assert session.epoch > OPENS
         at = {(bus.topic_name(CLUSTERS), 0): (10**6, 1)}
         assert session.changed(session._known | at) == (at, [])
+
+
+@pytest.mark.kafka
+async def test_how_far_behind_a_feed_is_and_how_old_what_it_read_is_are_told_while_it_is_open(
+    kafka: KafkaHarness,
+) -> None:
+    def told(name: str) -> float | None:
+        return REGISTRY.get_sample_value(f"spillway_topic_{name}", {"topic": CLUSTERS.name})
+
+    bus = await kafka.bus("a")
+    async with bus.follow([CLUSTERS]) as feed:
+        await bus.publish(*(ClusterLeft(name) for name in "abc"))
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while told("lag_records") != 3:
+                await asyncio.sleep(0.05)
+        assert told("age_seconds") is None
+        await collect(feed, lambda records, _: len(records) == 3)
+        assert told("lag_records") == 0
+        assert 0 <= (told("age_seconds") or 0) < DEADLINE_SECONDS
+    assert told("lag_records") is None
 
 
 def _forget(session: FetchSession) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from spillway import metrics
 from spillway.addresses import BRAKES, CLUSTERS, TURNS_PLANNER
@@ -168,6 +169,18 @@ async def test_who_has_just_started_refuses_to_answer_and_says_why(fleet: Fleet)
     fleet.broker.unavailable = False
     await until(lambda: one.told[-1] == (True, ""))
     assert (await one.read())[0] == []
+
+
+async def test_turns_are_counted_as_they_are_taken_and_as_they_end(fleet: Fleet) -> None:
+    def counted() -> list[float]:
+        names = ("spillway_turns_taken_total", "spillway_turns_lost_total")
+        return [REGISTRY.get_sample_value(name, {"service": "planner"}) or 0 for name in names]
+
+    taken, lost = counted()
+    first = await fleet.active("a")
+    assert counted() == [taken + 1, lost]
+    await first.stop()
+    assert counted() == [taken + 1, lost + 1]
 
 
 async def test_who_is_fenced_with_nothing_to_write_steps_down_and_reads_the_log_again(fleet: Fleet) -> None:

@@ -1,13 +1,15 @@
 """What metrics show of the planner's state."""
 
+from math import inf
+
 from prometheus_client import REGISTRY
 
 from planner.core.moving import aftermath
 from planner.core.requests import decisions
-from planner.gauges import show_state
+from planner.gauges import capacity_ages, show_state
 from spillway.api import ApplyRequest
 
-from .builders import Fleet, deployment, node, texts
+from .builders import Fleet, cluster, deployment, node, texts
 
 
 def test_what_is_known_and_what_waits_is_shown() -> None:
@@ -29,3 +31,11 @@ def test_what_is_known_and_what_waits_is_shown() -> None:
     values = [REGISTRY.get_sample_value(name, labels) for name, labels in shown.items()]
     assert values == [2, 7, 1, 0]
     assert REGISTRY.get_sample_value("spillway_clusters", {"state": "stale"}) == 1
+
+
+def test_the_age_of_what_is_known_is_told_of_each_cluster_of_the_fleet() -> None:
+    fleet = Fleet(own_1=[node("a")], own_2=[node("b")])
+    fleet.state.apply(cluster("own-3"), fleet.now)
+    fleet.now += 7
+    fleet.beat("own-2")
+    assert capacity_ages(fleet.state, fleet.now) == {"own-1": 7.0, "own-2": 0.0, "own-3": inf}

@@ -199,7 +199,8 @@ class KafkaBus:
         async with self._reader(isolation, topics) as consumer, self._reader("read_uncommitted", topics) as uncommitted:
             feed = KafkaFeed(self, consumer, uncommitted, topics)
             await self.until(self.settings.start_seconds, lambda: feed.place(start))
-            yield feed
+            with metrics.TOPIC_LAG.told_by(feed.lags), metrics.TOPIC_AGE.told_by(feed.ages):
+                yield feed
 
     @contextlib.asynccontextmanager
     async def _reader(self, isolation: str, topics: Sequence[Topic]) -> AsyncIterator[Any]:
@@ -337,6 +338,7 @@ class KafkaFeed:
             for partition in range(bus.partition_count(topic))
         }
         self._positions: dict[tuple[str, int], int] = {}
+        self._newest_ms: dict[str, int] = {}
         self._asked = 0.0
         self._reading = Reading(bus.fleet, bus.source, bus.settings.dead_letters_per_minute_max)
 
@@ -358,11 +360,26 @@ class KafkaFeed:
                 return {name: ends[place] for place, name in self._places.items()}
             await asyncio.sleep(settings.retry_seconds / 10)
 
+    def lags(self) -> dict[str, float]:
+        """By topic, how many records were there when the brokers answered last and are not read yet."""
+        found: dict[str, float] = {}
+        for place, name in self._places.items():
+            end = self._consumer.highwater(place)
+            if end is not None:
+                found[name[0]] = found.get(name[0], 0) + max(0, end - self._positions[name])
+        return found
+
+    def ages(self) -> dict[str, float]:
+        """By topic, the seconds since the newest record that was read was written."""
+        now_ms = time.time() * 1000
+        return {topic: max(0.0, now_ms - written_ms) / 1000 for topic, written_ms in self._newest_ms.items()}
+
     def pass_over(self, topics: Sequence[Topic]) -> None:
         names = {topic.name for topic in topics}
         gone = [place for place, (name, _) in self._places.items() if name in names]
         self._consumer.pause(*gone)
         self._places = {place: name for place, name in self._places.items() if place not in gone}
+        self._newest_ms = {topic: written for topic, written in self._newest_ms.items() if topic not in names}
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
         settings = self._bus.settings
@@ -387,6 +404,10 @@ class KafkaFeed:
         except KafkaError:
             await asyncio.sleep(settings.retry_seconds)
             return []
+        for place, records in found.items():
+            if place in self._places:
+                topic, newest_ms = self._places[place][0], max(record.timestamp for record in records)
+                self._newest_ms[topic] = max(newest_ms, self._newest_ms.get(topic, newest_ms))
         return [
             Stored(*self._places[place], record.offset, record.key, record.value, tuple(record.headers))
             for place, records in found.items()

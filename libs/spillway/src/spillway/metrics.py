@@ -8,6 +8,8 @@ from typing import Final
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, generate_latest
 
+from spillway.told_metrics import ToldGauge
+
 _FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _SLOW = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
@@ -22,10 +24,12 @@ def exposition() -> bytes:
 
 READY: Final = Gauge("spillway_ready", "1 when this part of the process is ready, else 0", ["part"])
 TURNS_TAKEN: Final = Counter(
-    "spillway_turns_taken", "Turns (a cluster, or the active planner) that this instance took", ["service"]
+    "spillway_turns_taken",
+    "Turns (a cluster's, or the active one's of a standby service) that this instance took",
+    ["service"],
 )
 TURNS_LOST: Final = Counter("spillway_turns_lost", "Turns that went to another instance or were given up", ["service"])
-TURNS_HELD: Final = Gauge("spillway_turns_held", "Turns that this instance holds now", ["service"])
+TURNS_HELD: Final = Gauge("spillway_turns_held", "Clusters' turns that this instance holds now", ["service"])
 
 # ── The bus ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -37,6 +41,16 @@ DEAD_LETTERS: Final = Counter(
 )
 PUBLISH_SECONDS: Final = Histogram(
     "spillway_publish_seconds", "From publish to the log's acknowledgement", buckets=_FAST
+)
+TOPIC_LAG: Final = ToldGauge(
+    "spillway_topic_lag_records",
+    "Records of a topic that were there when the brokers answered last and that this process has yet to read",
+    "topic",
+)
+TOPIC_AGE: Final = ToldGauge(
+    "spillway_topic_age_seconds",
+    "Since the newest record of a topic that this process read was written, by the writer's clock",
+    "topic",
 )
 
 # ── snapshot ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -63,14 +77,6 @@ PODS_UNSCHEDULABLE: Final = Gauge(
     "spillway_pods_unschedulable", "Pods that a member's scheduler cannot place", ["cluster"]
 )
 
-# ── hpa ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-INPUTS_READ: Final = Counter(
-    "spillway_inputs_read",
-    "Questions to queues and Prometheus, by kind and whether the value is known",
-    ["kind", "outcome"],
-)
-
 # ── planner ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 DECISIONS: Final = Counter(
@@ -78,6 +84,9 @@ DECISIONS: Final = Counter(
 )
 DECISION_SECONDS: Final = Histogram(
     "spillway_decision_seconds", "Time of the core for one decision", buckets=(0.0001, 0.00025, *_FAST)
+)
+DECISION_WAIT_SECONDS: Final = Histogram(
+    "spillway_decision_wait_seconds", "From a request's place in the queue to its decision", buckets=_FAST
 )
 TRANSACTION_SECONDS: Final = Histogram(
     "spillway_transaction_seconds", "One fenced transaction, from begin to commit", buckets=_FAST
@@ -90,6 +99,11 @@ TRANSACTIONS_UNKNOWN: Final = Counter(
     "spillway_transactions_unknown", "Transactions whose outcome is not known; each one ends the turn"
 )
 WORKLOADS: Final = Gauge("spillway_workloads", "Workloads known to the active planner")
+CAPACITY_AGE: Final = ToldGauge(
+    "spillway_capacity_age_seconds",
+    "How old what this planner knows of a cluster's capacity is; infinite before anything was heard",
+    "cluster",
+)
 CLUSTERS: Final = Gauge("spillway_clusters", "Clusters of the fleet, by state (fresh, stale)", ["state"])
 REPLICAS_UNPLACED: Final = Gauge("spillway_replicas_unplaced", "Replicas, of all workloads, that wait for room")
 ROLLOUTS_WAITING: Final = Gauge(
@@ -104,11 +118,21 @@ REPLICAS_MOVED: Final = Counter("spillway_replicas_moved", "Replicas moved from 
 REPLICAS_HELD_BACK: Final = Gauge(
     "spillway_replicas_held_back", "Replicas that would move, by what holds them (brake, confirmation, budget)", ["by"]
 )
+SHAPES_AWAITED: Final = Counter(
+    "spillway_shapes_awaited",
+    "Templates never seen before that were planned after clusters said what they make of them, or after they had not",
+    ["outcome"],
+)
 PLANNER_ACTIVE: Final = Gauge("spillway_planner_active", "1 while this instance is the active planner")
 
 # ── hpa ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 HPA_ACTIVE: Final = Gauge("spillway_hpa_active", "1 while this instance is the active hpa")
+INPUTS_READ: Final = Counter(
+    "spillway_inputs_read",
+    "Questions to queues and Prometheus, by kind and whether the value is known",
+    ["kind", "outcome"],
+)
 SCALE_POLICIES: Final = Gauge("spillway_scale_policies", "Workloads that have a scaling policy")
 SCALE_DECISIONS: Final = Counter("spillway_scale_decisions", "Sizes decided, by the policy's kind", ["kind"])
 SCALE_DELAY_SECONDS: Final = Histogram(
@@ -191,12 +215,6 @@ REQUESTS_DENIED: Final = Counter(
     "spillway_requests_denied",
     "Calls not let in: unauthenticated, verb, namespace, rate, size, concurrency",
     ["reason"],
-)
-
-SHAPES_AWAITED: Final = Counter(
-    "spillway_shapes_awaited",
-    "Templates never seen before that were planned after clusters said what they make of them, or after they had not",
-    ["outcome"],
 )
 
 # ── propagator ──────────────────────────────────────────────────────────────────────────────────────────────────────

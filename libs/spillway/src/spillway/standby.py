@@ -201,6 +201,7 @@ class Standby:
         await self._decider.take_turn(turn)
         self._turn = turn
         self._role.active.set(1)
+        metrics.TURNS_TAKEN.labels(self._role.service).inc()
         lost = asyncio.create_task(standby_turn.lost())
         overtaken = asyncio.create_task(follower.overtaken(turn.epoch))
         self._serving = asyncio.create_task(self._serve(turn))
@@ -221,6 +222,7 @@ class Standby:
         self._end_reading()
         self._written.set()
         self._role.active.set(0)
+        metrics.TURNS_LOST.labels(self._role.service).inc()
         self._decider.step_down()
         self.requests.refuse(f"this {self._role.service} gave up its turn; {self._role.retry}")
 

@@ -1,4 +1,6 @@
-"""What metrics show of the state after each step."""
+"""What metrics show of the state: after each step, or when they are asked for."""
+
+from math import inf
 
 from planner.core.moving.brakes import Brakes
 from planner.core.state import PlannerState
@@ -15,6 +17,12 @@ def show_state(state: PlannerState) -> None:
     metrics.CLUSTERS.labels("stale").set(len(clusters) - fresh)
     metrics.REPLICAS_UNPLACED.set(sum(state.workloads[key].unplaced for key in state.waiting))
     metrics.ROLLOUTS_WAITING.set(len(state.rollouts))
+
+
+def capacity_ages(state: PlannerState, now: float) -> dict[str, float]:
+    """By cluster of the fleet, seconds; infinite before anything was heard."""
+    views = (view for view in state.clusters.values() if view.joined is not None)
+    return {view.name: inf if (age := view.age_seconds(now)) is None else age for view in views}
 
 
 def show_brakes(brakes: Brakes) -> None:

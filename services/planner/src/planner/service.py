@@ -21,7 +21,7 @@ from planner.core.requests.decisions import Undecided
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from planner.explanations import Explanations
-from planner.gauges import show_brakes, show_state
+from planner.gauges import capacity_ages, show_brakes, show_state
 from planner.log import Intake, follower_into
 from planner.projection import Projection, Store
 from planner.questions import Questions
@@ -89,7 +89,8 @@ class Planner:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Follows and, in its turn, decides, until stopping; then finishes the write under way."""
-        await self.standby.run(stopping, lambda: self._projection.run(lambda: self.is_active))
+        with metrics.CAPACITY_AGE.told_by(lambda: capacity_ages(self.state, self._clocks.steady())):
+            await self.standby.run(stopping, lambda: self._projection.run(lambda: self.is_active))
 
     def begin(self) -> Follower:
         self._intake = Intake(PlannerState(self._settings.rules()), self._clocks.steady, self._on_records)
@@ -365,6 +366,7 @@ class Planner:
             except Undecided:
                 raise NotYet from None
             self._apply(events)
+            metrics.DECISION_WAIT_SECONDS.observe(started - since)
             self._count(verb, started)
             return events, reply
 

@@ -1,0 +1,46 @@
+"""Gauges whose values are asked for when metrics are: what somebody can say at any time costs nothing in between."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+Tell = Callable[[], Mapping[str, float]]
+"""Values by that label."""
+
+
+class ToldGauge(Collector):
+    """A gauge with one label. Of several that tell a value of one the highest counts; what nobody tells is left out."""
+
+    def __init__(self, name: str, documentation: str, label: str, registry: CollectorRegistry = REGISTRY) -> None:
+        self.name = name
+        self.documentation = documentation
+        self.label = label
+        self._told_by: list[Tell] = []
+        registry.register(self)
+
+    @contextmanager
+    def told_by(self, tell: Tell) -> Iterator[None]:
+        """Asks it within this context, whenever metrics are read."""
+        self._told_by.append(tell)
+        try:
+            yield
+        finally:
+            self._told_by.remove(tell)
+
+    def describe(self) -> Iterable[Metric]:
+        yield self._family()
+
+    def collect(self) -> Iterable[Metric]:
+        family, values = self._family(), dict[str, float]()
+        for tell in self._told_by:
+            for label, value in tell().items():
+                values[label] = max(value, values.get(label, value))
+        for label in sorted(values):
+            family.add_metric([label], values[label])
+        yield family
+
+    def _family(self) -> GaugeMetricFamily:
+        return GaugeMetricFamily(self.name, self.documentation, labels=[self.label])
