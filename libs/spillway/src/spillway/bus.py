@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 from zlib import crc32
 
@@ -42,7 +42,10 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record that could be read. event None is a tombstone. headers: trace context for tracing.py."""
+    """One record that could be read. event None is a tombstone. headers: trace context for tracing.py.
+
+    value: the event as the log has it.
+    """
 
     topic: str
     partition: int
@@ -50,6 +53,7 @@ class Record:
     key: str
     event: Event | None
     headers: tuple[tuple[str, bytes], ...] = ()
+    value: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

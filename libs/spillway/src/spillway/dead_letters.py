@@ -122,7 +122,7 @@ class Reading:
             _require_own_key(stored.topic, key, event)
         elif not TOPIC_BY_NAME[stored.topic].compacted:
             raise Unreadable("a tombstone on a topic that is not compacted")
-        return Record(stored.topic, stored.partition, stored.offset, key, event, stored.headers)
+        return Record(stored.topic, stored.partition, stored.offset, key, event, stored.headers, stored.value or b"")
 
     def _set_aside(self, stored: Stored, reason: str, now: float) -> None:
         self.pending.append(

@@ -10,10 +10,10 @@ from planner.core.requests.answers import workload_reply
 from planner.core.state import PlannerState
 from planner.log import changed_keys
 from spillway.addresses import DECISIONS
-from spillway.bus import Bus, BusUnavailable, Offsets, Record, reached
+from spillway.bus import Bus, BusUnavailable, Feed, Offsets, Record, reached
 from spillway.events import CapacityReported, DecisionRecorded
 from spillway.store import MemoryStore, RedisStore, StoreUnavailable
-from spillway.wire import TYPE_PREFIX, decode, encode
+from spillway.wire import TYPE_PREFIX, decode
 
 Store = RedisStore | MemoryStore
 log = structlog.get_logger()
@@ -34,7 +34,7 @@ class Projection:
         self._capacity: dict[str, bytes] = {}
         self._dirty_capacity: set[str] = set()
         self._dirty: set[tuple[str, str]] = set()
-        self._complete = False
+        self._complete = self._following = False
         self._appending = asyncio.Lock()
         self._appended: dict[tuple[str, int], int] = {}
 
@@ -43,7 +43,7 @@ class Projection:
         self._dirty |= changed_keys(records)
         for record in records:
             if isinstance(record.event, CapacityReported):
-                self._capacity[record.key] = encode(record.event)
+                self._capacity[record.key] = record.value
                 self._dirty_capacity.add(record.key)
 
     async def run(self, is_active: Callable[[], bool], pause_seconds: float = 0.5) -> None:
@@ -52,7 +52,7 @@ class Projection:
             try:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._write_dirty(is_active, pause_seconds))
-                    tasks.create_task(self._follow_decisions(is_active))
+                    tasks.create_task(self._follow_decisions(is_active, pause_seconds))
             except* BusUnavailable as unavailable:
                 log.warning("the log cannot be reached", error=str(unavailable.exceptions[0]))
             await asyncio.sleep(pause_seconds)
@@ -67,7 +67,7 @@ class Projection:
     async def _write_dirty(self, is_active: Callable[[], bool], pause_seconds: float) -> None:
         while True:
             await asyncio.sleep(pause_seconds)
-            if not is_active():
+            if not is_active() or not self._following:
                 self._complete = False
                 continue
             try:
@@ -115,16 +115,30 @@ class Projection:
             self._dirty_capacity |= capacity
             raise
 
-    async def _follow_decisions(self, is_active: Callable[[], bool]) -> None:
-        async with self._bus.follow((DECISIONS,), {}) as feed:
-            async for batch in feed:
-                if is_active() and batch.records:
-                    try:
-                        async with self._appending:
-                            await self._append(batch.records)
-                    except StoreUnavailable as error:
-                        self._complete = False
-                        log.warning("decisions are missing in the store's index", error=str(error))
+    async def _follow_decisions(self, is_active: Callable[[], bool], pause_seconds: float) -> None:
+        """While active. What is older than that is read when all is written again, once this has begun."""
+        while True:
+            while not is_active():
+                await asyncio.sleep(pause_seconds)
+            async with self._bus.follow((DECISIONS,), {}) as feed:
+                self._following = True
+                try:
+                    await self._append_on(feed, is_active)
+                finally:
+                    self._following = False
+
+    async def _append_on(self, feed: Feed, is_active: Callable[[], bool]) -> None:
+        async for batch in feed:
+            if not is_active():
+                return
+            if not batch.records:
+                continue
+            try:
+                async with self._appending:
+                    await self._append(batch.records)
+            except StoreUnavailable as error:
+                self._complete = False
+                log.warning("decisions are missing in the store's index", error=str(error))
 
     async def _append(self, records: tuple[Record, ...], begun: set[str] | None = None) -> None:
         """In the log's order, each once. begun: histories written anew so far; another is emptied first."""
@@ -132,7 +146,7 @@ class Projection:
         for record in records:
             event, place = record.event, (record.topic, record.partition)
             if isinstance(event, DecisionRecorded) and record.offset >= self._appended.get(place, 0):
-                entries.append((f"decisions/{event.namespace}/{event.name}", encode(event)))
+                entries.append((f"decisions/{event.namespace}/{event.name}", record.value))
                 positions[place] = record.offset + 1
         if begun is not None:
             anew = [entry for entry in entries if entry[0] not in begun]
