@@ -90,7 +90,9 @@ def test_kept_totals_are_those_over_all_pods(steps: list[tuple[int, Any]]) -> No
             assert said(found, until_ms=0) == said(expected, until_ms=0)
             assert found.until_ms > now_ms
         assert clusters.standing == anew.standing
-        assert clusters.next_lost(now_ms, RULES) == anew.next_lost(now_ms, RULES)
+        losing_ms = clusters.next_lost_ms(now_ms, RULES)
+        assert losing_ms == anew.next_lost_ms(now_ms, RULES)
+        assert losing_ms is None or clusters.lost_at(losing_ms, RULES) == anew.lost_at(losing_ms, RULES)
         seen, whole_seen = clusters.seen(now_ms, RULES), anew.seen(now_ms, RULES)
         assert (dict(seen.pods), seen.lost) == (whole_seen.pods, whole_seen.lost)
 

@@ -47,10 +47,15 @@ class WholeClusters(Clusters):
     def lost(self, now_ms: int, rules: Rules) -> frozenset[str]:
         return frozenset(name for name, cluster in self.by_name.items() if is_lost(cluster, now_ms, rules))
 
-    def next_lost(self, now_ms: int, rules: Rules) -> tuple[int, str] | None:
+    def next_lost_ms(self, now_ms: int, rules: Rules) -> int | None:
+        return min((at_ms for at_ms, _ in self._losing(rules) if at_ms > now_ms), default=None)
+
+    def lost_at(self, at_ms: int, rules: Rules) -> str:
+        return min(name for told_ms, name in self._losing(rules) if told_ms == at_ms)
+
+    def _losing(self, rules: Rules) -> list[tuple[int, str]]:
         told = ((one.observed_ms, name) for name, one in self.by_name.items() if one.sampled)
-        dues = ((at_ms + rules.pods_age_max_ms + 1, name) for at_ms, name in told)
-        return min((due for due in dues if due[0] > now_ms), default=None)
+        return [(at_ms + rules.pods_age_max_ms + 1, name) for at_ms, name in told]
 
     def seen(self, now_ms: int, rules: Rules) -> PodsSeen:
         pods: dict[PodKey, Pod] = {key: pod for one in self.by_name.values() for key, pod in one.pods.items()}

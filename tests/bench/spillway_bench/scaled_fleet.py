@@ -33,10 +33,10 @@ QUEUE = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """workloads: each with 20 pods in 10 clusters. records: of those that are decided on."""
+    """workloads: each with 20 pods in 10 clusters. records: that are decided on, first one of each workload."""
 
     workloads: int = 10_000
-    records: int = 30_000
+    records: int = 40_000
 
 
 QUICK = Size(200, 2_000)
@@ -102,11 +102,12 @@ def all_pods(number: int, at_ms: int) -> Iterator[PodsObserved]:
 
 
 def samples(size: Size, from_ms: int) -> Iterator[PodsObserved]:
-    """New samples of one workload in one cluster, a millisecond apart."""
+    """New samples of one workload in one cluster, a millisecond apart; first of each workload once."""
     chance = Random(SEED)
     for number in range(size.records):
         used = tuple(chance.randrange(500) for _ in range(PODS_EACH))
         workload, cluster = chance.randrange(size.workloads), chance.randrange(CLUSTERS)
+        workload = number if number < size.workloads else workload
         yield pods(workload, cluster, used, from_ms + number, number + 2)
 
 

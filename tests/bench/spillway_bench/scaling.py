@@ -1,8 +1,9 @@
 """The autoscaler by itself: a process that hears records as hpa does and prints its figures as JSON.
 
-Each record is one cluster's newest samples of a workload, and asks for one decision. What is compared with it works out
-every decision from all the workload's pods anew, on the same records; both must decide the same, and leave the same to
-later decisions. Times are CPU times of the one thread.
+Each record is one cluster's newest samples of a workload, and asks for one decision. Before anything is timed each
+workload was decided on once, as each is when its policy is declared: the first time, all its clusters are looked at.
+What is compared with it works out every decision from all the workload's pods anew, on the same records; both must
+decide the same, and leave the same to later decisions. Times are CPU times of the one thread.
 """
 
 import argparse
@@ -142,8 +143,8 @@ def main() -> None:
     log = Log()
     state = make_state(size, log, Inputs)
     records = [log.written(event) for event in stream]
-    ends = (size.records // 10, size.records * 2 // 3)
-    first, measured, again = records[: ends[0]], records[ends[0] : ends[1]], records[ends[1] :]
+    half = (size.workloads + size.records) // 2
+    first, measured, again = records[: size.workloads], records[size.workloads : half], records[half:]
     decide_all(state, first)
     gc.collect()
     full = memory_of(os.getpid())

@@ -186,10 +186,10 @@ def usage_of(pod: Pod, resource: str, container: str) -> Sample | None:
 def share_of(cluster: ClusterPods, rule: MetricRule, rules: Rules, now_ms: int) -> Share:
     """At now_ms, and until until_ms."""
     samples: dict[PodKey, Sample] = {}
-    used_milli, oldest_ms = 0, NEVER
+    used_milli, oldest_ms, since_ms = 0, NEVER, now_ms - rules.sample_age_max_ms
     for key, pod in cluster.pods.items():
-        sample = usage_of(pod, rule.resource, rule.container)
-        if sample is not None and now_ms <= sample.at_ms + rules.sample_age_max_ms:
+        sample = usage_of(pod, rule.resource, rule.container) if pod.sampled_ms >= since_ms else None
+        if sample is not None:
             samples[key] = sample
             used_milli += sample.value_milli
             oldest_ms = min(oldest_ms, sample.at_ms)

@@ -1,6 +1,6 @@
 """A workload's pods in all clusters, with kept totals: a record is worked out for its own cluster alone. Pure."""
 
-from collections.abc import Iterator, Mapping, ValuesView
+from collections.abc import Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -9,7 +9,7 @@ from hpa.core.pods import Pod, PodKey, PodsSeen
 from hpa.core.rules import Rules
 from hpa.core.totals import NO_TOTALS, Counted, MetricRule, Totals
 
-NOTHING_COUNTED: Final = Counted(NO_TOTALS, 0)
+NO_SHARE: Final = Share(Counted(NO_TOTALS, 0), 0, 0, NEVER, (), NEVER, NEVER)
 NOWHERE: Final[frozenset[str]] = frozenset()
 
 
@@ -17,15 +17,23 @@ NOWHERE: Final[frozenset[str]] = frozenset()
 class KeptTotals:
     """One metric's. heard: clusters that said something new since the last reading.
 
-    shares: of the others, as they are from since_ms on and before until_ms. totals, pods: their sums.
+    shares: of the others, as they are from since_ms on and before until_ms. What follows are their sums and their
+    firsts, from which one share is taken and to which another is added: looking at all of them is what costs. passed:
+    a share went that was first in something. said: those with a failure or troubles.
     """
 
     heard: set[str] = field(default_factory=set)
     shares: dict[str, Share] = field(default_factory=dict)
     totals: Totals = NO_TOTALS
     pods: int = 0
+    samples: int = 0
+    used_milli: int = 0
+    oldest_ms: int = NEVER
+    initialized_ms: int = NEVER
     since_ms: int = NEVER
     until_ms: int = NEVER
+    passed: bool = False
+    said: set[str] = field(default_factory=set)
 
     def read(self, clusters: Mapping[str, ClusterPods], rule: MetricRule, rules: Rules, now_ms: int) -> Share:
         """What all clusters together add at now_ms."""
@@ -33,30 +41,57 @@ class KeptTotals:
             cluster = clusters.get(name)
             self._put(name, None if cluster is None else share_of(cluster, rule, rules, now_ms))
         self.heard.clear()
-        together = self._together([self.shares[name] for name in clusters])
-        self.since_ms, self.until_ms = now_ms, together.until_ms
-        return together
+        if self.passed:
+            self._find_firsts()
+        self.since_ms = now_ms
+        return self._together(clusters)
 
     def _put(self, name: str, share: Share | None) -> None:
         """In the place of its share so far; None: the cluster has no pods any more."""
-        old = self.shares.pop(name, None)
-        gone = NOTHING_COUNTED if old is None else old.counted
-        new = NOTHING_COUNTED if share is None else share.counted
-        self.totals, self.pods = self.totals.changed(new.totals, gone.totals), self.pods + new.pods - gone.pods
+        old, new = self.shares.pop(name, NO_SHARE), NO_SHARE if share is None else share
+        self.totals = self.totals.changed(new.counted.totals, old.counted.totals)
+        self.pods += new.counted.pods - old.counted.pods
+        self.samples += new.samples - old.samples
+        self.used_milli += new.used_milli - old.used_milli
+        self.passed = self.passed or self._is_first(old)
+        self._count_first(new)
+        self.said.discard(name)
         if share is not None:
             self.shares[name] = share
+            if share.troubles or share.counted.failure is not None:
+                self.said.add(name)
 
-    def _together(self, shares: list[Share]) -> Share:
-        """shares: in the order of their clusters, whose first failure it is."""
+    def _is_first(self, share: Share) -> bool:
+        """In anything."""
+        return (
+            NEVER > share.oldest_ms == self.oldest_ms
+            or NEVER > share.initialized_ms == self.initialized_ms
+            or NEVER > share.until_ms == self.until_ms
+        )
+
+    def _count_first(self, share: Share) -> None:
+        self.oldest_ms = min(self.oldest_ms, share.oldest_ms)
+        self.initialized_ms = min(self.initialized_ms, share.initialized_ms)
+        self.until_ms = min(self.until_ms, share.until_ms)
+
+    def _find_firsts(self) -> None:
+        self.oldest_ms = self.initialized_ms = self.until_ms = NEVER
+        for share in self.shares.values():
+            self._count_first(share)
+        self.passed = False
+
+    def _together(self, clusters: Iterable[str]) -> Share:
+        """The first failure is that of the first cluster, in their order."""
+        shares = [self.shares[name] for name in clusters if name in self.said] if self.said else []
         failures = [share.counted.failure for share in shares if share.counted.failure is not None]
         return Share(
             counted=Counted(self.totals, self.pods, failures[0] if failures else None),
-            samples=sum([share.samples for share in shares]),
-            used_milli=sum([share.used_milli for share in shares]),
-            oldest_ms=min([share.oldest_ms for share in shares], default=NEVER),
-            troubles=tuple([trouble for share in shares for trouble in share.troubles]),
-            initialized_ms=min([share.initialized_ms for share in shares], default=NEVER),
-            until_ms=min([share.until_ms for share in shares], default=NEVER),
+            samples=self.samples,
+            used_milli=self.used_milli,
+            oldest_ms=self.oldest_ms,
+            troubles=tuple([trouble for share in shares for trouble in share.troubles]) if shares else (),
+            initialized_ms=self.initialized_ms,
+            until_ms=self.until_ms,
         )
 
 
@@ -64,13 +99,14 @@ class KeptTotals:
 class Clusters:
     """standing: pods that neither ended nor are being deleted. sampled_ms: when clusters with samples told their pods.
 
-    left_out: names under which pods stand that records had no room for. kept: by what of a metric decides how a pod
-    counts.
+    first_ms: the first of these; NEVER: there is none. left_out: names under which pods stand that records had no room
+    for. kept: by what of a metric decides how a pod counts.
     """
 
     by_name: dict[str, ClusterPods] = field(default_factory=dict)
     standing: int = 0
     sampled_ms: dict[str, int] = field(default_factory=dict)
+    first_ms: int = NEVER
     left_out: frozenset[str] = NOWHERE
     kept: dict[MetricRule, KeptTotals] = field(default_factory=dict)
 
@@ -78,13 +114,16 @@ class Clusters:
         """The cluster as it is now; None: it has none of the workload's pods any more."""
         old = self.by_name.get(name)
         self.standing += (cluster.standing if cluster else 0) - (old.standing if old else 0)
-        self.sampled_ms.pop(name, None)
+        told_ms = self.sampled_ms.pop(name, None)
         if cluster is None:
             self.by_name.pop(name, None)
         else:
             self.by_name[name] = cluster
             if cluster.sampled:
                 self.sampled_ms[name] = cluster.observed_ms
+                self.first_ms = min(self.first_ms, cluster.observed_ms)
+        if told_ms == self.first_ms:
+            self.first_ms = min(self.sampled_ms.values(), default=NEVER)
         if (old is not None and old.left_out) or (cluster is not None and cluster.left_out):
             self.left_out = frozenset(left_out_of(other) for other, one in self.by_name.items() if one.left_out)
         for kept in self.kept.values():
@@ -100,18 +139,21 @@ class Clusters:
     def lost(self, now_ms: int, rules: Rules) -> frozenset[str]:
         """Those that told samples, and then nothing for too long."""
         before = now_ms - rules.pods_age_max_ms
-        if not self.sampled_ms or min(self.sampled_ms.values()) >= before:
+        if self.first_ms >= before:
             return NOWHERE
         return frozenset(name for name, at_ms in self.sampled_ms.items() if at_ms < before)
 
-    def next_lost(self, now_ms: int, rules: Rules) -> tuple[int, str] | None:
-        """When the next one will be lost, and which; None: none will."""
-        since = now_ms - rules.pods_age_max_ms
-        first_ms = min([at_ms for at_ms in self.sampled_ms.values() if at_ms >= since], default=None)
-        if first_ms is None:
-            return None
-        name = min([name for name, at_ms in self.sampled_ms.items() if at_ms == first_ms])
-        return first_ms + rules.pods_age_max_ms + 1, name
+    def next_lost_ms(self, now_ms: int, rules: Rules) -> int | None:
+        """When the next one will be lost; None: none will."""
+        since, first_ms = now_ms - rules.pods_age_max_ms, self.first_ms
+        if first_ms < since:
+            first_ms = min([at_ms for at_ms in self.sampled_ms.values() if at_ms >= since], default=NEVER)
+        return None if first_ms == NEVER else first_ms + rules.pods_age_max_ms + 1
+
+    def lost_at(self, at_ms: int, rules: Rules) -> str:
+        """Which will be lost then."""
+        told_ms = at_ms - rules.pods_age_max_ms - 1
+        return min(name for name, sampled_ms in self.sampled_ms.items() if sampled_ms == told_ms)
 
     def seen(self, now_ms: int, rules: Rules) -> PodsSeen:
         """Pods that records had no room for count as those of a lost cluster."""

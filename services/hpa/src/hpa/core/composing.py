@@ -12,7 +12,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpa.core.attached import Attached
-from hpa.core.deciding import Condition, Known, Scale, without_scale
+from hpa.core.behavior import SCALE_DOWN_STABILIZED, SCALE_UP_STABILIZED, TOO_FEW_REPLICAS, TOO_MANY_REPLICAS
+from hpa.core.deciding import (
+    ABLE_TO_SCALE,
+    SCALING_ACTIVE,
+    SCALING_LIMITED,
+    Condition,
+    Known,
+    Scale,
+    without_scale,
+)
 from hpa.core.evaluating import NOTHING_DECIDED, Evaluation, Observed, ScalingState, evaluate
 from hpa.core.inputs import Inputs
 from hpa.core.policy import Autoscaler, Metric
@@ -91,13 +100,13 @@ class Case(Struct, frozen=True):
 
 def compose_autoscaler(case: Case, autoscaler: Autoscaler) -> Sized:
     """As Kubernetes' controller."""
-    reads = tuple(read_metric(metric, case.inputs, case.moment) for metric in autoscaler.metrics)
+    reads = tuple([read_metric(metric, case.inputs, case.moment) for metric in autoscaler.metrics])
     return sized_by(case, autoscaler, reads)
 
 
 def sized_by(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...]) -> Sized:
     """An autoscaler's decision over readings, one for each metric."""
-    found = evaluation(case, autoscaler, tuple(read.reading for read in reads))
+    found = evaluation(case, autoscaler, tuple([read.reading for read in reads]))
     decision = found.decision
     asked_by = ""
     if decision.asked is not None:
@@ -106,12 +115,12 @@ def sized_by(case: Case, autoscaler: Autoscaler, reads: tuple[Read, ...]) -> Siz
         current=case.current,
         replicas=decision.replicas,
         remembered=replace(case.before, scaling=found.state, at_ms=case.now_ms),
-        due=first_due(_dues(case, found, reads), case.now_ms),
+        due=_first_due(case, found, reads),
         reason=decision.reason,
         asked=decision.asked,
         asked_by=asked_by,
         reads=tuple(
-            MetricRead(metric.name, read, metric) for metric, read in zip(autoscaler.metrics, reads, strict=True)
+            [MetricRead(metric.name, read, metric) for metric, read in zip(autoscaler.metrics, reads, strict=True)]
         ),
         rules=bound_rules(decision.asked, decision.desired, decision.conditions),
     )
@@ -132,15 +141,22 @@ def first_due(dues: Iterable[Due], now_ms: int) -> Due | None:
     return first
 
 
-def _dues(case: Case, found: Evaluation, reads: tuple[Read, ...]) -> Iterable[Due]:
-    if found.due_ms is not None:
+def _first_due(case: Case, found: Evaluation, reads: tuple[Read, ...]) -> Due | None:
+    """As first_due; only of the first it is said why, for every decision asks."""
+    now_ms, clusters = case.now_ms, case.inputs.clusters
+    lost_ms = clusters.next_lost_ms(now_ms, case.rules)
+    instants = [
+        at for at in (found.due_ms, lost_ms, *[read.due_ms for read in reads]) if at is not None and at > now_ms
+    ]
+    if not instants:
+        return None
+    first_ms = min(instants)
+    if first_ms == found.due_ms:
         scaled = found.decision.replicas is not None
         why = "the size has just changed" if scaled else "a window or a period ends, or a new pod's cpu begins to count"
-        yield Due(found.due_ms, why)
-    yield from reads_due(reads)
-    losing = case.inputs.clusters.next_lost(case.now_ms, case.rules)
-    if losing is not None:
-        yield Due(losing[0], f"cluster {losing[1]} will count as lost")
+        return Due(first_ms, why)
+    due = next((due for due in reads_due(reads) if due.at_ms == first_ms), None)
+    return due or Due(first_ms, f"cluster {clusters.lost_at(first_ms, case.rules)} will count as lost")
 
 
 def reads_due(reads: Iterable[Read]) -> Iterable[Due]:
@@ -151,22 +167,23 @@ def reads_due(reads: Iterable[Read]) -> Iterable[Due]:
 
 
 def _asked_by(conditions: tuple[Condition, ...]) -> str:
-    active = next((one for one in conditions if one.kind == "scaling_active"), None)
-    return active.message.rpartition(" from ")[2] if active is not None and active.status else ""
+    for one in conditions:
+        if one.kind == SCALING_ACTIVE:
+            return one.message.rpartition(" from ")[2] if one.status else ""
+    return ""
 
 
 def bound_rules(asked: int | None, desired: int, conditions: tuple[Condition, ...]) -> tuple[ExplainedRule, ...]:
     """Which of an autoscaler's rules made another number of what was asked for, by its conditions."""
     if asked is None or asked == desired:
         return ()
-    by_kind = {one.kind: one for one in conditions}
     found = []
-    able, limited = by_kind.get("able_to_scale"), by_kind.get("scaling_limited")
-    if able is not None and able.reason in ("ScaleUpStabilized", "ScaleDownStabilized"):
-        found.append(ExplainedRule("window", asked, desired, able.reason))
-    if limited is not None and limited.status:
-        rule = "bounds" if limited.reason in ("TooManyReplicas", "TooFewReplicas") else "rate"
-        found.append(ExplainedRule(rule, asked, desired, limited.reason))
+    for one in conditions:  # able_to_scale is always the first of these two.
+        if one.kind == ABLE_TO_SCALE and one.reason in (SCALE_UP_STABILIZED, SCALE_DOWN_STABILIZED):
+            found.append(ExplainedRule("window", asked, desired, one.reason))
+        elif one.kind == SCALING_LIMITED and one.status:
+            rule = "bounds" if one.reason in (TOO_MANY_REPLICAS, TOO_FEW_REPLICAS) else "rate"
+            found.append(ExplainedRule(rule, asked, desired, one.reason))
     return tuple(found) or (ExplainedRule("window", asked, desired, "held by what was asked for before"),)
 
 

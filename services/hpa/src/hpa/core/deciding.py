@@ -5,6 +5,7 @@ decides and two that say what came of it. Conditions keep their order: a new typ
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -92,8 +93,18 @@ class Decision(Struct, frozen=True):
 def with_conditions(conditions: tuple[Condition, ...], *new: Condition) -> tuple[Condition, ...]:
     """The conditions with the new ones in the places of their kinds; a kind that was not there stands last."""
     by_kind = {condition.kind: condition for condition in conditions}
-    by_kind.update((condition.kind, condition) for condition in new)
+    for condition in new:
+        by_kind[condition.kind] = condition
     return tuple(by_kind.values())
+
+
+_GOT_SCALE: Final = Condition(ABLE_TO_SCALE, True, "SucceededGetScale", "the target's current scale is known")
+
+
+@lru_cache(maxsize=1024)
+def _condition(kind: str, status: bool, reason: str, message: str = "") -> Condition:
+    """What is said over and over is there once."""
+    return Condition(kind, status, reason, message)
 
 
 def without_scale(known: Known, current: int, message: str) -> Decision:
@@ -121,9 +132,10 @@ def decide(
     history = known.history
     if history.steps is None:
         history = replace(history, steps=recorded((), current, now_ms, _window_ms(policy, settings)))
-    able = Condition(ABLE_TO_SCALE, True, "SucceededGetScale", "the target's current scale is known")
-    said = (one for one in known.conditions if settings.scale_to_zero or one.kind != SCALED_TO_ZERO)
-    begun = Decision(current, current, None, "", history, with_conditions(tuple(said), able))
+    said = known.conditions
+    if not settings.scale_to_zero:
+        said = tuple(one for one in said if one.kind != SCALED_TO_ZERO)
+    begun = Decision(current, current, None, "", history, with_conditions(said, _GOT_SCALE))
     if current == 0 and not _computes_at_zero(policy, known, settings):
         return _disabled(begun)
     if current > policy.max_replicas:
@@ -179,9 +191,9 @@ def _normalized(begun: Decision, policy: Autoscaler, found: Asked, settings: Set
     message = f"the HPA was able to successfully calculate a replica count from {found.metric}"
     conditions = with_conditions(
         begun.conditions,
-        Condition(SCALING_ACTIVE, True, "ValidMetricFound", message),
-        Condition(ABLE_TO_SCALE, True, left.stabilized_reason),
-        Condition(SCALING_LIMITED, left.limited, left.limited_reason),
+        _condition(SCALING_ACTIVE, True, "ValidMetricFound", message),
+        _condition(ABLE_TO_SCALE, True, left.stabilized_reason),
+        _condition(SCALING_LIMITED, left.limited, left.limited_reason),
     )
     reason = f"{metric} above target" if wanted > current else "All metrics below target" if wanted < current else ""
     replicas = max(left.replicas, policy.min_replicas)  # What left zero by its metrics may still be held under it.
@@ -195,7 +207,7 @@ def _normalized(begun: Decision, policy: Autoscaler, found: Asked, settings: Set
         history=History(left.steps, history.ups, history.downs),
         conditions=conditions,
         statuses=found.statuses,
-        notices=_warnings(found),
+        notices=_warnings(found) if found.failures else (),
         failed=bool(found.failures),
         asked=wanted,
         limited_reason=left.limited_reason,

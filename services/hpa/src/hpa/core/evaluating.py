@@ -5,7 +5,7 @@ instants. EVENT is asked when something changed, and when it said that it was du
 every instant until another is. Asked at every instant, EVENT decides the same as when asked only then.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -16,7 +16,7 @@ from hpa.core.behavior import WITHIN_RANGE
 from hpa.core.deciding import Condition, Decision, Known, Scale, accepted, decide
 from hpa.core.history import NOTHING_KNOWN, History, Steps, held, highest_since, lowest_since
 from hpa.core.pods import CPU, PodsSeen, Readiness, readiness_due_ms
-from hpa.core.policy import CONTAINER_RESOURCE, RESOURCE, Autoscaler, Metric, ScalingRules, Settings
+from hpa.core.policy import CONTAINER_RESOURCE, RESOURCE, Autoscaler, Metric, Settings
 from hpa.core.proposals import Reading, TotalsReading
 
 CONTROLLER: Final = "controller"
@@ -65,8 +65,7 @@ def evaluate(
     after = ScalingState(decision.history, decision.conditions, decision.desired, asking=decision.asked is not None)
     if mode == CONTROLLER:
         return Evaluation(decision, after, now_ms + SYNC_PERIOD_MS)
-    instants = _instants(policy, observed, decision, settings, now_ms)
-    return Evaluation(decision, after, min((at for at in instants if at > now_ms), default=None))
+    return Evaluation(decision, after, _due_ms(policy, observed, decision, settings, now_ms))
 
 
 @lru_cache(maxsize=64)
@@ -74,30 +73,20 @@ def settings_in(mode: str, settings: Settings) -> Settings:
     return settings if mode == CONTROLLER else replace(settings, doubling_period_ms=SYNC_PERIOD_MS)
 
 
-def _instants(
-    policy: Autoscaler, observed: Observed, decision: Decision, settings: Settings, now_ms: int
-) -> Iterator[int]:
+def _due_ms(policy: Autoscaler, observed: Observed, decision: Decision, settings: Settings, now_ms: int) -> int | None:
     """When a window lets go, a period ends, or a pod's cpu begins to be believed; at once where the size changed."""
     if decision.replicas is not None:
-        yield now_ms + 1
+        return now_ms + 1
+    instants = []
     for metric, reading in zip(policy.metrics, observed.readings, strict=True):
         at = _initialized_ms(metric, reading, observed.seen, settings, now_ms)
         if at is not None:
-            yield at
-    if decision.asked is None:
-        return
-    steps = decision.history.steps or ()
-    if policy.behavior is None:
-        yield from _let_go(steps, decision.asked, settings.downscale_stabilization_ms + 1, now_ms, down=True)
+            instants.append(at)
+    if decision.asked is not None:
+        instants += _let_go(policy, decision, decision.asked, settings, now_ms)
         if decision.limited_reason != WITHIN_RANGE:
-            yield from (change.at_ms + settings.doubling_period_ms for change in decision.history.ups)
-        return
-    up, down = policy.behavior.up, policy.behavior.down
-    yield from _let_go(steps, decision.asked, up.stabilization_ms, now_ms, down=False)
-    yield from _let_go(steps, decision.asked, down.stabilization_ms, now_ms, down=True)
-    if decision.limited_reason != WITHIN_RANGE:
-        yield from _periods_end(decision.history, up)
-        yield from _periods_end(decision.history, down)
+            instants += _periods_end(policy, decision.history, settings)
+    return min([at for at in instants if at > now_ms], default=None)
 
 
 def _initialized_ms(metric: Metric, reading: Reading, seen: PodsSeen, settings: Settings, now_ms: int) -> int | None:
@@ -109,15 +98,27 @@ def _initialized_ms(metric: Metric, reading: Reading, seen: PodsSeen, settings: 
     return readiness_due_ms(seen.pods, readiness, now_ms)
 
 
-def _let_go(steps: Steps, asked: int, window_ms: int, now_ms: int, *, down: bool) -> Iterator[int]:
+def _let_go(policy: Autoscaler, decision: Decision, asked: int, settings: Settings, now_ms: int) -> list[int]:
     """When the number that binds a window leaves it; what is still asked for does not leave."""
-    since = now_ms - window_ms
-    binding = highest_since(steps, since, asked) if down else lowest_since(steps, since, asked)
-    if binding != asked:
-        yield max(step.to_ms for step in steps if step.replicas == binding) + window_ms
+    steps, behavior = decision.history.steps or (), policy.behavior
+    down_ms = settings.downscale_stabilization_ms + 1 if behavior is None else behavior.down.stabilization_ms
+    found = []
+    highest = highest_since(steps, now_ms - down_ms, asked)
+    if highest != asked:
+        found.append(_last_ms(steps, highest) + down_ms)
+    if behavior is not None:
+        lowest = lowest_since(steps, now_ms - behavior.up.stabilization_ms, asked)
+        if lowest != asked:
+            found.append(_last_ms(steps, lowest) + behavior.up.stabilization_ms)
+    return found
 
 
-def _periods_end(history: History, rules: ScalingRules) -> Iterator[int]:
-    for policy in rules.policies:
-        for change in (*history.ups, *history.downs):
-            yield change.at_ms + policy.period_ms
+def _last_ms(steps: Steps, replicas: int) -> int:
+    return max([step.to_ms for step in steps if step.replicas == replicas])
+
+
+def _periods_end(policy: Autoscaler, history: History, settings: Settings) -> list[int]:
+    if policy.behavior is None:
+        return [change.at_ms + settings.doubling_period_ms for change in history.ups]
+    periods = [one.period_ms for rules in (policy.behavior.up, policy.behavior.down) for one in rules.policies]
+    return [change.at_ms + period_ms for period_ms in periods for change in (*history.ups, *history.downs)]

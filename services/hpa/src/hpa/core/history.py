@@ -71,18 +71,27 @@ def _that_can_bind(steps: list[Step]) -> Steps:
         if found and lowest <= step.replicas <= highest:
             continue
         found.append(step)
-        highest, lowest = max(highest, step.replicas), min(lowest, step.replicas)
-    return tuple(reversed(found))
+        if step.replicas > highest:
+            highest = step.replicas
+        elif step.replicas < lowest:
+            lowest = step.replicas
+    return tuple(found[::-1])
 
 
 def highest_since(steps: Iterable[Step], after_ms: int, least: int) -> int:
     """The most that was asked for at an instant after after_ms; at least least."""
-    return max(max((step.replicas for step in steps if step.to_ms > after_ms), default=least), least)
+    for step in steps:
+        if step.to_ms > after_ms and step.replicas > least:
+            least = step.replicas
+    return least
 
 
 def lowest_since(steps: Iterable[Step], after_ms: int, most: int) -> int:
     """The least that was asked for at an instant after after_ms; at most most."""
-    return min(min((step.replicas for step in steps if step.to_ms > after_ms), default=most), most)
+    for step in steps:
+        if step.to_ms > after_ms and step.replicas < most:
+            most = step.replicas
+    return most
 
 
 def changed_since(changes: Iterable[ScaleChange], after_ms: int) -> int:

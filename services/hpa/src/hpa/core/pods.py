@@ -124,8 +124,12 @@ def _cpu_not_believed(pod: Pod, sample: Sample, readiness: Readiness, now_ms: in
 
 def readiness_due_ms(pods: Pods, readiness: Readiness, now_ms: int) -> int | None:
     """When the next pod leaves its initialization: the only instant at which its group changes by time alone."""
-    ends = (pod.started_ms + readiness.cpu_initialization_ms for pod in pods.values() if pod.started_ms is not None)
-    return min((end for end in ends if end > now_ms), default=None)
+    since_ms, first_ms = now_ms - readiness.cpu_initialization_ms, None
+    for pod in pods.values():
+        started_ms = pod.started_ms
+        if started_ms is not None and started_ms > since_ms and (first_ms is None or started_ms < first_ms):
+            first_ms = started_ms
+    return None if first_ms is None else first_ms + readiness.cpu_initialization_ms
 
 
 def request_milli(
@@ -134,14 +138,19 @@ def request_milli(
     """What a pod requests: of one container, or in all. Raises MissingRequest, ContainerNotFound."""
     if not container and pod_level_resources and pod.pod_requests is not None and resource in pod.pod_requests:
         return pod.pod_requests[resource]
-    running = (*pod.containers, *(init for init in pod.init_containers if init.restartable))
-    named = [one for one in running if not container or one.name == container]
-    if container and not named:
-        raise ContainerNotFound(f"container {container} not present in metrics for pod {_named(key)}")
-    for one in named:
-        if resource not in one.requests:
+    total_milli, found, running = 0, not container, pod.containers
+    if pod.init_containers:
+        running = (*running, *(init for init in pod.init_containers if init.restartable))
+    for one in running:
+        if container and one.name != container:
+            continue
+        milli = one.requests.get(resource)
+        if milli is None:
             raise MissingRequest(f"missing request for {resource} in container {one.name} of Pod {_named(key)}")
-    return sum(one.requests[resource] for one in named)
+        total_milli, found = total_milli + milli, True
+    if not found:
+        raise ContainerNotFound(f"container {container} not present in metrics for pod {_named(key)}")
+    return total_milli
 
 
 def _named(key: PodKey) -> str:
