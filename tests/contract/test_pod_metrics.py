@@ -57,21 +57,39 @@ async def test_samples_of_a_namespace(cluster: SimCluster, api: ClusterApi) -> N
     assert await api.pod_metrics("elsewhere", 5.0) == ()
 
 
+async def test_samples_of_nodes(cluster: SimCluster, api: ClusterApi) -> None:
+    """Of everything that runs there; of nothing else is anything known."""
+    assert await api.node_metrics(5.0) == ()
+    manifest = deployment("web", 2)
+    manifest["metadata"]["namespace"] = "default"
+    await api.create(DEPLOYMENTS, manifest)
+    cluster.set_load("default", "web", {"cpu": 500, "memory": 1 << 20})
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(await api.pod_metrics("default", 5.0)) < 2:
+            await asyncio.sleep(0.05)
+    (sample,) = await api.node_metrics(5.0)
+    assert (sample.metadata.name, sample.usage) == ("node-0", {"cpu": "500m", "memory": "1048576"})
+    assert unix_ms(sample.timestamp) >= cluster.settings.start_unix_seconds * 1000
+
+
 @pytest.mark.parametrize(
     ("faults", "reason"),
     [
         pytest.param(Faults(metrics="absent"), "absent", id="nobody serves it"),
         pytest.param(Faults(metrics="unavailable"), "server", id="its server is away"),
-        pytest.param(Faults(forbidden=("GET pods.metrics.k8s.io",)), "forbidden", id="no right"),
+        pytest.param(
+            Faults(forbidden=("GET pods.metrics.k8s.io", "GET nodes.metrics.k8s.io")), "forbidden", id="no right"
+        ),
         pytest.param(Faults(silent=True), "timeout", id="silence"),
         pytest.param(Faults(garbage=True), "garbage", id="garbage"),
     ],
 )
 async def test_why_there_are_none_is_named(cluster: SimCluster, api: ClusterApi, faults: Faults, reason: str) -> None:
     cluster.set_faults(faults)
-    with pytest.raises(ClusterUnreachable) as trouble:
-        await api.pod_metrics("default", 0.5)
-    assert trouble.value.reason == reason
+    for ask in (api.pod_metrics("default", 0.5), api.node_metrics(0.5)):
+        with pytest.raises(ClusterUnreachable) as trouble:
+            await ask
+        assert trouble.value.reason == reason
 
 
 @pytest.mark.kube
@@ -81,7 +99,7 @@ def test_an_api_server_without_a_metrics_server_says_so(kube_members: dict[str, 
     async def ask() -> str:
         api = connect(lambda: load_endpoint(kubeconfig.parent, kubeconfig.stem), kubeconfig.stem, SETTINGS)
         try:
-            await api.pod_metrics("default", 5.0)
+            await api.node_metrics(5.0)
         except ClusterUnreachable as error:
             return error.reason
         finally:

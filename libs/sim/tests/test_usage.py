@@ -94,4 +94,4 @@ async def test_it_can_be_away_while_all_else_answers(client_of: Any, faults: Fau
 
 async def test_what_it_does_not_have_is_not_found(client_of: Any) -> None:
     async with SimCluster("a") as cluster:
-        assert (await client_of(cluster).ask("GET", f"{METRICS}/nodes"))[0] == 404
+        assert (await client_of(cluster).ask("GET", f"{METRICS}/nodes/n0"))[0] == 404

@@ -290,7 +290,9 @@ async def test_what_a_daemon_takes_is_not_offered(fleet: LendingFleet) -> None:
 
 @on_fleet(nodes=2)
 async def test_the_use_of_each_node_is_told_once_an_hour_also_while_lending_is_paused(fleet: LendingFleet) -> None:
+    """Measured where metrics.k8s.io answers."""
     await fleet.ask(OWN, "POST", "/api/v1/namespaces/default/pods", pod("web", cpu="2", nodeName="n0"))
+    fleet.clusters[OWN].set_usage("default", "web", {"cpu": 1500, "memory": 1 << 30})
     await fleet.declare(paused=True)
     await fleet.start()
     told: dict[str, NodeUsed] = {}
@@ -305,4 +307,6 @@ async def test_the_use_of_each_node_is_told_once_an_hour_also_while_lending_is_p
     listening.cancel()
     assert (told["n0"].pods_max, dict(told["n0"].requested_max)["cpu"], told["n0"].idle_ms) == (1, 2000, 0)
     assert (told["n1"].pods_max, told["n1"].idle_ms) == (0, told["n1"].until_ms - told["n1"].from_ms)
+    assert told["n0"].used_max == (("cpu", 1500), ("memory", 1 << 30))
+    assert told["n1"].used_max == (("cpu", 0), ("memory", 0))
     assert (fleet.taint("n0"), fleet.taint("n1")) == ("", "")

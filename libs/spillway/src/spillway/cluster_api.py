@@ -45,7 +45,7 @@ from spillway.kubernetes import (
     Manifests,
     Subresource,
 )
-from spillway.pod_metrics import POD_METRICS, PodMetrics
+from spillway.pod_metrics import NODE_METRICS, POD_METRICS, NodeMetrics, PodMetrics
 
 __all__ = [
     "CONFIG_MAPS",
@@ -152,11 +152,19 @@ class ClusterApi(Requests):
 
     async def pod_metrics(self, namespace: str, seconds: float) -> tuple[PodMetrics, ...]:
         """The newest samples of a namespace's pods, asked for once; "absent" where the cluster has no such API."""
-        path = POD_METRICS.path(namespace)
+        response = await self._measured(POD_METRICS.path(namespace), seconds)
+        return self.decoded(cluster_answers.page_decoder(POD_METRICS), self.read(response)).items or ()
+
+    async def node_metrics(self, seconds: float) -> tuple[NodeMetrics, ...]:
+        """The newest samples of all nodes, as pod_metrics."""
+        response = await self._measured(NODE_METRICS.path(), seconds)
+        return self.decoded(cluster_answers.page_decoder(NODE_METRICS), self.read(response)).items or ()
+
+    async def _measured(self, path: str, seconds: float) -> Response:
         response = await self._bounded(self._transport.request("GET", path, {}), seconds)
         if response.status == NOT_FOUND:
             raise ClusterUnreachable(self.name, "absent", "metrics.k8s.io is not served")
-        return self.decoded(cluster_answers.page_decoder(POD_METRICS), self.read(response)).items or ()
+        return response
 
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
         """AlreadyExists; NotFound of its namespace. What a later apply leaves out stays: see kubernetes.ABSENT."""

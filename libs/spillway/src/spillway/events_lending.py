@@ -182,7 +182,8 @@ class NodeUsed:
 
     rule: the class, empty when no rule matches. pods_max: most pods at a time that are no daemons and not the pool's.
     last_pod_ms: when the last of those left, 0 not within what is known. idle_ms, lent_ms: within the hour.
-    requested_max: of those pods. used_average, used_max: of the whole node; empty when usage is not known.
+    requested_max: of those pods. used_average, used_max: of the whole node while it was not lent, by metrics.k8s.io;
+    empty when that is not known.
     """
 
     cluster: str

@@ -1,4 +1,4 @@
-"""What metrics.k8s.io says of pods, and Kubernetes' times and durations as milliseconds. Pure."""
+"""What metrics.k8s.io says of pods and nodes, and Kubernetes' times and durations as milliseconds. Pure."""
 
 import re
 from datetime import datetime
@@ -28,7 +28,17 @@ class PodMetrics(Struct, frozen=True, gc=False, rename="camel"):
     containers: tuple[ContainerMetrics, ...] = ()
 
 
+class NodeMetrics(Struct, frozen=True, gc=False, rename="camel"):
+    """usage: by everything that runs on the node; timestamp and window as of pods."""
+
+    metadata: Meta
+    timestamp: str
+    window: str
+    usage: dict[str, Quantity] = {}
+
+
 POD_METRICS: Final = Kind("metrics.k8s.io", "v1beta1", "pods", PodMetrics)
+NODE_METRICS: Final = Kind("metrics.k8s.io", "v1beta1", "nodes", NodeMetrics, namespaced=False)
 
 
 @lru_cache(maxsize=65536)

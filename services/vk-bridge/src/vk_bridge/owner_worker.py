@@ -95,7 +95,7 @@ class OwnerWorker:
         self._last_read = LastRead()
         self._leases = Leases(cluster, shared.pools, settings, shared.wall_ms)
         self.lent_pods = LentPods(api, reach, self._mirror, shared.pools)
-        self._usage = UsageTeller(cluster, self._mirror, self._wishes, settings, shared.wall_ms)
+        self._usage = UsageTeller(api, self._mirror, self._wishes, settings, shared.wall_ms)
 
     async def run(self) -> None:
         log.info("cluster taken", cluster=self.cluster, epoch=self.epoch)
@@ -209,7 +209,7 @@ class OwnerWorker:
     async def _tell_usage(self) -> None:
         await self._watch.listed.wait()
         while True:
-            self._records.say_used(self._usage.take(self.next_generation))
+            self._records.say_used(await self._usage.take(self.next_generation))
             await asyncio.sleep(self._settings.usage_seconds)
 
     def _pool(self, name: str) -> Pool | None:

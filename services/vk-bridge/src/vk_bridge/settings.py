@@ -95,6 +95,7 @@ class Settings(ClusterTurnSettings):
     records_batch: int = setting(500, "records published at once")
     records_waiting_max: int = setting(10_000, "hours of nodes' use that wait to be published; the oldest are dropped")
     usage_seconds: float = setting(60.0, "seconds between looks at what nodes are used for")
+    metrics_answer_seconds: float = setting(5.0, "seconds that an answer of metrics.k8s.io may take")
 
     def __post_init__(self) -> None:
         ClusterTurnSettings.__post_init__(self)

@@ -1,13 +1,19 @@
-"""Tells what a cluster's nodes are used for: at each change, and at least at each look."""
+"""Tells what a cluster's nodes are used for: at each change, and at least at each look, which measures them too."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+import structlog
+
+from spillway.cluster_api import ClusterApi, ClusterUnreachable
 from spillway.events_lending import NodeUsed
 from spillway.model import Generation
 from vk_bridge.core.owner_mirror import OwnerMirror
-from vk_bridge.core.usage import Usage
+from vk_bridge.core.usage import Usage, measured
 from vk_bridge.core.wishes import Wishes
 from vk_bridge.settings import Settings
+
+log = structlog.get_logger()
 
 LOOKS_MISSED_MAX = 2
 """A node of which so many looks are missing was not observed meanwhile."""
@@ -17,9 +23,12 @@ class UsageTeller:
     """Of one cluster. wall_ms: Unix time; hours are those of the clock."""
 
     def __init__(
-        self, cluster: str, mirror: OwnerMirror, wishes: Wishes, settings: Settings, wall_ms: Callable[[], int]
+        self, api: ClusterApi, mirror: OwnerMirror, wishes: Wishes, settings: Settings, wall_ms: Callable[[], int]
     ) -> None:
-        self._cluster = cluster
+        self._api = api
+        self._answer_seconds = settings.metrics_answer_seconds
+        self._used: Mapping[str, Mapping[str, int] | None] = {}
+        self._trouble = ""
         self._mirror = mirror
         self._wishes = wishes
         self._wall_ms = wall_ms
@@ -32,10 +41,27 @@ class UsageTeller:
             self._usage.gone(node)
             return
         rule = self._wishes.rule(dict(known.labels)).name
-        self._usage.see(node, self._mirror.use(node, rule), self._wall_ms())
+        use = self._mirror.use(node, rule)
+        self._usage.see(node, use if use.lent else replace(use, used=self._used.get(node)), self._wall_ms())
 
-    def take(self, next_generation: Callable[[], Generation]) -> list[NodeUsed]:
+    async def take(self, next_generation: Callable[[], Generation]) -> list[NodeUsed]:
         """A look at all nodes; the hours that are over."""
+        self._used = await self._measured()
         for node in self._mirror.nodes:
             self.note(node)
-        return self._usage.take_hours(self._cluster, self._wall_ms(), next_generation)
+        return self._usage.take_hours(self._api.name, self._wall_ms(), next_generation)
+
+    async def _measured(self) -> Mapping[str, Mapping[str, int] | None]:
+        """By node; empty where nobody measures, or does not answer: then requests alone are known."""
+        trouble, before = "", self._trouble
+        try:
+            return {
+                one.metadata.name: measured(one.usage) for one in await self._api.node_metrics(self._answer_seconds)
+            }
+        except ClusterUnreachable as error:
+            trouble = error.reason
+            if trouble != before:
+                log.info("the use of nodes is not measured", cluster=self._api.name, error=str(error))
+            return {}
+        finally:
+            self._trouble = trouble

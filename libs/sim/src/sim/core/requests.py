@@ -11,7 +11,7 @@ from sim.core.listing import Lister, encode, list_text, object_text, selection_o
 from sim.core.machine import Machine
 from sim.core.routes import Route, parse_route
 from sim.core.subresources import bind, evict, scale_of, write_scale
-from sim.core.usage import POD_METRICS, ROOT
+from sim.core.usage import NODE_METRICS, POD_METRICS, ROOT
 from sim.core.verbs import DeleteOptions, Verbs, WriteOptions
 
 _APPLY = "application/apply-patch+yaml"
@@ -175,8 +175,9 @@ def forbidden_by_rights(request: Request, what: Collection[str]) -> Answer | Non
     """The refusal, when what is asked is among what the account may not do."""
     if not what:
         return None
-    kind, namespace = (POD_METRICS, "") if request.path.startswith(ROOT) else _place(request.path)
-    named = kind.qualified if kind is POD_METRICS else kind.plural
+    measured = NODE_METRICS if request.path == ROOT + NODE_METRICS.plural else POD_METRICS
+    kind, namespace = (measured, "") if request.path.startswith(ROOT) else _place(request.path)
+    named = kind.qualified if kind is measured else kind.plural
     if f"{request.method} {named}" not in what:
         return None
     verb = {"POST": "create"}.get(request.method, request.method.lower())

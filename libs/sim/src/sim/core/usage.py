@@ -1,16 +1,18 @@
-"""What pods use, and the metrics.k8s.io API that says so: loads are divided, a pod's own amounts are set."""
+"""What pods and nodes use, and the metrics.k8s.io API that says so: loads are divided, a pod's own amounts are set."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from sim.core.errors import ApiError, no_such_resource, not_found
 from sim.core.kinds import Key, Kind, Object
+from sim.core.kubelet import RUN_BY_US
 from sim.core.listing import encode
 from sim.core.pods import is_ready, is_terminal
 from sim.core.quantity import amount_of, text_of
 from sim.core.world import World, controller_of
 
 POD_METRICS: Final = Kind("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
+NODE_METRICS: Final = Kind("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics")
 ROOT: Final = f"/apis/{POD_METRICS.api_version}/"
 
 MEASURED: Final = ("cpu", "memory")
@@ -36,7 +38,10 @@ class Usage:
         _put(self._load, (namespace, workload), amounts)
 
     def answer(self, path: str) -> bytes:
-        """The list of a namespace or of all, or one pod's sample. ApiError for other paths, or no sample."""
+        """The list of a namespace or of all, one pod's sample, or all nodes. ApiError for other paths, or no sample."""
+        if path == ROOT + NODE_METRICS.plural:
+            head = {"kind": "NodeMetricsList", "apiVersion": NODE_METRICS.api_version, "metadata": {}}
+            return encode({**head, "items": self._nodes()})
         parts = path.removeprefix(ROOT).split("/")
         namespace, rest = (parts[1], parts[2:]) if parts[0] == "namespaces" and len(parts) > 2 else ("", parts)
         if rest[0] != POD_METRICS.plural or len(rest) > 2:
@@ -50,9 +55,41 @@ class Usage:
             raise not_found(POD_METRICS, rest[1])
         return encode({"kind": POD_METRICS.name, "apiVersion": POD_METRICS.api_version, **found})
 
-    def _samples(self, namespace: str) -> list[Object]:
-        if not self._set and not self._load and not self._world.settings.usage_of_requests:
+    def _nodes(self) -> list[Object]:
+        """What the pods use that have a sample, together; while no pod may have one, no node has."""
+        if self._is_unknown():
             return []
+        totals: dict[str, dict[str, int]] = {
+            name: dict.fromkeys(MEASURED, 0)
+            for (_, name), node in sorted(self._world.store.tables["nodes"].items())
+            if RUN_BY_US in (node["metadata"].get("annotations") or {})
+        }
+        for key, used in self._used("").items():
+            total = totals.get(self._world.store.tables["pods"][key]["spec"].get("nodeName", ""))
+            if total is not None and used is not None:
+                for resource in MEASURED:
+                    total[resource] += used.get(resource, 0)
+        return [
+            {
+                "metadata": {"name": name},
+                "timestamp": self._world.stamp(),
+                "window": f"{self._world.settings.metrics_window_seconds:g}s",
+                "usage": {resource: text_of(resource, amount) for resource, amount in total.items()},
+            }
+            for name, total in totals.items()
+        ]
+
+    def _is_unknown(self) -> bool:
+        return not self._set and not self._load and not self._world.settings.usage_of_requests
+
+    def _samples(self, namespace: str) -> list[Object]:
+        pods = self._world.store.tables["pods"]
+        return [self._sample(pods[key], used) for key, used in self._used(namespace).items() if used is not None]
+
+    def _used(self, namespace: str) -> dict[Key, Amounts | None]:
+        """By pod that is ready, in the order of their keys; None: it has no sample."""
+        if self._is_unknown():
+            return {}
         pods = self._world.store.tables["pods"].items()
         ready = {
             key: pod
@@ -63,8 +100,7 @@ class Usage:
         for pod in ready.values():
             workload = self._workload_of(pod)
             counts[workload] = counts.get(workload, 0) + 1
-        amounts = {key: self._amounts(key, pod, counts) for key, pod in sorted(ready.items())}
-        return [self._sample(ready[key], used) for key, used in amounts.items() if used is not None]
+        return {key: self._amounts(key, pod, counts) for key, pod in sorted(ready.items())}
 
     def _amounts(self, key: Key, pod: Object, counts: Mapping[Key, int]) -> Amounts | None:
         workload = self._workload_of(pod)

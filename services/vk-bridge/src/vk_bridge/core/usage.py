@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from spillway.events_lending import Amounts, NodeUsed
 from spillway.model import Generation
+from spillway.quantities import Quantity, parse_quantity
 
 HOUR_MS = 3_600_000
 
@@ -13,7 +14,7 @@ HOUR_MS = 3_600_000
 class Use:
     """A node at an instant. own_pods, requested: of its owner's pods that are no daemons. lent: it is away.
 
-    used: by everything on it, from a measurement; None: not known.
+    used: by everything on it, from a measurement; None: not known, or it is away, and others use it.
     """
 
     rule: str
@@ -107,6 +108,14 @@ class Usage:
             idle_ms=hour.idle_ms,
             lent_ms=hour.lent_ms,
         )
+
+
+def measured(usage: Mapping[str, Quantity]) -> dict[str, int] | None:
+    """Of a sample, as Shape's requests; None where an amount cannot be read."""
+    try:
+        return {name: parse_quantity(amount, milli=name == "cpu") for name, amount in usage.items()}
+    except ValueError:
+        return None
 
 
 def _end_of(hour: _Hour) -> int:
