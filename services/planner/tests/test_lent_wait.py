@@ -8,7 +8,7 @@ from planner.core.division.replaying import replay
 from planner.core.moving import aftermath
 from planner.core.requests import braking, decisions
 from planner.core.rules import Rules
-from spillway.api import ApplyRequest, DeleteRequest, FreezeRequest, ScaleRequest
+from spillway.api import ApplyRequest, DeleteRequest, FreezeRequest, RequestError, ScaleRequest
 from spillway.api_questions import ExplainRequest
 from spillway.events import CapacityNeeded, DecisionRecorded
 from spillway.lending_marks import LENDING, POD_NAMESPACE_PREFIX
@@ -78,6 +78,14 @@ def test_a_service_that_scales_up_runs_on_returned_nodes_and_none_of_it_in_the_c
     fleet.change("own-1", [node("b")])
     pass_time(fleet, 1)
     assert (placed(fleet), needed(fleet)) == ({"own-1": 8}, {})
+
+
+def test_who_would_run_on_lent_nodes_alone_is_not_refused_but_waits_for_them() -> None:
+    fleet = Fleet(own_1=[lent("a", cpu=8000), node("b", 500)], cloud_1=[node("c", 500)])
+    apply(fleet, 6)
+    assert (placed(fleet), needed(fleet)) == ({"": 6}, {"own-1": 6})
+    with pytest.raises(RequestError, match="fits no node, not even an empty one: own-1"):
+        apply(Fleet(own_1=[lent("a", cpu=500)]), 6)
 
 
 def test_as_nodes_come_back_one_by_one_fewer_wait() -> None:

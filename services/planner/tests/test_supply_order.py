@@ -72,6 +72,19 @@ def test_classes_are_used_in_their_order_and_offline_work_never_the_last(
     assert placed(fleet) == where
 
 
+def test_what_fits_nothing_that_is_idle_now_is_not_refused_but_waits() -> None:
+    """By day no node is lent: a job for the night is declared all the same."""
+    fleet = Fleet()
+    fleet.join(cluster("own", **{SUPPLY_CLASS: "reserved"}), [node("n1")])
+    fleet.join(cluster("pool", **{SUPPLY_CLASS: "idle"}), [node("small", 100)])
+    apply(fleet, 2, work="Offline")
+    assert placed(fleet) == {"": 2}
+    fleet.change("own", [node("n1", state=NODE_LENT)])
+    fleet.change("pool", [virtual("n1")])
+    pass_time(fleet, 1)
+    assert placed(fleet) == {"pool": 2}
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

@@ -157,7 +157,7 @@ def _one_that_takes_it(per_node: Int64s, nodes: ClusterNodes) -> bool:
 
 
 def fits_when_empty(shape: Shape, nodes: ClusterNodes) -> bool:
-    """Whether a node would take one if nothing ran there and it were well: cordons and troubles pass."""
+    """Whether a node would take one if nothing ran there and it were well: cordons, troubles and loans pass."""
     verdict = Verdict(nodes.live)
     filter_by_name(shape, nodes, verdict)
     filter_by_labels(shape, nodes, verdict)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spillway.feasibility.nodes import ClusterNodes
+from spillway.lending_marks import LENDING
 from spillway.model import (
     HOSTNAME_LABEL,
     NODE_OWNED,
@@ -78,9 +79,9 @@ def filter_by_volumes(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> No
 
 
 def filter_by_lasting_taints(shape: Shape, nodes: ClusterNodes, verdict: Verdict) -> None:
-    """By those alone that the cluster itself does not put on and take off."""
+    """By those alone that the cluster itself does not put on and take off, nor lending."""
     for index, taints in enumerate(nodes.taint_sets):
-        lasting = [taint for taint in taints if not taint.key.startswith(TRANSIENT_TAINTS)]
+        lasting = [one for one in taints if one.key != LENDING and not one.key.startswith(TRANSIENT_TAINTS)]
         if untolerated(lasting, shape.tolerations) is not None:
             verdict.open &= nodes.taint_set != index
 

@@ -10,6 +10,7 @@ from planner.core.division.placement import Division
 from planner.core.division.whole import check_whole
 from planner.core.feasibility.admitted import known_of
 from planner.core.manifests.kinds import JOB
+from planner.core.manifests.policy import TIERS_BY_WORK
 from planner.core.manifests.request import Declaration, check_replicas, read_manifests
 from planner.core.manifests.templates import read_template
 from planner.core.moving.allowance import CAUSE_MIGRATE
@@ -177,7 +178,8 @@ def _replicas_not_taken(state: PlannerState, declaration: Declaration, declared:
 
 
 def _refuse_what_cannot_be(declared: WorkloadDeclared, division: Division, moment: Moment) -> None:
-    if declared.replicas and division.fits_nowhere:
+    of_what_is_idle = declared.policy.work in TIERS_BY_WORK  # Nodes that others lend are there at times.
+    if declared.replicas and division.fits_nowhere and not of_what_is_idle:
         limits = "; ".join(f"{entry.cluster}: {entry.limited_by}" for entry in division.inputs if entry.cluster)
         raise RequestError(
             "FAILED_PRECONDITION",
