@@ -39,14 +39,14 @@ types: setup ## mypy --strict
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache
 
-docs: setup ## Write what is generated from code: docs/events.md, asyncapi.yaml, metrics.md
+docs: setup ## Write what is generated from code: docs/events.md, asyncapi.yaml, metrics.md, deploy/observability
 	@$(RUN) python docs/make_docs.py
 
 docs-check: setup ## What is generated says what the code says
 	@$(RUN) python docs/make_docs.py --check
 
 unit: setup ## Unit and property tests of every package
-	@$(PYTEST) libs services local tests/chaos tests/oracle tests/replay tests/scaling tests/vectors tests/test_tidy.py tests/test_documents.py
+	@$(PYTEST) libs services local tests/chaos tests/oracle tests/replay tests/scaling tests/vectors tests/observability tests/test_tidy.py tests/test_documents.py
 
 contract: setup ## One suite for each adapter and its fake: Kafka, Redis, members
 	@$(PYTEST) tests/contract

@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Final
 
 import make_asyncapi
+import make_dashboards
 import make_events_page
 import make_metrics_page
+import make_slo_rules
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/events.md": make_events_page.page,
     "docs/asyncapi.yaml": make_asyncapi.page,
     "docs/metrics.md": make_metrics_page.page,
+    "deploy/observability/slo-rules.yaml": make_slo_rules.page,
+    **make_dashboards.pages(),
 }
 
 
@@ -38,6 +42,7 @@ def main(arguments: list[str]) -> int:
         print("\n".join([*old, "old: make docs"] if old else ["all that is generated is current"]))
         return 1 if old else 0
     for name, page in PAGES.items():
+        (ROOT / name).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / name).write_text(page() + "\n")
     return 0
 

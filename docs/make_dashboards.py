@@ -1,0 +1,258 @@
+"""deploy/observability/dashboards: Grafana dashboards from a table of rows, panels and what each asks Prometheus."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from make_slo_rules import ACTIVE
+
+SCHEMA_VERSION: Final = 39
+"""Of Grafana 10 and later, which migrate older ones by themselves."""
+WIDTH, HEIGHT, PER_LINE = 8, 7, 3
+DATA_SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+SECONDS, SHARE, COUNT, PER_SECOND, BYTES = "s", "percentunit", "short", "ops", "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """asks: (PromQL, legend). unit: Grafana's name of it."""
+
+    title: str
+    unit: str
+    asks: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    title: str
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    name: str
+    title: str
+    rows: tuple[Row, ...]
+
+
+def rate(metric: str, *by: str) -> tuple[tuple[str, str], ...]:
+    """How often, by labels."""
+    group = f" by ({', '.join(by)})" if by else ""
+    return ((f"sum{group} (rate({metric}[5m]))", " ".join(f"{{{{{label}}}}}" for label in by) or "all"),)
+
+
+def times(metric: str, *by: str) -> tuple[tuple[str, str], ...]:
+    """The median and the 99th percentile of a histogram, by labels."""
+    group, legend = ", ".join((*by, "le")), " ".join(f" {{{{{label}}}}}" for label in by)
+    quantiles = (("0.5", "half"), ("0.99", "99 %"))
+    return tuple(
+        (f"histogram_quantile({share}, sum by ({group}) (rate({metric}_bucket[5m])))", f"{name}{legend}")
+        for share, name in quantiles
+    )
+
+
+def now(metric: str, *by: str, how: str = "sum") -> tuple[tuple[str, str], ...]:
+    """What is so now, by labels, of all processes."""
+    group = f" by ({', '.join(by)})" if by else ""
+    return ((f"{how}{group} ({metric})", " ".join(f"{{{{{label}}}}}" for label in by) or "all"),)
+
+
+def of_active(metric: str, *by: str) -> tuple[tuple[str, str], ...]:
+    """The same as the active planner alone says it."""
+    return now(f"{metric} and {ACTIVE}", *by)
+
+
+def panels(unit: str, *named: tuple[str, tuple[tuple[str, str], ...]]) -> tuple[Panel, ...]:
+    return tuple(Panel(title, unit, asks) for title, asks in named)
+
+
+OVERVIEW: Final = Dashboard(
+    "spillway-overview",
+    "Spillway: overview",
+    (
+        Row(
+            "What is promised",
+            panels(
+                SHARE,
+                ("Missed of what is promised, 1 h", (("spillway:slo_missed:ratio_1h", "{{slo}}"),)),
+                ("Missed of what is promised, 3 d", (("spillway:slo_missed:ratio_3d", "{{slo}}"),)),
+                ("Clusters known freshly", (("spillway:clusters_fresh:ratio", "share"),)),
+            )
+            + panels(
+                COUNT,
+                ("Active planners", now("spillway_planner_active")),
+                ("Workloads", of_active("spillway_workloads")),
+                ("Replicas that wait for room", of_active("spillway_replicas_unplaced")),
+                ("Clusters", of_active("spillway_clusters", "state")),
+                ("Brakes", of_active("spillway_brakes", "kind")),
+                ("Confirmations that wait", of_active("spillway_confirmations_waiting")),
+            ),
+        ),
+        Row(
+            "Calls",
+            (
+                Panel("Calls", PER_SECOND, rate("spillway_requests_total", "verb")),
+                Panel("Calls that fail", PER_SECOND, rate('spillway_requests_total{code!="OK"}', "verb", "code")),
+                Panel("From a call to its answer", SECONDS, times("spillway_request_seconds", "verb")),
+                Panel("Being answered", COUNT, now("spillway_requests_running", "instance")),
+                Panel("Not let in", PER_SECOND, rate("spillway_requests_denied_total", "reason")),
+                Panel("Parts that are not ready", COUNT, (("spillway_ready == 0", "{{instance}} {{part}}"),)),
+            ),
+        ),
+        Row(
+            "Decisions",
+            (
+                Panel("Decisions", PER_SECOND, rate("spillway_decisions_total", "cause")),
+                Panel("Waiting to be decided", SECONDS, times("spillway_decision_wait_seconds")),
+                Panel("One decision", SECONDS, times("spillway_decision_seconds")),
+                Panel("One write", SECONDS, times("spillway_transaction_seconds")),
+                Panel("Records of a write", COUNT, times("spillway_transaction_events")),
+                Panel("From a placement to its object", SECONDS, times("spillway_placement_seconds")),
+            ),
+        ),
+        Row(
+            "The log",
+            (
+                Panel("Records yet to read", COUNT, now("spillway_topic_lag_records", "topic", how="max")),
+                Panel("Age of the newest read", SECONDS, now("spillway_topic_age_seconds", "topic", how="min")),
+                Panel("Written", PER_SECOND, rate("spillway_events_published_total", "topic")),
+                Panel("To the acknowledgement", SECONDS, times("spillway_publish_seconds")),
+                Panel("Cannot be read", PER_SECOND, rate("spillway_dead_letters_total", "topic")),
+                Panel("Turns taken", PER_SECOND, rate("spillway_turns_taken_total", "service")),
+            ),
+        ),
+    ),
+)
+CLUSTERS: Final = Dashboard(
+    "spillway-clusters",
+    "Spillway: clusters",
+    (
+        Row(
+            "What is known",
+            (
+                Panel("Age to the planner", SECONDS, now("spillway_capacity_age_seconds", "cluster", how="max")),
+                Panel("Age at the collector", SECONDS, now("spillway_probe_age_seconds", "cluster", how="max")),
+                Panel("Nodes", COUNT, now("spillway_nodes", "cluster", how="max")),
+                Panel("Pods that cannot be scheduled", COUNT, now("spillway_pods_unschedulable", "cluster", how="max")),
+                Panel("One list", SECONDS, times("spillway_list_seconds", "resource")),
+                Panel("Watches begun again", PER_SECOND, rate("spillway_watch_restarts_total", "resource", "reason")),
+                Panel("Calls that fail", PER_SECOND, rate("spillway_cluster_unreachable_total", "reason")),
+                Panel("Capacity records", PER_SECOND, rate("spillway_capacity_records_total", "kind")),
+                Panel("Size of a capacity record", BYTES, times("spillway_capacity_bytes")),
+            ),
+        ),
+        Row(
+            "What is carried out",
+            (
+                Panel("Operations", PER_SECOND, rate("spillway_operations_total", "verb", "outcome")),
+                Panel("One operation", SECONDS, times("spillway_operation_seconds", "verb")),
+                Panel("Objects not yet as decided", COUNT, now("spillway_objects_waiting", "cluster")),
+                Panel("Objects left alone", COUNT, now("spillway_objects_held", "state")),
+                Panel("Orphans", COUNT, now("spillway_orphans", "cluster")),
+                Panel("Rollouts that wait", COUNT, of_active("spillway_rollouts_waiting")),
+            ),
+        ),
+        Row(
+            "What moves",
+            (
+                Panel("Replicas moved", PER_SECOND, rate("spillway_replicas_moved_total", "cause")),
+                Panel("Replicas held back", COUNT, of_active("spillway_replicas_held_back", "by")),
+                Panel("Replicas taken back", PER_SECOND, rate("spillway_take_backs_total", "cluster")),
+            ),
+        ),
+    ),
+)
+SCALING: Final = Dashboard(
+    "spillway-scaling-and-lending",
+    "Spillway: scaling and lending",
+    (
+        Row(
+            "Sizes",
+            (
+                Panel("Workloads with a policy", COUNT, now("spillway_scale_policies", how="max")),
+                Panel("Sizes decided", PER_SECOND, rate("spillway_scale_decisions_total", "kind")),
+                Panel("To the log", SECONDS, times("spillway_scale_delay_seconds")),
+                Panel("Queues and Prometheus asked", PER_SECOND, rate("spillway_inputs_read_total", "kind", "outcome")),
+                Panel("Input without effect", PER_SECOND, rate("spillway_scale_inputs_dropped_total", "why")),
+            ),
+        ),
+        Row(
+            "Lent nodes",
+            (
+                Panel("Cores lent", COUNT, now("spillway_cores_lent", "cluster", "supply_class")),
+                Panel("Nodes by state", COUNT, now("spillway_nodes_on_loan", "cluster", "state")),
+                Panel("Recalled", PER_SECOND, rate("spillway_recalls_total", "cause")),
+                Panel("Recalled and not back", COUNT, now("spillway_recalls_standing", how="max")),
+                Panel("Held by a budget", COUNT, now("spillway_recalls_held", how="max")),
+                Panel("From a recall to the return", SECONDS, times("spillway_return_seconds", "cluster")),
+                Panel("Returns", PER_SECOND, rate("spillway_returns_total", "cluster", "cause")),
+                Panel("Pods told to go", PER_SECOND, rate("spillway_pods_evicted_total", "cluster")),
+                Panel("Work lost, cores", COUNT, rate("spillway_lost_core_seconds_total", "cluster")),
+            ),
+        ),
+    ),
+)
+DASHBOARDS: Final = (OVERVIEW, CLUSTERS, SCALING)
+
+
+def document(dashboard: Dashboard) -> dict[str, Any]:
+    """As Grafana imports and provisions it."""
+    return {
+        "uid": dashboard.name,
+        "title": dashboard.title,
+        "tags": ["spillway"],
+        "schemaVersion": SCHEMA_VERSION,
+        "editable": False,
+        "refresh": "30s",
+        "time": {"from": "now-3h", "to": "now"},
+        "templating": {
+            "list": [{"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}]
+        },
+        "panels": list(_panels(dashboard)),
+    }
+
+
+def _panels(dashboard: Dashboard) -> Iterator[dict[str, Any]]:
+    number = top = 0
+    for row in dashboard.rows:
+        number += 1
+        yield {
+            "id": number,
+            "type": "row",
+            "title": row.title,
+            "collapsed": False,
+            "panels": [],
+            "gridPos": {"x": 0, "y": top, "w": WIDTH * PER_LINE, "h": 1},
+        }
+        for index, panel in enumerate(row.panels):
+            number += 1
+            line, column = divmod(index, PER_LINE)
+            place = {"x": column * WIDTH, "y": top + 1 + line * HEIGHT, "w": WIDTH, "h": HEIGHT}
+            yield _panel(panel, number, place)
+        top += 1 + HEIGHT * -(-len(row.panels) // PER_LINE)
+
+
+def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+    targets = [
+        {"refId": chr(ord("A") + index), "datasource": DATA_SOURCE, "expr": expr, "legendFormat": legend}
+        for index, (expr, legend) in enumerate(panel.asks)
+    ]
+    return {
+        "id": number,
+        "type": "timeseries",
+        "title": panel.title,
+        "datasource": DATA_SOURCE,
+        "gridPos": place,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": targets,
+    }
+
+
+def pages() -> dict[str, Callable[[], str]]:
+    """Each file, and what makes it."""
+
+    def page_of(dashboard: Dashboard) -> Callable[[], str]:
+        return lambda: json.dumps(document(dashboard), indent=1, ensure_ascii=False)
+
+    return {f"deploy/observability/dashboards/{one.name}.json": page_of(one) for one in DASHBOARDS}
