@@ -68,7 +68,7 @@ class Instance:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one()) for one in (self._reader.run, self.turns.run)]
             await self.stopping.wait()
-            await self.turns.close()
+            await self.turns.finish()
             for task in tasks:
                 task.cancel()
 
@@ -286,13 +286,28 @@ async def test_a_higher_epoch_that_is_read_before_work_begins_keeps_it_from_begi
     assert one.epoch() > ours
 
 
+async def test_a_higher_epoch_that_is_read_before_the_claim_is_known_to_be_written_counts_too(fleet: Fleet) -> None:
+    one = await fleet.working("a", "own-1")
+    one.idle = {"own-2"}
+    await fleet.join("own-2")
+    await until(lambda: "own-2" in one.joined)
+    one.bus.unavailable, one.idle = True, set()
+    one.turns.reconsider()
+    await asyncio.sleep(1)
+    one.turns.note("own-2", 1000)
+    one.bus.unavailable = False
+    await asyncio.sleep(SETTINGS.reclaim_seconds - 1)
+    assert (one.held, len(await fleet.claims("own-2"))) == ({"own-1"}, 1)
+    await until(lambda: one.held == {"own-1", "own-2"})
+
+
 async def test_a_later_word_of_the_group_ends_the_pause_and_an_older_pause_ends_no_newer(fleet: Fleet) -> None:
     one = await fleet.working("a", "own-1")
     await fleet.say(claim("other"))
     await until(lambda: not one.held)
     await asyncio.sleep(SETTINGS.reclaim_seconds - 2)
     fleet.broker.expel(one.bus)
-    await until(lambda: one.held)
+    await until(lambda: one.held, 1.0)
     await fleet.say(claim("other"))
     await until(lambda: not one.held)
     await asyncio.sleep(SETTINGS.reclaim_seconds - 2)
@@ -330,12 +345,25 @@ async def test_where_nothing_is_to_be_done_nothing_is_claimed(fleet: Fleet) -> N
     await until(lambda: not one.held)
 
 
+async def test_what_is_read_last_before_work_begins_may_forbid_it(fleet: Fleet) -> None:
+    one = await fleet.working("a")
+    one.may_read.clear()
+    await fleet.join("own-1")
+    await until(lambda: any(isinstance(read.event, TurnTaken) for read in one.read))
+    one.may_read.set()
+    one.idle = {"own-1"}
+    await asyncio.sleep(5)
+    assert (one.begun, one.turns.is_free("own-1")) == ([], True)
+
+
 async def test_another_way_to_a_cluster_is_another_turn_once_the_one_before_has_ended(fleet: Fleet) -> None:
     one = await fleet.working("a", "own-1")
     (first,) = one.begun
     first.end_seconds = 5.0
     await fleet.join("own-1", credential="other")
-    await asyncio.sleep(4)
+    await asyncio.sleep(2)
+    one.turns.reconsider()
+    await asyncio.sleep(2)
     assert (one.held, one.turns.is_free("own-1"), first.told) == (set(), False, ["begun", "cancelled"])
     await until(lambda: one.held)
     assert first.told == ["begun", "cancelled", "ended"]
@@ -356,6 +384,32 @@ async def test_a_stop_lets_finish_what_can_in_time_and_takes_nothing_more(fleet:
     await stopping
     assert (quick.told[-1], slow.told) == ("ended", ["begun", "cancelled", "ended"])
     assert await fleet.claims("own-3") == []
+
+
+async def test_what_is_claimed_when_a_stop_comes_does_not_begin(fleet: Fleet) -> None:
+    one = await fleet.working("a", "own-1")
+    one.begun[0].finish_seconds = 2.0
+    one.may_read.clear()
+    await fleet.join("own-2")
+    await until(lambda: any(read.event == claim("a", "own-2") for read in one.read))
+    stopping = asyncio.create_task(one.stop())
+    await asyncio.sleep(TICK)
+    one.may_read.set()
+    await stopping
+    assert len(one.begun) == 1
+
+
+async def test_who_stops_is_in_the_group_until_its_work_has_ended(fleet: Fleet) -> None:
+    names = [f"own-{number}" for number in range(6)]
+    first = await fleet.working("a", *names)
+    second = fleet.start("b")
+    await until(lambda: second.held and first.held | second.held == set(names))
+    (name, *_), left = first.held, first.turns.workers.copy()
+    left[name].end_seconds = 5.0
+    stopping = asyncio.create_task(first.stop())
+    await until(lambda: second.turns.holds(name))
+    assert left[name].told == ["begun", "finished", "cancelled", "ended"]
+    await stopping
 
 
 async def test_a_bug_of_a_worker_ends_the_service(fleet: Fleet) -> None:

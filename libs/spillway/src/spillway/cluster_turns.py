@@ -119,10 +119,10 @@ class ClusterTurns(Generic[W]):
         self._turns: dict[str, tuple[Turn, asyncio.Task[None]]] = {}
         self._paused: dict[str, asyncio.TimerHandle] = {}
         self._unsettled = asyncio.Event()
-        self._closed = False
+        self._finishing = False
 
     async def run(self) -> None:
-        """Takes turns until it is cancelled, which is to be after `close`. A bug of a worker ends it by raising.
+        """Takes turns until it is cancelled, which is to be after `finish`. A bug of a worker ends it by raising.
 
         The group is joined once the log has been read: until then, whoever has the clusters goes on with them.
         """
@@ -136,9 +136,12 @@ class ClusterTurns(Generic[W]):
                 async for assignment in assignments:
                     self._assign(assignment)
 
-    async def close(self) -> None:
-        """No cluster is taken any more; what is under way may end, within finish_seconds; then all work ends."""
-        self._closed = True
+    async def finish(self) -> None:
+        """No cluster is taken any more; returns when what is under way has come to its end, or after finish_seconds."""
+        self._finishing = True
+        for turn, _ in tuple(self._turns.values()):
+            if turn.cluster not in self.workers:
+                self._let_go(turn)
         finishing = [asyncio.create_task(worker.finish()) for worker in self.workers.values()]
         if finishing:
             done, late = await asyncio.wait(finishing, timeout=self._settings.finish_seconds)
@@ -146,11 +149,6 @@ class ClusterTurns(Generic[W]):
                 task.cancel()
             for task in done:
                 task.result()
-        working = list(self._turns.values())
-        for turn, _ in working:
-            self._let_go(turn)
-        if working:
-            await asyncio.wait([task for _, task in working])
 
     # ── What the service tells ──────────────────────────────────────────────────────────────────────────────────
 
@@ -211,7 +209,7 @@ class ClusterTurns(Generic[W]):
                 if self._way(turn.cluster) != turn.way:
                     self._let_go(turn)
             for cluster in sorted(self._work.clusters()):
-                if self.is_free(cluster) and not self._closed:
+                if self.is_free(cluster) and not self._finishing:
                     self._take(cluster, group)
             await self._unsettled.wait()
 

@@ -68,7 +68,7 @@ class Propagator:
             work = (self._reader.run, self.turns.run, self._prove, self._take_back)
             tasks = [group.create_task(one()) for one in work]
             await stopping.wait()
-            await self.turns.close()
+            await self.turns.finish()
             for task in tasks:
                 task.cancel()
 

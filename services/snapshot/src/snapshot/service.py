@@ -75,7 +75,7 @@ class Snapshot:
             work = (*(reader.run for reader in readers), self._tell_policies, self._bury, self.turns.run)
             tasks = [group.create_task(one()) for one in work]
             await stopping.wait()
-            await self.turns.close()
+            await self.turns.finish()
             for task in tasks:
                 task.cancel()
 

@@ -60,7 +60,7 @@ class Bridge:
             self._pools = Pools(self._connect, self._settings, group, self._touch_virtual)
             tasks = [group.create_task(one()) for one in (self._reader.run, self.turns.run)]
             await stopping.wait()
-            await self.turns.close()
+            await self.turns.finish()
             for task in tasks:
                 task.cancel()
             self._pools.close()
