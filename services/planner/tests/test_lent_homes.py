@@ -7,7 +7,7 @@ import pytest
 from planner.core.requests import decisions
 from planner.core.rules import Rules
 from spillway.api import DeleteRequest
-from spillway.events import PHASE_CORDONED, BrakeReleased, BrakeSet
+from spillway.events import PHASE_CORDONED, BrakeReleased, BrakeSet, ClusterLeft
 from spillway.model import NODE_LENT
 
 from .homing_world import WEB, HomingWorld
@@ -110,6 +110,19 @@ def test_deleting_ends_the_need() -> None:
     assert world.needed() == {}
     world.run(3)
     assert world.needed() == {}
+
+
+def test_what_left_since_the_look_needs_nothing() -> None:
+    """A home, and then the workload itself, are gone while the last look still names them."""
+    world = overflowed(16)
+    state, named = world.fleet.state, world.homing.overflowed
+    world.keep((ClusterLeft("own-1"),))
+    world.lent_homes = type(world.lent_homes)()
+    world.keep(tuple(world.lent_homes.step(state, named, world.fleet.moment())))
+    assert world.needed() == {}
+    del state.workloads[WEB]
+    world.fleet.now += 2
+    assert world.lent_homes.step(state, named, world.fleet.moment()) == []
 
 
 def test_another_turn_finds_the_same() -> None:

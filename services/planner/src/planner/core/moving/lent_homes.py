@@ -4,7 +4,7 @@ Needed is what lets more of it go home than the homes' free room does, with the 
 looks for nodes to recall counts what is free there first, so that is in the number.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from planner.core.division.placement import most_of
@@ -58,7 +58,7 @@ def _concerned(
 ) -> Iterator[tuple[WorkloadKey, tuple[Overflow, ...]]]:
     """Whose homes have lent nodes, and who said or knows that it needs some."""
     for key, entries in overflowed.items():
-        if any(not lending.isdisjoint(entry.homes) for entry in entries):
+        if key in state.workloads and any(not lending.isdisjoint(entry.homes) for entry in entries):
             yield key, entries
     for key, needs in state.needed.items():
         if key in state.workloads and any(said.replicas_lent for said in needs.values()):
@@ -67,9 +67,14 @@ def _concerned(
                 yield key, entries
 
 
+def _homes(state: PlannerState, entries: Iterable[Overflow]) -> list[str]:
+    """In the order of their tiers, without those that have left since the last look."""
+    return [home for home in dict.fromkeys(home for entry in entries for home in entry.homes) if home in state.clusters]
+
+
 def _figures(state: PlannerState, workload: Workload, entries: tuple[Overflow, ...], now: float) -> object:
     """Others whenever the need may be another one."""
-    homes = dict.fromkeys(home for entry in entries for home in entry.homes)
+    homes = _homes(state, entries)
     rooms = tuple((home, state.room_revision(home), state.is_fresh(home, now)) for home in homes)
     return workload.placement, workload.declared.policy, state.brakes.revision, rooms
 
@@ -83,7 +88,7 @@ def _needs(
     if workload.unplaced or never_go or policy.work in TIERS_BY_WORK:
         return {}
     going = [entry for entry in entries if not state.brakes.frozen(entry.cluster, key)]
-    homes = dict.fromkeys(home for entry in going for home in entry.homes if not state.brakes.frozen(home, key))
+    homes = [home for home in _homes(state, going) if not state.brakes.frozen(home, key)]
     count, margin = sum(entry.replicas for entry in going), margin_of(state, workload)
     free = {home: room_now(state, workload, home, now) for home in homes}
     limits = {limit.cluster: limit for limit in policy.limits}
