@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from hpa.core.evaluating import CONTROLLER, EVENT
+from hpa.core.kubernetes.evaluating import CONTROLLER, EVENT
 
 from .spillway_scaling.damping import (
     RESTS_AFTER,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.draining import DrainTarget, Service
+from hpa.core.own.draining import DrainTarget, Service
 
 from .spillway_scaling.arrivals import arrivals, bursts, steps
 from .spillway_scaling.curves import Compared, Point, compared, curve

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from hpa.core import behavior, history, pods, policy, replicas, totals, usage
-from hpa.core.pods import NEVER_MS, Container, Pod, PodKey, PodsSeen, Sample
+from hpa.core.kubernetes import behavior, history, pods, policy, replicas, totals, usage
+from hpa.core.kubernetes.pods import NEVER_MS, Container, Pod, PodKey, PodsSeen, Sample
 
 ROOT = Path(__file__).parents[2]
 FOLDER = next((found for parent in ROOT.parents if (found := parent / "shared" / "vectors" / "hpa").is_dir()), None)

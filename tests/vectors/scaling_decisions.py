@@ -11,9 +11,9 @@ from scaling import (
     steps_of,
 )
 
-from hpa.core import deciding, history, policy, proposals
-from hpa.core.evaluating import CONTROLLER, settings_in
-from hpa.core.pods import PodsSeen
+from hpa.core.kubernetes import deciding, history, policy, proposals
+from hpa.core.kubernetes.evaluating import CONTROLLER, settings_in
+from hpa.core.kubernetes.pods import PodsSeen
 
 
 def metric_of(entry: Json) -> policy.Metric:

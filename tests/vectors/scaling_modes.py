@@ -9,11 +9,19 @@ from msgspec.structs import replace
 from scaling import FOLDER, Json, cases, legacy_settings, rules_of
 from scaling_decisions import decided
 
-from hpa.core.deciding import Scale
-from hpa.core.evaluating import CONTROLLER, EVENT, NOTHING_DECIDED, Evaluation, Observed, ScalingState, evaluate
-from hpa.core.pods import PodsSeen
-from hpa.core.policy import AVERAGE_VALUE, EXTERNAL, Autoscaler, Behavior, Metric, Settings, Target
-from hpa.core.proposals import SeriesReading
+from hpa.core.kubernetes.deciding import Scale
+from hpa.core.kubernetes.evaluating import (
+    CONTROLLER,
+    EVENT,
+    NOTHING_DECIDED,
+    Evaluation,
+    Observed,
+    ScalingState,
+    evaluate,
+)
+from hpa.core.kubernetes.pods import PodsSeen
+from hpa.core.kubernetes.policy import AVERAGE_VALUE, EXTERNAL, Autoscaler, Behavior, Metric, Settings, Target
+from hpa.core.kubernetes.proposals import SeriesReading
 
 ONE_EACH = Metric(EXTERNAL, "wanted", Target(AVERAGE_VALUE, 1000))
 """A metric whose value asks for as many replicas."""

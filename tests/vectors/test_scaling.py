@@ -17,7 +17,7 @@ import scaling_keda
 import scaling_modes
 from scaling import FOLDER, ROOT, cases, equals
 
-from hpa.core.evaluating import CONTROLLER
+from hpa.core.kubernetes.evaluating import CONTROLLER
 
 PAGE = ROOT / "docs" / "scaling.md"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpa.core.answers import explain
+from hpa.core.requests.answers import explain
 
 from .world import (
     KEY,

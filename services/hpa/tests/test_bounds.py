@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hpa.core.inputs import BACKLOGS_MAX, backlog_size, row_size
-from hpa.core.reporting import NAME_MAX, accepted
+from hpa.core.heard.inputs import BACKLOGS_MAX, backlog_size, row_size
+from hpa.core.requests.reporting import NAME_MAX, accepted
 from spillway.dead_letters import outgoing
 from spillway.events_scaling import BacklogObserved, PartitionBacklog, ScaleStateChanged
 

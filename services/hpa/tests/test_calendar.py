@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.calendar import (
+from hpa.core.cron import parse_cron
+from hpa.core.own.calendar import (
     BLACKOUT,
     CEILING,
     EXACT,
@@ -20,8 +21,7 @@ from hpa.core.calendar import (
     next_local,
     opening,
 )
-from hpa.core.cron import parse_cron
-from hpa.core.headroom import HeadroomShare, headroom_due_s, headroom_replicas
+from hpa.core.own.headroom import HeadroomShare, headroom_due_s, headroom_replicas
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

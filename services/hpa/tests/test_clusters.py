@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
-from hpa.core.cluster_pods import cluster_pods
-from hpa.core.clusters import Clusters
-from hpa.core.policy import Settings
+from hpa.core.heard.cluster_pods import cluster_pods
+from hpa.core.heard.clusters import Clusters
+from hpa.core.kubernetes.policy import Settings
+from hpa.core.kubernetes.totals import MetricRule
 from hpa.core.rules import Rules
-from hpa.core.sizing import size
+from hpa.core.sizing.sizing import size
 from hpa.core.state import HpaState, Scaled
-from hpa.core.totals import MetricRule
 from spillway.events import Event
 from spillway.events_scaling import ContainerRequests, ContainerUsage, ObservedPod, PodRequests, PodsObserved
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from hpa.core import declaring
-from hpa.core.attached import read_attached
+from hpa.core.manifests.attached import read_attached
+from hpa.core.requests import declaring
 from spillway.addresses import Tombstone
 from spillway.api import RequestError
 from spillway.api_scaling import DeclarePolicyRequest

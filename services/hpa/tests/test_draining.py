@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.draining import (
+from hpa.core.own.draining import (
     FOR_A_WHILE,
     NOT_WORTH_IT,
     NOTHING_TO_DO,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hpa.core.deciding import Scale
-from hpa.core.evaluating import (
+from hpa.core.kubernetes.deciding import Scale
+from hpa.core.kubernetes.evaluating import (
     CONTROLLER,
     EVENT,
     NOTHING_DECIDED,
@@ -17,8 +17,8 @@ from hpa.core.evaluating import (
     ScalingState,
     evaluate,
 )
-from hpa.core.pods import Pod, PodKey, PodsSeen, Sample
-from hpa.core.policy import (
+from hpa.core.kubernetes.pods import Pod, PodKey, PodsSeen, Sample
+from hpa.core.kubernetes.policy import (
     AVERAGE_VALUE,
     BY_PERCENT,
     BY_PODS,
@@ -32,7 +32,7 @@ from hpa.core.policy import (
     Settings,
     Target,
 )
-from hpa.core.proposals import PodReading, Reading, SeriesReading, Unavailable
+from hpa.core.kubernetes.proposals import PodReading, Reading, SeriesReading, Unavailable
 
 QUEUE = Metric(EXTERNAL, "lag", Target(AVERAGE_VALUE, 10_000))
 CPU = Metric(RESOURCE, "cpu", Target(AVERAGE_VALUE, 100))

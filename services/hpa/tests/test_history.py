@@ -4,9 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.behavior import Bounds, allowed, with_scaled
-from hpa.core.history import History, ScaleChange, Step, held, highest_since, lowest_since, recorded, with_change
-from hpa.core.policy import BY_PERCENT, BY_PODS, Behavior, ScalingPolicy, ScalingRules
+from hpa.core.kubernetes.behavior import Bounds, allowed, with_scaled
+from hpa.core.kubernetes.history import (
+    History,
+    ScaleChange,
+    Step,
+    held,
+    highest_since,
+    lowest_since,
+    recorded,
+    with_change,
+)
+from hpa.core.kubernetes.policy import BY_PERCENT, BY_PODS, Behavior, ScalingPolicy, ScalingRules
 
 NUMBERS = st.lists(st.integers(0, 6), min_size=1, max_size=60)
 WINDOWS = st.integers(0, 20)

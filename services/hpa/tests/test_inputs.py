@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hpa.core.answers import explain
-from hpa.core.attached import read_attached
-from hpa.core.inputs import NAMES_MAX, names_size
+from hpa.core.heard.inputs import NAMES_MAX, names_size
+from hpa.core.manifests.attached import read_attached
+from hpa.core.requests.answers import explain
 from spillway.api import RequestError
 from spillway.dead_letters import outgoing
 from spillway.events_scaling import (

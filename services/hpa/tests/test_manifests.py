@@ -9,9 +9,8 @@ from hpa.core.keda.cron_trigger import CronTrigger
 from hpa.core.keda.executor import Activation
 from hpa.core.keda.fallback import Fallback
 from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag
-from hpa.core.manifests import ScaleTarget, read_autoscaler
-from hpa.core.pods import PodsSeen
-from hpa.core.policy import (
+from hpa.core.kubernetes.pods import PodsSeen
+from hpa.core.kubernetes.policy import (
     AVERAGE_VALUE,
     BY_PERCENT,
     BY_PODS,
@@ -30,9 +29,10 @@ from hpa.core.policy import (
     ScalingRules,
     Target,
 )
-from hpa.core.proposals import SeriesReading, propose
-from hpa.core.replicas import Scene
-from hpa.core.scaled_object import PrometheusTrigger, read_scaled_object
+from hpa.core.kubernetes.proposals import SeriesReading, propose
+from hpa.core.kubernetes.replicas import Scene
+from hpa.core.manifests.manifests import ScaleTarget, read_autoscaler
+from hpa.core.manifests.scaled_object import PrometheusTrigger, read_scaled_object
 from spillway.api import RequestError
 
 ALL_SOURCES = """

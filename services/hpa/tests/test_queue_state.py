@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.draining import DrainTarget, Service
-from hpa.core.queue_state import (
+from hpa.core.own.draining import DrainTarget, Service
+from hpa.core.own.queue_state import (
     NOTHING_SEEN,
     Came,
     Offsets,

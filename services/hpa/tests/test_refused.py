@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from hpa.core import declaring
-from hpa.core.answers import explain, find, list_policies, policy_reply
-from hpa.core.reporting import accepted
+from hpa.core.requests import declaring
+from hpa.core.requests.answers import explain, find, list_policies, policy_reply
+from hpa.core.requests.reporting import accepted
 from hpa.core.state import BadPolicy, Heard, HpaState
 from spillway.addresses import SCALE_POLICIES, Tombstone
 from spillway.api import RequestError

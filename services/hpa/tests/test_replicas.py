@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.pods import Container, Pod, PodKey, PodsSeen, Sample
-from hpa.core.policy import AVERAGE_VALUE, PODS, RESOURCE, UTILIZATION, Metric, Target
-from hpa.core.proposals import PodReading, propose
-from hpa.core.replicas import Proposal, Scene, object_value
-from hpa.core.totals import NoPods, NoUsableMetrics
+from hpa.core.kubernetes.pods import Container, Pod, PodKey, PodsSeen, Sample
+from hpa.core.kubernetes.policy import AVERAGE_VALUE, PODS, RESOURCE, UTILIZATION, Metric, Target
+from hpa.core.kubernetes.proposals import PodReading, propose
+from hpa.core.kubernetes.replicas import Proposal, Scene, object_value
+from hpa.core.kubernetes.totals import NoPods, NoUsableMetrics
 
 RUNNING = Pod(
     ready="true", ready_changed_ms=-3_600_000, started_ms=-3_600_000, containers=(Container("c", {"cpu": 100}),)

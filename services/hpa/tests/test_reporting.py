@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hpa.core.answers import explain
-from hpa.core.reporting import accepted
+from hpa.core.requests.answers import explain
+from hpa.core.requests.reporting import accepted
 from spillway.events_scaling import PartitionBacklog
 from spillway.rpc_calls import SCALING, message_bytes
 

@@ -6,13 +6,13 @@ from zoneinfo import ZoneInfo
 import pytest
 import yaml
 
-from hpa.core.calendar import BLACKOUT, FLOOR, Once, Recurring, Window
 from hpa.core.cron import parse_cron
-from hpa.core.draining import DrainTarget, Service
-from hpa.core.headroom import HeadroomShare
 from hpa.core.keda.kafka import KafkaTrigger
-from hpa.core.manifests import ScaleTarget
-from hpa.core.scale_policy import Drain, ScalePolicy, read_scale_policy
+from hpa.core.manifests.manifests import ScaleTarget
+from hpa.core.manifests.scale_policy import Drain, ScalePolicy, read_scale_policy
+from hpa.core.own.calendar import BLACKOUT, FLOOR, Once, Recurring, Window
+from hpa.core.own.draining import DrainTarget, Service
+from hpa.core.own.headroom import HeadroomShare
 from spillway.api import RequestError
 
 TEXT = """

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hpa.core import declaring
-from hpa.core.answers import explain
+from hpa.core.requests import declaring
+from hpa.core.requests.answers import explain
 from hpa.core.state import HpaState
 from spillway.addresses import SCALE_POLICIES, WORKLOADS, Tombstone, pods_address, workload_address
 from spillway.api_scaling import DeclarePolicyRequest

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hpa.core.pods import Container, Pod, PodKey, PodsSeen, Readiness, Sample
-from hpa.core.totals import MetricRule, NoPods, NoUsableMetrics, totals_of
+from hpa.core.kubernetes.pods import Container, Pod, PodKey, PodsSeen, Readiness, Sample
+from hpa.core.kubernetes.totals import MetricRule, NoPods, NoUsableMetrics, totals_of
 
 READINESS = Readiness(cpu_initialization_ms=20, initial_delay_ms=5)
 

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from hpa.core.cluster_pods import NEVER, SUCCEEDED, Share, is_lost, left_out_of, usage_of
-from hpa.core.clusters import Clusters
-from hpa.core.pods import CPU, FAILED, Pod, PodKey, PodsSeen, Readiness, Sample, readiness_due_ms
+from hpa.core.heard.cluster_pods import NEVER, SUCCEEDED, Share, is_lost, left_out_of, usage_of
+from hpa.core.heard.clusters import Clusters
+from hpa.core.kubernetes.pods import CPU, FAILED, Pod, PodKey, PodsSeen, Readiness, Sample, readiness_due_ms
+from hpa.core.kubernetes.totals import MetricRule, counted
 from hpa.core.rules import Rules
-from hpa.core.totals import MetricRule, counted
 
 
 @dataclass(slots=True)

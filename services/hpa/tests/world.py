@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpa.core.answers import explain
+from hpa.core.requests.answers import explain
 from hpa.core.rules import Rules
 from hpa.core.state import Heard, HpaState
 from spillway.addresses import WORKLOADS, Tombstone, address_of, workload_address

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from hpa.core.composing import Remembered
-from hpa.core.inputs import Inputs
+from hpa.core.heard.inputs import Inputs
 from hpa.core.rules import DEFAULT_RULES
+from hpa.core.sizing.composing import Remembered
 from hpa.core.state import Heard, HpaState
 from spillway.addresses import address_of
 from spillway.bus import partition_of

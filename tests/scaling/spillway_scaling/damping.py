@@ -11,12 +11,10 @@ from random import Random
 
 from msgspec.structs import replace
 
-from hpa.core.deciding import Scale
-from hpa.core.draining import DrainTarget, Service
-from hpa.core.evaluating import CONTROLLER, EVENT, NOTHING_DECIDED, Observed, evaluate
-from hpa.core.headroom import HeadroomShare, headroom_replicas
-from hpa.core.pods import Container, Pod, PodKey, PodsSeen, Sample
-from hpa.core.policy import (
+from hpa.core.kubernetes.deciding import Scale
+from hpa.core.kubernetes.evaluating import CONTROLLER, EVENT, NOTHING_DECIDED, Observed, evaluate
+from hpa.core.kubernetes.pods import Container, Pod, PodKey, PodsSeen, Sample
+from hpa.core.kubernetes.policy import (
     DEFAULT_SETTINGS,
     DOWNSCALE_STABILIZATION_MS,
     RESOURCE,
@@ -27,7 +25,9 @@ from hpa.core.policy import (
     Target,
     completed,
 )
-from hpa.core.proposals import PodReading
+from hpa.core.kubernetes.proposals import PodReading
+from hpa.core.own.draining import DrainTarget, Service
+from hpa.core.own.headroom import HeadroomShare, headroom_replicas
 
 from .arrivals import Load
 from .queue import Consumers, Queue

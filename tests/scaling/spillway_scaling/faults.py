@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from hpa.core.pods import Container, Pod, PodKey, PodsSeen, Sample
-from hpa.core.replicas import Scene, by_utilization
-from hpa.core.totals import MetricRule, NoUsableMetrics, totals_of
-from hpa.core.usage import NoMatchingMetrics
+from hpa.core.kubernetes.pods import Container, Pod, PodKey, PodsSeen, Sample
+from hpa.core.kubernetes.replicas import Scene, by_utilization
+from hpa.core.kubernetes.totals import MetricRule, NoUsableMetrics, totals_of
+from hpa.core.kubernetes.usage import NoMatchingMetrics
 
 CLUSTERS = tuple(f"cluster-{number}" for number in range(10))
 REQUEST_MILLI, TARGET_PERCENT = 1000, 60

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from hpa.core.queue_state import Offsets
+from hpa.core.own.queue_state import Offsets
 
 EMPTY = 1e-6
 """Records: less than that is nothing but rounding."""

@@ -7,13 +7,12 @@ each sync, while polls decide on zero alone.
 from dataclasses import dataclass
 from typing import Protocol
 
-from hpa.core.deciding import Scale
-from hpa.core.draining import DrainTarget, Service
-from hpa.core.evaluating import CONTROLLER, NOTHING_DECIDED, SYNC_PERIOD_MS, Observed, ScalingState, evaluate
 from hpa.core.keda.executor import Activation, Polled, executed
 from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag
-from hpa.core.pods import PodsSeen
-from hpa.core.policy import (
+from hpa.core.kubernetes.deciding import Scale
+from hpa.core.kubernetes.evaluating import CONTROLLER, NOTHING_DECIDED, SYNC_PERIOD_MS, Observed, ScalingState, evaluate
+from hpa.core.kubernetes.pods import PodsSeen
+from hpa.core.kubernetes.policy import (
     AVERAGE_VALUE,
     BY_PERCENT,
     BY_PODS,
@@ -26,8 +25,9 @@ from hpa.core.policy import (
     Settings,
     Target,
 )
-from hpa.core.proposals import SeriesReading
-from hpa.core.queue_state import NOTHING_SEEN, QueueState, Seen, decided, learned
+from hpa.core.kubernetes.proposals import SeriesReading
+from hpa.core.own.draining import DrainTarget, Service
+from hpa.core.own.queue_state import NOTHING_SEEN, QueueState, Seen, decided, learned
 
 from .queue import Queue
 

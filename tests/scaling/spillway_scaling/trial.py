@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from random import Random
 
-from hpa.core.draining import DrainTarget, Service
+from hpa.core.own.draining import DrainTarget, Service
 
 from .arrivals import Load, arrivals
 from .queue import Consumers, Queue

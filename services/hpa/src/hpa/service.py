@@ -11,7 +11,7 @@ import structlog
 
 from hpa.collecting import Collecting, CollectingSettings, unasked
 from hpa.connections import Connections
-from hpa.core import answers, declaring, reporting
+from hpa.core.requests import answers, declaring, reporting
 from hpa.core.state import Heard, HpaState
 from hpa.log import OWN, Intake, follower_into
 from hpa.settings import HpaSettings

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from hpa.core.policy import Settings
+from hpa.core.kubernetes.policy import Settings
 from hpa.core.rules import Rules
 from spillway.settings import setting
 from spillway.standby import StandbySettings

@@ -9,15 +9,15 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from hpa.core.attached import Attached
-from hpa.core.composing import Remembered
-from hpa.core.composing_own import HEADROOM
-from hpa.core.inputs import BacklogKey, Inputs, LoadName, name_of
+from hpa.core.heard.inputs import BacklogKey, Inputs, LoadName, name_of
 from hpa.core.keda.kafka import KafkaTrigger
-from hpa.core.policy import EXTERNAL, OBJECT, PODS
-from hpa.core.queue_state import NOTHING_SEEN
-from hpa.core.scale_policy import ScalePolicy
-from hpa.core.scaled_object import PrometheusTrigger, ScaledObject
+from hpa.core.kubernetes.policy import EXTERNAL, OBJECT, PODS
+from hpa.core.manifests.attached import Attached
+from hpa.core.manifests.scale_policy import ScalePolicy
+from hpa.core.manifests.scaled_object import PrometheusTrigger, ScaledObject
+from hpa.core.own.queue_state import NOTHING_SEEN
+from hpa.core.sizing.composing import Remembered
+from hpa.core.sizing.composing_own import HEADROOM
 from spillway.events import Event
 from spillway.events_scaling import BacklogObserved, LoadObserved
 

@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from hpa.core.attached import Attached, read_attached
 from hpa.core.keda.kafka import KafkaTrigger
-from hpa.core.policy import EXTERNAL, OBJECT, PODS
-from hpa.core.scale_policy import ScalePolicy
-from hpa.core.scaled_object import PrometheusTrigger, ScaledObject
+from hpa.core.kubernetes.policy import EXTERNAL, OBJECT, PODS
+from hpa.core.manifests.attached import Attached, read_attached
+from hpa.core.manifests.scale_policy import ScalePolicy
+from hpa.core.manifests.scaled_object import PrometheusTrigger, ScaledObject
 from spillway.api import RequestError
 from spillway.events_scaling import ScalePolicyDeclared
 

@@ -4,8 +4,8 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from hpa.core.evaluating import EVENT
-from hpa.core.policy import Settings
+from hpa.core.kubernetes.evaluating import EVENT
+from hpa.core.kubernetes.policy import Settings
 
 
 class Rules(Struct, frozen=True):

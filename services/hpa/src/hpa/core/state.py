@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from hpa.core.attached import Attached, read_attached
-from hpa.core.composing import NOTHING_REMEMBERED, Case, Due, Remembered, Sized
-from hpa.core.inputs import Inputs, declared_of
+from hpa.core.heard.inputs import Inputs, declared_of
+from hpa.core.heard.readings import Moment
+from hpa.core.manifests.attached import Attached, read_attached
 from hpa.core.named import forget_changed, forget_unnamed, is_named, remembered_of
-from hpa.core.readings import Moment
 from hpa.core.rules import Rules
-from hpa.core.sizing import size
+from hpa.core.sizing.composing import NOTHING_REMEMBERED, Case, Due, Remembered, Sized
+from hpa.core.sizing.sizing import size
 from hpa.core.stored import read_stored, stored_bytes, stored_of
 from spillway.addresses import BACKLOG, LOAD, PODS, SCALE, SCALE_POLICIES, SCALE_STATE, WORKLOADS
 from spillway.api import RequestError

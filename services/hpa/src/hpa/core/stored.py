@@ -5,8 +5,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from hpa.core.composing import NOTHING_REMEMBERED, Due, Remembered
-from hpa.core.inputs import Backlog, BacklogKey, Inputs, Load, LoadKey, LoadName
+from hpa.core.heard.inputs import Backlog, BacklogKey, Inputs, Load, LoadKey, LoadName
+from hpa.core.sizing.composing import NOTHING_REMEMBERED, Due, Remembered
 from spillway.packed import NotPacked, pack, unpack
 
 

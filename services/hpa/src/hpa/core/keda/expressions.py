@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from hpa.core.go_numbers import divided, int64
 from hpa.core.keda.functions import FUNCTIONS, ExpressionFailed, Function
+from hpa.core.kubernetes.go_numbers import divided, int64
 
 INT: Final = "int"
 FLOAT: Final = "float"

@@ -9,10 +9,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from hpa.core.go_numbers import int64
 from hpa.core.keda.expressions import ANY, FLOAT, INT, InvalidExpression, Node, parse_expression
 from hpa.core.keda.fallback import SCALING_MODIFIERS, Fallback
 from hpa.core.keda.functions import ExpressionFailed
+from hpa.core.kubernetes.go_numbers import int64
 
 MILLI: Final = 1e-3
 """Amounts become doubles by this product, as Kubernetes' quantities do; a division rounds otherwise."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from hpa.core.go_numbers import quotient
+from hpa.core.kubernetes.go_numbers import quotient
 
 LATEST: Final = "latest"
 EARLIEST: Final = "earliest"

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from hpa.core.go_numbers import INT32_MAX, INT64_MAX
 from hpa.core.keda.kafka import EARLIEST, LATEST, KafkaTrigger
+from hpa.core.kubernetes.go_numbers import INT32_MAX, INT64_MAX
 
 BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),

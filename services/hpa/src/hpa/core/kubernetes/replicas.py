@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from hpa.core.go_numbers import INT32_MAX, INT64_MAX, ceiling, divided, int32, int64
-from hpa.core.pods import DEFAULT_READINESS, PodsSeen, Readiness, ready_running
-from hpa.core.totals import NoPods, Totals
-from hpa.core.usage import DEFAULT_TOLERANCE, Tolerance, average_use, utilization
+from hpa.core.kubernetes.go_numbers import INT32_MAX, INT64_MAX, ceiling, divided, int32, int64
+from hpa.core.kubernetes.pods import DEFAULT_READINESS, PodsSeen, Readiness, ready_running
+from hpa.core.kubernetes.totals import NoPods, Totals
+from hpa.core.kubernetes.usage import DEFAULT_TOLERANCE, Tolerance, average_use, utilization
 
 
 class Proposal(Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from hpa.core.policy import (
+from hpa.core.kubernetes.policy import (
     AVERAGE_VALUE,
     BY_PERCENT,
     BY_PODS,

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from hpa.core.go_numbers import divided, quotient, wrapped32, wrapped64
+from hpa.core.kubernetes.go_numbers import divided, quotient, wrapped32, wrapped64
 
 
 class NoMatchingMetrics(Exception):

@@ -5,11 +5,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.behavior import Bounds, limit_rate, with_scaled
-from hpa.core.composing import Case, Due, MetricRead, Remembered, Sized, first_due, reads_due, sized_by
-from hpa.core.deciding import SCALING_ACTIVE, Condition, with_conditions
-from hpa.core.evaluating import SYNC_PERIOD_MS, ScalingState
-from hpa.core.history import recorded
+from hpa.core.heard.readings import Read, read_metric, read_trigger
 from hpa.core.keda.executor import (
     FORCE_ACTIVATION,
     PAUSED,
@@ -23,12 +19,16 @@ from hpa.core.keda.executor import (
 from hpa.core.keda.fallback import FAILING, NO_FALLBACK_FOUND, Answer, Composite, Health, Now, Trigger, answer
 from hpa.core.keda.formula import composite_milli
 from hpa.core.keda.functions import ExpressionFailed
-from hpa.core.pods import ready_running
-from hpa.core.policy import EXTERNAL, SELECT_DISABLED, VALUE, Autoscaler, Behavior, Metric
-from hpa.core.proposals import Asked, SeriesReading, Unavailable, asked
-from hpa.core.readings import Read, read_metric, read_trigger
-from hpa.core.replicas import Scene
-from hpa.core.scaled_object import COMPOSITE, Composed, ScaledObject
+from hpa.core.kubernetes.behavior import Bounds, limit_rate, with_scaled
+from hpa.core.kubernetes.deciding import SCALING_ACTIVE, Condition, with_conditions
+from hpa.core.kubernetes.evaluating import SYNC_PERIOD_MS, ScalingState
+from hpa.core.kubernetes.history import recorded
+from hpa.core.kubernetes.pods import ready_running
+from hpa.core.kubernetes.policy import EXTERNAL, SELECT_DISABLED, VALUE, Autoscaler, Behavior, Metric
+from hpa.core.kubernetes.proposals import Asked, SeriesReading, Unavailable, asked
+from hpa.core.kubernetes.replicas import Scene
+from hpa.core.manifests.scaled_object import COMPOSITE, Composed, ScaledObject
+from hpa.core.sizing.composing import Case, Due, MetricRead, Remembered, Sized, first_due, reads_due, sized_by
 from spillway.api_scaling import ExplainedRule
 
 FORMULA: Final = "formula"

@@ -11,13 +11,13 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.behavior import Bounds, allowed, allowed_without_behavior, with_scaled
-from hpa.core.history import NOTHING_KNOWN, History, recorded
-from hpa.core.pods import PodsSeen, Readiness
-from hpa.core.policy import Autoscaler, Settings
-from hpa.core.proposals import Asked, MetricStatus, Reading, asked
-from hpa.core.replicas import Scene
-from hpa.core.usage import Tolerance
+from hpa.core.kubernetes.behavior import Bounds, allowed, allowed_without_behavior, with_scaled
+from hpa.core.kubernetes.history import NOTHING_KNOWN, History, recorded
+from hpa.core.kubernetes.pods import PodsSeen, Readiness
+from hpa.core.kubernetes.policy import Autoscaler, Settings
+from hpa.core.kubernetes.proposals import Asked, MetricStatus, Reading, asked
+from hpa.core.kubernetes.replicas import Scene
+from hpa.core.kubernetes.usage import Tolerance
 
 ABLE_TO_SCALE: Final = "able_to_scale"
 SCALING_ACTIVE: Final = "scaling_active"

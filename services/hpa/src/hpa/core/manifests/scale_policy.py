@@ -9,13 +9,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.calendar import BLACKOUT, CEILING, EXACT, FLOOR, Once, Recurring, Window, next_local, unix_of
 from hpa.core.cron import InvalidCron, parse_cron, parse_zone
-from hpa.core.draining import DrainTarget, Service
-from hpa.core.headroom import HeadroomShare
 from hpa.core.keda.kafka import KafkaTrigger
 from hpa.core.keda.kafka_metadata import InvalidTrigger, read_kafka_trigger
-from hpa.core.manifests import (
+from hpa.core.kubernetes.policy import Autoscaler
+from hpa.core.manifests.manifests import (
     REPLICAS_MAX,
     BehaviorSpec,
     CrossReference,
@@ -29,7 +27,9 @@ from hpa.core.manifests import (
     target_of,
     within,
 )
-from hpa.core.policy import Autoscaler
+from hpa.core.own.calendar import BLACKOUT, CEILING, EXACT, FLOOR, Once, Recurring, Window, next_local, unix_of
+from hpa.core.own.draining import DrainTarget, Service
+from hpa.core.own.headroom import HeadroomShare
 from spillway.api import RequestError, invalid
 from spillway.pod_shape import convert
 

@@ -6,16 +6,16 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.cluster_pods import NEVER
 from hpa.core.cron import InvalidCron
-from hpa.core.inputs import Inputs, Load, pod_loads
+from hpa.core.heard.cluster_pods import NEVER
+from hpa.core.heard.inputs import Inputs, Load, pod_loads
 from hpa.core.keda.cron_trigger import CronTrigger, activity
 from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag, selected
-from hpa.core.pods import PodKey, Sample
-from hpa.core.policy import EXTERNAL, OBJECT, PODS, Metric
-from hpa.core.proposals import PodReading, Reading, SeriesReading, TotalsReading, Unavailable, rule_of
+from hpa.core.kubernetes.pods import PodKey, Sample
+from hpa.core.kubernetes.policy import EXTERNAL, OBJECT, PODS, Metric
+from hpa.core.kubernetes.proposals import PodReading, Reading, SeriesReading, TotalsReading, Unavailable, rule_of
+from hpa.core.manifests.scaled_object import NamedTrigger, PrometheusTrigger
 from hpa.core.rules import Rules
-from hpa.core.scaled_object import NamedTrigger, PrometheusTrigger
 
 KAFKA: Final = "kafka"
 CRON: Final = "cron"

@@ -9,9 +9,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core import replicas
-from hpa.core.pods import ContainerNotFound, MissingRequest, Samples
-from hpa.core.policy import (
+from hpa.core.kubernetes import replicas
+from hpa.core.kubernetes.pods import ContainerNotFound, MissingRequest, Samples
+from hpa.core.kubernetes.policy import (
     AVERAGE_VALUE,
     CONTAINER_RESOURCE,
     EXTERNAL,
@@ -22,9 +22,9 @@ from hpa.core.policy import (
     VALUE,
     Metric,
 )
-from hpa.core.replicas import Proposal, Scene
-from hpa.core.totals import Counted, MetricRule, NoPods, NoUsableMetrics, totals_of
-from hpa.core.usage import NO_TOLERANCE, NoMatchingMetrics
+from hpa.core.kubernetes.replicas import Proposal, Scene
+from hpa.core.kubernetes.totals import Counted, MetricRule, NoPods, NoUsableMetrics, totals_of
+from hpa.core.kubernetes.usage import NO_TOLERANCE, NoMatchingMetrics
 
 INVALID_SOURCE: Final = "InvalidMetricSourceType"
 FAILED_REASONS: Final = {

@@ -12,12 +12,12 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.behavior import WITHIN_RANGE
-from hpa.core.deciding import Condition, Decision, Known, Scale, accepted, decide
-from hpa.core.history import NOTHING_KNOWN, History, Steps, held, highest_since, lowest_since
-from hpa.core.pods import CPU, PodsSeen, Readiness, readiness_due_ms
-from hpa.core.policy import CONTAINER_RESOURCE, RESOURCE, Autoscaler, Metric, Settings
-from hpa.core.proposals import Reading, TotalsReading
+from hpa.core.kubernetes.behavior import WITHIN_RANGE
+from hpa.core.kubernetes.deciding import Condition, Decision, Known, Scale, accepted, decide
+from hpa.core.kubernetes.history import NOTHING_KNOWN, History, Steps, held, highest_since, lowest_since
+from hpa.core.kubernetes.pods import CPU, PodsSeen, Readiness, readiness_due_ms
+from hpa.core.kubernetes.policy import CONTAINER_RESOURCE, RESOURCE, Autoscaler, Metric, Settings
+from hpa.core.kubernetes.proposals import Reading, TotalsReading
 
 CONTROLLER: Final = "controller"
 EVENT: Final = "event"

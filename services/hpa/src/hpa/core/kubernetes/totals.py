@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from hpa.core.go_numbers import quotient
-from hpa.core.pods import (
+from hpa.core.kubernetes.go_numbers import quotient
+from hpa.core.kubernetes.pods import (
     COUNTED,
     MISSING,
     UNREADY,

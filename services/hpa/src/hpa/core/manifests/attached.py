@@ -5,11 +5,11 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core import manifests, scale_policy, scaled_object
-from hpa.core.manifests import ScaleTarget, read_autoscaler
-from hpa.core.policy import Autoscaler, Metric
-from hpa.core.scale_policy import ScalePolicy, read_scale_policy
-from hpa.core.scaled_object import ScaledObject, read_scaled_object
+from hpa.core.kubernetes.policy import Autoscaler, Metric
+from hpa.core.manifests import manifests, scale_policy, scaled_object
+from hpa.core.manifests.manifests import ScaleTarget, read_autoscaler
+from hpa.core.manifests.scale_policy import ScalePolicy, read_scale_policy
+from hpa.core.manifests.scaled_object import ScaledObject, read_scaled_object
 from spillway.api import RequestError, invalid
 
 KINDS: Final = (manifests.KIND, scaled_object.KIND, scale_policy.KIND)

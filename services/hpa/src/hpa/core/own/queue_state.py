@@ -13,8 +13,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.draining import DrainTarget, DrainWish, Group, Partition, Service, replicas_to_drain
-from hpa.core.history import Steps, highest_since, recorded
+from hpa.core.kubernetes.history import Steps, highest_since, recorded
+from hpa.core.own.draining import DrainTarget, DrainWish, Group, Partition, Service, replicas_to_drain
 
 ARRIVALS_S: Final = 120.0
 """How far back arrivals are looked at."""

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.go_numbers import INT32_MAX, INT32_MIN, ceiling, int32
-from hpa.core.history import (
+from hpa.core.kubernetes.go_numbers import INT32_MAX, INT32_MIN, ceiling, int32
+from hpa.core.kubernetes.history import (
     History,
     Steps,
     changed_since,
@@ -20,7 +20,7 @@ from hpa.core.history import (
     recorded,
     with_change,
 )
-from hpa.core.policy import BY_PODS, SELECT_DISABLED, SELECT_MIN, Behavior, ScalingRules, Settings
+from hpa.core.kubernetes.policy import BY_PODS, SELECT_DISABLED, SELECT_MIN, Behavior, ScalingRules, Settings
 
 READY_FOR_NEW_SCALE = "ReadyForNewScale"
 SCALE_UP_STABILIZED = "ScaleUpStabilized"

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from hpa.core.attached import Attached
-from hpa.core.inputs import BACKLOGS_MAX, PARTITION_BYTES, backlog_size
+from hpa.core.heard.inputs import BACKLOGS_MAX, PARTITION_BYTES, backlog_size
+from hpa.core.manifests.attached import Attached
 from hpa.core.named import is_named, names_of
 from hpa.core.state import HpaState
 from spillway.api import RequestError, invalid

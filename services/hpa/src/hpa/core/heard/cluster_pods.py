@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.pods import (
+from hpa.core.kubernetes.pods import (
     CPU,
     FAILED,
     READY,
@@ -24,8 +24,8 @@ from hpa.core.pods import (
     Sample,
     readiness_due_ms,
 )
+from hpa.core.kubernetes.totals import Counted, MetricRule, counted
 from hpa.core.rules import Rules
-from hpa.core.totals import Counted, MetricRule, counted
 from spillway.events_scaling import PodRequests, PodsObserved
 
 SUCCEEDED: Final = "Succeeded"

@@ -27,7 +27,18 @@ from hpa.core.keda.fallback import (
 from hpa.core.keda.formula import Formula, compile_formula, holds_name
 from hpa.core.keda.kafka import KafkaTrigger
 from hpa.core.keda.kafka_metadata import BOOLEANS, InvalidTrigger, read_kafka_trigger
-from hpa.core.manifests import (
+from hpa.core.kubernetes.policy import (
+    AVERAGE_VALUE,
+    CONTAINER_RESOURCE,
+    EXTERNAL,
+    RESOURCE,
+    UTILIZATION,
+    VALUE,
+    Autoscaler,
+    Metric,
+    Target,
+)
+from hpa.core.manifests.manifests import (
     REPLICAS_MAX,
     BehaviorSpec,
     CrossReference,
@@ -41,17 +52,6 @@ from hpa.core.manifests import (
     read_behavior,
     target_of,
     within,
-)
-from hpa.core.policy import (
-    AVERAGE_VALUE,
-    CONTAINER_RESOURCE,
-    EXTERNAL,
-    RESOURCE,
-    UTILIZATION,
-    VALUE,
-    Autoscaler,
-    Metric,
-    Target,
 )
 from spillway.api import RequestError, invalid
 from spillway.pod_shape import convert

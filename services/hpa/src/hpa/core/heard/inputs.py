@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.cluster_pods import cluster_pods
-from hpa.core.clusters import Clusters
-from hpa.core.pods import PodKey
+from hpa.core.heard.cluster_pods import cluster_pods
+from hpa.core.heard.clusters import Clusters
+from hpa.core.kubernetes.pods import PodKey
 from hpa.core.rules import Rules
 from spillway.events import WorkloadDeclared
 from spillway.events_scaling import BacklogObserved, LoadObserved, PodsObserved

@@ -6,16 +6,16 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.calendar import Bound, bound_by
-from hpa.core.composing import Case, Due, MetricRead, Sized, compose_autoscaler, first_due, reads_due
-from hpa.core.draining import DrainWish
-from hpa.core.headroom import headroom_due_s, headroom_replicas, open_percents
+from hpa.core.heard.readings import Read, read_kafka, read_one
 from hpa.core.keda.kafka import PartitionOffsets, partition_lag, selected
-from hpa.core.pods import ready_running
-from hpa.core.proposals import SeriesReading, Unavailable
-from hpa.core.queue_state import Offsets, QueueState, Seen, decided, learned, rate_of
-from hpa.core.readings import Read, read_kafka, read_one
-from hpa.core.scale_policy import Drain, ScalePolicy
+from hpa.core.kubernetes.pods import ready_running
+from hpa.core.kubernetes.proposals import SeriesReading, Unavailable
+from hpa.core.manifests.scale_policy import Drain, ScalePolicy
+from hpa.core.own.calendar import Bound, bound_by
+from hpa.core.own.draining import DrainWish
+from hpa.core.own.headroom import headroom_due_s, headroom_replicas, open_percents
+from hpa.core.own.queue_state import Offsets, QueueState, Seen, decided, learned, rate_of
+from hpa.core.sizing.composing import Case, Due, MetricRead, Sized, compose_autoscaler, first_due, reads_due
 from spillway.api_scaling import ExplainedRule
 
 DRAIN: Final = "drain"

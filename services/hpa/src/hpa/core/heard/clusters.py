@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
 from typing import Final
 
-from hpa.core.cluster_pods import NEVER, ClusterPods, Share, left_out_of, share_of
-from hpa.core.pods import Pod, PodKey, PodsSeen
+from hpa.core.heard.cluster_pods import NEVER, ClusterPods, Share, left_out_of, share_of
+from hpa.core.kubernetes.pods import Pod, PodKey, PodsSeen
+from hpa.core.kubernetes.totals import NO_TOTALS, Counted, MetricRule, Totals
 from hpa.core.rules import Rules
-from hpa.core.totals import NO_TOTALS, Counted, MetricRule, Totals
 
 NO_SHARE: Final = Share(Counted(NO_TOTALS, 0), 0, 0, NEVER, (), NEVER, NEVER)
 NOWHERE: Final[frozenset[str]] = frozenset()

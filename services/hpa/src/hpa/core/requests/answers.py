@@ -4,15 +4,15 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
-from hpa.core.cluster_pods import is_lost
-from hpa.core.composing import Case, MetricRead, Sized
-from hpa.core.deciding import Scale, scene_of
-from hpa.core.go_numbers import INT64_MAX, INT64_MIN
-from hpa.core.pods import READY, RUNNING
-from hpa.core.policy import UTILIZATION, VALUE, Metric
-from hpa.core.proposals import FAILURES, propose
-from hpa.core.replicas import Proposal
-from hpa.core.scale_policy import ScalePolicy
+from hpa.core.heard.cluster_pods import is_lost
+from hpa.core.kubernetes.deciding import Scale, scene_of
+from hpa.core.kubernetes.go_numbers import INT64_MAX, INT64_MIN
+from hpa.core.kubernetes.pods import READY, RUNNING
+from hpa.core.kubernetes.policy import UTILIZATION, VALUE, Metric
+from hpa.core.kubernetes.proposals import FAILURES, propose
+from hpa.core.kubernetes.replicas import Proposal
+from hpa.core.manifests.scale_policy import ScalePolicy
+from hpa.core.sizing.composing import Case, MetricRead, Sized
 from hpa.core.state import HpaState, Refused, Scaled
 from spillway.api import RequestError, invalid
 from spillway.api_scaling import (

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from hpa.core.answers import find, policy_reply
-from hpa.core.attached import Attached, read_attached
+from hpa.core.manifests.attached import Attached, read_attached
+from hpa.core.requests.answers import find, policy_reply
 from hpa.core.state import HpaState, Refused, Scaled
 from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, Tombstone, workload_address
 from spillway.api import RequestError

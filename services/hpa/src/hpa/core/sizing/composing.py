@@ -11,9 +11,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.attached import Attached
-from hpa.core.behavior import SCALE_DOWN_STABILIZED, SCALE_UP_STABILIZED, TOO_FEW_REPLICAS, TOO_MANY_REPLICAS
-from hpa.core.deciding import (
+from hpa.core.heard.inputs import Inputs
+from hpa.core.heard.readings import CRON, Moment, Read, read_metric
+from hpa.core.kubernetes.behavior import SCALE_DOWN_STABILIZED, SCALE_UP_STABILIZED, TOO_FEW_REPLICAS, TOO_MANY_REPLICAS
+from hpa.core.kubernetes.deciding import (
     ABLE_TO_SCALE,
     SCALING_ACTIVE,
     SCALING_LIMITED,
@@ -22,12 +23,11 @@ from hpa.core.deciding import (
     Scale,
     without_scale,
 )
-from hpa.core.evaluating import NOTHING_DECIDED, Evaluation, Observed, ScalingState, evaluate
-from hpa.core.inputs import Inputs
-from hpa.core.policy import Autoscaler, Metric
-from hpa.core.proposals import Reading
-from hpa.core.queue_state import NOTHING_SEEN, QueueState
-from hpa.core.readings import CRON, Moment, Read, read_metric
+from hpa.core.kubernetes.evaluating import NOTHING_DECIDED, Evaluation, Observed, ScalingState, evaluate
+from hpa.core.kubernetes.policy import Autoscaler, Metric
+from hpa.core.kubernetes.proposals import Reading
+from hpa.core.manifests.attached import Attached
+from hpa.core.own.queue_state import NOTHING_SEEN, QueueState
 from hpa.core.rules import Rules
 from spillway.api_scaling import ExplainedRule
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from hpa.core.calendar import Recurring, opening
+from hpa.core.own.calendar import Recurring, opening
 
 
 class HeadroomShare(Struct, frozen=True):

@@ -1,10 +1,10 @@
 """A decision on one workload, whichever policy it has. Pure."""
 
-from hpa.core.composing import Case, Sized, compose_autoscaler, not_there, why_not_there
-from hpa.core.composing_own import compose_own
-from hpa.core.composing_scaled import compose_scaled
-from hpa.core.policy import Autoscaler
-from hpa.core.scaled_object import ScaledObject
+from hpa.core.kubernetes.policy import Autoscaler
+from hpa.core.manifests.scaled_object import ScaledObject
+from hpa.core.sizing.composing import Case, Sized, compose_autoscaler, not_there, why_not_there
+from hpa.core.sizing.composing_own import compose_own
+from hpa.core.sizing.composing_scaled import compose_scaled
 
 
 def size(case: Case) -> Sized:

@@ -1,0 +1,1 @@
+"""What people's manifests ask for, or what is wrong with them."""
