@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from sim.settings import Taint
-from spillway.api import ApplyRequest, ScaleRequest
-from spillway.api_lending import ListLentRequest, RecallRequest
-from spillway.events_lending import LOAN_LENT, NodeLent
-from spillway.kubernetes import DEPLOYMENTS, NAMESPACES
-from spillway.lending_marks import LENDING, LENT, virtual_node_name
+from spillway.api import ApplyRequest, LeaveClusterRequest, ListClustersRequest, ScaleRequest
+from spillway.api_lending import DeclareLendingRequest, ListLentRequest, RecallRequest
+from spillway.events_lending import LOAN_LENT, LendingRule, NodeLent
+from spillway.kubernetes import DEPLOYMENTS, NAMESPACES, NODES
+from spillway.lending_marks import LENDING, LENT, LENT_CLUSTER, virtual_node_name
 from spillway.local_bus import LocalBus
 from spillway.model import Generation
 from spillway_local import member_nodes
@@ -136,6 +136,35 @@ async def _nodes_free(platform: InProcess, nodes: int) -> bool:
     """That many of the owner's nodes bear no taint, as the planner knows them."""
     rows = platform.planner().state.view(OWNER).nodes
     return sum(not rows.taint_sets[found] for found in rows.taint_set[rows.live].tolist()) == nodes
+
+
+@pytest.mark.parametrize("leaving", [OWNER, "own-2"])
+async def test_a_cluster_that_is_to_leave_has_left_once_what_was_lent_is_back(leaving: str) -> None:
+    services = ("snapshot-1", "planner-1", "descheduler-1", "vk-bridge-1")
+    async with in_process(FLEET, services) as platform:
+        await join(platform)
+        await until(lambda: platform.descheduler().is_active, "a descheduler is active")
+        rule = LendingRule("all", (), "dedicated", 100, 0, 1, 0.0)
+        await platform.descheduler().declare_lending(DeclareLendingRequest(OWNER, "own-2", (rule,)))
+        await until(lambda: _shown(platform, (4, 4)), "all nodes of the owner are virtual ones in the pool")
+        await platform.planner().leave_cluster(LeaveClusterRequest(leaving))
+        await until(lambda: _has_left(platform, leaving), "it has left")
+        assert not await platform.api("own-2").list(NODES, label_selector=LENT_CLUSTER)
+        assert leaving != OWNER or await _shown(platform, (0, 0)), "an owner leaves with untainted nodes"
+        await until(lambda: _shown(platform, (0, 0)), "what is left of a loan ends without its pool")
+
+
+async def _shown(platform: InProcess, marked_and_virtual: tuple[int, int]) -> bool:
+    """The owner's nodes with our taint, and open virtual nodes in the pool."""
+    marked = [node for node in await platform.api(OWNER).list(NODES) if node["spec"].get("taints")]
+    virtual = await platform.api("own-2").list(NODES, label_selector=LENT_CLUSTER)
+    opened = [node for node in virtual if not node["spec"].get("unschedulable")]
+    return (len(marked), len(opened)) == marked_and_virtual and len(opened) == len(virtual)
+
+
+async def _has_left(platform: InProcess, name: str) -> bool:
+    listed = (await platform.planner().list_clusters(ListClustersRequest())).clusters
+    return name not in [one.cluster for one in listed]
 
 
 async def _both_recalled(platform: InProcess) -> bool:

@@ -81,8 +81,8 @@ class Instance:
             case ClusterLeft(cluster):
                 self.joined.pop(cluster)
                 self.turns.reconsider()
-            case TurnTaken(cluster=cluster):
-                self.turns.note(cluster, record.offset)
+            case TurnTaken(cluster=cluster, instance=instance):
+                self.turns.note(cluster, record.offset, instance)
             case PodsScheduled(cluster=cluster, epoch=epoch):
                 self.turns.note(cluster, epoch)
 
@@ -258,6 +258,19 @@ async def test_a_higher_epoch_ends_the_work_until_the_group_has_had_time_to_say_
     assert one.held == {"own-2"}
     await until(lambda: one.held == {"own-1", "own-2"}, 4 * TICK)
     assert one.epoch() > ours
+
+
+async def test_what_was_lost_to_a_namesake_is_left_to_it_for_a_while_whatever_the_group_says(fleet: Fleet) -> None:
+    """Two processes of one instance name: the group gives to the one what the other has, again and again."""
+    one = await fleet.working("a", "own-1", "own-2")
+    await fleet.say(claim("a"))
+    await until(lambda: one.held == {"own-2"})
+    for _ in range(3):
+        await asyncio.sleep(SETTINGS.reclaim_seconds / 5)
+        fleet.broker.expel(one.bus)
+        await asyncio.sleep(1)
+        assert one.held == {"own-2"}
+    await until(lambda: one.held == {"own-1", "own-2"}, SETTINGS.reclaim_seconds)
 
 
 async def test_a_lower_epoch_and_other_clusters_epochs_end_nothing(fleet: Fleet) -> None:

@@ -98,7 +98,8 @@ class ClusterTurns(Generic[W]):
     A turn is claimed by a record whose offset is its epoch; when the log has been read from there to its ends, work
     begins. What bears a higher epoch, a claim or any other record, ends the work: its writer's word is the later one.
     Only when the group says after that, or for reclaim_seconds on, that the cluster is ours, it is claimed again: then
-    it was the other one that was late.
+    it was the other one that was late. Of a namesake the group says nothing, for it takes the two for one: who lost a
+    cluster to its own name waits for reclaim_seconds, so that each has time for some work.
 
     workers: who works where now. ready: told whether the log has been read, and the group has said what is ours.
     changed: told when the group gave other clusters, or nobody works at one any more.
@@ -118,6 +119,8 @@ class ClusterTurns(Generic[W]):
         self._assignment = NO_CLUSTERS
         self._turns: dict[str, tuple[Turn, asyncio.Task[None]]] = {}
         self._paused: dict[str, asyncio.TimerHandle] = {}
+        self._to_namesakes: set[str] = set()
+        """Of the paused ones, those that another process of this instance's name has claimed."""
         self._unsettled = asyncio.Event()
         self._finishing = False
 
@@ -152,11 +155,14 @@ class ClusterTurns(Generic[W]):
 
     # ── What the service tells ──────────────────────────────────────────────────────────────────────────────────
 
-    def note(self, cluster: str, epoch: int) -> None:
-        """A claim of the cluster, or another record of it, was read that bears this epoch."""
+    def note(self, cluster: str, epoch: int, claimant: str = "") -> None:
+        """A claim of the cluster, or another record of it, was read that bears this epoch. claimant: of a claim."""
         turn, _ = self._turns.get(cluster, (None, None))
         if turn is not None:
             turn.read_epoch = max(turn.read_epoch, epoch)
+            if turn.is_overtaken and claimant == self._instance:
+                log.error("another process has this instance's name", instance=claimant, cluster=cluster)
+                self._to_namesakes.add(cluster)
             self._check(turn)
 
     def reconsider(self) -> None:
@@ -191,11 +197,10 @@ class ClusterTurns(Generic[W]):
                 await asyncio.sleep(self._settings.bus_retry_seconds)
 
     def _assign(self, assignment: Assignment) -> None:
-        """Also of what was lost to a higher epoch, this is the later word."""
+        """Also of what was lost to a higher epoch, this is the later word; but of what was lost to a namesake."""
         log.info("turns", partitions=len(assignment.partitions), of=assignment.partition_count)
-        for pause in self._paused.values():
-            pause.cancel()
-        self._paused.clear()
+        for cluster in self._paused.keys() - self._to_namesakes:
+            self._paused.pop(cluster).cancel()
         self._assignment = assignment
         self._unsettled.set()
         self.changed()
@@ -256,6 +261,7 @@ class ClusterTurns(Generic[W]):
 
     def _resume(self, cluster: str) -> None:
         self._paused.pop(cluster)
+        self._to_namesakes.discard(cluster)
         self._unsettled.set()
 
     def _let_go(self, turn: Turn) -> None:

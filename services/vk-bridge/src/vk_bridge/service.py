@@ -96,7 +96,7 @@ class Bridge:
     def _apply(self, record: Record) -> None:
         event = record.event
         if isinstance(event, TurnTaken):
-            self.turns.note(event.cluster, record.offset)
+            self.turns.note(event.cluster, record.offset, event.instance)
             return
         named, _, node = record.key.partition("/")
         loan = self._state.loan(named, node)
