@@ -1,23 +1,29 @@
-"""Idle nodes of one member run another one's pods, and come back for their owner's: asked of the members' own APIs."""
+"""Idle nodes of two owners run a third member's pods, and come back for who needs them: asked of their own APIs."""
 
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
 from sim.manifests import deployment
+from spillway.api import ApplyRequest, ScaleRequest
 from spillway.api_lending import DeclareLendingRequest, ListLendingRequest, WithdrawLendingRequest
 from spillway.cluster_api import DEPLOYMENTS, NAMESPACES, NODES, PODS, AlreadyExists, LogOptions
 from spillway.events_lending import LendingRule
-from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_TAINT, SUPPLY_CLASS
+from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_TAINT, SUPPLY_CLASS, virtual_node_name
+from spillway.model import HOSTNAME_LABEL, Requirement
+from spillway_local import fleet_plan
 
 from .running import NAMESPACE, Platform, until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
-OWNER, POOL = "own-1", "own-2"
-NODES_OF_OWNER, SHARE_PERCENT, LENT_NODES = 12, 20, 2
+OWNER, OTHER_OWNER, POOL = "own-1", "own-2", "cloud-1"
+NODES_OF_OWNER = 12
+"""Of 4 cores each: one pod of 3."""
+ROOM_AT_HOME = NODES_OF_OWNER + 6 * 5
+"""Pods of 3 cores in both owners; the other one has 6 nodes of 16 cores, and two that want a GPU."""
 GRACE_SECONDS = 5
 Manifest = dict[str, Any]
 
@@ -29,28 +35,39 @@ def of_3_cores(name: str, replicas: int, **spec: Any) -> Manifest:
     return made
 
 
+def offline(name: str, replicas: int) -> Manifest:
+    """On virtual nodes alone."""
+    tolerations = [{"key": POOL_TAINT, "operator": "Exists"}]
+    return of_3_cores(name, replicas, tolerations=tolerations, nodeSelector={SUPPLY_CLASS: "dedicated"})
+
+
 @asynccontextmanager
-async def lending(platform: Platform) -> AsyncIterator[None]:
-    """The owner lends two of its nodes; afterwards all are back."""
-    rule = LendingRule("few", (), "dedicated", SHARE_PERCENT, 0, 1, 0.0)
+async def lending(platform: Platform, owner: str, nodes: Sequence[str]) -> AsyncIterator[None]:
+    """The owner lends these nodes to the pool, and no other; afterwards they are back."""
+    rule = LendingRule("few", (Requirement(HOSTNAME_LABEL, "In", tuple(nodes)),), "dedicated", 100, 0, 1, 0.0)
     await platform.lending.declare_lending(
-        DeclareLendingRequest(OWNER, POOL, (rule,), grace_seconds=GRACE_SECONDS, cooldown_seconds=3600)
+        DeclareLendingRequest(owner, POOL, (rule,), grace_seconds=GRACE_SECONDS, cooldown_seconds=3600)
     )
     try:
         yield
     finally:
-        await platform.lending.withdraw_lending(WithdrawLendingRequest(OWNER, "the test is over"))
+        await platform.lending.withdraw_lending(WithdrawLendingRequest(owner, "the test is over"))
 
         async def over() -> bool:
             declared = (await platform.lending.list_lending(ListLendingRequest())).clusters
-            return not declared and not await on_loan(platform) and not await virtual_nodes(platform)
+            left = await on_loan(platform, owner) | await virtual_nodes(platform, owner)
+            return owner not in [one.cluster for one in declared] and not left
 
         await until("every node is back, and nothing is declared", over, 90)
 
 
-async def on_loan(platform: Platform) -> set[str]:
+async def nodes_of(platform: Platform, cluster: str) -> list[str]:
+    return sorted(one["metadata"]["name"] for one in await platform.members.api(cluster).list(NODES))
+
+
+async def on_loan(platform: Platform, owner: str) -> set[str]:
     """The owner's nodes that bear our taint."""
-    nodes = await platform.members.api(OWNER).list(NODES)
+    nodes = await platform.members.api(owner).list(NODES)
     return {
         one["metadata"]["name"]
         for one in nodes
@@ -58,8 +75,10 @@ async def on_loan(platform: Platform) -> set[str]:
     }
 
 
-async def virtual_nodes(platform: Platform) -> list[Manifest]:
-    return list(await platform.members.api(POOL).list(NODES, label_selector=LENT_CLUSTER))
+async def virtual_nodes(platform: Platform, owner: str) -> set[str]:
+    """Of this owner in the pool."""
+    found = await platform.members.api(POOL).list(NODES, label_selector=f"{LENT_CLUSTER}={owner}")
+    return {one["metadata"]["name"] for one in found}
 
 
 async def running_on(platform: Platform, cluster: str, app: str) -> list[str]:
@@ -95,38 +114,67 @@ async def deployed(platform: Platform, cluster: str, manifest: Manifest) -> Asyn
         await api.delete(DEPLOYMENTS, NAMESPACE, metadata["name"], uid=metadata["uid"])
 
 
-async def test_lent_nodes_run_offline_pods_and_come_back_when_their_owner_scales_up(fleet: Platform) -> None:
-    """With a bridge that is killed between. At the end each of the owner's pods has a node of its own."""
-    spec = {
-        "tolerations": [{"key": POOL_TAINT, "operator": "Exists"}],
-        "nodeSelector": {SUPPLY_CLASS: "dedicated"},
-    }
-    async with lending(fleet), deployed(fleet, POOL, of_3_cores("encode", LENT_NODES, **spec)):
+async def test_offline_pods_run_on_lent_nodes_and_elsewhere_when_an_owner_scales_up(fleet: Platform) -> None:
+    """A pool and two owners, with a bridge that is killed in the recall. At the end each pod has its place."""
+    lent = (await nodes_of(fleet, OWNER))[:2]
+    lent_elsewhere = [name for name in await nodes_of(fleet, OTHER_OWNER) if "gpu" not in name][:2]
+    async with AsyncExitStack() as exits:
+        await exits.enter_async_context(lending(fleet, OWNER, lent))
+        await exits.enter_async_context(deployed(fleet, POOL, offline("encode", 3)))
 
         async def works() -> bool:
-            real = await running_on(fleet, OWNER, "encode")
-            return len(real) == LENT_NODES and set(real) == await on_loan(fleet)
+            return await running_on(fleet, OWNER, "encode") == lent == sorted(await on_loan(fleet, OWNER))
 
-        await until("offline pods run on lent nodes", works, 90)
-        names = [one["metadata"]["name"] for one in await virtual_nodes(fleet)]
+        await until("two of three offline pods run on the lent nodes", works, 90)
+        await exits.enter_async_context(lending(fleet, OTHER_OWNER, lent_elsewhere))
 
-        async def mirrored() -> bool:
-            return await running_on(fleet, POOL, "encode") == sorted(names)
+        async def all_run() -> bool:
+            real = [await running_on(fleet, owner, "encode") for owner in (OWNER, OTHER_OWNER)]
+            virtual = [virtual_node_name(OWNER, node) for node in real[0]]
+            virtual += [virtual_node_name(OTHER_OWNER, node) for node in real[1]]
+            mirrored = await running_on(fleet, POOL, "encode") == sorted(virtual)
+            return (real[0], len(real[1])) == (lent, 1) and set(real[1]) <= set(lent_elsewhere) and mirrored
 
-        await until("their pool says that they run", mirrored)
+        await until("the third one runs on nodes of the other owner, and the pool says where all are", all_run, 90)
         if fleet.stack.options.members == "sim":  # Real members' nodes are kwok's, which write no logs.
             assert await log_of_one(fleet, "encode") == await log_of_one(fleet, "encode", OWNER)
         fleet.kill((await fleet.owners("vk-bridge"))[OWNER])
-        async with deployed(fleet, OWNER, of_3_cores("web", NODES_OF_OWNER)):
+        await exits.enter_async_context(deployed(fleet, OWNER, of_3_cores("web", NODES_OF_OWNER)))
 
-            async def back() -> bool:
-                return len(set(await running_on(fleet, OWNER, "web"))) == NODES_OF_OWNER
+        async def back() -> bool:
+            return len(set(await running_on(fleet, OWNER, "web"))) == NODES_OF_OWNER
 
-            await until("the owner's pods run, each on a node of its own", back, 120)
-            assert await on_loan(fleet) == set()
-            assert await running_on(fleet, OWNER, "encode") == []
+        await until("the owner's pods run, each on a node of its own", back, 120)
+        assert await on_loan(fleet, OWNER) == set()
+        assert await running_on(fleet, OWNER, "encode") == []
 
-            async def gone() -> bool:
-                return not await virtual_nodes(fleet)
+        async def elsewhere() -> bool:
+            real = await running_on(fleet, OTHER_OWNER, "encode")
+            shown = await running_on(fleet, POOL, "encode")
+            at = sorted(virtual_node_name(OTHER_OWNER, node) for node in real)
+            return len(real) == 3 and set(real) <= set(lent_elsewhere) and shown == at
 
-            await until("no virtual node is left", gone)
+        await until("all offline pods run on nodes of the other owner", elsewhere, 90)
+        assert await virtual_nodes(fleet, OWNER) == set()
+        assert await on_loan(fleet, OTHER_OWNER) == set(lent_elsewhere), "of who needs nothing, nothing goes back"
+
+
+async def test_a_service_that_scales_up_runs_on_returned_nodes_and_none_of_it_in_the_cloud(fleet: Platform) -> None:
+    """Half of an owner is lent, and works. No pod of the service is ever in the cloud."""
+    lent = (await nodes_of(fleet, OWNER))[NODES_OF_OWNER // 2 :]
+    async with lending(fleet, OWNER, lent), deployed(fleet, POOL, offline("encode", len(lent))):
+
+        async def works() -> bool:
+            return await running_on(fleet, OWNER, "encode") == lent == sorted(await on_loan(fleet, OWNER))
+
+        await until("offline pods run on half of the owner's nodes", works, 90)
+        async with fleet.watched("web") as seen:
+            await fleet.planner.apply(ApplyRequest((fleet_plan.deployment("web", NAMESPACE, 6, cpu="3"),)))
+            await fleet.running("web", 6)
+            await fleet.planner.scale(ScaleRequest(NAMESPACE, "web", ROOM_AT_HOME))
+            counts = await fleet.running("web", ROOM_AT_HOME, 120)
+        assert counts == {OWNER: NODES_OF_OWNER, OTHER_OWNER: ROOM_AT_HOME - NODES_OF_OWNER}
+        assert seen.uids[POOL] == set(), "none was ever there"
+        assert await running_on(fleet, OWNER, "web") == await nodes_of(fleet, OWNER)
+        assert await on_loan(fleet, OWNER) == set()
+        assert await running_on(fleet, OWNER, "encode") == []
