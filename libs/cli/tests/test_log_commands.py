@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import socket
 import uuid
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +15,7 @@ from spillway.kafka import KafkaBus, KafkaSettings
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.model import Generation, NodeRow
 from spillway_cli import log_commands
+from spillway_cli.config import ADDRESSES_FILE
 from spillway_cli.main import app
 
 NODE = NodeRow("n1", {"cpu": 4000}, {"cpu": 100}, labels=(("zone", "a"),))
@@ -55,6 +58,22 @@ def test_key_limit_and_end(run: CliRunner, arguments: list[str], count: int) -> 
 
 def test_without_from_start_the_end_is_where_it_begins(run: CliRunner) -> None:
     assert run.invoke(app, ["events", "clusters", "--no-follow"]).stdout == ""
+
+
+def test_a_log_that_is_down_names_where_it_was_and_what_starts_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(log_commands, "START_SECONDS", 0.2)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+        ADDRESSES_FILE.parent.mkdir()
+        ADDRESSES_FILE.write_text(json.dumps({"kafka": address}))
+        result = CliRunner().invoke(app, ["events", "clusters"])
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert result.stderr.startswith(f"spillway: Kafka at {address} not reachable: ")
+    assert result.stderr.endswith("; is it running? `make up` starts it here\n")
 
 
 @pytest.mark.kafka

@@ -84,9 +84,12 @@ def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping
     return Resolved(Config(**values), sources, path)
 
 
-def of_local_run(endpoints: tuple[str, ...], name: str) -> bool:
-    """Whether `spillway up` wrote these endpoints of that name here, so that it starts what listens there again."""
-    return tuple(_addresses().get(name, ())) == endpoints
+def what_helps(config: Config, name: str) -> str:
+    """For people, when nobody answers where a setting says; what `spillway up` wrote here it also starts again."""
+    running, given = _addresses().get(name), getattr(config, name)
+    if running is not None and given == (tuple(running) if isinstance(running, list) else running):
+        return "is it running? `make up` starts it here"
+    return "is it running? `spillway config` shows where it is looked for"
 
 
 def _read(path: Path, required: bool) -> Mapping[str, Any]:

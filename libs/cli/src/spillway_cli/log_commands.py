@@ -14,7 +14,7 @@ from spillway.bus import Bus, BusUnavailable, Position, Record, reached
 from spillway.events import CapacityChanged, CapacityReported, DeadLettered, DecisionRecorded, Event
 from spillway.packed import NotPacked, unpack
 from spillway.settings import from_environment
-from spillway_cli.config import Config
+from spillway_cli.config import Config, what_helps
 from spillway_cli.exits import bad_input, finish, say
 from spillway_cli.output import Format, console, plain_of, print_machine
 from spillway_cli.session import Output, config_of
@@ -101,18 +101,22 @@ def open_bus(config: Config) -> Any:
     from spillway.kafka import KafkaBus, KafkaSettings
 
     bus = KafkaBus(_kafka_settings(KafkaSettings, config), config.fleet, "cli")
-    return _ReadOnly(bus)
+    return _ReadOnly(bus, f"Kafka at {config.kafka} not reachable", what_helps(config, "kafka"))
 
 
 class _ReadOnly:
     """Opens a bus whose publish writes nothing, since looking at a topic must not add to another."""
 
-    def __init__(self, bus: Any) -> None:
+    def __init__(self, bus: Any, unreachable: str, hint: str) -> None:
         self._bus = bus
+        self._unreachable, self._hint = unreachable, hint
 
     async def __aenter__(self) -> Bus:
         self._bus.publish = _say_unreadable
-        opened: Bus = await self._bus.__aenter__()
+        try:
+            opened: Bus = await self._bus.__aenter__()
+        except BusUnavailable as error:
+            raise BusUnavailable(f"{self._unreachable}: {error}; {self._hint}") from error
         return opened
 
     async def __aexit__(self, *ended: Any) -> None:

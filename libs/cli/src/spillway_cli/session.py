@@ -10,7 +10,7 @@ import typer
 
 from spillway.api import RequestError
 from spillway.rpc import LendingClient, PlannerClient, ScalingClient
-from spillway_cli.config import Config, Resolved, of_local_run, resolve
+from spillway_cli.config import Config, Resolved, resolve, what_helps
 from spillway_cli.exits import finish
 from spillway_cli.output import Format
 
@@ -111,7 +111,6 @@ def _named(who: str, name: str, config: Config) -> Iterator[None]:
         yield
     except RequestError as error:
         if error.code == "UNAVAILABLE":
-            here = of_local_run(getattr(config, name), name)
-            mend = "`make up` starts it here" if here else "`spillway config` shows where it is looked for"
-            raise RequestError(error.code, f"{who} not reachable: {error.text}; is it running? {mend}") from None
+            text = f"{who} not reachable: {error.text}; {what_helps(config, name)}"
+            raise RequestError(error.code, text) from None
         raise
