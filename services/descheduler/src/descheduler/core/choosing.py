@@ -10,6 +10,7 @@ already keep whom they go back for, so that looking again finds the same.
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ TRIES_MAX = 8
 """Orders of the needs that are tried, where at most so many nodes are lent."""
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
@@ -116,6 +118,14 @@ class _Field:
             if most > 0:
                 planned[need] = most
                 room -= asked * most
+
+    def able(self, rows: Int64s, wanted: Mapping[int, int]) -> Bools:
+        """Which rows have room for one replica at least of any of these needs, whatever its ceilings say."""
+        found = np.zeros(len(rows), np.bool_)
+        for need in (need for need, replicas in wanted.items() if replicas > 0):
+            fits = (self.requests[need][:, None] <= self.room[:, rows]).all(axis=0)
+            found |= fits & (self.takes[need, rows] > 0)
+        return found
 
     def worth(self, planned: Mapping[int, int]) -> float:
         return sum(float(self.weight[need]) * replicas for need, replicas in planned.items())
@@ -250,7 +260,7 @@ def _spare(ground: _Field, taken: list[Taking], losses: Mapping[int, Loss]) -> N
     looks = sorted(taken, key=lambda taking: (_rank_down(losses[taking.row]), ground.worth(taking.replicas)))
     for taking in looks[:SPARED_LOOKS_MAX]:
         ground.lift(taking.row, taking.replicas)
-        moved = _elsewhere(ground, taking, (other for other in taken if other is not taking))
+        moved = _elsewhere(ground, taking, [other for other in taken if other is not taking])
         if moved is None:
             ground.place(taking.row, taking.replicas)
             continue
@@ -260,11 +270,12 @@ def _spare(ground: _Field, taken: list[Taking], losses: Mapping[int, Loss]) -> N
         taken.remove(taking)
 
 
-def _elsewhere(ground: _Field, taking: Taking, others: Iterable[Taking]) -> list[tuple[Taking, dict[int, int]]] | None:
+def _elsewhere(ground: _Field, taking: Taking, others: Sequence[Taking]) -> list[tuple[Taking, dict[int, int]]] | None:
     """Places a node's pods on others, all of them; else nothing is changed."""
     waiting = dict(taking.replicas)
     moved: list[tuple[Taking, dict[int, int]]] = []
-    for other in others:
+    able = ground.able(np.array([other.row for other in others], np.int64), waiting)
+    for other in compress(others, able):
         planned = ground.plan(other.row, waiting)
         if planned:
             ground.place(other.row, planned)
