@@ -67,6 +67,14 @@ def test_versions_between_two_readings_of_one_go_are_no_news() -> None:
     assert not last.is_news("n", Removed(said("b", "5")))
 
 
+def test_a_node_at_rest_is_known_as_it_was_read_until_it_is_begun_again() -> None:
+    last = rested(reading(pod("a", "7")))
+    known = last.begin("n")
+    assert known is not None
+    assert (known.node, known.virtual, known.uids) == (None, VIRTUAL, {"a", "v"})
+    assert last.begin("n") is None
+
+
 def test_what_is_told_while_a_node_is_under_way_is_judged_at_its_end() -> None:
     last = LastRead()
     last.begin("n")
@@ -76,7 +84,7 @@ def test_what_is_told_while_a_node_is_under_way_is_judged_at_its_end() -> None:
     last.begin("n")
     assert not last.is_news("n", Upserted(said("a", "8")))
     last.note(reading(pod("a", "7")))
-    assert last.end("n", reading(pod("a", "7")))
+    assert last.end("n", reading(pod("a", "7"))) == [Upserted(said("a", "8"))]
 
 
 @pytest.mark.parametrize("end", [None, reading(owner_read=False), reading(virtual=None)])

@@ -69,15 +69,16 @@ async def test_a_pod_waits_for_its_secret_and_says_so_then_runs(fleet: LendingFl
 
 
 @on_fleet()
-async def test_a_node_is_read_once_when_a_pod_is_bound_and_once_when_it_runs(fleet: LendingFleet) -> None:
-    """Neither for what the bridge itself has written, nor for what it has said in the log."""
+async def test_pods_of_a_node_are_read_once_when_one_is_bound_and_once_when_it_runs(fleet: LendingFleet) -> None:
+    """Neither for what the bridge itself has written, nor for what it has said in the log; and the nodes not at all."""
     await lent(fleet)
     await asyncio.sleep(10)
     fleet.asked.clear()
     await run_alone(fleet)
     await until(lambda: pooled(fleet)["status"]["phase"] == "Running")
     await asyncio.sleep(10)
-    assert fleet.asked[OWN, "GET", "/api/v1/nodes/n0"] == 2
+    nodes = [(OWN, "GET", "/api/v1/nodes/n0"), (POOL, "GET", f"/api/v1/nodes/{VIRTUAL}")]
+    assert [fleet.asked[POOL, "GET", "/api/v1/pods"], *(fleet.asked[node] for node in nodes)] == [2, 0, 0]
 
 
 @on_fleet()

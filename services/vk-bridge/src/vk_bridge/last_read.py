@@ -1,7 +1,25 @@
 """What of each node was read last, so that word of what was read already begins no further reading."""
 
+from dataclasses import dataclass
+
 from spillway.cluster_api import Change, Removed, Upserted
+from vk_bridge.core.loan import Manifest
+from vk_bridge.core.owner_mirror import WatchedPod
 from vk_bridge.node_reader import Reading
+from vk_bridge.pools import BoundPod
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A node at rest. node, virtual: as they were read last. uids: of all that was there then.
+
+    seen: (uid, version) of all that was read, or answered to what was written, until it came to rest.
+    """
+
+    node: Manifest | None
+    virtual: Manifest | None
+    uids: frozenset[str]
+    seen: set[tuple[str, str]]
 
 
 class LastRead:
@@ -12,37 +30,47 @@ class LastRead:
     """
 
     def __init__(self) -> None:
-        self._under_way: dict[str, set[tuple[str, str]]] = {}
+        self._seen: dict[str, set[tuple[str, str]]] = {}
         self._told: dict[str, list[Change]] = {}
-        self._rested: dict[str, tuple[set[tuple[str, str]], frozenset[str]]] = {}
-        """(uid, version) of all that was read, or answered to what was written, and the uids of the last reading."""
+        self._rested: dict[str, Known] = {}
 
-    def begin(self, node: str) -> None:
-        self._rested.pop(node, None)
-        self._under_way[node] = set()
-        self._told[node] = []
+    def begin(self, node: str) -> Known | None:
+        """What was known of it until now."""
+        self._seen[node], self._told[node] = set(), []
+        return self._rested.pop(node, None)
 
     def note(self, reading: Reading) -> None:
-        self._under_way[reading.name].update(reading.found.versions().items())
+        self._seen[reading.name].update(reading.found.versions().items())
 
-    def end(self, node: str, rested: Reading | None) -> bool:
-        """Whether something was told meanwhile that is news. rested: after which nothing is left to be done."""
-        seen, told = self._under_way.pop(node), self._told.pop(node)
-        if rested is not None and rested.both_read and rested.virtual is not None:
-            self._rested[node] = seen, frozenset(rested.found.versions())
-        return any(self.is_news(node, change) for change in told)
+    def end(self, node: str, rested: Reading | None) -> list[Change]:
+        """What was told meanwhile and is news. rested: after which nothing is left to be done."""
+        seen, told = self._seen.pop(node), self._told.pop(node)
+        if rested is not None and rested.both_read and _is_on_loan(rested):
+            found = rested.found
+            self._rested[node] = Known(found.node, found.virtual, frozenset(found.versions()), seen)
+        return [change for change in told if self.is_news(node, change)]
 
     def is_news(self, node: str, change: Change) -> bool:
         """Whether the node is to be read for what is told of something on it; False, too, while it is under way."""
         if node in self._told:
             self._told[node].append(change)
             return False
-        if node not in self._rested:
+        known = self._rested.get(node)
+        if known is None:
             return True
-        seen, uids = self._rested[node]
         match change:
             case Upserted(found):
-                return (found.metadata.uid, found.metadata.resource_version) not in seen
+                return (found.metadata.uid, found.metadata.resource_version) not in known.seen
             case Removed(found):
-                return found.metadata.uid in uids
+                return found.metadata.uid in known.uids
         return True
+
+
+def is_of_pod(change: Change) -> bool:
+    """Whether it is about one pod, and says nothing of nodes."""
+    return isinstance(change, Upserted | Removed) and isinstance(change.object, WatchedPod | BoundPod)
+
+
+def _is_on_loan(reading: Reading) -> bool:
+    node = reading.sight.node
+    return reading.virtual is not None or (node is not None and node.marked)

@@ -34,6 +34,8 @@ from vk_bridge.settings import Settings
 
 T = TypeVar("T")
 StandingOf = Callable[[Manifest], Standing]
+Nodes = tuple[Manifest | None, Manifest | None]
+"""The real and the virtual one."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 _POD = object_decoder(kubernetes.PODS)
 
@@ -63,13 +65,14 @@ class Found:
 class Answers:
     """What the clusters said to what was written: objects as they are now, pods by uid.
 
-    incomplete: something was written of which it is not known how it is now.
+    gone: uids of pool pods that are let go. incomplete: something was written of which it is not known how it is now.
     """
 
     node: Manifest | None = None
     virtual: Manifest | None = None
     pool_pods: dict[str, Manifest] = field(default_factory=dict)
     real_pods: dict[str, Manifest] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
     incomplete: bool = False
 
     def deleted(self, pods: dict[str, Manifest], uid: str, answer: Manifest) -> None:
@@ -80,13 +83,21 @@ class Answers:
         else:
             self.incomplete = True
 
+    def let_go(self, uid: str, answer: Manifest) -> None:
+        """A pool pod was deleted with grace 0: it is gone, but where a finalizer keeps it."""
+        metadata = answer.get("metadata") or {}
+        if not answer or (metadata.get("uid") == uid and not metadata.get("finalizers")):
+            self.gone.add(uid)
+        else:
+            self.incomplete = True
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """sight: for the core; the rest are the manifests behind it, pods by uid. due_at: when the next grace is over.
 
     amounts: what the node offers; both it and standing are of the real node. fresh: all of it was read in one go; else
-    it was amended by what was answered to writes since.
+    the nodes were read before, or it was amended by what was answered to writes since.
     """
 
     name: str
@@ -174,21 +185,37 @@ class NodeReader:
 
         An empty pool_name: nobody knows which pool, so that it cannot be read. Raises nothing.
         """
-        read_at = asyncio.get_running_loop().time()
-        virtual_name = virtual_node_name(self._cluster, name)
-        there = _Side(pool.api if pool else None, pool.reach if pool else None)
-        here = _Side(self._api, self._reach)
-        there.read = bool(pool_name)
+        read_at, virtual_name = asyncio.get_running_loop().time(), virtual_node_name(self._cluster, name)
+        here, there = self._sides(pool_name, pool)
         shown = await there.get(NODES, "", virtual_name)
         node = await here.get(NODES, "", name)
+        side = PoolSide(pool_name, virtual_name, self._settings.kubelet_address)
+        found = await self._with_pods(name, side, here, there, (node, shown))
+        return self._reading(name, pool, side, found, standing_of(node) if node is not None else None, read_at)
+
+    async def read_pods(
+        self, name: str, pool_name: str, pool: Pool | None, nodes: Nodes, standing_of: StandingOf
+    ) -> Reading:
+        """The pods alone, beside the nodes as they were read before. It is not fresh."""
+        read_at, node = asyncio.get_running_loop().time(), nodes[0]
+        here, there = self._sides(pool_name, pool)
+        side = PoolSide(pool_name, virtual_node_name(self._cluster, name), self._settings.kubelet_address)
+        found = await self._with_pods(name, side, here, there, nodes)
+        standing = standing_of(node) if node is not None else None
+        return replace(self._reading(name, pool, side, found, standing, read_at), fresh=False)
+
+    def _sides(self, pool_name: str, pool: Pool | None) -> tuple[_Side, _Side]:
+        there = _Side(pool.api if pool else None, pool.reach if pool else None)
+        there.read = bool(pool_name)
+        return _Side(self._api, self._reach), there
+
+    async def _with_pods(self, name: str, side: PoolSide, here: _Side, there: _Side, nodes: Nodes) -> Found:
         pool_pods: dict[str, Manifest] = (
-            {one["metadata"]["uid"]: one for one in await there.pods_on(virtual_name)} if there.read else {}
+            {one["metadata"]["uid"]: one for one in await there.pods_on(side.virtual_node)} if there.read else {}
         )
         own_pods: dict[str, Manifest] = {one["metadata"]["uid"]: one for one in await here.pods_on(name)}
         pool_pods |= await self._came_in_between(there, _real_ones(own_pods), pool_pods)
-        found = Found(node, shown, pool_pods, own_pods, owner_read=here.read, pool_read=there.read)
-        side = PoolSide(pool_name, virtual_name, self._settings.kubelet_address)
-        return self._reading(name, pool, side, found, standing_of(node) if node is not None else None, read_at)
+        return Found(*nodes, pool_pods, own_pods, owner_read=here.read, pool_read=there.read)
 
     def amended(self, reading: Reading, answers: Answers, standing_of: StandingOf) -> Reading:
         """With what was answered to writes since in the place of what was read. It is not fresh."""
@@ -197,7 +224,9 @@ class NodeReader:
             before,
             node=node,
             virtual=answers.virtual or before.virtual,
-            pool_pods={**before.pool_pods, **answers.pool_pods},
+            pool_pods={
+                uid: pod for uid, pod in {**before.pool_pods, **answers.pool_pods}.items() if uid not in answers.gone
+            },
             own_pods={**before.own_pods, **answers.real_pods},
         )
         standing, now = standing_of(node) if node is not None else None, asyncio.get_running_loop().time()

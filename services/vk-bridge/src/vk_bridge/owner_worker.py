@@ -22,7 +22,7 @@ from vk_bridge.core.owner_mirror import OwnerMirror
 from vk_bridge.core.pod_steps import DeletePool, DeleteReal, Mirror, PodStep, pairs, pod_step
 from vk_bridge.core.steps import CloseVirtual, FirstSights, Mark, ShowVirtual, Step, WaitUntil, around, next_step
 from vk_bridge.core.wishes import Address, Wishes
-from vk_bridge.last_read import LastRead
+from vk_bridge.last_read import Known, LastRead, is_of_pod
 from vk_bridge.leases import Leases
 from vk_bridge.lent_pods import LentPods
 from vk_bridge.loan_book import LoanBook
@@ -93,6 +93,8 @@ class OwnerWorker:
         self._pod_writer = PodWriter(api, reach, self._copies, settings)
         self._sights = FirstSights()
         self._last_read = LastRead()
+        self._whole: set[str] = set()
+        """Nodes of which more than the pods is to be read next."""
         self._leases = Leases(cluster, shared.pools, settings, shared.wall_ms)
         self.lent_pods = LentPods(api, reach, self._mirror, shared.pools)
         self._usage = UsageTeller(api, self._mirror, self._wishes, settings, shared.wall_ms)
@@ -145,10 +147,12 @@ class OwnerWorker:
         known = self._mirror.node_by_virtual.get(virtual_node)
         name = known or self._shared.pools.lent_node(pool, virtual_node, self.cluster)
         if name and self._last_read.is_news(name, change):
-            self._add(name)
+            self._add(name, pods_alone=is_of_pod(change))
 
-    def _add(self, node: str, delay_seconds: float = 0.0) -> None:
-        """A node that its owner waits for is worked on before all others."""
+    def _add(self, node: str, delay_seconds: float = 0.0, *, pods_alone: bool = False) -> None:
+        """A node that its owner waits for is worked on before all others. pods_alone: nothing else is news there."""
+        if not pods_alone:
+            self._whole.add(node)
         self._queue.add(node, delay_seconds, first=self._state.is_recalled(self.cluster, node))
 
     def contradict(self, node: str) -> None:
@@ -164,7 +168,7 @@ class OwnerWorker:
         for node in nodes:
             self._usage.note(node)
             if self._concerns_us(node) and self._last_read.is_news(node, change):
-                self._add(node)
+                self._add(node, pods_alone=is_of_pod(change))
 
     def _concerns_us(self, node: str) -> bool:
         return self._mirror.is_marked(node) or self._state.lent(self.cluster, node) is not None
@@ -228,12 +232,12 @@ class OwnerWorker:
             self._running += 1
             try:
                 async with self._shared.slots:
-                    self._last_read.begin(node)
                     again, rested = await self._bring_about(node)
                 if again is not None:
                     self._add(node, max(again, 0.001))
-                if self._last_read.end(node, rested):
-                    self._add(node)
+                news = self._last_read.end(node, rested)
+                if news:
+                    self._add(node, pods_alone=all(map(is_of_pod, news)))
             finally:
                 self._running -= 1
                 self._rested.set()
@@ -247,7 +251,9 @@ class OwnerWorker:
         for steps that want all of it read anew.
         """
         settings, before = self._settings, None
-        reading = await self._read(name)
+        known, pods_alone = self._last_read.begin(name), name not in self._whole
+        self._whole.discard(name)
+        reading = await self._read(name, known if pods_alone else None)
         for _ in range(settings.steps_max):
             self._last_read.note(reading)
             plan = self._plan(reading)
@@ -278,10 +284,18 @@ class OwnerWorker:
             return await self._read(reading.name)
         return self._reader.amended(reading, answers, self._wishes.standing)
 
-    async def _read(self, name: str) -> Reading:
-        """Of the pool that the register names; where that is another than was thought, once more."""
+    async def _read(self, name: str, known: Known | None = None) -> Reading:
+        """Of the pool that the register names; where that is another than was thought, once more.
+
+        known: the nodes are as they were; only pods are read.
+        """
         pool_name = self._wishes.pool_of(name)
-        reading = await self._reader.read(name, pool_name, self._pool(pool_name), self._wishes.standing)
+        pool = self._pool(pool_name)
+        if known is not None:
+            return await self._reader.read_pods(
+                name, pool_name, pool, (known.node, known.virtual), self._wishes.standing
+            )
+        reading = await self._reader.read(name, pool_name, pool, self._wishes.standing)
         node = reading.sight.node
         if node is not None and node.pool and node.pool != pool_name:
             return await self._reader.read(name, node.pool, self._pool(node.pool), self._wishes.standing)

@@ -86,8 +86,7 @@ class PodWriter:
             case DeletePool(uid, grace_seconds):
                 answers.deleted(answers.pool_pods, uid, await self._delete_pool(reading, uid, grace_seconds))
             case LetGo(uid):
-                await self._delete_pool(reading, uid, 0)
-                answers.incomplete = True
+                answers.let_go(uid, await self._delete_pool(reading, uid, 0))
             case DeleteReal(uid, grace_seconds):
                 answer = await self._delete(self._api, self._reach, reading.real_pods[uid], grace_seconds)
                 answers.deleted(answers.real_pods, uid, answer)
