@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from prometheus_client import REGISTRY
 
 from descheduler.service import Descheduler
 from descheduler.settings import DeschedulerSettings
@@ -105,6 +106,25 @@ async def test_pods_that_wait_become_recalls_in_one_transaction(platform: Platfo
     assert (first.node, first.cause, first.wanted_by) == ("n1", "Need", ("own-1/ReplicaSet/default/a",))
     assert second.generation == (first.generation.epoch, first.generation.sequence + 1)
     assert writes == 0
+
+
+async def test_recalls_are_counted_by_owner_class_and_cause_and_one_instance_says_how_many_stand(
+    platform: Platform,
+) -> None:
+    labels = {"cluster": OWN, "supply_class": "idle", "cause": "Need"}
+
+    def recalls() -> float:
+        return REGISTRY.get_sample_value("spillway_recalls_total", labels) or 0.0
+
+    before = recalls()
+    service = platform.start("d-1")
+    await until(lambda: service.is_active)
+    await platform.log.publish(waits("ReplicaSet/default/a", 8, shape()))
+    await until(lambda: recalls() == before + 2)
+    await until(lambda: REGISTRY.get_sample_value("spillway_recalls_standing") == 2)
+    await platform.kill("d-1")
+    await until(lambda: REGISTRY.get_sample_value("spillway_recalls_standing") == 0)
+    assert REGISTRY.get_sample_value("spillway_nodes_lent") == 0
 
 
 async def test_a_recall_whose_write_failed_is_decided_again_and_said_once(platform: Platform) -> None:

@@ -148,7 +148,9 @@ SCALE_INPUTS_DROPPED: Final = Counter(
 
 DESCHEDULER_ACTIVE: Final = Gauge("spillway_descheduler_active", "1 while this instance is the active descheduler")
 NODES_LENT: Final = Gauge("spillway_nodes_lent", "Nodes that are lent, those on their way back among them")
-RECALLS: Final = Counter("spillway_recalls", "Lent nodes that were recalled, by cause (Need, Asked)", ["cause"])
+RECALLS: Final = Counter(
+    "spillway_recalls", "Lent nodes that were recalled, by cause (Need, Asked)", ["cluster", "supply_class", "cause"]
+)
 RECALLS_STANDING: Final = Gauge("spillway_recalls_standing", "Recalled nodes that are not back yet")
 RECALLS_HELD: Final = Gauge("spillway_recalls_held", "Nodes that pods wait for and their cluster's budget holds back")
 RECALL_HELD_SECONDS: Final = Histogram(

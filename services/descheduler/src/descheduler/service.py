@@ -95,14 +95,18 @@ class Descheduler:
     def written(self, events: Sequence[Written]) -> None:
         for event in events:
             if isinstance(event, NodeRecalled):
-                metrics.RECALLS.labels(event.cause).inc()
+                loan = self._state.loans.get(event.cluster, {}).get(event.node)
+                supply_class = loan.supply_class if loan is not None else ""
+                metrics.RECALLS.labels(event.cluster, supply_class, event.cause).inc()
                 metrics.RECALL_HELD_SECONDS.observe(event.held_back_ms / 1000)
                 log.info("recalled", cluster=event.cluster, node=event.node, cause=event.cause, why=event.wanted_by)
             elif isinstance(event, RecallSettled):
                 log.info("settled", cluster=event.cluster, node=event.node)
 
     def step_down(self) -> None:
-        """The next life reads the log again."""
+        """The next life reads the log again; whoever has the turn says how many there are."""
+        for gauge in (metrics.RECALLS_STANDING, metrics.RECALLS_HELD, metrics.NODES_LENT):
+            gauge.set(0)
 
     def _gauge(self) -> None:
         metrics.RECALLS_STANDING.set(sum(1 for _ in self._state.standing()))
