@@ -9,7 +9,7 @@ import json
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,32 +57,26 @@ class Kept:
 
 
 @dataclass(slots=True)
-class MemberAudit:
-    """One member. went_objects and went_pods: by workload, since the beginning; running pods only."""
+class Follower:
+    """One member's objects of some kinds, as streams of its own tell them. paths: of the lists, by kind.
+
+    known: by kind and uid. fresh: by kind, whether the stream is well now.
+    """
 
     name: str
     door: Door
-    deployments: dict[str, dict[str, Any]] = field(default_factory=dict)
-    pods: dict[str, dict[str, Any]] = field(default_factory=dict)
-    went_objects: Counter[str] = field(default_factory=Counter)
-    went_pods: Counter[str] = field(default_factory=Counter)
-    went_back: list[Finding] = field(default_factory=list)
+    paths: Mapping[str, str] = field(default_factory=dict)
+    known: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     fresh: dict[str, bool] = field(default_factory=dict)
-    """By kind, whether the stream is well now."""
 
     async def run(self) -> None:
         """Follows until cancelled; what cannot be read is read anew, and what is then missing went."""
-        connector = aiohttp.TCPConnector(ssl=self.door.ssl_context() or True)
-        headers = {"Authorization": f"Bearer {self.door.token}"}
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_ANSWER_SECONDS)
-        async with (
-            aiohttp.ClientSession(
-                self.door.server, connector=connector, headers=headers, timeout=timeout, read_bufsize=_LINE_BYTES_MAX
-            ) as session,
-            asyncio.TaskGroup() as tasks,
-        ):
-            for kind, path in (("deployments", "/apis/apps/v1"), ("pods", "/api/v1")):
-                tasks.create_task(self._follow(session, kind, f"{path}/namespaces/{NAMESPACE}/{kind}"))
+        async with opened_door(self.door) as session, asyncio.TaskGroup() as tasks:
+            for kind, path in self.paths.items():
+                tasks.create_task(self._follow(session, kind, path))
+
+    def is_fresh(self) -> bool:
+        return all(self.fresh.get(kind) for kind in self.paths)
 
     async def _follow(self, session: aiohttp.ClientSession, kind: str, path: str) -> None:
         while True:
@@ -98,7 +92,7 @@ class MemberAudit:
         async with asyncio.timeout(_ANSWER_SECONDS), session.get(path) as answer:
             answer.raise_for_status()
             listed = await answer.json()
-        known: dict[str, dict[str, Any]] = getattr(self, kind)
+        known = self.known.setdefault(kind, {})
         there = {entry["metadata"]["uid"]: entry for entry in listed["items"]}
         for uid in known.keys() - there.keys():
             self._went(kind, known.pop(uid))
@@ -111,18 +105,46 @@ class MemberAudit:
         if event["type"] in ("ADDED", "MODIFIED"):
             self._is(kind, entry)
         elif event["type"] == "DELETED":
-            known = getattr(self, kind).pop(entry["metadata"]["uid"], None)
+            known = self.known.setdefault(kind, {}).pop(entry["metadata"]["uid"], None)
             self._went(kind, known or entry)
         elif event["type"] == "ERROR":
             raise ValueError(f"the watch of {kind} ended: {entry.get('message')}")
 
     def _is(self, kind: str, entry: dict[str, Any]) -> None:
-        known: dict[str, dict[str, Any]] = getattr(self, kind)
-        before = known.get(entry["metadata"]["uid"])
-        known[entry["metadata"]["uid"]] = entry
+        self.known.setdefault(kind, {})[entry["metadata"]["uid"]] = entry
+
+    def _went(self, kind: str, entry: dict[str, Any]) -> None:
+        pass
+
+
+def _placed_objects() -> dict[str, str]:
+    roots = {"deployments": "/apis/apps/v1", "pods": "/api/v1"}
+    return {kind: f"{root}/namespaces/{NAMESPACE}/{kind}" for kind, root in roots.items()}
+
+
+@dataclass(slots=True)
+class MemberAudit(Follower):
+    """One member. went_objects and went_pods: by workload, since the beginning; running pods only."""
+
+    paths: Mapping[str, str] = field(default_factory=_placed_objects)
+    went_objects: Counter[str] = field(default_factory=Counter)
+    went_pods: Counter[str] = field(default_factory=Counter)
+    went_back: list[Finding] = field(default_factory=list)
+
+    @property
+    def deployments(self) -> Mapping[str, dict[str, Any]]:
+        return self.known.get("deployments", {})
+
+    @property
+    def pods(self) -> Mapping[str, dict[str, Any]]:
+        return self.known.get("pods", {})
+
+    def _is(self, kind: str, entry: dict[str, Any]) -> None:
+        before = self.known.get(kind, {}).get(entry["metadata"]["uid"])
+        Follower._is(self, kind, entry)
         if kind == "pods":
             # A pod once seen running is counted as one when it goes, whatever it is called on its way out.
-            entry["ran"] = bool(before and before["ran"]) or _is_running(entry)
+            entry["ran"] = bool(before and before["ran"]) or is_running(entry)
         elif before is not None and version_of(entry) < version_of(before):
             text = f"{entry['metadata']['name']} in {self.name}: from {version_of(before)} to {version_of(entry)}"
             self.went_back.append(Finding("contradictory", f"the version on an object went back: {text}"))
@@ -140,7 +162,7 @@ class MemberAudit:
         for entry in self.deployments.values():
             specs.setdefault(entry["metadata"]["name"], []).append(int(entry["spec"]["replicas"]))
         for pod in self.pods.values():
-            (running if _is_running(pod) else others)[_workload_of(pod)] += 1
+            (running if is_running(pod) else others)[_workload_of(pod)] += 1
         names = specs.keys() | running.keys() | others.keys()
         return {name: Seen(tuple(specs.get(name, ())), running[name], others[name]) for name in names}
 
@@ -172,7 +194,7 @@ class Audit:
         }
 
     def is_fresh(self) -> bool:
-        return all(member.fresh.get(kind) for member in self.members.values() for kind in ("deployments", "pods"))
+        return all(member.is_fresh() for member in self.members.values())
 
     def seen(self) -> dict[Place, Seen]:
         return {(name, app): seen for name, member in self.members.items() for app, seen in member.seen().items()}
@@ -198,6 +220,17 @@ def version_of(entry: Mapping[str, Any]) -> tuple[int, int]:
     return (int(epoch), int(sequence)) if epoch.isdigit() and sequence.isdigit() else (-1, -1)
 
 
+@asynccontextmanager
+async def opened_door(door: Door) -> AsyncIterator[aiohttp.ClientSession]:
+    connector = aiohttp.TCPConnector(ssl=door.ssl_context() or True)
+    headers = {"Authorization": f"Bearer {door.token}"}
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=_ANSWER_SECONDS)
+    async with aiohttp.ClientSession(
+        door.server, connector=connector, headers=headers, timeout=timeout, read_bufsize=_LINE_BYTES_MAX
+    ) as session:
+        yield session
+
+
 async def _watch(session: aiohttp.ClientSession, path: str, version: str) -> AsyncIterator[dict[str, Any]]:
     """Events until the server ends the watch. Lines may be longer than a stream reader likes: cut by ourselves."""
     params = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(_WATCH_SECONDS)}
@@ -211,7 +244,7 @@ async def _watch(session: aiohttp.ClientSession, path: str, version: str) -> Asy
                     yield json.loads(line)
 
 
-def _is_running(pod: Mapping[str, Any]) -> bool:
+def is_running(pod: Mapping[str, Any]) -> bool:
     return pod.get("status", {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
 
 

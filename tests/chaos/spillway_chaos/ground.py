@@ -10,13 +10,13 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from aiokafka.admin import AIOKafkaAdminClient
 
 from spillway.api import ApplyRequest, JoinClusterRequest, ListClustersRequest, ListRequest, RequestError
-from spillway.rpc import PlannerClient, ScalingClient
+from spillway.rpc import LendingClient, PlannerClient, ScalingClient
 from spillway_local.fleet_plan import deployment
 from spillway_local.kafka_server import PORTS_PER_NODE
 from spillway_local.ports import PortBook, session_port
@@ -24,12 +24,16 @@ from spillway_local.stack import Stack, StackOptions
 
 from .audit import NAMESPACE, Audit, Door, MemberAudit
 from .ledger import Finding, Ledger, Placed
+from .lending_audit import LendingAudit
+from .lending_load import OWNERS, POOL, LendingLoad, lending
 from .load import CPU, MEMORY, Load, Pulse
 from .log_audit import LogAudit
 from .proxy import Proxy
 
 KINDS = ("planner", "snapshot", "propagator", "hpa")
+LENDING_KINDS = ("descheduler", "vk-bridge")
 SERVICES = tuple(f"{kind}-{number}" for kind in KINDS for number in (1, 2))
+ALL_SERVICES = (*SERVICES, *(f"{kind}-{number}" for kind in LENDING_KINDS for number in (1, 2)))
 PULSE = "pulse"
 READY_SECONDS = 90.0
 _QUORUM_NOTE = "data/__cluster_metadata-0/quorum-state"
@@ -67,6 +71,8 @@ class Ground:
     log: LogAudit = field(default_factory=LogAudit)
     extra: list[Finding] = field(default_factory=list)
     """What a fault itself found to be wrong."""
+    lending: LendingLoad | None = None
+    """Where nodes are lent."""
     stories: int = 0
     _loading: asyncio.Task[None] | None = None
 
@@ -115,6 +121,8 @@ class Ground:
         found = list(self.ledger.deletions(self.audit.stopped()))
         found += self.audit.take_contradictions()
         found += self.ledger.take_refusals()
+        if self.lending is not None:
+            found += self.lending.audit.take_findings()
         found, self.extra = found + self.extra, []
         return found + await self.log.read(self.stack.addresses().kafka)
 
@@ -190,14 +198,14 @@ class Ground:
 
     async def failures(self) -> Counter[str]:
         """How often each service was stopped by what it did not expect, which is a bug."""
-        return Counter({name: await self.times_said(name, _FAILED) for name in SERVICES})
+        return Counter({name: await self.times_said(name, _FAILED) for name in ALL_SERVICES})
 
     def url(self, name: str, page: str) -> str:
         port = PortBook(self.stack.folder / "ports.json").recorded()[f"{name}-health"]
         return f"http://127.0.0.1:{port}/{page}"
 
     async def active(self, kind: str) -> str:
-        """The planner, or the hpa, whose turn it is."""
+        """The planner, the hpa or the descheduler whose turn it is."""
         found: list[str] = []
 
         async def known() -> bool:
@@ -210,6 +218,14 @@ class Ground:
 
         await until(f"one {kind} is active", known)
         return found[0]
+
+    async def holding(self, kind: str) -> list[str]:
+        """Of the instances that share clusters, those that hold any."""
+        held = f'\nspillway_turns_held{{service="{kind}"}} '
+        names = (f"{kind}-1", f"{kind}-2")
+        pages = [await self.page(name, "metrics") for name in names]
+        found = [page.partition(held)[2].partition("\n")[0] for page in pages]
+        return [name for name, turns in zip(names, found, strict=True) if float(turns or 0)]
 
     async def broker_roles(self) -> tuple[str, Counter[str]]:
         """Who is the controller of Kafka's quorum, and how many partitions each broker leads."""
@@ -252,9 +268,9 @@ class Ground:
 
 @asynccontextmanager
 async def opened(
-    stack: Stack, doors: Mapping[str, Door], proxies: Mapping[str, Proxy], seed: str
+    stack: Stack, doors: Mapping[str, Door], proxies: Mapping[str, Proxy], seed: str, *, lends: bool = False
 ) -> AsyncIterator[Ground]:
-    """A platform that is up, joined, asked and watched."""
+    """A platform that is up, joined, asked and watched. lends: with nodes that are lent, and needed back."""
     planners, hpas = stack.addresses().planners, stack.addresses().hpas
     members = {name: MemberAudit(name, door) for name, door in doors.items()}
     ledger = Ledger()
@@ -263,10 +279,15 @@ async def opened(
         PlannerClient(planners, timeout_seconds=30, retry_seconds=30) as asking,
         PlannerClient(planners, timeout_seconds=30, retry_seconds=30) as beating,
         ScalingClient(hpas, timeout_seconds=30, retry_seconds=30) as scaling,
+        AsyncExitStack() as exits,
     ):
         load, pulse = Load(asking, scaling, ledger, seed, ""), Pulse(beating, PULSE)
         ground = Ground(stack, client, load, pulse, Audit(members), proxies, ledger)
         await ground.join()
+        if lends:
+            lender = await exits.enter_async_context(LendingClient(stack.addresses().deschedulers, retry_seconds=30))
+            eyes = LendingAudit(doors, OWNERS, POOL)
+            ground.lending = await exits.enter_async_context(lending(lender, stack.connect, eyes, seed))
         tasks = [asyncio.create_task(work.run()) for work in (pulse, ground.audit)]
         ground.begin_story(1)
         await ground.begin_pulse()
@@ -290,11 +311,7 @@ def chosen_ports(options: StackOptions) -> None:
     for number in range(options.brokers):
         ports.port("kafka" if options.brokers == 1 else f"kafka-{number + 1}", base, count=PORTS_PER_NODE)
     ports.port("etcd", base + chance.randint(20, 40), count=2)
-    names = [
-        f"{service}-{part}"
-        for service in (*SERVICES, "descheduler-1", "descheduler-2", "vk-bridge-1", "vk-bridge-2")
-        for part in ("health", "rpc")
-    ]
+    names = [f"{service}-{part}" for service in ALL_SERVICES for part in ("health", "rpc")]
     names += [f"{kind}{member.name}" for member in options.fleet for kind in ("member-", "member/")]
     for name in (*names, "redis"):
         ports.port(name, base)

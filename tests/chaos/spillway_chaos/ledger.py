@@ -5,13 +5,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["lost", "doubled", "deleted", "contradictory"]
+Kind = Literal["lost", "doubled", "deleted", "contradictory", "orphaned", "shared", "kept"]
 KINDS: tuple[Kind, ...] = ("lost", "doubled", "deleted", "contradictory")
+LENDING_KINDS: tuple[Kind, ...] = ("lost", "doubled", "orphaned", "shared", "kept")
+"""Of nodes that are lent and of their pods, beside what is counted of workloads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """count: acknowledged requests lost, replicas doubled, objects and pods deleted, records that contradict."""
+    """count: acknowledged requests lost, replicas doubled, objects and pods deleted, records that contradict.
+
+    Of lending: pods lost, doubled and orphaned; nodes shared, their owner's and the pool's at once; nodes kept, and
+    never given back.
+    """
 
     kind: Kind
     what: str
@@ -191,7 +197,7 @@ def _shown(there: Mapping[str, Seen]) -> str:
 
 
 def counted(findings: Iterable[Finding]) -> dict[Kind, int]:
-    totals: dict[Kind, int] = dict.fromkeys(KINDS, 0)
+    totals: dict[Kind, int] = dict.fromkeys((*KINDS, *LENDING_KINDS), 0)
     for finding in findings:
         totals[finding.kind] += finding.count
     return totals

@@ -12,7 +12,6 @@ from .rows import Row
 ANSWERED_SECONDS = 90.0
 """By when each request that was under way at the repair has its answer."""
 CONVERGED_SECONDS = 120.0
-BEFORE_SECONDS = (0.2, 2.0)
 
 
 @dataclass(slots=True)
@@ -45,7 +44,9 @@ async def run_round(ground: Ground, row: Row, seed: str) -> Round:
     answered_before, failures_before = ground.load.answered, await ground.failures()
     ground.load.think_seconds, ground.pulse.every_seconds = row.think_seconds, row.pulse_seconds
     ground.load.asks.set()
-    await asyncio.sleep(random.uniform(*BEFORE_SECONDS))
+    if ground.lending is not None:
+        ground.lending.asks.set()
+    await asyncio.sleep(random.uniform(*row.before_seconds))
     broken_at = loop.time()
     try:
         broken = await row.fault(ground, random)
@@ -57,6 +58,8 @@ async def run_round(ground: Ground, row: Row, seed: str) -> Round:
     if not await ground.load.idle(ANSWERED_SECONDS):
         done.trouble = done.trouble or f"{len(ground.load.busy)} requests have no answer after {ANSWERED_SECONDS:.0f} s"
     unsettled = await ground.unsettled_after(restored_at + CONVERGED_SECONDS - loop.time())
+    if ground.lending is not None:
+        unsettled += await ground.lending.settled(CONVERGED_SECONDS)
     done.seconds = loop.time() - restored_at
     done.gap_seconds = ground.pulse.longest_gap(broken_at, loop.time())
     done.answered = ground.load.answered - answered_before

@@ -12,7 +12,7 @@ from spillway.kafka import KafkaSettings
 
 from .clock import SERVICES as WITH_CLOCKS
 from .clock import clock_ahead, set_clock
-from .ground import KINDS, Ground, until
+from .ground import KINDS, LENDING_KINDS, Ground, until
 from .wiping import wipe_log
 
 OUTAGE_SECONDS = 60.0
@@ -23,6 +23,8 @@ SESSION_SECONDS = {
     "snapshot": SETTINGS.cluster_session_seconds,
     "propagator": SETTINGS.cluster_session_seconds,
     "hpa": SETTINGS.session_seconds,
+    "descheduler": SETTINGS.session_seconds,
+    "vk-bridge": SETTINGS.cluster_session_seconds,
 }
 """After it, another instance takes over."""
 _LONGEST_WAIT = SETTINGS.cluster_session_seconds + SETTINGS.request_seconds
@@ -49,13 +51,17 @@ Fault = Callable[[Ground, Random], Awaitable[Broken]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """stack: which kind of platform it needs. think_seconds: a lane's pause between requests."""
+    """stack: which kind of platform it needs. think_seconds: a lane's pause between requests.
+
+    before_seconds: under load until something is broken.
+    """
 
     name: str
     stack: str
     what: str
     fault: Fault
     think_seconds: tuple[float, float] = (0.05, 0.5)
+    before_seconds: tuple[float, float] = (0.2, 2.0)
 
     @property
     def pulse_seconds(self) -> float:
@@ -64,8 +70,10 @@ class Row:
 
 
 async def _victim(ground: Ground, kind: str, random: Random) -> str:
-    """Of planners and hpa the one whose turn it is; of the others any, since both have clusters."""
-    return await ground.active(kind) if kind in ("planner", "hpa") else f"{kind}-{random.randint(1, 2)}"
+    """Who has the turn, or an owner that lends; of snapshots and propagators any, since both have clusters."""
+    if kind in ("planner", "hpa", "descheduler"):
+        return await ground.active(kind)
+    return random.choice(await ground.holding(kind)) if kind == "vk-bridge" else f"{kind}-{random.randint(1, 2)}"
 
 
 async def _freeze(ground: Ground, name: str, seconds: float) -> None:
@@ -238,6 +246,8 @@ async def jump_clock(ground: Ground, random: Random) -> Broken:
 
 BURST, SLOW = (0.0, 0.02), (0.5, 2.0)
 SHORT, LONGER = (0.3, 3.0), (2.0, 4.0)
+A_CYCLE = (0.2, 25.0)
+"""In which nodes are needed back, return, and are lent again: each moment of it is hit."""
 
 ROWS = (
     *(Row(f"{kind}-killed", "sim", f"kill -9 of a {kind}", kill(kind)) for kind in KINDS),
@@ -258,6 +268,28 @@ ROWS = (
     Row("kafka-frozen", "sim", "SIGSTOP of the only broker for 0.3 to 35 s, SIGCONT", freeze_kafka),
     Row("redis-killed", "sim", "kill -9 of Redis, restarted", kill_redis),
     Row("redis-flushed", "sim", "FLUSHALL", flush_redis),
+    *(
+        Row(
+            f"{kind}-killed",
+            "lending",
+            f"kill -9 of a {kind} while nodes are lent and needed back",
+            kill(kind),
+            SLOW,
+            A_CYCLE,
+        )
+        for kind in LENDING_KINDS
+    ),
+    *(
+        Row(
+            f"{kind}-frozen",
+            "lending",
+            f"SIGSTOP of a {kind} past its session, SIGCONT",
+            freeze(kind, *(SESSION_SECONDS[kind] + more for more in LONGER)),
+            SLOW,
+            A_CYCLE,
+        )
+        for kind in LENDING_KINDS
+    ),
     Row("broker-of-three-killed", "brokers", "kill -9 of one of three brokers in a burst", kill_kafka, BURST),
     Row("broker-of-three-frozen", "brokers", "SIGSTOP of one of three in a burst, SIGCONT", freeze_kafka, BURST),
     Row("apiserver-stopped", "kube", "an apiserver frozen or ended for a minute", stop_apis, SLOW),

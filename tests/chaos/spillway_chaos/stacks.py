@@ -13,6 +13,7 @@ from spillway_local.member_nodes import NodeSpec
 from spillway_local.ports import PortBook
 from spillway_local.stack import Stack, StackOptions
 
+from . import lending_load
 from .audit import Door, read_door
 from .clock import environment_of_clocks
 from .ground import Ground, chosen_ports, opened
@@ -45,7 +46,7 @@ async def ground_of(kind: str, folder: Path, seed: str, say: Say) -> AsyncIterat
             for name, door in doors.items():
                 proxies[name] = _proxy(stack, name, door)
                 await exits.enter_async_context(proxies[name].serving())
-        yield await exits.enter_async_context(opened(stack, doors, proxies, seed))
+        yield await exits.enter_async_context(opened(stack, doors, proxies, seed, lends=kind == "lending"))
 
 
 def _options(kind: str, folder: Path) -> StackOptions:
@@ -53,6 +54,8 @@ def _options(kind: str, folder: Path) -> StackOptions:
     match kind:
         case "kube":
             return replace(options, members="kube", fleet=KUBE_FLEET)
+        case "lending":
+            return replace(options, fleet=lending_load.FLEET, environment=lending_load.ENVIRONMENT)
         case "brokers":
             return replace(options, brokers=3)
         case "clocks":

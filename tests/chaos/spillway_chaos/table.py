@@ -13,11 +13,12 @@ from rich.table import Table
 
 from spillway_local.tools import exclusive
 
-from .ledger import KINDS, counted
+from .ledger import KINDS, LENDING_KINDS, counted
 from .rounds import Round
 from .rows import Row
 
-_WIDTH = 170
+_WIDTH = 200
+_COUNTED = (*KINDS, *(kind for kind in LENDING_KINDS if kind not in KINDS))
 
 
 @dataclass(slots=True)
@@ -36,7 +37,7 @@ class RowResult:
             "what": self.row.what,
             "rounds": sum(one.times for one in self.rounds),
             "answered": sum(one.answered for one in self.rounds),
-            **{kind: totals[kind] for kind in KINDS},
+            **{kind: totals[kind] for kind in _COUNTED},
             "in_trouble": sum(1 for one in self.rounds if one.trouble),
             "converged_p50_s": _percentile([one.seconds for one in self.rounds], 50),
             "converged_max_s": _percentile([one.seconds for one in self.rounds], 100),
@@ -55,13 +56,13 @@ class RowResult:
 
 def shown(results: Sequence[RowResult]) -> None:
     table = Table(title="chaos: what was broken, how often, what was lost")
-    for head in ("row", "rounds", "requests", *KINDS, "in trouble"):
+    for head in ("row", "rounds", "requests", *_COUNTED, "in trouble"):
         table.add_column(head, justify="left" if head == "row" else "right", no_wrap=True)
     for head in ("broken p50", "right again p50", "max", "no planner p50", "max"):
         table.add_column(f"{head}, s", justify="right")
     for result in results:
         entry = result.as_json()
-        cells = [entry[name] for name in ("row", "rounds", "answered", *KINDS, "in_trouble", "broken_p50_s")]
+        cells = [entry[name] for name in ("row", "rounds", "answered", *_COUNTED, "in_trouble", "broken_p50_s")]
         cells += [entry[f"{what}_{rank}_s"] for what in ("converged", "no_planner") for rank in ("p50", "max")]
         table.add_row(*(f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in cells))
     Console(width=_WIDTH).print(table)
@@ -69,10 +70,18 @@ def shown(results: Sequence[RowResult]) -> None:
 
 def as_markdown(file: Path) -> str:
     """The rows that were written down, for docs/chaos.md."""
-    heads = ("row", "rounds", "requests", *KINDS, "right again after p50, max", "without a planner p50, max", "commit")
+    heads = (
+        "row",
+        "rounds",
+        "requests",
+        *_COUNTED,
+        "right again after p50, max",
+        "without a planner p50, max",
+        "commit",
+    )
     lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 2) + "|---|"]
     for entry in json.loads(file.read_text())["rows"].values():
-        cells = [entry["row"], entry["rounds"], entry["answered"], *(entry[kind] for kind in KINDS)]
+        cells = [entry["row"], entry["rounds"], entry["answered"], *(entry.get(kind, "–") for kind in _COUNTED)]
         cells += [
             f"{entry[f'{what}_p50_s']:.1f}, {entry[f'{what}_max_s']:.1f} s" for what in ("converged", "no_planner")
         ]

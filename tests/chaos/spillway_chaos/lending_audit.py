@@ -1,0 +1,167 @@
+"""Watches nodes and pods of owners and of their pool with streams of its own, and looks at each change."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_UID, virtual_node_name
+
+from .audit import Door, Follower, is_running, opened_door
+from .ledger import Finding
+from .lending_ledger import OWNED, LendingSeen, Node, PodSeen, doubled, open_and_owned
+
+LENDABLE = "batch"
+"""Label, and key of a taint, of the nodes that are there to be lent: other work keeps off them."""
+OWN_NAMESPACE, OFFLINE_NAMESPACE = "people", "offline"
+_PATHS = {"nodes": "/api/v1/nodes", "pods": "/api/v1/pods"}
+_ENDED = ("Succeeded", "Failed")
+_TROUBLE = (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError)
+Entry = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class LendingMember(Follower):
+    """changed: set at every change."""
+
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def _is(self, kind: str, entry: dict[str, Any]) -> None:
+        Follower._is(self, kind, entry)
+        self.changed.set()
+
+    def _went(self, kind: str, entry: dict[str, Any]) -> None:
+        self.changed.set()
+
+
+class LendingAudit:
+    """Of owners and one pool."""
+
+    def __init__(self, doors: Mapping[str, Door], owners: tuple[str, ...], pool: str) -> None:
+        self._changed = asyncio.Event()
+        self._members = {
+            name: LendingMember(name, doors[name], _PATHS, changed=self._changed) for name in (*owners, pool)
+        }
+        self._owners = owners
+        self._pool = pool
+        self._said: set[str] = set()
+        self._found: list[Finding] = []
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for member in self._members.values():
+                tasks.create_task(member.run())
+            tasks.create_task(self._look())
+
+    def take_findings(self) -> list[Finding]:
+        found, self._found = self._found, []
+        return found
+
+    def is_fresh(self) -> bool:
+        return all(member.is_fresh() for member in self._members.values())
+
+    def seen(self) -> LendingSeen:
+        return LendingSeen(
+            states={
+                (owner, node["metadata"]["name"]): _state(node)
+                for owner in self._owners
+                for node in self._of(owner, "nodes")
+                if LENDABLE in node["metadata"].get("labels", {})
+            },
+            opened={node["metadata"]["name"]: _is_open(node) for node in self._virtual()},
+            pooled=tuple(map(_pod, self._pods(self._pool, OFFLINE_NAMESPACE))),
+            real={
+                owner: tuple(_pod(pod) for pod in self._of(owner, "pods") if _is_real(pod)) for owner in self._owners
+            },
+            own={owner: tuple(map(_pod, self._pods(owner, OWN_NAMESPACE))) for owner in self._owners},
+        )
+
+    def loans(self) -> dict[Node, str]:
+        """Of the nodes that are lent now, which loan it is."""
+        return {
+            (owner, node["metadata"]["name"]): node["metadata"]["annotations"].get("spillway.io/loan", "")
+            for owner in self._owners
+            for node in self._of(owner, "nodes")
+            if _state(node) == "lent"
+        }
+
+    async def _look(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            seen = self.seen()
+            for name, finding in doubled(seen):
+                self._say(name, finding)
+            for node in open_and_owned(seen):
+                if await self._is_open_and_owned(node):
+                    self._say(
+                        "/".join(node), Finding("shared", f"{'/'.join(node)} is open to the pool and its owner's")
+                    )
+
+    def _say(self, name: str, finding: Finding) -> None:
+        if name not in self._said:
+            self._said.add(name)
+            self._found.append(finding)
+
+    async def _is_open_and_owned(self, node: Node) -> bool:
+        """Surely: the real node was untainted before and after its virtual node was seen open, and was not written."""
+        owner, name = node
+        pool = self._members[self._pool].door
+        try:
+            async with opened_door(self._members[owner].door) as here, opened_door(pool) as there:
+                before = await _get(here, f"/api/v1/nodes/{name}")
+                virtual = await _get(there, f"/api/v1/nodes/{virtual_node_name(owner, name)}")
+                after = await _get(here, f"/api/v1/nodes/{name}")
+        except _TROUBLE:
+            return False
+        if before is None or virtual is None or after is None:
+            return False
+        versions = {one["metadata"]["resourceVersion"] for one in (before, after)}
+        return _state(before) == OWNED and _is_open(virtual) and len(versions) == 1
+
+    def _of(self, member: str, kind: str) -> Iterator[Entry]:
+        return iter(self._members[member].known.get(kind, {}).values())
+
+    def _pods(self, member: str, namespace: str) -> Iterator[Entry]:
+        return (pod for pod in self._of(member, "pods") if pod["metadata"]["namespace"] == namespace)
+
+    def _virtual(self) -> Iterator[Entry]:
+        return (node for node in self._of(self._pool, "nodes") if LENT_CLUSTER in node["metadata"].get("labels", {}))
+
+
+async def _get(session: aiohttp.ClientSession, path: str) -> Entry | None:
+    async with session.get(path) as answer:
+        if answer.status == 404:
+            return None
+        answer.raise_for_status()
+        found: Entry = await answer.json()
+        return found
+
+
+def _state(node: Entry) -> str:
+    taints = node.get("spec", {}).get("taints") or ()
+    return next((str(taint.get("value", "?")) for taint in taints if taint["key"] == LENDING), OWNED)
+
+
+def _is_open(node: Entry) -> bool:
+    """Whether any pod might be bound to it, whatever that tolerates."""
+    amounts = node.get("status", {}).get("allocatable", {}).values()
+    return not node.get("spec", {}).get("unschedulable") or any(amount != "0" for amount in amounts)
+
+
+def _is_real(pod: Entry) -> bool:
+    return POOL_UID in pod["metadata"].get("labels", {})
+
+
+def _pod(pod: Entry) -> PodSeen:
+    metadata = pod["metadata"]
+    ended = pod.get("status", {}).get("phase") in _ENDED
+    return PodSeen(
+        uid=metadata["uid"],
+        node=pod["spec"].get("nodeName", ""),
+        runs=is_running(pod),
+        going=ended or bool(metadata.get("deletionTimestamp")),
+        pool_uid=metadata.get("labels", {}).get(POOL_UID, ""),
+    )

@@ -1,0 +1,167 @@
+"""Two owners lend nodes to a pool and need them back, again and again, as their people and their pool's people do."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from sim.manifests import deployment
+from spillway.api import RequestError
+from spillway.api_lending import DeclareLendingRequest, RecallRequest
+from spillway.cluster_api import DEPLOYMENTS, NAMESPACES, ClusterApi
+from spillway.events_lending import LendingRule
+from spillway.lending_marks import SUPPLY_CLASS
+from spillway.model import Requirement
+from spillway.rpc import LendingClient
+from spillway_local.fleet_plan import GIB, MemberPlan
+from spillway_local.member_nodes import NodeSpec, NodeTaint
+
+from .ledger import Finding
+from .lending_audit import LENDABLE, OFFLINE_NAMESPACE, OWN_NAMESPACE, LendingAudit
+from .lending_ledger import LendingSeen, not_home, not_lent
+
+OWNERS, POOL = ("own-1", "own-2"), "cloud-1"
+NODES_LENT = 3
+"""Of each owner; one pod fits on each."""
+CPU = "3"
+GRACE_SECONDS, COOLDOWN_SECONDS = 2, 1
+ENVIRONMENT = (("SPILLWAY_DESCHEDULER_AGAIN_SECONDS", "1"),)
+"""A node that came back is taken for a need again at once; by default ten minutes later."""
+_LOOK_SECONDS = 0.1
+
+
+def _owner(name: str) -> MemberPlan:
+    """Nodes for the lanes, and some that only those use who say so."""
+    taints = (NodeTaint(LENDABLE, "only"),)
+    lent = NodeSpec(NODES_LENT, f"{name}-batch", 4_000, 16 * GIB, labels={LENDABLE: "yes"}, taints=taints)
+    return MemberPlan(name, "own", (NodeSpec(8, f"{name}-node", 16_000, 64 * GIB), lent), room=0)
+
+
+FLEET = (
+    *(_owner(name) for name in OWNERS),
+    MemberPlan(POOL, "cloud", (NodeSpec(4, f"{POOL}-node", 16_000, 64 * GIB),), room=0),
+)
+
+
+@dataclass(slots=True)
+class LendingLoad:
+    """asks: whether anything new is begun. cycles: of needs or recalls so far."""
+
+    client: LendingClient
+    api: Callable[[str], ClusterApi]
+    audit: LendingAudit
+    seed: str
+    asks: asyncio.Event = field(default_factory=asyncio.Event)
+    cycles: int = 0
+    _resting: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def begin(self) -> None:
+        """Declares, and deploys what is offline in the pool and nothing yet in the owners."""
+        every = [{"operator": "Exists"}]
+        offline = {"tolerations": every, "nodeSelector": {SUPPLY_CLASS: "dedicated"}}
+        await self._deploy(POOL, OFFLINE_NAMESPACE, len(OWNERS) * NODES_LENT, offline)
+        rule = LendingRule("batch", (Requirement(LENDABLE, "Exists", ()),), "dedicated", 100, 0, 0, 0.0)
+        for owner in OWNERS:
+            await self._deploy(owner, OWN_NAMESPACE, 0, {"tolerations": every, "nodeSelector": {LENDABLE: "yes"}})
+            request = DeclareLendingRequest(
+                owner, POOL, (rule,), grace_seconds=GRACE_SECONDS, cooldown_seconds=COOLDOWN_SECONDS
+            )
+            await self.client.declare_lending(request)
+
+    async def run(self) -> None:
+        random = Random(f"{self.seed}/lending")
+        while True:
+            self._resting.set()
+            await self.asks.wait()
+            self._resting.clear()
+            await (self._need if random.random() < 0.7 else self._ask_back)(random)
+            self.cycles += 1
+
+    async def settled(self, seconds: float) -> list[Finding]:
+        """Owners need all their nodes, then none: what is wrong after so long each; nothing more is begun."""
+        self.asks.clear()
+        async with asyncio.timeout(seconds):
+            await self._resting.wait()
+        await self._own_pods(dict.fromkeys(OWNERS, NODES_LENT))
+        found = await self._wrong_after(seconds, not_home)
+        await self._own_pods(dict.fromkeys(OWNERS, 0))
+        return found + await self._wrong_after(seconds, lambda seen: not_lent(seen, len(OWNERS) * NODES_LENT))
+
+    async def _need(self, random: Random) -> None:
+        """Some owners' own pods want some nodes, and later none."""
+        wanted = {owner: random.randint(0, NODES_LENT) for owner in OWNERS}
+        await self._own_pods(wanted)
+        await self._until(lambda seen: all(_running(seen, owner) == count for owner, count in wanted.items()))
+        await self._own_pods(dict.fromkeys(OWNERS, 0))
+        await self._until(_works)
+
+    async def _ask_back(self, random: Random) -> None:
+        """A person asks for all nodes of an owner, by name; they are lent again, as other loans."""
+        owner = random.choice(OWNERS)
+        before = self.audit.loans()
+        with suppress(RequestError):  # Nobody answers: the next cycle does something else.
+            await self.client.recall(RecallRequest(owner, reason="chaos"))
+            of_owner = {node: loan for node, loan in before.items() if node[0] == owner}
+            await self._until(lambda _: all(self.audit.loans().get(node) != loan for node, loan in of_owner.items()))
+        await self._until(_works)
+
+    async def _until(self, holds: Callable[[LendingSeen], bool]) -> None:
+        """Or until nothing more is to be begun."""
+        while self.asks.is_set() and not holds(self.audit.seen()):
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _wrong_after(self, seconds: float, wrong: Callable[[LendingSeen], Any]) -> list[Finding]:
+        """Nothing once nothing is wrong twice in a row."""
+        loop = asyncio.get_running_loop()
+        deadline, good = loop.time() + seconds, 0
+        while True:
+            stale = () if self.audit.is_fresh() else (Finding("lost", "a member cannot be read"),)
+            found: list[Finding] = [*stale, *wrong(self.audit.seen())]
+            good = 0 if found else good + 1
+            if good > 1 or loop.time() > deadline:
+                return found
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _own_pods(self, replicas: Mapping[str, int]) -> None:
+        for owner, count in replicas.items():
+            change = {"spec": {"replicas": count}}
+            await self.api(owner).patch(DEPLOYMENTS, OWN_NAMESPACE, OWN_NAMESPACE, change, resource_version="")
+
+    async def _deploy(self, member: str, namespace: str, replicas: int, spec: Mapping[str, Any]) -> None:
+        api = self.api(member)
+        await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        made = deployment(namespace, replicas, cpu=CPU, terminationGracePeriodSeconds=GRACE_SECONDS, **spec)
+        made["metadata"]["namespace"] = namespace
+        await api.create(DEPLOYMENTS, made)
+
+
+@asynccontextmanager
+async def lending(
+    client: LendingClient, connect: Callable[[str], ClusterApi], audit: LendingAudit, seed: str
+) -> AsyncIterator[LendingLoad]:
+    """The load and its audit, until the block is left."""
+    apis = {name: connect(name) for name in (*OWNERS, POOL)}
+    load = LendingLoad(client, apis.__getitem__, audit, seed)
+    tasks = [asyncio.create_task(audit.run())]
+    try:
+        await load.begin()
+        tasks.append(asyncio.create_task(load.run()))
+        yield load
+    finally:
+        for task in tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
+        for api in apis.values():
+            await api.close()
+
+
+def _running(seen: LendingSeen, owner: str) -> int:
+    return sum(pod.runs for pod in seen.own.get(owner, ()))
+
+
+def _works(seen: LendingSeen) -> bool:
+    return not list(not_lent(seen, len(OWNERS) * NODES_LENT))
