@@ -17,6 +17,7 @@ from vk_bridge.core.pod_conversion import (
     copy_of,
     place_of,
 )
+from vk_bridge.core.pod_update import given_text
 
 SIDE = PoolSide("pool-id", "own-1.n1", "10.0.0.9")
 API_ACCESS: dict[str, Any] = {
@@ -110,7 +111,11 @@ def test_what_a_real_pod_is() -> None:
     assert metadata["namespace"] == "spillway-lent-shop"
     assert metadata["name"].startswith("encode-1-")
     assert metadata["labels"] == {"app": "encode", POOL: "pool-id", POOL_UID: "uid-1"}
-    assert metadata["annotations"] == {"note": "kept", "spillway.io/pool-pod": "shop/encode-1"}
+    assert metadata["annotations"] == {
+        "note": "kept",
+        "spillway.io/pool-pod": "shop/encode-1",
+        "spillway.io/given": given_text(POD),
+    }
     assert metadata.keys() == {"namespace", "name", "labels", "annotations"}
     assert made["spec"] == {
         "restartPolicy": "Never",

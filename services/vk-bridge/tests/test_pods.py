@@ -289,6 +289,35 @@ async def test_what_a_daemon_takes_is_not_offered(fleet: LendingFleet) -> None:
     assert fleet.taint() == "lent"
 
 
+@on_fleet()
+async def test_what_people_change_of_a_pool_pod_reaches_its_real_pod(fleet: LendingFleet) -> None:
+    """And what the owner's admission has made of it stays: it is nothing that the pool has changed."""
+    await fleet.declare()
+    await fleet.start()
+    await until(fleet.is_open)
+    await fleet.run_in_pool(replicas=1)
+    await until(lambda: fleet.pooled() == [(VIRTUAL, "Running")])
+    name = fleet.clusters[POOL].objects("pods")[0]["metadata"]["name"]
+
+    def real() -> dict[str, Any]:
+        found: dict[str, Any] = fleet.clusters[OWN].objects("pods")[0]
+        return found
+
+    place, uid = real()["metadata"], real()["metadata"]["uid"]
+    path = f"/api/v1/namespaces/{place['namespace']}/pods/{place['name']}"
+    mirrored = [{**real()["spec"]["containers"][0], "image": "mirror.own/app:1"}]
+    await fleet.ask(OWN, "PATCH", path, {"spec": {"containers": mirrored}, "metadata": {"labels": {"team": "own"}}})
+    in_pool = f"/api/v1/namespaces/default/pods/{name}"
+    await fleet.ask(POOL, "PATCH", in_pool, {"metadata": {"labels": {"stage": "two"}, "annotations": {"note": "new"}}})
+    await until(lambda: real()["metadata"]["labels"].get("stage") == "two", 5)
+    assert (real()["metadata"]["labels"]["team"], real()["metadata"]["annotations"]["note"]) == ("own", "new")
+    assert real()["spec"]["containers"] == mirrored
+    changed = [{**fleet.clusters[POOL].objects("pods")[0]["spec"]["containers"][0], "image": "app:2"}]
+    await fleet.ask(POOL, "PATCH", in_pool, {"spec": {"containers": changed, "activeDeadlineSeconds": 60}})
+    await until(lambda: real()["spec"]["containers"][0]["image"] == "app:2", 5)
+    assert (real()["spec"]["activeDeadlineSeconds"], real()["metadata"]["uid"]) == (60, uid)
+
+
 @on_fleet(nodes=2)
 async def test_the_use_of_each_node_is_told_once_an_hour_also_while_lending_is_paused(fleet: LendingFleet) -> None:
     """Measured where metrics.k8s.io answers."""

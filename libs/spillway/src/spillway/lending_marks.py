@@ -50,6 +50,8 @@ COPIES: Final = "spillway.io/copies"
 """Annotation: the pool's ConfigMaps and Secrets that it refers to, as `Secret/key ConfigMap/settings`."""
 COPY_VERSION: Final = "spillway.io/copy-version"
 """Annotation of a copy: uid and resourceVersion of what it is a copy of."""
+GIVEN: Final = "spillway.io/given"
+"""Annotation: what of the pool pod's changeable fields the real pod was last given."""
 POD_NAMESPACE_PREFIX: Final = "spillway-lent-"
 
 # ── On the pool pod ─────────────────────────────────────────────────────────────────────────────────────────────────

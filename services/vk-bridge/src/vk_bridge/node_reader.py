@@ -17,6 +17,7 @@ from vk_bridge.by_version import ByVersion
 from vk_bridge.core.loan import Manifest, RealPod, Sight
 from vk_bridge.core.pod_conversion import PoolSide
 from vk_bridge.core.pod_status import mirrored_status
+from vk_bridge.core.pod_update import is_behind
 from vk_bridge.core.reading import GRACE_SECONDS, occupies, pool_of, read_pool_pod, read_real_pod, read_virtual_node
 from vk_bridge.core.register import read_owner_node
 from vk_bridge.core.virtual_node import (
@@ -176,7 +177,7 @@ class NodeReader:
         self._reach = reach
         self._settings = settings
         self._deleting: dict[str, dict[str, float]] = {}
-        self._news = ByVersion[bool]()
+        self._compared = ByVersion[tuple[bool, bool]]()
         self._shown_at: dict[str, float] = {}
         """By node: when this bridge last wrote what its virtual node shows."""
 
@@ -303,12 +304,15 @@ class NodeReader:
         before, seen, due_at = self._deleting.get(name, {}), dict[str, float](), None
         shown = {uid: pool_pods.get(pod["metadata"]["labels"][POOL_UID]) for uid, pod in real_pods.items()}
 
-        def is_news(uid: str) -> bool:
-            there = shown[uid]
-            return there is not None and mirrored_status(there, real_pods[uid], address) is not None
+        def compared(uid: str) -> tuple[bool, bool]:
+            """Whether its status is news, and whether it is behind."""
+            there, real = shown[uid], real_pods[uid]
+            if there is None:
+                return False, False
+            return mirrored_status(there, real, address) is not None, is_behind(real, there)
 
         versions = {uid: f"{_versions(pod, shown[uid])} {address}" for uid, pod in real_pods.items()}
-        news = self._news.look(name, versions, is_news)
+        differs = self._compared.look(name, versions, compared)
         found: list[RealPod] = []
         for uid, pod in real_pods.items():
             overdue = False
@@ -318,7 +322,8 @@ class NodeReader:
                 over_at = seen[uid] + grace + self._settings.overdue_seconds
                 overdue = now >= over_at
                 due_at = over_at if due_at is None else min(due_at, over_at)
-            found.append(read_real_pod(pod, overdue=overdue, news=news[uid]))
+            news, behind = differs[uid]
+            found.append(read_real_pod(pod, overdue=overdue, news=news, behind=behind))
         if seen:
             self._deleting[name] = seen
         else:

@@ -13,7 +13,8 @@ from vk_bridge.core.loan import Manifest
 from vk_bridge.core.pod_conversion import Refused as NotLendable
 from vk_bridge.core.pod_conversion import convert
 from vk_bridge.core.pod_status import failed_status, mirrored_status, waiting_status
-from vk_bridge.core.pod_steps import CreateReal, DeletePool, DeleteReal, FailPool, LetGo, Mirror, PodStep
+from vk_bridge.core.pod_steps import CreateReal, DeletePool, DeleteReal, FailPool, LetGo, Mirror, PodStep, UpdateReal
+from vk_bridge.core.pod_update import update_patch
 from vk_bridge.node_reader import Answers, Reading
 from vk_bridge.pools import Pool
 from vk_bridge.reach import Reach
@@ -80,6 +81,8 @@ class PodWriter:
                 pod = reading.pool_pods[uid]
                 real = reading.real_by_pool_uid[uid]
                 await self._show(reading, pod, mirrored_status(pod, real, reading.side.address), answers)
+            case UpdateReal(uid):
+                await self._update(reading.pool_pods[uid], reading.real_by_pool_uid[uid], answers)
             case FailPool(uid, reason):
                 pod = reading.pool_pods[uid]
                 await self._show(reading, pod, failed_status(pod, reason, GONE_MESSAGE.get(reason, "")), answers)
@@ -113,6 +116,14 @@ class PodWriter:
             return await self._refuse(reading, pod, REFUSED, error.message, answers)
         answers.real_pods[created["metadata"]["uid"]] = created
         return True
+
+    async def _update(self, pod: Manifest, real: Manifest, answers: Answers) -> None:
+        metadata, change = real["metadata"], update_patch(real, pod)
+        version, uid = metadata["resourceVersion"], metadata["uid"]
+        place = (metadata["namespace"], metadata["name"])
+        answers.real_pods[uid] = await self._reach.ask(
+            lambda: self._api.patch(PODS, *place, change, resource_version=version, uid=uid)
+        )
 
     async def _refuse(self, reading: Reading, pod: Manifest, reason: str, message: str, answers: Answers) -> bool:
         """The pod fails. A controller makes another at once, so on one node only one does within the pause."""

@@ -69,7 +69,7 @@ class PoolPod:
 class RealPod:
     """A pod of the pool's on the real node. overdue: its grace is over, and it is still there.
 
-    news: its status is not what the pool pod shows.
+    news: its status is not what the pool pod shows. behind: people have changed the pool pod since it was made.
     """
 
     uid: str
@@ -78,6 +78,7 @@ class RealPod:
     ended: bool = False
     overdue: bool = False
     news: bool = False
+    behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,25 +2,25 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from spillway.lending_marks import (
     COPIES,
     COPY_VERSION,
+    GIVEN,
     LENDING,
     LENT,
     POOL,
     POOL_POD,
     POOL_UID,
-    PREFIX,
     owner_name,
     owner_namespace,
 )
-from vk_bridge.core.downward import DOWNWARD_PREFIX, downward_annotations, translated_field
+from vk_bridge.core.downward import downward_annotations, translated_field
 from vk_bridge.core.loan import Manifest
+from vk_bridge.core.pod_update import given_text, kept_annotations, kept_labels
 from vk_bridge.core.refusals import KEPT_SPEC, is_api_access, reasons_against
 
-LEFT_OUT_ANNOTATIONS: Final = ("kubectl.kubernetes.io/", PREFIX, DOWNWARD_PREFIX)
 CONFIG_MAP, SECRET = "ConfigMap", "Secret"
 
 
@@ -75,12 +75,6 @@ def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
     translation = _Translation(pod, side)
     spec = translation.spec(node)
     metadata = pod["metadata"]
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if not key.startswith(PREFIX)}
-    annotations = {
-        key: value
-        for key, value in (metadata.get("annotations") or {}).items()
-        if not key.startswith(LEFT_OUT_ANNOTATIONS)
-    }
     namespace, name = real_place(pod, side.pool_id)
     made = {
         "apiVersion": "v1",
@@ -88,11 +82,12 @@ def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
         "metadata": {
             "namespace": namespace,
             "name": name,
-            "labels": {**labels, POOL: side.pool_id, POOL_UID: metadata["uid"]},
+            "labels": {**kept_labels(pod), POOL: side.pool_id, POOL_UID: metadata["uid"]},
             "annotations": {
-                **annotations,
+                **kept_annotations(pod),
                 **downward_annotations(pod, side.virtual_node, translation.fields),
                 POOL_POD: f"{metadata['namespace']}/{metadata['name']}",
+                GIVEN: given_text(pod),
                 **_copies_annotation(translation.references.values()),
             },
         },

@@ -25,6 +25,13 @@ class Mirror:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateReal:
+    """Carry over to the real pod what people have changed of the pool pod."""
+
+    pool_uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class FailPool:
     pool_uid: str
     reason: str
@@ -53,7 +60,7 @@ class DeleteReal:
     grace_seconds: int
 
 
-PodStep = CreateReal | Mirror | FailPool | DeletePool | LetGo | DeleteReal
+PodStep = CreateReal | Mirror | UpdateReal | FailPool | DeletePool | LetGo | DeleteReal
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,8 @@ def _both(pool: PoolPod, real: RealPod, around: Around) -> PodStep | None:
         if not pool.ended:
             return DeletePool(pool.uid, _grace(pool, around))
         return None if real.deleting else DeleteReal(real.uid, around.grace_seconds)
+    if real.behind and not (real.deleting or real.ended or pool.ended):
+        return UpdateReal(pool.uid)
     return None
 
 

@@ -42,8 +42,8 @@ def read_pool_pod(pod: Manifest) -> PoolPod:
     )
 
 
-def read_real_pod(pod: Manifest, *, overdue: bool, news: bool) -> RealPod:
-    """overdue: its deletion has been seen for longer than its grace. news: of `mirrored_status`."""
+def read_real_pod(pod: Manifest, *, overdue: bool, news: bool, behind: bool = False) -> RealPod:
+    """overdue: its deletion has been seen for longer than its grace. news: `mirrored_status`. behind: `is_behind`."""
     metadata = pod["metadata"]
     return RealPod(
         uid=metadata["uid"],
@@ -52,6 +52,7 @@ def read_real_pod(pod: Manifest, *, overdue: bool, news: bool) -> RealPod:
         ended=has_ended(pod),
         overdue=overdue,
         news=news,
+        behind=behind,
     )
 
 

@@ -1,0 +1,88 @@
+"""What people change of a pool pod after its creation, for its real pod: images, deadline, labels, annotations.
+
+The real pod bears what it was last given. So what an owner's admission made of it is neither taken for a change nor
+written over: only what the pool itself has changed since is written.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from spillway.lending_marks import GIVEN, PREFIX, digest
+from vk_bridge.core.downward import DOWNWARD_PREFIX
+from vk_bridge.core.loan import Manifest
+
+LEFT_OUT_ANNOTATIONS: Final = ("kubectl.kubernetes.io/", PREFIX, DOWNWARD_PREFIX)
+KINDS: Final = ("containers", "initContainers")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What Kubernetes lets people change of a pod. images: by container. labels, annotations: digests."""
+
+    images: dict[str, str]
+    deadline_seconds: int | None
+    labels: str
+    annotations: str
+
+
+def given(pool_pod: Manifest) -> Given:
+    spec = pool_pod["spec"]
+    images = {one["name"]: one.get("image", "") for kind in KINDS for one in spec.get(kind) or ()}
+    return Given(
+        images, spec.get("activeDeadlineSeconds"), _digest(kept_labels(pool_pod)), _digest(kept_annotations(pool_pod))
+    )
+
+
+def given_text(pool_pod: Manifest) -> str:
+    return msgspec.json.encode(given(pool_pod)).decode()
+
+
+def kept_labels(pool_pod: Manifest) -> dict[str, str]:
+    labels: Mapping[str, str] = pool_pod["metadata"].get("labels") or {}
+    return {key: value for key, value in labels.items() if not key.startswith(PREFIX)}
+
+
+def kept_annotations(pool_pod: Manifest) -> dict[str, str]:
+    annotations: Mapping[str, str] = pool_pod["metadata"].get("annotations") or {}
+    return {key: value for key, value in annotations.items() if not key.startswith(LEFT_OUT_ANNOTATIONS)}
+
+
+def is_behind(real_pod: Manifest, pool_pod: Manifest) -> bool:
+    """Whether the pool pod says something else than the real pod was given. One that bears nothing is left alone."""
+    told = _read(real_pod)
+    return told is not None and told != given(pool_pod)
+
+
+def update_patch(real_pod: Manifest, pool_pod: Manifest) -> dict[str, Any]:
+    """A merge patch of a real pod that is behind. Labels and annotations that people took off stay there."""
+    told, now = _read(real_pod), given(pool_pod)
+    assert told is not None
+    metadata: dict[str, Any] = {"annotations": {GIVEN: given_text(pool_pod)}}
+    if told.labels != now.labels:
+        metadata["labels"] = kept_labels(pool_pod)
+    if told.annotations != now.annotations:
+        metadata["annotations"] |= kept_annotations(pool_pod)
+    spec: dict[str, Any] = {}
+    if told.deadline_seconds != now.deadline_seconds:
+        spec["activeDeadlineSeconds"] = now.deadline_seconds
+    changed = {name: image for name, image in now.images.items() if told.images.get(name, image) != image}
+    for kind in KINDS:
+        found = real_pod["spec"].get(kind) or ()
+        if any(one["name"] in changed for one in found):
+            spec[kind] = [{**one, "image": changed.get(one["name"], one.get("image", ""))} for one in found]
+    return {"metadata": metadata, **({"spec": spec} if spec else {})}
+
+
+def _read(real_pod: Manifest) -> Given | None:
+    """Anybody in the owner may have written there."""
+    try:
+        return msgspec.json.decode((real_pod["metadata"].get("annotations") or {}).get(GIVEN, ""), type=Given)
+    except msgspec.DecodeError:
+        return None
+
+
+def _digest(values: Mapping[str, str]) -> str:
+    return digest(*(text for pair in sorted(values.items()) for text in pair))

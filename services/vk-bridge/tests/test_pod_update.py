@@ -1,0 +1,112 @@
+"""What people change of a pool pod reaches its real pod, and nothing else of that is touched."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from spillway.lending_marks import GIVEN
+from vk_bridge.core.loan import PoolPod, RealPod
+from vk_bridge.core.pod_steps import Around, DeletePool, Mirror, UpdateReal, pod_step
+from vk_bridge.core.pod_update import given_text, is_behind, update_patch
+
+POOL_POD: dict[str, Any] = {
+    "metadata": {"labels": {"app": "encode"}, "annotations": {"note": "a"}},
+    "spec": {
+        "containers": [{"name": "main", "image": "app:1"}, {"name": "helper", "image": "help:1"}],
+        "initContainers": [{"name": "first", "image": "init:1"}],
+    },
+}
+REAL_POD: dict[str, Any] = {
+    "metadata": {
+        "labels": {"app": "encode", "spillway.io/pool": "p"},
+        "annotations": {"note": "a", GIVEN: given_text(POOL_POD)},
+    },
+    "spec": {
+        "containers": [
+            {"name": "main", "image": "mirror/app:1", "tty": True},
+            {"name": "helper", "image": "help:1"},
+            {"name": "injected", "image": "x"},
+        ],
+        "initContainers": [{"name": "first", "image": "init:1"}],
+    },
+}
+NOW = {"app": "encode", "stage": "two"}
+CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "a label": (lambda pod: pod["metadata"].update(labels=NOW), {"metadata": {"labels": NOW}}),
+    "an annotation": (
+        lambda pod: pod["metadata"].update(annotations={"note": "b"}),
+        {"metadata": {"annotations": {"note": "b"}}},
+    ),
+    "a deadline": (
+        lambda pod: pod["spec"].update(activeDeadlineSeconds=7),
+        {"metadata": {}, "spec": {"activeDeadlineSeconds": 7}},
+    ),
+    "an image": (
+        lambda pod: pod["spec"]["containers"][1].update(image="help:2"),
+        {
+            "metadata": {},
+            "spec": {
+                "containers": [
+                    {"name": "main", "image": "mirror/app:1", "tty": True},
+                    {"name": "helper", "image": "help:2"},
+                    {"name": "injected", "image": "x"},
+                ]
+            },
+        },
+    ),
+    "an init container's image": (
+        lambda pod: pod["spec"]["initContainers"][0].update(image="init:2"),
+        {"metadata": {}, "spec": {"initContainers": [{"name": "first", "image": "init:2"}]}},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_only_what_was_changed_is_written(what: str) -> None:
+    pod = deepcopy(POOL_POD)
+    change, expected = CHANGES[what]
+    change(pod)
+    assert is_behind(REAL_POD, pod)
+    patch = update_patch(REAL_POD, pod)
+    assert patch["metadata"]["annotations"].pop(GIVEN) == given_text(pod)
+    patch["metadata"] = {key: value for key, value in patch["metadata"].items() if value}
+    assert patch == expected
+
+
+def test_what_is_not_peoples_is_no_change() -> None:
+    pod = deepcopy(POOL_POD)
+    pod["metadata"]["labels"]["spillway.io/x"] = "y"
+    pod["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = "{}"
+    pod["spec"]["nodeName"] = "own-1.n0"
+    assert not is_behind(REAL_POD, pod)
+
+
+@pytest.mark.parametrize("text", ["", "x", "{}", "[]", '{"images": 1}'])
+def test_a_real_pod_that_bears_nothing_readable_is_left_alone(text: str) -> None:
+    real = {**REAL_POD, "metadata": {"annotations": {GIVEN: text}}}
+    assert not is_behind(real, {**POOL_POD, "metadata": {}})
+
+
+STAYS = Around(takes=True, leaving=False, grace_seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("pool", "real", "around", "step"),
+    [
+        pytest.param(PoolPod("p"), RealPod("r", "p", behind=True), STAYS, UpdateReal("p"), id="it is updated"),
+        pytest.param(PoolPod("p"), RealPod("r", "p"), STAYS, None, id="nothing to do"),
+        pytest.param(PoolPod("p"), RealPod("r", "p", behind=True, news=True), STAYS, Mirror("p"), id="news first"),
+        pytest.param(PoolPod("p"), RealPod("r", "p", behind=True, deleting=True), STAYS, None, id="it goes"),
+        pytest.param(PoolPod("p", ended=True), RealPod("r", "p", behind=True), STAYS, None, id="it has ended"),
+        pytest.param(
+            PoolPod("p"),
+            RealPod("r", "p", behind=True),
+            Around(takes=False, leaving=True, grace_seconds=30),
+            DeletePool("p", 30),
+            id="its node goes back",
+        ),
+    ],
+)
+def test_when_a_real_pod_is_updated(pool: PoolPod, real: RealPod, around: Around, step: Any) -> None:
+    assert pod_step(pool, real, around) == step
