@@ -1,7 +1,7 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube kube oracle differential replay scaling modes bench chaos up down status clean
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube test-compose kube oracle differential replay scaling modes bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
@@ -65,6 +65,9 @@ e2e: setup ## The platform as processes on real Kafka and Redis, with faults
 
 test-kube: kube ## What needs real Kubernetes control planes
 	@SPILLWAY_KUBE=1 $(PYTEST) -m kube tests local services
+
+test-compose: kube ## docker compose up on stand-in images, from nothing to the first placement (as root, or with an engine)
+	@SPILLWAY_COMPOSE=1 $(PYTEST) tests/compose
 
 kube: setup ## Build the member binary (Go; about 6 minutes once, cached outside the checkout)
 	@$(RUN) python -m spillway_local.kube_binary

@@ -6,6 +6,7 @@ import ipaddress
 import json
 import secrets
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,7 +32,7 @@ class MemberAccess:
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.token}"}
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     def ssl_context(self) -> ssl.SSLContext:
         return ssl.create_default_context(cadata=self.ca_pem)
@@ -91,12 +92,14 @@ class KubeletClientFiles:
         ensure_certificate(self.certificate, self.key, KUBELET_CLIENT, serves=False)
 
 
-def ensure_certificate(certificate: Path, key_file: Path, name: str, *, serves: bool = True) -> None:
-    """Self-signed, made once. serves: of a server on 127.0.0.1, else of a client."""
+def ensure_certificate(
+    certificate: Path, key_file: Path, name: str, *, serves: bool = True, hosts: Sequence[str] = ("localhost",)
+) -> None:
+    """Self-signed, made once. serves: of a server on 127.0.0.1 and hosts, else of a client."""
     if not certificate.exists():
         key = ec.generate_private_key(ec.SECP256R1())
         write_secret(key_file, _private_pem(key))
-        write_secret(certificate, _self_signed(key, name, serves=serves))
+        write_secret(certificate, _self_signed(key, name, hosts, serves=serves))
 
 
 def read_kubeconfig(file: Path) -> MemberAccess:
@@ -107,15 +110,15 @@ def read_kubeconfig(file: Path) -> MemberAccess:
 
 
 def write_kubeconfig(file: Path, name: str, access: MemberAccess) -> None:
-    """JSON, which is YAML too, so that kubectl and every client read it."""
-    ca_data = base64.b64encode(access.ca_pem.encode()).decode()
+    """JSON, which is YAML too, so that kubectl and every client read it. Without CA and token where there are none."""
+    cluster = {"server": access.server}
+    if access.ca_pem:
+        cluster["certificate-authority-data"] = base64.b64encode(access.ca_pem.encode()).decode()
     content = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [
-            {"name": name, "cluster": {"server": access.server, "certificate-authority-data": ca_data}},
-        ],
-        "users": [{"name": name, "user": {"token": access.token}}],
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": {"token": access.token} if access.token else {}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,
     }
@@ -139,12 +142,12 @@ def _private_pem(key: ec.EllipticCurvePrivateKey) -> str:
     ).decode()
 
 
-def _self_signed(key: ec.EllipticCurvePrivateKey, common_name: str, *, serves: bool) -> str:
+def _self_signed(key: ec.EllipticCurvePrivateKey, common_name: str, hosts: Sequence[str], *, serves: bool) -> str:
     """A certificate that is its own authority, so that the other side verifies in full."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     purpose = ExtendedKeyUsageOID.SERVER_AUTH if serves else ExtendedKeyUsageOID.CLIENT_AUTH
     now = dt.datetime.now(dt.UTC)
-    names = [x509.IPAddress(ipaddress.ip_address(LOOPBACK)), x509.DNSName("localhost")]
+    names = [x509.IPAddress(ipaddress.ip_address(LOOPBACK)), *map(x509.DNSName, hosts)]
     usage = x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=True,

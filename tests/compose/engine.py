@@ -1,0 +1,66 @@
+"""A Docker engine to test with: the machine's own, or one that this process starts and ends."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from spillway_local.programs import Program, start_child
+from spillway_local.tools import ensure_program, run_tool
+
+ENGINE_SECONDS = 60.0
+_ADVICE = "leave `make test-compose` out."
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Its command lines; host "" is the machine's own engine."""
+
+    host: str
+    compose: tuple[str, ...]
+
+    def docker(self, *arguments: str, folder: Path = Path("/")) -> str:
+        """What it printed. Raises ToolFailed with the end of it."""
+        return run_tool(("docker", *arguments), folder, self._environment)
+
+    def answers(self) -> bool:
+        asked = subprocess.run(("docker", "info"), env=os.environ | self._environment, capture_output=True, check=False)
+        return asked.returncode == 0 and b"Server Version" in asked.stdout
+
+    def run_compose(self, file: Path, *arguments: str) -> str:
+        return run_tool((*self.compose, "-f", str(file), *arguments), file.parent, self._environment)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {"DOCKER_HOST": self.host} if self.host else {}
+
+
+@contextmanager
+def running_engine(folder: Path) -> Iterator[Engine]:
+    """The machine's engine where one answers; as root one of our own, with its data below folder."""
+    ensure_program("dockerd", ("docker.io",), _ADVICE)
+    own = Engine("", compose_command())
+    if own.answers():
+        yield own
+        return
+    socket = folder / "docker.sock"
+    engine = Engine(f"unix://{socket}", own.compose)
+    flags = {"data-root": "data", "exec-root": "exec", "pidfile": "pid"}
+    command = ("dockerd", "-H", engine.host, *(f"--{flag}={folder / name}" for flag, name in flags.items()))
+    child = start_child(Program("dockerd", command, folder), folder.parent / "dockerd.log", at_our_death="TERM")
+    try:
+        child.wait_ready(engine.answers, ENGINE_SECONDS)
+        yield engine
+    finally:
+        child.stop()
+
+
+def compose_command() -> tuple[str, ...]:
+    """`docker compose` where the plugin is there, else Debian's docker-compose."""
+    plugin = subprocess.run(("docker", "compose", "version"), capture_output=True, check=False)
+    if shutil.which("docker") and plugin.returncode == 0:
+        return ("docker", "compose")
+    return (str(ensure_program("docker-compose", ("docker-compose",), _ADVICE)),)
