@@ -334,6 +334,12 @@ async def test_a_turn_may_be_claimed_once_more_and_is_lost_to_what_is_higher_sti
     before = one.epoch()
     await one.turns.claim(worker.turn)
     assert before < one.epoch() == (await fleet.claims())[-1][1]
+    one.bus.unavailable = True
+    claiming = asyncio.create_task(one.turns.claim(worker.turn))
+    await asyncio.sleep(1)
+    one.turns.note("own-1", one.epoch() + 1)  # Written, and read before that is known.
+    one.bus.unavailable = False
+    await claiming
     await fleet.say(record(before), record(one.epoch()))
     await asyncio.sleep(20)
     assert worker.told == ["begun"]

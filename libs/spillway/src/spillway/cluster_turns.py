@@ -45,17 +45,19 @@ class Turn:
     """This instance's right to write for one cluster.
 
     way: as ClusterService.way said when it began. epoch: its claim's offset, NO_EPOCH before that is known. read_epoch:
-    the highest that was read since it began, its own claim's among them.
+    the highest that was read since it began, its own claim's among them. claiming: one is being written, and may be
+    read before it is known to be ours.
     """
 
     cluster: str
     way: Hashable
     epoch: int = NO_EPOCH
     read_epoch: int = NO_EPOCH
+    claiming: bool = False
 
     @property
     def is_overtaken(self) -> bool:
-        return NO_EPOCH < self.epoch < self.read_epoch
+        return not self.claiming and NO_EPOCH < self.epoch < self.read_epoch
 
 
 class Worker(Protocol):
@@ -178,12 +180,13 @@ class ClusterTurns(Generic[W]):
         return cluster not in self._turns
 
     async def claim(self, turn: Turn) -> None:
-        """Takes the turn, or takes it once more for a higher epoch. Raises BusUnavailable.
-
-        Who does the latter must not `note` the claims of its own instance: they may be read before this returns.
-        """
-        (position,) = await self._bus.publish(TurnTaken(self._service, turn.cluster, self._instance))
-        turn.epoch = position.offset
+        """Takes the turn, or takes it once more for a higher epoch. Raises BusUnavailable."""
+        turn.claiming = True
+        try:
+            (position,) = await self._bus.publish(TurnTaken(self._service, turn.cluster, self._instance))
+            turn.epoch = position.offset
+        finally:
+            turn.claiming = False
         self._check(turn)
 
     # ── What is ours ────────────────────────────────────────────────────────────────────────────────────────────

@@ -98,7 +98,7 @@ class Propagator:
     def _apply(self, record: Record) -> None:
         event = record.event
         if isinstance(event, TurnTaken):
-            self.turns.note(event.cluster, record.offset)
+            self.turns.note(event.cluster, record.offset, event.instance)
             return
         if isinstance(event, AdoptionAsked):
             self._ask(event)

@@ -85,7 +85,6 @@ class Collector:
         self._finished = asyncio.Event()
         self._may_list = asyncio.Event()
         self._lists_settled = asyncio.Event()
-        self._own_claim = -1
         self._sample_now = asyncio.Event()
         self.see_policies()
         self._streams: dict[Kind, asyncio.Task[None]] = {}
@@ -97,10 +96,6 @@ class Collector:
         before, self._joined = self._joined, joined
         if (before.credential, before.endpoint) != (joined.credential, joined.endpoint):
             self._rejoined.set()
-
-    def see_own_claim(self, epoch: int) -> None:
-        """One that was thought lost, and stands behind the one in use, would hide our records."""
-        self._own_claim = max(self._own_claim, epoch)
 
     def see_policies(self) -> None:
         """Which workloads have a scaling policy was read, or changed."""
@@ -271,7 +266,7 @@ class Collector:
     async def _write_on(self) -> None:
         """The only place that writes, so that nothing of ours is under way while others' records are judged."""
         while not self._finishing.is_set():
-            if self.core.needs_claim or self._own_claim > self.core.epoch:
+            if self.core.needs_claim:
                 await self._claim_again()
             else:
                 await self._until_due()

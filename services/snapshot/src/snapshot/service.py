@@ -38,7 +38,6 @@ class Snapshot:
     ) -> None:
         self._bus = bus
         self._settings = settings
-        self._instance = instance
         self._book = LogBook()
         self.turns = ClusterTurns[Collector](bus, SERVICE, instance, settings, self)
         self._around = Surroundings(
@@ -142,10 +141,8 @@ class Snapshot:
 
     def _apply_change(self, record: Record) -> None:
         match record.event:
-            case TurnTaken(_, cluster, instance) if instance != self._instance:
-                self.turns.note(cluster, record.offset)
-            case TurnTaken(_, cluster) if cluster in self.turns.workers:
-                self.turns.workers[cluster].see_own_claim(record.offset)
+            case TurnTaken(_, cluster, instance):
+                self.turns.note(cluster, record.offset, instance)
             case CapacityChanged(cluster=cluster, epoch=epoch):
                 self.turns.note(cluster, epoch)
 
