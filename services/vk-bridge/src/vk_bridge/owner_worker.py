@@ -20,7 +20,18 @@ from vk_bridge.core.loan import OWNED
 from vk_bridge.core.log_state import LogState
 from vk_bridge.core.owner_mirror import OwnerMirror
 from vk_bridge.core.pod_steps import DeletePool, DeleteReal, Mirror, PodStep, pairs, pod_step
-from vk_bridge.core.steps import CloseVirtual, FirstSights, Mark, ShowVirtual, Step, WaitUntil, around, next_step
+from vk_bridge.core.steps import (
+    CloseVirtual,
+    FirstSights,
+    Mark,
+    SayLent,
+    SayReturned,
+    ShowVirtual,
+    Step,
+    WaitUntil,
+    around,
+    next_step,
+)
 from vk_bridge.core.wishes import Address, Wishes
 from vk_bridge.last_read import Known, LastRead, is_of_pod
 from vk_bridge.leases import Leases
@@ -60,8 +71,11 @@ class Plan:
 
     @property
     def bears_amendment(self) -> bool:
-        """Whether it may be carried out on what was answered to earlier writes, since it neither offers nor returns."""
-        return self.step is None or isinstance(self.step, CloseVirtual | WaitUntil)
+        """Whether it may be carried out on what was answered to earlier writes, since it neither offers nor returns.
+
+        What is said in the log is what was written before.
+        """
+        return self.step is None or isinstance(self.step, CloseVirtual | SayLent | SayReturned | WaitUntil)
 
 
 class OwnerWorker:
@@ -364,7 +378,7 @@ class OwnerWorker:
         before = self._state.loan(self.cluster, record.node)
         self._book.acknowledged(record)
         if self._state.loan(self.cluster, record.node) != before:
-            self._add(record.node)
+            self.touch(record.node)
 
 
 def _text(step: Step | PodStep) -> str:
