@@ -10,7 +10,7 @@ import structlog
 from spillway.bus import Bus
 from spillway.cluster_api import Change, ClusterApi, ClusterUnreachable, Conflict, Refused
 from spillway.events_lending import NodeLent, NodeReturned
-from spillway.lending_marks import LENT_NODE
+from spillway.lending_marks import LENT_NODE, RECALLED
 from spillway.model import Generation
 from spillway.work_queue import WorkQueue
 from vk_bridge import metrics
@@ -71,10 +71,12 @@ class Plan:
 
     @property
     def bears_amendment(self) -> bool:
-        """Whether it may be carried out on what was answered to earlier writes, since it neither offers nor returns.
+        """Whether it may be carried out on what was read or answered before, since it neither offers nor returns.
 
-        What is said in the log is what was written before.
+        A recall is marked at the version that was read, and what is said in the log is what was written before.
         """
+        if isinstance(self.step, Mark):
+            return self.step.state == RECALLED
         return self.step is None or isinstance(self.step, CloseVirtual | SayLent | SayReturned | WaitUntil)
 
 
@@ -143,10 +145,10 @@ class OwnerWorker:
 
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def touch(self, node: str) -> None:
-        """Something about it was said in the log."""
+    def touch(self, node: str, *, recalled: bool = False) -> None:
+        """Something about it was said in the log. recalled: a recall, which says nothing of how the nodes are."""
         if self._concerns_us(node):
-            self._add(node)
+            self._add(node, pods_alone=recalled)
 
     def touch_all(self) -> None:
         """Something was said that may concern every node: what is declared, a brake."""

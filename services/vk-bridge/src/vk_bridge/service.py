@@ -107,7 +107,7 @@ class Bridge:
                     worker.touch_all()
         tells = record.topic == RECALLS.name or (record.topic == LENDING.name and loan != self._state.loan(named, node))
         if cluster in self.turns.workers and tells:
-            self.turns.workers[cluster].touch(node)
+            self.turns.workers[cluster].touch(node, recalled=record.topic == RECALLS.name)
         if isinstance(event, NodeLent | NodeReturned):
             self._note_loan(event)
         if record.topic in (CLUSTERS.name, LENDING_RULES.name, LENDING.name):
