@@ -11,7 +11,7 @@ from spillway.api import ApplyRequest, ScaleRequest
 from spillway.api_lending import DeclareLendingRequest, ListLendingRequest, WithdrawLendingRequest
 from spillway.cluster_api import DEPLOYMENTS, NAMESPACES, NODES, PODS, AlreadyExists, LogOptions
 from spillway.events_lending import LendingRule
-from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_TAINT, SUPPLY_CLASS, virtual_node_name
+from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_TAINT, POOL_UID, SUPPLY_CLASS, virtual_node_name
 from spillway.model import HOSTNAME_LABEL, Requirement
 from spillway_local import fleet_plan
 
@@ -178,3 +178,67 @@ async def test_a_service_that_scales_up_runs_on_returned_nodes_and_none_of_it_in
         assert await running_on(fleet, OWNER, "web") == await nodes_of(fleet, OWNER)
         assert await on_loan(fleet, OWNER) == set()
         assert await running_on(fleet, OWNER, "encode") == []
+
+
+REAL_MEMBERS = pytest.mark.parametrize("members", [pytest.param("kube", marks=pytest.mark.kube)], indirect=True)
+"""Whose own controllers taint what is silent, and evict what does not tolerate that."""
+UNREACHABLE = "node.kubernetes.io/unreachable"
+READY_UNKNOWN = {
+    "type": "Ready",
+    "status": "Unknown",
+    "reason": "NodeStatusUnknown",
+    "message": "nobody posts its status",
+}
+
+
+@REAL_MEMBERS
+async def test_pods_that_their_pool_evicts_while_no_bridge_lives_are_let_go_and_run_once(fleet: Platform) -> None:
+    """The pool says Unknown of a node 200 s after its last Lease, and evicts after 300 s more: here both at once."""
+    lent = (await nodes_of(fleet, OWNER))[2:3]
+    manifest = offline("encode", 1)
+    manifest["spec"]["template"]["spec"]["tolerations"].append(
+        {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}
+    )
+    async with lending(fleet, OWNER, lent), deployed(fleet, POOL, manifest):
+        await until("an offline pod runs", lambda: _runs_once(fleet, set()), 90)
+        given_up = {pod["metadata"]["uid"] for pod in await pods_of(fleet, POOL, "encode")}
+        async with without_bridges(fleet):
+            virtual = virtual_node_name(OWNER, lent[0])
+            silent = {"status": {"conditions": [READY_UNKNOWN]}}
+            await fleet.members.api(POOL).patch(NODES, "", virtual, silent, resource_version="", subresource="status")
+            await until("the pool evicts it", lambda: _is_replaced(fleet, given_up), 90)
+            (real,) = await pods_of(fleet, OWNER, "encode")
+            assert real["metadata"]["labels"][POOL_UID] in given_up, "nobody has ended it, and nobody runs another"
+        await until("the one that was given up is gone, and another one runs", lambda: _runs_once(fleet, given_up), 120)
+        assert not given_up & {pod["metadata"]["uid"] for pod in await pods_of(fleet, POOL, "encode")}
+
+
+@asynccontextmanager
+async def without_bridges(platform: Platform) -> AsyncIterator[None]:
+    for name in ("vk-bridge-1", "vk-bridge-2"):
+        await platform.kill_for_good(name)
+    try:
+        yield
+    finally:
+        for name in ("vk-bridge-1", "vk-bridge-2"):
+            await platform.start(name)
+
+
+async def pods_of(platform: Platform, cluster: str, app: str) -> list[Manifest]:
+    """Also those that are being deleted, in whatever namespace."""
+    return list(await platform.members.api(cluster).list(PODS, label_selector=f"app={app}"))
+
+
+async def _is_replaced(platform: Platform, given_up: set[str]) -> bool:
+    """Those are being deleted, and are not let go; others wait."""
+    pods = await pods_of(platform, POOL, "encode")
+    deleting = {pod["metadata"]["uid"] for pod in pods if pod["metadata"].get("deletionTimestamp")}
+    return deleting == given_up and len(pods) == 2
+
+
+async def _runs_once(platform: Platform, given_up: set[str]) -> bool:
+    """One pod on each side, that belong together."""
+    pooled, real = await pods_of(platform, POOL, "encode"), await pods_of(platform, OWNER, "encode")
+    shown = [pod["metadata"]["uid"] for pod in pooled if pod["status"].get("phase") == "Running"]
+    run = [pod["metadata"]["labels"][POOL_UID] for pod in real if pod["status"].get("phase") == "Running"]
+    return len(pooled) == len(real) == 1 and shown == run and not given_up & set(run)
