@@ -66,7 +66,7 @@ RETURN_SECONDS = 240.0
 PODS_IN_DEPLOYMENT, PODS_IN_TIMED_DEPLOYMENT = 200, 10
 UNDER_WAY_MAX = 1_000
 """Pool pods that are asked for and do not run yet, while the pool is filled."""
-LOOK_SECONDS = 5.0
+LOOK_SECONDS, COUNTED_SECONDS = 5.0, 15.0
 LEASE_SECONDS, LEASE_LONGEST_SECONDS = 10.0, 40.0
 """Between renewals, and until the pool gives a node up: the bridge's own defaults."""
 NODE_CORES = 32
@@ -329,7 +329,7 @@ async def _rest(bench: Bench, memory_before: float) -> dict[str, Measured]:
     passed = time.monotonic() - began
     percent = 100 * (rig.cpu_seconds()[_BRIDGE] - cpu) / passed
     rig.say(f"{passed:.0f} s at rest: the oldest Lease was of {oldest:.1f} s before; CPU seconds: {spent}")
-    _check_lent(bench, wanted)
+    await _check_lent(bench, wanted)
     if bench.sights.lost_ready:
         raise Unmeasured(f"virtual nodes were not Ready for a while, {bench.sights.lost_ready} times")
     bare = await bare_lease_cpu_percent(bench.pool, wanted / LEASE_SECONDS, min(20.0, plan.rest_seconds))
@@ -342,12 +342,15 @@ async def _rest(bench: Bench, memory_before: float) -> dict[str, Measured]:
     }
 
 
-def _check_lent(bench: Bench, nodes: int) -> None:
-    """Cores that the bridge counts as lent are those of the nodes that are."""
-    cores = bench.rig.own_metric(_BRIDGE, "spillway_cores_lent")
-    if len(bench.sights.tainted) != nodes or len(bench.sights.ready) != nodes or cores != nodes * NODE_CORES:
-        seen = f"{len(bench.sights.tainted)} real and {len(bench.sights.ready)} virtual ones with {cores:g} cores"
-        raise Unmeasured(f"of {nodes} lent nodes there are {seen}")
+async def _check_lent(bench: Bench, nodes: int) -> None:
+    """Cores that the bridge counts as lent, at its next look, are those of the nodes that are."""
+    sights = bench.sights
+
+    async def counted() -> bool:
+        cores = await asyncio.to_thread(bench.rig.own_metric, _BRIDGE, "spillway_cores_lent")
+        return len(sights.tainted) == len(sights.ready) == nodes and cores == nodes * NODE_CORES
+
+    await bench.rig.until(f"{nodes} nodes and the cores of as many are lent", counted, COUNTED_SECONDS)
 
 
 # ── Returns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -400,7 +403,7 @@ async def _return(bench: Bench, name: str, cluster: str, needs: Sequence[int]) -
         await bench.until("the log has it", lambda: len(bench.log.returned) >= bench.asked, SETTLE_SECONDS)
     rig.say(f"{took:.1f} s later every evicted pod ran elsewhere; CPU seconds: {spent}")
     _say_steps(bench, names, count)
-    _check_recalls(bench)
+    await _check_recalls(bench)
     return seconds
 
 
@@ -446,7 +449,7 @@ def _say_steps(bench: Bench, names: Sequence[str], count: int) -> None:
     bench.rig.say(f"since the mark, p50 and p99: {told}; {sum(one.forced for one in last)} pods forced")
 
 
-def _check_recalls(bench: Bench) -> None:
+async def _check_recalls(bench: Bench) -> None:
     """Exactly the nodes that were needed, for that need; each has its owner's pod; nothing else came back."""
     recalled: set[NodeKey] = {(one.cluster, one.node) for one in bench.log.recalled}
     used = {key for key, _ in bench.sights.own.values()}
@@ -458,7 +461,7 @@ def _check_recalls(bench: Bench) -> None:
     held = [one.node for one in bench.log.recalled if one.held_back_ms]
     if held or bench.sights.lost_ready:
         raise Unmeasured(f"{len(held)} recalls were held back; {bench.sights.lost_ready} virtual nodes lost Ready")
-    _check_lent(bench, len(bench.owners) * bench.plan.nodes - bench.asked)
+    await _check_lent(bench, len(bench.owners) * bench.plan.nodes - bench.asked)
 
 
 class _Spent:
