@@ -202,6 +202,28 @@ async def test_what_was_committed_and_bears_no_mark_is_seen_by_the_next_writer(t
         child.kill()
 
 
+async def test_who_writes_what_stays_hidden_gives_up_its_turn_and_the_next_one_shows_it(tmp_path: Path) -> None:
+    """A broker that was too busy for the marks: whoever writes on would have it hidden until another writer comes."""
+    server = Lenient(tmp_path, session_port(count=PORTS_PER_NODE))
+    child = await asyncio.to_thread(start_child, server.program(), tmp_path / "kafka.log")
+    try:
+        await asyncio.to_thread(child.wait_ready, server.is_ready, 60)
+        async with formed(server.bootstrap, SHORT_SESSION_SECONDS) as kafka:
+            kafka.settings = dataclasses.replace(kafka.settings, hidden_seconds=1.0)
+            bus = await kafka.bus("a")
+            async with bus.standby_turn("planner", "a") as turn:
+                writer = await turn.wait()
+                lost = asyncio.create_task(turn.lost())
+                await writer.write([ClusterLeft("seen")])
+                await _write_without_marks(bus, writer, ClusterLeft("unmarked"))
+                await lost
+            async with bus.standby_turn("planner", "a") as turn:
+                await turn.wait()
+                assert await bus.unmarked([CLUSTERS]) == []
+    finally:
+        child.kill()
+
+
 async def _write_without_marks(bus: KafkaBus, writer: Any, event: ClusterLeft) -> None:
     """The record is in the log, and for the coordinator no transaction is open."""
     producer = writer._producer

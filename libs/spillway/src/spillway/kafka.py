@@ -13,10 +13,10 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError, OffsetOutOfRangeError
 
@@ -40,42 +40,18 @@ from spillway.dead_letters import RECORD_BYTES_MAX, Outgoing, Reading, Stored, h
 from spillway.events import Event, TurnTaken
 from spillway.fetch_sessions import SessionClient
 from spillway.kafka_member import Member, Seat
-from spillway.settings import setting
-from spillway.topics import LogReader, LogState, answering, log_changed, quieten_aiokafka, unmarked
+from spillway.kafka_settings import KafkaSettings
+from spillway.topics import LogReader, LogState, answering, hidden, log_changed, quieten_aiokafka, unmarked
+
+__all__ = ["KafkaBus", "KafkaFeed", "KafkaSettings", "KafkaStandbyTurn", "KafkaWriter"]
 
 T = TypeVar("T")
+
+log = structlog.get_logger()
 
 _WORLD = (KafkaError, OSError, TimeoutError)
 _NEVER_IDLE_MS = 10**15
 """aiokafka leaves a group in which nothing is fetched for max_poll_interval; ours is joined for its turns alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaSettings:
-    """How this process talks to Kafka; variables SPILLWAY_KAFKA_…"""
-
-    bootstrap: str = field(metadata={"doc": "host:port of brokers, separated by commas"})
-    topic_prefix: str = setting("", "put before every topic's name, so that fleets can share a broker")
-    publish_seconds: float = setting(5.0, "how long a publish, or the question for ends, may take, in seconds")
-    publishes_in_flight_max: int = setting(256, "publishes at once; more wait for their turn")
-    write_seconds: float = setting(8.0, "how long one transaction may take before its outcome is unknown, in seconds")
-    transaction_seconds: float = setting(10.0, "after how long the broker aborts an abandoned transaction, in seconds")
-    marks_seconds: float = setting(1.0, "how long ends wait for the marks of transactions, in seconds")
-    start_seconds: float = setting(30.0, "how long a start keeps trying to reach the log, in seconds")
-    close_seconds: float = setting(2.0, "how long leaving a group, and closing all connections, may take, in seconds")
-    request_seconds: float = setting(10.0, "how long one request to a broker may take, in seconds")
-    retry_seconds: float = setting(0.1, "the first wait before another try, in seconds; doubled each time")
-    retry_seconds_max: float = setting(2.0, "the longest wait before another try, in seconds")
-    idle_batch_seconds: float = setting(0.5, "the longest a feed yields nothing, in seconds")
-    poll_seconds: float = setting(0.1, "how often a feed looks whether only transaction markers came, in seconds")
-    batch_records_max: int = setting(2000, "records of one batch")
-    fetch_bytes_max: int = setting(16 * 1024 * 1024, "bytes that a feed fetches ahead from one broker")
-    dead_letters_per_minute_max: int = setting(100, "unreadable records that one feed bears in a minute")
-    session_seconds: float = setting(6.0, "after how long a silent instance loses a standby's turn, in seconds")
-    cluster_session_seconds: float = setting(10.0, "the same of its clusters; above what a restart takes")
-    heartbeat_seconds: float = setting(1.0, "how often an instance shows that it lives, in seconds")
-    let_go_seconds: float = setting(2.0, "how long a revoked turn may take to come back, in seconds")
-    fleet_check_seconds: float = setting(5.0, "how often the log is asked whose it is, in seconds")
 
 
 class KafkaBus:
@@ -228,13 +204,26 @@ class KafkaBus:
 
     async def unmarked(self, topics: Sequence[Topic]) -> list[TopicPartition]:
         """Partitions of a fenced writer's topics that end in records without a mark."""
-        names = ((self.topic_name(topic), self.partition_count(topic)) for topic in topics)
-        places = [TopicPartition(name, partition) for name, count in names for partition in range(count)]
+        async with self._both(topics) as (committed, written):
+            return await unmarked(committed, written, self._places(topics), self.settings.marks_seconds)
+
+    async def hidden(self, topics: Sequence[Topic]) -> list[TopicPartition]:
+        """Returns once the marks of what one writer committed are missing for longer than they may."""
+        async with self._both(topics) as (committed, written):
+            return await hidden(committed, written, self._places(topics), self.settings.hidden_seconds)
+
+    @contextlib.asynccontextmanager
+    async def _both(self, topics: Sequence[Topic]) -> AsyncIterator[tuple[Any, Any]]:
+        """A reader of what is committed and one of all that is written."""
         async with (
             self._reader("read_committed", topics) as committed,
             self._reader("read_uncommitted", topics) as written,
         ):
-            return await unmarked(committed, written, places, self.settings.marks_seconds)
+            yield committed, written
+
+    def _places(self, topics: Sequence[Topic]) -> list[TopicPartition]:
+        names = ((self.topic_name(topic), self.partition_count(topic)) for topic in topics)
+        return [TopicPartition(name, partition) for name, count in names for partition in range(count)]
 
     # ── Turns ──
 
@@ -505,7 +494,26 @@ class KafkaStandbyTurn:
             await asyncio.sleep(self._bus.settings.retry_seconds)
 
     async def lost(self) -> None:
-        await self._member.until(holds=False)
+        """Also when readers do not see what was committed: who takes the turn next writes the missing marks."""
+        ends = {asyncio.create_task(self._member.until(holds=False)), asyncio.create_task(self._hidden())}
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+
+    async def _hidden(self) -> None:
+        while True:
+            try:
+                places = await self._bus.hidden(self._topics())
+            except (BusUnavailable, *_WORLD):
+                await asyncio.sleep(self._bus.settings.retry_seconds_max)
+            else:
+                log.warning("commits are hidden: the turn is given up", places=[f"{one[0]}/{one[1]}" for one in places])
+                return
+
+    def _topics(self) -> list[Topic]:
+        return [topic for topic in TOPICS if topic.emitter == self._service]
 
     async def _take(self) -> Writer:
         async with asyncio.timeout(self._bus.settings.write_seconds):
@@ -515,7 +523,7 @@ class KafkaStandbyTurn:
             )
         self._writer = KafkaWriter(self._bus, producer)
         # Before anything is read: what was committed and bears no mark is seen from now on, not at some later commit.
-        unmarked = await self._bus.unmarked([topic for topic in TOPICS if topic.emitter == self._service])
+        unmarked = await self._bus.unmarked(self._topics())
         await self._writer.take(TurnTaken(self._service, "", self._instance), unmarked)
         return self._writer
 

@@ -229,6 +229,19 @@ async def unmarked(committed: Any, written: Any, places: list[TopicPartition], s
         await asyncio.sleep(0.01)
 
 
+async def hidden(committed: Any, written: Any, places: list[TopicPartition], seconds: float) -> list[TopicPartition]:
+    """Returns, each time after so long, as soon as there are places whose readers stood still before records for all
+    of it: longer than any transaction takes, so their marks are missing. Two consumers, one of each isolation."""
+    before: Mapping[TopicPartition, int] = {}
+    while True:
+        ends, stable = await written.end_offsets(places), await committed.end_offsets(places)
+        left = {place: stable[place] for place in places if stable[place] < ends[place]}
+        if still := [place for place, offset in left.items() if before.get(place) == offset]:
+            return still
+        before = left
+        await asyncio.sleep(seconds)
+
+
 async def answering(bootstrap: str, patience_seconds: float = PATIENCE_SECONDS) -> str:
     """One of these brokers that answers; all of them when none does, for the client to say why.
 

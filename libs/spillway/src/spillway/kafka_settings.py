@@ -1,0 +1,34 @@
+"""How a process talks to Kafka, and how long it waits for what."""
+
+from dataclasses import dataclass, field
+
+from spillway.settings import setting
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """How this process talks to Kafka; variables SPILLWAY_KAFKA_…"""
+
+    bootstrap: str = field(metadata={"doc": "host:port of brokers, separated by commas"})
+    topic_prefix: str = setting("", "put before every topic's name, so that fleets can share a broker")
+    publish_seconds: float = setting(5.0, "how long a publish, or the question for ends, may take, in seconds")
+    publishes_in_flight_max: int = setting(256, "publishes at once; more wait for their turn")
+    write_seconds: float = setting(8.0, "how long one transaction may take before its outcome is unknown, in seconds")
+    transaction_seconds: float = setting(10.0, "after how long the broker aborts an abandoned transaction, in seconds")
+    marks_seconds: float = setting(1.0, "how long ends wait for the marks of transactions, in seconds")
+    hidden_seconds: float = setting(12.0, "how long commits may be hidden until a turn is given up; above a write")
+    start_seconds: float = setting(30.0, "how long a start keeps trying to reach the log, in seconds")
+    close_seconds: float = setting(2.0, "how long leaving a group, and closing all connections, may take, in seconds")
+    request_seconds: float = setting(10.0, "how long one request to a broker may take, in seconds")
+    retry_seconds: float = setting(0.1, "the first wait before another try, in seconds; doubled each time")
+    retry_seconds_max: float = setting(2.0, "the longest wait before another try, in seconds")
+    idle_batch_seconds: float = setting(0.5, "the longest a feed yields nothing, in seconds")
+    poll_seconds: float = setting(0.1, "how often a feed looks whether only transaction markers came, in seconds")
+    batch_records_max: int = setting(2000, "records of one batch")
+    fetch_bytes_max: int = setting(16 * 1024 * 1024, "bytes that a feed fetches ahead from one broker")
+    dead_letters_per_minute_max: int = setting(100, "unreadable records that one feed bears in a minute")
+    session_seconds: float = setting(6.0, "after how long a silent instance loses a standby's turn, in seconds")
+    cluster_session_seconds: float = setting(10.0, "the same of its clusters; above what a restart takes")
+    heartbeat_seconds: float = setting(1.0, "how often an instance shows that it lives, in seconds")
+    let_go_seconds: float = setting(2.0, "how long a revoked turn may take to come back, in seconds")
+    fleet_check_seconds: float = setting(5.0, "how often the log is asked whose it is, in seconds")
