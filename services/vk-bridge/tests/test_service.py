@@ -14,7 +14,7 @@ from spillway.lending_marks import LEND, NEVER, virtual_node_name
 from spillway.model import Generation
 from spillway.pod_shape import shape_of
 
-from .lending_fleet import GRACE_SECONDS, IDLE_SECONDS, OWN, POOL, LendingFleet, always, on_fleet, until
+from .lending_fleet import GRACE_SECONDS, IDLE_SECONDS, OTHER, OWN, POOL, LendingFleet, always, on_fleet, until
 
 pytestmark = pytest.mark.looptime
 VIRTUAL = virtual_node_name(OWN, "n0")
@@ -441,3 +441,16 @@ async def test_no_node_is_lent_while_replicas_wait_for_lent_nodes(fleet: Lending
     await always(lambda: fleet.taint() == "", 3 * IDLE_SECONDS)
     await fleet.bus.publish(CapacityNeeded("shop", "web", OWN, Generation(1, 2), 0, 0))
     await until(fleet.is_open)
+
+
+@on_fleet(nodes=2, owners=(OWN, OTHER))
+async def test_two_clusters_that_lend_to_each_other_leave_virtual_nodes_alone(fleet: LendingFleet) -> None:
+    """A virtual node bears the marks of a loan, but it is no node of the cluster in which it stands."""
+    await fleet.declare(owner=OTHER, pool=OWN, cooldown_seconds=30)
+    await fleet.declare(owner=OWN, pool=OTHER, cooldown_seconds=30)
+    await fleet.start()
+    await asyncio.sleep(600)
+    for owner in (OWN, OTHER):
+        for node in ("n0", "n1"):
+            assert fleet.taint(node, owner) == "lent"
+            assert [type(one) for one in fleet.loans(node, owner)] == [NodeLent]

@@ -80,7 +80,7 @@ class ClusterWatch:
             case Listed(objects):
                 return mirror.list_nodes(objects, now) if of_nodes else mirror.list_pods(objects, now)
             case Upserted(found):
-                return {mirror.put_node(found, now)} if of_nodes else mirror.put_pod(found, now)
+                return mirror.put_node(found, now) if of_nodes else mirror.put_pod(found, now)
             case Removed(found):
                 return {mirror.drop_node(found.metadata.name)} if of_nodes else mirror.drop_pod(found, now)
             case Alive() if not of_nodes:

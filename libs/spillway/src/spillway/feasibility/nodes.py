@@ -238,6 +238,11 @@ class ClusterNodes:
         self._look_at_sets()
         return self._virtual_sets
 
+    def own_count(self) -> int:
+        """Live nodes but for virtual ones, which are others'."""
+        virtual = np.isin(self.label_set, list(self.virtual_sets()))
+        return int((self.live & ~virtual).sum())
+
     def _look_at_sets(self) -> None:
         for index in range(self._sets_seen, len(self.label_sets)):
             labels = dict(self.label_sets[index])

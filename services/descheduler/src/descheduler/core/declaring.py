@@ -188,7 +188,7 @@ def _shown(state: DeschedulerState, declared: LendingDeclared, *, changed: bool)
         by=declared.by,
         reason=declared.reason,
         declared_ms=declared.at_ms,
-        nodes=int(view.nodes.live.sum()) if view is not None and view.epoch >= 0 else -1,
+        nodes=view.nodes.own_count() if view is not None and view.epoch >= 0 else -1,
         nodes_lent=len(open_ones),
         nodes_recalled=len(loans) - len(open_ones),
         cores_lent_milli=sum(dict(loan.offered).get("cpu", 0) for loan in open_ones),

@@ -8,7 +8,7 @@ from msgspec import Struct, to_builtins
 
 from spillway import kubernetes
 from spillway.kubernetes import AnnotatedMeta, Kind
-from spillway.lending_marks import POOL_UID, virtual_node_name
+from spillway.lending_marks import LENT_CLUSTER, POOL_UID, virtual_node_name
 from spillway.model import Taint
 from vk_bridge.core.idleness import Idleness, SeenPod
 from vk_bridge.core.loan import OWNED, OwnerNode
@@ -85,7 +85,7 @@ class OwnerMirror:
     # ── Nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def list_nodes(self, objects: Iterable[WatchedNode], now: float) -> set[str]:
-        found = {node.metadata.name: node for node in objects}
+        found = {node.metadata.name: node for node in objects if not _is_virtual(node)}
         gone = self.nodes.keys() - found.keys()
         for name in gone:
             self.drop_node(name)
@@ -93,8 +93,11 @@ class OwnerMirror:
             self.put_node(node, now)
         return gone | found.keys()
 
-    def put_node(self, node: WatchedNode, now: float) -> str:
+    def put_node(self, node: WatchedNode, now: float) -> set[str]:
+        """A virtual node that others lend to this cluster is not its own: its marks are theirs."""
         name = node.metadata.name
+        if _is_virtual(node):
+            return {self.drop_node(name)} if name in self.nodes else set()
         manifest: dict[str, Any] = to_builtins(node)
         ready = any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
         self.nodes[name] = KnownNode(
@@ -107,7 +110,7 @@ class OwnerMirror:
         )
         self.node_by_virtual[virtual_node_name(self._cluster, name)] = name
         self.idleness.node(name, node.metadata.uid, now)
-        return name
+        return {name}
 
     def drop_node(self, name: str) -> str:
         self.nodes.pop(name, None)
@@ -206,6 +209,10 @@ class OwnerMirror:
     @staticmethod
     def _last_of(pod: WatchedPod) -> SeenPod:
         return seen_pod(_few_fields(pod))
+
+
+def _is_virtual(node: WatchedNode) -> bool:
+    return LENT_CLUSTER in node.metadata.labels
 
 
 def _few_fields(pod: WatchedPod) -> dict[str, Any]:
