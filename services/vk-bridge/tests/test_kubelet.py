@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from sim.cluster import SimCluster
 from sim.rest import SimTransport
@@ -49,6 +50,7 @@ from vk_bridge.settings import Settings
 pytest_plugins = ["spillway_local.pytest_infra"]
 
 PATIENCE_SECONDS = 20.0
+A_NAME = "expected a name of small letters, digits, '-' and '.'"
 RULE = LendingRule("all", (), "dedicated", 100, 0, 0, 0.0)
 FAST = ClusterApiSettings(max_log_streams=4)
 
@@ -176,7 +178,7 @@ class Lending:
         shown = files or self.credentials(pool)
         context.load_cert_chain(shown.certificate, shown.key)
         async with aiohttp.ClientSession() as session:
-            url = f"https://127.0.0.1:{self.port_by_pool[pool]}{path}"
+            url = URL(f"https://127.0.0.1:{self.port_by_pool[pool]}{path}", encoded=True)
             async with session.get(url, ssl=context) as answer:
                 return answer.status, await answer.text()
 
@@ -296,7 +298,11 @@ async def test_what_is_not_there_and_what_is_not_served_has_a_reason(lending: Le
         f"{logs}/nobody/main": (404, f"pod {lending.namespace}/nobody is not there in pool-1"),
         f"{logs}/encode/other": (404, f"pod {lending.namespace}/encode has no container other"),
         f"{logs}/shadowed/sidecar": (404, f"pod {lending.namespace}/shadowed has no container sidecar"),
-        f"{logs}/..%2f..%2fencode/main": (404, f"pod {lending.namespace}/../../encode is not there in pool-1"),
+        f"{logs}/..%2f..%2fencode/main": (400, f"pod: '../../encode': {A_NAME}"),
+        "/containerLogs/%2e%2e/encode/main": (400, f"namespace: '..': {A_NAME}"),
+        f"{logs}/%2E%2e/main": (400, f"pod: '..': {A_NAME}"),
+        f"{logs}/%2e/main": (400, f"pod: '.': {A_NAME}"),
+        f"{logs}/encode/%2e%2e": (400, f"container: '..': {A_NAME}"),
         f"{logs}/encode/main?tailLines=x": (400, "tailLines: 'x': expected a whole number, 0 or more"),
         f"/exec/{lending.namespace}/encode/main": (
             501,

@@ -19,7 +19,7 @@ from spillway.cluster_api import PODS, ClusterUnreachable, Refused
 from spillway.settings import SettingsError
 from vk_bridge import metrics
 from vk_bridge.core.loan import Manifest
-from vk_bridge.core.reading import container_names
+from vk_bridge.core.reading import container_names, is_name
 from vk_bridge.lent_pods import LentPods
 from vk_bridge.log_request import read_log_options
 from vk_bridge.pools import Pool
@@ -150,7 +150,7 @@ class Kubelet:
         return web.json_response({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items})
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
-        namespace, name, container = (request.match_info[part] for part in ("namespace", "pod", "container"))
+        namespace, name, container = (_name(request, part) for part in ("namespace", "pod", "container"))
         try:
             options = read_log_options(container, request.query, self._settings.log_bytes_max)
         except ValueError as error:
@@ -203,6 +203,14 @@ class Kubelet:
             if request.transport is not None:
                 request.transport.abort()
         return response
+
+
+def _name(request: web.Request, part: str) -> str:
+    """Out of the path. Dots alone would be a step in the path of what a cluster is asked."""
+    name = request.match_info[part]
+    if not is_name(name):
+        raise _Answer(400, f"{part}: {name[:64]!r}: expected a name of small letters, digits, '-' and '.'")
+    return name
 
 
 def server_context(settings: Settings, pool: str) -> ssl.SSLContext:

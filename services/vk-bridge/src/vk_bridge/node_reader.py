@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -18,7 +17,15 @@ from vk_bridge.core.loan import Manifest, RealPod, Sight
 from vk_bridge.core.pod_conversion import PoolSide
 from vk_bridge.core.pod_status import mirrored_status
 from vk_bridge.core.pod_update import is_behind
-from vk_bridge.core.reading import GRACE_SECONDS, occupies, pool_of, read_pool_pod, read_real_pod, read_virtual_node
+from vk_bridge.core.reading import (
+    GRACE_SECONDS,
+    is_name,
+    occupies,
+    pool_of,
+    read_pool_pod,
+    read_real_pod,
+    read_virtual_node,
+)
 from vk_bridge.core.register import read_owner_node
 from vk_bridge.core.virtual_node import (
     Standing,
@@ -37,7 +44,6 @@ T = TypeVar("T")
 StandingOf = Callable[[Manifest], Standing]
 Nodes = tuple[Manifest | None, Manifest | None]
 """The real and the virtual one."""
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 _POD = object_decoder(kubernetes.PODS)
 
 
@@ -286,7 +292,7 @@ class NodeReader:
             uid = pod["metadata"]["labels"][POOL_UID]
             namespace, _, name = (pod["metadata"].get("annotations") or {}).get(POOL_POD, "").partition("/")
             # The annotation is what anybody in the owner may have written.
-            if uid not in pool_pods and there.read and _is_name(namespace) and _is_name(name):
+            if uid not in pool_pods and there.read and is_name(namespace) and is_name(name):
                 again = await there.get(PODS, namespace, name)
                 if again is not None and again["metadata"]["uid"] == uid:
                     found[uid] = again
@@ -340,7 +346,3 @@ def _versions(pod: Manifest, shown: Manifest | None) -> str:
     """Of a real pod and its pool pod."""
     there = shown["metadata"]["resourceVersion"] if shown is not None else ""
     return f"{pod['metadata']['resourceVersion']} {there}"
-
-
-def _is_name(text: str) -> bool:
-    return _NAME.fullmatch(text) is not None
