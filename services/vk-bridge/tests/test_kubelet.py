@@ -326,6 +326,21 @@ async def test_what_is_not_there_and_what_is_not_served_has_a_reason(lending: Le
     assert (status, text.rpartition(" has ")[2]) == (404, "no real pod on the node for which own-1.n0 stands")
 
 
+async def test_an_owners_container_is_not_read_by_the_name_of_an_ephemeral_one(lending: Lending) -> None:
+    await lending.add_pool("pool-1")
+    await lending.start({"own-1": "pool-1"})
+    lending.sims["own-1"].inject(SidecarSpec())
+    lending.write("own-1", await lending.run("pool-1", "own-1"), "the owner's", "sidecar")
+    pool = lending.sims["pool-1"]
+    found = pool.get("pods", "encode", lending.namespace)
+    assert found is not None
+    # As `kubectl debug -c sidecar` does it: the simulation does not serve ephemeralcontainers.
+    spec = {**found["spec"], "ephemeralContainers": [{"name": "sidecar", "image": "none"}]}
+    pool.machine.world.store.put("pods", {**found, "spec": spec})
+    answer = await lending.ask("pool-1", f"/containerLogs/{lending.namespace}/encode/sidecar")
+    assert answer == (404, f"pod {lending.namespace}/encode has no container sidecar")
+
+
 async def test_a_kubelet_api_without_its_files_does_not_start(tmp_path: Path) -> None:
     certificate, key = tmp_path / "kubelet.crt", tmp_path / "kubelet.key"
     files = {"kubelet_certificate": str(certificate), "kubelet_key": str(key), "kubelet_clients_folder": tmp_path}

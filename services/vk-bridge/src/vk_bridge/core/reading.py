@@ -80,8 +80,8 @@ def is_real_pod_of(found: Manifest, pool_pod: Manifest, pool_id: str, node: str)
 
 
 def container_names(pod: Manifest) -> list[str]:
-    """Of all kinds, as its own people wrote them."""
-    kinds = ("containers", "initContainers", "ephemeralContainers")
+    """Of those that its real pod has from it. Ephemeral ones are not carried over: one may be called as an owner's."""
+    kinds = ("containers", "initContainers")
     return [one["name"] for kind in kinds for one in pod["spec"].get(kind) or ()]
 
 
