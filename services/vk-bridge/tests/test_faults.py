@@ -15,7 +15,7 @@ from spillway.events_lending import CAUSE_ASKED, CAUSE_VIRTUAL_NODE_GONE, NodeRe
 from spillway.lending_marks import virtual_node_name
 from spillway.quantities import parse_quantity
 
-from .lending_fleet import IDLE_SECONDS, OTHER, OWN, POOL, LendingFleet, always, on_fleet, until
+from .lending_fleet import GRACE_SECONDS, IDLE_SECONDS, OTHER, OWN, POOL, LendingFleet, always, on_fleet, until
 
 pytestmark = pytest.mark.looptime
 VIRTUAL = virtual_node_name(OWN, "n0")
@@ -148,6 +148,24 @@ def _real(fleet: LendingFleet, owner: str) -> list[dict[str, Any]]:
 
 
 # ── Nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@on_fleet()
+async def test_a_freeze_in_mid_recall_forces_no_pod_until_it_is_lifted(fleet: LendingFleet) -> None:
+    await works(fleet)
+    for one in _real(fleet, OWN):
+        place = f"/api/v1/namespaces/{one['metadata']['namespace']}/pods/{one['metadata']['name']}"
+        await fleet.ask(OWN, "PATCH", place, {"metadata": {"finalizers": ["example.com/slow"]}})
+    await fleet.recall()
+    await until(lambda: _graces(fleet) == {GRACE_SECONDS})
+    await fleet.freeze()
+    await always(lambda: _graces(fleet) == {GRACE_SECONDS}, 10 * GRACE_SECONDS)
+    await fleet.unfreeze()
+    await until(lambda: _graces(fleet) == {0})
+
+
+def _graces(fleet: LendingFleet) -> set[int | None]:
+    return {one["metadata"].get("deletionGracePeriodSeconds") for one in fleet.clusters[OWN].objects("pods")}
 
 
 @on_fleet()

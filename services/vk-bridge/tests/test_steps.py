@@ -226,6 +226,21 @@ def test_a_freeze_holds_the_pods_of_a_recall_that_nobody_asked_for() -> None:
     assert (state_of(world), world.real_pods) == (OWNED, {})
 
 
+def test_a_freeze_forces_no_pod_of_a_recall_that_nobody_asked_for() -> None:
+    world, bridge = lent(pods=1)
+    (real,) = world.real_pods.values()
+    real.stubborn = True
+    ask(world, CAUSE_NEED)
+    work(world, bridge, 4, pace_seconds=0.1)
+    assert real.deleted_at is not None
+    world.frozen = True
+    work(world, bridge, 12)
+    assert list(world.real_pods.values()) == [real]
+    ask(world, CAUSE_ASKED)
+    work(world, bridge, 12)
+    assert (state_of(world), world.real_pods) == (OWNED, {})
+
+
 def test_while_the_pool_is_away_real_pods_leave_and_the_node_waits() -> None:
     world, bridge = lent(pods=2)
     world.pool_up = False
@@ -322,7 +337,7 @@ def test_what_has_ended_in_the_pool_holds_nothing() -> None:
 def test_a_recalled_node_takes_no_pod_even_while_a_freeze_holds_it() -> None:
     recalled = Sight(0, replace(NODE, state=RECALLED, cause=CAUSE_NEED), VIRTUAL)
     held = around(recalled, replace(WISH, frozen=True), 30)
-    assert (held.takes, held.leaving) == (False, False)
+    assert (held.takes, held.leaving, held.forces) == (False, False, False)
     assert around(Sight(0, NODE, VIRTUAL), WISH, 30).takes
 
 

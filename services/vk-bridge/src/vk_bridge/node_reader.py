@@ -327,7 +327,8 @@ class NodeReader:
                 grace = pod["metadata"].get("deletionGracePeriodSeconds", GRACE_SECONDS)
                 over_at = seen[uid] + grace + self._settings.overdue_seconds
                 overdue = now >= over_at
-                due_at = over_at if due_at is None else min(due_at, over_at)
+                if not overdue:
+                    due_at = over_at if due_at is None else min(due_at, over_at)
             news, behind = differs[uid]
             found.append(read_real_pod(pod, overdue=overdue, news=news, behind=behind))
         if seen:

@@ -67,7 +67,8 @@ PodStep = CreateReal | Mirror | UpdateReal | FailPool | DeletePool | LetGo | Del
 class Around:
     """What the node means for its pods. takes: real pods may be created. leaving: they are to go, with that grace.
 
-    owner_read, pool_read: whether the absence of a pod says anything. node_gone: so are its real pods.
+    owner_read, pool_read: whether the absence of a pod says anything. node_gone: so are its real pods. forces: what
+    outlives its grace is forced; a freeze that holds the recall forces none.
     """
 
     takes: bool
@@ -76,11 +77,12 @@ class Around:
     owner_read: bool = True
     pool_read: bool = True
     node_gone: bool = False
+    forces: bool = True
 
 
 def pod_step(pool: PoolPod | None, real: RealPod | None, around: Around) -> PodStep | None:
     """One step for a pair that belongs together (real.pool_uid is pool.uid), either of which may be absent."""
-    if real is not None and real.overdue:
+    if real is not None and real.overdue and around.forces:
         return DeleteReal(real.uid, 0)
     if pool is None:
         if real is None or real.deleting:

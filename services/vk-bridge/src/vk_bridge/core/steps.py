@@ -158,6 +158,7 @@ def around(sight: Sight, wish: Wish, grace_seconds: int) -> Around:
         owner_read=sight.owner_read,
         pool_read=sight.pool_read,
         node_gone=sight.owner_read and node is None,
+        forces=not _is_held(node, wish),
     )
 
 
@@ -170,7 +171,13 @@ def _leaving(sight: Sight, wish: Wish) -> bool:
         return node is None or not node.foreign
     if node.foreign or node.state == LENT:
         return False
-    return not (wish.frozen and node.cause == CAUSE_NEED and wish.recall in ("", CAUSE_NEED))
+    return not _is_held(node, wish)
+
+
+def _is_held(node: OwnerNode | None, wish: Wish) -> bool:
+    """Whether a freeze holds the recall of this node, since nobody asked for it by name."""
+    needed = node is not None and node.state == RECALLED and node.cause == CAUSE_NEED
+    return wish.frozen and needed and wish.recall in ("", CAUSE_NEED)
 
 
 def _owned(sight: Sight, wish: Wish) -> Step | None:
