@@ -24,10 +24,17 @@ API_ACCESS: dict[str, Any] = {
     "name": "kube-api-access-x7k2p",
     "projected": {
         "sources": [
-            {"serviceAccountToken": {"path": "token"}},
-            {"configMap": {"name": "kube-root-ca.crt"}},
-            {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
-        ]
+            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+            {"configMap": {"items": [{"key": "ca.crt", "path": "ca.crt"}], "name": "kube-root-ca.crt"}},
+            {
+                "downwardAPI": {
+                    "items": [
+                        {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}, "path": "namespace"}
+                    ]
+                }
+            },
+        ],
+        "defaultMode": 420,
     },
 }
 POD: dict[str, Any] = {
@@ -189,7 +196,32 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "claims": (with_container(resources={"claims": [{"name": "gpu"}]}), "resource claims"),
     "env from a file": (
         with_container(env=[{"name": "A", "valueFrom": {"fileKeyRef": {"key": "k"}}}]),
-        "env A: fileKeyRef is not carried over",
+        "containers main: env[0].valueFrom.fileKeyRef is not carried over",
+    ),
+    "a probe of any host": (
+        with_container(livenessProbe={"httpGet": {"host": "169.254.169.254", "port": 80}}),
+        "containers main: livenessProbe.httpGet.host: the owner's kubelet would ask that host",
+    ),
+    "a socket of any host": (
+        with_container(readinessProbe={"tcpSocket": {"host": "127.0.0.1", "port": 10250}}),
+        "readinessProbe.tcpSocket.host: the owner's kubelet would ask that host",
+    ),
+    "a hook to any host": (
+        with_container(lifecycle={"postStart": {"httpGet": {"host": "127.0.0.1", "port": 10255}}}),
+        "lifecycle.postStart.httpGet.host: the owner's kubelet would ask that host",
+    ),
+    "a source's new field": (
+        with_container(envFrom=[{"prefix": "P_"}, {"newRef": {"name": "x"}}]),
+        "containers main: envFrom[1].newRef is not carried over",
+    ),
+    "a hook's new field": (with_container(lifecycle={"preStop": {"new": {}}}), "lifecycle.preStop.new is not"),
+    "a probe's new field": (with_container(startupProbe={"new": 1}), "startupProbe.new is not carried over"),
+    "a container's new security": (with_container(securityContext={"new": True}), "securityContext.new is not"),
+    "a pod's new security": (pod(securityContext={"new": True}), "securityContext.new: is not carried over"),
+    "a volume's new field": (with_volume(emptyDir={"new": 1}), "volume v: emptyDir.new is not carried over"),
+    "token called as what is left out": (
+        pod(volumes=[{"name": "kube-api-access-mine", **TOKEN_VOLUME}]),
+        "volume kube-api-access-mine: a token for the pool's API",
     ),
     "hostPath": (with_volume(hostPath={"path": "/"}), "volume v: hostPath is not carried over"),
     "volume claim": (

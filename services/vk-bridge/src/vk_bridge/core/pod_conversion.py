@@ -17,9 +17,10 @@ from spillway.lending_marks import (
     owner_namespace,
 )
 from vk_bridge.core.downward import downward_annotations, translated_field
+from vk_bridge.core.known_fields import KEPT_SPEC
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.pod_update import given_text, kept_annotations, kept_labels
-from vk_bridge.core.refusals import KEPT_SPEC, is_api_access, reasons_against
+from vk_bridge.core.refusals import is_api_access, reasons_against
 
 CONFIG_MAP, SECRET = "ConfigMap", "Secret"
 

@@ -4,84 +4,24 @@ What is not known here is refused by name: a field that was passed on unread mig
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
+from vk_bridge.core.known_fields import CONTAINER, SPEC, VOLUME, unknown_fields
 from vk_bridge.core.loan import Manifest
 
-KEPT_SPEC: Final = frozenset(
-    {
-        "activeDeadlineSeconds",
-        "dnsConfig",
-        "dnsPolicy",
-        "hostAliases",
-        "hostUsers",
-        "hostname",
-        "os",
-        "resources",
-        "restartPolicy",
-        "securityContext",
-        "setHostnameAsFQDN",
-        "shareProcessNamespace",
-        "subdomain",
-        "terminationGracePeriodSeconds",
-    }
-)
-MADE_SPEC: Final = frozenset({"containers", "initContainers", "volumes", "imagePullSecrets", "tolerations"})
-"""Which are made anew from what the pool pod says."""
-LEFT_OUT_SPEC: Final = frozenset(
-    {
-        "affinity",
-        "automountServiceAccountToken",
-        "enableServiceLinks",
-        "ephemeralContainers",
-        "hostIPC",
-        "hostNetwork",
-        "hostPID",
-        "nodeName",
-        "nodeSelector",
-        "overhead",
-        "preemptionPolicy",
-        "priority",
-        "priorityClassName",
-        "schedulerName",
-        "schedulingGates",
-        "serviceAccount",
-        "serviceAccountName",
-        "topologySpreadConstraints",
-    }
-)
-"""Of which the pool's scheduler, the bridge or the owner decides."""
-KEPT_CONTAINER: Final = frozenset(
-    {
-        "args",
-        "command",
-        "env",
-        "envFrom",
-        "image",
-        "imagePullPolicy",
-        "lifecycle",
-        "livenessProbe",
-        "name",
-        "ports",
-        "readinessProbe",
-        "resizePolicy",
-        "resources",
-        "restartPolicy",
-        "securityContext",
-        "startupProbe",
-        "stdin",
-        "stdinOnce",
-        "terminationMessagePath",
-        "terminationMessagePolicy",
-        "tty",
-        "volumeMounts",
-        "workingDir",
-    }
-)
-KEPT_VOLUMES: Final = frozenset({"configMap", "secret", "projected", "downwardAPI", "emptyDir"})
-KEPT_SOURCES: Final = frozenset({"configMapKeyRef", "secretKeyRef", "fieldRef", "resourceFieldRef"})
 API_ACCESS_PREFIX: Final = "kube-api-access-"
 """Of the volume with a token that the pool's API server adds to every pod."""
+API_ACCESS_SOURCES: Final[list[dict[str, Any]]] = [
+    {"serviceAccountToken": {"path": "token"}},
+    {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+    {
+        "downwardAPI": {
+            "items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]
+        }
+    },
+]
+"""Of that volume, but for how long the token is good."""
+HANDLERS: Final = ("httpGet", "tcpSocket")
 
 
 def reasons_against(spec: Manifest) -> Iterator[str]:
@@ -91,9 +31,7 @@ def reasons_against(spec: Manifest) -> Iterator[str]:
         yield "automountServiceAccountToken: asks for a token of the pool's API, which is not reachable there"
     if ((spec.get("securityContext") or {}).get("windowsOptions") or {}).get("hostProcess"):
         yield "securityContext: hostProcess"
-    for field, value in spec.items():
-        if value not in (None, [], {}) and field not in KEPT_SPEC | MADE_SPEC | LEFT_OUT_SPEC:
-            yield f"{field}: is not carried over to a lent node"
+    yield from (f"{field}: is not carried over to a lent node" for field in unknown_fields(spec, SPEC))
     for kind in ("initContainers", "containers"):
         for container in spec.get(kind) or ():
             yield from (f"{kind} {container['name']}: {reason}" for reason in _container_reasons(container))
@@ -115,29 +53,43 @@ def _container_reasons(container: Manifest) -> Iterator[str]:
     for port in container.get("ports") or ():
         if port.get("hostPort"):
             yield f"hostPort {port['hostPort']}"
-    for field, value in container.items():
-        if value not in (None, [], {}) and field not in KEPT_CONTAINER:
-            yield f"{field} is not carried over"
+    yield from (f"{field} is not carried over" for field in unknown_fields(container, CONTAINER))
     if (container.get("resources") or {}).get("claims"):
         yield "resource claims"
-    for variable in container.get("env") or ():
-        unknown = (variable.get("valueFrom") or {}).keys() - KEPT_SOURCES
-        yield from (f"env {variable['name']}: {source} is not carried over" for source in sorted(unknown))
+    yield from _host_reasons(container)
+
+
+def _host_reasons(container: Manifest) -> Iterator[str]:
+    """A kubelet asks from its node's own network: what hostNetwork is refused for."""
+    lifecycle = container.get("lifecycle") or {}
+    asking = {name: container.get(name) for name in ("livenessProbe", "readinessProbe", "startupProbe")}
+    asking |= {f"lifecycle.{name}": lifecycle.get(name) for name in ("postStart", "preStop")}
+    for where, found in asking.items():
+        for handler in HANDLERS:
+            if ((found or {}).get(handler) or {}).get("host"):
+                yield f"{where}.{handler}.host: the owner's kubelet would ask that host"
 
 
 def _volume_reasons(volume: Manifest) -> Iterator[str]:
     if is_api_access(volume):
         return
-    kinds = volume.keys() - {"name"}
-    yield from (f"{kind} is not carried over" for kind in sorted(kinds - KEPT_VOLUMES))
-    for source in (volume.get("projected") or {}).get("sources") or ():
-        if "serviceAccountToken" in source:
-            yield "a token for the pool's API, which is not reachable there"
-        unknown = source.keys() - {"configMap", "secret", "downwardAPI", "serviceAccountToken"}
-        yield from (f"{kind} is not carried over" for kind in sorted(unknown))
+    yield from (f"{field} is not carried over" for field in unknown_fields(volume, VOLUME))
+    sources = (volume.get("projected") or {}).get("sources") or ()
+    if any("serviceAccountToken" in source for source in sources):
+        yield "a token for the pool's API, which is not reachable there"
 
 
 def is_api_access(volume: Manifest) -> bool:
     """Whether this is the volume with a token that the pool's API server adds by itself: it is left out."""
-    sources = (volume.get("projected") or {}).get("sources") or ()
-    return volume["name"].startswith(API_ACCESS_PREFIX) and any("serviceAccountToken" in source for source in sources)
+    return volume["name"].startswith(API_ACCESS_PREFIX) and _added(volume) == API_ACCESS_SOURCES
+
+
+def _added(volume: Manifest) -> list[dict[str, Any]]:
+    """Its sources, as in API_ACCESS_SOURCES."""
+    return [
+        {
+            kind: {key: value for key, value in (one or {}).items() if key != "expirationSeconds"}
+            for kind, one in source.items()
+        }
+        for source in (volume.get("projected") or {}).get("sources") or ()
+    ]
