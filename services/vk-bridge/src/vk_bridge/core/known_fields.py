@@ -1,4 +1,4 @@
-"""The fields of a pod, all the way down, that a real pod may have from its pool pod; whatever is not here is refused."""
+"""The fields of a pod, all the way down, that a real pod may have from its pool pod; all others are refused."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -38,8 +38,8 @@ _SECURITY: Final = _fields(
     windowsOptions=_fields("gmsaCredentialSpec gmsaCredentialSpecName hostProcess runAsUserName"),
 )
 KEPT_SPEC: Final[Fields] = _fields(
-    "activeDeadlineSeconds dnsPolicy hostUsers hostname restartPolicy setHostnameAsFQDN shareProcessNamespace subdomain "
-    "terminationGracePeriodSeconds",
+    "activeDeadlineSeconds dnsPolicy hostUsers hostname restartPolicy setHostnameAsFQDN shareProcessNamespace "
+    "subdomain terminationGracePeriodSeconds",
     dnsConfig=_fields("nameservers searches", options=_fields("name value")),
     hostAliases=_fields("ip hostnames"),
     os=_fields("name"),
