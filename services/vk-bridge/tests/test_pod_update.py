@@ -1,13 +1,14 @@
 """What people change of a pool pod reaches its real pod, and nothing else of that is touched."""
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from spillway.lending_marks import GIVEN
 from vk_bridge.core.loan import PoolPod, RealPod
-from vk_bridge.core.pod_steps import Around, DeletePool, Mirror, UpdateReal, pod_step
+from vk_bridge.core.pod_steps import Around, DeletePool, DeleteReal, Mirror, PodStep, UpdateReal, pod_step
 from vk_bridge.core.pod_update import given_text, is_behind, update_patch
 
 POOL_POD: dict[str, Any] = {
@@ -109,4 +110,26 @@ STAYS = Around(takes=True, leaving=False, grace_seconds=30)
     ],
 )
 def test_when_a_real_pod_is_updated(pool: PoolPod, real: RealPod, around: Around, step: Any) -> None:
+    assert pod_step(pool, real, around) == step
+
+
+LEAVES = Around(takes=False, leaving=True, grace_seconds=30)
+SLOW = RealPod("r", "p", deleting=True, seconds_left=3600)
+SLOW_POOL = PoolPod("p", deleting=True, created=True, grace_seconds=3600)
+
+
+@pytest.mark.parametrize(
+    ("pool", "real", "around", "step"),
+    [
+        pytest.param(SLOW_POOL, SLOW, STAYS, None, id="lent: its own grace"),
+        pytest.param(SLOW_POOL, SLOW, LEAVES, DeleteReal("r", 30), id="recalled: the recall's"),
+        pytest.param(None, SLOW, LEAVES, DeleteReal("r", 30), id="its pool pod is gone"),
+        pytest.param(SLOW_POOL, replace(SLOW, seconds_left=30), LEAVES, None, id="it has no more left"),
+        pytest.param(SLOW_POOL, RealPod("r", "p"), STAYS, DeleteReal("r", 3600), id="lent, not deleted yet"),
+        pytest.param(SLOW_POOL, RealPod("r", "p"), LEAVES, DeleteReal("r", 30), id="recalled, not deleted yet"),
+    ],
+)
+def test_a_recall_shortens_a_deletion_that_is_under_way(
+    pool: PoolPod | None, real: RealPod, around: Around, step: PodStep | None
+) -> None:
     assert pod_step(pool, real, around) == step

@@ -12,7 +12,7 @@ from spillway.events_lending import NodeUsed
 from spillway.lending_marks import CREATED, virtual_node_name
 from spillway.local_bus import LocalBus
 
-from .lending_fleet import FLEET, OWN, POOL, TOLERATES_LOANS, LendingFleet, always, on_fleet, until
+from .lending_fleet import FLEET, GRACE_SECONDS, OWN, POOL, TOLERATES_LOANS, LendingFleet, always, on_fleet, until
 
 pytestmark = pytest.mark.looptime
 VIRTUAL = virtual_node_name(OWN, "n0")
@@ -224,6 +224,28 @@ async def test_a_pool_pod_that_is_deleted_is_let_go_when_its_real_pod_is_gone(fl
     await until(lambda: fleet.real() == [])
     await until(lambda: fleet.pooled() == [])
     assert (fleet.taint(), fleet.is_open()) == ("lent", True)
+
+
+@on_fleet()
+async def test_a_recall_shortens_the_grace_of_a_pod_that_leaves_already_and_forces_it_then(fleet: LendingFleet) -> None:
+    await lent(fleet)
+    await run_alone(fleet, terminationGracePeriodSeconds=3600)
+    await until(lambda: pooled(fleet)["status"].get("phase") == "Running")
+    (real,) = fleet.clusters[OWN].objects("pods", OURS)
+    place = f"/api/v1/namespaces/{OURS}/pods/{real['metadata']['name']}"
+    await fleet.ask(OWN, "PATCH", place, {"metadata": {"finalizers": ["example.com/slow"]}})
+    await fleet.ask(POOL, "DELETE", "/api/v1/namespaces/default/pods/one")
+    await until(lambda: real_graces(fleet) == [3600])
+    await always(lambda: real_graces(fleet) == [3600], 60)
+    await fleet.recall()
+    await until(lambda: real_graces(fleet) == [GRACE_SECONDS])
+    await until(lambda: real_graces(fleet) == [0])
+    await fleet.ask(OWN, "PATCH", place, {"metadata": {"finalizers": None}})
+    await until(lambda: fleet.taint() == "")
+
+
+def real_graces(fleet: LendingFleet) -> list[int | None]:
+    return [one["metadata"].get("deletionGracePeriodSeconds") for one in fleet.clusters[OWN].objects("pods", OURS)]
 
 
 @on_fleet()

@@ -100,6 +100,14 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
+class Ending:
+    """A real pod's deletion, as this bridge has seen it: its grace, and the clock time at which that is over."""
+
+    grace_seconds: int
+    over_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """sight: for the core; the rest are the manifests behind it, pods by uid. due_at: when the next grace is over.
 
@@ -174,7 +182,7 @@ class _Side:
 
 
 class NodeReader:
-    """Of one owner cluster. deleting: since when this bridge has seen real pods being deleted, by uid."""
+    """Of one owner cluster. deleting: the ends of real pods that are being deleted, by node and uid."""
 
     def __init__(self, cluster: str, fleet: str, api: ClusterApi, reach: Reach, settings: Settings) -> None:
         self._cluster = cluster
@@ -182,7 +190,7 @@ class NodeReader:
         self._api = api
         self._reach = reach
         self._settings = settings
-        self._deleting: dict[str, dict[str, float]] = {}
+        self._deleting: dict[str, dict[str, Ending]] = {}
         self._compared = ByVersion[tuple[bool, bool]]()
         self._shown_at: dict[str, float] = {}
         """By node: when this bridge last wrote what its virtual node shows."""
@@ -306,8 +314,8 @@ class NodeReader:
         address: str,
         now: float,
     ) -> tuple[tuple[RealPod, ...], float | None]:
-        """The real pods, and when the grace of the next of them is over. Graces begin at the first sight."""
-        before, seen, due_at = self._deleting.get(name, {}), dict[str, float](), None
+        """The real pods, and when the next of them is overdue. Graces begin at the first sight."""
+        before, seen, due_at = self._deleting.get(name, {}), dict[str, Ending](), None
         shown = {uid: pool_pods.get(pod["metadata"]["labels"][POOL_UID]) for uid, pod in real_pods.items()}
 
         def compared(uid: str) -> tuple[bool, bool]:
@@ -321,21 +329,29 @@ class NodeReader:
         differs = self._compared.look(name, versions, compared)
         found: list[RealPod] = []
         for uid, pod in real_pods.items():
-            overdue = False
+            overdue, seconds_left = False, 0
             if pod["metadata"].get("deletionTimestamp"):
-                seen[uid] = before.get(uid, now)
-                grace = pod["metadata"].get("deletionGracePeriodSeconds", GRACE_SECONDS)
-                over_at = seen[uid] + grace + self._settings.overdue_seconds
-                overdue = now >= over_at
+                seen[uid] = ending = _ending(pod, before.get(uid), now)
+                seconds_left = max(0, math.floor(ending.over_at - now))
+                overdue_at = ending.over_at + self._settings.overdue_seconds
+                overdue = now >= overdue_at
                 if not overdue:
-                    due_at = over_at if due_at is None else min(due_at, over_at)
+                    due_at = overdue_at if due_at is None else min(due_at, overdue_at)
             news, behind = differs[uid]
-            found.append(read_real_pod(pod, overdue=overdue, news=news, behind=behind))
+            found.append(read_real_pod(pod, overdue=overdue, news=news, behind=behind, seconds_left=seconds_left))
         if seen:
             self._deleting[name] = seen
         else:
             self._deleting.pop(name, None)
         return tuple(found), due_at
+
+
+def _ending(pod: Manifest, before: Ending | None, now: float) -> Ending:
+    """A grace that is shortened begins anew, as it does for a kubelet, and never ends later than it would have."""
+    grace = pod["metadata"].get("deletionGracePeriodSeconds", GRACE_SECONDS)
+    if before is None:
+        return Ending(grace, now + grace)
+    return before if grace == before.grace_seconds else Ending(grace, min(before.over_at, now + grace))
 
 
 def _real_ones(pods: Mapping[str, Manifest]) -> dict[str, Manifest]:

@@ -70,6 +70,7 @@ class RealPod:
     """A pod of the pool's on the real node. overdue: its grace is over, and it is still there.
 
     news: its status is not what the pool pod shows. behind: people have changed the pool pod since it was made.
+    seconds_left: whole ones of its grace, which began when this bridge first saw it; 0 of one that nobody deletes.
     """
 
     uid: str
@@ -79,6 +80,7 @@ class RealPod:
     overdue: bool = False
     news: bool = False
     behind: bool = False
+    seconds_left: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,8 @@ def pod_step(pool: PoolPod | None, real: RealPod | None, around: Around) -> PodS
     """One step for a pair that belongs together (real.pool_uid is pool.uid), either of which may be absent."""
     if real is not None and real.overdue and around.forces:
         return DeleteReal(real.uid, 0)
+    if real is not None and around.leaving and real.deleting and real.seconds_left > around.grace_seconds:
+        return DeleteReal(real.uid, around.grace_seconds)
     if pool is None:
         if real is None or real.deleting:
             return None
@@ -126,7 +128,8 @@ def _asked_to_go(pool: PoolPod, around: Around) -> PodStep | None:
 
 def _both(pool: PoolPod, real: RealPod, around: Around) -> PodStep | None:
     if pool.deleting:
-        return None if real.deleting else DeleteReal(real.uid, pool.grace_seconds)
+        grace_seconds = _grace(pool, around) if around.leaving else pool.grace_seconds
+        return None if real.deleting else DeleteReal(real.uid, grace_seconds)
     if real.news and not pool.ended:
         return Mirror(pool.uid)
     if around.leaving:

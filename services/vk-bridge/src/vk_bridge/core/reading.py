@@ -51,7 +51,7 @@ def read_pool_pod(pod: Manifest) -> PoolPod:
     )
 
 
-def read_real_pod(pod: Manifest, *, overdue: bool, news: bool, behind: bool = False) -> RealPod:
+def read_real_pod(pod: Manifest, *, overdue: bool, news: bool, behind: bool = False, seconds_left: int = 0) -> RealPod:
     """overdue: its deletion has been seen for longer than its grace. news: `mirrored_status`. behind: `is_behind`."""
     metadata = pod["metadata"]
     return RealPod(
@@ -62,6 +62,7 @@ def read_real_pod(pod: Manifest, *, overdue: bool, news: bool, behind: bool = Fa
         overdue=overdue,
         news=news,
         behind=behind,
+        seconds_left=seconds_left,
     )
 
 
