@@ -16,6 +16,7 @@ from spillway.model import Generation, Requirement
 from .lending_log import NOW_MS, OWN, POOL, Generations, declared, known, lent, loan, owned, pod, shape, waits
 
 HOUR_MS = 3_600_000
+A_WORD = "letters, digits, '-', '_' and '.', at most 63"
 
 
 def asked(sequence: int = 1) -> Asked:
@@ -67,7 +68,7 @@ def test_a_plan_keeps_nothing() -> None:
         ({"pool": "nowhere"}, "pool nowhere: no such cluster has joined"),
         ({"pool": OWN}, "pool: 'own-1': expected another cluster than the owner"),
         ({"rules": ()}, "rules: 0: expected 1 to 64 rules"),
-        ({"grace_seconds": -1}, "grace_seconds: -1: expected 0 or more"),
+        ({"grace_seconds": -1}, "grace_seconds: -1: expected 0 to 86400"),
         ({"rules": (rule(), rule())}, "rules[1].name: 'all': expected a name that no other rule has"),
         ({"rules": (rule(share_percent=101),)}, "rules[0].share_percent: 101: expected 0 to 100; 0 is 100"),
         ({"rules": (rule(supply_class="cloud"),)}, "rules[0].supply_class: 'cloud': expected idle or dedicated"),
@@ -76,6 +77,45 @@ def test_a_plan_keeps_nothing() -> None:
         (
             {"rules": (rule(nodes=(Requirement("a", "Is", ("b",)),)),)},
             "rules[0].nodes[0].operator: 'Is': expected one of In, NotIn, Exists, DoesNotExist, Gt, Lt",
+        ),
+        ({"grace_seconds": 10**9}, "grace_seconds: 1000000000: expected 0 to 86400"),
+        ({"cooldown_seconds": 10**9}, "cooldown_seconds: 1000000000: expected 0 to 2592000"),
+        ({"rules": (rule(idle_seconds=2**30),)}, "rules[0].idle_seconds: 1073741824: expected 0 to 2592000"),
+        (
+            {"cluster": "x" * 100_000},
+            f"cluster: '{'x' * 119}…: expected the name of a cluster",
+        ),
+        (
+            {"rules": (rule(name="x" * 100_000),)},
+            f"rules[0].name: '{'x' * 119}…: expected printable characters in one line, at most 253",
+        ),
+        (
+            {"rules": (rule(name="two\nlines"),)},
+            "rules[0].name: 'two\\nlines': expected printable characters in one line, at most 253",
+        ),
+        (
+            {"rules": (rule(nodes=(Requirement("a", "Exists", ()),) * 65),)},
+            "rules[0].nodes: 65: expected at most 64 requirements",
+        ),
+        (
+            {"rules": (rule(nodes=(Requirement("a", "In", ("b",) * 257),)),)},
+            "rules[0].nodes[0].values: 257: expected at most 256 values",
+        ),
+        (
+            {"rules": (rule(nodes=(Requirement("a", "Gt", ("1", "2")),)),)},
+            "rules[0].nodes[0].values: ('1', '2'): expected one integer",
+        ),
+        (
+            {"rules": (rule(nodes=(Requirement("a", "Lt", ("٣",)),)),)},
+            "rules[0].nodes[0].values: ('٣',): expected one integer",
+        ),
+        (
+            {"rules": (rule(nodes=(Requirement("no label!", "Exists", ()),)),)},
+            f"rules[0].nodes[0].key: 'no label!': expected a label's key: {A_WORD}, or such behind a domain and '/'",
+        ),
+        (
+            {"rules": (rule(nodes=(Requirement("a", "In", ("b", "no value!")),)),)},
+            f"rules[0].nodes[0].values[1]: 'no value!': expected a label's value: {A_WORD}, or none",
         ),
     ],
 )

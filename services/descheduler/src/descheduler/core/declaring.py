@@ -9,12 +9,21 @@ from descheduler.core.state import DeschedulerState
 from spillway import api_lending as lending
 from spillway.api import RequestError, invalid
 from spillway.events_lending import LOAN_LENT, LendingDeclared, LendingRule
+from spillway.label_text import check_label_key, check_label_value
 from spillway.model import NO_GENERATION, SUPPLY_DEDICATED, SUPPLY_IDLE, Generation, Requirement
+from spillway.pod_shape import is_integer
 
 COOLDOWN_SECONDS = 1_800
 IDLE_SECONDS = 600
 WHOLE_PERCENT = 100
+GRACE_SECONDS_MAX = 24 * 3_600
+COOLDOWN_SECONDS_MAX = IDLE_SECONDS_MAX = 30 * 24 * 3_600
+NAME_LENGTH_MAX = 253
 RULES_MAX = 64
+REQUIREMENTS_MAX = 64
+"""Of a rule."""
+VALUES_MAX = 256
+"""Of a requirement."""
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 VALUE_OPERATORS = ("In", "NotIn", "Gt", "Lt")
 
@@ -37,9 +46,10 @@ def declare(state: DeschedulerState, request: lending.DeclareLendingRequest, ask
     _check_cluster(state, "pool", request.pool)
     if request.cluster == request.pool:
         raise invalid("pool", request.pool, "another cluster than the owner")
-    for name in ("grace_seconds", "cooldown_seconds", "recalls_per_minute"):
-        if getattr(request, name) < 0:
-            raise invalid(name, getattr(request, name), "0 or more")
+    _check_within("grace_seconds", request.grace_seconds, GRACE_SECONDS_MAX)
+    _check_within("cooldown_seconds", request.cooldown_seconds, COOLDOWN_SECONDS_MAX)
+    if request.recalls_per_minute < 0:
+        raise invalid("recalls_per_minute", request.recalls_per_minute, "0 or more")
     known = state.declared.get(request.cluster)
     if known is not None and known.withdrawing:
         raise RequestError("FAILED_PRECONDITION", f"cluster {request.cluster}: its lending is being withdrawn")
@@ -122,11 +132,16 @@ def _declared(state: DeschedulerState, cluster: str) -> LendingDeclared:
 
 
 def _check_cluster(state: DeschedulerState, field: str, cluster: str) -> None:
-    if not cluster:
+    if not 0 < len(cluster) <= NAME_LENGTH_MAX:
         raise invalid(field, cluster, "the name of a cluster")
     view = state.views.get(cluster)
     if view is None or view.joined is None:
         raise RequestError("NOT_FOUND", f"{field} {cluster}: no such cluster has joined")
+
+
+def _check_within(field: str, value: int, most: int) -> None:
+    if not 0 <= value <= most:
+        raise invalid(field, value, f"0 to {most}")
 
 
 def _rules(rules: Sequence[LendingRule]) -> tuple[LendingRule, ...]:
@@ -136,6 +151,9 @@ def _rules(rules: Sequence[LendingRule]) -> tuple[LendingRule, ...]:
     for index, rule in enumerate(rules):
         if not rule.name or rule.name in names[:index]:
             raise invalid(f"rules[{index}].name", rule.name, "a name that no other rule has")
+        if len(rule.name) > NAME_LENGTH_MAX or not rule.name.isprintable():
+            expected = f"printable characters in one line, at most {NAME_LENGTH_MAX}"
+            raise invalid(f"rules[{index}].name", rule.name, expected)
     return tuple(_rule(rule, f"rules[{index}]") for index, rule in enumerate(rules))
 
 
@@ -145,9 +163,12 @@ def _rule(rule: LendingRule, where: str) -> LendingRule:
         raise invalid(f"{where}.supply_class", rule.supply_class, f"{SUPPLY_IDLE} or {SUPPLY_DEDICATED}")
     if not 0 <= rule.share_percent <= WHOLE_PERCENT:
         raise invalid(f"{where}.share_percent", rule.share_percent, f"0 to {WHOLE_PERCENT}; 0 is {WHOLE_PERCENT}")
-    for name in ("reserve_nodes", "idle_seconds", "cost_per_hour"):
+    _check_within(f"{where}.idle_seconds", rule.idle_seconds, IDLE_SECONDS_MAX)
+    for name in ("reserve_nodes", "cost_per_hour"):
         if not 0 <= getattr(rule, name) < inf:
             raise invalid(f"{where}.{name}", getattr(rule, name), "0 or more, and finite")
+    if len(rule.nodes) > REQUIREMENTS_MAX:
+        raise invalid(f"{where}.nodes", len(rule.nodes), f"at most {REQUIREMENTS_MAX} requirements")
     for index, requirement in enumerate(rule.nodes):
         _check_requirement(requirement, f"{where}.nodes[{index}]")
     idle_seconds = rule.idle_seconds or (IDLE_SECONDS if supply_class == SUPPLY_IDLE else 0)
@@ -156,15 +177,20 @@ def _rule(rule: LendingRule, where: str) -> LendingRule:
 
 
 def _check_requirement(requirement: Requirement, where: str) -> None:
-    if not requirement.key:
-        raise invalid(f"{where}.key", requirement.key, "the key of a label")
+    check_label_key(requirement.key, f"{where}.key")
     if requirement.operator not in OPERATORS:
         raise invalid(f"{where}.operator", requirement.operator, f"one of {', '.join(OPERATORS)}")
     if (requirement.operator in VALUE_OPERATORS) != bool(requirement.values):
         wanted = "at least one value" if requirement.operator in VALUE_OPERATORS else "no value"
         raise invalid(f"{where}.values", requirement.values, wanted)
-    if requirement.operator in ("Gt", "Lt") and not requirement.values[0].removeprefix("-").isdecimal():
-        raise invalid(f"{where}.values", requirement.values, "one integer")
+    if len(requirement.values) > VALUES_MAX:
+        raise invalid(f"{where}.values", len(requirement.values), f"at most {VALUES_MAX} values")
+    if requirement.operator in ("Gt", "Lt"):
+        if len(requirement.values) != 1 or not is_integer(requirement.values[0]):
+            raise invalid(f"{where}.values", requirement.values, "one integer")
+        return
+    for index, value in enumerate(requirement.values):
+        check_label_value(value, f"{where}.values[{index}]")
 
 
 def _reply(state: DeschedulerState, declared: Iterable[LendingDeclared], *, changed: bool) -> lending.LendingReply:

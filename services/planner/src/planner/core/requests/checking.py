@@ -1,18 +1,13 @@
 """What words of a request may be: text for people, labels as Kubernetes has them, the URL of an API server."""
 
-import re
 from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
 from spillway.api import invalid
-from spillway.manifest_text import NAME
+from spillway.label_text import check_label_key, check_label_value
 
 URL_LENGTH_MAX: Final = 2048
-LABEL_LENGTH_MAX: Final = 63
-"""Of a label's value, and of its key behind the prefix."""
-PREFIX_LENGTH_MAX: Final = 253
-_WORD: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 def check_text(text: str, where: str, length_max: int) -> str:
@@ -29,18 +24,9 @@ def check_labels(labels: Sequence[tuple[str, str]], where: str) -> tuple[tuple[s
         if key in keys:
             raise invalid(where, key, "each key once")
         keys.add(key)
-        prefix, slash, name = key.rpartition("/")
-        if not _is_word(name) or (slash and (len(prefix) > PREFIX_LENGTH_MAX or not NAME.fullmatch(prefix))):
-            text = f"a label's key: letters, digits, '-', '_' and '.', at most {LABEL_LENGTH_MAX}, or such behind a "
-            raise invalid(where, key, text + "domain and '/'")
-        if value and not _is_word(value):
-            text = f"a label's value: letters, digits, '-', '_' and '.', at most {LABEL_LENGTH_MAX}, or none"
-            raise invalid(f"{where}.{key}", value, text)
+        check_label_key(key, where)
+        check_label_value(value, f"{where}.{key}")
     return tuple(sorted(labels))
-
-
-def _is_word(text: str) -> bool:
-    return len(text) <= LABEL_LENGTH_MAX and _WORD.fullmatch(text) is not None
 
 
 def check_url(url: str, where: str) -> str:

@@ -1,0 +1,31 @@
+"""What Kubernetes lets a label's key and value be."""
+
+import re
+from typing import Final
+
+from spillway.api import invalid
+from spillway.manifest_text import NAME
+
+LABEL_LENGTH_MAX: Final = 63
+"""Of a label's value, and of its key behind the prefix."""
+PREFIX_LENGTH_MAX: Final = 253
+_WORD: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+def check_label_key(key: str, where: str) -> None:
+    """RequestError for what is no label's key."""
+    prefix, slash, name = key.rpartition("/")
+    if not _is_word(name) or (slash and (len(prefix) > PREFIX_LENGTH_MAX or not NAME.fullmatch(prefix))):
+        text = f"a label's key: letters, digits, '-', '_' and '.', at most {LABEL_LENGTH_MAX}, or such behind a "
+        raise invalid(where, key, text + "domain and '/'")
+
+
+def check_label_value(value: str, where: str) -> None:
+    """RequestError for what is no label's value; empty is one."""
+    if value and not _is_word(value):
+        text = f"a label's value: letters, digits, '-', '_' and '.', at most {LABEL_LENGTH_MAX}, or none"
+        raise invalid(where, value, text)
+
+
+def _is_word(text: str) -> bool:
+    return len(text) <= LABEL_LENGTH_MAX and _WORD.fullmatch(text) is not None
