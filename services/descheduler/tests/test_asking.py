@@ -148,6 +148,14 @@ def test_while_it_is_withdrawn_nothing_is_declared() -> None:
         declaring.declare(state, request(), asked(2))
 
 
+@pytest.mark.parametrize("seconds", [-1, 10**9])
+def test_a_node_is_not_asked_back_with_any_grace(seconds: int) -> None:
+    state = known([lent("n1")], declared())
+    with pytest.raises(RequestError) as error:
+        asked_back.ask_back(state, lending.RecallRequest(OWN, ("n1",), seconds), asked())
+    assert error.value.text == f"grace_seconds: {seconds}: expected 0 to 86400; 0 is the cluster's"
+
+
 def test_nodes_go_back_by_name_or_all_and_again_changes_nothing() -> None:
     state = known([lent("n1"), lent("n2")], declared())
     events, reply = asked_back.ask_back(state, lending.RecallRequest(OWN, ("n2",), 5, "sold"), asked())

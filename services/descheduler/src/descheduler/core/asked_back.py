@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from descheduler.core.declaring import Asked
+from descheduler.core.declaring import GRACE_SECONDS_MAX, Asked
 from descheduler.core.recalling import Why, Written, recall
 from descheduler.core.state import DeschedulerState
 from spillway import api_lending as lending
@@ -51,8 +51,8 @@ def ask_back(
     if not request.cluster:
         raise invalid("cluster", request.cluster, "the name of a cluster")
     check_known(state, "cluster", request.cluster)
-    if request.grace_seconds < 0:
-        raise invalid("grace_seconds", request.grace_seconds, "0 or more; 0 is the cluster's")
+    if not 0 <= request.grace_seconds <= GRACE_SECONDS_MAX:
+        raise invalid("grace_seconds", request.grace_seconds, f"0 to {GRACE_SECONDS_MAX}; 0 is the cluster's")
     lent = state.lent(request.cluster)
     missing = sorted(set(request.nodes) - lent.keys())
     if missing:
