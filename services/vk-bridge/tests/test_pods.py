@@ -249,6 +249,21 @@ def real_graces(fleet: LendingFleet) -> list[int | None]:
 
 
 @on_fleet()
+async def test_a_pool_pod_that_a_finalizer_keeps_is_let_go_once_and_holds_no_node(fleet: LendingFleet) -> None:
+    await lent(fleet)
+    await run_alone(fleet)
+    await until(lambda: pooled(fleet)["status"].get("phase") == "Running")
+    place = "/api/v1/namespaces/default/pods/one"
+    await fleet.ask(POOL, "PATCH", place, {"metadata": {"finalizers": ["example.com/hold"]}})
+    await fleet.recall()
+    await until(lambda: fleet.taint() == "")
+    assert (fleet.real(), len(fleet.pooled()), fleet.virtual()) == ([], 1, None)
+    assert fleet.asked[POOL, "DELETE", place] == 2, "one asks it to go, one lets it go"
+    await fleet.ask(POOL, "PATCH", place, {"metadata": {"finalizers": None}})
+    await until(lambda: fleet.pooled() == [])
+
+
+@on_fleet()
 async def test_a_real_pod_without_a_pool_pod_is_deleted(fleet: LendingFleet) -> None:
     """Of a bridge that created it late, say."""
     await lent(fleet)

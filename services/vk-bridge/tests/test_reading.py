@@ -86,6 +86,8 @@ def test_a_pool_pod_has_its_own_grace_until_somebody_deletes_it_with_another() -
     assert read_pool_pod(found).grace_seconds == 7
     deleted = pod(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=3)
     assert read_pool_pod(deleted) == PoolPod("r", deleting=True, grace_seconds=3)
+    deleted["metadata"] |= {"deletionGracePeriodSeconds": 0, "finalizers": ["example.com/hold"]}
+    assert read_pool_pod(deleted) == PoolPod("r", deleting=True, grace_seconds=0, held=True)
 
 
 def test_a_real_pod_names_its_pool_pod() -> None:

@@ -334,6 +334,12 @@ def test_what_has_ended_in_the_pool_holds_nothing() -> None:
     assert isinstance(next_step(Sight(9, recalled, None, (PoolPod("p", ended=True),)), WISH, 0, 5), Mark)
 
 
+def test_what_only_a_finalizer_keeps_in_the_pool_holds_nothing_until_its_real_pod_is_there() -> None:
+    recalled, held = replace(NODE, state=RECALLED), (PoolPod("p", deleting=True, held=True),)
+    assert isinstance(next_step(Sight(9, recalled, None, held), WISH, 0, 5), Mark)
+    assert next_step(Sight(9, recalled, None, held, (RealPod("r", "p", deleting=True),)), WISH, 0, 5) is None
+
+
 def test_a_recalled_node_takes_no_pod_even_while_a_freeze_holds_it() -> None:
     recalled = Sight(0, replace(NODE, state=RECALLED, cause=CAUSE_NEED), VIRTUAL)
     held = around(recalled, replace(WISH, frozen=True), 30)

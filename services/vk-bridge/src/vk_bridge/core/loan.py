@@ -55,7 +55,8 @@ class VirtualNode:
 class PoolPod:
     """A pod that is bound to the virtual node. created: a real pod of it was there once. ended: Succeeded or Failed.
 
-    grace_seconds: once it is being deleted, those that are left of its grace; else its own.
+    grace_seconds: once it is being deleted, those that are left of its grace; else its own. held: it is deleted with
+    no grace left, and only a finalizer of the pool's people keeps it.
     """
 
     uid: str
@@ -63,6 +64,12 @@ class PoolPod:
     created: bool = False
     ended: bool = False
     grace_seconds: int = 30
+    held: bool = False
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it still has to go. One that has ended holds nothing: its pool may keep it, and what it logged."""
+        return not self.held and (self.deleting or not self.ended)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ def pairs(pool_pods: Iterable[PoolPod], real_pods: Sequence[RealPod]) -> list[Pa
 
 def _without_real(pool: PoolPod, around: Around) -> PodStep | None:
     if pool.deleting:
-        return LetGo(pool.uid)
+        return None if pool.held else LetGo(pool.uid)
     if pool.ended:
         return None
     if around.node_gone:

@@ -42,12 +42,14 @@ def read_pool_pod(pod: Manifest) -> PoolPod:
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     deleting = bool(metadata.get("deletionTimestamp"))
     own = spec.get("terminationGracePeriodSeconds", GRACE_SECONDS)
+    grace = metadata.get("deletionGracePeriodSeconds", own) if deleting else own
     return PoolPod(
         uid=metadata["uid"],
         deleting=deleting,
         created=was_created(pod),
         ended=has_ended(pod),
-        grace_seconds=metadata.get("deletionGracePeriodSeconds", own) if deleting else own,
+        grace_seconds=grace,
+        held=deleting and grace == 0 and bool(metadata.get("finalizers")),
     )
 
 

@@ -287,8 +287,7 @@ def _is_elsewhere(node: OwnerNode, wish: Wish) -> bool:
 
 
 def _pods_left(sight: Sight) -> bool:
-    """Pool pods that still have to go. One that has ended holds nothing: its pool may keep it, and what it logged."""
-    return any(not pod.ended or pod.deleting for pod in sight.pool_pods)
+    return any(pod.is_left for pod in sight.pool_pods)
 
 
 def _at(thing: OwnerNode | VirtualNode) -> At:

@@ -15,6 +15,7 @@ def waiting_for(sight: Sight) -> str:
         return f"pods to leave: {len(sight.real_pods)}"
     if not sight.pool_read:
         return f"the pool {sight.pool or node.pool} cannot be read"
-    if any(not pod.ended or pod.deleting for pod in sight.pool_pods):
-        return f"pods to leave: {len(sight.pool_pods)}"
+    left = sum(pod.is_left for pod in sight.pool_pods)
+    if left:
+        return f"pods to leave: {left}"
     return "its virtual node to be deleted" if sight.virtual is not None else "the in-flight time"
