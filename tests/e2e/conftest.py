@@ -84,6 +84,7 @@ async def _empty(stack: Stack) -> AsyncIterator[Platform]:
     async with opened(stack) as platform:
         await platform.join_fleet()
         await platform.clear()
+        await platform.nothing_counted()
         yield platform
         await platform.clear()
 

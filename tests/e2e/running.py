@@ -14,6 +14,7 @@ from typing import Any
 
 from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, Topic
 from spillway.api import (
+    CapacityRequest,
     ClusterReply,
     DeleteRequest,
     GetRequest,
@@ -30,7 +31,7 @@ from spillway.kafka import KafkaBus, KafkaSettings
 from spillway.kubernetes import PODS
 from spillway.rpc import LendingClient, PlannerClient, ScalingClient
 from spillway_local.demo import StackMembers
-from spillway_local.fleet_plan import FLEET
+from spillway_local.fleet_plan import FLEET, deployment
 from spillway_local.ports import PortBook
 from spillway_local.stack import Stack
 
@@ -123,6 +124,18 @@ class Platform:
         """Replicas by cluster as the planner has them; clusters without any are left out."""
         parts = (await self.planner.get(GetRequest(NAMESPACE, name))).placement.parts
         return {part.cluster: part.replicas for part in parts if part.replicas}
+
+    async def nothing_counted(self) -> None:
+        """Waits until the planner has heard that all are empty: a collector that begins says so a moment late."""
+        rooms = {member.name: member.room for member in FLEET}
+        seen: dict[str, int] = {}
+
+        async def whole() -> bool:
+            reply = await self.planner.capacity(CapacityRequest((deployment("room", NAMESPACE, 1),)))
+            seen.update({entry.cluster: entry.certain for entry in reply.clusters if entry.cluster in rooms})
+            return seen == rooms
+
+        await until("nothing that ran before is counted any more", whole, 60, lambda: seen)
 
     async def clear(self) -> None:
         """Deletes every workload, and waits until no member has a pod."""

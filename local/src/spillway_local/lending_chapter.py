@@ -20,7 +20,8 @@ OWNER, POOL = "own-1", "own-2"
 NODES_OF_OWNER, NODES_LENT, SHARE_PERCENT = 12, 3, 25
 CPU = "3"
 """Of each pod: one fits on each of the owner's nodes, which have 4."""
-GRACE_SECONDS, COOLDOWN_SECONDS = 5, 3600
+GRACE_SECONDS, COOLDOWN_SECONDS = 5, 60
+"""What was lent before in the same fleet may be lent again; what was lent in this chapter not before it is over."""
 Until = Callable[[str, Callable[[], Awaitable[bool]]], Awaitable[None]]
 
 
