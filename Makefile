@@ -46,7 +46,7 @@ docs-check: setup ## What is generated says what the code says
 	@$(RUN) python docs/make_docs.py --check
 
 unit: setup ## Unit and property tests of every package
-	@$(PYTEST) libs services local tests/chaos tests/oracle tests/replay tests/scaling tests/vectors tests/observability tests/test_tidy.py tests/test_documents.py
+	@$(PYTEST) libs services local tests/chaos tests/compose tests/oracle tests/replay tests/scaling tests/vectors tests/observability tests/test_tidy.py tests/test_documents.py
 
 contract: setup ## One suite for each adapter and its fake: Kafka, Redis, members
 	@$(PYTEST) tests/contract
