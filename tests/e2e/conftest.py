@@ -32,8 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if item not in last] + last
 
 
-# Overflow goes home after seconds, so that the tests do not stand still.
-_HOME = (("SPILLWAY_PLANNER_HOME_AFTER_SECONDS", "3"),)
+# Overflow goes home after seconds, and a node is needed back more than once, so that the tests do not stand still.
+_HOME = (("SPILLWAY_PLANNER_HOME_AFTER_SECONDS", "3"), ("SPILLWAY_DESCHEDULER_AGAIN_SECONDS", "1"))
 
 
 @pytest.fixture(scope="session")

@@ -180,11 +180,14 @@ def settled(world: World) -> None:
     state = world.node.state if world.node is not None else OWNED
     real_of = {pod.pool_uid: pod for pod in world.real_pods.values()}
     assert len(real_of) == len(world.real_pods)
+    unforced = {uid for uid, real in real_of.items() if real.stubborn and world.frozen and state == RECALLED}
     for uid, real in real_of.items():
+        if uid in unforced:
+            continue  # A freeze that holds a recall forces none: it goes once that is lifted.
         assert uid in world.pool_pods, "a real pod without a pool pod"
         assert real.deleted_at is None, "a real pod that never goes"
     for uid, pool in world.pool_pods.items():
-        assert not pool.deleting, "a pool pod that never goes"
+        assert not pool.deleting or uid in unforced, "a pool pod that never goes"
         assert pool.ended or uid in real_of or (state == RECALLED and world.frozen), "a pool pod that nobody runs"
     if state == OWNED:
         assert world.virtual is None
