@@ -74,7 +74,13 @@ class ClusterNodes:
     @property
     def has_virtual(self) -> bool:
         """Whether any virtual node is there."""
-        return bool((self.live & np.isin(self.label_set, list(self.virtual_sets()))).any())
+        return bool((self.live & self.virtual).any())
+
+    @property
+    def virtual(self) -> npt.NDArray[np.bool_]:
+        """[rows]: whether its labels say that it is a virtual node, which is another cluster's."""
+        named: npt.NDArray[np.bool_] = np.isin(self.label_set, list(self.virtual_sets()))
+        return named
 
     @property
     def live(self) -> npt.NDArray[np.bool_]:
@@ -239,9 +245,8 @@ class ClusterNodes:
         return self._virtual_sets
 
     def own_count(self) -> int:
-        """Live nodes but for virtual ones, which are others'."""
-        virtual = np.isin(self.label_set, list(self.virtual_sets()))
-        return int((self.live & ~virtual).sum())
+        """Live nodes but for virtual ones."""
+        return int((self.live & ~self.virtual).sum())
 
     def _look_at_sets(self) -> None:
         for index in range(self._sets_seen, len(self.label_sets)):

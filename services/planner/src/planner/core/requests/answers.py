@@ -4,8 +4,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from planner.core.closing import bars
 from planner.core.division.placement import Division
 from planner.core.manifests.request import read_manifests
@@ -243,7 +241,7 @@ def cluster_reply(
     assert joined is not None, f"cluster {view.name} was never joined"
     allocatable, requested = view.nodes.totals()
     counted = view.nodes.counted
-    virtual = np.isin(view.nodes.label_set, list(view.nodes.virtual_sets()))
+    virtual = view.nodes.virtual
     ready = counted & (view.nodes.unschedulable == 0)
     for index, taints in enumerate(view.nodes.taint_sets):
         if any(taint.key in NOT_READY_KEYS for taint in taints):
