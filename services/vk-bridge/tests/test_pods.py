@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sim.manifests import pod
+from sim.settings import SidecarSpec
 from spillway.addresses import NODE_USAGE
 from spillway.events_lending import NodeUsed
 from spillway.lending_marks import CREATED, virtual_node_name
@@ -324,6 +325,100 @@ async def test_what_a_daemon_takes_is_not_offered(fleet: LendingFleet) -> None:
     await until(lambda: offers() == "5000m")
     await until(lambda: dict(fleet.lent().offered)["cpu"] == 5000)
     assert fleet.taint() == "lent"
+
+
+def offered_cpu(fleet: LendingFleet) -> str:
+    return str((fleet.virtual() or {})["status"]["allocatable"]["cpu"])
+
+
+@on_fleet()
+async def test_what_an_owner_adds_to_pods_is_not_offered_and_no_more_are_bound_there_than_fit(
+    fleet: LendingFleet,
+) -> None:
+    """A sidecar of a core in each: of 8 cores two pods of 2 take 6, and of those that were bound before, two fail."""
+    fleet.clusters[OWN].inject(SidecarSpec(cpu_millis=1000, memory_bytes=0))
+    await lent(fleet)
+    await fleet.run_in_pool(replicas=6)
+    await until(lambda: fleet.real().count(("n0", "Running")) == 2)
+    await asyncio.sleep(60)
+    refused = [one["status"] for one in fleet.clusters[POOL].objects("pods") if one["status"]["phase"] == "Failed"]
+    assert [one["reason"] for one in refused] == ["OutOfcpu"] * 2
+    assert refused[0]["message"] == (
+        "Pod was rejected: Node didn't have enough resource: cpu; "
+        "the cluster where it was to run adds to what it asks for: cpu 1000m"
+    )
+    await always(lambda: [phase for _, phase in fleet.pooled()].count("Failed") == 2, 120)
+    await run_alone(fleet, "small", cpu="1")
+    await until(lambda: fleet.real().count(("n0", "Running")) == 3)
+
+
+@on_fleet()
+async def test_what_a_node_refused_is_offered_again_after_a_while(fleet: LendingFleet) -> None:
+    """What others are refused for is theirs alone: the kind may not come again."""
+    await fleet.declare()
+    await fleet.start(refused_size_seconds=60.0)
+    await until(fleet.is_open)
+    fleet.clusters[OWN].inject(SidecarSpec(cpu_millis=4000, memory_bytes=0))
+    await run_alone(fleet, cpu="6")
+    await until(lambda: pooled(fleet)["status"]["phase"] == "Failed")
+    await until(lambda: offered_cpu(fleet) == "4800m")
+    await always(lambda: offered_cpu(fleet) == "4800m", 50)
+    await until(lambda: offered_cpu(fleet) == "8000m", 20)
+
+
+@on_fleet()
+async def test_a_node_that_refuses_whatever_it_is_asked_is_asked_once_in_ten_seconds(fleet: LendingFleet) -> None:
+    """For a reason that no size of a pod tells: here the pods ask for nothing, and what is added fits no more."""
+    fleet.clusters[OWN].inject(SidecarSpec(cpu_millis=5000, memory_bytes=0))
+    await lent(fleet)
+    await fleet.run_in_pool(replicas=2, cpu="0")
+    await asyncio.sleep(65)
+    phases = [phase for _, phase in fleet.pooled()]
+    assert phases.count("Running") == 1
+    assert 5 <= phases.count("Failed") <= 8
+    (waiting,) = [one["status"] for one in fleet.clusters[POOL].objects("pods") if one["status"]["phase"] == "Pending"]
+    assert waiting["containerStatuses"][0]["state"]["waiting"]["reason"] == "RefusedByNode"
+
+
+@on_fleet()
+async def test_what_a_real_pod_grows_by_where_it_runs_is_not_offered(fleet: LendingFleet) -> None:
+    await lent(fleet)
+    await run_alone(fleet, cpu="2")
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    (real,) = fleet.clusters[OWN].objects("pods", OURS)
+    containers = [{**real["spec"]["containers"][0], "resources": {"requests": {"cpu": "5"}}}]
+    # As the subresource `resize` does it, which the simulation does not serve.
+    fleet.clusters[OWN].machine.world.store.put("pods", {**real, "spec": {**real["spec"], "containers": containers}})
+    await until(lambda: offered_cpu(fleet) == "5000m")
+    await run_alone(fleet, "two", cpu="4")
+    await always(lambda: pooled(fleet, "two")["spec"].get("nodeName", "") == "", 30)
+
+
+@on_fleet()
+async def test_a_pool_pod_that_is_resized_makes_no_room_that_is_not_there(fleet: LendingFleet) -> None:
+    """Its real pod stays as large as it was."""
+    await lent(fleet)
+    await run_alone(fleet, cpu="7")
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    containers = [{**pooled(fleet)["spec"]["containers"][0], "resources": {"requests": {"cpu": "1"}}}]
+    resized = {**pooled(fleet), "spec": {**pooled(fleet)["spec"], "containers": containers}}
+    fleet.clusters[POOL].machine.world.store.put("pods", resized)
+    await until(lambda: offered_cpu(fleet) == "2000m")
+    await run_alone(fleet, "two", cpu="5")
+    await always(lambda: pooled(fleet, "two")["spec"].get("nodeName", "") == "", 30)
+
+
+@on_fleet()
+async def test_a_real_pod_whose_pool_pod_is_gone_by_force_holds_its_place_until_it_is_gone(fleet: LendingFleet) -> None:
+    await lent(fleet)
+    manifest = pod("one", cpu="6", tolerations=TOLERATES_LOANS)
+    manifest["metadata"]["annotations"] = {"sim/stop-seconds": "20"}
+    await fleet.ask(POOL, "POST", "/api/v1/namespaces/default/pods", manifest)
+    await until(lambda: pooled(fleet)["status"].get("phase") == "Running")
+    await fleet.ask(POOL, "DELETE", "/api/v1/namespaces/default/pods/one", {"gracePeriodSeconds": 0})
+    await until(lambda: offered_cpu(fleet) == "2000m")
+    await until(lambda: fleet.real() == [])
+    await until(lambda: offered_cpu(fleet) == "8000m")
 
 
 @on_fleet()

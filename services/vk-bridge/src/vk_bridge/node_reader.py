@@ -13,6 +13,15 @@ from spillway.cluster_api import NODES, PODS, ClusterApi, ClusterUnreachable
 from spillway.kubernetes import object_decoder
 from spillway.lending_marks import POOL_POD, POOL_UID, virtual_node_name
 from vk_bridge.by_version import ByVersion
+from vk_bridge.core.admitted_sizes import (
+    Refusals,
+    RefusedLately,
+    Sizes,
+    is_refused_by_its_node,
+    left_for_pool,
+    sizes_asked,
+    sizes_held,
+)
 from vk_bridge.core.loan import Manifest, RealPod, Sight
 from vk_bridge.core.pod_conversion import PoolSide
 from vk_bridge.core.pod_status import mirrored_status
@@ -108,11 +117,38 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """sight: for the core; the rest are the manifests behind it, pods by uid. due_at: when the next grace is over.
+class Pair:
+    """What a real pod and its pool pod say together. news, behind: of RealPod. held: None of another pool's.
 
-    amounts: what the node offers; both it and standing are of the real node. fresh: all of it was read in one go; else
-    the nodes were read before, or it was amended by what was answered to writes since.
+    refused: their sizes, where the node did not let the pod in.
+    """
+
+    news: bool
+    behind: bool
+    held: Sizes | None
+    refused: Sizes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _RealPods:
+    """Those of one node. held: the sizes of those of the pool that is read. due_at: when something of it is over."""
+
+    pods: tuple[RealPod, ...]
+    held: tuple[Sizes, ...]
+    refused: RefusedLately
+    due_at: float | None
+
+    def left_for_pool(self, free: Mapping[str, int]) -> dict[str, int]:
+        return left_for_pool(free, self.held, self.refused.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """sight: for the core; the rest are the manifests behind it, pods by uid.
+
+    due_at: when the next grace is over, or a refusal forgotten. amounts: what the node offers; both it and standing are
+    of the real node. fresh: all of it was read in one go; else the nodes were read before, or it was amended by what
+    was answered to writes since. refused_at: when the real node was last seen to have refused a pod; None: not lately.
     """
 
     name: str
@@ -125,6 +161,7 @@ class Reading:
     standing: Standing | None
     due_at: float | None
     fresh: bool = True
+    refused_at: float | None = None
 
     @property
     def node(self) -> Manifest | None:
@@ -191,7 +228,8 @@ class NodeReader:
         self._reach = reach
         self._settings = settings
         self._deleting: dict[str, dict[str, Ending]] = {}
-        self._compared = ByVersion[tuple[bool, bool]]()
+        self._compared = ByVersion[Pair]()
+        self._refusals = Refusals(settings.refused_size_seconds)
         self._shown_at: dict[str, float] = {}
         """By node: when this bridge last wrote what its virtual node shows."""
 
@@ -253,9 +291,10 @@ class NodeReader:
         node, shown, pods = found.node, found.virtual, found.own_pods.values()
         side = replace(side, address=shown_address(shown) or self._settings.kubelet_address)
         real_pods = _real_ones(found.own_pods)
+        found_real = self._real(name, real_pods, found.pool_pods, side, read_at)
         others = (one for one in pods if not side.pool_id or pool_of(one) != side.pool_id)
         taken = taken_by_others([_POD.decode(msgspec.json.encode(one)) for one in others], side.pool_id)
-        amounts = offered(node, taken) if node is not None else {}
+        amounts = found_real.left_for_pool(offered(node, taken)) if node is not None else {}
         current = (
             node is not None
             and shown is not None
@@ -264,7 +303,6 @@ class NodeReader:
         )
         reachable = shown is None or standing is None or self._is_reachable(name, shown, standing, read_at)
         here, there = found.owner_read, found.pool_read
-        found_real, due_at = self._real(name, real_pods, found.pool_pods, side.address, read_at)
         virtual = (
             read_virtual_node(shown, self._cluster, name, current=current, reachable=reachable)
             if shown is not None
@@ -275,13 +313,16 @@ class NodeReader:
             read_owner_node(node, self._fleet) if node is not None and here else None,
             virtual if there else None,
             tuple(map(read_pool_pod, found.pool_pods.values())) if there else (),
-            found_real if here else (),
+            found_real.pods if here else (),
             occupied=here and any(map(occupies, pods)),
             owner_read=here,
             pool_read=there,
             pool=side.pool_id,
         )
-        return Reading(name, pool, side, sight, found, real_pods, amounts, standing, due_at)
+        due_at, refused_at = found_real.due_at, found_real.refused.last_at
+        return Reading(
+            name, pool, side, sight, found, real_pods, amounts, standing, due_at=due_at, refused_at=refused_at
+        )
 
     def note_shown(self, name: str) -> None:
         self._shown_at[name] = asyncio.get_running_loop().time()
@@ -311,23 +352,17 @@ class NodeReader:
         name: str,
         real_pods: Mapping[str, Manifest],
         pool_pods: Mapping[str, Manifest],
-        address: str,
+        side: PoolSide,
         now: float,
-    ) -> tuple[tuple[RealPod, ...], float | None]:
-        """The real pods, and when the next of them is overdue. Graces begin at the first sight."""
-        before, seen, due_at = self._deleting.get(name, {}), dict[str, Ending](), None
+    ) -> _RealPods:
+        """Graces begin at the first sight."""
+        before, seen = self._deleting.get(name, {}), dict[str, Ending]()
         shown = {uid: pool_pods.get(pod["metadata"]["labels"][POOL_UID]) for uid, pod in real_pods.items()}
-
-        def compared(uid: str) -> tuple[bool, bool]:
-            """Whether its status is news, and whether it is behind."""
-            there, real = shown[uid], real_pods[uid]
-            if there is None:
-                return False, False
-            return mirrored_status(there, real, address) is not None, is_behind(real, there)
-
-        versions = {uid: f"{_versions(pod, shown[uid])} {address}" for uid, pod in real_pods.items()}
-        differs = self._compared.look(name, versions, compared)
+        seen_from = f"{side.pool_id} {side.address}"
+        versions = {uid: f"{_versions(pod, shown[uid])} {seen_from}" for uid, pod in real_pods.items()}
+        compared = self._compared.look(name, versions, lambda uid: _compared(real_pods[uid], shown[uid], side))
         found: list[RealPod] = []
+        due: list[float] = []
         for uid, pod in real_pods.items():
             overdue, seconds_left = False, 0
             if pod["metadata"].get("deletionTimestamp"):
@@ -336,14 +371,32 @@ class NodeReader:
                 overdue_at = ending.over_at + self._settings.overdue_seconds
                 overdue = now >= overdue_at
                 if not overdue:
-                    due_at = overdue_at if due_at is None else min(due_at, overdue_at)
-            news, behind = differs[uid]
-            found.append(read_real_pod(pod, overdue=overdue, news=news, behind=behind, seconds_left=seconds_left))
+                    due.append(overdue_at)
+            pair = compared[uid]
+            found.append(
+                read_real_pod(pod, overdue=overdue, news=pair.news, behind=pair.behind, seconds_left=seconds_left)
+            )
         if seen:
             self._deleting[name] = seen
         else:
             self._deleting.pop(name, None)
-        return tuple(found), due_at
+        refused = {uid: pair.refused for uid, pair in compared.items() if pair.refused is not None}
+        lately = self._refusals.see(name, refused, now)
+        due += [lately.forgotten_at] if lately.forgotten_at is not None else []
+        held = tuple(pair.held for pair in compared.values() if pair.held is not None)
+        return _RealPods(tuple(found), held, lately, min(due, default=None))
+
+
+def _compared(pod: Manifest, shown: Manifest | None, side: PoolSide) -> Pair:
+    held = sizes_held(pod, shown) if pool_of(pod) == side.pool_id else None
+    if shown is None:
+        return Pair(news=False, behind=False, held=held)
+    return Pair(
+        news=mirrored_status(shown, pod, side.address) is not None,
+        behind=is_behind(pod, shown),
+        held=held,
+        refused=sizes_asked(pod, shown) if is_refused_by_its_node(pod) else None,
+    )
 
 
 def _ending(pod: Manifest, before: Ending | None, now: float) -> Ending:

@@ -71,7 +71,10 @@ class Settings(ClusterTurnSettings):
         5.0, "seconds until a pod is tried again whose ConfigMap or Secret was missing in the pool"
     )
     refusal_pause_seconds: float = setting(
-        10.0, "seconds after a pod was refused on a node until the next one fails there; it waits, and says why"
+        10.0, "seconds after a pod was refused on a node until the next one is tried there; it waits, and says why"
+    )
+    refused_size_seconds: float = setting(
+        300.0, "seconds after a node refused a pod that its owner made larger, in which it offers less to such pods"
     )
     unreachable_first_seconds: float = setting(0.5, "seconds until an unreachable cluster is tried again; doubles")
     unreachable_longest_seconds: float = setting(10.0, "longest of these pauses, seconds")

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from spillway.lending_marks import CREATED
 from spillway.live_objects import without_nulls
+from vk_bridge.core.admitted_sizes import is_refused_by_its_node, text_of_added
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.virtual_node import ENDED
 
@@ -29,7 +30,15 @@ def mirrored_status(pool_pod: Manifest, real_pod: Manifest, address: str) -> dic
     kept = {key: value for key, value in shown.items() if key not in MIRRORED}
     found = {key: real[key] for key in MIRRORED if key in real}
     wanted = {**kept, "phase": "Pending", **found, "hostIP": address, "conditions": _conditions(shown, real)}
+    if is_refused_by_its_node(real_pod):
+        wanted["message"] = _why_refused(real_pod, pool_pod)
     return None if _are_alike(wanted, shown) else wanted
+
+
+def _why_refused(real_pod: Manifest, pool_pod: Manifest) -> str:
+    """The kubelet's own words, and what people in the pool cannot see: that the pod was larger there."""
+    message, added = real_pod["status"].get("message", ""), text_of_added(real_pod, pool_pod)
+    return f"{message}; the cluster where it was to run adds to what it asks for: {added}" if added else message
 
 
 def failed_status(pool_pod: Manifest, reason: str, message: str) -> dict[str, Any] | None:

@@ -77,7 +77,7 @@ def offered(node: Manifest, taken: Mapping[str, int]) -> dict[str, int]:
 def virtual_node(node: Manifest, amounts: Mapping[str, int], standing: Standing, *, is_open: bool) -> dict[str, Any]:
     """The virtual node of this real one. amounts: of `offered`; a closed one shows 0 of each: it takes no pod."""
     name = node["metadata"]["name"]
-    shown = {key: _quantity(key, amount if is_open else 0) for key, amount in amounts.items()}
+    shown = {key: quantity_text(key, amount if is_open else 0) for key, amount in amounts.items()}
     spec, status = node.get("spec") or {}, node.get("status") or {}
     return {
         "apiVersion": "v1",
@@ -205,5 +205,6 @@ def _amount(name: str, quantity: str) -> int | str:
         return quantity
 
 
-def _quantity(name: str, amount: int) -> str:
+def quantity_text(name: str, amount: int) -> str:
+    """An amount of `offered`, as Kubernetes writes it."""
     return f"{amount}m" if name == "cpu" and amount else str(amount)

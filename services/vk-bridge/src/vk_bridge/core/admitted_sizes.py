@@ -1,0 +1,130 @@
+"""How large pods are in two clusters: the pool's scheduler counts pool pods, the owner's kubelet real ones.
+
+An owner's admission adds to pods (a sidecar, higher requests), a real pod is resized in place, and one whose pool pod
+is gone by force still holds its place: a virtual node that offered what is free by the pool's count would offer more
+than fits.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import Struct, json
+
+from spillway import kubernetes
+from vk_bridge.core.loan import Manifest
+from vk_bridge.core.virtual_node import ENDED, quantity_text
+
+
+class _Pod(Struct, frozen=True, gc=False):
+    spec: kubernetes.ObservedPodSpec = kubernetes.ObservedPodSpec()
+    status: kubernetes.PodStatus = kubernetes.PodStatus()
+
+
+_POD: Final = json.Decoder(_Pod)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of one real pod, by resource. counted: for its pool pod by the pool's scheduler. admitted: by its kubelet."""
+
+    counted: Mapping[str, int]
+    admitted: Mapping[str, int]
+
+    def added(self) -> dict[str, int]:
+        """By how much it is larger where it runs than where it was scheduled."""
+        return {name: more for name in self.admitted if (more := self.admitted[name] - self.counted.get(name, 0)) > 0}
+
+
+NOTHING: Final = Sizes({}, {})
+
+
+def sizes_held(real_pod: Manifest, pool_pod: Manifest | None) -> Sizes:
+    """What the two hold now. Of a real pod that has ended the pool is told right after its virtual node is shown."""
+    return NOTHING if _has_ended(real_pod) else Sizes(_held(pool_pod), _held(real_pod))
+
+
+def sizes_asked(real_pod: Manifest, pool_pod: Manifest) -> Sizes:
+    """What the two would hold, though they have ended."""
+    return Sizes(_asked(pool_pod), _asked(real_pod))
+
+
+def is_refused_by_its_node(real_pod: Manifest) -> bool:
+    """Whether the kubelet did not let it in (OutOfcpu, …): it failed before anything was said of a container of it."""
+    status = real_pod.get("status") or {}
+    began = status.get("containerStatuses") or status.get("initContainerStatuses")
+    return status.get("phase") == "Failed" and bool(status.get("reason")) and not began
+
+
+def left_for_pool(free: Mapping[str, int], held: Iterable[Sizes], refused: Iterable[Sizes] = ()) -> dict[str, int]:
+    """What a virtual node shows as allocatable: of what others leave free, less what the pool's scheduler misses.
+
+    held: of each real pod of the pool. refused: sizes that the node did not let in lately. What is left beside the
+    real pods is shown smaller in the same ratio, so that as many pods of that kind are bound as are let in, also when
+    they are bound at once.
+    """
+    pods, kinds = tuple(held), tuple(refused)
+    return {name: _left(name, amount, pods, kinds) for name, amount in free.items()}
+
+
+def _left(name: str, free: int, held: Iterable[Sizes], refused: Iterable[Sizes]) -> int:
+    counted = largest = 0
+    for sizes in held:
+        own = sizes.counted.get(name, 0)
+        counted += own
+        largest += max(own, sizes.admitted.get(name, 0))
+    shown, room = free - (largest - counted), max(0, free - largest)
+    for sizes in refused:
+        asked, admitted = sizes.counted.get(name, 0), sizes.admitted.get(name, 0)
+        if 0 < asked < admitted:
+            shown = min(shown, counted + room * asked // admitted)
+    return max(0, shown)
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedLately:
+    """By one node. last_at: clock time of the newest. forgotten_at: when the next of sizes does not count any more."""
+
+    sizes: tuple[Sizes, ...] = ()
+    last_at: float | None = None
+    forgotten_at: float | None = None
+
+
+class Refusals:
+    """What the nodes of one owner did not let in; each counts for so long after it was first seen."""
+
+    def __init__(self, kept_seconds: float) -> None:
+        self._kept_seconds = kept_seconds
+        self._by_node: dict[str, dict[str, tuple[Sizes, float]]] = {}
+
+    def see(self, node: str, refused: Mapping[str, Sizes], now: float) -> RefusedLately:
+        """refused: those that are there, by uid. They may stay for days, and count no longer for that."""
+        before = self._by_node.pop(node, {})
+        seen = {uid: before.get(uid, (sizes, now)) for uid, sizes in refused.items()}
+        counts = {uid: one for uid, one in {**before, **seen}.items() if now < one[1] + self._kept_seconds}
+        if seen or counts:
+            self._by_node[node] = {**seen, **counts}
+        times = [at for _, at in counts.values()]
+        if not times:
+            return RefusedLately()
+        found = tuple(sizes for sizes, _ in counts.values() if sizes.added())
+        return RefusedLately(found, max(times), min(times) + self._kept_seconds)
+
+
+def text_of_added(real_pod: Manifest, pool_pod: Manifest) -> str:
+    """For people; empty where nothing was added."""
+    added = sizes_asked(real_pod, pool_pod).added()
+    return ", ".join(f"{name} {quantity_text(name, amount)}" for name, amount in sorted(added.items()))
+
+
+def _held(pod: Manifest | None) -> Mapping[str, int]:
+    return {**_asked(pod), "pods": 1} if pod is not None and not _has_ended(pod) else {}
+
+
+def _has_ended(pod: Manifest) -> bool:
+    return (pod.get("status") or {}).get("phase") in ENDED
+
+
+def _asked(pod: Manifest) -> Mapping[str, int]:
+    found = _POD.decode(json.encode(pod))
+    return kubernetes.pod_requests(found.spec, found.status)

@@ -1,0 +1,111 @@
+"""What a virtual node offers, where pods are larger in the owner than the pool's scheduler counts them."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.manifests import pod
+from vk_bridge.core.admitted_sizes import (
+    Refusals,
+    RefusedLately,
+    Sizes,
+    is_refused_by_its_node,
+    left_for_pool,
+    sizes_asked,
+    sizes_held,
+    text_of_added,
+)
+
+FREE = {"cpu": 8000, "memory": 1 << 30, "pods": 110}
+REFUSED: dict[str, Any] = {"phase": "Failed", "reason": "OutOfcpu", "message": "no"}
+
+
+def sizes(counted: int, admitted: int) -> Sizes:
+    return Sizes({"cpu": counted, "pods": 1}, {"cpu": admitted, "pods": 1})
+
+
+def one(cpu: str, **status: Any) -> dict[str, Any]:
+    return {**pod("one", cpu=cpu, memory="64Mi"), "status": {"phase": "Running", **status}}
+
+
+@pytest.mark.parametrize(
+    ("held", "refused", "cpu", "pods"),
+    [
+        pytest.param([], [], 8000, 110, id="nothing is there"),
+        pytest.param([sizes(2000, 2000)], [], 8000, 110, id="as it was scheduled"),
+        pytest.param([sizes(2000, 3000)], [], 7000, 110, id="a sidecar is added"),
+        pytest.param([sizes(7000, 1000)], [], 8000, 110, id="smaller there: no more than is there is ever shown"),
+        pytest.param([sizes(7000, 1000), sizes(1000, 2000)], [], 7000, 110, id="what one has less is no other's"),
+        pytest.param([Sizes({}, {"cpu": 3000, "pods": 1})], [], 5000, 109, id="its pool pod is gone, it is not"),
+        pytest.param([sizes(2000, 9000)], [], 1000, 110, id="more than there is"),
+        pytest.param([sizes(2000, 20000)], [], 0, 110, id="far more than there is"),
+        pytest.param([], [sizes(2000, 3000)], 5333, 110, id="two of these fit"),
+        pytest.param([sizes(2000, 3000)] * 2, [sizes(2000, 3000)], 5333, 110, id="beside two no third does"),
+        pytest.param([], [sizes(0, 3000)], 8000, 110, id="what asks for none is bound whatever is shown"),
+        pytest.param([], [sizes(2000, 2000)], 8000, 110, id="refused for another reason"),
+        pytest.param([], [sizes(2000, 3000), sizes(1000, 4000)], 2000, 110, id="the one that grew most counts"),
+    ],
+)
+def test_what_is_offered(held: list[Sizes], refused: list[Sizes], cpu: int, pods: int) -> None:
+    assert left_for_pool(FREE, held, refused) == {"cpu": cpu, "memory": 1 << 30, "pods": pods}
+
+
+@given(
+    free=st.integers(0, 64_000),
+    asked=st.integers(1, 8000),
+    more=st.integers(0, 8000),
+    others=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9))),
+)
+def test_as_many_of_a_refused_kind_are_bound_as_are_let_in(
+    free: int, asked: int, more: int, others: list[tuple[int, int]]
+) -> None:
+    """However many the scheduler binds before the bridge looks again."""
+    there = [sizes(100 * counted, 100 * admitted) for counted, admitted in others]
+    room = free - sum(max(pod.counted["cpu"], pod.admitted["cpu"]) for pod in there)
+    shown = left_for_pool({"cpu": free}, there, [sizes(asked, asked + more)])["cpu"]
+    bound = max(0, shown - sum(pod.counted["cpu"] for pod in there)) // asked
+    assert bound == max(0, room) // (asked + more)
+
+
+def test_what_pods_hold_and_what_they_asked_for() -> None:
+    real, shown = one("3"), one("2")
+    assert sizes_held(real, shown).added() == {"cpu": 1000}
+    assert sizes_held(real, None).added() == {"cpu": 3000, "memory": 64 << 20, "pods": 1}
+    assert sizes_held(one("3", phase="Failed"), shown) == Sizes({}, {})
+    assert sizes_held(real, one("2", phase="Failed")).added() == {"cpu": 3000, "memory": 64 << 20, "pods": 1}
+    assert sizes_asked(one("3", phase="Failed"), one("2", phase="Failed")).added() == {"cpu": 1000}
+    assert (text_of_added(real, shown), text_of_added(real, real)) == ("cpu 1000m", "")
+
+
+def test_a_real_pod_that_is_resized_in_place_holds_what_it_was_promised_until_it_is_done() -> None:
+    """Asked back to 2 cores, and its node has 5 of them for it still."""
+    status = {"name": "main", "allocatedResources": {"cpu": "5"}, "resources": {"requests": {"cpu": "5"}}}
+    real = one("2", containerStatuses=[{**status, "name": one("2")["spec"]["containers"][0]["name"]}])
+    assert sizes_held(real, one("2")).added() == {"cpu": 3000}
+
+
+@pytest.mark.parametrize(
+    ("status", "refused"),
+    [
+        pytest.param(REFUSED, True, id="not let in"),
+        pytest.param({**REFUSED, "containerStatuses": [{"name": "main"}]}, False, id="it ran, and failed"),
+        pytest.param({**REFUSED, "phase": "Pending"}, False, id="it waits"),
+        pytest.param({"phase": "Failed"}, False, id="nobody says why"),
+    ],
+)
+def test_which_pod_its_node_has_refused(status: dict[str, Any], refused: bool) -> None:
+    assert is_refused_by_its_node({"status": status}) is refused
+
+
+def test_a_refusal_counts_for_a_while_and_only_once_though_its_pod_stays() -> None:
+    refusals, grown = Refusals(300), sizes(2000, 3000)
+    assert refusals.see("n0", {}, 0) == RefusedLately()
+    assert refusals.see("n0", {"a": grown}, 10) == RefusedLately((grown,), 10, 310)
+    assert refusals.see("n0", {}, 200) == RefusedLately((grown,), 10, 310)
+    assert refusals.see("n0", {"b": sizes(1, 1)}, 250) == RefusedLately((grown,), 250, 310)
+    assert refusals.see("n0", {"a": grown, "b": sizes(1, 1)}, 310) == RefusedLately((), 250, 550)
+    assert refusals.see("n0", {"a": grown, "b": sizes(1, 1)}, 600) == RefusedLately()
+    assert refusals.see("n0", {"a": grown}, 900) == RefusedLately()
+    assert refusals.see("n1", {}, 300) == RefusedLately()
