@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sim.manifests import pod as pod_manifest
 from sim.settings import Faults, NodeSpec
 from spillway.addresses import LENDING, Tombstone, lending_address
 from spillway.events import PHASE_LEAVING, ClusterLeft
@@ -15,7 +16,18 @@ from spillway.events_lending import CAUSE_ASKED, CAUSE_VIRTUAL_NODE_GONE, NodeRe
 from spillway.lending_marks import virtual_node_name
 from spillway.quantities import parse_quantity
 
-from .lending_fleet import GRACE_SECONDS, IDLE_SECONDS, OTHER, OWN, POOL, LendingFleet, always, on_fleet, until
+from .lending_fleet import (
+    GRACE_SECONDS,
+    IDLE_SECONDS,
+    OTHER,
+    OWN,
+    POOL,
+    TOLERATES_LOANS,
+    LendingFleet,
+    always,
+    on_fleet,
+    until,
+)
 
 pytestmark = pytest.mark.looptime
 VIRTUAL = virtual_node_name(OWN, "n0")
@@ -238,3 +250,72 @@ async def test_a_taint_that_a_person_takes_off_ends_the_loan(fleet: LendingFleet
     await until(lambda: has_ended(fleet))
     assert (fleet.taint(), fleet.real(), fleet.virtual()) == ("", [], None)
     assert fleet.loans()[-1].cause == "TaintRemoved"
+
+
+# ── Pools that are given up, and join again ─────────────────────────────────────────────────────────────────────────
+
+
+async def gives_up_the_pool(fleet: LendingFleet) -> None:
+    """It answers nobody any more; the node comes back from it, and its own virtual node and pods stay there."""
+    await works(fleet)
+    await until(lambda: fleet.lent() is not None and len(fleet.lent().pods) == 2)
+    fleet.clusters[POOL].set_faults(Faults(silent=True))
+    await fleet.bus.publish(ClusterLeft(POOL))
+    await until(lambda: has_ended(fleet))
+
+
+async def comes_back(fleet: LendingFleet) -> None:
+    fleet.clusters[POOL].set_faults(Faults())
+    assert fleet.virtual() is not None
+    await fleet.join(POOL)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_pool_that_joins_again_after_the_lending_was_withdrawn_keeps_no_virtual_node(restarted: bool) -> None:
+    async with LendingFleet() as fleet:
+        await gives_up_the_pool(fleet)
+        await fleet.declare(withdrawing=True)
+        await fleet.withdraw()
+        await asyncio.sleep(10)
+        if restarted:
+            await fleet.kill()
+            await fleet.start("b2")
+        await comes_back(fleet)
+        await until(lambda: fleet.virtual() is None)
+        await until(lambda: fleet.pooled() == [("", "Pending")] * 2)
+        await until(lambda: fleet.loans()[-1].left_in == ())
+        returned = [one for one in fleet.loans() if isinstance(one, NodeReturned)]
+        assert [one.left_in for one in returned] == [(POOL,), ()]
+        assert {one.returned_ms for one in returned} == {returned[0].returned_ms}, "one return, told twice"
+
+
+@on_fleet(pools=(POOL, "pool-2"))
+async def test_a_pool_that_joins_again_while_its_node_is_lent_to_another_keeps_no_virtual_node(
+    fleet: LendingFleet,
+) -> None:
+    """And what runs there for the other is not disturbed."""
+    await gives_up_the_pool(fleet)
+    await fleet.declare(pool="pool-2", cooldown_seconds=1)
+    await until(lambda: fleet.taint() == "lent")
+    manifest = pod_manifest("one", tolerations=TOLERATES_LOANS)
+    await fleet.ask("pool-2", "POST", "/api/v1/namespaces/default/pods", manifest)
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    running = uids(fleet, OWN)
+    await until(lambda: fleet.lent() is not None and fleet.lent().left_in == (POOL,))
+    await fleet.kill()
+    await fleet.start("b2")
+    await comes_back(fleet)
+    await until(lambda: fleet.virtual() is None)
+    await until(lambda: fleet.lent() is not None and fleet.lent().left_in == ())
+    assert (fleet.taint(), uids(fleet, OWN)) == ("lent", running)
+    assert fleet.clusters["pool-2"].get("nodes", VIRTUAL) is not None
+
+
+@on_fleet()
+async def test_a_pool_that_joins_again_and_is_lent_to_again_keeps_its_new_virtual_node(fleet: LendingFleet) -> None:
+    await gives_up_the_pool(fleet)
+    await comes_back(fleet)
+    await until(lambda: fleet.taint() == "lent" and fleet.is_open())
+    await until(lambda: fleet.pooled() == RUNS_TWICE)
+    await until(lambda: fleet.loans()[-1].left_in == ())
+    await always(lambda: (fleet.is_open(), fleet.pooled()) == (True, RUNS_TWICE), 60)

@@ -90,6 +90,7 @@ class NodeLent:
 
     loan: the epoch of the claim under which it began, and a sequence. rule: of LendingRule. state: Lent or Recalled;
     cause: why it was recalled. offered: what the virtual node shows. waiting: what a recall waits for, for people.
+    left_in: pools that were given up with a virtual node of this one; each is cleared of it once it joins again.
     """
 
     cluster: str
@@ -108,6 +109,7 @@ class NodeLent:
     lent_ms: int
     recalled_ms: int
     waiting: str
+    left_in: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class NodeReturned:
 
     closed_ms: the virtual node took no more pods. emptied_ms: no pod was left on either side. deleted_ms: the virtual
     node was. lost_core_seconds: run time × cores of the pods that were evicted; forced: of them, those that outlived
-    their grace.
+    their grace. left_in: as of NodeLent.
     """
 
     cluster: str
@@ -137,6 +139,7 @@ class NodeReturned:
     evicted: int
     forced: int
     lost_core_seconds: int
+    left_in: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

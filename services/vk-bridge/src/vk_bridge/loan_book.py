@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import msgspec
 import structlog
@@ -49,6 +50,8 @@ class LoanBook:
         self._history = History()
         self._requests = ByVersion[Amounts]()
         self._measured_at: float | None = None
+        self._counted: dict[str, Generation] = {}
+        """The last loan of each node whose end was counted."""
         self._classes: set[str] = set()
 
     def recover(self) -> None:
@@ -64,6 +67,7 @@ class LoanBook:
             name
             for name, said in self._state.loans.get(self._cluster, {}).items()
             if isinstance(said, NodeReturned)
+            and not said.left_in
             and name not in mirror.nodes
             and now_ms - said.returned_ms > forget_seconds * 1000
         ]
@@ -92,12 +96,22 @@ class LoanBook:
         if record is not None:
             self._records.say(record)
 
+    def say_cleared(self, node: str, pool: str) -> None:
+        """No virtual node of it is left in a pool that was given up."""
+        said, number = self._last_said(node), self._next_generation()
+        if said is not None and pool in said.left_in:
+            left_in = tuple(name for name in said.left_in if name != pool)
+            self._records.say(replace(said, epoch=number.epoch, sequence=number.sequence, left_in=left_in))
+
     def say_returned(self, reading: Reading, loan: Generation) -> None:
         waiting = self._records.waiting(reading.name)
         if isinstance(waiting, NodeReturned) and waiting.loan == loan:
             return
         terms, number = self._terms(reading, loan), self._next_generation()
-        self._records.say(self._history.returned(terms, number, loan, self._wall_ms()))
+        record = self._history.returned(terms, number, loan, self._wall_ms())
+        given_up = {terms.pool} if reading.pool is None else set[str]()
+        left_in = sorted({*self._left_in(reading.name), *given_up} - {""})
+        self._records.say(replace(record, left_in=tuple(left_in)))
 
     def say_what_changed(self, reading: Reading) -> None:
         """Of a loan that the log has."""
@@ -113,7 +127,9 @@ class LoanBook:
         self._state.apply(record)
         if isinstance(record, NodeReturned):
             self._history.forget(record.node)
-            self._count(record)
+            if self._counted.get(record.node) != record.loan:  # Else it is said again.
+                self._counted[record.node] = record.loan
+                self._count(record)
 
     def _record(self, reading: Reading) -> NodeLent | None:
         """What cannot be read now is told as it was told last."""
@@ -132,7 +148,16 @@ class LoanBook:
         elif said is not None and node is None:
             offered = said.offered
         terms = self._terms(reading, loan)
-        return self._history.lent(terms, self._next_generation(), offered, pods, waiting_for(reading.sight))
+        record = self._history.lent(terms, self._next_generation(), offered, pods, waiting_for(reading.sight))
+        left_in = tuple(pool for pool in self._left_in(reading.name) if pool != terms.pool)
+        return replace(record, left_in=left_in) if record is not None else None
+
+    def _left_in(self, node: str) -> tuple[str, ...]:
+        said = self._last_said(node)
+        return said.left_in if said is not None else ()
+
+    def _last_said(self, node: str) -> NodeLent | NodeReturned | None:
+        return self._records.waiting(node) or self._state.loans.get(self._cluster, {}).get(node)
 
     def _terms(self, reading: Reading, loan: Generation) -> Terms:
         """As the loan began; of one that the log does not tell of, as is declared."""

@@ -22,7 +22,7 @@ from vk_bridge.core.admitted_sizes import (
     sizes_asked,
     sizes_held,
 )
-from vk_bridge.core.loan import Manifest, RealPod, Sight
+from vk_bridge.core.loan import OWNED, Manifest, OwnerNode, RealPod, Sight
 from vk_bridge.core.pod_conversion import PoolSide
 from vk_bridge.core.pod_status import mirrored_status
 from vk_bridge.core.pod_update import is_behind
@@ -323,6 +323,22 @@ class NodeReader:
         return Reading(
             name, pool, side, sight, found, real_pods, amounts, standing, due_at=due_at, refused_at=refused_at
         )
+
+    def left_behind(self, reading: Reading) -> Reading | None:
+        """The same, where the register names another pool than was read, or none: as if the node had never been lent.
+
+        None: this pool is the loan's own, so that nothing is left behind there.
+        """
+        register, pool_id = reading.sight.node, reading.side.pool_id
+        if register is not None and register.pool == pool_id:
+            return None
+        of_pool = {uid: pod for uid, pod in reading.found.own_pods.items() if pool_of(pod) == pool_id}
+        found = replace(reading.found, node=None, own_pods=of_pool)
+        alone = self._reading(reading.name, reading.pool, reading.side, found, None, reading.sight.read_at)
+        if register is None:
+            return alone
+        owned = OwnerNode(register.uid, register.resource_version, OWNED, None)
+        return replace(alone, sight=replace(alone.sight, node=owned))
 
     def note_shown(self, name: str) -> None:
         self._shown_at[name] = asyncio.get_running_loop().time()

@@ -35,6 +35,7 @@ from vk_bridge.core.steps import (
 from vk_bridge.core.wishes import Address, Wishes
 from vk_bridge.last_read import Known, LastRead, is_of_pod
 from vk_bridge.leases import Leases
+from vk_bridge.left_behind import LeftBehind
 from vk_bridge.lent_pods import LentPods
 from vk_bridge.loan_book import LoanBook
 from vk_bridge.node_reader import Answers, NodeReader, Reading
@@ -107,6 +108,7 @@ class OwnerWorker:
         self._reader = NodeReader(cluster, fleet, api, reach, settings)
         self._writer = NodeWriter(cluster, fleet, api, reach, self._book.say_lent, self._book.say_returned)
         self._pod_writer = PodWriter(api, reach, self._copies, settings)
+        self._left_behind = LeftBehind(self._reader, self._writer, self._pod_writer, self._wishes, self._book, settings)
         self._sights = FirstSights()
         self._last_read = LastRead()
         self._whole: set[str] = set()
@@ -123,6 +125,7 @@ class OwnerWorker:
                     group.create_task(work())
                 group.create_task(self._leases.run())
                 group.create_task(self._tell_usage())
+                group.create_task(self._clear_left_behind())
                 for _ in range(self._settings.nodes_at_once):
                     group.create_task(self._work())
         finally:
@@ -231,6 +234,12 @@ class OwnerWorker:
         while True:
             self._records.say_used(await self._usage.take(self.next_generation))
             await asyncio.sleep(self._settings.usage_seconds)
+
+    async def _clear_left_behind(self) -> None:
+        await self._watch.listed.wait()
+        while True:
+            await self._left_behind.clear(self._state.left_behind(self.cluster), self._pool)
+            await asyncio.sleep(self._settings.left_behind_seconds)
 
     def _pool(self, name: str) -> Pool | None:
         """None: no such cluster is in the fleet."""

@@ -114,6 +114,8 @@ class Bridge:
             self.turns.reconsider()
         if record.topic == CLUSTERS.name and record.key not in self._state.clusters:
             self._pools.drop(record.key)
+            for worker in self.turns.workers.values():
+                worker.touch_all()  # What was lent to it comes back.
 
     def _note_loan(self, event: NodeLent | NodeReturned) -> None:
         """A record of a lower epoch than ours is said again as it is."""

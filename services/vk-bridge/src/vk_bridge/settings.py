@@ -55,6 +55,9 @@ class Settings(ClusterTurnSettings):
     resync_seconds: float = setting(
         300.0, "seconds until each node with a loan is read again, whether or not it changed"
     )
+    left_behind_seconds: float = setting(
+        10.0, "seconds between looks at virtual nodes that stayed in a pool which was given up, and is back"
+    )
     forget_seconds: float = setting(
         3600.0, "seconds after the end of its last loan until the log forgets a node that is gone"
     )

@@ -1,6 +1,6 @@
 """What the log tells a bridge: how clusters lend, what is recalled, who waits, and which loans stand."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from spillway.addresses import (
     BRAKES,
@@ -57,10 +57,18 @@ class LogState:
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 
     def is_concerned(self, cluster: str) -> bool:
-        """Whether a bridge has anything to do there: it is declared, also as paused, or has loans that stand."""
-        return cluster in self.declared or any(
-            isinstance(one, NodeLent) for one in self.loans.get(cluster, {}).values()
+        """Whether a bridge has anything to do there: it is declared, also as paused, has loans, or left something."""
+        loans = self.loans.get(cluster, {}).values()
+        return (
+            cluster in self.declared
+            or any(isinstance(one, NodeLent) for one in loans)
+            or any(True for _ in self.left_behind(cluster))
         )
+
+    def left_behind(self, cluster: str) -> Iterator[tuple[str, str]]:
+        """Node and pool of virtual nodes that may have stayed in a pool which was given up, and is back."""
+        for node, said in self.loans.get(cluster, {}).items():
+            yield from ((node, pool) for pool in said.left_in if pool in self.clusters)
 
     def lends(self, cluster: str) -> LendingDeclared | None:
         """How a cluster lends; None where nothing is to be: undeclared, withdrawn, or it or its pool is to leave."""

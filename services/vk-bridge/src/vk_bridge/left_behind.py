@@ -1,0 +1,89 @@
+"""Virtual nodes that stayed in a pool which was given up: closed, emptied and deleted once it has joined again.
+
+Whatever is declared since, and whatever their real nodes do now: these have been their owner's again.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from spillway.cluster_api import ClusterUnreachable, Conflict, Refused
+from spillway.model import NO_GENERATION
+from vk_bridge.core.pod_steps import pairs, pod_step
+from vk_bridge.core.steps import Wish, around, next_step
+from vk_bridge.core.wishes import Wishes
+from vk_bridge.loan_book import LoanBook
+from vk_bridge.node_reader import Answers, NodeReader, Reading
+from vk_bridge.node_writer import NodeWriter
+from vk_bridge.pod_writer import PodWriter
+from vk_bridge.pools import Pool
+from vk_bridge.settings import Settings
+
+NOT_WANTED = Wish(lend=False, loan=NO_GENERATION)
+log = structlog.get_logger()
+
+
+class LeftBehind:
+    """Of one owner. It runs beside the work on the same nodes: each write is at what was read."""
+
+    def __init__(
+        self,
+        reader: NodeReader,
+        writer: NodeWriter,
+        pod_writer: PodWriter,
+        wishes: Wishes,
+        book: LoanBook,
+        settings: Settings,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._pod_writer = pod_writer
+        self._wishes = wishes
+        self._book = book
+        self._settings = settings
+
+    async def clear(self, found: Iterable[tuple[str, str]], pools: Callable[[str], Pool | None]) -> None:
+        """found: node and pool. What is not done is left for the next time. Raises nothing."""
+        slots = asyncio.Semaphore(self._settings.nodes_at_once)
+        async with asyncio.TaskGroup() as group:
+            for node, name in list(found):
+                pool = pools(name)
+                if pool is not None:
+                    group.create_task(self._clear(node, pool, slots))
+
+    async def _clear(self, node: str, pool: Pool, slots: asyncio.Semaphore) -> None:
+        async with slots:
+            try:
+                for _ in range(self._settings.steps_max):
+                    if not await self._go_on(node, pool):
+                        return
+            except (ClusterUnreachable, Conflict, Refused) as error:
+                log.info("virtual node that was left behind stays for now", pool=pool.name, node=node, error=str(error))
+
+    async def _go_on(self, node: str, pool: Pool) -> bool:
+        """Whether anything was written, so that more may follow."""
+        read = await self._reader.read(node, pool.name, pool, self._wishes.standing)
+        if not read.both_read:
+            return False
+        reading = self._reader.left_behind(read)
+        if reading is None or _is_clear(reading):
+            self._book.say_cleared(node, pool.name)
+            return False
+        answers, sight = Answers(), reading.sight
+        step = next_step(sight, NOT_WANTED, sight.read_at, self._settings.in_flight_seconds)
+        written = step is not None and await self._writer.carry_out(step, reading, answers)
+        if written:
+            log.info("carried out", step=type(step).__name__, pool=pool.name, node=node, left_behind=True)
+        means = around(sight, NOT_WANTED, self._wishes.grace_seconds(node, sight))
+        todo = (pod_step(*pair, means) for pair in pairs(sight.pool_pods, sight.real_pods))
+        written_pods, _ = await self._pod_writer.carry_out_all(
+            (one for one in todo if one is not None), reading, answers, lambda _: None
+        )
+        return written or written_pods
+
+
+def _is_clear(reading: Reading) -> bool:
+    sight = reading.sight
+    ours = sight.virtual is not None and sight.virtual.ours
+    return not (ours or sight.real_pods or any(pod.is_left for pod in sight.pool_pods))
