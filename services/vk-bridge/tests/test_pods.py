@@ -12,6 +12,7 @@ from spillway.addresses import NODE_USAGE
 from spillway.events_lending import NodeUsed
 from spillway.lending_marks import CREATED, virtual_node_name
 from spillway.local_bus import LocalBus
+from vk_bridge.core.pod_conversion import Reference, copy_name
 
 from .lending_fleet import FLEET, GRACE_SECONDS, OWN, POOL, TOLERATES_LOANS, LendingFleet, always, on_fleet, until
 
@@ -112,6 +113,81 @@ async def test_an_owners_namespace_and_secrets_are_left_alone(fleet: LendingFlee
     await asyncio.sleep(200)
     assert fleet.clusters[OWN].get("secrets", "theirs", "default") is not None
     assert fleet.clusters[OWN].get("namespaces", "default") is not None
+
+
+@on_fleet()
+async def test_what_an_owners_people_put_into_a_namespace_of_ours_stays_and_so_does_the_namespace(
+    fleet: LendingFleet,
+) -> None:
+    await lent(fleet)
+    await put_secret(fleet, "first")
+    await run_alone(fleet, volumes=needs_secret())
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    theirs = {"metadata": {"name": "theirs", "labels": {"spillway.io/pool": POOL}}, "data": {"a": "Yg=="}}
+    for kind in ("configmaps", "secrets"):
+        await fleet.ask(OWN, "POST", f"/api/v1/namespaces/{OURS}/{kind}", theirs)
+    await fleet.ask(POOL, "DELETE", "/api/v1/namespaces/default/pods/one")
+    await until(lambda: len(copies(fleet)) == 1, 200)
+    await asyncio.sleep(200)
+    assert all(fleet.clusters[OWN].get(kind, "theirs", OURS) is not None for kind in ("configmaps", "secrets"))
+    for kind in ("configmaps", "secrets"):
+        await fleet.ask(OWN, "DELETE", f"/api/v1/namespaces/{OURS}/{kind}/theirs")
+    await until(lambda: fleet.clusters[OWN].get("namespaces", OURS) is None)
+
+
+@on_fleet()
+async def test_an_owners_own_namespace_of_that_name_is_not_used_until_somebody_there_says_so(
+    fleet: LendingFleet,
+) -> None:
+    await fleet.ask(OWN, "POST", "/api/v1/namespaces", {"metadata": {"name": OURS, "labels": {"team": "own"}}})
+    await lent(fleet)
+    await run_alone(fleet)
+    await until(lambda: pooled(fleet)["status"].get("phase") == "Failed")
+    status = pooled(fleet)["status"]
+    assert (status["reason"], fleet.real()) == ("NotLendable", [])
+    assert (
+        f"namespace {OURS} of cluster {OWN} is not ours: it is without the label spillway.io/fleet=f1"
+        in (status["message"])
+    )
+    await fleet.ask(OWN, "PATCH", f"/api/v1/namespaces/{OURS}", {"metadata": {"labels": {"spillway.io/fleet": "f1"}}})
+    await asyncio.sleep(10)
+    await run_alone(fleet, "two")
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    labels = fleet.clusters[OWN].get("namespaces", OURS)["metadata"]["labels"]
+    assert (labels["team"], labels["pod-security.kubernetes.io/enforce"]) == ("own", "baseline")
+
+
+@on_fleet()
+async def test_the_security_label_that_somebody_takes_off_our_namespace_is_there_before_the_next_pod(
+    fleet: LendingFleet,
+) -> None:
+    await lent(fleet)
+    await run_alone(fleet)
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    change = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}
+    await fleet.ask(OWN, "PATCH", f"/api/v1/namespaces/{OURS}", change)
+    await asyncio.sleep(10)
+    await run_alone(fleet, "two")
+    await until(lambda: len(fleet.real()) == 2)
+    labels = fleet.clusters[OWN].get("namespaces", OURS)["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "baseline"
+
+
+@on_fleet()
+async def test_a_secret_of_the_owners_that_is_called_as_a_copy_would_be_is_neither_read_nor_written(
+    fleet: LendingFleet,
+) -> None:
+    await lent(fleet)
+    await run_alone(fleet, "first")
+    await until(lambda: fleet.real() == [("n0", "Running")])
+    name = copy_name(Reference("Secret", "default", "key", False), POOL)
+    data = {"token": b64encode(b"theirs").decode()}
+    await fleet.ask(OWN, "POST", f"/api/v1/namespaces/{OURS}/secrets", {"metadata": {"name": name}, "data": data})
+    await put_secret(fleet, "of the pool")
+    await run_alone(fleet, volumes=needs_secret())
+    await until(lambda: pooled(fleet)["status"].get("phase") == "Failed")
+    assert pooled(fleet)["status"]["message"] == f"Secret {OURS}/{name} of cluster {OWN} is not ours"
+    assert copies(fleet) == [data]
 
 
 @on_fleet()

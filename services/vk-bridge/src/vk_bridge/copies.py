@@ -9,32 +9,28 @@ import structlog
 
 from spillway.cluster_api import (
     CONFIG_MAPS,
-    NAMESPACES,
     SECRETS,
-    AlreadyExists,
     ClusterApi,
     ClusterUnreachable,
     Conflict,
     NotFound,
     Refused,
 )
-from spillway.kubernetes import ABSENT, AnyObject, Kind
-from spillway.lending_marks import COPY_VERSION, FLEET, POD_NAMESPACE_PREFIX, POOL
+from spillway.kubernetes import ABSENT, Kind
+from spillway.lending_marks import COPY_VERSION, POOL
 from vk_bridge.by_version import ByVersion
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.owner_mirror import OwnerMirror
 from vk_bridge.core.pod_conversion import CONFIG_MAP, SECRET, CopyPlace, PoolSide, Reference, convert, copy_of, place_of
 from vk_bridge.core.pod_conversion import Refused as NotCopied
 from vk_bridge.core.pod_status import was_created
+from vk_bridge.namespaces import Namespaces, is_copy
 from vk_bridge.pools import Pool
 from vk_bridge.reach import Reach
 from vk_bridge.settings import Settings
 
 KINDS: Final = {CONFIG_MAP: CONFIG_MAPS, SECRET: SECRETS}
 WITHOUT_DATA: Final = {kind: replace(served, metadata_only=True) for kind, served in KINDS.items()}
-NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", AnyObject)
-POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
-NO_INGRESS: Final = "no-ingress"
 
 log = structlog.get_logger()
 
@@ -51,12 +47,11 @@ class Copies:
     """Of one owner. `ensure` lets Conflict, Refused and ClusterUnreachable through."""
 
     def __init__(self, fleet: str, api: ClusterApi, reach: Reach, settings: Settings, mirror: OwnerMirror) -> None:
-        self._fleet = fleet
         self._api = api
         self._reach = reach
         self._settings = settings
         self._mirror = mirror
-        self._namespaces: set[str] = set()
+        self._namespaces = Namespaces(fleet, api, reach)
         self._used_at: dict[CopyPlace | str, float] = {}
         """When a copy, or a namespace, was last known to be needed."""
         self._references = ByVersion[frozenset[Reference]]()
@@ -70,7 +65,9 @@ class Copies:
     ) -> Missing | None:
         """The pod's namespace and all that it refers to are there afterwards, or the first that is not."""
         self._used_at[namespace] = _now()
-        await self._ensure_namespace(namespace)
+        not_ours = await self._namespaces.ensure(namespace)
+        if not_ours:
+            return Missing(not_ours, refused=True)
         for reference in references:
             trouble = await self._ensure_copy(pool, side, reference)
             if trouble is not None and (trouble.refused or not reference.optional):
@@ -94,24 +91,7 @@ class Copies:
 
     def doubt(self, namespace: str) -> None:
         """A namespace was not there, though it was a moment ago."""
-        self._namespaces.discard(namespace)
-
-    async def _ensure_namespace(self, name: str) -> None:
-        if name in self._namespaces:
-            return
-        labels = {FLEET: self._fleet, POD_SECURITY: "baseline"}
-        await self._create(NAMESPACES, _manifest("v1", "Namespace", {"name": name, "labels": labels}))
-        policy = _manifest("networking.k8s.io/v1", "NetworkPolicy", {"namespace": name, "name": NO_INGRESS})
-        policy["spec"] = {"podSelector": {}, "policyTypes": ["Ingress"]}
-        await self._create(NETWORK_POLICIES, policy)
-        self._namespaces.add(name)
-
-    async def _create(self, kind: Kind, manifest: dict[str, Any]) -> None:
-        try:
-            await self._reach.ask(lambda: self._api.create(kind, manifest))
-        except AlreadyExists:
-            return
-        log.info("created for a pool's pods", cluster=self._api.name, kind=kind.plural, **manifest["metadata"])
+        self._namespaces.doubt(namespace)
 
     async def _ensure_copy(self, pool: Pool, side: PoolSide, reference: Reference) -> Missing | None:
         """Compares the copy with what the pool has now, and writes it where they differ."""
@@ -127,6 +107,10 @@ class Copies:
         there = await self._reach.ask(lambda: self._api.get(kind, copy.namespace, copy.name))
         if there is None:
             await self._apply(kind, made, ABSENT)
+        elif not is_copy(there):
+            return Missing(
+                f"{copy.kind} {copy.namespace}/{copy.name} of cluster {self._api.name} is not ours", refused=True
+            )
         elif _version_of(there) != _version_of(made):
             await self._replace(kind, copy, there, made)
         return None
@@ -185,24 +169,22 @@ class Copies:
                 log.info("copy is not compared", cluster=self._api.name, kind=reference.kind, error=str(error))
 
     async def _remove_unused(self, kept: set[CopyPlace]) -> None:
-        there: set[CopyPlace | str] = set(kept)
+        namespaces = await self._namespaces.ours()
+        there: set[CopyPlace | str] = {*kept, *namespaces}
+        filled = {copy.namespace for copy in kept}
         for kind, listed in WITHOUT_DATA.items():
             for found in await self._reach.ask(lambda listed=listed: self._api.list(listed, label_selector=POOL)):  # type: ignore[misc]
                 metadata = found["metadata"]
                 copy = CopyPlace(kind, metadata["namespace"], metadata["name"])
-                if not copy.namespace.startswith(POD_NAMESPACE_PREFIX):
+                if copy.namespace not in namespaces or not is_copy(found):
                     continue
-                there |= {copy, copy.namespace}
+                there.add(copy)
+                filled.add(copy.namespace)
                 if copy not in kept and self._is_unused(copy):
                     await self._delete(KINDS[kind], copy.namespace, metadata)
-        label = f"{FLEET}={self._fleet}"
-        for found in await self._reach.ask(lambda: self._api.list(NAMESPACES, label_selector=label)):
-            name = found["metadata"]["name"]
-            if name.startswith(POD_NAMESPACE_PREFIX) and name not in there:
-                there.add(name)
-                if self._is_unused(name) and not found["metadata"].get("deletionTimestamp"):
-                    self._namespaces.discard(name)
-                    await self._delete(NAMESPACES, "", found["metadata"])
+        for name in namespaces.keys() - filled:
+            if self._is_unused(name):
+                await self._namespaces.remove(namespaces[name])
         self._used_at = {key: at for key, at in self._used_at.items() if key in there}
 
     def _is_unused(self, what: CopyPlace | str) -> bool:
@@ -225,10 +207,6 @@ def is_about_namespace(error: Refused) -> bool:
 def _version_of(copy: Manifest) -> str:
     version: str = (copy["metadata"].get("annotations") or {}).get(COPY_VERSION, "")
     return version
-
-
-def _manifest(api_version: str, kind: str, metadata: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
 
 
 def _now() -> float:

@@ -1,0 +1,125 @@
+"""An owner's namespaces in which pools' pods run: made, labelled, left alone where they are not ours, removed empty."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import structlog
+
+from spillway.cluster_api import CONFIG_MAPS, NAMESPACES, SECRETS, AlreadyExists, ClusterApi
+from spillway.kubernetes import VOLUME_CLAIMS, AnyObject, Kind
+from spillway.lending_marks import COPY_VERSION, FLEET, POD_NAMESPACE_PREFIX, POOL
+from vk_bridge.core.loan import Manifest
+from vk_bridge.reach import Reach
+
+NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", AnyObject)
+POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
+BASELINE: Final = "baseline"
+AS_STRICT: Final = (BASELINE, "restricted")
+NO_INGRESS: Final = "no-ingress"
+HELD_KINDS: Final = tuple(replace(kind, metadata_only=True) for kind in (CONFIG_MAPS, SECRETS, VOLUME_CLAIMS))
+"""What would be lost with a namespace and is nowhere else; pods are known by the watch."""
+IN_EVERY_NAMESPACE: Final = ("kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert")
+"""ConfigMaps that a cluster's own controllers put into each."""
+
+log = structlog.get_logger()
+
+
+class Namespaces:
+    """Of one owner. Lets Conflict, Refused and ClusterUnreachable through."""
+
+    def __init__(self, fleet: str, api: ClusterApi, reach: Reach) -> None:
+        self._fleet = fleet
+        self._api = api
+        self._reach = reach
+        self._ready: set[str] = set()
+
+    async def ensure(self, name: str) -> str:
+        """It is there afterwards, and as it should be; else why no pod of a pool may run in it."""
+        if name in self._ready:
+            return ""
+        labels = {FLEET: self._fleet, POD_SECURITY: BASELINE}
+        if not await self._create(NAMESPACES, _manifest("v1", "Namespace", {"name": name, "labels": labels})):
+            found = await self._reach.ask(lambda: self._api.get(NAMESPACES, "", name))
+            if found is None or not self._is_ours(found):
+                return (
+                    f"namespace {name} of cluster {self._api.name} is not ours: it is without the label "
+                    f"{FLEET}={self._fleet}, which a person there may give it"
+                )
+            await self._secure(found)
+        policy = _manifest("networking.k8s.io/v1", "NetworkPolicy", {"namespace": name, "name": NO_INGRESS})
+        policy["spec"] = {"podSelector": {}, "policyTypes": ["Ingress"]}
+        await self._create(NETWORK_POLICIES, policy)
+        self._ready.add(name)
+        return ""
+
+    def doubt(self, name: str) -> None:
+        """It was not there, though it was a moment ago."""
+        self._ready.discard(name)
+
+    async def ours(self) -> dict[str, Manifest]:
+        """All that bear our fleet's label, by name; what others are is found out anew when they are needed."""
+        label = f"{FLEET}={self._fleet}"
+        listed = await self._reach.ask(lambda: self._api.list(NAMESPACES, label_selector=label))
+        found = {one["metadata"]["name"]: one for one in listed}
+        self._ready &= {name for name, one in found.items() if _is_secure(one)}
+        return {name: one for name, one in found.items() if name.startswith(POD_NAMESPACE_PREFIX)}
+
+    async def remove(self, namespace: Manifest) -> None:
+        """Unless it is going already, or something is in it that is not ours."""
+        metadata = namespace["metadata"]
+        name, uid, version = metadata["name"], metadata["uid"], metadata["resourceVersion"]
+        self._ready.discard(name)
+        if metadata.get("deletionTimestamp") or await self._holds_others(name):
+            return
+        await self._reach.ask(lambda: self._api.delete(NAMESPACES, "", name, uid=uid, resource_version=version))
+        log.info("removed: no pod refers to it", cluster=self._api.name, kind="namespaces", name=name)
+
+    async def _holds_others(self, namespace: str) -> bool:
+        for kind in HELD_KINDS:
+            for found in await self._reach.ask(lambda kind=kind: self._api.list(kind, namespace)):  # type: ignore[misc]
+                if not is_copy(found) and (kind.plural, found["metadata"]["name"]) not in _OF_CLUSTER:
+                    return True
+        return False
+
+    async def _secure(self, namespace: Manifest) -> None:
+        metadata = namespace["metadata"]
+        if not _is_secure(namespace):
+            change = {"metadata": {"labels": {POD_SECURITY: BASELINE}}}
+            version, uid = metadata["resourceVersion"], metadata["uid"]
+            await self._reach.ask(
+                lambda: self._api.patch(NAMESPACES, "", metadata["name"], change, resource_version=version, uid=uid)
+            )
+            log.warning("namespace labelled again", cluster=self._api.name, name=metadata["name"], label=POD_SECURITY)
+
+    async def _create(self, kind: Kind, manifest: dict[str, Any]) -> bool:
+        """Whether it was not there."""
+        try:
+            await self._reach.ask(lambda: self._api.create(kind, manifest))
+        except AlreadyExists:
+            return False
+        log.info("created for a pool's pods", cluster=self._api.name, kind=kind.plural, **manifest["metadata"])
+        return True
+
+    def _is_ours(self, namespace: Manifest) -> bool:
+        return _labels(namespace).get(FLEET) == self._fleet
+
+
+_OF_CLUSTER: Final = {(CONFIG_MAPS.plural, name) for name in IN_EVERY_NAMESPACE}
+
+
+def is_copy(found: Manifest) -> bool:
+    """Whether a ConfigMap or Secret is a copy that a bridge made: by both marks, which each has from the first."""
+    return bool(_labels(found).get(POOL)) and COPY_VERSION in (found["metadata"].get("annotations") or {})
+
+
+def _is_secure(namespace: Manifest) -> bool:
+    return _labels(namespace).get(POD_SECURITY) in AS_STRICT
+
+
+def _labels(found: Manifest) -> Mapping[str, str]:
+    return found["metadata"].get("labels") or {}
+
+
+def _manifest(api_version: str, kind: str, metadata: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
