@@ -346,11 +346,18 @@ async def _check_lent(bench: Bench, nodes: int) -> None:
     """Cores that the bridge counts as lent, at its next look, are those of the nodes that are."""
     sights = bench.sights
 
+    cores = 0.0
+
     async def counted() -> bool:
+        nonlocal cores
         cores = await asyncio.to_thread(bench.rig.own_metric, _BRIDGE, "spillway_cores_lent")
         return len(sights.tainted) == len(sights.ready) == nodes and cores == nodes * NODE_CORES
 
-    await bench.rig.until(f"{nodes} nodes and the cores of as many are lent", counted, COUNTED_SECONDS)
+    try:
+        await bench.rig.until(f"{nodes} nodes and the cores of as many are lent", counted, COUNTED_SECONDS)
+    except Unmeasured as error:
+        found = f"{len(sights.tainted)} have the taint, {len(sights.ready)} are Ready, {cores:g} cores are lent"
+        raise Unmeasured(f"{error}: {found}") from None
 
 
 # ── Returns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
