@@ -328,7 +328,7 @@ class KafkaFeed:
         }
         self._positions: dict[tuple[str, int], int] = {}
         self._newest_ms: dict[str, int] = {}
-        self._asked = 0.0
+        self._asked = self._fetched = 0.0
         self._reading = Reading(bus.fleet, bus.source, bus.settings.dead_letters_per_minute_max)
 
     async def place(self, start: Offsets | None) -> None:
@@ -384,6 +384,8 @@ class KafkaFeed:
 
     async def _fetch(self) -> list[Stored]:
         settings = self._bus.settings
+        await asyncio.sleep(max(0.0, self._fetched + settings.batch_pause_seconds - time.monotonic()))
+        self._fetched = time.monotonic()
         try:
             found: Mapping[TopicPartition, Sequence[Any]] = await self._consumer.getmany(
                 timeout_ms=int(settings.poll_seconds * 1000), max_records=settings.batch_records_max
