@@ -6,15 +6,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from aiokafka.errors import ConcurrentTransactions
+from aiokafka.producer.sender import AddPartitionsToTxnHandler, Sender
+from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.protocol.admin import ApiVersionResponse_v0
 from aiokafka.protocol.metadata import MetadataResponse_v1
+from aiokafka.protocol.transaction import AddPartitionsToTxnResponse_v0
 
 from spillway.bus import BusUnavailable
 from spillway.kafka import KafkaBus, KafkaSettings
-from spillway.topics import answering
+from spillway.topics import answering, tune_aiokafka
 
 DEADLINE_SECONDS = 60.0
 CLIENTS = 10
+RETRY_SECONDS = 0.003
 
 ANSWER_BY_REQUEST = {
     18: ApiVersionResponse_v0(0, [(18, 0, 0), (3, 1, 1), (10, 0, 0)]),
@@ -89,3 +94,18 @@ async def test_the_broker_that_answers_is_taken() -> None:
     async with silent_broker() as silent, broker_that_names_none() as awake:
         found = await asyncio.gather(*(answering(f"{silent},{awake}") for _ in range(100)))
     assert set(found) == {awake}
+
+
+async def test_a_transaction_after_another_asks_again_as_soon_as_the_settings_say() -> None:
+    """By what aiokafka's own code makes of the answer that the marks of the one before are not written yet."""
+    tune_aiokafka(RETRY_SECONDS)
+    sender = Sender(
+        None,
+        acks=-1,
+        txn_manager=TransactionManager("transactions", 1000),
+        message_accumulator=None,
+        retry_backoff_ms=100,
+        request_timeout_ms=1000,
+    )
+    refused = AddPartitionsToTxnResponse_v0(0, [("placements", [(0, ConcurrentTransactions.errno)])])
+    assert AddPartitionsToTxnHandler(sender, []).handle_response(refused) == RETRY_SECONDS

@@ -41,7 +41,7 @@ from spillway.events import Event, TurnTaken
 from spillway.fetch_sessions import SessionClient
 from spillway.kafka_member import Member, Seat
 from spillway.kafka_settings import KafkaSettings
-from spillway.topics import LogReader, LogState, answering, hidden, log_changed, quieten_aiokafka, unmarked
+from spillway.topics import LogReader, LogState, answering, hidden, log_changed, tune_aiokafka, unmarked
 
 __all__ = ["KafkaBus", "KafkaFeed", "KafkaSettings", "KafkaStandbyTurn", "KafkaWriter"]
 
@@ -69,7 +69,7 @@ class KafkaBus:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "KafkaBus":
-        quieten_aiokafka()
+        tune_aiokafka(self.settings.transaction_retry_seconds)
         self._state = await self.until(self.settings.start_seconds, self._read_log)
         if self._wanted_fleet and self._wanted_fleet != self.fleet:
             raise OtherFleet(f"this log is of fleet {self.fleet!r}, not of {self._wanted_fleet!r}")

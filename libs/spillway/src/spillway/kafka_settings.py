@@ -15,6 +15,9 @@ class KafkaSettings:
     publishes_in_flight_max: int = setting(256, "publishes at once; more wait for their turn")
     write_seconds: float = setting(8.0, "how long one transaction may take before its outcome is unknown, in seconds")
     transaction_seconds: float = setting(10.0, "after how long the broker aborts an abandoned transaction, in seconds")
+    transaction_retry_seconds: float = setting(
+        0.005, "how often a transaction asks whether the marks of the one before are written, in seconds"
+    )
     marks_seconds: float = setting(1.0, "how long ends wait for the marks of transactions, in seconds")
     hidden_seconds: float = setting(12.0, "how long commits may be hidden until a turn is given up; above a write")
     start_seconds: float = setting(30.0, "how long a start keeps trying to reach the log, in seconds")

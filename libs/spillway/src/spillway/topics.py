@@ -21,6 +21,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.producer import sender
 
 from spillway import metrics
 from spillway.addresses import DEAD_LETTERS, FLEET, SCOPE_CLUSTER, SCOPE_WORKLOAD, TOPICS, Topic
@@ -167,8 +168,13 @@ async def _until_read(reader: "LogReader") -> str:
         await asyncio.sleep(0.01)
 
 
-def quieten_aiokafka() -> None:
-    """aiokafka tells of each failed attempt, and drops futures of a failed producer unread; we tell of each change."""
+def tune_aiokafka(transaction_retry_seconds: float) -> None:
+    """In this process, and in the loop that runs.
+
+    aiokafka tells of each failed attempt, and drops futures of a failed producer unread; we tell of each change. And a
+    transaction right after another one asks every 20 ms whether its marks are written, which takes a broker 2.
+    """
+    sender.BACKOFF_OVERRIDE = transaction_retry_seconds
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
