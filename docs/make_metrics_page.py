@@ -33,6 +33,7 @@ SERVICES_BY_LIBRARY: Final = {
     "cluster_turns": ("snapshot", "propagator", "vk-bridge"),
     "standby": ("planner", "hpa", "descheduler"),
     "rpc": ("planner", "hpa", "descheduler"),
+    "rpc_callers": ("planner", "hpa", "descheduler"),
     "store": ("planner",),
 }
 """Which services set what a module of libs/spillway sets."""

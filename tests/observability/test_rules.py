@@ -136,6 +136,10 @@ ALERTS: dict[str, tuple[tuple[Series, ...], tuple[Series, ...]]] = {
         (growing("spillway_requests_denied_total", 5, reason="rate", instance="a"),),
         (growing("spillway_requests_denied_total", 0.1, reason="rate", instance="a"),),
     ),
+    "SpillwayCallersFileBad": (
+        (flat("spillway_callers_file_bad", 1, instance="a"),),
+        (flat("spillway_callers_file_bad", 0, instance="a"),),
+    ),
     "SpillwayStoreFails": (
         (growing("spillway_store_failures_total", 0.1, call="append", instance="a"),),
         (flat("spillway_store_failures_total", 7, call="append", instance="a"),),

@@ -22,6 +22,7 @@ def exposition() -> bytes:
 
 # ── Every process ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+BUILD: Final = Gauge("spillway_build_info", "1; version: the release and a digest of its messages", ["version"])
 READY: Final = Gauge("spillway_ready", "1 when this part of the process is ready, else 0", ["part"])
 TURNS_TAKEN: Final = Counter(
     "spillway_turns_taken",
@@ -215,8 +216,12 @@ REQUEST_SECONDS_BY_VERB: Final = {verb: REQUEST_SECONDS.labels(verb) for verb in
 REQUESTS_RUNNING: Final = Gauge("spillway_requests_running", "gRPC calls being answered now, watches included")
 REQUESTS_DENIED: Final = Counter(
     "spillway_requests_denied",
-    "Calls not let in: unauthenticated, verb, namespace, rate, size, concurrency",
+    "Calls not let in, by status: UNAUTHENTICATED, PERMISSION_DENIED (verb, namespace), RESOURCE_EXHAUSTED (rate), "
+    "INVALID_ARGUMENT (size, form); concurrency: too many at once",
     ["reason"],
+)
+CALLERS_FILE_BAD: Final = Gauge(
+    "spillway_callers_file_bad", "1 while the callers file cannot be used, and those of before stay in force"
 )
 
 # ── propagator ──────────────────────────────────────────────────────────────────────────────────────────────────────

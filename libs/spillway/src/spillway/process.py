@@ -20,6 +20,7 @@ from msgspec import Meta
 from spillway import metrics, tracing
 from spillway.bus import Bus, NoLog, OtherFleet, TooManyDeadLetters
 from spillway.settings import OperatorError, SettingsError, from_environment, help_text, setting
+from spillway.version import VERSION
 
 __all__ = [
     "OperatorError",
@@ -136,6 +137,7 @@ async def _run(
 ) -> int:
     process = Process(service, settings)
     tracing.configure(service, settings)
+    metrics.BUILD.labels(VERSION).set(1)
     try:
         async with _signals(process), _health(process):
             process.log.info("started", pid=os.getpid())

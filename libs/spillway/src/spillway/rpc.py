@@ -21,6 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from spillway import api, metrics, tracing
 from spillway.api import RequestError
 from spillway.bus import BusUnavailable, OutcomeUnknown
+from spillway.rpc_callers import Caller
 from spillway.rpc_calls import LENDING, PLANNER, SCALING, Call, Service, message_bytes
 from spillway.rpc_route import Route
 from spillway.rpc_security import (
@@ -28,6 +29,7 @@ from spillway.rpc_security import (
     MEBIBYTE,
     Gate,
     RpcSettings,
+    TooManyCalls,
     check_items,
     check_namespaces,
     is_loopback,
@@ -35,6 +37,7 @@ from spillway.rpc_security import (
 )
 from spillway.rpc_verbs import LendingApi, LendingVerbs, PlannerApi, ScalingApi, ScalingVerbs, Verbs
 from spillway.settings import OperatorError
+from spillway.version import VERSION
 
 __all__ = [
     "LENDING",
@@ -51,6 +54,9 @@ __all__ = [
 ]
 
 LEADER_TRAILER: Final = "spillway-leader"
+VERSION_TRAILER: Final = "spillway-version"
+PUSHBACK_TRAILER: Final = "grpc-retry-pushback-ms"
+"""gRPC's own name for: not before so many milliseconds."""
 RECEIVE_BYTES_MAX: Final = 16 * MEBIBYTE
 """What gRPC lets in, so that we ourselves can say what was too large; beyond it the answer is gRPC's own."""
 
@@ -78,7 +84,7 @@ class RpcServer:
         self._settings = settings
         self._log = structlog.get_logger(part="rpc")
         self._running = 0
-        self._watches: set[asyncio.Task[Any]] = set()
+        self._watches: dict[asyncio.Task[Any], Caller | None] = {}
         self._closing = False
 
     async def __aenter__(self) -> Self:
@@ -93,10 +99,12 @@ class RpcServer:
         reflection.enable_server_reflection(names, self._server)
         self._port = self._listen()
         await self._server.start()
+        self._looking = asyncio.create_task(self._look_at_callers())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._closing = True
+        self._looking.cancel()
         await self.set_serving(False)
         for watch in self._watches:
             watch.cancel()
@@ -114,6 +122,22 @@ class RpcServer:
         status = health_pb2.HealthCheckResponse
         for service in ("", self._service.name):
             await self._health.set(service, status.SERVING if serving else status.NOT_SERVING)
+
+    async def _look_at_callers(self) -> None:
+        """Lets those in who are in the callers file now, and ends the watches of those who may something else now."""
+        try:
+            while True:
+                await asyncio.sleep(self._settings.callers_check_seconds)
+                if await asyncio.to_thread(self._gate.look):
+                    for watch in filter(self._is_ended, self._watches):
+                        watch.cancel()
+        except Exception as error:
+            if not self._fatal.done():
+                self._fatal.set_exception(error)
+
+    def _is_ended(self, watch: "asyncio.Task[Any]") -> bool:
+        caller = self._watches.get(watch)
+        return caller is not None and not self._gate.still_knows(caller)
 
     async def failed(self) -> Never:
         """Raises our bug when a call met one; put it in the task group of the process, which must stop then."""
@@ -142,6 +166,7 @@ class RpcServer:
     async def _handle(self, call: Call, data: bytes, context: Any) -> bytes | None:
         started = time.perf_counter()
         code, text, answer = "CANCELLED", "", None
+        pushback: tuple[tuple[str, str], ...] = ()
         try:
             with self._slot(call):
                 request = await self._admit(call, data, context)
@@ -150,6 +175,8 @@ class RpcServer:
             code = "OK"
         except RequestError as error:
             code, text = error.code, error.text
+            if isinstance(error, TooManyCalls):
+                pushback = ((PUSHBACK_TRAILER, str(math.ceil(1000 * error.seconds))),)
         except (BusUnavailable, OutcomeUnknown) as error:
             code, text = "UNAVAILABLE", f"the log cannot be written now: {error}"
         except Exception as error:
@@ -160,12 +187,18 @@ class RpcServer:
         finally:
             metrics.REQUEST_SECONDS_BY_VERB[call.verb].observe(time.perf_counter() - started)
             (metrics.REQUESTS_OK[call.verb] if code == "OK" else metrics.REQUESTS.labels(call.verb, code)).inc()
-        leader = self._answers.leader()
-        trailer = ((LEADER_TRAILER, leader),) if leader else ()
+        trailer = (*self._about_us(code), *pushback)
         if code != "OK":
             await context.abort(grpc.StatusCode[code], text, trailer)
         context.set_trailing_metadata(trailer)
         return answer
+
+    def _about_us(self, code: str) -> Iterator[tuple[str, str]]:
+        """What callers are told besides the answer; strangers less."""
+        if leader := self._answers.leader():
+            yield LEADER_TRAILER, leader
+        if code != "UNAUTHENTICATED":
+            yield VERSION_TRAILER, VERSION
 
     @contextmanager
     def _slot(self, call: Call) -> Iterator[None]:
@@ -179,14 +212,14 @@ class RpcServer:
         task = cast("asyncio.Task[Any]", asyncio.current_task())
         self._running += not call.streams
         if call.streams:
-            self._watches.add(task)
+            self._watches[task] = None
         metrics.REQUESTS_RUNNING.inc()
         try:
             yield
         finally:
             metrics.REQUESTS_RUNNING.dec()
             self._running -= not call.streams
-            self._watches.discard(task)
+            self._watches.pop(task, None)
 
     async def _admit(self, call: Call, data: bytes, context: Any) -> Any:
         """The request, when this caller may make it."""
@@ -194,6 +227,8 @@ class RpcServer:
         try:
             caller = self._gate.identify(metadata.get("authorization", ""), _certificate_names(context))
             CALLER.set(caller)
+            if call.streams:
+                self._watches[cast("asyncio.Task[Any]", asyncio.current_task())] = caller
             self._gate.admit(caller, call.verb, len(data))
             try:
                 request = call.read_request(data)
@@ -226,10 +261,12 @@ class RpcServer:
             async for reply in replies:
                 await context.write(message_bytes(reply, call.reply_message()))
         except asyncio.CancelledError:
-            if not self._closing:
+            task = cast("asyncio.Task[Any]", asyncio.current_task())
+            if not self._closing and not self._is_ended(task):
                 raise
-            cast("asyncio.Task[Any]", asyncio.current_task()).uncancel()
-            raise RequestError("UNAVAILABLE", f"this {self._service.who} stops: go on at another one") from None
+            task.uncancel()
+            why = f"this {self._service.who} stops: go on at another one" if self._closing else "callers have changed"
+            raise RequestError("UNAVAILABLE", why) from None
         finally:
             close = getattr(replies, "aclose", None)
             if close is not None:

@@ -3,30 +3,35 @@
 import hashlib
 import ipaddress
 import json
-import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import yaml
 from msgspec import Meta
 
 from spillway.api import ExplainRequest, FreezeRequest, PlanBatchRequest, RequestError, UnfreezeRequest
 from spillway.api_scaling import DeclarePolicyRequest, ReportRequest
-from spillway.metrics import VERBS
+from spillway.rpc_callers import NOBODY, Caller, Callers, CallersFile
 from spillway.scopes import read_scope
 from spillway.settings import OperatorError, setting
 
 MEBIBYTE = 2**20
-EVERYTHING = "*"
 CLUSTER_WIDE_VERBS = frozenset({"join_cluster", "list_clusters"})
 """Which have no namespace. Export is not among them: it has all namespaces."""
 DEFAULT_NAMESPACE = "default"
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class TooManyCalls(RequestError):
+    """RESOURCE_EXHAUSTED; the next call of this caller is let in after so many seconds."""
+
+    def __init__(self, text: str, seconds: float) -> None:
+        super().__init__("RESOURCE_EXHAUSTED", text)
+        self.seconds = seconds
 
 
 class UnsafeBind(OperatorError):
@@ -42,7 +47,10 @@ class RpcSettings:
     tls_certificate: str = setting("", "file of the server's certificate chain, PEM")
     tls_key: str = setting("", "file of the server's private key, PEM")
     client_ca: str = setting("", "file of the CA whose client certificates are asked for, PEM")
-    callers: str = setting("", "file of callers, TOML or JSON: name, token_sha256, verbs, namespaces")
+    callers: str = setting("", "file of callers, YAML, JSON or TOML: name, token_sha256, verbs, namespaces")
+    callers_check_seconds: Annotated[float, Meta(gt=0)] = setting(
+        5.0, "seconds from one look to the next whether the callers file has changed"
+    )
     deadline_seconds_max: Annotated[float, Meta(gt=0)] = setting(30.0, "seconds that one call may take at the most")
     request_bytes_max: Annotated[int, Meta(ge=1024, le=16 * MEBIBYTE)] = setting(
         4 * MEBIBYTE, "bytes of the largest request"
@@ -52,51 +60,6 @@ class RpcSettings:
     concurrent_requests_max: Annotated[int, Meta(ge=1)] = setting(1000, "calls answered at the same time, all callers")
     watches_max: Annotated[int, Meta(ge=1)] = setting(200, "watches at the same time, all callers")
     stop_seconds: Annotated[float, Meta(ge=0)] = setting(5.0, "seconds that running calls get when the server stops")
-
-
-class CallerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One caller of the callers file. Without token_sha256 it is known by its client certificate's common name.
-
-    verbs and namespaces: names, or "*". requests_per_second and request_bytes_max: 0 is the server's own.
-    """
-
-    name: Annotated[str, Meta(min_length=1, max_length=253)]
-    token_sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")] = ""
-    verbs: tuple[str, ...] = (EVERYTHING,)
-    namespaces: tuple[str, ...] = (EVERYTHING,)
-    requests_per_second: Annotated[float, Meta(ge=0)] = 0.0
-    request_bytes_max: Annotated[int, Meta(ge=0)] = 0
-
-
-class _CallersFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    callers: tuple[CallerEntry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who calls, and what it may."""
-
-    name: str
-    verbs: frozenset[str] = frozenset({EVERYTHING})
-    namespaces: frozenset[str] = frozenset({EVERYTHING})
-
-    @property
-    def is_restricted(self) -> bool:
-        return EVERYTHING not in self.namespaces
-
-    def require_verb(self, verb: str) -> None:
-        if not {verb, EVERYTHING} & self.verbs:
-            raise RequestError("PERMISSION_DENIED", f"caller {self.name!r} may not {verb}: allowed {_list(self.verbs)}")
-
-    def require(self, verb: str, namespace: str) -> None:
-        """Raises PERMISSION_DENIED, naming verb and namespace. An empty namespace stands for all of them."""
-        self.require_verb(verb)
-        if not {namespace or EVERYTHING, EVERYTHING} & self.namespaces:
-            where = f"in namespace {namespace!r}" if namespace else "in all namespaces"
-            raise RequestError(
-                "PERMISSION_DENIED",
-                f"caller {self.name!r} may not {verb} {where}: allowed namespaces {_list(self.namespaces)}",
-            )
 
 
 LOCAL_CALLER = Caller("local")
@@ -139,43 +102,28 @@ def read_file(name: str, what: str) -> bytes:
         raise OperatorError(f"gRPC: {what} {name!r}: {error.strerror or error}") from error
 
 
-def read_callers(name: str) -> tuple[CallerEntry, ...]:
-    """The callers of a TOML or JSON file `callers = [{name, token_sha256, verbs, namespaces}]`."""
-    data = read_file(name, "callers file")
-    try:
-        value = json.loads(data) if name.endswith(".json") else tomllib.loads(data.decode())
-        entries = msgspec.convert(value, _CallersFile).callers
-    except (ValueError, msgspec.ValidationError) as error:
-        raise OperatorError(f"gRPC: callers file {name!r}: {error}") from error
-    for entry in entries:
-        unknown = set(entry.verbs) - {EVERYTHING, *VERBS}
-        if unknown:
-            raise OperatorError(
-                f"gRPC: callers file {name!r}: {entry.name}: verbs {_list(unknown)}: expected some of {_list(VERBS)}"
-            )
-    for what in ("name", "token_sha256"):
-        values = [getattr(entry, what) for entry in entries if getattr(entry, what)]
-        if len(values) != len(set(values)):
-            raise OperatorError(f"gRPC: callers file {name!r}: two callers have the same {what}")
-    return entries
-
-
 class Gate:
     """Lets a call in or says why not. now: a clock in seconds that never goes back."""
 
     def __init__(self, settings: RpcSettings, now: Callable[[], float]) -> None:
         check_bind(settings)
-        entries = read_callers(settings.callers) if settings.callers else ()
+        self._file = CallersFile(settings.callers) if settings.callers else None
         self._settings = settings
         self._now = now
-        self._entry_by_token = {entry.token_sha256: entry for entry in entries if entry.token_sha256}
-        self._entry_by_name = {entry.name: entry for entry in entries if not entry.token_sha256}
-        self._caller_by_name = {
-            entry.name: Caller(entry.name, frozenset(entry.verbs), frozenset(entry.namespaces)) for entry in entries
-        }
-        self._limits_by_name = {entry.name: entry for entry in entries}
         self._buckets: dict[str, _Bucket] = {}
         self._open = not settings.callers and not settings.client_ca
+
+    @property
+    def callers(self) -> Callers:
+        return self._file.callers if self._file else NOBODY
+
+    def look(self) -> bool:
+        """Whether the callers file has others than before. Reads it: call it in a thread."""
+        return self._file is not None and self._file.look()
+
+    def still_knows(self, caller: Caller) -> bool:
+        """Whether it may still do exactly what it could when it was let in."""
+        return self._file is None or self.callers.knows(caller)
 
     def identify(self, authorization: str, certificate_names: Iterable[str]) -> Caller:
         """The caller of a token or of a verified client certificate. Raises UNAUTHENTICATED."""
@@ -183,22 +131,22 @@ class Gate:
             return LOCAL_CALLER
         scheme, _, token = authorization.partition(" ")
         if token and scheme.lower() == "bearer":
-            entry = self._entry_by_token.get(hashlib.sha256(token.strip().encode()).hexdigest())
-            if entry is None:
+            caller = self.callers.by_token.get(hashlib.sha256(token.strip().encode()).hexdigest())
+            if caller is None:
                 raise RequestError("UNAUTHENTICATED", "authorization: no caller has this token")
-            return self._caller_by_name[entry.name]
+            return caller
         for name in certificate_names:
-            if not self._settings.callers:
+            if self._file is None:
                 return Caller(name)
-            if name in self._entry_by_name:
-                return self._caller_by_name[name]
+            if name in self.callers.by_certificate:
+                return self.callers.by_certificate[name]
         wanted = "authorization: Bearer <token>" + (", or a client certificate" if self._settings.client_ca else "")
         raise RequestError("UNAUTHENTICATED", f"no credentials that are known here: expected {wanted}")
 
     def admit(self, caller: Caller, verb: str, request_bytes: int) -> None:
         """Raises PERMISSION_DENIED for a verb, INVALID_ARGUMENT for the size, RESOURCE_EXHAUSTED for the rate."""
         caller.require_verb(verb)
-        limits = self._limits_by_name.get(caller.name)
+        limits = self.callers.limits.get(caller.name)
         bytes_max = (limits.request_bytes_max if limits else 0) or self._settings.request_bytes_max
         if request_bytes > bytes_max:
             raise RequestError("INVALID_ARGUMENT", f"request: {request_bytes} bytes: expected at most {bytes_max}")
@@ -206,10 +154,9 @@ class Gate:
         bucket = self._buckets.get(caller.name)
         if bucket is None:
             bucket = self._buckets.setdefault(caller.name, _Bucket(self._settings.requests_burst, self._now()))
-        if not bucket.take(rate, self._settings.requests_burst, self._now()):
-            raise RequestError(
-                "RESOURCE_EXHAUSTED", f"caller {caller.name!r}: more than {rate:g} calls a second: try again later"
-            )
+        if seconds := bucket.take(rate, self._settings.requests_burst, self._now()):
+            text = f"caller {caller.name!r}: more than {rate:g} calls a second: try again in {seconds:.3g} s"
+            raise TooManyCalls(text, seconds)
 
 
 class _Bucket:
@@ -220,13 +167,14 @@ class _Bucket:
     def __init__(self, left: float, at: float) -> None:
         self._left, self._at = left, at
 
-    def take(self, per_second: float, most: float, now: float) -> bool:
+    def take(self, per_second: float, most: float, now: float) -> float:
+        """0 when a call was taken; else after how many seconds there is one."""
         self._left = min(most, self._left + (now - self._at) * per_second)
         self._at = now
         if self._left < 1.0:
-            return False
+            return (1.0 - self._left) / per_second
         self._left -= 1.0
-        return True
+        return 0.0
 
 
 def check_namespaces(caller: Caller, verb: str, request: object) -> None:
@@ -299,7 +247,3 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) != len(pairs):
         raise ValueError("a name stands twice in one object")
     return value
-
-
-def _list(names: Collection[str]) -> str:
-    return ", ".join(sorted(names)) or "none"

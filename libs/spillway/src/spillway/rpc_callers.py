@@ -1,0 +1,196 @@
+"""Who may call what, where: the callers file with verbs and patterns of namespaces, read again as it changes."""
+
+import json
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import structlog
+import yaml
+from msgspec import Meta
+
+from spillway import metrics
+from spillway.api import RequestError
+from spillway.metrics import VERBS
+from spillway.settings import OperatorError
+
+EVERYTHING: Final = "*"
+READ: Final = "read"
+"""In place of a verb: all that change nothing."""
+READING_VERBS: Final = frozenset(
+    {
+        "get",
+        "list",
+        "watch",
+        "plan",
+        "explain",
+        "export",
+        "capacity",
+        "list_orphans",
+        "list_clusters",
+        "list_nodes",
+        "list_brakes",
+        "get_policy",
+        "list_policies",
+        "explain_policy",
+        "list_lending",
+        "list_lent",
+        "idle_report",
+    }
+)
+CALLERS_BYTES_MAX: Final = 4 * 2**20
+
+log = structlog.get_logger(part="rpc")
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class CallerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One caller of the callers file. Without token_sha256 it is known by its client certificate's common name.
+
+    verbs: names, `read`, or "*". namespaces: names, or patterns in which * stands for any text, and ? for a character.
+    requests_per_second and request_bytes_max: 0 is the server's own.
+    """
+
+    name: Annotated[str, Meta(min_length=1, max_length=253)]
+    token_sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?$")] = ""
+    verbs: tuple[str, ...] = (EVERYTHING,)
+    namespaces: tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...] = (EVERYTHING,)
+    requests_per_second: Annotated[float, Meta(ge=0)] = 0.0
+    request_bytes_max: Annotated[int, Meta(ge=0)] = 0
+
+
+class _CallersFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    callers: tuple[CallerEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and what it may. verbs, namespaces: as in the file."""
+
+    name: str
+    verbs: frozenset[str] = frozenset({EVERYTHING})
+    namespaces: frozenset[str] = frozenset({EVERYTHING})
+
+    @property
+    def is_restricted(self) -> bool:
+        return EVERYTHING not in self.namespaces
+
+    def require_verb(self, verb: str) -> None:
+        """Raises PERMISSION_DENIED, naming the caller, the verb, and what it may."""
+        if {verb, EVERYTHING} & self.verbs or (READ in self.verbs and verb in READING_VERBS):
+            return
+        raise RequestError("PERMISSION_DENIED", f"caller {self.name!r} may not {verb}: allowed {listed(self.verbs)}")
+
+    def require(self, verb: str, namespace: str) -> None:
+        """Raises PERMISSION_DENIED, naming verb and namespace. An empty namespace stands for all of them."""
+        self.require_verb(verb)
+        if not self.is_restricted:
+            return
+        if namespace and any(fnmatchcase(namespace, pattern) for pattern in self.namespaces):
+            return
+        where = f"in namespace {namespace!r}" if namespace else "in all namespaces"
+        raise RequestError(
+            "PERMISSION_DENIED",
+            f"caller {self.name!r} may not {verb} {where}: allowed namespaces {listed(self.namespaces)}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Callers:
+    """All that are known: by the digest of a token, by the name in a certificate, and each one's own limits."""
+
+    by_token: Mapping[str, Caller]
+    by_certificate: Mapping[str, Caller]
+    limits: Mapping[str, CallerEntry]
+
+    def knows(self, caller: Caller) -> bool:
+        """Whether it may still do exactly what it could."""
+        return caller in self.by_token.values() or caller in self.by_certificate.values()
+
+
+NOBODY: Final = Callers({}, {}, {})
+
+
+def callers_of(data: bytes, name: str) -> Callers:
+    """The callers of a file `callers: [{name, token_sha256, verbs, namespaces, …}]`: YAML, JSON, or TOML by its name.
+
+    Raises OperatorError, which names the file and what is wrong in it.
+    """
+    try:
+        if len(data) > CALLERS_BYTES_MAX:
+            raise ValueError(f"{len(data)} bytes: expected at most {CALLERS_BYTES_MAX}")
+        entries = msgspec.convert(_parsed(data, name), _CallersFile).callers
+        _check(entries)
+    except (ValueError, msgspec.ValidationError, yaml.YAMLError, RecursionError) as error:
+        raise OperatorError(f"gRPC: callers file {name!r}: {error}") from error
+    made = {entry.name: Caller(entry.name, frozenset(entry.verbs), frozenset(entry.namespaces)) for entry in entries}
+    return Callers(
+        by_token={entry.token_sha256: made[entry.name] for entry in entries if entry.token_sha256},
+        by_certificate={entry.name: made[entry.name] for entry in entries if not entry.token_sha256},
+        limits={entry.name: entry for entry in entries},
+    )
+
+
+def _parsed(data: bytes, name: str) -> object:
+    if name.endswith(".toml"):
+        return tomllib.loads(data.decode())
+    if name.endswith(".json"):
+        return json.loads(data)
+    return yaml.load(data, Loader=_LOADER)
+
+
+def _check(entries: Collection[CallerEntry]) -> None:
+    for entry in entries:
+        unknown = set(entry.verbs) - {EVERYTHING, READ, *VERBS}
+        if unknown:
+            raise ValueError(
+                f"{entry.name}: verbs {listed(unknown)}: expected some of {EVERYTHING}, {READ}, {listed(VERBS)}"
+            )
+    for what in ("name", "token_sha256"):
+        values = [getattr(entry, what) for entry in entries if getattr(entry, what)]
+        if len(values) != len(set(values)):
+            raise ValueError(f"two callers have the same {what}")
+
+
+class CallersFile:
+    """A callers file and who is in it. read: gives its content, or raises OSError."""
+
+    def __init__(self, name: str, read: Callable[[str], bytes] = lambda name: Path(name).read_bytes()) -> None:
+        self.name = name
+        self._read = read
+        try:
+            self._seen: bytes | None = read(name)
+        except OSError as error:
+            raise OperatorError(f"gRPC: callers file {name!r}: {error.strerror or error}") from error
+        self.callers = callers_of(self._seen, name)
+        metrics.CALLERS_FILE_BAD.set(0)
+
+    def look(self) -> bool:
+        """Reads it again; whether others are in it than before. A bad file changes nothing but what is said of it."""
+        trouble, content = "", None
+        try:
+            content = self._read(self.name)
+        except OSError as error:
+            trouble = error.strerror or str(error)
+        if content == self._seen:
+            return False
+        self._seen = content
+        try:
+            callers = callers_of(content, self.name) if content is not None else NOBODY
+        except OperatorError as error:
+            trouble = str(error)
+        metrics.CALLERS_FILE_BAD.set(bool(trouble))
+        if trouble:
+            log.error("callers file cannot be used: those of before stay", file=self.name, error=trouble)
+            return False
+        changed, self.callers = callers != self.callers, callers
+        log.info("callers file read again", file=self.name, callers=len(callers.limits), changed=changed)
+        return changed
+
+
+def listed(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

@@ -1,0 +1,264 @@
+"""The callers file: who may what, where, and that a change of it needs no restart."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpc import aio
+
+from spillway import api, metrics
+from spillway.api import RequestError
+from spillway.rpc import PUSHBACK_TRAILER, PlannerClient, RpcServer, RpcSettings
+from spillway.rpc_callers import READING_VERBS, Caller, CallersFile, callers_of
+from spillway.rpc_calls import PLANNER
+from spillway.rpc_security import Gate, TooManyCalls
+from spillway.settings import OperatorError
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+FILES = {
+    "callers.yaml": f"callers:\n- name: ci\n  token_sha256: {digest('t')}\n  verbs: [read]\n  namespaces: [shop-*]\n",
+    "callers.json": f'{{"callers":[{{"name":"ci","token_sha256":"{digest("t")}","verbs":["read"],'
+    '"namespaces":["shop-*"]}]}',
+    "callers.toml": f'[[callers]]\nname = "ci"\ntoken_sha256 = "{digest("t")}"\nverbs = ["read"]\n'
+    'namespaces = ["shop-*"]\n',
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_form_of_the_file_says_the_same(name: str) -> None:
+    expected = Caller("ci", frozenset({"read"}), frozenset({"shop-*"}))
+    assert callers_of(FILES[name].encode(), name).by_token == {digest("t"): expected}
+
+
+@pytest.mark.parametrize(
+    ("patterns", "namespace", "allowed"),
+    [
+        (["*"], "", True),
+        (["*"], "any", True),
+        (["shop-*"], "shop-eu", True),
+        (["shop-*"], "shop-", True),
+        (["shop-*"], "shop", False),
+        (["shop-*"], "workshop-eu", False),
+        (["shop-*"], "", False),
+        (["shop-?"], "shop-1", True),
+        (["shop-?"], "shop-12", False),
+        (["a", "team-*"], "team-b", True),
+        (["Shop"], "shop", False),
+    ],
+)
+def test_patterns_of_namespaces(patterns: list[str], namespace: str, allowed: bool) -> None:
+    caller = Caller("ci", namespaces=frozenset(patterns))
+    if allowed:
+        caller.require("get", namespace)
+        return
+    with pytest.raises(RequestError) as refused:
+        caller.require("get", namespace)
+    assert refused.value.code == "PERMISSION_DENIED"
+    where = f"'{namespace}'" if namespace else "all namespaces"
+    assert [word for word in ("'ci'", "get", where, *patterns) if word not in refused.value.text] == []
+
+
+CHANGING = sorted(set(metrics.VERBS) - READING_VERBS)
+
+
+def test_what_only_reads_is_among_the_verbs_and_nothing_that_changes_is() -> None:
+    assert set(metrics.VERBS) > READING_VERBS
+    changing = {"apply", "scale", "delete", "migrate", "plan_batch", "adopt", "release", "recover_fleet"}
+    changing |= {"join_cluster", "set_cluster_phase", "leave_cluster", "freeze", "unfreeze", "confirm"}
+    changing |= {"declare_policy", "delete_policy", "report", "declare_lending", "withdraw_lending"}
+    changing |= {"pause_lending", "resume_lending", "recall"}
+    assert set(CHANGING) == changing
+
+
+@pytest.mark.parametrize("verb", CHANGING)
+def test_who_may_read_changes_nothing(verb: str) -> None:
+    with pytest.raises(RequestError, match=f"'ci' may not {verb}: allowed read"):
+        Caller("ci", frozenset({"read"})).require_verb(verb)
+
+
+BAD = {
+    "not YAML": "callers: [",
+    "an alias of itself": "callers: &a [*a]",
+    "no callers": "people: []",
+    "nothing": "",
+    "a verb that there is not": "callers: [{name: ci, verbs: [fly]}]",
+    "an empty namespace": "callers: [{name: ci, namespaces: ['']}]",
+    "two of one name": "callers: [{name: ci}, {name: ci}]",
+    "bytes": "callers: [{name: \x00}]",
+}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+def test_a_bad_file_is_refused_at_the_start_and_ignored_later(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "callers.yaml"
+    file.write_text(text)
+    with pytest.raises(OperatorError, match=r"callers\.yaml"):
+        CallersFile(str(file))
+    file.write_text(FILES["callers.yaml"])
+    known = CallersFile(str(file))
+    before = known.callers
+    file.write_text(text)
+    assert not known.look()
+    assert known.callers is before
+    assert _bad() == 1
+    file.write_text(FILES["callers.yaml"] + "- name: other\n")
+    assert known.look()
+    assert (sorted(known.callers.limits), _bad()) == (["ci", "other"], 0)
+
+
+def test_a_file_that_is_gone_changes_nothing_until_it_is_back(tmp_path: Path) -> None:
+    file = tmp_path / "callers.yaml"
+    file.write_text(FILES["callers.yaml"])
+    known = CallersFile(str(file))
+    file.unlink()
+    assert (known.look(), known.look(), _bad()) == (False, False, 1)
+    file.write_text(FILES["callers.yaml"])
+    assert (known.look(), _bad(), sorted(known.callers.limits)) == (False, 0, ["ci"])
+
+
+def test_a_bad_file_is_told_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "callers.yaml"
+    file.write_text(FILES["callers.yaml"])
+    known = CallersFile(str(file))
+    file.write_text("callers: [{name: ci, verbs: [fly]}]")
+    known.look()
+    known.look()
+    assert capsys.readouterr().out.count("cannot be used") == 1
+
+
+def test_after_how_many_seconds_the_next_call_is_let_in() -> None:
+    clock = [0.0]
+    gate = Gate(RpcSettings(requests_burst=1, requests_per_second=4.0), lambda: clock[0])
+    caller = gate.identify("", ())
+    gate.admit(caller, "get", 1)
+    with pytest.raises(TooManyCalls, match=r"try again in 0\.25 s") as refused:
+        gate.admit(caller, "get", 1)
+    clock[0] += refused.value.seconds
+    gate.admit(caller, "get", 1)
+
+
+def _bad() -> float:
+    return metrics.CALLERS_FILE_BAD._value.get()
+
+
+# ── Over gRPC ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Planner:
+    """Answers Get with NOT_FOUND, and Watch with one change, then with none until the caller goes away."""
+
+    async def get(self, request: api.GetRequest) -> api.WorkloadReply:
+        raise RequestError("NOT_FOUND", "nothing is declared")
+
+    async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
+        yield api.WatchReply("1", "shop-eu", "web", True, None)
+        await asyncio.Event().wait()
+
+    def leader(self) -> str:
+        return "127.0.0.1:7400"
+
+
+def written(file: Path, **namespaces_by_token: str) -> None:
+    """At once, as a mounted Secret changes: nobody reads half of it."""
+    entries = [
+        f"- {{name: {token}, token_sha256: {digest(token)}, namespaces: ['{namespaces}']}}"
+        for token, namespaces in namespaces_by_token.items()
+    ]
+    beside = file.with_suffix(".new")
+    beside.write_text("\n".join(["callers:", *entries]))
+    beside.replace(file)
+
+
+async def answered(client: PlannerClient) -> str:
+    try:
+        await client.get(api.GetRequest("shop-eu", "web"))
+    except RequestError as error:
+        return error.code
+    raise AssertionError("there is nothing to get")
+
+
+async def until(holds: Callable[[], Any], what: str) -> None:
+    async with asyncio.timeout(30):
+        while not await holds():
+            await asyncio.sleep(0.01)
+    assert what
+
+
+async def test_a_change_of_the_file_needs_no_restart(tmp_path: Path) -> None:
+    file = tmp_path / "callers.yaml"
+    written(file, old="shop-*")
+    settings = RpcSettings(port=0, callers=str(file), callers_check_seconds=0.01, stop_seconds=0.1)
+    async with (
+        RpcServer(Planner(), settings) as server,  # type: ignore[arg-type]
+        PlannerClient([server.address], token="old", retry_seconds=0.1) as old,
+        PlannerClient([server.address], token="new", retry_seconds=0.1) as new,
+    ):
+        assert (await answered(old), await answered(new)) == ("NOT_FOUND", "UNAUTHENTICATED")
+        written(file, old="other", new="shop-*")
+
+        async def changed() -> bool:
+            return (await answered(old), await answered(new)) == ("PERMISSION_DENIED", "NOT_FOUND")
+
+        await until(changed, "who was added is let in, who has other namespaces is refused")
+        file.write_text("callers: [")
+
+        async def told() -> bool:
+            return _bad() == 1
+
+        await until(told, "the bad file is told of")
+        assert await changed()
+
+
+async def test_a_watch_ends_with_what_its_caller_might_and_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "callers.yaml"
+    written(file, gone="shop-*", stays="shop-*")
+    settings = RpcSettings(port=0, callers=str(file), callers_check_seconds=0.01, stop_seconds=0.1)
+    async with (
+        RpcServer(Planner(), settings) as server,  # type: ignore[arg-type]
+        PlannerClient([server.address], token="gone", retry_seconds=1) as gone,
+        PlannerClient([server.address], token="stays", retry_seconds=1) as stays,
+    ):
+        ending, going_on = (client.watch(api.WatchRequest("shop-eu", "web")) for client in (gone, stays))
+        await anext(ending)
+        await anext(going_on)
+        later = asyncio.ensure_future(anext(going_on))
+        written(file, stays="shop-*")
+        with pytest.raises(RequestError) as refused:
+            await asyncio.wait_for(anext(ending), 10)
+        assert refused.value.code == "UNAUTHENTICATED"
+        assert not later.done()
+        later.cancel()
+
+
+async def test_who_calls_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
+    settings = RpcSettings(port=0, requests_per_second=0.5, requests_burst=1, stop_seconds=0.1)
+    async with RpcServer(Planner(), settings) as server, aio.insecure_channel(server.address) as channel:  # type: ignore[arg-type]
+        ask = channel.unary_unary(PLANNER.calls["get"].path)
+        answers = []
+        for _ in range(2):
+            with pytest.raises(aio.AioRpcError) as refused:
+                await ask(b"")
+            answers.append((refused.value.code().name, dict(refused.value.trailing_metadata() or ())))
+    (first, _), (second, trailer) = answers
+    assert (first, second) == ("NOT_FOUND", "RESOURCE_EXHAUSTED")
+    assert 0 < int(str(trailer[PUSHBACK_TRAILER])) <= 2000
+
+
+async def test_strangers_are_not_told_the_version(tmp_path: Path) -> None:
+    file = tmp_path / "callers.yaml"
+    written(file, known="*")
+    settings = RpcSettings(port=0, callers=str(file), stop_seconds=0.1)
+    async with RpcServer(Planner(), settings) as server, aio.insecure_channel(server.address) as channel:  # type: ignore[arg-type]
+        ask, told = channel.unary_unary(PLANNER.calls["get"].path), {}
+        for token in ("known", "stranger"):
+            with pytest.raises(aio.AioRpcError) as refused:
+                await ask(b"", metadata=(("authorization", f"Bearer {token}"),))
+            told[token] = "spillway-version" in dict(refused.value.trailing_metadata() or ())
+    assert told == {"known": True, "stranger": False}
