@@ -1,7 +1,7 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube test-compose kube oracle differential replay scaling modes bench chaos up down status clean
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube test-compose kube oracle differential replay scaling modes versions bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
@@ -11,6 +11,7 @@ ROUNDS ?= 20
 CASES ?= 2000
 BURSTS ?= 1,10,100,1000
 SEED ?= 1
+OLD ?= cfd3804
 export UV_PYTHON_DOWNLOADS := never
 UV = $$(./tools/ensure-uv)
 RUN = $(UV) run --quiet
@@ -34,7 +35,7 @@ lint: setup ## ruff: rules and format
 	@$(RUN) ruff check . && $(RUN) ruff format --check .
 
 types: setup ## mypy --strict
-	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/oracle tests/replay tests/scaling $(filter-out tests/vectors/test_%,$(wildcard tests/vectors/*.py))
+	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/oracle tests/replay tests/scaling $(wildcard tests/versions/[cev]*.py) $(filter-out tests/vectors/test_%,$(wildcard tests/vectors/*.py))
 
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache
@@ -46,7 +47,7 @@ docs-check: setup ## What is generated says what the code says
 	@$(RUN) python docs/make_docs.py --check
 
 unit: setup ## Unit and property tests of every package
-	@$(PYTEST) libs services local tests/chaos tests/compose tests/oracle tests/replay tests/scaling tests/vectors tests/observability tests/test_tidy.py tests/test_documents.py
+	@$(PYTEST) libs services local tests/versions tests/chaos tests/compose tests/oracle tests/replay tests/scaling tests/vectors tests/observability tests/test_tidy.py tests/test_documents.py
 
 contract: setup ## One suite for each adapter and its fake: Kafka, Redis, members
 	@$(PYTEST) tests/contract
@@ -87,6 +88,9 @@ scaling: setup ## How good scaling is: queues beside KEDA's way (SEEDS=1:4 JOBS=
 
 modes: setup ## What event mode does otherwise than Kubernetes' controller, on the vectors beside the repository
 	@PYTHONPATH=tests/vectors $(RUN) python tests/vectors/scaling_modes.py
+
+versions: setup ## An older version of this code, run on what this one writes, and back (OLD=cfd3804)
+	@$(RUN) python tests/versions/versions.py --old $(OLD)
 
 bench: setup ## Measure; prints a table, writes build/bench.json
 	@$(RUN) python tests/bench/bench.py

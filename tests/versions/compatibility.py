@@ -1,0 +1,66 @@
+"""What of a newer set of protos an older one would misunderstand. Source of the rules: protobuf's guide to updating a
+message type: a number keeps its type and label for ever, and what is removed is reserved."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorSet
+
+OURS = "spillway.v1"
+
+
+def differences(old: FileDescriptorSet, new: FileDescriptorSet) -> list[str]:
+    """One sentence each; none when both understand each other."""
+    return [*_messages(_by_name(old), _by_name(new)), *_methods(_services(old), _services(new))]
+
+
+def _by_name(files: FileDescriptorSet) -> Mapping[str, DescriptorProto]:
+    return {message.name: message for file in files.file if file.package == OURS for message in file.message_type}
+
+
+def _services(files: FileDescriptorSet) -> Mapping[str, Any]:
+    services = [service for file in files.file if file.package == OURS for service in file.service]
+    return {f"{service.name}.{method.name}": method for service in services for method in service.method}
+
+
+def _messages(old: Mapping[str, DescriptorProto], new: Mapping[str, DescriptorProto]) -> Iterator[str]:
+    for name, before in old.items():
+        after = new.get(name)
+        if after is None:
+            yield f"{name} is gone"
+            continue
+        by_number = {field.number: field for field in after.field}
+        for field in before.field:
+            yield from _field(f"{name}.{field.name}", field, by_number.get(field.number), after)
+        for field in after.field:
+            if _is_reserved(before, field.number, field.name):
+                yield f"{name}.{field.name} has the number {field.number} or a name that was reserved"
+
+
+def _field(
+    where: str, before: FieldDescriptorProto, after: FieldDescriptorProto | None, message: DescriptorProto
+) -> Iterator[str]:
+    if after is None:
+        if not _is_reserved(message, before.number, before.name):
+            yield f"{where} is gone, and {before.number} and its name are not reserved"
+        return
+    if after.name != before.name:
+        yield f"{where} is called {after.name} now: {before.number} was its number"
+    for what in ("type", "label", "type_name"):
+        if getattr(after, what) != getattr(before, what):
+            yield f"{where} has another {what}: {getattr(before, what)}, now {getattr(after, what)}"
+    if before.HasField("oneof_index") != after.HasField("oneof_index"):
+        yield f"{where} is in a oneof in one of them alone"
+
+
+def _is_reserved(message: DescriptorProto, number: int, name: str) -> bool:
+    return name in message.reserved_name or any(one.start <= number < one.end for one in message.reserved_range)
+
+
+def _methods(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    for name, before in old.items():
+        after = new.get(name)
+        if after is None:
+            yield f"{name} is gone"
+        elif before != after:
+            yield f"{name} takes, answers or streams something else"

@@ -1,0 +1,94 @@
+"""Each event once, with something in every field; written and read by whichever version of the code is on the path.
+
+It must run with older versions: it uses nothing but what they have, and no test of the repository imports more of it.
+    python examples.py write            rows of {type, topic, value, fields}, one JSON document a line
+    python examples.py read < rows      of each row what this version makes of the value, and writes of it again
+"""
+
+import base64
+import dataclasses
+import json
+import sys
+import types
+import typing
+from typing import Any
+
+from spillway.addresses import EVENTS_BY_TOPIC
+from spillway.model import Generation
+from spillway.wire import Unreadable, decode, encode, event_type
+
+TOPICS_BY_EVENT = {event: topic for topic, events in reversed(EVENTS_BY_TOPIC.items()) for event in events}
+
+
+class Filler:
+    """Counts, so that no two fields have the same content."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def value(self, hint: Any) -> Any:
+        self.number += 1
+        origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+        if origin in (typing.Union, types.UnionType):
+            return self.value(next(part for part in arguments if part is not type(None)))
+        if origin is tuple and arguments[-1] is Ellipsis:
+            return (self.value(arguments[0]), self.value(arguments[0]))
+        if origin is tuple:
+            return tuple(self.value(argument) for argument in arguments)
+        if hint is Generation:
+            return Generation(self.number, self.number + 1)
+        if dataclasses.is_dataclass(hint):
+            hints, make = typing.get_type_hints(hint), typing.cast(Any, hint)
+            return make(**{field.name: self.value(hints[field.name]) for field in dataclasses.fields(hint)})
+        return {
+            str: f"text-{self.number}",
+            bytes: f"bytes-{self.number}".encode(),
+            int: self.number,
+            float: self.number + 0.5,
+            bool: True,
+        }[hint]
+
+
+def full(event: type) -> Any:
+    return Filler().value(event)
+
+
+def plain(value: Any) -> Any:
+    """As JSON has it."""
+    if isinstance(value, Generation):
+        return [value.epoch, value.sequence]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    return value
+
+
+def row(event: type) -> dict[str, Any]:
+    value = full(event)
+    data = base64.b64encode(encode(value)).decode()
+    return {"type": event_type(value), "topic": TOPICS_BY_EVENT[event], "value": data, "fields": plain(value)}
+
+
+def read(one: dict[str, Any]) -> dict[str, Any]:
+    """fields and the value written again; or why it could not be read."""
+    try:
+        event = decode(one["topic"], one["type"], base64.b64decode(one["value"]))
+    except (Unreadable, KeyError) as error:
+        return {"type": one["type"], "trouble": f"{type(error).__name__}: {error}"}
+    return {"type": one["type"], "fields": plain(event), "value": base64.b64encode(encode(event)).decode()}
+
+
+def main() -> None:
+    if sys.argv[1:] == ["write"]:
+        rows = [row(event) for event in sorted(TOPICS_BY_EVENT, key=lambda event: event.__name__)]
+    else:
+        rows = [read(json.loads(line)) for line in sys.stdin]
+    for one in rows:
+        print(json.dumps(one))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,333 @@
+"""Versions side by side: what an older one wrote is read, what this one writes the older one reads, and where something
+is lost. The older one's own records and descriptors are in data/; `make versions` runs its code itself, both ways."""
+
+import dataclasses
+import importlib.util
+import json
+import sys
+import typing
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorSet
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+
+from descheduler.core.rules import Rules as LendingRules
+from descheduler.core.state import DeschedulerState
+from descheduler.log import WHOLE as DESCHEDULER_TOPICS
+from hpa.core.stored import Stored, read_stored, stored_bytes
+from planner.core.manifests.templates import BadDeclaration
+from planner.core.rules import Rules
+from planner.core.state import PlannerState
+from planner.log import WHOLE as PLANNER_TOPICS
+from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS
+from spillway.bus import TooManyDeadLetters
+from spillway.columns import NO_NODES
+from spillway.dead_letters import Reading
+from spillway.dead_letters import Stored as StoredRecord
+from spillway.events import ClusterJoined, TurnTaken
+from spillway.feasibility.cluster_view import NEVER
+from spillway.model import Generation
+from spillway.packed import pack, unpack
+from spillway.v1 import events_pb2, lending_pb2, planner_pb2, scaling_pb2
+from spillway.wire import TYPE_PREFIX, decode, encode, event_type
+
+HERE = Path(__file__).parent
+OLD = "cfd3804"
+"""Wrote data/: it knew no lending, no volumes, no kinds of work."""
+
+
+def _module(name: str) -> Any:
+    """A script of this folder, which is no package: it also runs with older versions of the code."""
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+examples, compatibility = _module("examples"), _module("compatibility")
+ROWS = json.loads((HERE / "data" / f"events-{OLD}.json").read_text())
+OLD_PROTOS = FileDescriptorSet.FromString((HERE / "data" / f"protos-{OLD}.binpb").read_bytes())
+TOPIC_BY_EVENT: dict[type, str] = examples.TOPICS_BY_EVENT
+KNOWN_THEN = {row["type"].removeprefix(TYPE_PREFIX) for row in ROWS}
+
+
+def new_protos() -> FileDescriptorSet:
+    files = FileDescriptorSet()
+    for messages in (events_pb2, planner_pb2, scaling_pb2, lending_pb2):
+        messages.DESCRIPTOR.CopyToProto(files.file.add())
+    return files
+
+
+def old_messages() -> dict[str, type[Message]]:
+    """The older version's messages, beside those of this one."""
+    pool = descriptor_pool.DescriptorPool()
+    for file in OLD_PROTOS.file:
+        pool.Add(file)
+    events = pool.FindFileByName("spillway/v1/events.proto")
+    return {name: message_factory.GetMessageClass(one) for name, one in events.message_types_by_name.items()}
+
+
+OLD_MESSAGES = old_messages()
+
+
+def ids(row: Any) -> str:
+    return str(row["type"]).removeprefix(TYPE_PREFIX)
+
+
+# ── The protos ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_no_number_of_the_older_protos_means_something_else_now() -> None:
+    assert compatibility.differences(OLD_PROTOS, new_protos()) == []
+
+
+def message(files: FileDescriptorSet, name: str) -> DescriptorProto:
+    return next(one for file in files.file for one in file.message_type if one.name == name)
+
+
+def retyped(files: FileDescriptorSet) -> None:
+    message(files, "ClusterJoined").field[0].type = FieldDescriptorProto.TYPE_BYTES
+
+
+def renumbered(files: FileDescriptorSet) -> None:
+    message(files, "ClusterJoined").field[0].number = 99
+
+
+def renamed(files: FileDescriptorSet) -> None:
+    message(files, "ClusterJoined").field[0].name = "member"
+
+
+def repeated(files: FileDescriptorSet) -> None:
+    message(files, "ClusterJoined").field[0].label = FieldDescriptorProto.LABEL_REPEATED
+
+
+def of_another_message(files: FileDescriptorSet) -> None:
+    message(files, "PlacementDecided").field[2].type_name = ".spillway.v1.Pair"
+
+
+def removed(files: FileDescriptorSet) -> None:
+    del message(files, "ClusterJoined").field[0]
+
+
+def without_a_message(files: FileDescriptorSet) -> None:
+    message(files, "ClusterJoined").name = "ClusterAdded"
+
+
+def streamed(files: FileDescriptorSet) -> None:
+    next(one for file in files.file for one in file.service if one.name == "Planner").method[0].server_streaming = True
+
+
+BREAKS = (retyped, renumbered, renamed, repeated, of_another_message, removed, without_a_message, streamed)
+
+
+@pytest.mark.parametrize("broken", BREAKS, ids=lambda change: change.__name__)
+def test_each_way_to_break_them_is_noticed(broken: Callable[[FileDescriptorSet], None]) -> None:
+    files = new_protos()
+    broken(files)
+    assert compatibility.differences(OLD_PROTOS, files)
+
+
+def test_what_is_removed_with_its_number_and_name_reserved_is_no_break_and_may_not_come_back() -> None:
+    files = new_protos()
+    joined = message(files, "ClusterJoined")
+    gone = joined.field[0]
+    joined.reserved_range.add(start=gone.number, end=gone.number + 1)
+    joined.reserved_name.append(gone.name)
+    del joined.field[0]
+    assert compatibility.differences(OLD_PROTOS, files) == []
+    (returned,) = compatibility.differences(files, new_protos())
+    assert "reserved" in returned
+
+
+# ── Older records, read by this version ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("row", ROWS, ids=ids)
+def test_what_the_older_version_wrote_is_read_as_it_was_meant(row: Any) -> None:
+    found = examples.read(row)
+    assert "trouble" not in found
+    assert _common(found["fields"], row["fields"]) == row["fields"]
+
+
+def _common(new: Any, old: Any) -> Any:
+    """Of a newer value what the older one has fields for."""
+    if isinstance(old, dict):
+        return {name: _common(new[name], value) for name, value in old.items()}
+    if isinstance(old, list):
+        assert len(new) == len(old)
+        return [_common(one, other) for one, other in zip(new, old, strict=True)]
+    return new
+
+
+ZERO_IS_FINE = {
+    ("Policy", "work"): "it is only ever asked whether it is NearLine or Offline",
+}
+"""Fields that the older version did not write and whose default is not protobuf's: why their absence does no harm."""
+
+
+def test_a_field_that_older_records_lack_reads_as_its_default() -> None:
+    """Absent, a field reads as zero. So a new field's default is zero, or every reader takes zero for the default."""
+    differing = {
+        (kind.__name__, field.name)
+        for kind in _kinds()
+        for field in dataclasses.fields(kind)
+        if field.default not in (dataclasses.MISSING, "", 0, 0.0, False, (), None, b"")
+        and not (dataclasses.is_dataclass(field.default) and field.default == type(field.default)())
+        and not _was_known(kind, field.name)
+    }
+    assert differing == set(ZERO_IS_FINE)
+
+
+def _was_known(kind: type, name: str) -> bool:
+    old = OLD_MESSAGES.get(kind.__name__)
+    return old is not None and name in old.DESCRIPTOR.fields_by_name
+
+
+def _kinds() -> set[type]:
+    """Every dataclass in an event."""
+    found: set[type] = set()
+
+    def walk(hint: Any) -> None:
+        for argument in typing.get_args(hint):
+            walk(argument)
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint) and hint not in found:
+            found.add(hint)
+            for inner in typing.get_type_hints(hint).values():
+                walk(inner)
+
+    for event in EVENT_TYPES:
+        walk(event)
+    return found
+
+
+@pytest.mark.parametrize("event", EVENT_TYPES, ids=lambda event: event.__name__)
+def test_a_record_with_no_field_at_all_is_read(event: type) -> None:
+    """As if all of its fields had been added since."""
+    assert isinstance(decode(TOPIC_BY_EVENT[event], TYPE_PREFIX + event.__name__, b""), event)
+
+
+# ── This version's records, read by the older one ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "event", [event for event in EVENT_TYPES if event.__name__ in KNOWN_THEN], ids=lambda event: event.__name__
+)
+def test_what_this_version_writes_the_older_one_reads_without_what_it_does_not_know(event: type) -> None:
+    written = encode(examples.full(event))
+    now = getattr(events_pb2, event.__name__).FromString(written)
+    then = OLD_MESSAGES[event.__name__].FromString(written)
+    shown = MessageToDict(then, preserving_proto_field_name=True)
+    assert _common(MessageToDict(now, preserving_proto_field_name=True), shown) == shown
+    known = {field.name for field in OLD_MESSAGES[event.__name__].DESCRIPTOR.fields}
+    assert set(shown) == known, "every field that it knew has something in it"
+
+
+def test_kinds_that_the_older_version_did_not_know_are_set_aside_with_the_reason() -> None:
+    """As here for a kind of the future: the reader goes on, and stops when there are too many."""
+    unknown = {event.__name__ for event in EVENT_TYPES} - KNOWN_THEN
+    assert unknown == {"LendingDeclared", "NodeLent", "NodeReturned", "NodeRecalled", "RecallSettled", "NodeUsed"}
+    reading = Reading("f", "planner", per_minute_max=3)
+    assert reading.read([stored("ClusterHibernated", b"\x0a\x01x", "x")] * 3, now=0.0) == ()
+    assert [letter.reason.partition(":")[0] for letter in reading.pending] == [
+        "ce_type 'spillway.v1.ClusterHibernated'"
+    ] * 3
+    with pytest.raises(TooManyDeadLetters):
+        reading.read([stored("ClusterHibernated", b"\x0a\x01x", "x")], now=1.0)
+
+
+def stored(kind: str, value: bytes, key: str) -> StoredRecord:
+    headers = (("fleet", b"f"), ("ce_type", f"{TYPE_PREFIX}{kind}".encode()))
+    return StoredRecord("spillway.clusters.v1", 0, 0, key.encode(), value, headers)
+
+
+def test_an_event_of_a_later_version_with_more_fields_is_no_dead_letter() -> None:
+    value = examples.full(ClusterJoined)
+    later = encode(value) + b"\xfa\x3e\x05later"
+    (record,) = Reading("f", "planner", 3).read([stored("ClusterJoined", later, value.cluster)], now=0.0)
+    assert record.event == value
+
+
+# ── Who writes again what another version wrote ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("event", EVENT_TYPES, ids=lambda event: event.__name__)
+def test_who_writes_an_event_again_drops_what_a_later_version_added_and_nothing_else(event: type) -> None:
+    """docs/operations.md, Upgrade, says why the order keeps this from happening."""
+    value = examples.full(event)
+    written = encode(value)
+    later = written + b"\xfa\x3e\x05later"
+    topic, kind = TOPIC_BY_EVENT[event], event_type(value)
+    again = encode(decode(topic, kind, later))
+    assert again == written
+
+
+def test_every_event_has_one_emitter_so_only_instances_of_one_service_write_over_each_other() -> None:
+    """But for load and backlog, which anyone may publish, and letters: nobody writes these again."""
+    shared = {topic.name: topic.emitter for topic in TOPICS if " " in topic.emitter}
+    assert shared == {
+        "spillway.load.v1": "hpa, planner and anyone",
+        "spillway.backlog.v1": "hpa and anyone",
+        "spillway.dead-letters.v1": "every reader",
+    }
+
+
+# ── Words of a later version ────────────────────────────────────────────────────────────────────────────────────────
+
+LATER = "OfALaterVersion"
+WORDS = (
+    "phase",
+    "state",
+    "tier",
+    "kind",
+    "cause",
+    "unplaceable",
+    "work",
+    "split",
+    "supply_class",
+    "effect",
+    "operator",
+)
+
+
+def with_later_words(value: Any) -> Any:
+    """The value with another word wherever one of a few is expected; their protos say string, so that any is read."""
+    if isinstance(value, tuple) and not isinstance(value, Generation):
+        return tuple(map(with_later_words, value))
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    changed = {field.name: with_later_words(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    words = {name: LATER for name, one in changed.items() if name in WORDS and isinstance(one, str)}
+    return dataclasses.replace(value, **changed | words)
+
+
+PLANNER_READS = {event for topic in PLANNER_TOPICS for event in EVENTS_BY_TOPIC[topic.name]}
+DESCHEDULER_READS = {event for topic in DESCHEDULER_TOPICS for event in EVENTS_BY_TOPIC[topic.name]}
+
+
+@pytest.mark.parametrize("event", EVENT_TYPES, ids=lambda event: event.__name__)
+def test_words_of_a_later_version_are_read_kept_and_stop_no_core(event: type) -> None:
+    value = with_later_words(examples.full(event))
+    if "columns" in {field.name for field in dataclasses.fields(event)}:
+        value = dataclasses.replace(value, columns=b"")
+    assert decode(TOPIC_BY_EVENT[event], event_type(value), encode(value)) == value
+    if event in PLANNER_READS:
+        with suppress(BadDeclaration):  # An example's manifest is none.
+            PlannerState(Rules()).apply(value, 0.0, 1, NO_NODES)
+    if event in DESCHEDULER_READS and event is not TurnTaken:
+        DeschedulerState(LendingRules()).apply(value, NEVER, 1, NO_NODES)
+
+
+def test_what_a_later_hpa_remembers_is_read_without_what_is_new() -> None:
+    text = json.loads(unpack(stored_bytes(Stored(changed_ms=7))))
+    assert read_stored(pack(json.dumps(text | {"of_a_later_version": [1]}).encode())) == Stored(changed_ms=7)
+    del text["ahead_ms"]
+    assert read_stored(pack(json.dumps(text).encode())) == Stored(changed_ms=7)

@@ -1,0 +1,91 @@
+"""An older version of this code itself: exported from git, its protos built, run on what this version writes, and back.
+
+make versions OLD=cfd3804            both directions, each event; what is lost when the old one writes it again
+… versions.py --old cfd3804 --keep   keeps what the old one wrote, and its descriptors, in data/ for the tests
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+EXAMPLES = HERE / "examples.py"
+DATA = HERE / "data"
+
+
+def exported(commit: str, folder: Path) -> Path:
+    """The sources of a commit, with its generated code; descriptors beside them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive, check=True)
+    protos = sorted(str(path) for path in (folder / "proto").glob("spillway/v1/*.proto"))
+    out = [f"--python_out={folder / 'libs/spillway/src'}", f"--descriptor_set_out={folder / 'protos.binpb'}"]
+    protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder / 'proto'}", "--include_imports", *out, *protos]
+    subprocess.run(protoc, check=True)
+    return folder / "libs/spillway/src"
+
+
+def run(source: Path | None, action: str, rows: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
+    """examples.py with the code in source, or with this one."""
+    environment = os.environ | ({"PYTHONPATH": str(source)} if source else {})
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    command = [sys.executable, str(EXAMPLES), action]
+    done = subprocess.run(command, env=environment, input=text, check=True, capture_output=True, text=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def changed(before: Any, after: Any, where: str = "") -> Iterator[str]:
+    """Fields of which another value came out; of lists every entry alike, under one name."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name, value in before.items():
+            yield from changed(value, after.get(name), f"{where}.{name}".lstrip("."))
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for one, other in zip(before, after, strict=True):
+            yield from changed(one, other, where)
+    elif before != after:
+        yield where
+
+
+def report(commit: str, source: Path) -> list[str]:
+    """What differs, in sentences."""
+    lines = []
+    old, new = run(source, "write"), run(None, "write")
+    for row, found in zip(old, run(None, "read", old), strict=True):
+        wrong = [found["trouble"]] if "trouble" in found else sorted(set(changed(row["fields"], found["fields"])))
+        lines += [f"old → new: {row['type']}: {what}" for what in wrong]
+    read_by_old = run(source, "read", new)
+    for row, found in zip(new, read_by_old, strict=True):
+        if "trouble" in found:
+            lines.append(f"new → old: {row['type']}: a dead letter: {found['trouble'][:60]}…")
+            continue
+        lines += [f"new → old: {row['type']}: {name}" for name in sorted(set(changed(found["fields"], row["fields"])))]
+    readable = [(row, found) for row, found in zip(new, read_by_old, strict=True) if "value" in found]
+    again = run(None, "read", [row | {"value": found["value"]} for row, found in readable])
+    for (row, _), found in zip(readable, again, strict=True):
+        lost = sorted(set(changed(row["fields"], found["fields"])))
+        lines += [f"written again by {commit}: {row['type']} loses {name}" for name in lost]
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--old", default="cfd3804", help="commit of the older version")
+    parser.add_argument("--keep", action="store_true", help="keep what it wrote, and its descriptors, for the tests")
+    asked = parser.parse_args()
+    folder = ROOT / "build" / "versions" / asked.old
+    source = exported(asked.old, folder)
+    if asked.keep:
+        rows = run(source, "write")
+        (DATA / f"events-{asked.old}.json").write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
+        (DATA / f"protos-{asked.old}.binpb").write_bytes((folder / "protos.binpb").read_bytes())
+    print("\n".join(report(asked.old, source)))
+
+
+if __name__ == "__main__":
+    main()
