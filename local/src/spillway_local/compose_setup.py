@@ -23,6 +23,9 @@ from spillway_local.member_nodes import create_nodes
 GRPC_HOSTS = ("planner", "hpa", "descheduler", "localhost")
 MEMBER_PORT = 8080
 """Where the kwok image serves an API without authentication: inside the compose network alone."""
+SERVICES = ("snapshot", "planner", "propagator", "hpa", "vk-bridge", "descheduler")
+HEALTH_PORT = 18080
+REDIS_URL = "redis://redis:6379/0"
 WAIT_SECONDS = 180.0
 _POLL_SECONDS = 0.5
 CALLER = "compose"
@@ -80,6 +83,8 @@ def _config(files: Files, token: str, bootstrap: str) -> str:
         'scaling_endpoints = ["hpa:7410"]\n'
         'lending_endpoints = ["descheduler:7420"]\n'
         f'token = "{token}"\nca = "{files.certificate}"\nkafka = "{bootstrap}"\n'
+        f'redis = "{REDIS_URL}"\nhealth = {json.dumps([f"{name}={name}:{HEALTH_PORT}" for name in SERVICES])}\n'
+        f'credentials = "{files.credentials}"\n'
     )
 
 

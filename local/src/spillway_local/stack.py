@@ -288,6 +288,10 @@ class Stack:
             "lending_endpoints": addresses.deschedulers,
             "kafka": addresses.kafka,
             "redis": addresses.redis,
+            "health": [
+                f"{name}=127.0.0.1:{self._port(f'{name}-health', SERVICE_PORT)}"
+                for name in (f"{service}-{number}" for service in SERVICES for number in self._instances())
+            ],
             "members": addresses.members,
             "credentials": str(addresses.credentials),
         }

@@ -20,9 +20,9 @@ FILE_VARIABLE = "SPILLWAY_CONFIG"
 
 ADDRESSES_FILE = Path("run/addresses.json")
 """What `spillway up` writes: in its folder the command finds the local planners without being told."""
-_LOCAL = ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka")
+_LOCAL = ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka", "redis", "health", "credentials")
 
-_ALSO = {"SPILLWAY_KAFKA": ("SPILLWAY_KAFKA_BOOTSTRAP",)}
+_ALSO = {"SPILLWAY_KAFKA": ("SPILLWAY_KAFKA_BOOTSTRAP",), "SPILLWAY_REDIS": ("SPILLWAY_REDIS_URL",)}
 """What the services call the same thing."""
 
 
@@ -38,6 +38,9 @@ class Config:
     namespace: str = setting("default", "namespace when neither flag nor manifest names one")
     kafka: str = setting("127.0.0.1:9092", "bootstrap servers of Kafka, for `events` and `topics`")
     fleet: str = setting("", "id of the fleet that the log must belong to; empty: any")
+    redis: str = setting("", "URL of Redis, for `doctor`", secret=True)
+    health: tuple[str, ...] = setting((), "host:port, or name=host:port, of the services' health ports, for `doctor`")
+    credentials: str = setting("", "the services' folder of kubeconfigs, where it can be read, for `doctor`")
     timeout_seconds: float = setting(30.0, "seconds that a call may take")
     retry_seconds: float = setting(5.0, "seconds that an unreachable planner is tried again")
 

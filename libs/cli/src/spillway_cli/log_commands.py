@@ -77,7 +77,7 @@ def topics(
         from spillway.topics import TopicSettings, ensure_topics
 
         config = config_of(context).config
-        prefix = _kafka_settings(KafkaSettings, config).topic_prefix
+        prefix = kafka_settings(KafkaSettings, config).topic_prefix
         settings = TopicSettings(
             topic_prefix=prefix,
             partitions_cluster=partitions_cluster,
@@ -100,7 +100,7 @@ def open_bus(config: Config) -> Any:
     """The log, to be read only: what cannot be read is said, not dead-lettered. A context that gives a Bus."""
     from spillway.kafka import KafkaBus, KafkaSettings
 
-    bus = KafkaBus(_kafka_settings(KafkaSettings, config), config.fleet, "cli")
+    bus = KafkaBus(kafka_settings(KafkaSettings, config), config.fleet, "cli")
     return _ReadOnly(bus, f"Kafka at {config.kafka} not reachable", what_helps(config, "kafka"))
 
 
@@ -130,7 +130,7 @@ async def _say_unreadable(*letters: Event | Tombstone) -> tuple[Position, ...]:
     return ()
 
 
-def _kafka_settings(kind: Callable[..., Any], config: Config) -> Any:
+def kafka_settings(kind: Callable[..., Any], config: Config) -> Any:
     """Kafka's own variables, with the bootstrap servers of this command's config."""
     variables = {KAFKA_PREFIX + "START_SECONDS": str(START_SECONDS), **os.environ}
     variables[KAFKA_PREFIX + "BOOTSTRAP"] = config.kafka

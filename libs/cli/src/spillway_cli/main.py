@@ -12,6 +12,7 @@ from spillway_cli import (
     brake_commands,
     brownfield_commands,
     cluster_commands,
+    doctor_commands,
     exits,
     explain_commands,
     fleet_commands,
@@ -45,6 +46,7 @@ TOP = (
     brake_commands.app,
     lending_commands.app,
     log_commands.app,
+    doctor_commands.app,
     local_commands.app,
 )
 for part in TOP:
@@ -98,8 +100,7 @@ def show_config(context: typer.Context, output: Output = Format.table) -> None:
     with exits.guarded():
         resolved = config_of(context)
         values = {name: getattr(resolved.config, name) for name in resolved.sources}
-        if values["token"]:
-            values["token"] = "(set)"
+        values |= {name: "(set)" for name in ("token", "redis") if values[name]}
         if output is Format.table:
             rows = [
                 (name, ", ".join(value) if isinstance(value, tuple) else value, resolved.sources[name])

@@ -74,7 +74,7 @@ def with_lending(context: typer.Context, body: Callable[[LendingClient, Config],
 
     async def work(config: Config) -> T:
         with _named("descheduler", "lending_endpoints", config):
-            async with LendingClient(config.lending_endpoints, **_connection(config)) as client:
+            async with LendingClient(config.lending_endpoints, **connection(config)) as client:
                 return await body(client, config)
 
     return with_config(context, work)
@@ -83,18 +83,18 @@ def with_lending(context: typer.Context, body: Callable[[LendingClient, Config],
 @asynccontextmanager
 async def planner_client(config: Config) -> AsyncIterator[PlannerClient]:
     with _named("planner", "endpoints", config):
-        async with PlannerClient(config.endpoints, **_connection(config)) as client:
+        async with PlannerClient(config.endpoints, **connection(config)) as client:
             yield client
 
 
 @asynccontextmanager
 async def scaling_client(config: Config) -> AsyncIterator[ScalingClient]:
     with _named("hpa", "scaling_endpoints", config):
-        async with ScalingClient(config.scaling_endpoints, **_connection(config)) as client:
+        async with ScalingClient(config.scaling_endpoints, **connection(config)) as client:
             yield client
 
 
-def _connection(config: Config) -> dict[str, Any]:
+def connection(config: Config) -> dict[str, Any]:
     return {
         "token": config.token,
         "ca": config.ca,

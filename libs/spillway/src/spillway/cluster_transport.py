@@ -15,8 +15,11 @@ from spillway.kubernetes import JSON
 
 @dataclass(frozen=True, slots=True)
 class Response:
+    """date: the header of this name; empty where there is none."""
+
     status: int
     body: bytes
+    date: str = ""
 
 
 class TransportStatus(Exception):
@@ -68,7 +71,7 @@ class HttpTransport:
         headers = {"Accept": accept} if body is None else {"Accept": accept, "Content-Type": content_type}
         with self._named_errors(f"{method} {path}"):
             async with self._session.send(method, path, params, headers, body) as answer:
-                return Response(answer.status, await self._bounded_body(answer))
+                return Response(answer.status, await self._bounded_body(answer), answer.headers.get("Date", ""))
 
     async def stream(self, path: str, params: Mapping[str, str], accept: str = JSON) -> AsyncGenerator[bytes, None]:
         with self._named_errors(f"watch {path}"):

@@ -49,6 +49,17 @@ class StoreSettings:
     connections_max: Annotated[int, Meta(ge=1)] = setting(16, "connections at the same time")
 
 
+@dataclass(frozen=True, slots=True)
+class StoreFound:
+    """What Redis says of itself. bytes_max: 0 is no bound. writes: it takes them. filled: it has our projections."""
+
+    bytes_used: int
+    bytes_max: int
+    evicted: int
+    writes: bool
+    filled: bool
+
+
 class RedisStore:
     """Values and histories by key, under the fleet's own prefix. Every call ends in time or raises StoreUnavailable.
 
@@ -129,6 +140,19 @@ class RedisStore:
     async def set_marker(self, value: str) -> None:
         async with self._bounded("set_marker"):
             await self._redis.set(self._prefix + MARKER_KEY, value)
+
+    async def inspect(self) -> StoreFound:
+        """For who checks an installation; reads only."""
+        async with self._bounded("inspect"):
+            told: Mapping[str, Any] = await self._redis.info("default")
+        failing = "err" in (told.get("aof_last_write_status"), told.get("rdb_last_bgsave_status"))
+        return StoreFound(
+            bytes_used=told.get("used_memory", 0),
+            bytes_max=told.get("maxmemory", 0),
+            evicted=told.get("evicted_keys", 0),
+            writes=told.get("role") == "master" and not failing,
+            filled=bool(await self.marker()),
+        )
 
     def _value(self, key: str) -> str:
         return f"{self._prefix}value:{key}"

@@ -1,0 +1,197 @@
+"""Asks an installation all that it can be asked, and has each answer judged."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from spillway import api
+from spillway.api import RequestError
+from spillway.api_lending import LentNode, ListLendingRequest, ListLentRequest
+from spillway.api_scaling import ExplainPolicyReply, ExplainPolicyRequest, ListPoliciesRequest, PolicyReply
+from spillway.bus import BusUnavailable
+from spillway.kafka_settings import KafkaSettings
+from spillway.log_inspection import inspect_log
+from spillway.rpc import LENDING, PLANNER, SCALING, LendingClient, PlannerClient, ScalingClient
+from spillway.rpc_calls import Service
+from spillway.rpc_probe import Identity, Probed, probe
+from spillway.settings import OperatorError
+from spillway.store import RedisStore, StoreSettings, StoreUnavailable
+from spillway.topics import TopicSettings
+from spillway.version import VERSION
+from spillway_cli.config import Config
+from spillway_cli.doctor import fleet, log, members, services
+from spillway_cli.doctor.checks import Check, failed, skipped, warning
+from spillway_cli.doctor.pages import read_page
+from spillway_cli.log_commands import kafka_settings
+from spillway_cli.session import connection
+from spillway_cli.workload_commands import all_workloads
+
+T = TypeVar("T")
+
+PAGE_SIZE = 200
+POLICIES_MAX = 500
+"""So many scale policies are looked at, at most."""
+AT_ONCE_MAX = 16
+"""So many questions are under way at one time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """One look at an installation. seconds: how long one answer may take."""
+
+    config: Config
+    seconds: float
+
+    async def checks(self) -> list[Check]:
+        """All of them, in the order in which they are read: services, processes, log and store, fleet."""
+        config = self.config
+        instances = (
+            (PLANNER, config.endpoints),
+            (SCALING, config.scaling_endpoints),
+            (LENDING, config.lending_endpoints),
+        )
+        probed = await asyncio.gather(*(self._probed(service, endpoints) for service, endpoints in instances))
+        pages = await asyncio.gather(
+            *(asyncio.to_thread(read_page, address, self.seconds) for address in config.health)
+        )
+        checks: list[Check] = []
+        version_by_process = {page.name: page.version for page in pages if page.version}
+        for (service, _), found in zip(instances, probed, strict=True):
+            checks += [services.endpoint(service.who, one) for one in found]
+            checks.append(services.active(service.who, found))
+            version_by_process |= {f"{service.who} {one.endpoint}": one.version for one in found if one.version}
+        checks.append(services.versions(VERSION, version_by_process))
+        checks += [check for page in pages for check in services.page(page)]
+        if not pages:
+            hint = "SPILLWAY_HEALTH=host:port,…: health ports tell who is ready, and how far behind the log"
+            checks.append(skipped("processes", "no health port is named", hint))
+        checks += await self._log_and_store()
+        of_services = ((PLANNER, self._fleet), (SCALING, self._scaling), (LENDING, self._lending))
+        for (_, about), found in zip(of_services, probed, strict=True):
+            if any(one.code == "OK" for one in found):
+                checks += await about()
+        return checks
+
+    async def _probed(self, service: Service, endpoints: Sequence[str]) -> Sequence[Probed]:
+        config = self.config
+        identity = Identity(config.token, config.ca, config.certificate, config.key)
+        return await asyncio.gather(*(probe(service, endpoint, identity, self.seconds) for endpoint in endpoints))
+
+    async def _log_and_store(self) -> list[Check]:
+        settings = kafka_settings(KafkaSettings, self.config)
+        fleet_id = self.config.fleet
+        try:
+            found = await inspect_log(settings.bootstrap, settings.topic_prefix, self.seconds)
+        except BusUnavailable as error:
+            hint = "are the brokers up? SPILLWAY_KAFKA names them; services go on by themselves once they are back"
+            checks = [failed("Kafka", str(error), hint)]
+        else:
+            checks = log.log(found, fleet_id, TopicSettings(topic_prefix=settings.topic_prefix))
+            fleet_id = found.fleet
+        return [*checks, await self._store(fleet_id)]
+
+    async def _store(self, fleet_id: str) -> Check:
+        if not self.config.redis:
+            return skipped("Redis", "no address is named", "SPILLWAY_REDIS=redis://host:port/0")
+        try:
+            async with RedisStore(StoreSettings(self.config.redis, self.seconds), fleet_id) as store:
+                return log.store(await store.inspect(), fleet_id)
+        except (StoreUnavailable, OperatorError) as error:
+            hint = "history and explaining past decisions need it, nothing else: start it, and it is filled again"
+            return failed("Redis", str(error), hint)
+
+    # ── What the services know ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def _fleet(self) -> list[Check]:
+        async with PlannerClient(self.config.endpoints, **connection(self.config)) as client:
+            return [
+                *await _judged("clusters", client.list_clusters(api.ListClustersRequest()), self._clusters),
+                *await _judged("brakes", client.list_brakes(api.ListBrakesRequest()), _at_once(fleet.brakes)),
+                *await _judged("workloads", all_workloads(client, ""), _at_once(fleet.workloads)),
+                *await _judged("orphans", client.list_orphans(api.ListOrphansRequest("")), _at_once(fleet.orphans)),
+            ]
+
+    async def _clusters(self, found: api.ListClustersReply) -> list[Check]:
+        checks = fleet.clusters(found.clusters)
+        if not self.config.credentials:
+            hint = "SPILLWAY_CREDENTIALS: the services' folder of kubeconfigs, where it can be read"
+            return [*checks, skipped("credentials", "no folder is named", hint)]
+        folder, limit = Path(self.config.credentials), asyncio.Semaphore(AT_ONCE_MAX)
+
+        async def visited(cluster: api.ClusterReply) -> members.Visit:
+            async with limit:
+                return await members.visit(folder, cluster.cluster, cluster.credential, self.seconds)
+
+        visits = await asyncio.gather(*map(visited, found.clusters))
+        return [*checks, *(check for visit in visits for check in members.judged(visit, time.time()))]
+
+    async def _scaling(self) -> list[Check]:
+        async with ScalingClient(self.config.scaling_endpoints, **connection(self.config)) as client:
+            return await _judged("scale policies", _policies(client), _at_once(fleet.policies))
+
+    async def _lending(self) -> list[Check]:
+        async with LendingClient(self.config.lending_endpoints, **connection(self.config)) as client:
+
+            async def judge(lent: Sequence[LentNode]) -> list[Check]:
+                declared = await client.list_lending(ListLendingRequest())
+                return fleet.lending(declared.clusters, lent, int(1000 * time.time()))
+
+            return await _judged("lending", _lent(client), judge)
+
+
+async def _judged(name: str, answer: Awaitable[T], judge: Callable[[T], Awaitable[list[Check]]]) -> list[Check]:
+    """What is found; or that we may not ask, or that the answer did not come."""
+    try:
+        return await judge(await answer)
+    except RequestError as error:
+        if error.code == "PERMISSION_DENIED":
+            hint = "give this caller the verb `read` in namespace `*` in the callers file"
+            return [skipped(name, error.text, hint)]
+        return [warning(name, f"{error.code}: {error.text}", "mend the checks of services above, then look again")]
+
+
+def _at_once(judge: Callable[[T], list[Check]]) -> Callable[[T], Awaitable[list[Check]]]:
+    async def judged(answer: T) -> list[Check]:
+        return judge(answer)
+
+    return judged
+
+
+async def _policies(client: ScalingClient) -> list[ExplainPolicyReply]:
+    """Those that there are, explained; what is deleted meanwhile is left out."""
+    listed: list[PolicyReply] = []
+    token = ""
+    while len(listed) < POLICIES_MAX:
+        reply = await client.list_policies(ListPoliciesRequest("", PAGE_SIZE, token))
+        listed += reply.policies
+        token = reply.next_page_token
+        if not token:
+            break
+    limit = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def explained(policy: PolicyReply) -> ExplainPolicyReply | None:
+        request = ExplainPolicyRequest(policy.namespace, policy=policy.policy, kind=policy.kind)
+        async with limit:
+            try:
+                return await client.explain_policy(request)
+            except RequestError as error:
+                if error.code == "NOT_FOUND":
+                    return None
+                raise
+
+    answers = await asyncio.gather(*map(explained, listed[:POLICIES_MAX]))
+    return [answer for answer in answers if answer is not None]
+
+
+async def _lent(client: LendingClient) -> list[LentNode]:
+    found: list[LentNode] = []
+    token = ""
+    while True:
+        reply = await client.list_lent(ListLentRequest(page_size=PAGE_SIZE, page_token=token))
+        found += reply.nodes
+        token = reply.next_page_token
+        if not token:
+            return found

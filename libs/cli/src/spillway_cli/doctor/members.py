@@ -1,0 +1,138 @@
+"""Visits clusters with their credentials, as services do: are they let in, until when, and whose clock is right."""
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from pathlib import Path
+
+from cryptography import x509
+
+from spillway.cluster_api import ClusterApiSettings, ClusterUnreachable, HttpTransport
+from spillway.credentials import BadCredentials, Endpoint, load_endpoint
+from spillway.kubernetes import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICASETS,
+    RESOURCE_QUOTAS,
+    SERVICES,
+    STATEFULSETS,
+    Kind,
+)
+from spillway_cli.doctor.checks import Check, failed, named, ok, warning
+from spillway_cli.output import duration
+
+LISTED = (NODES, PODS, NAMESPACES, RESOURCE_QUOTAS, DEPLOYMENTS, STATEFULSETS, JOBS, REPLICASETS, CONFIG_MAPS, SERVICES)
+"""What snapshot and propagator must be let list in every cluster."""
+EXPIRES_SECONDS_LOW = 14 * 86_400
+SKEW_SECONDS_MAX = 5.0
+"""An answer's date is in whole seconds, and the answer takes time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """expires: when the credential ends, Unix seconds, None where it does not say. skew_seconds: how far the cluster's
+    clock is before ours, None when it told no date. bad: of the credential. trouble: of the call. denied: resources."""
+
+    cluster: str
+    credential: str
+    expires: float | None = None
+    skew_seconds: float | None = None
+    bad: str = ""
+    trouble: str = ""
+    denied: tuple[str, ...] = ()
+
+
+async def visit(folder: Path, cluster: str, credential: str, seconds: float) -> Visit:
+    """Lists one object of each kind; changes nothing."""
+    try:
+        endpoint = await asyncio.to_thread(load_endpoint, folder, credential)
+        expires = expires_at(endpoint)
+    except BadCredentials as error:
+        return Visit(cluster, credential, bad=str(error))
+    transport = HttpTransport(lambda: endpoint, cluster, ClusterApiSettings())
+    try:
+        async with asyncio.timeout(seconds):
+            found = partial(Visit, cluster, credential, expires)
+            answer = await transport.request("GET", "/version", {})
+            skew = _skew(answer.date)
+            if answer.status == 401:
+                return found(skew, trouble="it does not know us (401)")
+            asked = [transport.request("GET", kind.path(), {"limit": "1"}) for kind in LISTED]
+            statuses = [one.status for one in await asyncio.gather(*asked)]
+            denied = tuple(_name(kind) for kind, status in zip(LISTED, statuses, strict=True) if status in (401, 403))
+            return found(skew, denied=denied)
+    except (ClusterUnreachable, TimeoutError) as error:
+        return Visit(cluster, credential, expires, trouble=str(error) or f"no answer within {seconds:g} s")
+    finally:
+        await transport.close()
+
+
+def _name(kind: Kind) -> str:
+    return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+
+
+def _skew(date: str) -> float | None:
+    try:
+        return parsedate_to_datetime(date).timestamp() - time.time()
+    except ValueError:
+        return None
+
+
+def expires_at(endpoint: Endpoint) -> float | None:
+    """The end of its token (a JWT's exp) or of its client certificate, whichever is sooner, in Unix seconds."""
+    return min(_ends(endpoint), default=None)
+
+
+def _ends(endpoint: Endpoint) -> Iterator[float]:
+    if endpoint.token and endpoint.token.count(".") == 2:
+        part = endpoint.token.split(".")[1]
+        try:
+            claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+            yield float(claims["exp"])
+        except (ValueError, KeyError, TypeError):
+            pass  # Not a JWT, or one without an end.
+    if endpoint.client_certificate:
+        try:
+            yield x509.load_pem_x509_certificate(endpoint.client_certificate).not_valid_after_utc.timestamp()
+        except ValueError as error:
+            raise BadCredentials(f"client certificate: expected one that can be read ({error})") from None
+
+
+def judged(found: Visit, now: float) -> Iterable[Check]:
+    """now: Unix seconds."""
+    name, file = f"credential {found.credential}", f"{found.credential}.kubeconfig"
+    if found.bad:
+        yield failed(name, found.bad, f"write {file} anew: docs/operations.md, Install")
+        return
+    left = None if found.expires is None else found.expires - now
+    when = "" if found.expires is None else datetime.fromtimestamp(found.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    if left is not None and left <= 0:
+        yield failed(name, f"has ended on {when}", f"renew {file}: services read it again by themselves")
+        return
+    if found.trouble:
+        hint = "is its API server up, and is there a way to it from here?"
+        hint = f"renew {file}: services read it again by themselves" if "401" in found.trouble else hint
+        yield failed(name, f"{found.cluster}: {found.trouble}", hint)
+        return
+    if found.denied:
+        hint = "give its account the rights of deploy/rbac"
+        yield failed(name, f"{found.cluster} forbids to list {named(found.denied)}", hint)
+    elif left is not None and left < EXPIRES_SECONDS_LOW:
+        hint = f"renew {file}: services read it again by themselves"
+        yield warning(name, f"ends on {when}, in {duration(int(left * 1000))}", hint)
+    else:
+        yield ok(name, f"lets us in, {f'until {when}' if when else 'says no end'}")
+    if found.skew_seconds is not None and abs(found.skew_seconds) > SKEW_SECONDS_MAX:
+        text = f"is {abs(found.skew_seconds):.0f} s {'before' if found.skew_seconds > 0 else 'behind'} ours"
+        hint = "run NTP on both: certificates, tokens and what people read depend on clocks, decisions do not"
+        yield warning(f"clock of {found.cluster}", text, hint)

@@ -1,0 +1,203 @@
+"""What a log's brokers say of it, for who checks an installation: topics, their configs and copies, and the disks."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError, for_code
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.types import (
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Int64,
+    Schema,
+    TaggedFields,
+)
+
+from spillway.addresses import TOPICS
+from spillway.bus import BusUnavailable, NoLog
+from spillway.topics import LogReader, answering
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFound:
+    """copies: of the partition that has the fewest. behind: partitions of which a copy is not in sync; leaderless: that
+    nobody can write. configs: as Kafka names them, those of the broker where the topic has none of its own."""
+
+    partitions: int
+    copies: int
+    behind: int
+    leaderless: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFound:
+    """A directory of a broker. used: bytes of partitions in it. size, free: of its volume, −1 when it does not say."""
+
+    broker: int
+    path: str
+    used: int
+    size: int
+    free: int
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFound:
+    """topics: of ours, by name without the prefix. fleet: empty when none was formed, or a topic is missing."""
+
+    brokers: int
+    topics: Mapping[str, TopicFound]
+    disks: tuple[DiskFound, ...]
+    fleet: str
+
+
+async def inspect_log(bootstrap: str, topic_prefix: str, seconds: float) -> LogFound:
+    """Reads only. Raises BusUnavailable when the brokers do not answer in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            bootstrap = await answering(bootstrap)
+            admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=int(1000 * seconds))
+            try:
+                await admin.start()
+                brokers, topics = await _asked(admin, topic_prefix)
+            finally:
+                await admin.close()
+            disks = await _disks(bootstrap, brokers)
+            return LogFound(len(brokers), topics, disks, await _fleet(bootstrap, topic_prefix, seconds))
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise BusUnavailable(f"Kafka at {bootstrap}: {str(error) or 'no answer in time'}") from error
+
+
+async def _asked(admin: Any, prefix: str) -> tuple[list[int], Mapping[str, TopicFound]]:
+    brokers = [broker["node_id"] for broker in (await admin.describe_cluster())["brokers"]]
+    described = {entry["topic"]: entry["partitions"] for entry in await admin.describe_topics(None)}
+    there = [topic.name for topic in TOPICS if prefix + topic.name in described]
+    configs = await _configs(admin, [prefix + name for name in there]) if there else {}
+    topics = {name: _topic(described[prefix + name], configs.get(prefix + name, {})) for name in there}
+    return brokers, topics
+
+
+async def _configs(admin: Any, names: list[str]) -> Mapping[str, Mapping[str, str]]:
+    (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in names])
+    return {name: {entry[0]: entry[1] or "" for entry in entries} for _, _, _, name, entries in answer.resources}
+
+
+def _topic(partitions: list[dict[str, Any]], configs: Mapping[str, str]) -> TopicFound:
+    return TopicFound(
+        partitions=len(partitions),
+        copies=min(len(one["replicas"]) for one in partitions),
+        behind=sum(len(one["isr"]) < len(one["replicas"]) for one in partitions),
+        leaderless=sum(one["leader"] < 0 for one in partitions),
+        configs=configs,
+    )
+
+
+async def _fleet(bootstrap: str, prefix: str, seconds: float) -> str:
+    try:
+        async with LogReader(bootstrap, prefix, seconds) as reader:
+            return (await reader.read()).fleet
+    except NoLog:
+        return ""
+
+
+# ── DescribeLogDirs, which aiokafka has not: https://kafka.apache.org/protocol#The_Messages_DescribeLogDirs ─────────
+
+
+class _LogDirsAnswer(Response):  # type: ignore[misc]
+    API_KEY = 35
+    API_VERSION = 4
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        ("error_code", Int16),
+        (
+            "results",
+            CompactArray(
+                ("error_code", Int16),
+                ("log_dir", CompactString("utf-8")),
+                (
+                    "topics",
+                    CompactArray(
+                        ("name", CompactString("utf-8")),
+                        (
+                            "partitions",
+                            CompactArray(
+                                ("partition_index", Int32),
+                                ("partition_size", Int64),
+                                ("offset_lag", Int64),
+                                ("is_future_key", Boolean),
+                                ("tags", TaggedFields),
+                            ),
+                        ),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("total_bytes", Int64),
+                ("usable_bytes", Int64),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("tags", TaggedFields),
+    )
+
+
+class _LogDirsQuestion(RequestStruct):  # type: ignore[misc]
+    FLEXIBLE_VERSION = True
+    API_KEY = 35
+    API_VERSION = 4
+    RESPONSE_TYPE = _LogDirsAnswer
+    SCHEMA = Schema(
+        (
+            "topics",
+            CompactArray(
+                ("topic", CompactString("utf-8")), ("partitions", CompactArray(Int32)), ("tags", TaggedFields)
+            ),
+        ),
+        ("tags", TaggedFields),
+    )
+
+
+class _DescribeLogDirs(Request[_LogDirsQuestion]):  # type: ignore[misc]
+    """Of all topics."""
+
+    API_KEY = 35
+
+    def build(self, request_struct_class: type[_LogDirsQuestion]) -> _LogDirsQuestion:
+        return request_struct_class(None, {})
+
+
+async def _disks(bootstrap: str, brokers: list[int]) -> tuple[DiskFound, ...]:
+    client = AIOKafkaClient(bootstrap_servers=bootstrap)
+    try:
+        await client.bootstrap()
+        return tuple([disk for broker in brokers for disk in await _disks_of(client, broker)])
+    finally:
+        await client.close()
+
+
+async def _disks_of(client: Any, broker: int) -> list[DiskFound]:
+    try:
+        answer = (await client.send(broker, _DescribeLogDirs())).to_object()
+    except (KafkaError, NotImplementedError) as error:
+        return [DiskFound(broker, "", 0, -1, -1, f"{type(error).__name__}: {error}")]
+    if answer["error_code"]:
+        return [DiskFound(broker, "", 0, -1, -1, for_code(answer["error_code"]).__name__)]
+    return [
+        DiskFound(
+            broker=broker,
+            path=result["log_dir"],
+            used=sum(one["partition_size"] for topic in result["topics"] for one in topic["partitions"]),
+            size=result["total_bytes"],
+            free=result["usable_bytes"],
+            trouble=for_code(result["error_code"]).__name__ if result["error_code"] else "",
+        )
+        for result in answer["results"]
+    ]

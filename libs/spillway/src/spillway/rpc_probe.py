@@ -1,0 +1,113 @@
+"""One look at one instance of a service over gRPC, for who checks an installation: what it says, or why it does not."""
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from spillway.rpc import LEADER_TRAILER, VERSION_TRAILER
+from spillway.rpc_calls import LENDING, PLANNER, SCALING, Service
+from spillway.rpc_security import read_file
+
+HARMLESS_VERB: Final = {PLANNER.name: "list_clusters", SCALING.name: "list_policies", LENDING.name: "list_lending"}
+"""What is asked of each: it changes nothing, and an empty request is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How we show who we are. ca: file, turns TLS on. certificate, key: files of our own, both or neither."""
+
+    token: str = ""
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What an instance answered. code: OK, or the name of a status with text; UNAVAILABLE: nothing answered.
+
+    serving: what its health says. leader: the active instance, as it knows; version: its own. stale: a standby.
+    """
+
+    endpoint: str
+    code: str
+    text: str = ""
+    serving: bool = False
+    leader: str = ""
+    version: str = ""
+    stale: bool = False
+
+
+async def probe(service: Service, endpoint: str, identity: Identity, seconds: float) -> Probed:
+    """Never raises for what is found at the endpoint; OperatorError for files of ours that cannot be read."""
+    credentials = _credentials(identity) if identity.ca else None
+    channel = aio.secure_channel(endpoint, credentials) if credentials else aio.insecure_channel(endpoint)
+    try:
+        return await _asked(channel, service, endpoint, identity, seconds)
+    except aio.AioRpcError as error:
+        code, text = error.code().name, error.details() or ""
+        if code == "UNAVAILABLE":
+            text = await _why_not(endpoint, identity, seconds) or text
+        return Probed(endpoint, code, text)
+    finally:
+        await channel.close()
+
+
+async def _asked(channel: Any, service: Service, endpoint: str, identity: Identity, seconds: float) -> Probed:
+    health = health_pb2_grpc.HealthStub(channel)
+    told = await health.Check(health_pb2.HealthCheckRequest(service=service.name), timeout=seconds)
+    serving = told.status == health_pb2.HealthCheckResponse.SERVING
+    call = service.calls[HARMLESS_VERB[service.name]]
+    metadata = (("authorization", f"Bearer {identity.token}"),) if identity.token else ()
+    answer = channel.unary_unary(call.path)(b"", timeout=seconds, metadata=metadata)
+    try:
+        reply = call.read_reply(await answer)
+    except aio.AioRpcError as error:
+        told = _told(error.trailing_metadata())
+        return Probed(endpoint, error.code().name, error.details() or "", serving, *told)
+    return Probed(endpoint, "OK", "", serving, *_told(await answer.trailing_metadata()), reply.stale)
+
+
+def _told(trailer: Any) -> tuple[str, str]:
+    """leader and version."""
+    pairs = dict(trailer or ())
+    return str(pairs.get(LEADER_TRAILER, "")), str(pairs.get(VERSION_TRAILER, ""))
+
+
+def _credentials(identity: Identity) -> Any:
+    files = [read_file(name, "client identity") for name in (identity.key, identity.certificate) if name]
+    return grpc.ssl_channel_credentials(read_file(identity.ca, "ca"), *files)
+
+
+async def _why_not(endpoint: str, identity: Identity, seconds: float) -> str:
+    """More than gRPC says of a connection that does not come about; empty when nothing more is found."""
+    host, _, port = endpoint.rpartition(":")
+    host = host.strip("[]")
+    try:
+        async with asyncio.timeout(seconds):
+            await _connected(host, int(port), None)
+    except (OSError, ValueError, TimeoutError) as error:
+        return f"nothing listens there: {error or 'no answer'}"
+    context = ssl.create_default_context(cafile=identity.ca or None)
+    if not identity.ca:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if identity.certificate:
+        context.load_cert_chain(identity.certificate, identity.key)
+    try:
+        async with asyncio.timeout(seconds):
+            await _connected(host, int(port), context)
+    except ssl.SSLCertVerificationError as error:
+        return f"TLS: its certificate is not believed: {error.verify_message}"
+    except (OSError, TimeoutError):
+        return "it listens, but does not speak TLS" if identity.ca else ""
+    return "" if identity.ca else "it listens and speaks TLS, and we do not: no CA is given"
+
+
+async def _connected(host: str, port: int, context: ssl.SSLContext | None) -> None:
+    _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=host if context else None)
+    writer.close()
