@@ -1,7 +1,7 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube test-compose kube oracle differential replay scaling modes versions bench chaos up down status clean
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube test-compose kube oracle differential replay scaling scaling-faults modes versions bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
@@ -85,6 +85,9 @@ replay: oracle ## How good decisions are: bursts onto clusters cut from a trace 
 
 scaling: setup ## How good scaling is: queues beside KEDA's way (SEEDS=1:4 JOBS=2)
 	@nice -n 5 $(RUN) python tests/scaling/scaling.py --jobs $(JOBS) $(if $(filter file,$(origin SEEDS)),,--seeds $(SEEDS))
+
+scaling-faults: setup ## Crashes at each record, wrong and late samples, loops: what is decided otherwise (a minute)
+	@PYTHONPATH=services/hpa/tests nice -n 5 $(RUN) python tests/scaling/proofs.py --jobs $(JOBS)
 
 modes: setup ## What event mode does otherwise than Kubernetes' controller, on the vectors beside the repository
 	@PYTHONPATH=tests/vectors $(RUN) python tests/vectors/scaling_modes.py

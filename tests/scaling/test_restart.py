@@ -1,4 +1,4 @@
-"""A small sample of the crashes; `make scaling` is the whole."""
+"""A small sample of the crashes; `make scaling-faults` is the whole."""
 
 import pytest
 
