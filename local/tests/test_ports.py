@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spillway_local.ports import FIRST_EPHEMERAL_PORT, LOOPBACK, NoFreePort, PortBook, free_port, session_port
+from spillway_local.ports import FIRST_EPHEMERAL_PORT, LOOPBACK, NoFreePort, PortBook, free_port, is_free, session_port
 
 
 def test_a_port_in_use_is_passed_over() -> None:
@@ -42,3 +42,45 @@ def test_two_names_never_share_a_port(tmp_path: Path) -> None:
     redis = book.port("redis", base)
     assert redis not in {kafka, kafka + 1}
     assert set(book.recorded().values()) == {kafka, kafka + 1, redis}
+
+
+def test_a_start_passes_over_what_another_start_was_given_and_has_not_bound_yet(tmp_path: Path) -> None:
+    base = session_port(count=8)
+    mine, theirs = PortBook(tmp_path / "mine" / "ports.json"), PortBook(tmp_path / "theirs" / "ports.json")
+    with mine.held(ours=()), theirs.held(ours=()):
+        kafka = mine.port("kafka", base, count=2)
+        assert theirs.port("kafka", base, count=2) >= kafka + 2
+
+
+def test_a_start_that_is_over_holds_nothing(tmp_path: Path) -> None:
+    base = session_port(count=8)
+    book = PortBook(tmp_path / "ports.json")
+    with book.held(ours=()):
+        port = book.port("kafka", base)
+        assert not is_free(port)
+    assert is_free(port)
+
+
+def test_a_recorded_port_that_others_took_since_is_given_up_with_those_in_its_row(tmp_path: Path) -> None:
+    book = PortBook(tmp_path / "ports.json")
+    base = session_port(count=8)
+    kafka, redis = book.port("kafka", base, count=2), book.port("redis", base)
+    with socket.socket() as stranger:
+        stranger.bind((LOOPBACK, kafka + 1))
+        stranger.listen()
+        with book.held(ours=()) as taken:
+            assert taken == {"kafka+1": kafka + 1}
+            assert book.port("kafka", base, count=2) > redis
+            assert book.port("redis", base) == redis
+
+
+def test_a_recorded_port_where_a_server_of_ours_listens_stays(tmp_path: Path) -> None:
+    book = PortBook(tmp_path / "ports.json")
+    base = session_port()
+    port = book.port("redis", base)
+    with socket.socket() as server:
+        server.bind((LOOPBACK, port))
+        server.listen()
+        with book.held(ours={port}) as taken:
+            assert taken == {}
+            assert book.port("redis", base) == port

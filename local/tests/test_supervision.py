@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,8 +22,14 @@ from spillway_local.supervision import (
     program_config,
     program_script,
 )
-from spillway_local.tools import wait_until
+from spillway_local.tools import NotReady, wait_until
 
+LISTENER = """
+import socket, sys, time
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+time.sleep(600)
+"""
 TALKER = "import os, time\nprint('hello', os.environ.get('NAME'), flush=True)\ntime.sleep(600)"
 
 
@@ -158,6 +165,30 @@ def test_a_program_that_cannot_start_is_reported_with_its_log(
     failing = Program("failing", (sys.executable, "-c", "raise SystemExit('no bread')"), tmp_path)
     with pytest.raises(ProgramFailed, match="no bread"):
         supervision.start([Stage("all", (failing,))])
+
+
+def test_a_stage_that_never_gets_ready_says_which_program_ended_again_and_again_and_why(
+    supervision: Supervision, tmp_path: Path
+) -> None:
+    """It runs for longer than its first second each time, so that it is started again for ever."""
+    failing = Program("failing", (sys.executable, "-c", "import time; time.sleep(1.5); exit('no bread')"), tmp_path)
+
+    def not_ready() -> bool:
+        first = status_of(supervision, "failing").pid
+        eventually(lambda: status_of(supervision, "failing").pid not in {first, None})
+        return False
+
+    never = Stage("all", (failing, talker("well", tmp_path)), not_ready, ready_timeout_seconds=5.0)
+    with pytest.raises(NotReady, match=r"failing ended; the end of .*failing.log:\n(.*\n)*no bread") as raised:
+        supervision.start([never])
+    assert "well ended" not in str(raised.value)
+
+
+def test_ports_are_those_where_its_programs_listen_and_no_others(supervision: Supervision, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)):
+        supervision.start([Stage("all", (Program("server", (sys.executable, "-c", LISTENER), tmp_path),))])
+        eventually(lambda: supervision.log("server").read_text().strip().isdigit())
+        assert supervision.ports() == {int(supervision.log("server").read_text())}
 
 
 def test_a_program_that_was_killed_a_moment_before_is_stopped_for_good(

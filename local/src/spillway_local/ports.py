@@ -7,8 +7,9 @@ restart, so every port of ours is below the range the kernel hands out.
 import json
 import random
 import socket
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from spillway_local.tools import exclusive
@@ -37,13 +38,10 @@ def session_port(*, count: int = 1) -> int:
 
 
 def is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
+    """Nobody listens at it, and no start that is under way holds it."""
+    with suppress(OSError), _bound(socket.SOCK_DGRAM, port), _bound(socket.SOCK_STREAM, port):
         return True
+    return False
 
 
 def is_listening(port: int) -> bool:
@@ -52,17 +50,20 @@ def is_listening(port: int) -> bool:
         return probe.connect_ex((LOOPBACK, port)) == 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PortBook:
     """Ports by name, kept in a file: a name once given a port keeps it, also while its server is down."""
 
     file: Path
+    _holds: ExitStack | None = field(default=None, repr=False, compare=False)
+    """Of a start that is under way: a UDP socket at each port's number, which ends with this process at the latest."""
 
     def port(self, name: str, base: int, *, count: int = 1) -> int:
-        with exclusive(self.file.with_suffix(".lock")):
+        with self._locked():
             port_by_name = self.recorded()
             if name not in port_by_name:
-                port_by_name |= _chosen(name, base, count, taken=set(port_by_name.values()))
+                port = self._chosen(base, count, set(port_by_name.values()))
+                port_by_name |= {name: port} | {f"{name}+{after}": port + after for after in range(1, count)}
                 self._write(port_by_name)
             return port_by_name[name]
 
@@ -72,12 +73,67 @@ class PortBook:
             return {}
         return {str(name): int(port) for name, port in json.loads(self.file.read_text()).items()}
 
+    @contextmanager
+    def held(self, ours: Collection[int]) -> Iterator[Mapping[str, int]]:
+        """While servers start nobody else who starts some gets their ports. ours: where servers of ours listen already.
+
+        Gives those that were recorded and that others have taken since; their names are given others.
+        """
+        with ExitStack() as holds:
+            with self._locked():
+                port_by_name = self.recorded()
+                not_held = {name: port for name, port in port_by_name.items() if not _hold(holds, port)}
+                taken = {name: port for name, port in not_held.items() if port not in ours}
+                lost = {_asked_for(name) for name in taken}
+                if lost:
+                    self._write({name: port for name, port in port_by_name.items() if _asked_for(name) not in lost})
+            self._holds = holds
+            try:
+                yield taken
+            finally:
+                self._holds = None
+
+    def _chosen(self, base: int, count: int, taken: set[int]) -> int:
+        while True:
+            port = free_port(base, count=count, taken=taken)
+            wanted = range(port, port + count)
+            if self._holds is None or all(_hold(self._holds, one) for one in wanted):
+                return port
+            taken = taken | set(wanted)
+
+    def _locked(self) -> AbstractContextManager[None]:
+        return exclusive(self.file.with_suffix(".lock"))
+
     def _write(self, port_by_name: dict[str, int]) -> None:
         fresh = self.file.with_suffix(".new")
         fresh.write_text(json.dumps(port_by_name, indent=2, sort_keys=True) + "\n")
         fresh.replace(self.file)
 
 
-def _chosen(name: str, base: int, count: int, taken: set[int]) -> dict[str, int]:
-    port = free_port(base, count=count, taken=taken)
-    return {name: port} | {f"{name}+{offset}": port + offset for offset in range(1, count)}
+def _asked_for(name: str) -> str:
+    """The name under which a port was asked for, alone or as the first of several."""
+    return name.partition("+")[0]
+
+
+def _hold(holds: ExitStack, port: int) -> bool:
+    """Holds a port where it is free: its UDP number, which no server of ours uses and which others try too."""
+    if not is_free(port):
+        return False
+    try:
+        holds.enter_context(_bound(socket.SOCK_DGRAM, port))
+    except OSError:
+        return False
+    return True
+
+
+def _bound(kind: socket.SocketKind, port: int) -> socket.socket:
+    """Bound, not listening. OSError: somebody else is."""
+    bound = socket.socket(type=kind)
+    try:
+        if kind is socket.SOCK_STREAM:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((LOOPBACK, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound

@@ -25,6 +25,7 @@ from spillway_local.ports import PortBook, is_listening
 from spillway_local.programs import Program, Stage
 from spillway_local.redis_server import RedisServer, ensure_redis
 from spillway_local.supervision import ProgramStatus, Supervision
+from spillway_local.tools import exclusive
 
 Say = Callable[[str], None]
 
@@ -88,6 +89,12 @@ class Stack:
         """Installs what is missing, starts everything, waits until each part is ready."""
         self.credentials.mkdir(parents=True, exist_ok=True)
         self._install()
+        with exclusive(self.folder / "up.lock"), self._ports.held(self.supervision.ports()) as taken:
+            for name, port in taken.items():
+                self._say(f"port {port}, of {name} so far, is taken by another program: {name} gets another one")
+            return self._start()
+
+    def _start(self) -> Addresses:
         brokers, redis = self.brokers(), self._redis()
         for broker in brokers:
             broker.prepare()

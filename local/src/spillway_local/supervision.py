@@ -41,6 +41,7 @@ _RUNNING = "RUNNING"
 _ENDED_STATES = frozenset({"STOPPED", "EXITED", "FATAL", "UNKNOWN"})
 _ENDED_FOR_GOOD = _ENDED_STATES - {"EXITED"}
 """One that exited is about to be started again."""
+_BEFORE_A_RETRY = frozenset({"BACKOFF", "EXITED"})
 
 
 class ProgramFailed(RuntimeError):
@@ -140,6 +141,15 @@ class Supervision:
         except (OSError, xmlrpc.client.ProtocolError, NotSupervised):
             return False
 
+    def ports(self) -> set[int]:
+        """Where programs of this folder listen, those that a killed daemon left behind too."""
+        found: set[int] = set()
+        for process in self._processes():
+            with suppress(psutil.Error):
+                connections = process.net_connections(kind="tcp")
+                found |= {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN}
+        return found
+
     def log(self, name: str) -> Path:
         return self.folder / "logs" / f"{name}.log"
 
@@ -176,14 +186,9 @@ class Supervision:
         wait_until(self.is_running, _DAEMON_READY_SECONDS, f"supervisord of {self.folder}")
 
     def _end_orphans(self) -> None:
-        """End what a killed daemon left behind, holding its ports; they carry its address in their environment."""
-        mine = f"unix://{self.socket}"
+        """End what a killed daemon left behind, holding its ports."""
         kin = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
-        orphans = [
-            process
-            for process in psutil.process_iter()
-            if process.pid not in kin and _environment(process).get("SUPERVISOR_SERVER_URL") == mine
-        ]
+        orphans = [process for process in self._processes() if process.pid not in kin]
         for orphan in orphans:
             with suppress(psutil.NoSuchProcess):
                 orphan.terminate()
@@ -191,6 +196,11 @@ class Supervision:
         for orphan in alive:
             with suppress(psutil.NoSuchProcess):
                 orphan.kill()
+
+    def _processes(self) -> list[psutil.Process]:
+        """What a daemon of this folder has started: they carry its address in their environment."""
+        mine = f"unix://{self.socket}"
+        return [one for one in psutil.process_iter() if _environment(one).get("SUPERVISOR_SERVER_URL") == mine]
 
     def _apply(self, wanted: Sequence[tuple[Program, int]]) -> None:
         for program, priority in wanted:
@@ -231,16 +241,20 @@ class Supervision:
     def _wait_ready(self, stage: Stage) -> None:
         names = {program.name for program in stage.programs}
         deadline = time.monotonic() + stage.ready_timeout_seconds
+        pids_by_name: dict[str, set[int]] = {name: set() for name in names}
         while True:
             states = [status for status in self.status() if status.name in names]
             for status in states:
+                pids_by_name[status.name] |= {status.pid} if status.pid else set()
                 if status.state == _GIVEN_UP:
                     raise ProgramFailed(f"{status.name}: {status.problem}\n{log_tail(status.log)}")
             if all(status.state == _RUNNING for status in states) and stage.is_ready():
                 return
             if time.monotonic() > deadline:
                 slow = ", ".join(f"{status.name} {status.state}" for status in states)
-                raise NotReady(f"{stage.name} was not ready within {stage.ready_timeout_seconds:.0f} s: {slow}")
+                ended = [one for one in states if one.state in _BEFORE_A_RETRY or len(pids_by_name[one.name]) > 1]
+                tails = "".join(f"\n{one.name} ended; the end of {one.log}:\n{log_tail(one.log)}" for one in ended)
+                raise NotReady(f"{stage.name} was not ready within {stage.ready_timeout_seconds:.0f} s: {slow}{tails}")
             time.sleep(_POLL_SECONDS)
 
     def _require(self, name: str) -> None:
