@@ -16,8 +16,10 @@ from spillway import api, api_scaling
 from spillway.api import RequestError
 from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, Generation
-from spillway.rpc import SCALING, RpcServer, RpcSettings
+from spillway.rpc import LENDING, SCALING, RpcServer, RpcSettings
 from spillway_cli.main import app
+
+from .fake_lending import FakeLending
 
 ROOM = 100
 """Replicas that the fake fleet holds: own-1 first, then cloud-1, half each."""
@@ -421,18 +423,19 @@ class FakeScaling:
 
 
 class Served:
-    """The fake planner and hpa, where they listen, and a runner of commands against them."""
+    """The fake planner, hpa and descheduler, where they listen, and a runner of commands against them."""
 
-    def __init__(self, planner: FakePlanner, scaling: FakeScaling, address: str, scaling_address: str) -> None:
+    def __init__(self, planner: FakePlanner, scaling: FakeScaling, lending: FakeLending, *addresses: str) -> None:
         self.planner = planner
         self.scaling = scaling
-        self.address = address
-        self.scaling_address = scaling_address
+        self.lending = lending
+        self.address, self.scaling_address, self.lending_address = addresses
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> Result:
         environ = {
             "SPILLWAY_ENDPOINTS": self.address,
             "SPILLWAY_SCALING_ENDPOINTS": self.scaling_address,
+            "SPILLWAY_LENDING_ENDPOINTS": self.lending_address,
             "SPILLWAY_RETRY_SECONDS": "0.3",
             "TERM": "dumb",
         }
@@ -443,21 +446,25 @@ class Served:
 def spillway(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
-    planner, scaling = FakePlanner(), FakeScaling()
-    addresses: Future[tuple[str, str]] = Future()
+    planner, scaling, lending = FakePlanner(), FakeScaling(), FakeLending()
+    addresses: Future[tuple[str, str, str]] = Future()
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
 
     async def serve() -> None:
         settings = RpcSettings(port=0, stop_seconds=0.1)
-        async with RpcServer(planner, settings) as server, RpcServer(scaling, settings, SCALING) as other:
-            addresses.set_result((server.address, other.address))
+        async with (
+            RpcServer(planner, settings) as of_planner,
+            RpcServer(scaling, settings, SCALING) as of_hpa,
+            RpcServer(lending, settings, LENDING) as of_descheduler,  # type: ignore[arg-type]
+        ):
+            addresses.set_result((of_planner.address, of_hpa.address, of_descheduler.address))
             await stop.wait()
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
     thread.start()
     try:
-        yield Served(planner, scaling, *addresses.result(10))
+        yield Served(planner, scaling, lending, *addresses.result(10))
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(10)

@@ -9,6 +9,8 @@ import pytest
 from spillway import api
 from spillway_cli import waiting
 
+from .fake_lending import NODE
+
 Spillway = Any
 
 
@@ -162,8 +164,29 @@ def test_drain_waits_with_progress_until_nothing_is_there(joined: Spillway) -> N
     assert result.stderr.splitlines() == [
         "own-1: 20 replicas of 1 workload still there",
         "own-1: 10 replicas of 1 workload still there",
-        "own-1: nothing is left there",
+        "own-1: no replica of the fleet's workloads is left there",
     ]
+
+
+def test_drain_names_the_lent_nodes_where_pods_of_others_run_on(joined: Spillway) -> None:
+    joined.planner.loans = (1, 0)
+    joined.lending.nodes = (NODE,)
+    result = joined("cluster", "drain", "own-1", "--wait")
+    assert result.exit_code == 0
+    assert result.stderr.splitlines()[-1] == (
+        "own-1: no replica of the fleet's workloads is left there, but 6 pods of others on 2 lent nodes: n1 (3 pods of "
+        "pool), n1 (3 pods of pool); `spillway lending pause own-1` and `spillway recall own-1` bring them back"
+    )
+
+
+def test_drain_says_that_nobody_knows_what_runs_on_lent_nodes(
+    joined: Spillway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined.planner.loans = (2, 0)
+    monkeypatch.setattr(joined, "lending_address", "127.0.0.1:9")
+    result = joined("cluster", "drain", "own-1", "--wait")
+    assert result.exit_code == 0
+    assert "is left there, but 2 lent nodes, and nobody says what runs on them: descheduler not" in result.stderr
 
 
 def test_leave_waits_until_the_cluster_is_gone(joined: Spillway) -> None:

@@ -1,10 +1,6 @@
 """Commands on lent nodes against a descheduler on loopback: what is asked, what is printed, how a command ends."""
 
-import asyncio
 import json
-import threading
-from collections.abc import Iterator
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,94 +9,16 @@ import pytest
 from typer.testing import CliRunner
 
 from spillway import api_lending as lending
-from spillway.api import RequestError
 from spillway.events_lending import LendingRule
-from spillway.model import Generation, Requirement
-from spillway.rpc import LENDING, RpcServer, RpcSettings
+from spillway.model import Requirement
 from spillway_cli.main import app
 
-NODE = lending.LentNode(
-    "own-1", "n1", "pool", "own-1.n1", Generation(7, 9), "big", "idle", "Recalled", "Need", (("cpu", 4000),), 3, 1, 2,
-    ("own-1/shop/web",), "2 pods leave",
-)  # fmt: skip
-NODES = (Requirement("disk", "In", ("nvme",)), Requirement("gpu", "DoesNotExist", ()))
-DECLARED = lending.ClusterLending(
-    "own-1", "pool", Generation(7, 1),
-    (LendingRule("big", NODES, "idle", 50, 2, 60, 1.5),),
-    30, 1800, 6, True, False, "ann", "sale", 1, 8, 3, 1, 12_000, False, ("frozen: nothing new is lent",),
-)  # fmt: skip
-IDLE = lending.IdleNode("own-1", "n2", "big", "Forgotten", 8000, 9, 8, 0, 0, 0, -1, 0, "give it back")
-
-
-class FakeLending:
-    """Answers with one node a page; notes what was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[Any] = []
-        self.is_active = True
-        self.nodes: tuple[lending.LentNode, ...] = (NODE,)
-
-    def leader(self) -> str:
-        return "me"
-
-    async def list_lent(self, request: lending.ListLentRequest) -> lending.ListLentReply:
-        self.asked.append(request)
-        return lending.ListLentReply(self.nodes, "" if request.page_token else "more", stale=True)
-
-    async def recall(self, request: lending.RecallRequest) -> lending.RecallReply:
-        self.asked.append(request)
-        if "n9" in request.nodes:
-            raise RequestError("NOT_FOUND", "nodes: not lent by own-1: n9")
-        return lending.RecallReply((NODE,), 1)
-
-    async def declare_lending(self, request: lending.DeclareLendingRequest) -> lending.LendingReply:
-        self.asked.append(request)
-        if request.cluster == "own-9":
-            raise RequestError("NOT_FOUND", "cluster own-9: no such cluster has joined")
-        return self._reply(cluster=request.cluster, pool=request.pool, rules=request.rules, changed=True, warnings=())
-
-    async def list_lending(self, request: lending.ListLendingRequest) -> lending.LendingReply:
-        return self._reply()
-
-    async def pause_lending(self, request: lending.PauseLendingRequest) -> lending.LendingReply:
-        self.asked.append(request)
-        return self._reply()
-
-    async def resume_lending(self, request: lending.ResumeLendingRequest) -> lending.LendingReply:
-        self.asked.append(request)
-        return self._reply(changed=True, paused=False)
-
-    async def withdraw_lending(self, request: lending.WithdrawLendingRequest) -> lending.LendingReply:
-        self.asked.append(request)
-        return self._reply(changed=True, withdrawing=True)
-
-    def _reply(self, **fields: Any) -> lending.LendingReply:
-        return lending.LendingReply((replace(DECLARED, **fields),))
-
-    async def idle_report(self, request: lending.IdleReportRequest) -> lending.IdleReportReply:
-        self.asked.append(request)
-        return lending.IdleReportReply(
-            (IDLE,), 2, 1, 12_000, 7_000, 500, 1, 1 + 72 * 3_600_000, "", core_seconds_lent=129_600
-        )
+from .fake_lending import NODE, FakeLending
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[FakeLending, str]]:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.chdir(tmp_path)
-    fake, address, loop, stop = FakeLending(), Future[str](), asyncio.new_event_loop(), asyncio.Event()
-
-    async def serve() -> None:
-        async with RpcServer(fake, RpcSettings(port=0, stop_seconds=0.1), LENDING) as server:  # type: ignore[arg-type]
-            address.set_result(server.address)
-            await stop.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    yield fake, address.result(10)
-    loop.call_soon_threadsafe(stop.set)
-    thread.join(10)
-    loop.close()
+def answers(spillway: Any) -> tuple[FakeLending, str]:
+    return spillway.lending, spillway.lending_address
 
 
 def run(address: str, *arguments: str) -> Any:

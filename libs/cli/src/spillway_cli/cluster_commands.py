@@ -14,6 +14,7 @@ from spillway.texts import counted, is_ours_to_mend
 from spillway_cli import tables
 from spillway_cli.config import Config
 from spillway_cli.exits import CommandFailed, bad_input, guarded, say, say_changes
+from spillway_cli.lending_commands import still_lent
 from spillway_cli.local_commands import RUN_FOLDER, processes_of, processes_table
 from spillway_cli.output import Format, console, duration, print_machine
 from spillway_cli.session import Output, Timeout, Wait, with_planner
@@ -136,9 +137,9 @@ def leave(
 ) -> None:
     """Take a cluster out of the fleet: it hands over what it has, and leaves when nothing is left."""
 
-    async def body(client: PlannerClient, _: Config) -> None:
+    async def body(client: PlannerClient, config: Config) -> None:
         reply = await client.leave_cluster(api.LeaveClusterRequest(name, lost))
-        await _show_moves(client, reply, output, timeout if wait else 0.0)
+        await _show_moves(client, config, reply, output, timeout if wait else 0.0)
 
     with_planner(context, body)
 
@@ -190,20 +191,35 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
 
 
 def _set_phase(context: typer.Context, name: str, phase: str, output: Format, seconds: float = 0.0) -> None:
-    async def body(client: PlannerClient, _: Config) -> None:
+    async def body(client: PlannerClient, config: Config) -> None:
         reply = await client.set_cluster_phase(api.SetClusterPhaseRequest(name, phase))
-        await _show_moves(client, reply, output, seconds)
+        await _show_moves(client, config, reply, output, seconds)
 
     with_planner(context, body)
 
 
-async def _show_moves(client: PlannerClient, reply: api.ClusterMovesReply, output: Format, seconds: float) -> None:
+async def _show_moves(
+    client: PlannerClient, config: Config, reply: api.ClusterMovesReply, output: Format, seconds: float
+) -> None:
     """What will move; with seconds, waits until it has."""
     _show(reply, output, tables.cluster_moves(reply))
     if seconds:
         name, phase = reply.cluster.cluster, reply.cluster.phase
-        await until_handed_over(client, name, phase, seconds, say_changes())
-        say(f"{name}: {'nothing is left there' if phase == PHASE_DRAINING else 'it has left the fleet'}")
+        drained = await until_handed_over(client, name, phase, seconds, say_changes())
+        say(f"{name}: {await _left(config, drained) if drained is not None else 'it has left the fleet'}")
+
+
+async def _left(config: Config, drained: api.ClusterReply) -> str:
+    """What is in a cluster whose placements are all elsewhere: what others run on nodes that it has lent stays."""
+    nothing = "no replica of the fleet's workloads is left there"
+    if not drained.nodes_lent:
+        return nothing
+    try:
+        lent = await still_lent(config, drained.cluster)
+    except api.RequestError as error:
+        lent = f"{counted(drained.nodes_lent, 'lent node')}, and nobody says what runs on them: {error.text}"
+    back = f"`spillway lending pause {drained.cluster}` and `spillway recall {drained.cluster}` bring them back"
+    return f"{nothing}, but {lent}; {back}" if lent else nothing
 
 
 def _warn_unheard(cluster: api.ClusterReply, seconds: float) -> None:

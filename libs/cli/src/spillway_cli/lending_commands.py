@@ -13,12 +13,14 @@ from spillway.texts import counted
 from spillway_cli.config import Config
 from spillway_cli.exits import say
 from spillway_cli.output import Format, amount, console, duration, print_machine, table
-from spillway_cli.session import Output, with_lending
+from spillway_cli.session import Output, lending_client, with_lending
 
 app = typer.Typer()
 idle = typer.Typer(no_args_is_help=True, help="Nodes that nobody uses.")
 
 PAGE_SIZE = 500
+NODES_NAMED = 10
+"""In a sentence; `spillway lent` names all."""
 HOUR_SECONDS = 3600
 STALE = "warning: answered by a descheduler that is not the active one: this may be old"
 Cluster = Annotated[str, typer.Argument(metavar="[CLUSTER]", help="The owner of the nodes.", show_default="all")]
@@ -34,16 +36,7 @@ def lent(
     """Show how many cores are lent, and which nodes are or are on their way back, with pods, times, and for whom."""
 
     async def body(client: LendingClient, _: Config) -> None:
-        found: list[LentNode] = []
-        token, stale = "", False
-        while True:
-            reply = await client.list_lent(ListLentRequest(cluster, pool, PAGE_SIZE, token))
-            found += reply.nodes
-            token, stale = reply.next_page_token, stale or reply.stale
-            if not token:
-                break
-        if stale:
-            say(STALE)
+        found = await _all(client, cluster, pool)
         say(_recovered(found))
         _show(found, output)
 
@@ -99,6 +92,31 @@ def report(
         _show_idle(found, reply, output)
 
     with_lending(context, body)
+
+
+async def still_lent(config: Config, cluster: str) -> str:
+    """The nodes that a cluster has lent, with how many pods run there and of whom, for people; empty: none."""
+    async with lending_client(config) as client:
+        found = await _all(client, cluster)
+    pods = counted(sum(node.pods for node in found), "pod")
+    names = [f"{node.node} ({counted(node.pods, 'pod')} of {node.pool})" for node in found]
+    more = f" and {len(names) - NODES_NAMED} more" if len(names) > NODES_NAMED else ""
+    of_nodes = counted(len(found), "lent node")
+    return f"{pods} of others on {of_nodes}: {', '.join(names[:NODES_NAMED])}{more}" if found else ""
+
+
+async def _all(client: LendingClient, cluster: str, pool: str = "") -> list[LentNode]:
+    found: list[LentNode] = []
+    token, stale = "", False
+    while True:
+        reply = await client.list_lent(ListLentRequest(cluster, pool, PAGE_SIZE, token))
+        found += reply.nodes
+        token, stale = reply.next_page_token, stale or reply.stale
+        if not token:
+            break
+    if stale:
+        say(STALE)
+    return found
 
 
 def _recovered(nodes: list[LentNode]) -> str:

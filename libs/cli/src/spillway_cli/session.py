@@ -73,9 +73,8 @@ def with_lending(context: typer.Context, body: Callable[[LendingClient, Config],
     """Runs body with a client of the configured deschedulers."""
 
     async def work(config: Config) -> T:
-        with _named("descheduler", "lending_endpoints", config):
-            async with LendingClient(config.lending_endpoints, **connection(config)) as client:
-                return await body(client, config)
+        async with lending_client(config) as client:
+            return await body(client, config)
 
     return with_config(context, work)
 
@@ -91,6 +90,13 @@ async def planner_client(config: Config) -> AsyncIterator[PlannerClient]:
 async def scaling_client(config: Config) -> AsyncIterator[ScalingClient]:
     with _named("hpa", "scaling_endpoints", config):
         async with ScalingClient(config.scaling_endpoints, **connection(config)) as client:
+            yield client
+
+
+@asynccontextmanager
+async def lending_client(config: Config) -> AsyncIterator[LendingClient]:
+    with _named("descheduler", "lending_endpoints", config):
+        async with LendingClient(config.lending_endpoints, **connection(config)) as client:
             yield client
 
 

@@ -100,12 +100,14 @@ async def until_gone(client: PlannerClient, namespace: str, name: str, seconds: 
         raise CommandFailed(f"{namespace}/{name}: not gone after {seconds:g} s: {left}", Code.TIMED_OUT)
 
 
-async def until_handed_over(client: PlannerClient, name: str, phase: str, seconds: float, say: Said) -> None:
-    """Returns when no placement lists the cluster any more; when it leaves, once it has. Fails with TIMED_OUT."""
-    left = "no answer"
+async def until_handed_over(
+    client: PlannerClient, name: str, phase: str, seconds: float, say: Said
+) -> ClusterReply | None:
+    """The cluster, once no placement lists it any more; one that leaves: None, once it has. Fails with TIMED_OUT."""
+    left, cluster = "no answer", None
 
     async def look() -> bool:
-        nonlocal left
+        nonlocal left, cluster
         clusters = (await client.list_clusters(ListClustersRequest())).clusters
         cluster = next((entry for entry in clusters if entry.cluster == name), None)
         if cluster is None:
@@ -122,6 +124,7 @@ async def until_handed_over(client: PlannerClient, name: str, phase: str, second
 
     if not await _poll(look, seconds):
         raise CommandFailed(f"{name}: not done after {seconds:g} s: {left}", Code.TIMED_OUT)
+    return cluster
 
 
 async def until_heard(client: PlannerClient, joined: ClusterReply, seconds: float) -> ClusterReply:
