@@ -56,6 +56,7 @@ class FakePlanner:
         self.exported: list[api.ExportReply] = []
         self.orphans: tuple[api.Orphan, ...] = ()
         self.recoveries = 0
+        self.explained: api.ExplainedCluster | None = None
 
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
         return self._declare(request, keep=True)
@@ -93,7 +94,7 @@ class FakePlanner:
             placed=20,
             unplaced=20,
             verdict="20 of 40 replicas have no place",
-            clusters=(own,),
+            clusters=(self.explained or own,),
             changes=(change,),
             node=node,
             unmodelled=("hostPID",),

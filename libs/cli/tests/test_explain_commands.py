@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from spillway import api
+
 from .test_commands import DEPLOYMENT, POLICY
 
+SHORT_OF_CPU = api.NodeReason(12, "NodeResourcesFit", "cpu short by 500m", "cpu", 500, 500, "n7")
 Write = Callable[[str, str], str]
 
 
@@ -18,7 +21,7 @@ def test_an_explanation_reads_from_the_verdict_to_what_would_change_it(spillway:
         "shop/web",
         "20 of 40 replicas have no place",
         "",
-        "own-1  tier own  replicas 0 → 20  room 20 to 22  heard 1.2s ago",
+        "own-1  tier own  holds 0 → 20 replicas, room for 0 to 2 more then  heard 1.2s ago",
         "  why not more: cpu",
         "    612 nodes: cpu short by 300m (e.g. n7) [NodeResourcesFit]",
         "    40 nodes: taint gpu=only:NoSchedule (e.g. g1) [TaintToleration]",
@@ -28,6 +31,19 @@ def test_an_explanation_reads_from_the_verdict_to_what_would_change_it(spillway:
         "  a request of 700m cpu would place all",
         "",
         "not computed: hostPID",
+    ]
+
+
+def test_what_binds_only_after_more_is_told_apart_from_a_shortage_now(spillway: Any) -> None:
+    why = "all have a place; room for 94 more, after that the limit is cpu (12 nodes)"
+    spillway.planner.explained = api.ExplainedCluster(
+        "own-1", "own", False, 94, 94, 2, 2, "Enough", why, 12, (SHORT_OF_CPU,), 0, (), 1200
+    )
+    assert spillway("explain", "shop/web").stdout.splitlines()[3:7] == [
+        "own-1  tier own  holds 2 replicas, room for 94 more  heard 1.2s ago",
+        f"  why not more: {why}",
+        "  what would bind after 94 more:",
+        "    12 nodes: cpu short by 500m (e.g. n7) [NodeResourcesFit]",
     ]
 
 

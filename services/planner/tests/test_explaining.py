@@ -172,7 +172,7 @@ def test_what_has_a_place_says_how_much_more_would() -> None:
     reply = explained(three(), supposed(deployment(5)))
     assert reply.verdict == "all 5 replicas have a place: own-1 2, own-2 3"
     assert set(bounds(reply).values()) == {ENOUGH}
-    assert reply.clusters[0].why == "all have a place; it takes 2 more"
+    assert reply.clusters[0].why == "all have a place; room for 2 more, after that the limit is cpu (1 node)"
     assert reply.changes == ()
 
 

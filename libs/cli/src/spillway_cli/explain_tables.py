@@ -38,13 +38,13 @@ def _title(reply: ExplainReply) -> Text:
 
 def _cluster(entry: ExplainedCluster) -> Iterator[Text]:
     where = f"{entry.cluster}, on new nodes" if entry.node_groups else entry.cluster
-    got = f"{entry.before} → {entry.after}" if entry.before != entry.after else str(entry.after)
     line = Text(where, style="bold")
     tier = f"tier {entry.tier}" if entry.tier else "in no tier"
-    room = str(entry.certain) if entry.certain == entry.possible else f"{entry.certain} to {entry.possible}"
-    line.append(f"  {tier}  replicas {got}  room {room}  heard {duration(entry.age_ms)} ago", style="not bold")
+    line.append(f"  {tier}  {_holds(entry)}  heard {duration(entry.age_ms)} ago", style="not bold")
     yield line
     yield Text(f"  why not more: {entry.why}")
+    if entry.reasons and (left := _left(entry, entry.certain)):
+        yield Text(f"  what would bind after {left} more:")
     for reason in entry.reasons[:REASONS_SHOWN]:
         yield Text(f"    {_reason(reason)}")
     rest = sum(reason.nodes for reason in entry.reasons[REASONS_SHOWN:])
@@ -54,6 +54,19 @@ def _cluster(entry: ExplainedCluster) -> Iterator[Text]:
         names = ", ".join(f"{name} {count}" for name, count in entry.reserved)
         more = " and others" if sum(count for _, count in entry.reserved) < entry.reserved_replicas else ""
         yield Text(f"    {counted(entry.reserved_replicas, 'replica')} reserved, not bound yet: {names}{more}")
+
+
+def _holds(entry: ExplainedCluster) -> str:
+    """What it has now, what the division makes of that where it is another number, and the room that is left then."""
+    changes = entry.before != entry.after
+    held = f"holds {entry.before} → {entry.after} replicas" if changes else f"holds {counted(entry.after)}"
+    least, most = _left(entry, entry.certain), _left(entry, entry.possible)
+    left = f"{least}" if least == most else f"{least} to {most}"
+    return f"{held}, room for {left} more{' then' if changes else ''}"
+
+
+def _left(entry: ExplainedCluster, room: int) -> int:
+    return max(0, room - max(0, entry.after - entry.before))
 
 
 def _reason(reason: NodeReason) -> str:

@@ -218,8 +218,9 @@ def _bound(case: Case, name: str, tier: Tier | None, room: Room, more: int) -> t
     if name in situation.fixed and any(situation.moving.values()):
         return FROZEN, "a brake is on: nothing moves there that nobody asked for by name"
     if division.unplaced <= division.uncertain and not division.unplaced:
-        left = max(0, room.certain - more)
-        return ENOUGH, f"all have a place; it takes {left} more" if left else f"all have a place; {room.limited_by}"
+        left = max(0, room.certain - max(0, more))
+        fit = f"room for {left} more, after that the limit is" if left else "no more fit:"
+        return ENOUGH, f"all have a place; {fit} {room.limited_by}" if room.limited_by else "all have a place"
     most = most_of({limit.cluster: limit for limit in situation.policy.limits}, name)
     if division.replicas.get(name, 0) >= most:
         return MAXIMUM, f"the policy's maximum there is {most}"
