@@ -56,6 +56,8 @@ class FakePlanner:
         self.exported: list[api.ExportReply] = []
         self.orphans: tuple[api.Orphan, ...] = ()
         self.recoveries = 0
+        self.scaled_by = ""
+        """Of every workload."""
         self.explained: api.ExplainedCluster | None = None
 
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
@@ -309,6 +311,7 @@ class FakePlanner:
             unmodelled=(),
             deleting=(namespace, name) in self.deleting,
             stale=False,
+            scaled_by=self.scaled_by,
         )
 
     def _workload(self, namespace: str, name: str, history: int = 0) -> api.WorkloadReply:

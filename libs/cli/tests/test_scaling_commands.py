@@ -177,6 +177,69 @@ def test_get_of_a_workload_is_as_before(spillway: Any, write: Write) -> None:
     assert json.loads(spillway("get", "web", "-o", "json").stdout)["kind"] == "Deployment"
 
 
+@pytest.fixture
+def scaled(spillway: Any, hpa: str) -> Any:
+    """A workload, web, that an HPA of its name scales."""
+    spillway("apply", "-f", hpa)
+    spillway("apply", "web", "--image", "i", "--replicas", "5")
+    spillway.planner.scaled_by = "HorizontalPodAutoscaler/web"
+    return spillway
+
+
+def test_apply_says_which_policy_decides_the_number_and_within_which_bounds(scaled: Any) -> None:
+    result = scaled("apply", "web", "--image", "i", "--replicas", "5", "-o", "json")
+    decides = "default/web: HorizontalPodAutoscaler/web decides the number of replicas: 5 now, of 1 to 10 replicas"
+    assert (result.exit_code, result.stderr) == (0, f"{decides}; `spillway delete hpa/web -n default` ends that\n")
+
+
+def test_apply_is_done_though_nobody_says_the_bounds(scaled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaled, "scaling_address", "127.0.0.1:9")
+    result = scaled("apply", "web", "--image", "i", "--replicas", "5")
+    assert result.exit_code == 0
+    assert "5 now; its bounds are not known: hpa not reachable" in result.stderr
+
+
+def test_a_batch_says_who_is_scaled(scaled: Any, write: Write) -> None:
+    other = DEPLOYMENT.replace("web", "other")
+    result = scaled("apply", "-f", write("two.yaml", f"{DEPLOYMENT}---\n{other}"))
+    assert result.stdout.count("scaled by HorizontalPodAutoscaler/web") == 2
+
+
+def test_delete_leaves_the_policy_and_says_so(scaled: Any) -> None:
+    result = scaled("delete", "deployment/web")
+    stays = (
+        "HorizontalPodAutoscaler/web stays, and decides the number of replicas of default/web if that is applied again"
+    )
+    deletion = "`spillway delete hpa/web -n default`, or --with-policy here, deletes it"
+    assert (result.exit_code, result.stderr) == (0, f"{stays}; {deletion}\n")
+    assert scaled("get", "hpa/web").exit_code == 0
+
+
+def test_delete_with_policy_deletes_both(scaled: Any) -> None:
+    result = scaled("delete", "web", "--with-policy")
+    assert (result.exit_code, result.stderr) == (0, "HorizontalPodAutoscaler default/web is gone\n")
+    assert scaled.planner.deleting == {("default", "web")}
+    assert scaled("get", "hpa/web").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("hpa/web", "--with-policy"), 2, "expected the name of a workload before --with-policy"),
+        (("configmap/web",), 2, "KIND/NAME with one of deploy, deployment, job, statefulset, sts"),
+        (("deployment/",), 2, "expected NAME, or KIND/NAME"),
+        (("job/web",), 1, "job/web: workload default/web is a Deployment"),
+    ],
+)
+def test_delete_of_what_is_not_named_rightly_deletes_nothing(
+    scaled: Any, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    result = scaled("delete", *arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert words in result.stderr
+    assert not scaled.planner.deleting
+
+
 def test_delete_hpa_says_what_stays(spillway: Any, hpa: str) -> None:
     spillway("apply", "-f", hpa)
     result = spillway("delete", "hpa/web")

@@ -21,6 +21,7 @@ KINDS = {
 
 GROUPS = {"HorizontalPodAutoscaler": "autoscaling", "ScaledObject": "keda.sh", "ScalePolicy": "spillway.io"}
 TARGETS = {"deployment": "Deployment", "deploy": "Deployment", "statefulset": "StatefulSet", "sts": "StatefulSet"}
+WORKLOAD_KINDS = {**TARGETS, "job": "Job"}
 CPU_PERCENT_DEFAULT = 80
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from spillway.api import RequestError
+from spillway.api import PlacementReply, RequestError
 from spillway.api_scaling import (
     DeclarePolicyRequest,
     DeletePolicyRequest,
@@ -137,10 +137,53 @@ async def explain(config: Config, asked: PolicyName, namespace: str, output: For
 
 
 async def delete(config: Config, asked: PolicyName, namespace: str, output: Format) -> None:
-    async with scaling_client(config) as client:
-        reply = await client.delete_policy(DeletePolicyRequest(namespace, policy=_one(asked), kind=asked.kind))
+    reply = await _deleted(config, asked, namespace)
     machine = None if output is Format.table else output
     _print(reply, machine, lambda: scaling_tables.declared(reply, "is gone"))
+
+
+async def _deleted(config: Config, asked: PolicyName, namespace: str) -> PolicyReply:
+    async with scaling_client(config) as client:
+        return await client.delete_policy(DeletePolicyRequest(namespace, policy=_one(asked), kind=asked.kind))
+
+
+async def say_who_decides(config: Config, placement: PlacementReply) -> None:
+    """Of what is applied: the policy that says how many replicas it has, the number, and the policy's bounds."""
+    if not placement.scaled_by:
+        return
+    policy = _attached(placement)
+    try:
+        async with scaling_client(config) as client:
+            request = GetPolicyRequest(placement.namespace, policy=policy.name, kind=policy.kind)
+            within = f", of {scaling_tables.bounds(await client.get_policy(request))}"
+    except RequestError as error:
+        within = f"; its bounds are not known: {error.text}"
+    who = f"{placement.namespace}/{placement.name}: {placement.scaled_by} decides the number of replicas"
+    say(f"{who}: {placement.replicas} now{within}; `{_deletion(placement)}` ends that")
+
+
+async def say_what_stays(config: Config, placement: PlacementReply, delete_too: bool) -> None:
+    """Of what is deleted: the policy that outlives it, or that it is deleted, too."""
+    if not placement.scaled_by:
+        if delete_too:
+            say(f"{placement.namespace}/{placement.name} has no scale policy")
+        return
+    if delete_too:
+        gone = await _deleted(config, _attached(placement), placement.namespace)
+        say(f"{gone.kind} {gone.namespace}/{gone.policy} is gone")
+        return
+    again = f"decides the number of replicas of {placement.namespace}/{placement.name} if that is applied again"
+    say(f"{placement.scaled_by} stays, and {again}; `{_deletion(placement)}`, or --with-policy here, deletes it")
+
+
+def _attached(placement: PlacementReply) -> PolicyName:
+    """Of KIND/NAME, as the planner names the policy that scales a workload."""
+    kind, _, name = placement.scaled_by.partition("/")
+    return PolicyName(kind, name)
+
+
+def _deletion(placement: PlacementReply) -> str:
+    return f"spillway delete hpa/{_attached(placement).name} -n {placement.namespace}"
 
 
 def _one(asked: PolicyName) -> str:

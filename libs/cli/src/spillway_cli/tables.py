@@ -90,10 +90,13 @@ def workload_row(reply: WorkloadReply) -> tuple[object, ...]:
     shown = reply.placement
     held = [part for part in shown.parts if part.replicas or part.removing or part.releasing]
     where = ", ".join(f"{part.cluster} {part.replicas}" for part in held)
-    scaled = f"scaled by {shown.scaled_by}" if shown.scaled_by else ""
-    note = "; ".join(filter(None, (scaled, shown.waiting_for)))
-    note = "deleting" if shown.deleting else "releasing" if shown.releasing else note
+    note = "deleting" if shown.deleting else "releasing" if shown.releasing else _scaled_and_waiting(shown)
     return shown.namespace, shown.name, shown.replicas, shown.placed, ready(reply), shown.unplaced or "", where, note
+
+
+def _scaled_and_waiting(reply: PlacementReply) -> str:
+    scaled = f"scaled by {reply.scaled_by}" if reply.scaled_by else ""
+    return "; ".join(filter(None, (scaled, reply.waiting_for)))
 
 
 def ready(reply: WorkloadReply) -> int:
@@ -248,7 +251,7 @@ def _batch_row(name: str, answer: BatchAnswer) -> tuple[object, ...]:
     if reply is None:
         return name, "", "", "", "", f"refused, {answer.code}: {answer.error}"
     where = ", ".join(f"{part.cluster} {part.replicas}" for part in reply.parts if part.replicas)
-    return name, reply.replicas, reply.placed, reply.unplaced or "", where, reply.waiting_for
+    return name, reply.replicas, reply.placed, reply.unplaced or "", where, _scaled_and_waiting(reply)
 
 
 def capacity(reply: CapacityReply) -> RenderableType:

@@ -23,7 +23,7 @@ from spillway_cli.manifests import (
     written_out,
 )
 from spillway_cli.output import Format, WideFormat, console, print_machine
-from spillway_cli.scale_policies import policy_name, split
+from spillway_cli.scale_policies import WORKLOAD_KINDS, policy_name, split
 from spillway_cli.session import Namespace, Output, Timeout, Wait, planner_client, with_config, with_planner
 from spillway_cli.waiting import until_gone, until_ready
 
@@ -114,19 +114,30 @@ def scale(
     raise typer.Exit(with_planner(context, body))
 
 
-@app.command(epilog="Examples:  spillway delete web --wait  ·  spillway delete hpa/web")
+@app.command(
+    epilog="Examples:  spillway delete web --wait  ·  spillway delete web --with-policy  ·  spillway delete hpa/web"
+)
 def delete(
     context: typer.Context,
-    name: NameOrPolicy,
+    name: Annotated[str, typer.Argument(help="NAME, KIND/NAME as deployment/web, or hpa/NAME.", show_default=False)],
+    *,
+    with_policy: Annotated[
+        bool, typer.Option("--with-policy", help="Delete the scale policy of the workload, too; without it that stays.")
+    ] = False,
     namespace: Namespace = None,
     wait: Wait = False,
     timeout: Timeout = 300.0,
     output: Output = Format.table,
 ) -> None:
-    """Remove a workload from every cluster; or a scale policy, whose workload keeps the replicas that it has."""
+    """Remove a workload from every cluster; or a scale policy, whose workload keeps the replicas that it has.
+
+    The scale policy of a workload stays, as kubectl leaves it, and decides again once the workload is applied again.
+    """
 
     async def remove(config: Config) -> None:
         policy = policy_name(name)
+        if policy is not None and with_policy:
+            raise bad_input(f"{name}: expected the name of a workload before --with-policy")
         if policy is not None:
             await scaling_commands.delete(config, policy, namespace or config.namespace, output)
             return
@@ -134,7 +145,9 @@ def delete(
             await body(client, config)
 
     async def body(client: PlannerClient, config: Config) -> None:
-        reply = await client.delete(api.DeleteRequest(namespace or config.namespace, name))
+        space = namespace or config.namespace
+        reply = await client.delete(api.DeleteRequest(space, await _name_of_its_kind(client, space, name)))
+        await scaling_commands.say_what_stays(config, reply, with_policy)
         if wait:
             await until_gone(client, reply.namespace, reply.name, timeout, say_changes())
         if output is not Format.table:
@@ -270,6 +283,21 @@ async def all_workloads(client: PlannerClient, namespace: str) -> list[api.Workl
     return found
 
 
+async def _name_of_its_kind(client: PlannerClient, namespace: str, given: str) -> str:
+    """The name in NAME or KIND/NAME. NOT_FOUND when what bears it is of another kind."""
+    word, slash, name = given.partition("/")
+    if not slash:
+        return given
+    kind = WORKLOAD_KINDS.get(word.lower())
+    if kind is None or not name or "/" in name:
+        known = ", ".join(sorted(WORKLOAD_KINDS))
+        raise bad_input(f"{given!r}: expected NAME, or KIND/NAME with one of {known}; the namespace goes behind -n")
+    found = (await client.get(api.GetRequest(namespace, name))).kind
+    if found != kind:
+        raise api.RequestError("NOT_FOUND", f"{given}: workload {namespace}/{name} is a {found}")
+    return name
+
+
 async def _check_declared(client: PlannerClient, request: api.GetRequest, wait: bool) -> None:
     """NOT_FOUND for what is not declared; with wait it is only said."""
     try:
@@ -304,6 +332,7 @@ async def _apply(config: Config, documents: Sequence[Document], output: Format, 
         if len(groups) > 1:
             return await many.apply_all(client, groups, output, seconds)
         reply = await _named(documents, client.apply(api.ApplyRequest(_texts(documents))))
+        await scaling_commands.say_who_decides(config, reply)
         return await _show_placed(client, reply, output, seconds)
 
 
