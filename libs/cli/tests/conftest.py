@@ -182,7 +182,8 @@ class FakePlanner:
     async def join_cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply:
         self._note(request)
         self.clusters[request.name] = request
-        return self._cluster(request)
+        warnings = ("tier: 'gold': nothing is placed there",) if request.tier == "gold" else ()
+        return replace(self._cluster(request), warnings=warnings)
 
     async def set_cluster_phase(self, request: api.SetClusterPhaseRequest) -> api.ClusterMovesReply:
         return self._moves(request, request.phase)

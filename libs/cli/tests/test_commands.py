@@ -270,6 +270,11 @@ def test_join_says_whether_the_credential_lets_us_in(
     assert result.stdout.splitlines()[1].startswith("own-9")
 
 
+def test_join_says_what_the_planner_warns_of(spillway: Spillway) -> None:
+    result = spillway("cluster", "join", "own-9", "--credential", "c", "--tier", "gold", "-o", "json")
+    assert (result.exit_code, result.stderr) == (0, "warning: own-9: tier: 'gold': nothing is placed there\n")
+
+
 def test_join_waits_for_nothing_when_told_so(spillway: Spillway) -> None:
     spillway.planner.heard = [("Unknown", "")]
     result = spillway("cluster", "join", "own-9", "--credential", "nosuch", "--no-wait")

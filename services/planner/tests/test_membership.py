@@ -38,7 +38,7 @@ from spillway.events import (
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
 from spillway.model import NODE_LENT, Generation, Taint
 
-from .builders import Fleet, deployment, group, node, texts
+from .builders import Fleet, deployment, group, node, policy, texts
 
 
 @pytest.fixture
@@ -200,6 +200,32 @@ def test_what_a_join_says_is_kept(fleet: Fleet, endpoint: str) -> None:
         fleet.state, JoinClusterRequest("n", "c", endpoint, region="Zürich, west", zone="a", labels=labels)
     )
     assert (joined.endpoint, joined.region, joined.labels) == (endpoint, "Zürich, west", tuple(sorted(labels)))
+
+
+@pytest.mark.parametrize(
+    ("tier", "policy_of_web", "warned"),
+    [
+        pytest.param("own", {}, False, id="the default policy's"),
+        pytest.param("cloud", {}, False, id="the default policy's other"),
+        pytest.param("gold", {}, True, id="nobody's"),
+        pytest.param("gold", {"tiers": ["gold"]}, False, id="a workload's policy names it"),
+        pytest.param("gold", {"regions": ["eu"]}, False, id="a workload's policy goes by region"),
+        pytest.param("gold", {"tiers": ["silver"]}, True, id="another's"),
+    ],
+)
+def test_who_joins_with_a_tier_that_no_policy_selects_is_told(
+    fleet: Fleet, tier: str, policy_of_web: dict[str, Any], warned: bool
+) -> None:
+    if policy_of_web:
+        tiers = [{"name": "first", "clusters": {"names": ["own-1"]}}, {"name": "then", "clusters": policy_of_web}]
+        request = ApplyRequest(texts(deployment(20), policy(tiers=tiers)))
+        keep(fleet, decisions.apply(fleet.state, request, fleet.moment()).events)
+    join = JoinClusterRequest("own-9", "own-9", "", tier, "eu")
+    keep(fleet, membership.join_cluster(fleet.state, join, Generation(9, 9))[:1])
+    known = "cloud, own, silver" if policy_of_web == {"tiers": ["silver"]} else "cloud, own"
+    nothing = "tier: 'gold': nothing is placed there: neither the default policy nor that of any workload selects it"
+    text = f"{nothing}; they know {known}; a PlacementPolicy with clusters: {{tiers: [gold]}} would"
+    assert membership.unselected(fleet.state, "own-9") == ((text,) if warned else ())
 
 
 @pytest.mark.parametrize("kept", [PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING])

@@ -51,6 +51,8 @@ def join(  # noqa: PLR0913 - the options of a command are its parameters
     async def body(client: PlannerClient, _: Config) -> None:
         request = api.JoinClusterRequest(name, credential, endpoint, tier, region, zone, _labels(label or []))
         reply = await client.join_cluster(request)
+        for warning in reply.warnings:
+            say(f"warning: {name}: {warning}")
         if wait:
             reply = await until_heard(client, reply, timeout)
         _show(reply, output, tables.cluster(reply))

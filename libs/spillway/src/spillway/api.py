@@ -384,7 +384,7 @@ class ClusterReply:
 
     nodes: that count here, of which nodes_virtual are lent to it; nodes_lent: its own that are lent, and count there.
     nodes_ready: neither cordoned nor tainted not-ready. allocatable and requested: sums over the nodes that count.
-    replicas, workloads: placed there, and how many placements list the cluster.
+    replicas, workloads: placed there, and how many placements list the cluster. warnings: in answers to joins.
     """
 
     cluster: str
@@ -408,6 +408,7 @@ class ClusterReply:
     workloads: int = 0
     nodes_lent: int = 0
     nodes_virtual: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

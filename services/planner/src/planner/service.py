@@ -266,7 +266,8 @@ class Planner:
             return (joined,) if changed else (), joined.cluster
 
         name = await self._ask("join_cluster", decide)
-        return answers.cluster_reply(self.state, self.state.clusters[name], self._clocks.steady())
+        reply = answers.cluster_reply(self.state, self.state.clusters[name], self._clocks.steady())
+        return replace(reply, warnings=membership.unselected(self.state, name))
 
     async def set_cluster_phase(self, request: api.SetClusterPhaseRequest) -> api.ClusterMovesReply:
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], api.ClusterMovesReply]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from math import inf
 
+from planner.core.manifests.policy import DEFAULT_POLICY, in_tier
 from planner.core.moving.allowance import CAUSE_DRAIN
 from planner.core.moving.brakes import confirmation_scope
 from planner.core.moving.reasons import moves_by_itself
@@ -22,7 +23,7 @@ from spillway.api import (
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST, ClusterJoined
 from spillway.feasibility.cluster_view import ClusterView
 from spillway.manifest_text import LABEL_NAME, check_name
-from spillway.model import Generation, NodeGroup
+from spillway.model import Generation, NodeGroup, Policy
 
 PHASES_TO_SET = (PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING)
 PHASES_HANDING_OVER = (PHASE_DRAINING, PHASE_LEAVING)
@@ -79,6 +80,27 @@ def join_cluster(
         last = max((other.ordinal for other in state.joined()), default=0)
         joined = replace(joined, ordinal=1 + last, joined_at=generation)
     return joined, joined != known
+
+
+def unselected(state: PlannerState, name: str) -> tuple[str, ...]:
+    """A warning when no policy that anybody has, nor the default one, places in a cluster: its tier may be a slip."""
+    view = state.clusters[name]
+    assert view.joined is not None, f"cluster {name} was never joined"
+    joined, policies = view.joined, _policies(state)
+    tiers = (tier for policy in policies for tier in policy.tiers if joined.node_groups or not tier.node_groups)
+    if any(in_tier(tier, joined) for tier in tiers):
+        return ()
+    known = {tier for policy in policies for entry in policy.tiers for tier in entry.clusters.tiers}
+    selects = "neither the default policy nor that of any workload selects it"
+    would = f"a PlacementPolicy with clusters: {{tiers: [{joined.tier}]}} would"
+    return (
+        f"tier: {joined.tier!r}: nothing is placed there: {selects}; they know {', '.join(sorted(known))}; {would}",
+    )
+
+
+def _policies(state: PlannerState) -> set[Policy]:
+    kept = (workload.declared for workload in state.workloads.values() if not answers.is_gone(workload))
+    return {DEFAULT_POLICY, *(declared.policy for declared in kept)}
 
 
 def _check_group(group: NodeGroup) -> None:
