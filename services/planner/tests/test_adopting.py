@@ -12,7 +12,7 @@ from planner.core.explaining import explanation
 from planner.core.moving import aftermath, moves
 from planner.core.moving.allowance import Everything
 from planner.core.requests import adopting, autoscaling, decisions, releasing
-from planner.core.requests.answers import is_gone, list_orphans
+from planner.core.requests.answers import get_workload, is_gone, list_orphans
 from spillway.addresses import WORKLOAD_STATUS, Tombstone
 from spillway.api import (
     AdoptRequest,
@@ -20,6 +20,7 @@ from spillway.api import (
     DeleteRequest,
     ExplainReply,
     ExplainRequest,
+    GetRequest,
     ListOrphansRequest,
     PlacementReply,
     ReleaseRequest,
@@ -355,6 +356,29 @@ def test_while_it_changes_hands_nothing_else_may_be_asked() -> None:
     for call in calls["Adopting"]:
         actual, text = code(call)
         assert (actual, "Releasing" in text) == ("FAILED_PRECONDITION", True)
+
+
+def drain(own: Fleet, cluster: str) -> None:
+    own.state.apply(replace(own.state.clusters[cluster].joined, phase=PHASE_DRAINING), own.now)  # type: ignore[type-var]
+
+
+def waits_for(own: Fleet) -> str:
+    return get_workload(own.state, GetRequest(*KEY)).placement.waiting_for
+
+
+def test_what_is_adopted_in_a_draining_cluster_says_that_it_will_go_once_it_is_taken_over() -> None:
+    own = fleet()
+    drain(own, "own-1")
+    adopt(own)
+    assert waits_for(own) == "3 replicas of draining cluster own-1 wait until all are taken over"
+
+
+def test_what_is_released_in_a_draining_cluster_says_that_it_stays() -> None:
+    own = fleet()
+    placed(own)
+    drain(own, "own-2")
+    take(own, releasing.release(own.state, ReleaseRequest("", "web"), own.moment()).events)
+    assert waits_for(own) == "what is released in draining cluster own-2 stays there"
 
 
 def placed(own: Fleet) -> None:

@@ -90,7 +90,10 @@ def workload_row(reply: WorkloadReply) -> tuple[object, ...]:
     shown = reply.placement
     held = [part for part in shown.parts if part.replicas or part.removing or part.releasing]
     where = ", ".join(f"{part.cluster} {part.replicas}" for part in held)
-    note = "deleting" if shown.deleting else "releasing" if shown.releasing else _scaled_and_waiting(shown)
+    adopting = "being taken over" if any(part.adopting for part in held) else ""
+    changing_hands = "releasing" if shown.releasing else adopting
+    waits = "; ".join(filter(None, (changing_hands, _scaled_and_waiting(shown))))
+    note = "deleting" if shown.deleting else waits
     return shown.namespace, shown.name, shown.replicas, shown.placed, ready(reply), shown.unplaced or "", where, note
 
 
@@ -297,7 +300,8 @@ def summary(reply: PlacementReply, kind: str = "") -> Text:
     text = Text(f"{kind + ' ' if kind else ''}{reply.namespace}/{reply.name}", style="bold")
     if reply.deleting or reply.releasing:
         left, what = sum(1 for _ in reply.parts), "deleted" if reply.deleting else "released"
-        return text.append(f"  is being {what}: {left} cluster{'s' * (left != 1)} to go", style="not bold")
+        text.append(f"  is being {what}: {left} cluster{'s' * (left != 1)} to go", style="not bold")
+        return text.append(f"; {reply.waiting_for}", style="yellow") if reply.releasing and reply.waiting_for else text
     scaled = f" (scaled by {reply.scaled_by})" if reply.scaled_by else ""
     text.append(f"  {reply.replicas} replicas{scaled}: {reply.placed} placed", style="not bold")
     if reply.unplaced:

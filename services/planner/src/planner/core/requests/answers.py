@@ -1,12 +1,13 @@
 """What is answered to a question: values for people and machines, read from the state, changing nothing."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from planner.core.closing import bars
 from planner.core.division.placement import Division
 from planner.core.manifests.request import read_manifests
+from planner.core.requests.transfer import is_in_transfer
 from planner.core.rollout.turns import ROLLOUT, figures
 from planner.core.state import PlannerState
 from planner.core.workload import Workload, is_orphan
@@ -34,6 +35,7 @@ from spillway.feasibility.node_match import NOT_READY_KEYS
 from spillway.feasibility.volumes import uncomputed
 from spillway.model import NODE_OWNED, ClusterInput, Part, Shape
 from spillway.pod_shape import bare
+from spillway.texts import waiting
 
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1000
@@ -86,8 +88,23 @@ def _waiting_for(state: PlannerState, declared: WorkloadDeclared, placement: Pla
     workload = state.workloads.get((declared.namespace, declared.name))
     if workload is None or workload.placement is not placement:
         return text
+    if is_in_transfer(workload):
+        return "; ".join(filter(None, (text, *_handed_over_meanwhile(state, workload))))
     part = workload.parts.get(text.rpartition("waits for ")[2]) if ROLLOUT in text else None
     return f"{text}: {figures(part, workload.statuses.get(part.cluster))}" if part is not None else text
+
+
+def _handed_over_meanwhile(state: PlannerState, workload: Workload) -> Iterator[str]:
+    """What becomes of replicas in clusters that hand over; nothing of the workload moves while it changes hands."""
+    for part in workload.parts.values():
+        view = state.clusters.get(part.cluster)
+        if view is None or not view.hands_over:
+            continue
+        where = f"{view.phase.lower()} cluster {part.cluster}"
+        if part.adopting and part.replicas_kept:
+            yield f"{waiting(part.replicas_kept, f'of {where}')} until all are taken over"
+        elif part.releasing:
+            yield f"what is released in {where} stays there"
 
 
 def get_workload(state: PlannerState, request: GetRequest, history: tuple[DecisionRecorded, ...] = ()) -> WorkloadReply:
