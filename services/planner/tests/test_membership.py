@@ -220,12 +220,25 @@ def test_who_joins_with_a_tier_that_no_policy_selects_is_told(
         tiers = [{"name": "first", "clusters": {"names": ["own-1"]}}, {"name": "then", "clusters": policy_of_web}]
         request = ApplyRequest(texts(deployment(20), policy(tiers=tiers)))
         keep(fleet, decisions.apply(fleet.state, request, fleet.moment()).events)
-    join = JoinClusterRequest("own-9", "own-9", "", tier, "eu")
-    keep(fleet, membership.join_cluster(fleet.state, join, Generation(9, 9))[:1])
+    joined, _ = membership.join_cluster(fleet.state, JoinClusterRequest("own-9", "own-9", "", tier, "eu"))
     known = "cloud, own, silver" if policy_of_web == {"tiers": ["silver"]} else "cloud, own"
     nothing = "tier: 'gold': nothing is placed there: neither the default policy nor that of any workload selects it"
     text = f"{nothing}; they know {known}; a PlacementPolicy with clusters: {{tiers: [gold]}} would"
-    assert membership.unselected(fleet.state, "own-9") == ((text,) if warned else ())
+    assert membership.tier_warnings(fleet.state, joined) == ((text,) if warned else ())
+
+
+@pytest.mark.parametrize(
+    ("tier", "words"),
+    [
+        pytest.param("own", [], id="the same"),
+        pytest.param("cloud", ["tier: 'cloud': it was 'own'"], id="another"),
+        pytest.param("gold", ["tier: 'gold': it was 'own'", "tier: 'gold': nothing is placed there"], id="nobody's"),
+    ],
+)
+def test_who_joins_again_with_another_tier_is_told_what_that_moves(fleet: Fleet, tier: str, words: list[str]) -> None:
+    joined, _ = membership.join_cluster(fleet.state, JoinClusterRequest("own-1", "own-1", tier=tier))
+    warnings = membership.tier_warnings(fleet.state, joined)
+    assert [text[: len(word)] for text, word in zip(warnings, words, strict=True)] == words
 
 
 @pytest.mark.parametrize("kept", [PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING])

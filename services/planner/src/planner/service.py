@@ -261,13 +261,13 @@ class Planner:
         return await self._adoptions.recover_fleet(request)
 
     async def join_cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply:
-        def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], str]:
+        def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], tuple[str, tuple[str, ...]]]:
             joined, changed = membership.join_cluster(state, request, moment.generation)
-            return (joined,) if changed else (), joined.cluster
+            return (joined,) if changed else (), (joined.cluster, membership.tier_warnings(state, joined))
 
-        name = await self._ask("join_cluster", decide)
+        name, warnings = await self._ask("join_cluster", decide)
         reply = answers.cluster_reply(self.state, self.state.clusters[name], self._clocks.steady())
-        return replace(reply, warnings=membership.unselected(self.state, name))
+        return replace(reply, warnings=warnings)
 
     async def set_cluster_phase(self, request: api.SetClusterPhaseRequest) -> api.ClusterMovesReply:
         def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], api.ClusterMovesReply]:

@@ -82,20 +82,22 @@ def join_cluster(
     return joined, joined != known
 
 
-def unselected(state: PlannerState, name: str) -> tuple[str, ...]:
-    """A warning when no policy that anybody has, nor the default one, places in a cluster: its tier may be a slip."""
-    view = state.clusters[name]
-    assert view.joined is not None, f"cluster {name} was never joined"
-    joined, policies = view.joined, _policies(state)
+def tier_warnings(state: PlannerState, joined: ClusterJoined) -> tuple[str, ...]:
+    """Of a cluster that joins: that its tier is another than before, and that no policy that anybody has selects it."""
+    warnings, view = list[str](), state.clusters.get(joined.cluster)
+    if view is not None and view.joined is not None and view.joined.tier != joined.tier:
+        moves = "what policies do not let be there any more moves elsewhere"
+        warnings.append(f"tier: {joined.tier!r}: it was {view.joined.tier!r}: {moves}")
+    policies = _policies(state)
     tiers = (tier for policy in policies for tier in policy.tiers if joined.node_groups or not tier.node_groups)
-    if any(in_tier(tier, joined) for tier in tiers):
-        return ()
-    known = {tier for policy in policies for entry in policy.tiers for tier in entry.clusters.tiers}
-    selects = "neither the default policy nor that of any workload selects it"
-    would = f"a PlacementPolicy with clusters: {{tiers: [{joined.tier}]}} would"
-    return (
-        f"tier: {joined.tier!r}: nothing is placed there: {selects}; they know {', '.join(sorted(known))}; {would}",
-    )
+    if not any(in_tier(tier, joined) for tier in tiers):
+        known = {tier for policy in policies for entry in policy.tiers for tier in entry.clusters.tiers}
+        selects = "neither the default policy nor that of any workload selects it"
+        would = (
+            f"they know {', '.join(sorted(known))}; a PlacementPolicy with clusters: {{tiers: [{joined.tier}]}} would"
+        )
+        warnings.append(f"tier: {joined.tier!r}: nothing is placed there: {selects}; {would}")
+    return tuple(warnings)
 
 
 def _policies(state: PlannerState) -> set[Policy]:
