@@ -17,7 +17,7 @@ async def test_the_life_of_a_workload(spillway: Command, tmp_path: Path) -> None
     files = ("-f", "web.json", "-f", "policy.yaml")
     planned = await spillway.json("plan", *files)
     assert (planned["placed"], planned["unplaced"]) == (20, 0)
-    assert "not declared" in await spillway("get", "web", code=1)
+    assert "not declared" in await spillway("get", "web", code=2)
 
     applied = await spillway.json("apply", *files, "--wait", "--timeout", "60")
     assert applied["placement"]["placed"] == 20
@@ -61,11 +61,11 @@ async def test_exit_codes(spillway: Command, tmp_path: Path) -> None:
 async def test_how_a_cluster_lends_is_declared_paused_and_withdrawn(spillway: Command, tmp_path: Path) -> None:
     """A plan keeps nothing; what is withdrawn while nothing is lent is gone."""
     (tmp_path / "lending.yaml").write_text("{cluster: own-1, pool: cloud-1, rules: [{name: big, share_percent: 50}]}")
-    refused = await spillway("lending", "declare", "own-1", "--pool", "own-9", code=1)
+    refused = await spillway("lending", "declare", "own-1", "--pool", "own-9", code=2)
     assert "pool own-9: no such cluster has joined" in refused
     (planned,) = await spillway.json("lending", "declare", "-f", "lending.yaml", "--plan-only")
     assert (planned["changed"], planned["rules"][0]["idle_seconds"]) == (True, 600)
-    assert "own-1: no lending is declared" in await spillway("lending", "get", "own-1", code=1)
+    assert "own-1: no lending is declared" in await spillway("lending", "get", "own-1", code=2)
     await spillway("lending", "declare", "-f", "lending.yaml")
     await spillway("lending", "pause", "own-1", "--reason", "sale")
     found = await spillway.json("lending", "get", "own-1")

@@ -82,7 +82,7 @@ def test_brakes_shows_what_is_on_and_what_waits(spillway: Spillway) -> None:
 
 def test_confirm_says_who_and_how_much_and_refuses_what_was_not_asked(spillway: Spillway) -> None:
     unknown = spillway("confirm", "Drain/own-2")
-    assert (unknown.exit_code, unknown.stdout) == (1, "")
+    assert (unknown.exit_code, unknown.stdout) == (2, "")
     assert "no confirmation is asked for" in unknown.stderr
     waits = api.Confirmation("Drain/own-2", "Drain", "own-2", 60, 100, False, "", 0)
     spillway.planner.confirmations = {waits.scope: waits}
@@ -192,7 +192,7 @@ def test_drain_says_that_nobody_knows_what_runs_on_lent_nodes(
 def test_leave_waits_until_the_cluster_is_gone(joined: Spillway) -> None:
     result = joined("cluster", "leave", "own-1", "--wait")
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (0, "own-1: it has left the fleet")
-    assert joined("cluster", "leave", "own-1").exit_code == 1
+    assert joined("cluster", "leave", "own-1").exit_code == 2
 
 
 def test_waiting_says_what_holds_it_and_ends_with_5(joined: Spillway) -> None:
@@ -219,10 +219,10 @@ def test_waiting_ends_with_1_when_somebody_calls_it_off(joined: Spillway, monkey
     assert "own-1: it is Active now: somebody called it off" in result.stderr
 
 
-def test_an_unknown_cluster_is_1(spillway: Spillway) -> None:
+def test_an_unknown_cluster_is_2(spillway: Spillway) -> None:
     for command in ("cordon", "uncordon", "drain", "leave"):
         result = spillway("cluster", command, "own-9")
-        assert (result.exit_code, result.stdout) == (1, "")
+        assert (result.exit_code, result.stdout) == (2, "")
         assert "no cluster of the fleet" in result.stderr
 
 
@@ -256,7 +256,7 @@ def test_migrate_waits_until_none_is_leaving(spillway: Spillway) -> None:
     [
         pytest.param(("web",), 2, id="no target"),
         pytest.param(("web", "--to", "own-2", "--replicas", "-1"), 2, id="fewer than none"),
-        pytest.param(("api", "--to", "own-2"), 1, id="unknown workload"),
+        pytest.param(("api", "--to", "own-2"), 2, id="unknown workload"),
     ],
 )
 def test_a_wrong_migration_has_its_code(spillway: Spillway, arguments: tuple[str, ...], code: int) -> None:

@@ -120,7 +120,7 @@ def test_scale_get_delete(spillway: Spillway, monkeypatch: pytest.MonkeyPatch, m
     assert (gone.exit_code, gone.stdout) == (0, "default/web is gone\n")
     assert "still in own-1, cloud-1" in gone.stderr
     absent = spillway("get", "web")
-    assert (absent.exit_code, absent.stdout) == (1, "")
+    assert (absent.exit_code, absent.stdout) == (2, "")
     assert absent.stderr == "spillway: workload default/web: not known\n"
 
 
@@ -211,7 +211,7 @@ def test_watch_gives_a_json_document_a_line(spillway: Spillway, manifest: str) -
 
 def test_watch_of_what_is_not_declared_fails_unless_told_to_wait(spillway: Spillway) -> None:
     refused = spillway("watch", "nosuch")
-    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert (refused.exit_code, refused.stdout) == (2, "")
     assert refused.stderr == "spillway: workload default/nosuch: not known; --wait waits until it is\n"
     waits = spillway("watch", "nosuch", "--wait", "--changes", "1")
     assert (waits.exit_code, waits.stderr) == (0, "workload default/nosuch: not known yet: waiting; Ctrl-C ends it\n")
@@ -309,6 +309,7 @@ def test_status_sums_up(spillway: Spillway, manifest: str) -> None:
     ("error", "code"),
     [
         (RequestError("FAILED_PRECONDITION", "no cluster"), 1),
+        (RequestError("NOT_FOUND", "no cluster of the fleet"), 2),
         (RequestError("PERMISSION_DENIED", "caller 'x' may not scale"), 1),
         (api.invalid("replicas", -1, "0 or more"), 2),
         (RequestError("UNAVAILABLE", "standby"), 4),

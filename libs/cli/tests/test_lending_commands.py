@@ -62,7 +62,7 @@ def test_recall_names_nodes_and_says_how_many(answers: tuple[FakeLending, str]) 
 def test_a_refusal_ends_with_its_text(answers: tuple[FakeLending, str]) -> None:
     _, address = answers
     result = run(address, "recall", "own-1", "n9")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "not lent by own-1: n9" in result.stderr
 
 

@@ -219,7 +219,7 @@ def test_delete_with_policy_deletes_both(scaled: Any) -> None:
     result = scaled("delete", "web", "--with-policy")
     assert (result.exit_code, result.stderr) == (0, "HorizontalPodAutoscaler default/web is gone\n")
     assert scaled.planner.deleting == {("default", "web")}
-    assert scaled("get", "hpa/web").exit_code == 1
+    assert scaled("get", "hpa/web").exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_delete_with_policy_deletes_both(scaled: Any) -> None:
         (("hpa/web", "--with-policy"), 2, "expected the name of a workload before --with-policy"),
         (("configmap/web",), 2, "KIND/NAME with one of deploy, deployment, job, statefulset, sts"),
         (("deployment/",), 2, "expected NAME, or KIND/NAME"),
-        (("job/web",), 1, "job/web: workload default/web is a Deployment"),
+        (("job/web",), 2, "job/web: workload default/web is a Deployment"),
     ],
 )
 def test_delete_of_what_is_not_named_rightly_deletes_nothing(
@@ -246,7 +246,7 @@ def test_delete_hpa_says_what_stays(spillway: Any, hpa: str) -> None:
     assert (result.exit_code, spillway.scaling.policies) == (0, {})
     assert result.stdout.startswith(DECLARED.replace("declared", "is gone"))
     missing = spillway("delete", "hpa/web")
-    assert (missing.exit_code, missing.stdout) == (1, "")
+    assert (missing.exit_code, missing.stdout) == (2, "")
     assert "policy default/web: not declared" in missing.stderr
 
 

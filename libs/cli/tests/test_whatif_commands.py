@@ -100,7 +100,7 @@ def test_another_outcome_fails_and_names_what_differs(filled: Any) -> None:
 )
 def test_what_is_not_kept_is_said(filled: Any, arguments: tuple[str, ...], words: str) -> None:
     result = filled("replay", *arguments)
-    assert (result.exit_code, words in result.stderr) == (1, True)
+    assert (result.exit_code, words in result.stderr) == (2, True)
 
 
 def test_the_newest_that_divided_is_replayed_where_none_is_named(filled: Any) -> None:

@@ -18,8 +18,9 @@ from spillway.settings import OperatorError
 T = TypeVar("T")
 
 HELP = (
-    "Exit codes: 0 done · 1 failed or refused · 2 usage or bad input · 3 placed only in part (replicas wait "
-    "for room) · 4 planner, hpa, descheduler or Kafka not reachable · 5 timed out · 130 interrupted."
+    "Exit codes: 0 done · 1 failed or refused · 2 usage or bad input, also a name of what is not there · 3 placed only "
+    "in part (replicas wait for room) · 4 planner, hpa, descheduler or Kafka not reachable · 5 timed out · "
+    "130 interrupted."
 )
 
 DEBUG_VARIABLE = "SPILLWAY_DEBUG"
@@ -49,6 +50,7 @@ def bad_input(text: str) -> CommandFailed:
 
 _CODE_BY_STATUS = {
     "INVALID_ARGUMENT": Code.BAD_INPUT,
+    "NOT_FOUND": Code.BAD_INPUT,
     "OUT_OF_RANGE": Code.BAD_INPUT,
     "UNAVAILABLE": Code.UNAVAILABLE,
     "DEADLINE_EXCEEDED": Code.TIMED_OUT,

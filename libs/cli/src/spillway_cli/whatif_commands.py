@@ -68,7 +68,7 @@ def _chosen(history: tuple[DecisionRecorded, ...], decision: str, workload: str)
         if decision == str(record.generation):
             return record
     known = ", ".join(str(record.generation) for record in history[:5])
-    raise CommandFailed(f"{workload}: decision {decision!r} is not kept, or was never made: the last ones are {known}")
+    raise bad_input(f"{workload}: decision {decision!r} is not kept, or was never made: the last ones are {known}")
 
 
 def _notes(record: DecisionRecorded) -> list[str]:
