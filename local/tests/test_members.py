@@ -3,15 +3,19 @@
 import asyncio
 import json
 import stat
+from functools import partial
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from spillway.cluster_api import CONFIG_MAPS, ClusterApiSettings, connect
+from spillway.credentials import load_endpoint
 from spillway_local.member_credentials import read_kubeconfig
 from spillway_local.member_nodes import NodeSpec, NodeTaint, node_object, read_nodes_file, write_nodes_file
 from spillway_local.members import KubeMembers, MemberSpec, sim_member_program
-from spillway_local.ports import PortBook
+from spillway_local.ports import PortBook, session_port
+from spillway_local.programs import ChildProcess, start_child
 
 SPEC = NodeSpec(2, "oven", 1500, 2**30, 20, {"zone": "a"}, (NodeTaint("dedicated", "bread"),))
 
@@ -84,6 +88,41 @@ def test_a_simulated_member_is_a_program(tmp_path: Path) -> None:
     program = sim_member_program(MemberSpec("own-1", (SPEC,)), 20000, tmp_path, tmp_path / "c", ["--seed", "1"])
     assert program.command[1:7] == ("-m", "sim", "--name", "own-1", "--port", "20000")
     assert json.loads((tmp_path / "own-1-nodes.json").read_text())[0]["count"] == 2
+
+
+async def test_a_simulated_member_keeps_its_objects_while_it_is_stopped_and_none_when_it_is_killed(
+    tmp_path: Path,
+) -> None:
+    program = sim_member_program(MemberSpec("own-1", (SPEC,)), session_port(), tmp_path, tmp_path)
+
+    async def started() -> tuple[ChildProcess, set[str]]:
+        child = start_child(program, tmp_path / "log")
+        await asyncio.to_thread(child.wait_ready, (tmp_path / "own-1.kubeconfig").exists, 30.0)
+        return child, await _config_maps(tmp_path)
+
+    child, found = await started()
+    assert found == set()
+    await _config_maps(tmp_path, create="mine")
+    child.stop()
+    (tmp_path / "own-1.kubeconfig").unlink()
+    child, found = await started()
+    assert found == {"mine"}
+    child.kill()
+    (tmp_path / "own-1.kubeconfig").unlink()
+    child, found = await started()
+    assert found == set()
+    child.stop()
+
+
+async def _config_maps(folder: Path, create: str = "") -> set[str]:
+    """Names of the ConfigMaps in default, after one more was created."""
+    api = connect(partial(load_endpoint, folder, "own-1"), "own-1", ClusterApiSettings())
+    try:
+        if create:
+            await api.create(CONFIG_MAPS, {"metadata": {"name": create, "namespace": "default"}})
+        return {one["metadata"]["name"] for one in await api.list(CONFIG_MAPS, "default")}
+    finally:
+        await api.close()
 
 
 @pytest.mark.kube

@@ -224,7 +224,7 @@ def kubelet_clients(credentials_folder: Path) -> Path:
 def sim_member_program(
     spec: MemberSpec, port: int, folder: Path, credentials_folder: Path, extra: Sequence[str] = ()
 ) -> Program:
-    """One simulated member; its nodes are described in a file it reads."""
+    """One simulated member; its nodes are described in a file it reads, its objects kept in one while it is stopped."""
     nodes_file = folder / f"{spec.name}-nodes.json"
     write_nodes_file(nodes_file, spec.nodes)
     client = KubeletClientFiles(kubelet_clients(credentials_folder), spec.name)
@@ -234,6 +234,7 @@ def sim_member_program(
         "port": port,
         "credentials-folder": credentials_folder,
         "nodes": nodes_file,
+        "state": folder / f"{spec.name}-state.json",
         "kubelet-client-certificate": client.certificate,
         "kubelet-client-key": client.key,
     }

@@ -8,7 +8,7 @@ import secrets
 import signal
 import time
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -32,6 +32,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--nodes", type=Path, help="JSON file: a list of node specs")
     parser.add_argument("--node-groups", type=Path, help="JSON file: a list of {template, max, lead_time_seconds}")
     parser.add_argument("--credentials-folder", required=True, type=Path, help="gets <name>.kubeconfig")
+    parser.add_argument("--state", type=Path, help="JSON file: written at SIGTERM, and gone on with at the next start")
     parser.add_argument("--start-delay-ms", type=int, default=500, help="from binding to Ready")
     parser.add_argument("--delete-delay-ms", type=int, default=200, help="from deletionTimestamp to gone")
     parser.add_argument("--bind-rate", type=float, default=0.0, help="pods per second; 0 is unlimited")
@@ -75,13 +76,19 @@ async def _serve(arguments: argparse.Namespace) -> None:
     path: Path = arguments.credentials_folder / f"{arguments.name}.kubeconfig"
     token = _known_token(path) or secrets.token_hex(16)
     async with SimCluster(arguments.name, settings) as cluster:
-        cluster.add_nodes(nodes)
+        before = _taken(arguments.state) if arguments.state else None
+        if before is None:
+            cluster.add_nodes(nodes)
+        else:
+            cluster.resume(before)
         server = SimServer(cluster, token, arguments.host, arguments.port)
         await server.start()
         _write_private(path, msgspec.json.encode(kubeconfig(arguments.name, server.url, token)))
         print(f"{arguments.name} serves {server.url}, kubeconfig {path}", flush=True)
         await stop.wait()
         await server.close()
+        if arguments.state:
+            _write_private(arguments.state, msgspec.json.encode(cluster.saved()))
 
 
 def _pair(certificate: str, key: str) -> tuple[str, str] | None:
@@ -90,6 +97,16 @@ def _pair(certificate: str, key: str) -> tuple[str, str] | None:
 
 def _read(path: Path | None, kind: type[list[T]]) -> list[T]:
     return msgspec.json.decode(path.read_bytes(), type=kind) if path else []
+
+
+def _taken(state: Path) -> dict[str, Any] | None:
+    """What was saved; once: who is killed and saves nothing must not go on with something older. None: nothing was."""
+    try:
+        content: dict[str, Any] = msgspec.json.decode(state.read_bytes())
+    except FileNotFoundError:
+        return None
+    state.unlink()
+    return content
 
 
 def _known_token(path: Path) -> str:

@@ -10,6 +10,7 @@ from sim.core.load import load
 from sim.core.machine import Machine
 from sim.core.nodes import add_nodes, taint_object
 from sim.core.requests import Api
+from sim.core.saving import resume, saved
 from sim.core.verbs import DeleteOptions
 from sim.settings import Faults, LoadSpec, NodeSpec, Settings, SidecarSpec, Taint
 
@@ -79,6 +80,15 @@ class SimCluster:
         """Nodes, and Deployments with their pods running already, without the controllers' work; for benches."""
         self.tick()
         load(self.machine, nodes, pods)
+
+    def saved(self) -> dict[str, Any]:
+        """All objects, as JSON has them, for `resume`."""
+        return saved(self.machine)
+
+    def resume(self, content: dict[str, Any]) -> None:
+        """Goes on with what another cluster of this name saved; before anything else is done with this one."""
+        self.tick()
+        resume(self.machine, content, Random(f"{self.settings.seed}/{self.name}/{content['version']}"))
 
     def add_nodes(self, specs: Iterable[NodeSpec]) -> list[str]:
         self.tick()

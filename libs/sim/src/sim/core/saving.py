@@ -1,0 +1,52 @@
+"""All objects of a control plane as a value, and a new one that goes on with them, as after its machine was off."""
+
+from typing import Any
+
+from sim.core.kinds import KIND_BY_PLURAL, Object
+from sim.core.machine import Machine
+from sim.core.pods import RUN_SECONDS, is_terminal
+from sim.core.verbs import DeleteOptions
+from sim.core.world import RandomSource
+
+# Pods last: whoever counts them knows their nodes and owners by then.
+_ORDER = (*(plural for plural in KIND_BY_PLURAL if plural != "pods"), "pods")
+
+
+def saved(machine: Machine) -> dict[str, Any]:
+    """{version: the last resourceVersion, tables: {plural: [object, …]}}. No history, no logs of pods, no loads."""
+    store = machine.world.store
+    return {
+        "version": store.version,
+        "tables": {plural: list(table.values()) for plural, table in store.tables.items()},
+    }
+
+
+def resume(machine: Machine, content: dict[str, Any], random: RandomSource) -> None:
+    """Before the first step. random: another than the first one's, since names and uids made with that one exist.
+
+    Every watch from before gets 410. What nodes were doing goes on: waits begin anew.
+    """
+    world, ending = machine.world, list[Object]()
+    world.random = random
+    world.store.version = int(content["version"])
+    for plural in _ORDER:
+        for found in content["tables"].get(plural, ()):
+            is_ending = plural == "namespaces" and "deletionTimestamp" in found["metadata"]
+            put = world.store.put(plural, _not_ending(found) if is_ending else _as_after_a_start(plural, found))
+            if is_ending:
+                ending.append(put)
+    for namespace in ending:
+        machine.garbage.delete("namespaces", namespace, DeleteOptions().propagation)
+    world.store.expire_history()
+
+
+def _not_ending(namespace: Object) -> Object:
+    metadata = {name: value for name, value in namespace["metadata"].items() if name != "deletionTimestamp"}
+    return {**namespace, "metadata": metadata}
+
+
+def _as_after_a_start(plural: str, found: Object) -> Object:
+    """A pod that ends by itself starts once more; nothing else would count its seconds."""
+    if plural != "pods" or is_terminal(found) or RUN_SECONDS not in (found["metadata"].get("annotations") or {}):
+        return found
+    return {**found, "status": {**found["status"], "phase": "Pending"}}
