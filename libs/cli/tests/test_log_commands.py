@@ -56,8 +56,12 @@ def test_key_limit_and_end(run: CliRunner, arguments: list[str], count: int) -> 
     assert all(document["event"]["generation"] == "7.2" for document in documents)
 
 
-def test_without_from_start_the_end_is_where_it_begins(run: CliRunner) -> None:
-    assert run.invoke(app, ["events", "clusters", "--no-follow"]).stdout == ""
+def test_without_from_start_the_end_is_where_it_begins_and_that_is_said(run: CliRunner) -> None:
+    result = run.invoke(app, ["events", "clusters", "--no-follow"])
+    assert (result.exit_code, result.stdout) == (0, "")
+    hint = "spillway.clusters.v1 from now on, and so nothing; --from-start shows what is there already\n"
+    assert result.stderr == hint
+    assert run.invoke(app, ["events", "clusters", "--no-follow", "--from-start"]).stderr == ""
 
 
 def test_a_log_that_is_down_names_where_it_was_and_what_starts_it(

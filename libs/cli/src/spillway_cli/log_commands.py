@@ -42,13 +42,16 @@ def events(
     limit: Annotated[int, typer.Option(min=0, help="End after so many records; 0 goes on.")] = 0,
     output: Output = Format.table,
 ) -> None:
-    """Tail a topic of the log, decoded: a line a record, or one JSON document a line."""
+    """Tail a topic of the log, decoded: a line a record, or one JSON document a line. From now on, or --from-start."""
 
     async def work() -> None:
         config = config_of(context).config
         wanted, count = _topic(topic), 0
         async with open_bus(config) as bus, bus.follow([wanted], None if from_start else {}) as feed:
             ends = await feed.ends()
+            if not from_start:
+                until = "until Ctrl-C" if follow else "and so nothing"
+                say(f"{wanted.name} from now on, {until}; --from-start shows what is there already")
             async for batch in feed:
                 for record in batch.records:
                     if key in ("", record.key):
