@@ -10,6 +10,7 @@ import make_asyncapi
 import make_dashboards
 import make_events_page
 import make_metrics_page
+import make_rbac
 import make_slo_rules
 
 ROOT: Final = Path(__file__).parent.parent
@@ -19,6 +20,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/metrics.md": make_metrics_page.page,
     "deploy/observability/slo-rules.yaml": make_slo_rules.page,
     **make_dashboards.pages(),
+    **make_rbac.pages(),
 }
 
 

@@ -57,7 +57,7 @@ class OnRealMembers(InProcess):
 
     kubeconfigs: dict[str, Path] = field(default_factory=dict)
 
-    def connect(self, joined: ClusterJoined) -> ClusterApi:
+    def connect(self, service: str, joined: ClusterJoined) -> ClusterApi:
         return self._open(joined.cluster, joined.credential, "spillway")
 
     def api(self, name: str) -> ClusterApi:

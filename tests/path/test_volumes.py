@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from spillway.api import ApplyRequest, GetRequest
+from sim.settings import Faults
+from spillway.api import ApplyRequest, GetRequest, ListClustersRequest
 from spillway.cluster_api import NAMESPACES
 from spillway.kubernetes import VOLUME_CLAIMS, VOLUMES
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
-from spillway_local.in_process import InProcess, in_process
+from spillway_local.in_process import SERVICES, InProcess, in_process
 
 sys.path.insert(0, str(Path(__file__).parent))
-from platform_steps import NAMESPACE, bound, join, unbound, until
+from platform_steps import NAMESPACE, all_ready, bound, join, unbound, until
 
 pytestmark = pytest.mark.looptime
 
@@ -98,6 +99,48 @@ async def test_a_claim_that_comes_later_is_named_until_then_and_corrected_after(
         assert await bound(platform) == {"own-1": 16, "cloud-1": 8}
         found = await platform.planner().get(GetRequest(NAMESPACE, "web"))
         assert found.placement.unmodelled == ()
+
+
+async def test_without_rights_to_volumes_replicas_are_placed_as_if_they_were_everywhere_and_it_is_named() -> None:
+    """The cluster is followed all the same; once the rights are given, what does not bind in the zone moves."""
+    async with in_process(IN_TWO_ZONES, ()) as platform:
+        account = platform.account("snapshot", "own-1")
+        all_rights = account.may
+        account.may = frozenset(one for one in all_rights or () if not one.resource.startswith("persistentvolume"))
+        for name in SERVICES:
+            platform.start(name)
+        await ready(platform)
+        await bind(platform, "own-1", "z1")
+        await bind(platform, "cloud-1", "")
+        clusters = (await platform.planner().list_clusters(ListClustersRequest())).clusters
+        (told,) = [one.trouble for one in clusters if one.cluster == "own-1"]
+        for resource in ("persistentvolumes", "persistentvolumeclaims"):
+            assert f'spillway-snapshot" cannot list resource "{resource}" in API group ""' in told
+        reply = await platform.planner().apply(request(24))
+        assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 24}
+        named = "volume claim data in own-1: our account may not read on which nodes its volume is: "
+        assert reply.unmodelled == (named + told,)
+        account.may = all_rights
+        await until(lambda: _all_bound(platform, 24), "all of them run", 120)
+        assert await bound(platform) == {"own-1": 16, "cloud-1": 8}
+        found = await platform.planner().get(GetRequest(NAMESPACE, "web"))
+        assert found.placement.unmodelled == ()
+
+
+async def test_rights_to_volumes_that_are_taken_away_leave_nothing_known_of_them() -> None:
+    """What was known would be said for ever otherwise."""
+    async with in_process(IN_TWO_ZONES) as platform:
+        await ready(platform)
+        await bind(platform, "own-1", "z1")
+        known = platform.planner().state.claims_in
+        await until(lambda: known("own-1", NAMESPACE).claims, "the claim is heard of")
+        account = platform.account("snapshot", "own-1")
+        account.may = frozenset(one for one in account.may or () if one.resource != "persistentvolumeclaims")
+        platform.members["own-1"].set_faults(Faults(drop_watches=True))
+        await until(lambda: known("own-1", NAMESPACE).unread, "it is told that claims cannot be read")
+        platform.members["own-1"].set_faults(Faults())
+        await until(lambda: not known("own-1", NAMESPACE).claims, "nothing is known of the claim any more")
+        await until(lambda: all_ready(platform), "the cluster is followed")
 
 
 async def _all_bound(platform: InProcess, count: int) -> bool:

@@ -293,9 +293,15 @@ STORIES = {
     ),
     "a failure is said once, and again after it was well": Story(
         [page()],
-        [refused_stream(503), refused_stream(401), refused_stream(503), [b""], refused_stream(503), [b""]],
+        [refused_stream(503), refused_stream(503), refused_stream(500), [b""], refused_stream(503), [b""]],
         ["listed @10", "failed server", "alive", "failed server", "alive"],
         ["10"] * 6,
+    ),
+    "a failure for another reason is said, too": Story(
+        [page()],
+        [refused_stream(503), refused_stream(401), refused_stream(401), [b""]],
+        ["listed @10", "failed server", "failed unauthorized", "alive"],
+        ["10"] * 4,
     ),
     "an endless line is garbage": Story(
         [page(), page()], [[b"x" * 150, b"x" * 150]], ["listed @10", "failed garbage", "listed @10"], ["10"], lists=2

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import propagator.settings
@@ -17,11 +18,13 @@ from planner.service import Clocks, Planner
 from planner.settings import PlannerSettings
 from propagator.service import Propagator
 from sim.cluster import SimCluster
+from sim.core.rights import Account
 from sim.rest import SimTransport
 from sim.settings import Faults, NodeSpec, Taint
 from sim.settings import Settings as SimSettings
 from snapshot.service import Snapshot
 from spillway.cluster_api import ClusterApi, ClusterApiSettings, ClusterUnreachable
+from spillway.cluster_rights import ROLES, Right
 from spillway.events import ClusterJoined
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.store import MemoryStore
@@ -57,37 +60,46 @@ class InProcess:
     bridge_settings: vk_bridge.settings.Settings = field(default_factory=vk_bridge.settings.Settings)
     running: dict[str, Running] = field(default_factory=dict)
     apis: dict[str, ClusterApi] = field(default_factory=dict)
+    accounts: dict[tuple[str, str], Account] = field(default_factory=dict)
     started_at: float = 0.0
 
     def wall_ms(self) -> int:
         """Unix time in milliseconds as the members' objects have it, in the loop's (virtual) time."""
         return round((SimSettings().start_unix_seconds + asyncio.get_running_loop().time() - self.started_at) * 1000)
 
-    def connect(self, joined: ClusterJoined) -> ClusterApi:
+    def connect(self, service: str, joined: ClusterJoined) -> ClusterApi:
+        """By the account that a service has in each member: it may do what deploy/rbac gives it, and no more."""
         member = self.members.get(joined.credential)
         if member is None:
             raise ClusterUnreachable(joined.cluster, "connection", f"no simulated member {joined.credential}")
-        return ClusterApi(SimTransport(member), joined.cluster, ClusterApiSettings())
+        account = self.account(service, joined.credential)
+        return ClusterApi(SimTransport(member, account=account), joined.cluster, ClusterApiSettings())
+
+    def account(self, service: str, member: str) -> Account:
+        """Change `may` to give it other rights from now on."""
+        rights = frozenset[Right]().union(*(role.rights() for role in ROLES if role.service == service))
+        name = f"system:serviceaccount:spillway:spillway-{service}"
+        return self.accounts.setdefault((service, member), Account(name, rights))
 
     def start(self, name: str) -> Running:
         """Starts an instance: planner-1, snapshot-2, hpa-1, …"""
         kind = name.rpartition("-")[0]
         bus = LocalBus(self.broker, FLEET_ID, f"spillway/{name}")
-        loop = asyncio.get_running_loop()
+        loop, connect = asyncio.get_running_loop(), partial(self.connect, kind)
         service: Planner | Snapshot | Propagator | Hpa | Descheduler | Bridge
         if kind == "planner":
             clocks = Clocks(loop.time, self.wall_ms)
             service = Planner(bus, self.store, self.planner_settings, f"{name}@{name}", clocks)
         elif kind == "snapshot":
-            service = Snapshot(bus, self.connect, self.snapshot_settings, name, wall_ms=self.wall_ms)
+            service = Snapshot(bus, connect, self.snapshot_settings, name, wall_ms=self.wall_ms)
         elif kind == "hpa":
             service = Hpa(bus, self.hpa_settings, f"{name}@{name}", self.wall_ms)
         elif kind == "descheduler":
             service = Descheduler(bus, self.descheduler_settings, f"{name}@{name}", self.wall_ms)
         elif kind == "vk-bridge":
-            service = Bridge(bus, self.connect, self.bridge_settings, name, self.wall_ms)
+            service = Bridge(bus, connect, self.bridge_settings, name, self.wall_ms)
         else:
-            service = Propagator(bus, self.connect, self.propagator_settings, name)
+            service = Propagator(bus, connect, self.propagator_settings, name)
         stopping = asyncio.Event()
         task = asyncio.create_task(service.run(stopping), name=name)
         self.running[name] = Running(name, service, bus, stopping, task)

@@ -7,6 +7,7 @@ from random import Random
 
 from sim.cluster import SimCluster
 from sim.core.requests import Request
+from sim.core.rights import Account
 from sim.rest import SimTransport
 from spillway.cluster_api import ClusterUnreachable, Response
 from spillway_simulation.ownership import SENT
@@ -26,10 +27,10 @@ class Network:
 class SimulatedTransport:
     """One process's connections to one member. A request that was sent is done, whatever became of its sender."""
 
-    def __init__(self, network: Network, cluster: SimCluster) -> None:
+    def __init__(self, network: Network, cluster: SimCluster, account: Account) -> None:
         self._network = network
         self._cluster = cluster
-        self._inner = SimTransport(cluster)
+        self._inner = SimTransport(cluster, account=account)
 
     async def request(
         self,

@@ -68,12 +68,13 @@ class SimulatedPlatform(InProcess):
     __slots__ = ("network",)
     network: Network
 
-    def connect(self, joined: ClusterJoined) -> ClusterApi:
+    def connect(self, service: str, joined: ClusterJoined) -> ClusterApi:
         member = self.members.get(joined.credential)
         if member is None:
             raise ClusterUnreachable(joined.cluster, "connection", f"no simulated member {joined.credential}")
         random = Random(self.network.random.getrandbits(32))
-        return ClusterApi(SimulatedTransport(self.network, member), joined.cluster, ClusterApiSettings(), random=random)
+        transport = SimulatedTransport(self.network, member, self.account(service, joined.credential))
+        return ClusterApi(transport, joined.cluster, ClusterApiSettings(), random=random)
 
 
 @dataclass(slots=True)

@@ -229,6 +229,8 @@ def _warn_unheard(cluster: api.ClusterReply, seconds: float) -> None:
     name, trouble = cluster.cluster, cluster.trouble
     if cluster.state == "Unknown":
         say(f"warning: {name}: nothing heard of it within {seconds:g} s; `spillway cluster list` shows when it is")
+    elif cluster.state == "Ready" and trouble:
+        say(f"warning: {name}: {trouble}")
     elif is_ours_to_mend(trouble):
         mend = "mend it, or join again with another --credential"
         text = f"{name} has joined, but credential {cluster.credential!r} does not let us in: {trouble}; {mend}"

@@ -8,7 +8,8 @@ from typing import Final
 from sim.cluster import SimCluster
 from sim.core.errors import ApiError, expired, too_old, unauthorized
 from sim.core.listing import encode
-from sim.core.requests import Request, denied, forbidden_by_rights
+from sim.core.requests import Request, denied
+from sim.core.rights import Account, forbidden_by_rights
 from sim.core.routes import parse_route
 from sim.core.usage import ROOT as METRICS_ROOT
 from sim.core.usage import not_served, unavailable
@@ -22,9 +23,10 @@ GARBAGE: Final = b"<html><body>upstream connect error</body></html>"
 class SimTransport:
     """A `spillway.cluster_api.Transport`. While the cluster is silent, requests wait for the caller's time-out."""
 
-    def __init__(self, cluster: SimCluster, token: str = "sim") -> None:
+    def __init__(self, cluster: SimCluster, token: str = "sim", account: Account | None = None) -> None:
         self._cluster = cluster
         self._token = token
+        self._account = account or Account()
         self._closed = asyncio.Event()
 
     async def request(
@@ -43,7 +45,7 @@ class SimTransport:
             return Response(*denied())
         if faults.garbage:
             return Response(200, GARBAGE)
-        refusal = forbidden_by_rights(request, faults.forbidden)
+        refusal = self._refusal(request)
         if refusal is not None:
             return Response(*refusal)
         if faults.metrics and path.startswith(METRICS_ROOT):
@@ -77,10 +79,7 @@ class SimTransport:
 
     async def _log(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         cluster = self._cluster
-        self._check_token()
-        refusal = forbidden_by_rights(Request("GET", path, params), cluster.faults.forbidden)
-        if refusal is not None:
-            raise TransportStatus(*refusal)
+        self._check_may(Request("GET", path, params))
         cluster.tick()
         epoch = cluster.stream_epoch
         try:
@@ -90,13 +89,20 @@ class SimTransport:
         except ApiError as error:
             raise TransportStatus(error.code, encode(error.status())) from error
 
-    def _check_token(self) -> None:
+    def _check_may(self, request: Request) -> None:
         if self._cluster.faults.unauthorized or self._token != self._cluster.token:
             raise TransportStatus(*denied())
+        refusal = self._refusal(request)
+        if refusal is not None:
+            raise TransportStatus(*refusal)
+
+    def _refusal(self, request: Request) -> tuple[int, bytes] | None:
+        by_fault = forbidden_by_rights(request, self._cluster.faults.forbidden)
+        return by_fault or self._account.refusal(self._cluster.api, request)
 
     def _open(self, path: str, params: Mapping[str, str], accept: str) -> Watch:
         cluster = self._cluster
-        self._check_token()
+        self._check_may(Request("GET", path, params))
         try:
             if cluster.faults.expire_history == "status" and params.get("resourceVersion", "0") != "0":
                 current = cluster.machine.world.store.version

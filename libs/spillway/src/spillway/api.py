@@ -380,7 +380,8 @@ class CapacityReply:
 @dataclass(frozen=True, slots=True)
 class ClusterReply:
     """state: Ready, Stale (too old to place on), Unreachable (trouble says why), Unknown (nothing heard yet), Duplicate
-    (the same API server joined earlier under the name in trouble: nothing new is placed here).
+    (the same API server joined earlier under the name in trouble: nothing new is placed here). trouble, of a Ready one:
+    what our account has no right to read there, and does without.
 
     nodes: that count here, of which nodes_virtual are lent to it; nodes_lent: its own that are lent, and count there.
     nodes_ready: neither cordoned nor tainted not-ready. allocatable and requested: sums over the nodes that count.

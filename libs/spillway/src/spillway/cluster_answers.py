@@ -1,5 +1,6 @@
 """What an API server answers: pages of a list, events of a watch, its own words of what went wrong. Pure."""
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar, cast
@@ -9,6 +10,7 @@ from msgspec import DecodeError, Raw, Struct, field, json
 from spillway.kubernetes import Kind, Manifest
 
 T = TypeVar("T")
+NO_RIGHT: Final = re.compile(r": User .* cannot [a-z]+ resource ")
 UNREADABLE: Final = (DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -53,6 +55,11 @@ class Status(Struct, frozen=True, gc=False):
     message: str = ""
     code: int = 0
     details: StatusDetails | None = None
+
+    @property
+    def is_about_rights(self) -> bool:
+        """The words of Kubernetes' authorizer; admission that refuses says Forbidden, too."""
+        return self.reason == "Forbidden" and NO_RIGHT.search(self.message) is not None
 
     @property
     def names_another_uid(self) -> bool:

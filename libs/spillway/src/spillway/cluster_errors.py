@@ -40,6 +40,13 @@ class Refused(Exception):
         self.message = message
 
 
+class Forbidden(Refused):
+    """403 of the cluster's authorizer: our account has no right to it. The text names cluster, verb and resource."""
+
+    def __init__(self, cluster: str, message: str) -> None:
+        super().__init__(403, f"Forbidden by cluster {cluster}", message)
+
+
 class NotFound(Refused):
     """404: the object that a write is for is not there, or the namespace of one that is created."""
 

@@ -10,7 +10,7 @@ import msgspec
 
 from spillway import cluster_answers
 from spillway.cluster_answers import Page, T
-from spillway.cluster_errors import AlreadyExists, ClusterUnreachable, Conflict, Expired, NotFound, Refused
+from spillway.cluster_errors import AlreadyExists, ClusterUnreachable, Conflict, Expired, Forbidden, NotFound, Refused
 from spillway.cluster_settings import ClusterApiSettings
 from spillway.cluster_transport import Response, Transport, TransportStatus
 from spillway.kubernetes import JSON, Kind, Manifest
@@ -120,6 +120,8 @@ class Requests:
             raise self._garbage(response)
         if response.status == CONFLICT or status.names_another_uid:
             raise (AlreadyExists if status.reason == "AlreadyExists" else Conflict)(status.reason, status.message)
+        if status.is_about_rights:
+            raise Forbidden(self.name, status.message)
         raise (NotFound if response.status == NOT_FOUND else Refused)(response.status, status.reason, status.message)
 
     def _reached(self, response: Response) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from spillway import cluster_answers, kubernetes, metrics
-from spillway.cluster_errors import ClusterUnreachable, Expired
+from spillway.cluster_errors import ClusterUnreachable, Expired, UnreachableReason
 from spillway.cluster_requests import Requests
 from spillway.cluster_transport import Response
 from spillway.kubernetes import Kind
@@ -57,7 +57,8 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Said once when following begins to fail; any other change says that it is well again."""
+    """Said once when following begins to fail, and when it fails for another reason; any other change says that it is
+    well again."""
 
     error: ClusterUnreachable
 
@@ -83,7 +84,7 @@ class Reflector:
         self._setbacks = 0  # In a row.
         self._watching_since: float | None = None
         self._heard = False  # On the watch that is open, or was last.
-        self._failing = False
+        self._failing: UnreachableReason | None = None
 
     async def changes(self) -> AsyncGenerator[tuple[Change, ...], None]:
         while True:
@@ -105,8 +106,8 @@ class Reflector:
                 metrics.WATCH_RESTARTS.labels(self._kind.plural, error.reason).inc()
                 self._version = "" if error.reason == "garbage" else self._version
                 self._setbacks = self._setbacks_now()
-                if not self._failing:
-                    self._failing = True
+                if self._failing != error.reason:
+                    self._failing = error.reason
                     yield (Failed(error),)
             await asyncio.sleep(self._api.settings.pause_seconds(self._setbacks, self._api.random))
 
@@ -131,7 +132,7 @@ class Reflector:
                     else:
                         objects.extend(found)
         self._version = version
-        self._failing = False
+        self._failing = None
         yield PagesEnded(frozenset(uids), version) if self._paged else Listed(tuple(objects), version)
 
     async def _watched(self) -> AsyncGenerator[tuple[Change, ...], None]:
@@ -151,7 +152,7 @@ class Reflector:
                 except cluster_answers.LineTooLong as error:
                     trouble = ClusterUnreachable(self._api.name, "garbage", str(error))
                 if batch:  # What came before the trouble in the same chunk is true all the same.
-                    self._failing = False
+                    self._failing = None
                     yield tuple(batch)
                 if trouble is not None:
                     raise trouble

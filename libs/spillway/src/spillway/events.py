@@ -105,6 +105,7 @@ class CapacityChanged:
 
     sequence: one more than the last of this (cluster, epoch, block). age_ms: of the cluster's watermark when this was
     sent, −1 before the first answered probe. trouble: why the cluster cannot be followed now, empty when it can.
+    unread: what of it our account has no right to read, so that nothing is known of its volumes; empty when it has.
     """
 
     cluster: str
@@ -119,6 +120,7 @@ class CapacityChanged:
     trouble: str
     namespaces: tuple[NamespaceFacts, ...] = ()
     namespaces_removed: tuple[str, ...] = ()
+    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True)

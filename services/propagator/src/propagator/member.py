@@ -45,6 +45,7 @@ from spillway.cluster_api import (
     ClusterApi,
     ClusterUnreachable,
     Conflict,
+    Forbidden,
     NotFound,
     Refused,
 )
@@ -138,7 +139,8 @@ class Member:
         except ClusterUnreachable as error:
             if error.reason not in ("forbidden", "garbage"):
                 raise
-            listed = []  # Not allowed, or not served: then the field managers have to do.
+            log.info("who else scales is told by field managers alone", cluster=self._api.name, error=str(error))
+            listed = []  # Not allowed, or not served.
         scalers = [one["metadata"]["name"] for one in listed if scales(one, target.name, kind)]
         return (
             *(f"HorizontalPodAutoscaler {name}" for name in sorted(scalers)),
@@ -151,7 +153,7 @@ class Member:
             return await self._found(namespace, reference)
         except ClusterUnreachable as error:
             if error.reason == "forbidden":
-                raise Refused(403, "Forbidden", error.detail) from error
+                raise Forbidden(self._api.name, error.detail) from error
             raise
 
     async def _found(self, namespace: str, reference: Reference) -> bool:

@@ -207,7 +207,8 @@ class Collector:
                 counters.unreachable(change.error.reason)
                 self._log.warning("stream failed", kind=kind.plural, error=str(change.error))
                 why = f"{change.error.reason}: {change.error.detail}"
-                self.core.failed(kind, why[:TROUBLE_CHARACTERS_MAX])
+                self.core.failed(kind, why[:TROUBLE_CHARACTERS_MAX], forbidden=change.error.reason == "forbidden")
+                self._heard.set()
                 self._lists_settled.set()
 
     async def _probe(self, tasks: asyncio.TaskGroup, api: ClusterApi) -> None:

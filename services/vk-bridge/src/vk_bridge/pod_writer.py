@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from spillway.cluster_api import PODS, AlreadyExists, ClusterApi, ClusterUnreachable, Conflict, Refused
+from spillway.cluster_api import PODS, AlreadyExists, ClusterApi, ClusterUnreachable, Conflict, Forbidden, Refused
 from vk_bridge import metrics
 from vk_bridge.copies import Copies, Missing, is_about_namespace
 from vk_bridge.core.loan import Manifest
@@ -113,6 +113,10 @@ class PodWriter:
         except AlreadyExists:
             answers.incomplete = True
             return True
+        except Forbidden as error:
+            log.info("pod waits: our account lacks a right", node=reading.name, error=str(error))
+            await self._show(reading, pod, waiting_status(pod, REFUSED, str(error)), answers)
+            return False
         except Refused as error:
             if is_about_namespace(error):
                 self._copies.doubt(namespace)

@@ -1,17 +1,17 @@
 """One request to the API, as it is answered when nothing is wrong with the network."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sim.core.errors import ApiError, bad_request, no_such_resource, too_large, unauthorized
-from sim.core.kinds import KIND_BY_PLURAL, SCALABLE, Key, Kind, Object
+from sim.core.kinds import KIND_BY_PLURAL, SCALABLE, Key, Object
 from sim.core.listing import Lister, encode, list_text, object_text, selection_of
 from sim.core.machine import Machine
 from sim.core.routes import Route, parse_route
 from sim.core.subresources import bind, evict, scale_of, write_scale
-from sim.core.usage import NODE_METRICS, POD_METRICS, ROOT
+from sim.core.usage import ROOT
 from sim.core.verbs import DeleteOptions, Verbs, WriteOptions
 
 _APPLY = "application/apply-patch+yaml"
@@ -62,6 +62,9 @@ class Api:
             return self._answer(request)
         except ApiError as error:
             return error.code, encode(error.status())
+
+    def has(self, route: Route) -> bool:
+        return self._machine.world.store.get(route.kind.plural, _key(route)) is not None
 
     def _answer(self, request: Request) -> Answer:
         if request.method == "GET" and request.path in _HEALTH:
@@ -146,7 +149,7 @@ class Api:
 
 def write_options(request: Request, route: Route) -> WriteOptions:
     params = request.params
-    fallback = "" if request.content_type.startswith(_APPLY) else "unknown"
+    fallback = "" if is_apply(request) else "unknown"
     return WriteOptions(
         dry_run=params.get("dryRun") == "All",
         manager=params.get("fieldManager", fallback),
@@ -171,24 +174,8 @@ def _delete_options(body: Mapping[str, Any], params: Mapping[str, str]) -> Delet
     )
 
 
-def forbidden_by_rights(request: Request, what: Collection[str]) -> Answer | None:
-    """The refusal, when what is asked is among what the account may not do."""
-    if not what:
-        return None
-    measured = NODE_METRICS if request.path == ROOT + NODE_METRICS.plural else POD_METRICS
-    kind, namespace = (measured, "") if request.path.startswith(ROOT) else _place(request.path)
-    named = kind.qualified if kind is measured else kind.plural
-    if f"{request.method} {named}" not in what:
-        return None
-    verb = {"POST": "create"}.get(request.method, request.method.lower())
-    place = f'in API group "{kind.group}" in the namespace "{namespace}"'
-    why = f'{kind.qualified} is forbidden: User "sim" cannot {verb} resource "{kind.plural}" {place}'
-    return 403, encode(ApiError(403, "Forbidden", why, {"kind": kind.plural}).status())
-
-
-def _place(path: str) -> tuple[Kind, str]:
-    route = parse_route(path)
-    return route.kind, route.namespace
+def is_apply(request: Request) -> bool:
+    return request.method == "PATCH" and request.content_type.startswith(_APPLY)
 
 
 def denied() -> Answer:

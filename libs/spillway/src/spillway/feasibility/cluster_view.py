@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -47,6 +47,7 @@ class ClusterView:
     revision: raised when room may have changed. heard_at, bound_at: the caller's clock, in seconds; NEVER when not yet.
     twin_of: the cluster of the fleet that is the same API server and joined earlier; empty when none is.
     claims: the volume claims of each namespace that has any; claims_revision: raised when any of it changed.
+    unread: what our account has no right to read there; nothing is known of volumes then.
     is_incomplete: a change is missing, and what is known waits for the next full block.
     troubled_since, troubled_at: the same clock, of the first and the last heartbeat that told of trouble in the cluster
     itself, without one in between that did not.
@@ -65,6 +66,7 @@ class ClusterView:
         self.api_server = ""
         self.twin_of = ""
         self.trouble = ""
+        self.unread = ""
         self.age_ms = NEVER
         self.heard_at: float = NEVER
         self.bound_at: float = NEVER
@@ -138,6 +140,11 @@ class ClusterView:
         while len(self._fits) > FITS_KEPT_MAX:
             self._fits.popitem(last=False)
         return result
+
+    def claims_in(self, namespace: str) -> NamespaceClaims:
+        """What is known of the volume claims of a namespace."""
+        known = self.claims.get(namespace, NO_CLAIMS)
+        return replace(known, unread=self.unread) if self.unread else known
 
     def with_nodes(self, nodes: ClusterNodes) -> "ClusterView":
         """The same cluster with other nodes, for questions about what is not so; it follows no stream."""
@@ -215,6 +222,9 @@ class ClusterView:
         if event.index != 0:
             return
         self.trouble = event.trouble
+        if self.unread != event.unread:
+            self.unread = event.unread
+            self.claims_revision += 1
         self._note_trouble(event.trouble, now)
         # A new owner that has not listed yet knows nothing of the nodes that we have; ours are as old as they were.
         if not newer and NEVER not in (event.age_ms, now):

@@ -15,10 +15,14 @@ ONE_POD = "{}: that one pod at a time may use it"
 
 @dataclass(frozen=True, slots=True)
 class NamespaceClaims:
-    """What is known of the volume claims of one namespace of one cluster. left_out: there are more than these."""
+    """What is known of the volume claims of one namespace of one cluster. left_out: there are more than these.
+
+    unread: what of claims and volumes our account has no right to read there.
+    """
 
     claims: Mapping[str, VolumeClaim] = field(default_factory=dict)
     left_out: bool = False
+    unread: str = ""
 
 
 NO_CLAIMS = NamespaceClaims()
@@ -52,6 +56,9 @@ def uncomputed(there: Iterable[tuple[str, Shape, NamespaceClaims]]) -> tuple[str
 
 def _not_computed(known: NamespaceClaims, name: str) -> Iterable[str]:
     claim = known.claims.get(name)
+    if known.unread and (claim is None or not claim.bound):
+        yield f"our account may not read on which nodes its volume is: {known.unread}"
+        return
     if claim is None:
         yield (
             "not known of so many there" if known.left_out else "it is not there yet: on which nodes its volume will be"

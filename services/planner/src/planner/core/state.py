@@ -248,7 +248,7 @@ class PlannerState:
     def claims_in(self, cluster: str, namespace: str) -> NamespaceClaims:
         """The volume claims of a namespace there, as far as they are known."""
         view = self.clusters.get(cluster)
-        return NO_CLAIMS if view is None else view.claims.get(namespace, NO_CLAIMS)
+        return NO_CLAIMS if view is None else view.claims_in(namespace)
 
     def room(self, cluster: str, shape: Shape, node_groups: bool, now: float, key: WorkloadKey | None = None) -> Room:
         """How many more of a shape a cluster takes, as of now; key: for which workload, when it is for one."""

@@ -10,11 +10,15 @@ NEVER_MS = -1
 
 @dataclass(slots=True)
 class _Source:
-    """One stream of the cluster. low, high: of our own count since the last probe started."""
+    """One stream of the cluster. low, high: of our own count since the last probe started.
+
+    unread: why it is done without: our account has no right to it.
+    """
 
     listed: bool = False
     heard_at: float = 0.0
     failure: str = ""
+    unread: str = ""
     count: int = 0
     low: int = 0
     high: int = 0
@@ -43,7 +47,7 @@ class Age:
         """An event, a bookmark or the end of a list; count: of objects that we know of this source after it."""
         state = self._sources[source]
         state.listed = state.listed or listed
-        state.heard_at, state.failure, self._connection_failure = now, "", ""
+        state.heard_at, state.failure, state.unread, self._connection_failure = now, "", "", ""
         state.count, state.low, state.high = count, min(state.low, count), max(state.high, count)
         if listed:
             state.differs_since, self._answer = None, None
@@ -51,11 +55,16 @@ class Age:
     def failed(self, source: str, why: str) -> None:
         self._sources[source].failure = why
 
+    def not_allowed(self, source: str, why: str) -> None:
+        """It is done without, until it is heard."""
+        state = self._sources[source]
+        state.listed, state.failure, state.unread = False, "", why
+
     def connecting(self) -> None:
         """Streams begin again with a list; until then nothing is current."""
         self._answer = None
         for state in self._sources.values():
-            state.listed, state.failure, state.differs_since = False, "", None
+            state.listed, state.failure, state.unread, state.differs_since = False, "", "", None
 
     def connection_failed(self, why: str) -> None:
         self._connection_failure = why
@@ -102,7 +111,7 @@ class Age:
 
     @property
     def all_listed(self) -> bool:
-        return all(state.listed for state in self._sources.values())
+        return all(state.listed or state.unread for state in self._sources.values())
 
     def streams_current(self, now: float) -> bool:
         return self.all_listed and not self._stream_trouble(now)
@@ -110,6 +119,11 @@ class Age:
     def trouble(self, now: float) -> str:
         """Why the cluster cannot be followed now; empty when it can, or when it is only being listed."""
         return self._connection_failure or self._stream_trouble(now) or self._probe_failure
+
+    @property
+    def unread(self) -> str:
+        """What our account has no right to read; empty when it has."""
+        return "; ".join(f"{name}: {state.unread}" for name, state in self._sources.items() if state.unread)
 
     def age_ms(self, now: float) -> int:
         return NEVER_MS if self._watermark is None else max(0, round((now - self._watermark) * 1000))

@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 WORKLOAD_KINDS = (DEPLOYMENTS, STATEFULSETS, JOBS)
 KINDS = (NODES, PODS, REPLICASETS, *WORKLOAD_KINDS, NAMESPACES, RESOURCE_QUOTAS, VOLUMES, VOLUME_CLAIMS)
+NOT_VITAL = (VOLUMES, VOLUME_CLAIMS)
+"""Done without where our account has no right to them: then nothing is known of volumes, and that is said."""
 
 NO_LOAD = Load()
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from snapshot.core.age import NEVER_MS, Age
-from snapshot.core.cluster_state import KINDS, ClusterState
+from snapshot.core.cluster_state import KINDS, NOT_VITAL, ClusterState
 from snapshot.core.log_book import Key, LogBook, block_index, group_name, workload_of
 from snapshot.core.observed_pods import ObservedPods
 from snapshot.core.pending import Pending
@@ -42,7 +42,7 @@ class Collection:
         self._own: dict[Key, int] = {}
         self._tombstones: set[int] = set()
         self._heartbeat_at = 0.0
-        self._said_sign = ("", True)
+        self._said_sign = ("", "", True)
 
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -72,8 +72,13 @@ class Collection:
     def alive(self, kind: Kind, now: float) -> None:
         self._heard(kind, now)
 
-    def failed(self, kind: Kind, why: str) -> None:
-        self.age.failed(kind.plural, why)
+    def failed(self, kind: Kind, why: str, *, forbidden: bool = False) -> None:
+        """forbidden: our account has no right to it. What was known of it is not, then, where it is done without."""
+        if forbidden and kind in NOT_VITAL:
+            self.state.retained(kind, frozenset())
+            self.age.not_allowed(kind.plural, why)
+        else:
+            self.age.failed(kind.plural, why)
 
     def probe_answered(self, started_at: float, nodes: int, pods: int, now: float) -> None:
         self.state.nodes.probed(nodes, now)
@@ -126,7 +131,7 @@ class Collection:
         return self.age.streams_current(now) and self.state.nodes.doubt is None
 
     def sign(self, now: float) -> Sign:
-        return Sign(self.age.age_ms(now), self.age.trouble(now) or self.state.nodes.trouble)
+        return Sign(self.age.age_ms(now), self.age.trouble(now) or self.state.nodes.trouble, self.age.unread)
 
     def next_due_at(self, now: float) -> float:
         """When records() may have something to say although nothing is heard until then."""
@@ -147,8 +152,8 @@ class Collection:
         return self.current(now) and (self.state.dirty or not stream.begun)
 
     def _news_of(self, sign: Sign) -> bool:
-        """Other trouble than was said last, or an age for the first time: readers wait for either."""
-        return (sign.trouble, sign.age_ms == NEVER_MS) != self._said_sign
+        """Other trouble or rights than were said last, or an age for the first time: readers wait for either."""
+        return (sign.trouble, sign.unread, sign.age_ms == NEVER_MS) != self._said_sign
 
     def records(self, now: float, wall_ms: int) -> list[Record]:
         """What is due, in the order in which it is to be written. Changes before the whole block that has them.
@@ -165,7 +170,7 @@ class Collection:
             records.append(stream.heartbeat(sign))
         if _says_age(records):
             self._heartbeat_at = now + self._settings.heartbeat_seconds
-            self._said_sign = sign.trouble, sign.age_ms == NEVER_MS
+            self._said_sign = sign.trouble, sign.unread, sign.age_ms == NEVER_MS
         fulls = [stream.full(index, now) for index in stream.fulls_due(now)]
         records += [full for full in fulls if full is not None]
         records += [Tombstone(capacity_address(self.cluster, index)) for index in sorted(self._tombstones)]

@@ -43,6 +43,7 @@ class Sign:
 
     age_ms: int
     trouble: str
+    unread: str = ""
 
 
 @dataclass(slots=True)
@@ -220,6 +221,7 @@ class Stream:
             facts=tuple(facts),
             facts_removed=tuple(facts_removed),
             trouble=sign.trouble,
+            unread=sign.unread,
         )
         if not is_heartbeat(event):
             block.weight += _weight(event)

@@ -66,7 +66,8 @@ def _cluster(view: ClusterView, now: float) -> Iterator[Exported]:
     report = CapacityReported(view.name, view.epoch, 0, 1, 0, 0, b"", facts, namespaces, view.api_server)
     yield report, view.nodes.columns()
     if not view.is_incomplete:  # Else nothing is placed there: as in a cluster that was never heard.
-        beat = CapacityChanged(view.name, view.epoch, 0, 1, age_ms(view, now), b"", (), (), (), view.trouble)
+        told = CapacityChanged(view.name, view.epoch, 0, 1, age_ms(view, now), b"", (), (), (), view.trouble)
+        beat = replace(told, unread=view.unread)
         yield beat, NO_NODES
     for pending in view.pending.values():
         yield pending, None

@@ -273,7 +273,7 @@ def cluster_reply(
         labels=joined.labels,
         node_groups=joined.node_groups,
         state=_cluster_state(view, now, state.rules.capacity_age_max),
-        trouble=view.trouble or view.twin,
+        trouble=view.trouble or view.twin or view.unread,
         age_ms=age_ms(view, now),
         nodes=int(counted.sum()),
         nodes_ready=int(ready.sum()),

@@ -1,0 +1,65 @@
+"""deploy/rbac: of each role in spillway.cluster_rights its account and what binds it, as manifests for members."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import yaml
+
+from spillway.cluster_rights import ROLES, Role, Rule
+
+NAMESPACE: Final = "spillway"
+"""Of the accounts in members."""
+GROUP: Final = "rbac.authorization.k8s.io"
+LABELS: Final = {"app.kubernetes.io/name": "spillway", "app.kubernetes.io/part-of": "spillway"}
+
+
+def pages() -> dict[str, Callable[[], str]]:
+    return {
+        "deploy/rbac/namespace.yaml": _namespace,
+        **{f"deploy/rbac/{role.name}.yaml": partial(_page, role) for role in ROLES},
+    }
+
+
+def manifests(role: Role) -> Iterator[dict[str, Any]]:
+    """The account, and a ClusterRole for what is given everywhere; a Role for what is given in one namespace alone."""
+    yield _manifest("v1", "ServiceAccount", account_of(role), NAMESPACE)
+    for namespace in sorted({rule.namespace for rule in role.rules}):
+        prefix = "" if namespace else "Cluster"
+        rules = [_rule(rule) for rule in role.rules if rule.namespace == namespace]
+        name = f"spillway-{role.name}"
+        yield _manifest(f"{GROUP}/v1", f"{prefix}Role", name, namespace) | {"rules": rules}
+        reference = {"apiGroup": GROUP, "kind": f"{prefix}Role", "name": name}
+        subject = {"kind": "ServiceAccount", "name": account_of(role), "namespace": NAMESPACE}
+        binding = _manifest(f"{GROUP}/v1", f"{prefix}RoleBinding", name, namespace)
+        yield binding | {"roleRef": reference, "subjects": [subject]}
+
+
+def account_of(role: Role) -> str:
+    return f"spillway-{role.service}"
+
+
+def _namespace() -> str:
+    return f"# Where the accounts are. Made by make docs.\n{_text(_manifest('v1', 'Namespace', NAMESPACE))}".rstrip()
+
+
+def _page(role: Role) -> str:
+    head = [f"# What {role.service} needs in {role.clusters}. Made by make docs from spillway.cluster_rights."]
+    for rule in role.rules:
+        what = f"{', '.join(rule.verbs)}: {', '.join(rule.resources)}"
+        head.append(f"# - {what}: {rule.why}" + (f". Without: {rule.without}" if rule.without else ""))
+    return "\n".join([*head, "---\n".join(map(_text, manifests(role)))]).rstrip()
+
+
+def _manifest(api_version: str, kind: str, name: str, namespace: str = "") -> dict[str, Any]:
+    place = {"namespace": namespace} if namespace else {}
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **place, "labels": dict(LABELS)}}
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    return {"apiGroups": [rule.group], "resources": list(rule.resources), "verbs": list(rule.verbs)}
+
+
+def _text(manifest: dict[str, Any]) -> str:
+    text: str = yaml.safe_dump(manifest, sort_keys=False, default_flow_style=None, width=120)
+    return text

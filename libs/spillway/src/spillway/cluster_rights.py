@@ -1,0 +1,206 @@
+"""What each service's account in a cluster may do: the one table, of which deploy/rbac is generated. Pure.
+
+Source of the form: Kubernetes' rbac.authorization.k8s.io/v1. A service asks for nothing else: the path tests and the
+simulation give each account these rights alone.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from spillway.kubernetes import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    HORIZONTAL_POD_AUTOSCALERS,
+    JOBS,
+    LEASES,
+    NAMESPACES,
+    NODE_LEASES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    REPLICASETS,
+    RESOURCE_QUOTAS,
+    SECRETS,
+    SERVICES,
+    STATEFULSETS,
+    VOLUME_CLAIMS,
+    VOLUMES,
+    Kind,
+)
+from spillway.pod_metrics import NODE_METRICS, POD_METRICS
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb on one resource of an API group; "" is the core group. resource: with its part, as `pods/log`.
+
+    namespace: where it is asked for, or where alone it is given; empty: everywhere.
+    """
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Verbs on resources of one API group. without: what becomes of the service's work where these are not given;
+    empty: it cannot do that work. namespace: where alone they are given; empty: everywhere.
+    """
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    why: str
+    without: str = ""
+    namespace: str = ""
+
+    def rights(self) -> tuple[Right, ...]:
+        return tuple(Right(verb, self.group, name, self.namespace) for name in self.resources for verb in self.verbs)
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a service's account needs in a cluster that is used in one way."""
+
+    name: str
+    service: str
+    clusters: str  # for people: in which ones
+    rules: tuple[Rule, ...]
+
+    def rights(self) -> frozenset[Right]:
+        return frozenset(right for rule in self.rules for right in rule.rights())
+
+
+def _rule(
+    verbs: str, *kinds: Kind, why: str, without: str = "", part: str = "", namespace: str = ""
+) -> tuple[Rule, ...]:
+    """Of each API group its own, in the order of the kinds. verbs: divided by blanks. part: a subresource."""
+    resources: dict[str, list[str]] = {}
+    for kind in kinds:
+        resources.setdefault(kind.group, []).append(f"{kind.plural}/{part}" if part else kind.plural)
+    given = tuple(verbs.split())
+    return tuple(Rule(group, tuple(names), given, why, without, namespace) for group, names in resources.items())
+
+
+_NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", object)
+_WRITE: Final = "get list watch create patch delete"
+
+SNAPSHOT: Final = Role(
+    "snapshot",
+    "snapshot",
+    "every cluster",
+    (
+        *_rule(
+            "list watch",
+            NODES,
+            PODS,
+            NAMESPACES,
+            RESOURCE_QUOTAS,
+            DEPLOYMENTS,
+            STATEFULSETS,
+            REPLICASETS,
+            JOBS,
+            why="what a cluster can hold, and which pods are counted there",
+        ),
+        *_rule(
+            "list watch",
+            VOLUME_CLAIMS,
+            VOLUMES,
+            why="on which nodes the volumes of claims let pods run",
+            without="replicas with claims are placed as if their volumes were everywhere; answers say so",
+        ),
+        *_rule(
+            "list",
+            POD_METRICS,
+            why="what pods of scaled workloads use",
+            without="these pods have no samples; the topic pods says why",
+        ),
+    ),
+)
+
+PROPAGATOR: Final = Role(
+    "propagator",
+    "propagator",
+    "every cluster",
+    (
+        *_rule(
+            _WRITE,
+            DEPLOYMENTS,
+            STATEFULSETS,
+            JOBS,
+            CONFIG_MAPS,
+            SERVICES,
+            why="what placements say, and what goes with it",
+        ),
+        *_rule("get create", NAMESPACES, why="those that workloads need"),
+        *_rule(
+            "list",
+            SECRETS,
+            why="whether a Secret that a template names exists: names alone are asked for, but RBAC cannot say so",
+            without="a workload that names a Secret is refused there",
+        ),
+        *_rule(
+            "list",
+            HORIZONTAL_POD_AUTOSCALERS,
+            why="who else scales a workload",
+            without="another scaler is noticed by the fields that it manages alone; nothing is adopted",
+        ),
+        *_rule(
+            "create",
+            PODS,
+            why="dry runs of a template, which alone tell what admission makes of it; RBAC cannot say dry run",
+            without="replicas are planned as declared; answers say so",
+        ),
+    ),
+)
+
+BRIDGE_OWNER: Final = Role(
+    "vk-bridge-owner",
+    "vk-bridge",
+    "clusters that lend nodes",
+    (
+        *_rule("get list watch patch", NODES, why="which are idle; the mark of a loan"),
+        *_rule(_WRITE, PODS, why="the real pods of pool pods"),
+        *_rule("get", PODS, part="log", why="logs of real pods", without="logs of pool pods are refused"),
+        *_rule(
+            "get list create patch delete",
+            CONFIG_MAPS,
+            SECRETS,
+            why="copies of what pool pods refer to, in namespaces spillway-lent-…",
+        ),
+        *_rule("get list create patch delete", NAMESPACES, why="namespaces spillway-lent-…"),
+        *_rule("list", VOLUME_CLAIMS, why="that nothing of others is in such a namespace that is removed"),
+        *_rule("create", _NETWORK_POLICIES, why="no way into pods of a pool"),
+        *_rule(
+            "list",
+            NODE_METRICS,
+            why="what nodes use, for the idle report",
+            without="the report knows requests alone, and says so",
+        ),
+    ),
+)
+
+BRIDGE_POOL: Final = Role(
+    "vk-bridge-pool",
+    "vk-bridge",
+    "pools that lent nodes appear in",
+    (
+        *_rule("get list watch create patch delete", NODES, why="virtual nodes"),
+        *_rule("patch", NODES, PODS, part="status", why="how virtual nodes and the pods on them are"),
+        *_rule("get list watch delete", PODS, why="pods on virtual nodes, and their end"),
+        *_rule("get", CONFIG_MAPS, SECRETS, why="what pods on virtual nodes refer to"),
+        *_rule("list watch", POD_DISRUPTION_BUDGETS, why="how many pods on virtual nodes may go"),
+        *_rule("create patch", LEASES, namespace=NODE_LEASES, why="heartbeats of virtual nodes"),
+    ),
+)
+
+ROLES: Final = (SNAPSHOT, PROPAGATOR, BRIDGE_OWNER, BRIDGE_POOL)
+
+
+def gives(rights: Iterable[Right], asked: Right) -> bool:
+    """Whether what is asked for is among these, everywhere or in its namespace."""
+    everywhere = Right(asked.verb, asked.group, asked.resource)
+    return any(right in (asked, everywhere) for right in rights)

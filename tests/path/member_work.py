@@ -1,0 +1,278 @@
+"""All that services do in members: placing, reading, scaling, adopting, lending and back, told in one go.
+
+What it asks for is each right of spillway.cluster_rights; the members are simulated or real.
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sim.manifests import job, statefulset
+from spillway.api import (
+    AdoptRequest,
+    ApplyRequest,
+    DeleteRequest,
+    GetRequest,
+    ReleaseRequest,
+    RequestError,
+    ScaleRequest,
+)
+from spillway.api_lending import DeclareLendingRequest, WithdrawLendingRequest
+from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest
+from spillway.cluster_api import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SECRETS,
+    ClusterUnreachable,
+    LogOptions,
+    Manifest,
+)
+from spillway.events_lending import LendingRule
+from spillway.kubernetes import Kind
+from spillway.lending_marks import FLEET as FLEET_LABEL
+from spillway.lending_marks import LENDING, LENT_CLUSTER, POD_NAMESPACE_PREFIX, POOL_TAINT, SUPPLY_CLASS
+from spillway_local import member_nodes
+from spillway_local.fleet_plan import GIB, MemberPlan, deployment
+from spillway_local.in_process import FLEET_ID, SERVICES, InProcess
+
+from .platform_steps import NAMESPACE, join, until
+
+OWNER, POOL = "own-1", "own-2"
+FLEET = tuple(
+    MemberPlan(name, "own", (member_nodes.NodeSpec(3, f"{name}-n", 4_000, 16 * GIB),), room=24)
+    for name in (OWNER, POOL)
+)
+ALL_SERVICES = (*SERVICES, "hpa-1", "descheduler-1", "vk-bridge-1")
+BY_CPU = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Confidential:
+    """What people keep in Secrets of members, for workloads that we place and for pods on lent nodes."""
+
+    of_workload: str = "workload-key"
+    of_pool_pod: str = "pool-key"
+
+
+async def do_everything(platform: InProcess, confidential: Confidential | None = None, patience: float = 120) -> None:
+    """Afterwards all is as it was: nothing placed, nothing lent. The platform has ALL_SERVICES. patience: seconds."""
+    kept = confidential or Confidential()
+    await join(platform)
+    await until(lambda: platform.hpa().is_active and platform.descheduler().is_active, "both are active", patience)
+    await _place(platform, kept, patience)
+    await _adopt(platform, patience)
+    await _lend(platform, kept, patience)
+
+
+async def _place(platform: InProcess, kept: Confidential, patience: float) -> None:
+    planner = platform.planner()
+    batch = [job("sums", 1), statefulset("db", 1)]
+    for manifest in batch:
+        manifest["metadata"]["namespace"] = "batch"
+        await planner.apply(ApplyRequest((json.dumps(manifest),)))
+    for name in (OWNER, POOL):
+        await _namespace(platform, name, NAMESPACE)
+        await _create(platform, name, SECRETS, "web-key", stringData={"token": kept.of_workload})
+    scaler = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": NAMESPACE},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 1,
+            "maxReplicas": 8,
+            "metrics": [BY_CPU],
+        },
+    }
+    await planner.apply(ApplyRequest(_web(4, "blue")))
+    await platform.hpa().declare_policy(DeclarePolicyRequest(json.dumps(scaler)))
+    await until(lambda: _are_running(platform, "web", 4), "web runs", patience)
+    await planner.apply(ApplyRequest(_web(4, "green")))
+    await until(lambda: _are_coloured(platform, "green"), "what goes with it is new", patience)
+    await platform.hpa().delete_policy(DeletePolicyRequest(NAMESPACE, "web"))
+    for name, namespace, pods in (("sums", "batch", 1), ("db", "batch", 1), ("web", NAMESPACE, 4)):
+        await _until_runs_and_is_deleted(platform, name, namespace, pods, patience)
+
+
+async def _until_runs_and_is_deleted(
+    platform: InProcess, name: str, namespace: str, pods: int, patience: float
+) -> None:
+    await until(lambda: _are_running(platform, name, pods), f"{name} runs", patience)
+    await platform.planner().delete(DeleteRequest(namespace, name))
+    await until(lambda: _gone(platform, name, namespace), f"{name} is gone", patience)
+
+
+async def _are_coloured(platform: InProcess, colour: str) -> bool:
+    found = [await platform.api(name).get(CONFIG_MAPS, NAMESPACE, "web-settings") for name in platform.members]
+    return [one["data"]["colour"] for one in found if one] == [colour] * len(found)
+
+
+def _web(replicas: int, colour: str) -> tuple[str, ...]:
+    web = json.loads(deployment("web", NAMESPACE, replicas))
+    container = web["spec"]["template"]["spec"]["containers"][0]
+    container["envFrom"] = [{"secretRef": {"name": "web-key"}}, {"configMapRef": {"name": "web-settings"}}]
+    metadata = {"name": "web-settings", "namespace": NAMESPACE}
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"colour": colour}}
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": NAMESPACE},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
+    }
+    return tuple(map(json.dumps, (settings, service, web)))
+
+
+async def _adopt(platform: InProcess, patience: float) -> None:
+    planner, api = platform.planner(), platform.api(POOL)
+    await api.create(DEPLOYMENTS, json.loads(deployment("old", NAMESPACE, 2)))
+    await until(lambda: _runs(platform, POOL, "app=old", 2), "what is to be adopted runs", patience)
+    await planner.adopt(AdoptRequest(NAMESPACE, "old", "deployment", (POOL,)))
+    await until(lambda: _is_ours(platform, "old"), "it is taken over", patience)
+    await planner.scale(ScaleRequest(NAMESPACE, "old", 3))
+    await until(lambda: _are_running(platform, "old", 3), "it grows", patience)
+    await planner.release(ReleaseRequest(NAMESPACE, "old"))
+    await until(lambda: _gone(platform, "old", NAMESPACE), "it is not ours any more", patience)
+    for name in platform.members:
+        found = await platform.api(name).get(DEPLOYMENTS, NAMESPACE, "old")
+        if found is not None:
+            await platform.api(name).delete(DEPLOYMENTS, NAMESPACE, "old", uid=found["metadata"]["uid"])
+
+
+async def _lend(platform: InProcess, kept: Confidential, patience: float) -> None:
+    await _create(platform, POOL, SECRETS, "encode-key", stringData={"token": kept.of_pool_pod})
+    settings = await _create(platform, POOL, CONFIG_MAPS, "encode-settings", data={"codec": "av1"})
+    await _namespace(platform, OWNER, f"{POD_NAMESPACE_PREFIX}{NAMESPACE}", {FLEET_LABEL: FLEET_ID})
+    rule = LendingRule("all", (), "dedicated", 100, 0, 1, 0.0)
+    lending = platform.descheduler()
+    await lending.declare_lending(DeclareLendingRequest(OWNER, POOL, (rule,), grace_seconds=1, cooldown_seconds=1))
+    await until(lambda: _open_nodes(platform, 3), "all nodes of the owner are virtual ones in the pool", patience)
+    async with _deployed_on_virtual_nodes(platform):
+        await until(lambda: _runs(platform, OWNER, "app=encode", 2), "real pods run on lent nodes", patience)
+        await until(lambda: _runs(platform, POOL, "app=encode", 2), "their pool pods say so", patience)
+        await _read_a_log(platform)
+        (pool_pod, _) = await platform.api(POOL).list(PODS, NAMESPACE, "app=encode")
+        place, image = (NAMESPACE, pool_pod["metadata"]["name"]), {"spec": {"containers": [{"image": "encode:2"}]}}
+        changed = json.loads(json.dumps(pool_pod["spec"]["containers"]))
+        changed[0]["image"] = image["spec"]["containers"][0]["image"]
+        await platform.api(POOL).patch(PODS, *place, {"spec": {"containers": changed}}, resource_version="")
+        await until(lambda: _real_pods_have(platform, "encode:2"), "the change reaches its real pod", patience)
+        change, version = {"data": {"codec": "h264"}}, settings["metadata"]["resourceVersion"]
+        await platform.api(POOL).patch(CONFIG_MAPS, NAMESPACE, "encode-settings", change, resource_version=version)
+        await until(lambda: _copies_say(platform, "h264"), "the change reaches the copy", patience)
+    await until(lambda: _runs(platform, OWNER, "app=encode", 0), "no real pod is left", patience)
+    await until(lambda: _no_copies(platform), "unused copies and their namespace are removed", 3 * patience)
+    await lending.withdraw_lending(WithdrawLendingRequest(OWNER, "done"))
+    await until(lambda: _all_returned(platform), "each node is back", patience)
+
+
+@asynccontextmanager
+async def _deployed_on_virtual_nodes(platform: InProcess) -> AsyncIterator[None]:
+    encode = json.loads(deployment("encode", NAMESPACE, 2, cpu="3"))
+    pod = encode["spec"]["template"]["spec"]
+    pod |= {
+        "terminationGracePeriodSeconds": 2,
+        "tolerations": [{"key": POOL_TAINT, "operator": "Exists"}],
+        "nodeSelector": {SUPPLY_CLASS: "dedicated"},
+    }
+    pod["containers"][0]["envFrom"] = [{"secretRef": {"name": "encode-key"}}]
+    pod["volumes"] = [{"name": "settings", "configMap": {"name": "encode-settings"}}]
+    api = platform.api(POOL)
+    made = await api.create(DEPLOYMENTS, encode)
+    yield
+    await api.delete(DEPLOYMENTS, NAMESPACE, "encode", uid=made["metadata"]["uid"])
+
+
+async def _read_a_log(platform: InProcess) -> None:
+    """As the kubelet API does. kwok has no kubelet that would answer: that its API server asks for one, is enough."""
+    (lent,) = platform.running["vk-bridge-1"].service.lent_pods()
+    pool = lent.pool(POOL)
+    name = (await platform.api(POOL).list(PODS, NAMESPACE, "app=encode"))[0]["metadata"]["name"]
+    assert pool is not None
+    pool_pod = await pool.api.get(PODS, NAMESPACE, name)
+    assert pool_pod is not None
+    real = await lent.real_pod(POOL, pool_pod)
+    assert real is not None
+    try:
+        async with aclosing(lent.logs(real, LogOptions())) as chunks:
+            async for _ in chunks:
+                pass
+    except ClusterUnreachable as error:
+        if error.reason != "server":
+            raise
+
+
+async def _create(platform: InProcess, cluster: str, kind: Kind, name: str, **fields: Any) -> Manifest:
+    singular = {"secrets": "Secret", "configmaps": "ConfigMap"}[kind.plural]
+    metadata = {"name": name, "namespace": NAMESPACE}
+    return await platform.api(cluster).create(
+        kind, {"apiVersion": "v1", "kind": singular, "metadata": metadata} | fields
+    )
+
+
+async def _namespace(platform: InProcess, cluster: str, name: str, labels: dict[str, str] | None = None) -> None:
+    metadata = {"name": name, "labels": labels or {}}
+    await platform.api(cluster).create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+
+async def _are_running(platform: InProcess, name: str, pods: int) -> bool:
+    found = [pod for cluster in platform.members for pod in await platform.api(cluster).list(PODS, "", f"app={name}")]
+    return len([pod for pod in found if _is_running(pod)]) == pods
+
+
+async def _is_ours(platform: InProcess, name: str) -> bool:
+    reply = await platform.planner().get(GetRequest(NAMESPACE, name))
+    return not any(part.adopting for part in reply.placement.parts) and all(one.current for one in reply.statuses)
+
+
+async def _gone(platform: InProcess, name: str, namespace: str) -> bool:
+    try:
+        await platform.planner().get(GetRequest(namespace, name))
+    except RequestError as error:
+        return error.code == "NOT_FOUND"
+    return False
+
+
+async def _runs(platform: InProcess, cluster: str, selector: str, replicas: int) -> bool:
+    pods = await platform.api(cluster).list(PODS, label_selector=selector)
+    return len(pods) == replicas and all(_is_running(pod) for pod in pods)
+
+
+def _is_running(pod: Mapping[str, Any]) -> bool:
+    return (pod.get("status") or {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+
+
+async def _open_nodes(platform: InProcess, count: int) -> bool:
+    virtual = await platform.api(POOL).list(NODES, label_selector=LENT_CLUSTER)
+    return len([node for node in virtual if not node["spec"].get("unschedulable")]) == count
+
+
+async def _real_pods_have(platform: InProcess, image: str) -> bool:
+    pods = await platform.api(OWNER).list(PODS, label_selector="app=encode")
+    return image in [pod["spec"]["containers"][0]["image"] for pod in pods]
+
+
+async def _copies(platform: InProcess, kind: Kind) -> list[Manifest]:
+    return [*await platform.api(OWNER).list(kind, label_selector="spillway.io/pool")]
+
+
+async def _copies_say(platform: InProcess, codec: str) -> bool:
+    return [copy["data"]["codec"] for copy in await _copies(platform, CONFIG_MAPS)] == [codec]
+
+
+async def _no_copies(platform: InProcess) -> bool:
+    names = [one["metadata"]["name"] for one in await platform.api(OWNER).list(NAMESPACES)]
+    return not any(name.startswith(POD_NAMESPACE_PREFIX) for name in names)
+
+
+async def _all_returned(platform: InProcess) -> bool:
+    nodes = await platform.api(OWNER).list(NODES)
+    marked = [node for node in nodes if any(one["key"] == LENDING for one in node["spec"].get("taints") or ())]
+    return not marked and not await platform.api(POOL).list(NODES, label_selector=LENT_CLUSTER)

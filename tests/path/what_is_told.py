@@ -1,0 +1,45 @@
+"""All that services write to the log, as text: keys, headers, events, and what is packed inside them."""
+
+from collections.abc import Iterator
+
+from spillway.addresses import TOPICS
+from spillway.dead_letters import Stored
+from spillway.local_bus import LocalBroker
+from spillway.packed import NotPacked, unpack
+from spillway.wire import decode
+
+RECORDS_AT_ONCE = 1_000_000
+
+
+class Listener:
+    """Gives each record once."""
+
+    def __init__(self, broker: LocalBroker) -> None:
+        self._broker = broker
+        self._read_to = dict.fromkeys(broker.ends(TOPICS), 0)
+
+    def new_texts(self) -> Iterator[str]:
+        for (topic, partition), offset in self._read_to.items():
+            if self._broker.end(topic, partition) > offset:
+                found, end = self._broker.since(topic, partition, offset, RECORDS_AT_ONCE)
+                self._read_to[topic, partition] = end
+                for one in found:
+                    yield from _texts(one)
+
+
+def _texts(stored: Stored) -> Iterator[str]:
+    yield f"{stored.key!r} {stored.headers!r} {stored.value!r}"
+    if stored.value is not None:
+        event = decode(stored.topic, dict(stored.headers)["ce_type"].decode(), stored.value)
+        yield repr(event)
+        for name in event.__dataclass_fields__:
+            value = getattr(event, name)
+            if isinstance(value, bytes) and value:
+                yield _unpacked(value)
+
+
+def _unpacked(value: bytes) -> str:
+    try:
+        return unpack(value).decode(errors="replace")
+    except NotPacked:
+        return value.decode(errors="replace")
