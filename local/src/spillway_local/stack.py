@@ -33,6 +33,8 @@ KAFKA_PORT, REDIS_PORT, SIM_PORT, SERVICE_PORT = 19092, 16379, 21001, 18080
 SIM_USAGE_PERCENT = 20
 """What a simulated pod uses of its requests, so that policies on resources have something to see."""
 RPC_PORT, SCALING_PORT, LENDING_PORT, KUBELET_PORT = 7400, 7410, 7420, 18250
+CARRIED_PREFIXES = "app.kubernetes.io/,sim/"
+"""Of annotations that lent pods keep: by the last a simulated member is told how long a pod starts, runs and stops."""
 SERVICES = ("snapshot", "propagator", "planner", "hpa", "descheduler", "vk-bridge")
 LOG_READY_SECONDS, SERVICE_READY_SECONDS = 180.0, 90.0
 """Three brokers on two busy cores take more than a minute to listen, and as long to make the topics."""
@@ -240,7 +242,7 @@ class Stack:
             prefix = service.upper().replace("-", "_")
             own[f"SPILLWAY_{prefix}_CREDENTIALS_FOLDER"] = str(self.credentials)
         if service == "vk-bridge":
-            own |= self._kubelet(name)
+            own |= self._kubelet(name) | {"SPILLWAY_VK_BRIDGE_CARRIED_PREFIXES": CARRIED_PREFIXES}
         return own | dict(self.options.environment_of.get(name, {}))
 
     def _kubelet(self, name: str) -> dict[str, str]:

@@ -97,7 +97,10 @@ class LendingFleet:
         """broker: another log, of which this fleet knows nothing: a bridge that was started by mistake."""
         bus = self._buses[instance] = LocalBus(broker or self.broker, FLEET, instance)
         loop = asyncio.get_running_loop()
-        chosen = Settings(**{"copies_seconds": 5.0, "copy_unused_seconds": 60.0, **settings})
+        carried = ("sim/", "app.kubernetes.io/")  # By the first the simulation is told how long a pod runs.
+        chosen = Settings(
+            **{"copies_seconds": 5.0, "copy_unused_seconds": 60.0, "carried_prefixes": carried, **settings}
+        )
         bridge = Bridge(bus, self.connect, chosen, instance, lambda: WALL_MS + round(loop.time() * 1000))
         stopping = asyncio.Event()
         self._instances[instance] = bridge, stopping, asyncio.create_task(bridge.run(stopping))

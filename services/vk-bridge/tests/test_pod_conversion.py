@@ -1,6 +1,7 @@
 """A real pod has what its pool pod asked for and nothing of its owner's; what cannot be had is refused by name."""
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from vk_bridge.core.pod_conversion import (
     place_of,
 )
 from vk_bridge.core.pod_update import given_text
+from vk_bridge.settings import Settings
 
 SIDE = PoolSide("pool-id", "own-1.n1", "10.0.0.9")
 API_ACCESS: dict[str, Any] = {
@@ -112,6 +114,44 @@ def converted(manifest: dict[str, Any], side: PoolSide = SIDE) -> Converted:
     return found
 
 
+OBEYED = (
+    "iam.amazonaws.com/role",
+    "vault.hashicorp.com/agent-inject",
+    "k8s.v1.cni.cncf.io/networks",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict",
+    "karpenter.sh/do-not-disrupt",
+    "sidecar.istio.io/inject",
+    "kubectl.kubernetes.io/default-container",
+    "spillway.io/pool",
+    "kubernetes.io/",
+)
+
+
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+def test_what_an_owners_machinery_may_obey_does_not_reach_it(kind: str) -> None:
+    manifest, users = deepcopy(POD), {"note": "x", "app.kubernetes.io/name": "encode"}
+    manifest["metadata"][kind] = {**users, **dict.fromkeys(OBEYED, "from-the-pool")}
+    made = converted(manifest).pod["metadata"][kind]
+    assert users.items() <= made.items()
+    assert "from-the-pool" not in made.values()
+    named = replace(SIDE, carried=("karpenter.sh/",))
+    made = converted(manifest, named).pod["metadata"][kind]
+    assert (made["karpenter.sh/do-not-disrupt"], made["note"]) == ("from-the-pool", "x")
+    assert "app.kubernetes.io/name" not in made
+
+
+def test_a_container_is_told_of_a_label_and_an_annotation_that_stay_in_the_pool() -> None:
+    paths = ("metadata.labels['a.b/c']", "metadata.annotations['a.b/c']", "metadata.annotations['a.b/none']")
+    manifest = with_container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": path}}} for path in paths])
+    manifest["metadata"]["labels"]["a.b/c"] = "label"
+    manifest["metadata"]["annotations"]["a.b/c"] = "annotation"
+    made = converted(manifest).pod
+    found = [one["valueFrom"]["fieldRef"]["fieldPath"] for one in made["spec"]["containers"][0]["env"]]
+    keys = [path.removeprefix("metadata.annotations['").removesuffix("']") for path in found]
+    assert [made["metadata"]["annotations"][key] for key in keys] == ["label", "annotation", ""]
+    assert all(key.startswith("pool.spillway.io/field-") for key in keys)
+
+
 def test_what_a_real_pod_is() -> None:
     made = converted(POD).pod
     metadata = made["metadata"]
@@ -121,7 +161,7 @@ def test_what_a_real_pod_is() -> None:
     assert metadata["annotations"] == {
         "note": "kept",
         "spillway.io/pool-pod": "shop/encode-1",
-        "spillway.io/given": given_text(POD),
+        "spillway.io/given": given_text(POD, SIDE.carried),
     }
     assert metadata.keys() == {"namespace", "name", "labels", "annotations"}
     assert made["spec"] == {
@@ -416,3 +456,9 @@ def test_nothing_of_the_pool_pod_is_changed() -> None:
     before = deepcopy(REFERRING)
     converted(REFERRING)
     assert before == REFERRING
+
+
+@pytest.mark.parametrize("prefix", ["prometheus.io", "a/b/", "spillway.io/", "pool.spillway.io/", "/x"])
+def test_what_is_no_prefix_to_carry_over_is_refused(prefix: str) -> None:
+    with pytest.raises(ValueError, match=rf"carried_prefixes: '{prefix}': expected the prefix of a key"):
+        Settings(carried_prefixes=("prometheus.io/", prefix))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from spillway.lending_marks import GIVEN
+from vk_bridge.core.carried import CARRIED
 from vk_bridge.core.loan import PoolPod, RealPod
 from vk_bridge.core.pod_steps import Around, DeletePool, DeleteReal, Mirror, PodStep, UpdateReal, pod_step
 from vk_bridge.core.pod_update import given_text, is_behind, update_patch
@@ -21,7 +22,7 @@ POOL_POD: dict[str, Any] = {
 REAL_POD: dict[str, Any] = {
     "metadata": {
         "labels": {"app": "encode", "spillway.io/pool": "p"},
-        "annotations": {"note": "a", GIVEN: given_text(POOL_POD)},
+        "annotations": {"note": "a", GIVEN: given_text(POOL_POD, CARRIED)},
     },
     "spec": {
         "containers": [
@@ -68,9 +69,9 @@ def test_only_what_was_changed_is_written(what: str) -> None:
     pod = deepcopy(POOL_POD)
     change, expected = CHANGES[what]
     change(pod)
-    assert is_behind(REAL_POD, pod)
-    patch = update_patch(REAL_POD, pod)
-    assert patch["metadata"]["annotations"].pop(GIVEN) == given_text(pod)
+    assert is_behind(REAL_POD, pod, CARRIED)
+    patch = update_patch(REAL_POD, pod, CARRIED)
+    assert patch["metadata"]["annotations"].pop(GIVEN) == given_text(pod, CARRIED)
     patch["metadata"] = {key: value for key, value in patch["metadata"].items() if value}
     assert patch == expected
 
@@ -79,14 +80,15 @@ def test_what_is_not_peoples_is_no_change() -> None:
     pod = deepcopy(POOL_POD)
     pod["metadata"]["labels"]["spillway.io/x"] = "y"
     pod["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = "{}"
+    pod["metadata"]["labels"]["sidecar.istio.io/inject"] = "true"
     pod["spec"]["nodeName"] = "own-1.n0"
-    assert not is_behind(REAL_POD, pod)
+    assert not is_behind(REAL_POD, pod, CARRIED)
 
 
 @pytest.mark.parametrize("text", ["", "x", "{}", "[]", '{"images": 1}'])
 def test_a_real_pod_that_bears_nothing_readable_is_left_alone(text: str) -> None:
     real = {**REAL_POD, "metadata": {"annotations": {GIVEN: text}}}
-    assert not is_behind(real, {**POOL_POD, "metadata": {}})
+    assert not is_behind(real, {**POOL_POD, "metadata": {}}, CARRIED)
 
 
 STAYS = Around(takes=True, leaving=False, grace_seconds=30)

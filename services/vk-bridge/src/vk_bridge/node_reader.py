@@ -242,7 +242,7 @@ class NodeReader:
         here, there = self._sides(pool_name, pool)
         shown = await there.get(NODES, "", virtual_name)
         node = await here.get(NODES, "", name)
-        side = PoolSide(pool_name, virtual_name, self._settings.kubelet_address)
+        side = self._side(name, pool_name)
         found = await self._with_pods(name, side, here, there, (node, shown))
         return self._reading(name, pool, side, found, standing_of(node) if node is not None else None, read_at)
 
@@ -252,10 +252,14 @@ class NodeReader:
         """The pods alone, beside the nodes as they were read before. It is not fresh."""
         read_at, node = asyncio.get_running_loop().time(), nodes[0]
         here, there = self._sides(pool_name, pool)
-        side = PoolSide(pool_name, virtual_node_name(self._cluster, name), self._settings.kubelet_address)
+        side = self._side(name, pool_name)
         found = await self._with_pods(name, side, here, there, nodes)
         standing = standing_of(node) if node is not None else None
         return replace(self._reading(name, pool, side, found, standing, read_at), fresh=False)
+
+    def _side(self, name: str, pool_name: str) -> PoolSide:
+        settings, virtual = self._settings, virtual_node_name(self._cluster, name)
+        return PoolSide(pool_name, virtual, settings.kubelet_address, settings.carried_prefixes)
 
     def _sides(self, pool_name: str, pool: Pool | None) -> tuple[_Side, _Side]:
         there = _Side(pool.api if pool else None, pool.reach if pool else None)
@@ -409,7 +413,7 @@ def _compared(pod: Manifest, shown: Manifest | None, side: PoolSide) -> Pair:
         return Pair(news=False, behind=False, held=held)
     return Pair(
         news=mirrored_status(shown, pod, side.address) is not None,
-        behind=is_behind(pod, shown),
+        behind=is_behind(pod, shown, side.carried),
         held=held,
         refused=sizes_asked(pod, shown) if is_refused_by_its_node(pod) else None,
     )

@@ -83,7 +83,7 @@ class PodWriter:
                 real = reading.real_by_pool_uid[uid]
                 await self._show(reading, pod, mirrored_status(pod, real, reading.side.address), answers)
             case UpdateReal(uid):
-                await self._update(reading.pool_pods[uid], reading.real_by_pool_uid[uid], answers)
+                await self._update(reading, reading.pool_pods[uid], reading.real_by_pool_uid[uid], answers)
             case FailPool(uid, reason):
                 pod = reading.pool_pods[uid]
                 await self._show(reading, pod, failed_status(pod, reason, GONE_MESSAGE.get(reason, "")), answers)
@@ -125,8 +125,8 @@ class PodWriter:
         answers.real_pods[created["metadata"]["uid"]] = created
         return True
 
-    async def _update(self, pod: Manifest, real: Manifest, answers: Answers) -> None:
-        metadata, change = real["metadata"], update_patch(real, pod)
+    async def _update(self, reading: Reading, pod: Manifest, real: Manifest, answers: Answers) -> None:
+        metadata, change = real["metadata"], update_patch(real, pod, reading.side.carried)
         version, uid = metadata["resourceVersion"], metadata["uid"]
         place = (metadata["namespace"], metadata["name"])
         answers.real_pods[uid] = await self._reach.ask(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from spillway.cluster_turns import ClusterTurnSettings
 from spillway.settings import setting
+from vk_bridge.core.carried import CARRIED, NEVER
 
 KUBELET_CLIENTS_FOLDER = Path("kubelet-clients")
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"
@@ -19,6 +20,11 @@ class Settings(ClusterTurnSettings):
     )
     overdue_seconds: float = setting(
         1.0, "seconds after the end of its grace until a real pod that is still there is deleted by force"
+    )
+    carried_prefixes: tuple[str, ...] = setting(
+        CARRIED,
+        "prefixes (with their slash) of labels and annotations that real pods get from pool pods, beside those without "
+        "a prefix; all others might be obeyed by something in an owner",
     )
     kubelet_address: str = setting("127.0.0.1", "address that virtual nodes show as their own")
     kubelet_listen: str = setting("", "address that the kubelet API listens on; empty: the one that virtual nodes show")
@@ -105,6 +111,9 @@ class Settings(ClusterTurnSettings):
 
     def __post_init__(self) -> None:
         ClusterTurnSettings.__post_init__(self)
+        for prefix in self.carried_prefixes:
+            if not prefix.endswith("/") or prefix.count("/") > 1 or prefix in NEVER:
+                raise ValueError(f"carried_prefixes: {prefix!r}: expected the prefix of a key with its slash, not ours")
         if self.port_by_pool and not (self.kubelet_certificate and self.kubelet_key):
             raise ValueError("kubelet_ports: they need kubelet_certificate and kubelet_key")
 

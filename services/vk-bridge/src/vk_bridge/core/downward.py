@@ -4,12 +4,14 @@ Fields that differ on the real pod become annotations of it, to which the refere
 with the value itself would expand what looks like a variable in it.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+from spillway.lending_marks import digest
+from vk_bridge.core.carried import DOWNWARD_PREFIX, is_carried
 from vk_bridge.core.loan import Manifest
 
-DOWNWARD_PREFIX: Final = "pool.spillway.io/"
 ANNOTATION_BY_FIELD: Final = {
     "metadata.name": "name",
     "metadata.namespace": "namespace",
@@ -19,13 +21,19 @@ ANNOTATION_BY_FIELD: Final = {
     "spec.nodeName": "node-name",
     "spec.serviceAccountName": "service-account-name",
 }
-"""Fields that the pool says; all others (single labels and annotations, addresses) are the real pod's own."""
+"""Fields that the pool says, with each label and annotation that is not carried over; others are the real pod's own."""
+_ONE_OF_MANY: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
 
 
-def translated_field(path: str) -> tuple[str, bool]:
-    """The path on the real pod, and whether an annotation has to tell it."""
-    name = ANNOTATION_BY_FIELD.get(path)
-    return (f"metadata.annotations['{DOWNWARD_PREFIX}{name}']", True) if name else (path, False)
+def translated_field(path: str, prefixes: Sequence[str]) -> tuple[str, bool]:
+    """The path on the real pod, and whether an annotation has to tell it. prefixes: those that are carried over."""
+    one = _ONE_OF_MANY.fullmatch(path)
+    told = path in ANNOTATION_BY_FIELD or (one is not None and not is_carried(one[2], prefixes))
+    return (f"metadata.annotations['{_annotation(path)}']", True) if told else (path, False)
+
+
+def _annotation(path: str) -> str:
+    return DOWNWARD_PREFIX + (ANNOTATION_BY_FIELD.get(path) or f"field-{digest(path)}")
 
 
 def downward_annotations(pod: Manifest, virtual_node: str, fields: Iterable[str]) -> dict[str, str]:
@@ -40,7 +48,15 @@ def downward_annotations(pod: Manifest, virtual_node: str, fields: Iterable[str]
         "spec.nodeName": virtual_node,
         "spec.serviceAccountName": spec.get("serviceAccountName") or "default",
     }
-    return {DOWNWARD_PREFIX + ANNOTATION_BY_FIELD[field]: values[field] for field in fields}
+    return {_annotation(path): _value_of_one(metadata, path) if path not in values else values[path] for path in fields}
+
+
+def _value_of_one(metadata: Manifest, path: str) -> str:
+    """Of a label or an annotation; empty where there is none, as a kubelet tells it."""
+    one = _ONE_OF_MANY.fullmatch(path)
+    assert one is not None
+    value: str = (metadata.get(one[1]) or {}).get(one[2], "")
+    return value
 
 
 def _lines(pairs: Manifest) -> str:

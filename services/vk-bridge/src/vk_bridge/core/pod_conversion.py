@@ -16,10 +16,11 @@ from spillway.lending_marks import (
     owner_name,
     owner_namespace,
 )
+from vk_bridge.core.carried import CARRIED, carried_annotations, carried_labels
 from vk_bridge.core.downward import downward_annotations, translated_field
 from vk_bridge.core.known_fields import KEPT_SPEC
 from vk_bridge.core.loan import Manifest
-from vk_bridge.core.pod_update import given_text, kept_annotations, kept_labels
+from vk_bridge.core.pod_update import given_text
 from vk_bridge.core.refusals import is_api_access, reasons_against
 
 CONFIG_MAP, SECRET = "ConfigMap", "Secret"
@@ -27,11 +28,15 @@ CONFIG_MAP, SECRET = "ConfigMap", "Secret"
 
 @dataclass(frozen=True, slots=True)
 class PoolSide:
-    """Where a pool pod is: the pool's id, and the name and address of the virtual node that it is bound to."""
+    """Where a pool pod is: the pool's id, and the name and address of the virtual node that it is bound to.
+
+    carried: prefixes of labels and annotations that reach the owner.
+    """
 
     pool_id: str
     virtual_node: str
     address: str
+    carried: tuple[str, ...] = CARRIED
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -83,12 +88,12 @@ def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
         "metadata": {
             "namespace": namespace,
             "name": name,
-            "labels": {**kept_labels(pod), POOL: side.pool_id, POOL_UID: metadata["uid"]},
+            "labels": {**carried_labels(pod, side.carried), POOL: side.pool_id, POOL_UID: metadata["uid"]},
             "annotations": {
-                **kept_annotations(pod),
+                **carried_annotations(pod, side.carried),
                 **downward_annotations(pod, side.virtual_node, translation.fields),
                 POOL_POD: f"{metadata['namespace']}/{metadata['name']}",
-                GIVEN: given_text(pod),
+                GIVEN: given_text(pod, side.carried),
                 **_copies_annotation(translation.references.values()),
             },
         },
@@ -246,7 +251,7 @@ class _Translation:
         return {**downward, "items": told}
 
     def _field(self, reference: Manifest) -> dict[str, Any]:
-        path, told = translated_field(reference["fieldPath"])
+        path, told = translated_field(reference["fieldPath"], self._side.carried)
         if told:
             self.fields[reference["fieldPath"]] = None
         return {**reference, "fieldPath": path}

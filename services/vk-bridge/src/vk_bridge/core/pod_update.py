@@ -4,17 +4,16 @@ The real pod bears what it was last given. So what an owner's admission made of 
 written over: only what the pool itself has changed since is written.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from spillway.lending_marks import GIVEN, PREFIX, digest
-from vk_bridge.core.downward import DOWNWARD_PREFIX
+from spillway.lending_marks import GIVEN, digest
+from vk_bridge.core.carried import carried_annotations, carried_labels
 from vk_bridge.core.loan import Manifest
 
-LEFT_OUT_ANNOTATIONS: Final = ("kubectl.kubernetes.io/", PREFIX, DOWNWARD_PREFIX)
 KINDS: Final = ("containers", "initContainers")
 
 
@@ -28,43 +27,33 @@ class Given:
     annotations: str
 
 
-def given(pool_pod: Manifest) -> Given:
+def given(pool_pod: Manifest, prefixes: Sequence[str]) -> Given:
+    """prefixes: of labels and annotations that are carried over."""
     spec = pool_pod["spec"]
     images = {one["name"]: one.get("image", "") for kind in KINDS for one in spec.get(kind) or ()}
-    return Given(
-        images, spec.get("activeDeadlineSeconds"), _digest(kept_labels(pool_pod)), _digest(kept_annotations(pool_pod))
-    )
+    labels, annotations = carried_labels(pool_pod, prefixes), carried_annotations(pool_pod, prefixes)
+    return Given(images, spec.get("activeDeadlineSeconds"), _digest(labels), _digest(annotations))
 
 
-def given_text(pool_pod: Manifest) -> str:
-    return msgspec.json.encode(given(pool_pod)).decode()
+def given_text(pool_pod: Manifest, prefixes: Sequence[str]) -> str:
+    return msgspec.json.encode(given(pool_pod, prefixes)).decode()
 
 
-def kept_labels(pool_pod: Manifest) -> dict[str, str]:
-    labels: Mapping[str, str] = pool_pod["metadata"].get("labels") or {}
-    return {key: value for key, value in labels.items() if not key.startswith(PREFIX)}
-
-
-def kept_annotations(pool_pod: Manifest) -> dict[str, str]:
-    annotations: Mapping[str, str] = pool_pod["metadata"].get("annotations") or {}
-    return {key: value for key, value in annotations.items() if not key.startswith(LEFT_OUT_ANNOTATIONS)}
-
-
-def is_behind(real_pod: Manifest, pool_pod: Manifest) -> bool:
+def is_behind(real_pod: Manifest, pool_pod: Manifest, prefixes: Sequence[str]) -> bool:
     """Whether the pool pod says something else than the real pod was given. One that bears nothing is left alone."""
     told = _read(real_pod)
-    return told is not None and told != given(pool_pod)
+    return told is not None and told != given(pool_pod, prefixes)
 
 
-def update_patch(real_pod: Manifest, pool_pod: Manifest) -> dict[str, Any]:
+def update_patch(real_pod: Manifest, pool_pod: Manifest, prefixes: Sequence[str]) -> dict[str, Any]:
     """A merge patch of a real pod that is behind. Labels and annotations that people took off stay there."""
-    told, now = _read(real_pod), given(pool_pod)
+    told, now = _read(real_pod), given(pool_pod, prefixes)
     assert told is not None
-    metadata: dict[str, Any] = {"annotations": {GIVEN: given_text(pool_pod)}}
+    metadata: dict[str, Any] = {"annotations": {GIVEN: given_text(pool_pod, prefixes)}}
     if told.labels != now.labels:
-        metadata["labels"] = kept_labels(pool_pod)
+        metadata["labels"] = carried_labels(pool_pod, prefixes)
     if told.annotations != now.annotations:
-        metadata["annotations"] |= kept_annotations(pool_pod)
+        metadata["annotations"] |= carried_annotations(pool_pod, prefixes)
     spec: dict[str, Any] = {}
     if told.deadline_seconds != now.deadline_seconds:
         spec["activeDeadlineSeconds"] = now.deadline_seconds
