@@ -321,6 +321,26 @@ async def test_a_recall_shortens_the_grace_of_a_pod_that_leaves_already_and_forc
     await until(lambda: fleet.taint() == "")
 
 
+@on_fleet()
+async def test_what_a_finalizer_keeps_in_the_owner_is_deleted_by_force_after_longer_and_longer_pauses(
+    fleet: LendingFleet,
+) -> None:
+    await lent(fleet)
+    await run_alone(fleet)
+    await until(lambda: pooled(fleet)["status"].get("phase") == "Running")
+    (real,) = fleet.clusters[OWN].objects("pods", OURS)
+    place = f"/api/v1/namespaces/{OURS}/pods/{real['metadata']['name']}"
+    await fleet.ask(OWN, "PATCH", place, {"metadata": {"finalizers": ["example.com/slow"]}})
+    await fleet.recall()
+    await until(lambda: real_graces(fleet) == [0])
+    await asyncio.sleep(1000)
+    asked = fleet.asked[OWN, "DELETE", place]
+    assert 2 <= asked <= 1 + 9, "with its grace; then by force, and after 5, 10, 20, … 300 seconds"
+    assert fleet.taint() == "recalled"
+    await fleet.ask(OWN, "PATCH", place, {"metadata": {"finalizers": None}})
+    assert await until(lambda: fleet.taint() == "") < 10
+
+
 def real_graces(fleet: LendingFleet) -> list[int | None]:
     return [one["metadata"].get("deletionGracePeriodSeconds") for one in fleet.clusters[OWN].objects("pods", OURS)]
 

@@ -12,6 +12,7 @@ from spillway import kubernetes
 from spillway.cluster_api import NODES, PODS, ClusterApi, ClusterUnreachable
 from spillway.kubernetes import object_decoder
 from spillway.lending_marks import POOL_POD, POOL_UID, virtual_node_name
+from spillway.pauses import doubled_seconds
 from vk_bridge.by_version import ByVersion
 from vk_bridge.core.admitted_sizes import (
     Refusals,
@@ -110,10 +111,15 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A real pod's deletion, as this bridge has seen it: its grace, and the clock time at which that is over."""
+    """A real pod's deletion, as this bridge has seen it: its grace, and the clock time at which that is over.
+
+    forced: how often it was deleted by force; not again before again_at.
+    """
 
     grace_seconds: int
     over_at: float
+    forced: int = 0
+    again_at: float = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +350,14 @@ class NodeReader:
         owned = OwnerNode(register.uid, register.resource_version, OWNED, None)
         return replace(alone, sight=replace(alone.sight, node=owned))
 
+    def note_forced(self, name: str, uid: str) -> None:
+        """A real pod was deleted by force. What a finalizer keeps is there all the same."""
+        ending = self._deleting.get(name, {}).get(uid)
+        if ending is not None:
+            first, longest = self._settings.force_first_seconds, self._settings.force_longest_seconds
+            again_at = asyncio.get_running_loop().time() + doubled_seconds(first, longest, ending.forced)
+            self._deleting[name][uid] = replace(ending, forced=ending.forced + 1, again_at=again_at)
+
     def note_shown(self, name: str) -> None:
         self._shown_at[name] = asyncio.get_running_loop().time()
 
@@ -388,7 +402,7 @@ class NodeReader:
             if pod["metadata"].get("deletionTimestamp"):
                 seen[uid] = ending = _ending(pod, before.get(uid), now)
                 seconds_left = max(0, math.floor(ending.over_at - now))
-                overdue_at = ending.over_at + self._settings.overdue_seconds
+                overdue_at = max(ending.over_at + self._settings.overdue_seconds, ending.again_at)
                 overdue = now >= overdue_at
                 if not overdue:
                     due.append(overdue_at)
@@ -424,7 +438,9 @@ def _ending(pod: Manifest, before: Ending | None, now: float) -> Ending:
     grace = pod["metadata"].get("deletionGracePeriodSeconds", GRACE_SECONDS)
     if before is None:
         return Ending(grace, now + grace)
-    return before if grace == before.grace_seconds else Ending(grace, min(before.over_at, now + grace))
+    if grace == before.grace_seconds:
+        return before
+    return replace(before, grace_seconds=grace, over_at=min(before.over_at, now + grace))
 
 
 def _real_ones(pods: Mapping[str, Manifest]) -> dict[str, Manifest]:

@@ -363,6 +363,7 @@ class OwnerWorker:
                 self._book.evicted(reading, uid)
             case DeleteReal(uid, 0):
                 self._book.forced(reading, uid)
+                self._reader.note_forced(reading.name, uid)
         if not isinstance(step, Mirror):
             log.info("carried out", step=_text(step), cluster=self.cluster, node=reading.name, epoch=self.epoch)
 

@@ -21,6 +21,10 @@ class Settings(ClusterTurnSettings):
     overdue_seconds: float = setting(
         1.0, "seconds after the end of its grace until a real pod that is still there is deleted by force"
     )
+    force_first_seconds: float = setting(
+        5.0, "seconds until the deletion by force of a real pod that is there all the same is repeated; doubles"
+    )
+    force_longest_seconds: float = setting(300.0, "longest of these pauses, seconds")
     carried_prefixes: tuple[str, ...] = setting(
         CARRIED,
         "prefixes (with their slash) of labels and annotations that real pods get from pool pods, beside those without "
