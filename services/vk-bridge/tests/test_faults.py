@@ -12,8 +12,9 @@ from sim.manifests import pod as pod_manifest
 from sim.settings import Faults, NodeSpec
 from spillway.addresses import LENDING, Tombstone, lending_address
 from spillway.events import PHASE_LEAVING, ClusterLeft
-from spillway.events_lending import CAUSE_ASKED, CAUSE_VIRTUAL_NODE_GONE, NodeReturned
-from spillway.lending_marks import virtual_node_name
+from spillway.events_lending import CAUSE_ASKED, CAUSE_VIRTUAL_NODE_GONE, LendingRule, NodeReturned
+from spillway.lending_marks import COST_PER_HOUR, SUPPLY_CLASS, virtual_node_name
+from spillway.model import Requirement
 from spillway.quantities import parse_quantity
 
 from .lending_fleet import (
@@ -201,6 +202,29 @@ async def test_a_lent_node_that_changes_size_offers_what_it_has_and_keeps_its_po
         await fleet.ask(OWN, "PATCH", "/api/v1/nodes/n0/status", size)
         await until(lambda cores=cores: _milli_cores(fleet) == (cores * 1000,) * 2)  # type: ignore[misc]
         assert (fleet.taint(), uids(fleet, OWN)) == ("lent", before)
+
+
+@on_fleet()
+async def test_a_lent_node_whose_class_changes_stays_in_the_one_in_which_its_loan_began(fleet: LendingFleet) -> None:
+    """In the pool as in the log; the next loan is in the new one."""
+    nvme = LendingRule("nvme", (Requirement("disk", "In", ("nvme",)),), "dedicated", 100, 0, 0, 1.0)
+    rest = LendingRule("rest", (), "idle", 100, 0, 0, 0.5)
+    await fleet.ask(OWN, "PATCH", "/api/v1/nodes/n0", {"metadata": {"labels": {"disk": "nvme"}}})
+    await fleet.declare(rules=(nvme, rest), cooldown_seconds=1)
+    await fleet.start()
+    await until(fleet.is_open)
+
+    def shown() -> tuple[str, str, str]:
+        virtual, lent = fleet.virtual() or {}, fleet.lent()
+        metadata = virtual.get("metadata", {"labels": {}, "annotations": {}})
+        label, cost = metadata["labels"].get(SUPPLY_CLASS, ""), metadata["annotations"].get(COST_PER_HOUR, "")
+        return label, cost, lent.supply_class if lent is not None else ""
+
+    await until(lambda: shown() == ("dedicated", "1", "dedicated"))
+    await fleet.ask(OWN, "PATCH", "/api/v1/nodes/n0", {"metadata": {"labels": {"disk": "hdd"}}})
+    await always(lambda: shown() == ("dedicated", "1", "dedicated"), 60)
+    await fleet.recall(cause=CAUSE_ASKED)
+    await until(lambda: shown() == ("idle", "0.5", "idle"))
 
 
 def _milli_cores(fleet: LendingFleet) -> tuple[int, int]:

@@ -41,6 +41,7 @@ REAL: dict[str, Any] = {
         "taints": [
             {"key": "spillway.io/lending", "value": "lent", "effect": "NoSchedule"},
             {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"},
+            {"key": "spillway.io/lent", "value": "by a person", "effect": "NoSchedule"},
             {"key": "gpu", "value": "yes", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"},
         ]
     },

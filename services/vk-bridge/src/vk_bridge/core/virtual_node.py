@@ -167,7 +167,7 @@ def _taints(theirs: Iterable[Manifest], standing: Standing) -> list[dict[str, st
     kept = [
         {key: taint[key] for key in ("key", "value", "effect") if taint.get(key)}
         for taint in theirs
-        if taint["key"] != LENDING and not taint["key"].startswith(TRANSIENT_TAINTS)
+        if taint["key"] not in (LENDING, POOL_TAINT) and not taint["key"].startswith(TRANSIENT_TAINTS)
     ]
     return [*kept, {"key": POOL_TAINT, "value": standing.supply_class, "effect": "NoSchedule"}]
 

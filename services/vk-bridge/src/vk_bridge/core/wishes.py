@@ -106,12 +106,22 @@ class Wishes:
         return (rule_of(labels, declared.rules) if declared is not None else None) or NO_RULE
 
     def standing(self, node: Manifest) -> Standing:
-        """How the node's virtual node is to present itself."""
+        """How the node's virtual node is to present itself: in the class in which its loan began, as the log has it."""
         rule = self.rule(node["metadata"].get("labels") or {})
         register = read_owner_node(node, self._fleet)
         loan, pool = register.loan or Generation(0, 0), register.pool or self.pool_name()
+        supply_class, cost_per_hour = rule.supply_class, rule.cost_per_hour
+        lent = self._state.lent(self._cluster, node["metadata"]["name"])
+        if lent is not None and lent.loan == loan:
+            supply_class, cost_per_hour = lent.supply_class, self._cost_per_hour(lent.rule, rule)
         port = self._address.port_by_pool.get(pool, 0)
-        return Standing(self._cluster, loan, rule.supply_class, rule.cost_per_hour, self._address.host, port)
+        return Standing(self._cluster, loan, supply_class, cost_per_hour, self._address.host, port)
+
+    def _cost_per_hour(self, rule_name: str, instead: LendingRule) -> float:
+        """As is declared now of the rule of this name; instead: where there is none any more."""
+        declared = self._state.declared.get(self._cluster)
+        rules = declared.rules if declared is not None else ()
+        return next((rule for rule in rules if rule.name == rule_name), instead).cost_per_hour
 
     def _wanted(self, node: str, state: str) -> bool:
         verdict, of_state = self._verdicts.get(node, (None, ""))
