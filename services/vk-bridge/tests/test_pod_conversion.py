@@ -152,6 +152,20 @@ def test_a_container_is_told_of_a_label_and_an_annotation_that_stay_in_the_pool(
     assert all(key.startswith("pool.spillway.io/field-") for key in keys)
 
 
+@pytest.mark.parametrize(("size", "fits"), [(130_000, True), (140_000, False)])
+def test_annotations_that_would_be_too_large_with_what_is_told_of_them_are_refused(size: int, fits: bool) -> None:
+    """An API server takes 256 KiB of each object's."""
+    reference = {"fieldRef": {"fieldPath": "metadata.annotations"}}
+    manifest = pod(volumes=[{"name": "v", "downwardAPI": {"items": [{"path": "a", **reference}]}}])
+    manifest["metadata"]["annotations"]["note"] = "é" * (size // 2)
+    found = convert(manifest, "n1", SIDE)
+    assert isinstance(found, Converted) is fits
+    if isinstance(found, Refused):
+        (reason,) = found.reasons
+        assert reason.startswith("annotations: 280")
+        assert reason.endswith("with what the downward API is to tell of the pool's pod; at most 262144 are possible")
+
+
 def test_what_a_real_pod_is() -> None:
     made = converted(POD).pod
     metadata = made["metadata"]

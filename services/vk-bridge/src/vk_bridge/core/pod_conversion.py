@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from spillway.lending_marks import (
     COPIES,
@@ -24,6 +24,9 @@ from vk_bridge.core.pod_update import given_text
 from vk_bridge.core.refusals import is_api_access, reasons_against
 
 CONFIG_MAP, SECRET = "ConfigMap", "Secret"
+ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
+"""Of all keys and values of an object: TotalAnnotationSizeLimitB of Kubernetes."""
+WITH_DOWNWARD: Final = "with what the downward API is to tell of the pool's pod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,16 @@ def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
     translation = _Translation(pod, side)
     spec = translation.spec(node)
     metadata = pod["metadata"]
+    annotations = {
+        **carried_annotations(pod, side.carried),
+        **downward_annotations(pod, side.virtual_node, translation.fields),
+        POOL_POD: f"{metadata['namespace']}/{metadata['name']}",
+        GIVEN: given_text(pod, side.carried),
+        **_copies_annotation(translation.references.values()),
+    }
+    total = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+    if total > ANNOTATIONS_BYTES_MAX:
+        return Refused((f"annotations: {total} bytes {WITH_DOWNWARD}; at most {ANNOTATIONS_BYTES_MAX} are possible",))
     namespace, name = real_place(pod, side.pool_id)
     made = {
         "apiVersion": "v1",
@@ -89,13 +102,7 @@ def convert(pod: Manifest, node: str, side: PoolSide) -> Converted | Refused:
             "namespace": namespace,
             "name": name,
             "labels": {**carried_labels(pod, side.carried), POOL: side.pool_id, POOL_UID: metadata["uid"]},
-            "annotations": {
-                **carried_annotations(pod, side.carried),
-                **downward_annotations(pod, side.virtual_node, translation.fields),
-                POOL_POD: f"{metadata['namespace']}/{metadata['name']}",
-                GIVEN: given_text(pod, side.carried),
-                **_copies_annotation(translation.references.values()),
-            },
+            "annotations": annotations,
         },
         "spec": spec,
     }
