@@ -115,6 +115,26 @@ def test_when_a_real_pod_is_updated(pool: PoolPod, real: RealPod, around: Around
     assert pod_step(pool, real, around) == step
 
 
+SHORT = RealPod("r", "p", grace_seconds=5)
+
+
+@pytest.mark.parametrize(
+    ("pool", "real", "around", "grace_seconds"),
+    [
+        pytest.param(None, SHORT, STAYS, 5, id="an orphan, its own"),
+        pytest.param(None, replace(SHORT, grace_seconds=3600), STAYS, 30, id="an orphan, no longer than a recall's"),
+        pytest.param(None, SHORT, Around(takes=False, leaving=True, grace_seconds=3), 3, id="the recall's is shorter"),
+        pytest.param(
+            PoolPod("p", ended=True), SHORT, Around(takes=False, leaving=True, grace_seconds=30), 5, id="it has ended"
+        ),
+    ],
+)
+def test_a_real_pods_own_grace_is_never_lengthened(
+    pool: PoolPod | None, real: RealPod, around: Around, grace_seconds: int
+) -> None:
+    assert pod_step(pool, real, around) == DeleteReal("r", grace_seconds)
+
+
 LEAVES = Around(takes=False, leaving=True, grace_seconds=30)
 SLOW = RealPod("r", "p", deleting=True, seconds_left=3600)
 SLOW_POOL = PoolPod("p", deleting=True, created=True, grace_seconds=3600)

@@ -376,6 +376,19 @@ async def test_a_real_pod_without_a_pool_pod_is_deleted(fleet: LendingFleet) -> 
 
 
 @on_fleet()
+async def test_a_real_pod_without_a_pool_pod_keeps_its_own_grace(fleet: LendingFleet) -> None:
+    await lent(fleet)
+    await run_alone(fleet, terminationGracePeriodSeconds=3)
+    await until(lambda: pooled(fleet)["status"].get("phase") == "Running")
+    (real,) = fleet.clusters[OWN].objects("pods", OURS)
+    place = f"/api/v1/namespaces/{OURS}/pods/{real['metadata']['name']}"
+    await fleet.ask(OWN, "PATCH", place, {"metadata": {"finalizers": ["example.com/slow"]}})
+    await fleet.ask(POOL, "DELETE", "/api/v1/namespaces/default/pods/one", {"gracePeriodSeconds": 0})
+    await until(lambda: real_graces(fleet) != [None])
+    assert real_graces(fleet) == [3]
+
+
+@on_fleet()
 async def test_a_job_of_the_pool_completes_and_its_end_stays(fleet: LendingFleet) -> None:
     await lent(fleet)
     manifest = pod("one", tolerations=TOLERATES_LOANS, restartPolicy="Never")

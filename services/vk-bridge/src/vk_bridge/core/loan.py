@@ -78,6 +78,7 @@ class RealPod:
 
     news: its status is not what the pool pod shows. behind: people have changed the pool pod since it was made.
     seconds_left: whole ones of its grace, which began when this bridge first saw it; 0 of one that nobody deletes.
+    grace_seconds: its own, by which it ends when nobody names another.
     """
 
     uid: str
@@ -88,6 +89,7 @@ class RealPod:
     news: bool = False
     behind: bool = False
     seconds_left: int = 0
+    grace_seconds: int = 30
 
 
 @dataclass(frozen=True, slots=True)

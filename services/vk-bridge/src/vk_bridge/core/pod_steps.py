@@ -90,7 +90,7 @@ def pod_step(pool: PoolPod | None, real: RealPod | None, around: Around) -> PodS
         if real is None or real.deleting:
             return None
         unknown = not around.pool_read
-        return None if unknown and not around.leaving else DeleteReal(real.uid, around.grace_seconds)
+        return None if unknown and not around.leaving else DeleteReal(real.uid, _grace(real, around))
     if real is None:
         return _without_real(pool, around) if around.owner_read else _asked_to_go(pool, around)
     return _both(pool, real, around)
@@ -135,12 +135,12 @@ def _both(pool: PoolPod, real: RealPod, around: Around) -> PodStep | None:
     if around.leaving:
         if not pool.ended:
             return DeletePool(pool.uid, _grace(pool, around))
-        return None if real.deleting else DeleteReal(real.uid, around.grace_seconds)
+        return None if real.deleting else DeleteReal(real.uid, _grace(real, around))
     if real.behind and not (real.deleting or real.ended or pool.ended):
         return UpdateReal(pool.uid)
     return None
 
 
-def _grace(pool: PoolPod, around: Around) -> int:
-    """A recall never lengthens a pod's own grace."""
-    return min(pool.grace_seconds, around.grace_seconds)
+def _grace(pod: PoolPod | RealPod, around: Around) -> int:
+    """A pod's own grace is never lengthened."""
+    return min(pod.grace_seconds, around.grace_seconds)

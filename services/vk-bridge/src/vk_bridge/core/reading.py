@@ -65,6 +65,7 @@ def read_real_pod(pod: Manifest, *, overdue: bool, news: bool, behind: bool = Fa
         news=news,
         behind=behind,
         seconds_left=seconds_left,
+        grace_seconds=(pod.get("spec") or {}).get("terminationGracePeriodSeconds", GRACE_SECONDS),
     )
 
 
