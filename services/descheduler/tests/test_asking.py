@@ -55,6 +55,33 @@ def test_declared_again_nothing_changes() -> None:
     assert (events, reply.clusters[0].changed) == ((), False)
 
 
+def test_rules_that_are_too_long_together_for_one_record_are_refused_with_their_size() -> None:
+    """Each is within its own bounds."""
+    values = tuple(f"{number:063}" for number in range(declaring.VALUES_MAX))
+    nodes = tuple(Requirement(f"disk-{number}", "In", values) for number in range(4))
+    rules = tuple(rule(name=f"rule-{number}", nodes=nodes) for number in range(5))
+    state = known([])
+    declaring.declare(state, request(rules=rules[:4]), asked())
+    before = state.declared[OWN]
+    with pytest.raises(RequestError, match=r"rules: '3\d{5} bytes': expected at most 262144 bytes of names, keys and"):
+        declaring.declare(state, request(rules=rules), asked(2))
+    assert state.declared[OWN] == before
+
+
+@pytest.mark.parametrize("reason", ["x" * 501, "two\nlines"])
+def test_a_reason_is_one_line_of_bounded_length(reason: str) -> None:
+    state = known([owned("n1")])
+    declaring.declare(state, request(), asked())
+    asks = (
+        lambda: declaring.pause(state, lending.PauseLendingRequest(OWN, reason), asked(2)),
+        lambda: declaring.withdraw(state, lending.WithdrawLendingRequest(OWN, reason), asked(2)),
+        lambda: asked_back.ask_back(state, lending.RecallRequest(cluster=OWN, reason=reason), asked(2)),
+    )
+    for ask in asks:
+        with pytest.raises(RequestError, match=r"reason: .*: expected printable characters in one line, at most 500"):
+            ask()
+
+
 def test_a_plan_keeps_nothing() -> None:
     state = known([])
     events, reply = declaring.declare(state, request(plan_only=True), asked())

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from descheduler.core.declaring import GRACE_SECONDS_MAX, Asked
+from descheduler.core.declaring import GRACE_SECONDS_MAX, Asked, check_reason
 from descheduler.core.recalling import Why, Written, recall
 from descheduler.core.state import DeschedulerState
 from spillway import api_lending as lending
@@ -53,6 +53,7 @@ def ask_back(
     check_known(state, "cluster", request.cluster)
     if not 0 <= request.grace_seconds <= GRACE_SECONDS_MAX:
         raise invalid("grace_seconds", request.grace_seconds, f"0 to {GRACE_SECONDS_MAX}; 0 is the cluster's")
+    check_reason(request.reason)
     lent = state.lent(request.cluster)
     missing = sorted(set(request.nodes) - lent.keys())
     if missing:

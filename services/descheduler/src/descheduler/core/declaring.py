@@ -19,11 +19,14 @@ WHOLE_PERCENT = 100
 GRACE_SECONDS_MAX = 24 * 3_600
 COOLDOWN_SECONDS_MAX = IDLE_SECONDS_MAX = 30 * 24 * 3_600
 NAME_LENGTH_MAX = 253
+REASON_LENGTH_MAX = 500
 RULES_MAX = 64
 REQUIREMENTS_MAX = 64
 """Of a rule."""
 VALUES_MAX = 256
 """Of a requirement."""
+RULES_BYTES_MAX = 256 * 1024
+"""Of the text of all rules of a cluster: they are one record, of which bridges keep the newest of each cluster."""
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 VALUE_OPERATORS = ("In", "NotIn", "Gt", "Lt")
 
@@ -79,6 +82,7 @@ def declare(state: DeschedulerState, request: lending.DeclareLendingRequest, ask
 
 def withdraw(state: DeschedulerState, request: lending.WithdrawLendingRequest, asked: Asked) -> Answer:
     """All comes back; the tombstone follows once nothing is lent."""
+    check_reason(request.reason)
     known = _declared(state, request.cluster)
     if known.withdrawing:
         return (), _reply(state, (known,), changed=False)
@@ -98,6 +102,7 @@ def list_declared(state: DeschedulerState, request: lending.ListLendingRequest) 
 
 
 def _set_paused(state: DeschedulerState, cluster: str, asked: Asked, reason: str, *, paused: bool) -> Answer:
+    check_reason(reason)
     named = _named(state, cluster)
     events = {one.cluster: _changed(one, asked, reason, paused=paused) for one in named if one.paused != paused}
     for event in events.values():
@@ -139,6 +144,11 @@ def _check_cluster(state: DeschedulerState, field: str, cluster: str) -> None:
         raise RequestError("NOT_FOUND", f"{field} {cluster}: no such cluster has joined")
 
 
+def check_reason(reason: str) -> None:
+    if len(reason) > REASON_LENGTH_MAX or not reason.isprintable():
+        raise invalid("reason", reason, f"printable characters in one line, at most {REASON_LENGTH_MAX}")
+
+
 def _check_within(field: str, value: int, most: int) -> None:
     if not 0 <= value <= most:
         raise invalid(field, value, f"0 to {most}")
@@ -154,7 +164,17 @@ def _rules(rules: Sequence[LendingRule]) -> tuple[LendingRule, ...]:
         if len(rule.name) > NAME_LENGTH_MAX or not rule.name.isprintable():
             expected = f"printable characters in one line, at most {NAME_LENGTH_MAX}"
             raise invalid(f"rules[{index}].name", rule.name, expected)
-    return tuple(_rule(rule, f"rules[{index}]") for index, rule in enumerate(rules))
+    checked = tuple(_rule(rule, f"rules[{index}]") for index, rule in enumerate(rules))
+    total = sum(map(_text_bytes, checked))
+    if total > RULES_BYTES_MAX:
+        expected = f"at most {RULES_BYTES_MAX} bytes of names, keys and values in all rules together"
+        raise invalid("rules", f"{total} bytes", expected)
+    return checked
+
+
+def _text_bytes(rule: LendingRule) -> int:
+    texts = (text for one in rule.nodes for text in (one.key, *one.values))
+    return len(rule.name.encode()) + sum(len(text.encode()) for text in texts)
 
 
 def _rule(rule: LendingRule, where: str) -> LendingRule:
