@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -164,6 +165,12 @@ class LocalBroker:
         self.append([outgoing(FleetFormed(fleet))], fleet, "topics")
         self.wake(frozenset(self._logs))
         self.reformed.set()
+
+    def copied(self) -> "LocalBroker":
+        """As a copy of a broker's folder: whose log it is, and all records with their offsets; nobody reads it."""
+        other = LocalBroker(self.settings)
+        other.fleet, other._logs = self.fleet, copy.deepcopy(self._logs)
+        return other
 
     # ── What LocalBus asks ──
 
