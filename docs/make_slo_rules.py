@@ -128,6 +128,7 @@ def _alert(objective: Objective, burn: Burn) -> dict[str, Any]:
                 f"Over {burn.long} and {burn.short} more than {bound:.2%} was missed: {burn.times:g} times as fast as "
                 f"{objective.kept:.1%} of 30 days allows."
             ),
+            "runbook": f"docs/operations.md#slo-{objective.name}",
         },
     }
 

@@ -138,25 +138,6 @@ async def test_use_of_cpu_above_its_target_scales_out() -> None:
         assert sum(one.pods for one in told.pods) >= 2
 
 
-async def test_a_cluster_that_does_not_answer_counts_as_lost_though_its_collector_lives() -> None:
-    async with in_process(services=ALL) as platform:
-        for member in platform.members.values():
-            member.set_load(NAMESPACE, "web", {"cpu": 100})
-        await started(platform, 30, autoscaler(CPU, least=30, most=60))
-        await runs(platform, 30)
-
-        async def lost() -> set[str]:
-            told = await platform.hpa().explain_policy(ExplainPolicyRequest(NAMESPACE, "web"))
-            return {one.cluster for one in told.pods if one.lost}
-
-        await platform.silence("own-2")
-
-        async def is_lost() -> bool:
-            return await lost() == {"own-2"}
-
-        await until(is_lost, "own-2 counts as lost", seconds=300)
-
-
 async def test_what_is_declared_twice_is_one_and_what_is_deleted_leaves_the_size() -> None:
     async with in_process(services=ALL) as platform:
         policy = autoscaler({"type": "External", "external": REQUESTS})

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from spillway import metrics
 from spillway.bus import BusUnavailable
+from spillway.cluster_rights import SNAPSHOT, Right
 from spillway.credentials import Endpoint
 from spillway.log_inspection import inspect_log
 from spillway.process import Process, ProcessSettings, _health
@@ -31,7 +32,7 @@ from spillway.topics import TopicSettings, ensure_topics
 from spillway.version import VERSION
 from spillway_cli.doctor import log
 from spillway_cli.doctor.checks import Outcome
-from spillway_cli.doctor.members import expires_at, visit
+from spillway_cli.doctor.members import LISTED, expires_at, visit
 from spillway_cli.doctor.pages import read_page
 
 SECONDS = 10.0
@@ -120,6 +121,11 @@ async def test_what_a_cluster_forbids_is_named_by_its_resource(tmp_path: Path) -
     async with credential_of(server, tmp_path) as credential:
         found = await visit(tmp_path, "own-1", credential, SECONDS)
     assert found.denied == ("nodes", "jobs.batch")
+
+
+def test_what_is_listed_is_what_a_collector_needs() -> None:
+    needed = {right for rule in SNAPSHOT.rules if not rule.without for right in rule.rights() if right.verb == "list"}
+    assert {Right("list", kind.group, kind.plural) for kind in LISTED} == needed
 
 
 async def test_a_token_that_is_refused_is_said(tmp_path: Path) -> None:

@@ -73,30 +73,6 @@ AT_ONCE = {
 }
 
 
-@pytest.mark.parametrize("trouble", ["", "metrics: connection: refused"], ids=["silent at once", "its metrics first"])
-def test_a_cluster_of_which_nothing_comes_is_lost_whatever_it_said_last(trouble: str) -> None:
-    """Of a value of all pods together: scaled out by the pods that are seen."""
-    made = begun(hpa([OBJECT], behavior=AT_ONCE), replicas=4)
-    made.say(pods("own-1", [500, 500], at(20)))
-    made.say(pods("own-2", [500, 500], at(20)))
-    if trouble:
-        made.say(pods("own-2", [None, None], at(25), sequence=2, trouble=trouble))
-    for second in range(40, 400, 20):
-        made.say(pods("own-1", [500, 500], at(second), sequence=second))
-        made.say(replace(load("requests", 100, at(second)), object="Ingress/front"))
-    made.say(replace(load("requests", 300, at(401)), object="Ingress/front"))
-    told = {one.cluster: one.lost for one in explain(made.state, made.state.scaled[KEY]).pods}
-    assert told == {"own-1": False, "own-2": True}
-    assert made.replicas == 6
-
-
-def test_a_cluster_that_goes_on_saying_why_it_has_no_samples_is_not_lost() -> None:
-    made = begun(hpa([OBJECT], behavior=AT_ONCE), replicas=4)
-    for second in range(20, 400, 15):
-        made.say(pods("own-1", [None, None], at(second), sequence=second, trouble="metrics: not found"))
-    assert not explain(made.state, made.state.scaled[KEY]).pods[0].lost
-
-
 @pytest.mark.parametrize(
     ("metric", "used", "requests", "expected"),
     [

@@ -54,7 +54,7 @@ class WholeClusters(Clusters):
         return min(name for told_ms, name in self._losing(rules) if told_ms == at_ms)
 
     def _losing(self, rules: Rules) -> list[tuple[int, str]]:
-        told = ((one.observed_ms, name) for name, one in self.by_name.items() if one.due_again)
+        told = ((one.observed_ms, name) for name, one in self.by_name.items() if one.sampled)
         return [(at_ms + rules.pods_age_max_ms + 1, name) for at_ms, name in told]
 
     def seen(self, now_ms: int, rules: Rules) -> PodsSeen:

@@ -123,15 +123,6 @@ def test_a_sample_is_said_and_no_sample_is_not_zero(cluster: Cluster) -> None:
     assert [pod.usage for pod in said.pods] == [(), ()]
 
 
-def test_why_there_is_no_sample_is_said_each_time_so_that_silence_means_a_lost_cluster(cluster: Cluster) -> None:
-    cluster.deploy(cluster.pod("p1"))
-    cluster.core.follow({WEB})
-    for sequence in (1, 2, 3):
-        cluster.core.not_sampled("default", "metrics: not found")
-        assert [said.sequence for said in cluster.take()] == [sequence]
-    assert cluster.take() == []
-
-
 def test_the_same_sample_is_not_said_again_and_a_new_one_is(cluster: Cluster) -> None:
     cluster.deploy(cluster.pod("p1"))
     cluster.core.follow({WEB})

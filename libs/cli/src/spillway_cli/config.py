@@ -40,7 +40,7 @@ class Config:
     fleet: str = setting("", "id of the fleet that the log must belong to; empty: any")
     redis: str = setting("", "URL of Redis, for `doctor`", secret=True)
     health: tuple[str, ...] = setting((), "host:port, or name=host:port, of the services' health ports, for `doctor`")
-    credentials: str = setting("", "the services' folder of kubeconfigs, where it can be read, for `doctor`")
+    credentials: str = setting("", "folder of snapshot's kubeconfigs, where it can be read, for `doctor`")
     timeout_seconds: float = setting(30.0, "seconds that a call may take")
     retry_seconds: float = setting(5.0, "seconds that an unreachable planner is tried again")
 

@@ -117,7 +117,7 @@ class Examination:
     async def _clusters(self, found: api.ListClustersReply) -> list[Check]:
         checks = fleet.clusters(found.clusters)
         if not self.config.credentials:
-            hint = "SPILLWAY_CREDENTIALS: the services' folder of kubeconfigs, where it can be read"
+            hint = "SPILLWAY_CREDENTIALS: the folder of snapshot's kubeconfigs, where it can be read"
             return [*checks, skipped("credentials", "no folder is named", hint)]
         folder, limit = Path(self.config.credentials), asyncio.Semaphore(AT_ONCE_MAX)
 

@@ -16,7 +16,6 @@ from cryptography import x509
 from spillway.cluster_api import ClusterApiSettings, ClusterUnreachable, HttpTransport
 from spillway.credentials import BadCredentials, Endpoint, load_endpoint
 from spillway.kubernetes import (
-    CONFIG_MAPS,
     DEPLOYMENTS,
     JOBS,
     NAMESPACES,
@@ -24,15 +23,14 @@ from spillway.kubernetes import (
     PODS,
     REPLICASETS,
     RESOURCE_QUOTAS,
-    SERVICES,
     STATEFULSETS,
     Kind,
 )
 from spillway_cli.doctor.checks import Check, failed, named, ok, warning
 from spillway_cli.output import duration
 
-LISTED = (NODES, PODS, NAMESPACES, RESOURCE_QUOTAS, DEPLOYMENTS, STATEFULSETS, JOBS, REPLICASETS, CONFIG_MAPS, SERVICES)
-"""What snapshot and propagator must be let list in every cluster."""
+LISTED = (NODES, PODS, NAMESPACES, RESOURCE_QUOTAS, DEPLOYMENTS, STATEFULSETS, REPLICASETS, JOBS)
+"""What a collector cannot do its work without, in every cluster."""
 EXPIRES_SECONDS_LOW = 14 * 86_400
 SKEW_SECONDS_MAX = 5.0
 """An answer's date is in whole seconds, and the answer takes time."""

@@ -38,7 +38,6 @@ class ObservedPods:
         self._followed: frozenset[WorkloadKey] | None = None
         self._by_namespace: dict[str, list[WorkloadKey]] = {}
         self._dirty: set[WorkloadKey] = set()
-        self._again: set[WorkloadKey] = set()
         self._said: dict[WorkloadKey, PodsObserved] = {}
         self._samples: dict[str, _Samples] = {}
         self._sequence = 0
@@ -70,8 +69,7 @@ class ObservedPods:
         self._have(namespace, _Samples({one.metadata.name: one for one in samples}, ""))
 
     def not_sampled(self, namespace: str, why: str) -> None:
-        """What was sampled before is not known to be so any more. Said each time: silence means a cluster that is lost."""
-        self._again.update(self._by_namespace.get(namespace, ()))
+        """What was sampled before is not known to be so any more."""
         self._have(namespace, _Samples({}, why))
 
     def restate(self) -> None:
@@ -101,12 +99,11 @@ class ObservedPods:
             elif self._said.pop(key, None) is not None:
                 records.append(Tombstone(pods_address(*key, self._cluster)))
         self._dirty.clear()
-        self._again.clear()
         return records
 
     def _say(self, key: WorkloadKey, epoch: int, observed_ms: int) -> Iterable[PodsObserved]:
         found, said = self._observed(key, epoch), self._said.get(key)
-        if found == said and key not in self._again:
+        if found == said:
             return
         self._said[key] = found
         self._sequence += 1

@@ -85,11 +85,6 @@ class ClusterPods(Struct, frozen=True, gc=False):
     left_out: int = 0
 
     @property
-    def due_again(self) -> bool:
-        """Whether more is to come however little happens: samples, or once more why there are none."""
-        return self.sampled or bool(self.trouble)
-
-    @property
     def troubles(self) -> str:
         """What is wrong with the record, for people."""
         clock = f"its clock is {self.ahead_ms / 1000:g} s ahead" if self.ahead_ms else ""
@@ -101,8 +96,8 @@ class ClusterPods(Struct, frozen=True, gc=False):
 
 
 def is_lost(cluster: ClusterPods, now_ms: int, rules: Rules) -> bool:
-    """More was to come, and nothing came: where nobody samples to begin with, silence says nothing."""
-    return cluster.due_again and now_ms > cluster.observed_ms + rules.pods_age_max_ms
+    """Samples came, and then nothing: where there are no samples to begin with, silence says nothing."""
+    return cluster.sampled and now_ms > cluster.observed_ms + rules.pods_age_max_ms
 
 
 def cluster_pods(event: PodsObserved) -> ClusterPods:
@@ -201,7 +196,7 @@ def share_of(cluster: ClusterPods, rule: MetricRule, rules: Rules, now_ms: int) 
     lost = is_lost(cluster, now_ms, rules)
     readiness = Readiness(rules.settings.cpu_initialization_ms, rules.settings.initial_readiness_delay_ms)
     initialized_ms = readiness_due_ms(cluster.pods, readiness, now_ms) if rule.resource == CPU else None
-    lost_ms = cluster.observed_ms + rules.pods_age_max_ms + 1 if cluster.due_again and not lost else NEVER
+    lost_ms = cluster.observed_ms + rules.pods_age_max_ms + 1 if cluster.sampled and not lost else NEVER
     return Share(
         counted=counted(cluster.pods, {} if lost else samples, rule, readiness, now_ms),
         samples=len(samples),

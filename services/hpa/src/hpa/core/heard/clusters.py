@@ -97,8 +97,7 @@ class KeptTotals:
 
 @dataclass(slots=True)
 class Clusters:
-    """standing: pods that neither ended nor are being deleted. told_ms: when clusters of which more is due told their
-    pods.
+    """standing: pods that neither ended nor are being deleted. sampled_ms: when clusters with samples told their pods.
 
     first_ms: the first of these; NEVER: there is none. left_out: names under which pods stand that records had no room
     for. kept: by what of a metric decides how a pod counts.
@@ -106,7 +105,7 @@ class Clusters:
 
     by_name: dict[str, ClusterPods] = field(default_factory=dict)
     standing: int = 0
-    told_ms: dict[str, int] = field(default_factory=dict)
+    sampled_ms: dict[str, int] = field(default_factory=dict)
     first_ms: int = NEVER
     left_out: frozenset[str] = NOWHERE
     kept: dict[MetricRule, KeptTotals] = field(default_factory=dict)
@@ -115,16 +114,16 @@ class Clusters:
         """The cluster as it is now; None: it has none of the workload's pods any more."""
         old = self.by_name.get(name)
         self.standing += (cluster.standing if cluster else 0) - (old.standing if old else 0)
-        told_ms = self.told_ms.pop(name, None)
+        told_ms = self.sampled_ms.pop(name, None)
         if cluster is None:
             self.by_name.pop(name, None)
         else:
             self.by_name[name] = cluster
-            if cluster.due_again:
-                self.told_ms[name] = cluster.observed_ms
+            if cluster.sampled:
+                self.sampled_ms[name] = cluster.observed_ms
                 self.first_ms = min(self.first_ms, cluster.observed_ms)
         if told_ms == self.first_ms:
-            self.first_ms = min(self.told_ms.values(), default=NEVER)
+            self.first_ms = min(self.sampled_ms.values(), default=NEVER)
         if (old is not None and old.left_out) or (cluster is not None and cluster.left_out):
             self.left_out = frozenset(left_out_of(other) for other, one in self.by_name.items() if one.left_out)
         for kept in self.kept.values():
@@ -138,23 +137,23 @@ class Clusters:
         return kept.read(self.by_name, rule, rules, now_ms)
 
     def lost(self, now_ms: int, rules: Rules) -> frozenset[str]:
-        """Those of which more is due, and nothing came for too long."""
+        """Those that told samples, and then nothing for too long."""
         before = now_ms - rules.pods_age_max_ms
         if self.first_ms >= before:
             return NOWHERE
-        return frozenset(name for name, at_ms in self.told_ms.items() if at_ms < before)
+        return frozenset(name for name, at_ms in self.sampled_ms.items() if at_ms < before)
 
     def next_lost_ms(self, now_ms: int, rules: Rules) -> int | None:
         """When the next one will be lost; None: none will."""
         since, first_ms = now_ms - rules.pods_age_max_ms, self.first_ms
         if first_ms < since:
-            first_ms = min([at_ms for at_ms in self.told_ms.values() if at_ms >= since], default=NEVER)
+            first_ms = min([at_ms for at_ms in self.sampled_ms.values() if at_ms >= since], default=NEVER)
         return None if first_ms == NEVER else first_ms + rules.pods_age_max_ms + 1
 
     def lost_at(self, at_ms: int, rules: Rules) -> str:
         """Which will be lost then."""
         told_ms = at_ms - rules.pods_age_max_ms - 1
-        return min(name for name, told in self.told_ms.items() if told == told_ms)
+        return min(name for name, sampled_ms in self.sampled_ms.items() if sampled_ms == told_ms)
 
     def seen(self, now_ms: int, rules: Rules) -> PodsSeen:
         """Pods that records had no room for count as those of a lost cluster."""
