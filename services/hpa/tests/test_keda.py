@@ -1,15 +1,18 @@
 """What KEDA's vectors leave open: what cannot be read, what is said of it, and when a cooldown is over."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpa.core.keda.executor import Activation, Polled, executed
 from hpa.core.keda.expressions import InvalidExpression
+from hpa.core.keda.fallback import SCALING_MODIFIERS, Fallback
 from hpa.core.keda.formula import compile_formula, composite_milli
-from hpa.core.keda.functions import ExpressionFailed
+from hpa.core.keda.functions import FUNCTIONS, ExpressionFailed
 from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag
 from hpa.core.keda.kafka_metadata import InvalidTrigger, read_kafka_trigger, read_partitions
+
+MILLI = st.sampled_from([0, 1, 1000]) | st.integers(0, 2**63 - 1)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +27,13 @@ from hpa.core.keda.kafka_metadata import InvalidTrigger, read_kafka_trigger, rea
         pytest.param("(" * 100 + "a" + ")" * 100, "inside each other", id="too deep"),
         pytest.param("let a = 1; a", "expected a new name", id="a name that is taken"),
         pytest.param("max()", "expected 1 to", id="too few values"),
+        pytest.param("+".join(["a"] * 257), "513 words and signs: expected at most 512", id="too many terms"),
+        pytest.param("a" + " " * 4096, "4097 characters: expected at most 4096", id="too long"),
+        pytest.param("a * 1" + "0" * 400, "number of 401 characters", id="a whole number beyond 64 bits"),
+        pytest.param("a * 1e999", "number of 5 characters", id="a number beyond a double"),
+        pytest.param("sum([[a], b])", "an array in an array", id="an array in an array"),
+        pytest.param("count([a], {count([#], {# > 1}) > 0})", "braces inside of them", id="a count in a count"),
+        pytest.param("count([a], 3)", "a condition in braces", id="a count without a condition"),
     ],
 )
 def test_what_is_not_supported_is_named(text: str, said: str) -> None:
@@ -53,6 +63,50 @@ def test_operators_bind_as_in_expr(text: str, milli: int) -> None:
 def test_a_choice_whose_result_is_nil_fails() -> None:
     with pytest.raises(ExpressionFailed):
         composite_milli(compile_formula("true ? nil : a", ["a"]), {"a": 1000}, {}, None, 1.0)
+
+
+@pytest.mark.parametrize("text", ["a / b", "ceil(a / b)", "floor(-a / b)", "round(b / b)", "int(a / b)", "1e300 * a"])
+def test_what_no_metric_can_hold_fails(text: str) -> None:
+    """KEDA makes the least of all numbers of an infinity, so that an empty queue would scale everything in."""
+    with pytest.raises(ExpressionFailed):
+        composite_milli(compile_formula(text, ["a", "b"]), {"a": 30_000, "b": 0}, {}, None, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "milli"),
+    [
+        ("min(ceil(a / b), 10)", 10_000),
+        ("b > 0 ? a / b : 3", 3000),
+        ("9223372036854775807 + 1 < 0 ? 1 : 2", 1000),
+        ("1" + " + 1" * 255, 256_000),
+    ],
+)
+def test_numbers_on_the_way_are_those_of_go(text: str, milli: int) -> None:
+    assert composite_milli(compile_formula(text, ["a", "b"]), {"a": 3000, "b": 0}, {}, None, 1.0) == milli
+
+
+WORDS = "a b # nil true 0 2.5 1e308 9223372036854775807 + - * / % ** ?? < == not and ? : ( ) [ ] { } , let x = ;"
+OPERATORS = "+ - * / % ** ??"
+NUMBERS = st.recursive(
+    st.sampled_from(["a / b", "a", "b", "1e308", "9223372036854775807", "[a, b]", "count([a, b], {# > 1})"]),
+    lambda parts: st.one_of(
+        st.tuples(st.sampled_from([*FUNCTIONS, "-"]), parts).map(lambda one: f"{one[0]}({one[1]})"),
+        st.tuples(parts, st.sampled_from(OPERATORS.split()), parts).map(lambda one: f"({' '.join(one)})"),
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=400)
+@given(text=st.lists(st.sampled_from(WORDS.split()), max_size=12).map(" ".join) | NUMBERS, a=MILLI, b=MILLI | st.none())
+def test_no_text_does_more_than_give_a_number_be_refused_or_fail(text: str, a: int, b: int | None) -> None:
+    fallback = Fallback(3, 0, SCALING_MODIFIERS)
+    try:
+        formula = compile_formula(text, ["a", "b"])
+        found = composite_milli(formula, {"a": a, "b": b or 0}, {"b": 1} if b is None else {}, fallback, 1.0)
+    except (InvalidExpression, ExpressionFailed):
+        return
+    assert -(2**63) <= found < 2**63
 
 
 @pytest.mark.parametrize(

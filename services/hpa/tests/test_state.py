@@ -270,6 +270,26 @@ def test_a_formula_takes_the_place_of_its_triggers() -> None:
     assert [replicas for _, replicas in sizes(made)] == [2]
 
 
+@pytest.mark.parametrize("fallback", [None, *({"failureThreshold": 1, "replicas": number} for number in (0, 9))])
+def test_a_formula_over_an_empty_queue_is_unknown_and_not_zero(fallback: dict[str, int] | None) -> None:
+    """No trigger failed, so no fallback stands in either."""
+    named = [KAFKA | {"name": "a"}, {**KAFKA, "name": "b", "metadata": KAFKA["metadata"] | {"topic": "more"}}]
+    modifiers = {"scalingModifiers": {"formula": "ceil(a / b)", "target": "3"}}
+    spec = {} if fallback is None else {"fallback": fallback}
+    made = begun(scaled_object(named, advanced=modifiers, cooldownPeriod=1, **spec), replicas=1)
+    made.say(backlog([3], at(5), topic="more"))
+    made.say(backlog([10] * 3, at(6)))
+    for second in range(10, 400, 30):
+        made.say(backlog([10] * 3, at(second)))
+        made.say(backlog([0], at(second + 1), topic="more"))
+    assert [replicas for _, replicas in sizes(made)] == [4]
+    told = explain(made.state, made.state.scaled[KEY]).metrics[0]
+    assert (told.value, told.trouble) == ("", "formula 'ceil(a / b)': its result is inf")
+    assert condition(made, "Ready") == ("False", "TriggerError")
+    made.say(backlog([2], at(401), topic="more"))
+    assert [replicas for _, replicas in sizes(made)] == [4, 5]
+
+
 # ── A ScalePolicy ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -2,18 +2,21 @@
 
 Known: numbers, names, arrays, + - * / % ** ^, comparisons, and or not && || !, ?:, ??, nil, `let x = …; …`, and the
 functions of FUNCTIONS; `count` takes a predicate in braces, with # for the element. What else the language has
-is named as not supported. Source of the rules: expr-lang/expr v1, as KEDA 8b4f083c uses it.
+is named as not supported. What is read can be computed soon and without deep recursion: there are at most TOKENS_MAX
+words and signs, no array in an array and no predicate in a predicate. Source of the rules: expr-lang/expr v1, as KEDA
+8b4f083c uses it.
 """
 
 import operator
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
 
 from hpa.core.keda.functions import FUNCTIONS, ExpressionFailed, Function
-from hpa.core.kubernetes.go_numbers import divided, int64
+from hpa.core.kubernetes.go_numbers import INT64_MAX, divided, int64, wrapped64
 
 INT: Final = "int"
 FLOAT: Final = "float"
@@ -21,8 +24,10 @@ BOOL: Final = "bool"
 NIL: Final = "nil"
 ARRAY: Final = "array"
 ANY: Final = "any"
+PREDICATE: Final = "predicate"
 
 LENGTH_MAX: Final = 4096
+TOKENS_MAX: Final = 512
 DEPTH_MAX: Final = 64
 ELEMENT: Final = "#"
 TOKEN: Final = re.compile(
@@ -61,7 +66,10 @@ def parse_expression(text: str, names: Sequence[str]) -> Node:
     """The expression, over those names, which are doubles or nil. Raises InvalidExpression."""
     if len(text) > LENGTH_MAX:
         raise InvalidExpression(f"expression of {len(text)} characters: expected at most {LENGTH_MAX}")
-    return _Parser(_tokens(text), dict.fromkeys(names, FLOAT)).whole()
+    tokens = _tokens(text)
+    if len(tokens) > TOKENS_MAX:
+        raise InvalidExpression(f"expression of {len(tokens)} words and signs: expected at most {TOKENS_MAX}")
+    return _Parser(tokens, dict.fromkeys(names, FLOAT)).whole()
 
 
 def _tokens(text: str) -> list[str]:
@@ -152,8 +160,7 @@ class _Parser:
             self._take(")")
             return node
         if token == "[":
-            items = self._listed("]")
-            return Node(ARRAY, lambda env: [item.value(env) for item in items])
+            return _array(self._listed("]"))
         if token[0].isdigit() or token[0] == ".":
             return _number(token)
         return self._named(token)
@@ -187,13 +194,15 @@ class _Parser:
 
     def _predicate(self) -> Node:
         self._take("{")
+        if ELEMENT in self._kinds:
+            raise InvalidExpression("in braces: braces inside of them are not supported")
         outer, self._kinds = self._kinds, {**self._kinds, ELEMENT: FLOAT}
         body = self._expression(0)
         self._kinds = outer
         self._take("}")
         if body.kind not in (BOOL, ANY):
             raise InvalidExpression(f"in braces: expected a condition, not {body.kind}")
-        return Node(ANY, lambda env: _as_predicate(body, env))
+        return Node(PREDICATE, lambda env: _as_predicate(body, env))
 
 
 def _as_predicate(body: Node, env: Environment) -> Any:
@@ -203,12 +212,30 @@ def _as_predicate(body: Node, env: Environment) -> Any:
 def _number(token: str) -> Node:
     plain = token.replace("_", "")
     value: int | float = int(plain) if plain.isdigit() else float(plain)
+    if value > (INT64_MAX if isinstance(value, int) else sys.float_info.max):
+        raise InvalidExpression(f"number of {len(plain)} characters: expected one of 64 bits")
     return Node(INT if isinstance(value, int) else FLOAT, lambda _: value)
+
+
+def _array(items: list[Node]) -> Node:
+    """Of numbers and what is no number, but no arrays: how much there is to compute can be seen in the text."""
+    if any(item.kind == ARRAY for item in items):
+        raise InvalidExpression("an array in an array is not supported")
+
+    def value(env: Environment) -> Value:
+        found = [item.value(env) for item in items]
+        if any(isinstance(one, list) for one in found):
+            raise ExpressionFailed("an array in an array is not supported")
+        return found
+
+    return Node(ARRAY, value)
 
 
 def _called(name: str, function: Function, arguments: list[Node]) -> Node:
     if not function.least <= len(arguments) <= function.most:
         raise InvalidExpression(f"{name}: expected {function.least} to {function.most} values, not {len(arguments)}")
+    if any((one.kind == PREDICATE) != (function.predicate and at == 1) for at, one in enumerate(arguments)):
+        raise InvalidExpression(f"{name}: expected an array and then a condition in braces")
     kind = function.kind or (arguments[0].kind if len({one.kind for one in arguments}) == 1 else FLOAT)
     if kind == ARRAY:
         kind = FLOAT
@@ -262,6 +289,16 @@ def _arithmetic(sign: str, left: Node, right: Node) -> Node:
     return Node(kind, lambda env: apply(_numeric(left.value(env)), _numeric(right.value(env))))
 
 
+def _in_64_bits(apply: Callable[[Any, Any], float]) -> Callable[[float, float], float]:
+    """Of whole numbers as Go has them: what does not fit is wrapped round."""
+
+    def applied(left: float, right: float) -> float:
+        found = apply(left, right)
+        return wrapped64(found) if isinstance(found, int) else found
+
+    return applied
+
+
 def _power(base: float, exponent: float) -> float:
     try:
         found = float(base) ** float(exponent)
@@ -279,7 +316,8 @@ def _remainder(dividend: float, divisor: float) -> float:
 
 
 ARITHMETIC: Final[Mapping[str, Callable[[float, float], float]]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": divided, "**": _power, "%": _remainder,
+    "+": _in_64_bits(operator.add), "-": _in_64_bits(operator.sub), "*": _in_64_bits(operator.mul),
+    "/": divided, "**": _power, "%": _remainder,
 }  # fmt: skip
 
 

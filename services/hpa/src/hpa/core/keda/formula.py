@@ -12,7 +12,7 @@ from msgspec import Struct
 from hpa.core.keda.expressions import ANY, FLOAT, INT, InvalidExpression, Node, parse_expression
 from hpa.core.keda.fallback import SCALING_MODIFIERS, Fallback
 from hpa.core.keda.functions import ExpressionFailed
-from hpa.core.kubernetes.go_numbers import int64
+from hpa.core.kubernetes.go_numbers import INT64_MAX, INT64_MIN, int64
 
 MILLI: Final = 1e-3
 """Amounts become doubles by this product, as Kubernetes' quantities do; a division rounds otherwise."""
@@ -48,13 +48,17 @@ def composite_milli(
     fallback: Fallback | None,
     target: float,
 ) -> int:
-    """The metric of the formula, cut to milli-units. Raises ExpressionFailed."""
+    """The metric of the formula, cut to milli-units. Raises ExpressionFailed, also for what 64 bits do not hold, as an
+    infinity: KEDA would make the least of all numbers of it, and scale in.
+    """
     seen = {name: trigger_value(milli, failures.get(name), fallback) for name, milli in values_milli.items()}
     found = formula.node.value({name: None if milli is None else milli * MILLI for name, milli in seen.items()})
     if isinstance(found, bool) or not isinstance(found, int | float | None):
         raise ExpressionFailed(f"formula {formula.text!r}: expected a number, not {found}")
     if found is not None:
-        return int64(float(found) * 1000)
+        if not INT64_MIN <= float(found) * 1000 < INT64_MAX:
+            raise ExpressionFailed(f"formula {formula.text!r}: its result is {found}")
+        return int(float(found) * 1000)
     if fallback is None or formula.node.kind != ANY:
         raise ExpressionFailed(f"formula {formula.text!r}: its result is nil")
     return int64(fallback.replicas * target * 1000)

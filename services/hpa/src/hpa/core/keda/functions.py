@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from hpa.core.kubernetes.go_numbers import INT64_MAX, INT64_MIN, ceiling
+
 MANY: Final = 64
 
 
@@ -81,8 +83,8 @@ def _count(values: list[Any]) -> int:
 
 
 def _whole(value: float) -> int:
-    if not math.isfinite(value):
-        raise ExpressionFailed(f"expected a number that can be whole, not {value}")
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise ExpressionFailed(f"expected a number that can be whole, in 64 bits, not {value}")
     return int(value)
 
 
@@ -95,8 +97,8 @@ def _rounded(value: float) -> float:
 
 FUNCTIONS: Final[Mapping[str, Function]] = {
     "abs": Function(lambda values: abs(_one(values))),
-    "ceil": Function(lambda values: float(math.ceil(_one(values))), kind="float"),
-    "floor": Function(lambda values: float(math.floor(_one(values))), kind="float"),
+    "ceil": Function(lambda values: ceiling(_one(values)), kind="float"),
+    "floor": Function(lambda values: -ceiling(-_one(values)), kind="float"),
     "round": Function(lambda values: _rounded(_one(values)), kind="float"),
     "int": Function(lambda values: _whole(_one(values)), kind="int"),
     "float": Function(lambda values: float(_one(values)), kind="float"),

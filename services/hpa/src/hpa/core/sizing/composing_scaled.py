@@ -37,7 +37,8 @@ FORMULA: Final = "formula"
 class Polls(Struct, frozen=True):
     """What all triggers said. reads: one for each metric of the autoscaler. fallback: its reason, "": there is none.
 
-    seen: of all that failed somebody reported it. Where nobody did, as while hpa was away, no fallback's rule applies.
+    seen: of all that failed somebody reported it. Where nobody did, as while hpa was away, or where a formula over good
+    values failed, no fallback's rule applies.
     """
 
     reads: tuple[Read, ...]
@@ -117,6 +118,8 @@ def _poll(case: Case, scaled: ScaledObject) -> Polls:
     if scaled.composed is not None:
         composed = _composed(scaled, scaled.composed, reads, answers, case)
         active, external = composed.active, [composed]
+        if not failed and isinstance(composed.reading, Unavailable):
+            failed, seen = True, False
     others = [metric for metric in scaled.autoscaler.metrics if metric.source != EXTERNAL]
     found = {metric.name: read for metric, read in zip(_external(scaled), external, strict=True)}
     by_pods = {id(metric): read_metric(metric, case.inputs, case.moment) for metric in others}
