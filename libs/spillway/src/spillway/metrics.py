@@ -141,6 +141,9 @@ SCALE_DELAY_SECONDS: Final = Histogram(
     "From the instant that a size was decided for to the log",
     buckets=_FAST,
 )
+SCALE_FAILED: Final = Counter(
+    "spillway_scale_failed", "Decisions that an error in hpa itself stopped: that workload keeps its size"
+)
 SCALE_INPUTS_DROPPED: Final = Counter(
     "spillway_scale_inputs_dropped", "Input records without effect, by why (known, unknown workload, future)", ["why"]
 )

@@ -168,6 +168,11 @@ class Hpa:
         dropped, self._state.dropped = self._state.dropped, {}
         for why, count in dropped.items():
             metrics.SCALE_INPUTS_DROPPED.labels(why).inc(count)
+        failed, self._state.failed = self._state.failed, []
+        metrics.SCALE_FAILED.inc(len(failed))
+        for one in failed:
+            if not one.again:
+                log.error("a decision failed: the workload keeps its size", workload="/".join(one.key), trace=one.trace)
 
     # ── spillway.v1.Scaling ─────────────────────────────────────────────────────────────────────────────────────
 

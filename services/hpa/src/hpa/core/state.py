@@ -9,6 +9,7 @@ decided depends on records and their times; when and how often a process was kil
 import heapq
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -103,8 +104,19 @@ class Scaled:
         return self.declared.namespace, self.declared.name
 
 
+class Failed(NamedTuple):
+    """A decision that an error stopped. again: so did the one before, as far as this instance knows."""
+
+    key: WorkloadKey
+    trace: str
+    again: bool
+
+
 class HpaState:
-    """partition_of: of a workload's key, in every topic of inputs. dropped: input records that were not believed."""
+    """partition_of: of a workload's key, in every topic of inputs. dropped: input records that were not believed.
+
+    failed: decisions; whoever tells of these two empties them.
+    """
 
     def __init__(self, rules: Rules, partition_of: Callable[[str], int]) -> None:
         self.rules = rules
@@ -115,6 +127,7 @@ class HpaState:
         self.states: dict[WorkloadKey, ScaleStateChanged] = {}
         self.positions: dict[tuple[str, int], int] = {}
         self.dropped: dict[str, int] = {}
+        self.failed: list[Failed] = []
         self._partition_of = partition_of
         self._reading = True
         self._early: dict[WorkloadKey, list[Heard]] = {}
@@ -400,6 +413,8 @@ class HpaState:
         key = scaled.key
         case = self.case(scaled, at_ms)
         sized = size(case)
+        if sized.failed:
+            self.failed.append(Failed(key, sized.failed, again=scaled.last is not None and bool(scaled.last.failed)))
         told_ms = scaled.due.at_ms if scaled.due is not None else None
         scaled.remembered, scaled.last, scaled.due = sized.remembered, sized, sized.due
         if sized.due is not None and sized.due.at_ms != told_ms:  # Else it stands there already.

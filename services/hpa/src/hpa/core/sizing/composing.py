@@ -65,7 +65,7 @@ class MetricRead(Struct, frozen=True, gc=False):
 class Sized(Struct, frozen=True, gc=False):
     """replicas: to scale to; None: as it is. asked: the most that was asked for. rules: what made another number of it.
 
-    kept: what is said besides, for Explain. extra: conditions of a ScaledObject, (type, status, reason).
+    extra: conditions of a ScaledObject, (type, status, reason). failed: where an error stopped the decision, its trace.
     """
 
     current: int
@@ -78,6 +78,7 @@ class Sized(Struct, frozen=True, gc=False):
     reads: tuple[MetricRead, ...] = ()
     rules: tuple[ExplainedRule, ...] = ()
     extra: tuple[tuple[str, str, str], ...] = ()
+    failed: str = ""
 
 
 class Case(Struct, frozen=True):

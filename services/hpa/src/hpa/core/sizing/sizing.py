@@ -1,14 +1,36 @@
 """A decision on one workload, whichever policy it has. Pure."""
 
+import traceback
+from typing import Final
+
+from msgspec.structs import replace
+
+from hpa.core.kubernetes.deciding import SCALING_ACTIVE, Condition, with_conditions
 from hpa.core.kubernetes.policy import Autoscaler
 from hpa.core.manifests.scaled_object import ScaledObject
-from hpa.core.sizing.composing import Case, Sized, compose_autoscaler, not_there, why_not_there
+from hpa.core.sizing.composing import Case, Due, Sized, compose_autoscaler, not_there, why_not_there
 from hpa.core.sizing.composing_own import compose_own
 from hpa.core.sizing.composing_scaled import compose_scaled
 
+EVALUATION_FAILED: Final = "EvaluationFailed"
+FAILED_AGAIN_MS: Final = 60_000
+"""A decision that failed is tried again after that, where no record comes before."""
+WORDS_MAX: Final = 300
+TRACE_MAX: Final = 8_000
+
 
 def size(case: Case) -> Sized:
-    """What follows at case.now_ms, which is after every instant that was decided for before."""
+    """What follows at case.now_ms, which is after every instant that was decided for before.
+
+    An error that nobody foresaw stays with the workload that shows it: its size stays, and why is said.
+    """
+    try:
+        return _sized(_without_failure(case))
+    except Exception as error:
+        return _failed(case, error)
+
+
+def _sized(case: Case) -> Sized:
     why = why_not_there(case)
     if why:
         return not_there(case, why)
@@ -18,3 +40,24 @@ def size(case: Case) -> Sized:
     if isinstance(wanted, ScaledObject):
         return compose_scaled(case, wanted)
     return compose_own(case, wanted)
+
+
+def _failed(case: Case, error: Exception) -> Sized:
+    words = f"{type(error).__name__}: {error}"[:WORDS_MAX]
+    message = f"an error in hpa itself: {words}: the size stays until a decision succeeds"
+    before, trace = case.before.scaling, "".join(traceback.format_exception(error))
+    conditions = with_conditions(before.conditions, Condition(SCALING_ACTIVE, False, EVALUATION_FAILED, message))
+    remembered = replace(
+        case.before, scaling=replace(before, conditions=conditions, asking=False), at_ms=case.now_ms, active=False
+    )
+    due = Due(case.now_ms + FAILED_AGAIN_MS, "the decision that failed is tried again")
+    return Sized(case.current, None, remembered, due, failed=trace[-TRACE_MAX:])
+
+
+def _without_failure(case: Case) -> Case:
+    """A failure of before is said no more once a decision succeeds."""
+    before = case.before.scaling
+    if not any(one.reason == EVALUATION_FAILED for one in before.conditions):
+        return case
+    conditions = tuple(one for one in before.conditions if one.reason != EVALUATION_FAILED)
+    return replace(case, before=replace(case.before, scaling=replace(before, conditions=conditions)))

@@ -1,0 +1,81 @@
+"""An error that nobody foresaw stays with the workload that shows it: said, tried again, the same after a restart."""
+
+from dataclasses import replace
+
+import msgspec
+
+from hpa.core.requests.answers import explain
+from hpa.core.sizing.composing import Case
+from hpa.core.state import HpaState, Scaled
+from spillway.addresses import SCALE_POLICIES
+from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
+
+from .world import KEY, World, at, begun, condition, declared, external, hpa, load, own, sizes
+
+OTHER = (KEY[0], "other")
+
+
+class Defective(HpaState):
+    """Cannot compute with the rules of one workload while its queue is 13, as a defect of ours might have it."""
+
+    def case(self, scaled: Scaled, at_ms: int) -> Case:
+        found = super().case(scaled, at_ms)
+        if scaled.key != KEY or all(one.value_milli != 13_000 for one in found.inputs.loads.values()):
+            return found
+        settings = msgspec.structs.replace(self.rules.settings, tolerance="13")
+        rules = msgspec.structs.replace(self.rules, settings=settings)
+        return msgspec.structs.replace(found, moment=msgspec.structs.replace(found.moment, rules=rules))
+
+
+def _with_another() -> World:
+    """Two workloads with the same policy, of which one will fail."""
+    made = begun(hpa([external("queue", "10")]), replicas=1, made_of=Defective, follows=False)
+    made._written(made.state.hear(made._append(replace(declared(1), name=OTHER[1])), made.now_ms))
+    (policy,) = [one.event for one in made.log if one.topic == SCALE_POLICIES.name]
+    assert isinstance(policy, ScalePolicyDeclared)
+    other = replace(policy, name=OTHER[1], policy="other", generation=made._generation())
+    made._written(made.state.declare(other))
+    return made
+
+
+def _decided(made: World, name: str) -> list[int]:
+    return [one.event.replicas for one in made.log if isinstance(one.event, ScaleDecided) and one.event.name == name]
+
+
+def test_a_decision_that_an_error_stops_stops_no_other() -> None:
+    made = _with_another()
+    made.say(load("queue", 30, at(5)))
+    made.say(load("queue", 13, at(10)))
+    made.say(replace(load("queue", 40, at(11)), name=OTHER[1]))
+    made.say(load("queue", 13, at(12)))
+    assert (made.replicas, _decided(made, OTHER[1])) == (3, [4])
+    told = explain(made.state, made.state.scaled[KEY])
+    (active,) = [one for one in told.conditions if one.type == "ScalingActive"]
+    assert (active.status, active.reason) == ("False", "EvaluationFailed")
+    assert active.message.startswith("an error in hpa itself: TypeError: ")
+    assert told.due_why == "the decision that failed is tried again"
+    assert [(one.key, one.again) for one in made.state.failed] == [(KEY, False), (KEY, True)]
+    assert "TypeError" in made.state.failed[0].trace
+
+
+def test_once_it_can_be_decided_it_is_and_the_error_is_said_no_more() -> None:
+    for manifest in (hpa([external("queue", "10")]), own(metrics=[external("queue", "10")])):
+        made = begun(manifest, replicas=1, made_of=Defective)
+        made.say(load("queue", 13, at(10)))
+        made.until(at(100))
+        assert (made.replicas, condition(made, "ScalingActive")[1]) == (1, "EvaluationFailed")
+        made.say(load("queue", 30, at(110)))
+        assert (made.replicas, condition(made, "ScalingActive")[1]) == (3, "ValidMetricFound")
+
+
+def test_a_failure_is_the_same_after_a_restart() -> None:
+    made, killed = _with_another(), _with_another()
+    for second, value in enumerate((30, 13, 13, 60, 13, 5)):
+        for one in (made, killed):
+            one.say(load("queue", value, at(20 * second + 5)))
+        killed.restart()
+    assert sizes(killed) == sizes(made)
+    assert [replicas for _, replicas in sizes(made)] == [3, 6]
+    said = [explain(one.state, one.state.scaled[KEY]) for one in (made, killed)]
+    assert said[0].conditions == said[1].conditions
+    assert said[0].due_ms == said[1].due_ms
