@@ -66,6 +66,7 @@ def all_checks(found: Any) -> list[Check]:
     """Every check of one installation, whose parts are given by name."""
     return [
         *(services.endpoint("planner", one) for one in found["probed"]),
+        *(check for one in found["probed"] for check in services.certificate("planner", one, NOW)),
         services.active("planner", found["probed"]),
         services.versions(VERSION, found["versions"]),
         *(check for page in found["pages"] for check in services.page(page)),
@@ -166,6 +167,8 @@ BREAKS: dict[str, tuple[dict[str, Any], Outcome, str, list[str]]] = {
     "another service there": (answer("NOT_FOUND", ""), FAILED, "planner b:7400", ["no planner", "spillway config"]),
     "one that does not serve": ({"probed": (ACTIVE, replace(STANDBY, serving=False))}, FAILED, "planner b:7400",
                                 ["/readyz"]),
+    "a certificate that ends": ({"probed": (ACTIVE, replace(STANDBY, certificate_ends=NOW + 2 * DAY))}, WARNING,
+                                "planner b:7400", ["ends in 2d", "restart it"]),
     "two are active": ({"probed": (ACTIVE, replace(STANDBY, stale=False))}, FAILED, "planner turn", ["2 take"]),
     "none is active": ({"probed": (replace(STANDBY, leader=""),)}, FAILED, "planner turn", ["none is active"]),
     "the active one is not ours": ({"probed": (STANDBY,)}, WARNING, "planner turn", ["a:7400", "endpoints"]),
@@ -280,6 +283,7 @@ def test_each_break_is_found_and_nothing_else(
 
 
 QUIET: dict[str, dict[str, Any]] = {
+    "a certificate for months": {"probed": (replace(ACTIVE, certificate_ends=NOW + 90 * DAY), STANDBY)},
     "a disk that does not say its size": {"log": disk(size=-1, free=-1)},
     "a store without a bound": {"store": replace(STORE, bytes_max=0, bytes_used=2**40)},
     "a drained cluster": cluster(phase="Draining"),

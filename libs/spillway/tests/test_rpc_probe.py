@@ -131,7 +131,9 @@ async def test_what_is_wrong_with_tls_is_said(tmp_path: Path, serves: str, trust
     identity = Identity(ca=files[trusts]["tls_certificate"] if trusts else "")
     found = await probed(files[serves] if serves else {}, identity)
     if not says:
-        assert found.code == "OK"
+        assert (found.code, found.certificate_ends is not None) == ("OK", True)
+        ends = dt.datetime.fromtimestamp(found.certificate_ends or 0, dt.UTC)
+        assert dt.timedelta(days=7) < ends - dt.datetime.now(dt.UTC) < dt.timedelta(days=9)
         return
     assert found.code == "UNAVAILABLE"
     assert says in found.text

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import grpc
@@ -32,6 +32,7 @@ class Probed:
     """What an instance answered. code: OK, or the name of a status with text; UNAVAILABLE: nothing answered.
 
     serving: what its health says. leader: the active instance, as it knows; version: its own. stale: a standby.
+    certificate_ends: of its certificate, Unix seconds; None without TLS, or where nothing answers.
     """
 
     endpoint: str
@@ -41,6 +42,7 @@ class Probed:
     leader: str = ""
     version: str = ""
     stale: bool = False
+    certificate_ends: float | None = None
 
 
 async def probe(service: Service, endpoint: str, identity: Identity, seconds: float) -> Probed:
@@ -48,7 +50,8 @@ async def probe(service: Service, endpoint: str, identity: Identity, seconds: fl
     credentials = _credentials(identity) if identity.ca else None
     channel = aio.secure_channel(endpoint, credentials) if credentials else aio.insecure_channel(endpoint)
     try:
-        return await _asked(channel, service, endpoint, identity, seconds)
+        found = await _asked(channel, service, endpoint, identity, seconds)
+        return replace(found, certificate_ends=await _certificate_ends(endpoint, identity, seconds))
     except aio.AioRpcError as error:
         code, text = error.code().name, error.details() or ""
         if code == "UNAVAILABLE":
@@ -86,21 +89,12 @@ def _credentials(identity: Identity) -> Any:
 
 async def _why_not(endpoint: str, identity: Identity, seconds: float) -> str:
     """More than gRPC says of a connection that does not come about; empty when nothing more is found."""
-    host, _, port = endpoint.rpartition(":")
-    host = host.strip("[]")
     try:
-        async with asyncio.timeout(seconds):
-            await _connected(host, int(port), None)
+        await _connected(endpoint, None, seconds)
     except (OSError, ValueError, TimeoutError) as error:
-        return f"nothing listens there: {error or 'no answer'}"
-    context = ssl.create_default_context(cafile=identity.ca or None)
-    if not identity.ca:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    if identity.certificate:
-        context.load_cert_chain(identity.certificate, identity.key)
+        return f"nothing listens there: {str(error) or 'no answer'}"
     try:
-        async with asyncio.timeout(seconds):
-            await _connected(host, int(port), context)
+        await _connected(endpoint, _context(identity), seconds)
     except ssl.SSLCertVerificationError as error:
         return f"TLS: its certificate is not believed: {error.verify_message}"
     except (OSError, TimeoutError):
@@ -108,6 +102,32 @@ async def _why_not(endpoint: str, identity: Identity, seconds: float) -> str:
     return "" if identity.ca else "it listens and speaks TLS, and we do not: no CA is given"
 
 
-async def _connected(host: str, port: int, context: ssl.SSLContext | None) -> None:
-    _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=host if context else None)
-    writer.close()
+async def _certificate_ends(endpoint: str, identity: Identity, seconds: float) -> float | None:
+    """As it shows it to us, who believe it."""
+    if not identity.ca:
+        return None
+    try:
+        shown = await _connected(endpoint, _context(identity), seconds)
+    except (OSError, TimeoutError):
+        return None
+    return ssl.cert_time_to_seconds(shown["notAfter"]) if "notAfter" in shown else None
+
+
+def _context(identity: Identity) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=identity.ca or None)
+    if not identity.ca:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if identity.certificate:
+        context.load_cert_chain(identity.certificate, identity.key)
+    return context
+
+
+async def _connected(endpoint: str, context: ssl.SSLContext | None, seconds: float) -> dict[str, Any]:
+    """The certificate that is shown; empty without TLS. Raises OSError, ValueError for no address, TimeoutError."""
+    host, _, port = endpoint.rpartition(":")
+    host = host.strip("[]")
+    name = host if context else None
+    async with asyncio.timeout(seconds):
+        _, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname=name)
+        writer.close()
+        return dict(writer.get_extra_info("peercert") or {})

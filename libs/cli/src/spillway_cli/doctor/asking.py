@@ -61,6 +61,7 @@ class Examination:
         version_by_process = {page.name: page.version for page in pages if page.version}
         for (service, _), found in zip(instances, probed, strict=True):
             checks += [services.endpoint(service.who, one) for one in found]
+            checks += [check for one in found for check in services.certificate(service.who, one, time.time())]
             checks.append(services.active(service.who, found))
             version_by_process |= {f"{service.who} {one.endpoint}": one.version for one in found if one.version}
         checks.append(services.versions(VERSION, version_by_process))

@@ -27,11 +27,11 @@ from spillway.kubernetes import (
     Kind,
 )
 from spillway_cli.doctor.checks import Check, failed, named, ok, warning
+from spillway_cli.doctor.services import ENDS_SECONDS_LOW
 from spillway_cli.output import duration
 
 LISTED = (NODES, PODS, NAMESPACES, RESOURCE_QUOTAS, DEPLOYMENTS, STATEFULSETS, REPLICASETS, JOBS)
 """What a collector cannot do its work without, in every cluster."""
-EXPIRES_SECONDS_LOW = 14 * 86_400
 SKEW_SECONDS_MAX = 5.0
 """An answer's date is in whole seconds, and the answer takes time."""
 
@@ -125,7 +125,7 @@ def judged(found: Visit, now: float) -> Iterable[Check]:
     if found.denied:
         hint = "give its account the rights of deploy/rbac"
         yield failed(name, f"{found.cluster} forbids to list {named(found.denied)}", hint)
-    elif left is not None and left < EXPIRES_SECONDS_LOW:
+    elif left is not None and left < ENDS_SECONDS_LOW:
         hint = f"renew {file}: services read it again by themselves"
         yield warning(name, f"ends on {when}, in {duration(int(left * 1000))}", hint)
     else:

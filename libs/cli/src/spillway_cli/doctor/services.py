@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from spillway.rpc_probe import Probed
 from spillway_cli.doctor.checks import Check, failed, named, ok, skipped, warning
+from spillway_cli.output import duration
 
+ENDS_SECONDS_LOW = 14 * 86_400
 LAG_RECORDS_MAX = 5000
 """As the alert SpillwayBehindTheLog."""
 _UPGRADE = "docs/operations.md, Upgrade, says in which order; restart what is left of the old version"
@@ -49,6 +51,14 @@ def endpoint(who: str, found: Probed) -> Check:
     if "TLS" in found.text:
         hint = "SPILLWAY_CA: the file of the CA of its certificate; without TLS there: no CA. docs/security.md, gRPC"
     return failed(name, f"{found.code}: {found.text}", hint)
+
+
+def certificate(who: str, found: Probed, now: float) -> Iterable[Check]:
+    """Of one endpoint, when it ends soon. One that has ended nobody believes. now: Unix seconds."""
+    if found.certificate_ends is not None and found.certificate_ends - now < ENDS_SECONDS_LOW:
+        left = duration(int(1000 * (found.certificate_ends - now)))
+        hint = "give it a new one and restart it, one instance after the other: docs/security.md, gRPC"
+        yield warning(f"{who} {found.endpoint}", f"its certificate ends in {left}", hint)
 
 
 def active(who: str, found: Sequence[Probed]) -> Check:
