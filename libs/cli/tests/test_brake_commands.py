@@ -179,6 +179,14 @@ def test_drain_names_the_lent_nodes_where_pods_of_others_run_on(joined: Spillway
     )
 
 
+def test_drain_says_that_nothing_runs_on_lent_nodes(joined: Spillway) -> None:
+    joined.planner.loans = (2, 0)
+    joined.lending.nodes = (replace(NODE, pods=0),)
+    result = joined("cluster", "drain", "own-1", "--wait")
+    nothing = "own-1: no replica of the fleet's workloads is left there"
+    assert result.stderr.splitlines()[-1] == f"{nothing}; nor does anything run on its 2 lent nodes"
+
+
 def test_drain_says_that_nobody_knows_what_runs_on_lent_nodes(
     joined: Spillway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

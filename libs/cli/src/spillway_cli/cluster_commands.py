@@ -221,7 +221,8 @@ async def _left(config: Config, drained: api.ClusterReply) -> str:
     except api.RequestError as error:
         lent = f"{counted(drained.nodes_lent, 'lent node')}, and nobody says what runs on them: {error.text}"
     back = f"`spillway lending pause {drained.cluster}` and `spillway recall {drained.cluster}` bring them back"
-    return f"{nothing}, but {lent}; {back}" if lent else nothing
+    empty = f"{nothing}; nor does anything run on its {counted(drained.nodes_lent, 'lent node')}"
+    return f"{nothing}, but {lent}; {back}" if lent else empty
 
 
 def _warn_unheard(cluster: api.ClusterReply, seconds: float) -> None:

@@ -95,12 +95,12 @@ def report(
 
 
 async def still_lent(config: Config, cluster: str) -> str:
-    """The nodes that a cluster has lent, with how many pods run there and of whom, for people; empty: none."""
+    """How many pods of others run on the nodes that a cluster has lent, on which, and of whom; empty: none does."""
     async with lending_client(config) as client:
-        found = await _all(client, cluster)
-    pods = counted(sum(node.pods for node in found), "pod")
+        found = [node for node in await _all(client, cluster) if node.pods]
     names = [f"{node.node} ({counted(node.pods, 'pod')} of {node.pool})" for node in found]
     more = f" and {len(names) - NODES_NAMED} more" if len(names) > NODES_NAMED else ""
+    pods = counted(sum(node.pods for node in found), "pod")
     of_nodes = counted(len(found), "lent node")
     return f"{pods} of others on {of_nodes}: {', '.join(names[:NODES_NAMED])}{more}" if found else ""
 
