@@ -157,7 +157,7 @@ def test_who_declares_it_hears_which_questions_nobody_asks() -> None:
     nobody = "it is unknown until somebody reports it"
     ours = "not among the connections that the operator named"
     assert unasked(named, policies) == (
-        f"bootstrapServers '127.0.0.1:3': {ours}, local: {nobody}",
+        f"bootstrapServers '127.0.0.1:3': {ours}, local (127.0.0.1:1,127.0.0.1:2): {nobody}",
         f"serverAddress 'http://127.0.0.1:4': {ours}, which are none: {nobody}",
     )
     assert unasked(named, policy("web", queue("127.0.0.1:1"))) == ()

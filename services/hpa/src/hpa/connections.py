@@ -60,19 +60,17 @@ class Connections:
         for name, connection in self.kafka.items():
             if servers and set(servers) <= set(connection.bootstrap_servers):
                 return name
-        raise NoConnection(
-            f"bootstrapServers {','.join(servers)!r}: not among the connections that the operator named, "
-            f"{_named(self.kafka)}"
-        )
+        named = _named({name: ",".join(connection.bootstrap_servers) for name, connection in self.kafka.items()})
+        what = f"bootstrapServers {','.join(servers)!r}"
+        raise NoConnection(f"{what}: not among the connections that the operator named, {named}")
 
     def prometheus_of(self, address: str) -> str:
         """The name of the connection of this address. Raises NoConnection."""
         for name, connection in self.prometheus.items():
             if connection.address.rstrip("/") == address.rstrip("/"):
                 return name
-        raise NoConnection(
-            f"serverAddress {address!r}: not among the connections that the operator named, {_named(self.prometheus)}"
-        )
+        named = _named({name: connection.address for name, connection in self.prometheus.items()})
+        raise NoConnection(f"serverAddress {address!r}: not among the connections that the operator named, {named}")
 
 
 def read_connections(path: str) -> Connections:
@@ -96,5 +94,6 @@ def read_connections(path: str) -> Connections:
     return Connections(found.kafka, found.prometheus)
 
 
-def _named(connections: Mapping[str, object]) -> str:
-    return ", ".join(connections) or "which are none"
+def _named(address_by_name: Mapping[str, str]) -> str:
+    """With the addresses: a trigger must write them, not the name."""
+    return ", ".join(f"{name} ({address})" for name, address in address_by_name.items()) or "which are none"
