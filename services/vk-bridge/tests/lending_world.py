@@ -4,6 +4,7 @@ A bridge's turn is a generator that stops before every call: who goes on, and wh
 never let go on is frozen, or dead.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -37,6 +38,7 @@ from vk_bridge.core.steps import (
     around,
     next_step,
 )
+from vk_bridge.node_reader import Ending, ending_of
 
 IN_FLIGHT_SECONDS = 5.0
 GRACE_SECONDS = 3
@@ -44,9 +46,15 @@ GRACE_SECONDS = 3
 
 @dataclass
 class Real:
-    """A real pod. running: its kubelet has let it in. stubborn: it ignores its grace."""
+    """A real pod. running: its kubelet has let it in. stubborn: it ignores its grace. finalizer: it stays when ended.
+
+    grace_seconds: its own. deletion_seconds: the shortest with which it was deleted.
+    """
 
     pool_uid: str
+    grace_seconds: int = GRACE_SECONDS
+    deletion_seconds: int = GRACE_SECONDS
+    finalizer: bool = False
     running: bool = False
     failed: bool = False
     stubborn: bool = False
@@ -63,6 +71,9 @@ class World:
     virtual: VirtualNode | None = None
     pool_pods: dict[str, PoolPod] = field(default_factory=dict)
     real_pods: dict[str, Real] = field(default_factory=dict)
+    own_grace_seconds: dict[str, int] = field(default_factory=dict)
+    """Of pool pods."""
+    pool_finalizers: set[str] = field(default_factory=set)
     owner_pods: int = 0
     log: list[tuple[str, Generation]] = field(default_factory=list)
     lend: bool = True
@@ -92,10 +103,45 @@ class World:
         if self.node is not None and self.was((OWNED,)):
             self.owner_pods += 1
 
-    def bind_pool_pod(self, uid: str) -> None:
+    def bind_pool_pod(self, uid: str, grace_seconds: int = GRACE_SECONDS, *, finalizer: bool = False) -> None:
         """Also to a virtual node that has closed or gone since: the pool's scheduler is late, without a bound."""
         if any(state == LENT for _, state in self.states):
-            self.pool_pods[uid] = PoolPod(uid, grace_seconds=GRACE_SECONDS)
+            self.pool_pods[uid] = PoolPod(uid, grace_seconds=grace_seconds)
+            self.own_grace_seconds[uid] = grace_seconds
+            self.pool_finalizers |= {uid} if finalizer else set()
+
+    def delete_pool_pod(self, uid: str, grace_seconds: int | None = None) -> None:
+        """None: with its own grace. One that is being deleted already is so no later."""
+        pod = self.pool_pods[uid]
+        grace = pod.grace_seconds if grace_seconds is None else min(pod.grace_seconds, grace_seconds)
+        if grace == 0 and uid not in self.pool_finalizers:
+            del self.pool_pods[uid]
+        else:
+            self.pool_pods[uid] = replace(pod, deleting=True, grace_seconds=grace, held=grace == 0)
+
+    def delete_real_pod(self, uid: str, grace_seconds: int) -> None:
+        pod = self.real_pods[uid]
+        if pod.deleted_at is None or grace_seconds < pod.deletion_seconds:
+            self.writes += 1
+            pod.deleted_at = self.now if pod.deleted_at is None else pod.deleted_at
+            pod.deletion_seconds = grace_seconds
+        if grace_seconds == 0:
+            self.end(uid)
+
+    def end(self, uid: str) -> None:
+        """Of a real pod that is being deleted: nothing of it runs any more."""
+        pod = self.real_pods[uid]
+        pod.running = False
+        if not pod.finalizer:
+            del self.real_pods[uid]
+
+    def take_finalizers_off(self) -> None:
+        """In the owner."""
+        for uid, pod in list(self.real_pods.items()):
+            ended = pod.finalizer and pod.deleted_at is not None and not pod.running
+            pod.finalizer = False
+            if ended:
+                self.end(uid)
 
     def admit(self, uid: str) -> None:
         """The kubelet: the node must have the label that the pod selects, as it sees the node."""
@@ -108,7 +154,7 @@ class World:
         """The kubelet ends a pod that is being deleted."""
         pod = self.real_pods[uid]
         if pod.deleted_at is not None and not (pod.stubborn and pod.running):
-            del self.real_pods[uid]
+            self.end(uid)
 
     # ── Writes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -144,7 +190,7 @@ class Bridge:
         self.epoch = epoch
         self.sequence = 0
         self.sights = FirstSights()
-        self.deleting: dict[str, float] = {}
+        self.deleting: dict[str, Ending] = {}
         self.read_log = len(world.log)
 
     def hear_log(self) -> None:
@@ -194,15 +240,13 @@ class Bridge:
                 self._carry_out_pod(one)
 
     def _real(self, uid: str, pod: Real) -> RealPod:
-        since = self.deleting.setdefault(uid, self.world.now) if pod.deleted_at is not None else None
-        return RealPod(
-            uid,
-            pod.pool_uid,
-            deleting=pod.deleted_at is not None,
-            ended=pod.failed,
-            overdue=since is not None and self.world.now >= since + GRACE_SECONDS,
-            news=pod.news,
-        )
+        found = RealPod(uid, pod.pool_uid, ended=pod.failed, news=pod.news, grace_seconds=pod.grace_seconds)
+        if pod.deleted_at is None:
+            return found
+        metadata = {"deletionGracePeriodSeconds": pod.deletion_seconds}
+        ending = self.deleting[uid] = ending_of({"metadata": metadata}, self.deleting.get(uid), self.world.now)
+        left = ending.over_at - self.world.now
+        return replace(found, deleting=True, overdue=left <= 0, seconds_left=max(0, math.floor(left)))
 
     def _wish(self, sight: Sight) -> Wish:
         world = self.world
@@ -245,7 +289,8 @@ class Bridge:
                 # Named by (pool id, uid): there is never a second one of a pool pod.
                 if all(pod.pool_uid != uid for pod in world.real_pods.values()):
                     world.writes += 1
-                    world.real_pods[f"real-{world.made()}"] = Real(uid)
+                    own = world.own_grace_seconds[uid]
+                    world.real_pods[f"real-{world.made()}"] = Real(uid, own, own)
             case Mirror(uid) if world.pool_up:
                 real = next((pod for pod in world.real_pods.values() if pod.pool_uid == uid), None)
                 if uid in world.pool_pods and real is not None:
@@ -256,18 +301,15 @@ class Bridge:
             case FailPool(uid) if world.pool_up and uid in world.pool_pods:
                 world.writes += 1
                 world.pool_pods[uid] = replace(world.pool_pods[uid], ended=True)
-            case DeletePool(uid) if world.pool_up and uid in world.pool_pods:
+            case DeletePool(uid, grace_seconds) if world.pool_up and uid in world.pool_pods:
                 world.writes += 1
-                world.pool_pods[uid] = replace(world.pool_pods[uid], deleting=True)
+                world.delete_pool_pod(uid, grace_seconds)
             case LetGo(uid) if world.pool_up and uid in world.pool_pods:
                 world.writes += 1
-                del world.pool_pods[uid]
+                world.delete_pool_pod(uid, 0)
             case DeleteReal(uid, grace_seconds) if world.owner_up and uid in world.real_pods:
-                world.writes += 1
-                if grace_seconds == 0:
-                    del world.real_pods[uid]
-                elif world.real_pods[uid].deleted_at is None:
-                    world.real_pods[uid].deleted_at = world.now
+                assert grace_seconds <= world.real_pods[uid].grace_seconds, "a pod's own grace is lengthened"
+                world.delete_real_pod(uid, grace_seconds)
 
 
 def check(world: World) -> None:

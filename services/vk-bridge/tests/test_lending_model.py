@@ -11,10 +11,12 @@ from spillway.events_lending import CAUSE_ASKED, CAUSE_NEED
 from spillway.lending_marks import LENT, RECALLED
 from vk_bridge.core.loan import OWNED, OwnerNode
 
-from .lending_world import GRACE_SECONDS, IN_FLIGHT_SECONDS, Bridge, World, check
+from .lending_world import GRACE_SECONDS, IN_FLIGHT_SECONDS, Bridge, Real, World, check
 
 BRIDGES = st.integers(0, 1)
 SETTLING_ROUNDS = 60
+LONG_GRACE_SECONDS = 3600
+"""Longer than all rounds of settling."""
 
 
 class LentNode(RuleBasedStateMachine):
@@ -27,9 +29,12 @@ class LentNode(RuleBasedStateMachine):
         self.bridges: list[Bridge] = []
         self.turns: list[Any] = []
 
-    @initialize(pods=st.integers(-1, 2))
-    def start(self, pods: int) -> None:
-        """Most runs begin at an open virtual node with pods on it, since few steps alone lead there."""
+    @initialize(pods=st.integers(-1, 2), slow=st.sampled_from([False, False, True]))
+    def start(self, pods: int, slow: bool) -> None:
+        """Most runs begin at an open virtual node with pods on it, since few steps alone lead there.
+
+        slow: they are on their way out, and take their long grace whole.
+        """
         for _ in range(2):
             self.epoch += 1
             self.bridges.append(Bridge(self.world, self.epoch))
@@ -37,8 +42,14 @@ class LentNode(RuleBasedStateMachine):
         if pods >= 0:
             self.works(0, 7, IN_FLIGHT_SECONDS / 2)
             for _ in range(pods):
-                self.pool_pod_comes()
+                self.pool_pod_comes(LONG_GRACE_SECONDS if slow else GRACE_SECONDS)
             self.works(0, 3, 0.0)
+        if slow:
+            for real in self.world.real_pods.values():
+                real.stubborn = True
+            for uid in list(self.world.pool_pods):
+                self.world.delete_pool_pod(uid)
+            self.works(0, 2, 0.0)
 
     # ── Bridges ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -94,19 +105,19 @@ class LentNode(RuleBasedStateMachine):
     def owner_pod_goes(self) -> None:
         self.world.owner_pods -= 1
 
-    @rule()
-    def pool_pod_comes(self) -> None:
-        self.world.bind_pool_pod(f"pool-{self.world.made()}")
+    @rule(
+        grace_seconds=st.sampled_from([GRACE_SECONDS, GRACE_SECONDS, LONG_GRACE_SECONDS, 1]),
+        finalizer=st.sampled_from([False, False, True]),
+    )
+    def pool_pod_comes(self, grace_seconds: int = GRACE_SECONDS, finalizer: bool = False) -> None:
+        self.world.bind_pool_pod(f"pool-{self.world.made()}", grace_seconds, finalizer=finalizer)
 
     @precondition(lambda self: self.world.pool_pods)
     @rule(data=st.data())
     def pool_pod_is_deleted(self, data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(sorted(self.world.pool_pods)))
-        pod = self.world.pool_pods[uid]
-        if data.draw(st.booleans()):
-            del self.world.pool_pods[uid]  # By force.
-        else:
-            self.world.pool_pods[uid] = replace(pod, deleting=True)
+        by_force = data.draw(st.booleans())
+        self.world.delete_pool_pod(uid, 0 if by_force else None)
 
     @precondition(lambda self: self.world.real_pods)
     @rule(data=st.data(), stubborn=st.booleans())
@@ -115,6 +126,15 @@ class LentNode(RuleBasedStateMachine):
         self.world.real_pods[uid].stubborn |= stubborn
         self.world.admit(uid)
         self.world.stop(uid)
+
+    @precondition(lambda self: self.world.real_pods)
+    @rule(data=st.data())
+    def finalizer_is_put_on(self, data: st.DataObject) -> None:
+        self.world.real_pods[data.draw(st.sampled_from(sorted(self.world.real_pods)))].finalizer = True
+
+    @rule()
+    def finalizers_are_taken_off(self) -> None:
+        self.world.take_finalizers_off()
 
     @rule()
     def kubelet_works(self) -> None:
@@ -156,6 +176,7 @@ class LentNode(RuleBasedStateMachine):
     def teardown(self) -> None:
         world = self.world
         world.owner_up = world.pool_up = world.log_up = True
+        world.take_finalizers_off()
         for turn in self.turns:
             for _ in turn or ():  # A frozen one finishes what it had begun, on what it knew then.
                 check(world)
@@ -180,15 +201,16 @@ def settled(world: World) -> None:
     state = world.node.state if world.node is not None else OWNED
     real_of = {pod.pool_uid: pod for pod in world.real_pods.values()}
     assert len(real_of) == len(world.real_pods)
-    unforced = {uid for uid, real in real_of.items() if real.stubborn and world.frozen and state == RECALLED}
+    held = state == RECALLED and world.frozen
+    unforced = {uid for uid, real in real_of.items() if real.stubborn and (held or (state == LENT and _is_slow(real)))}
     for uid, real in real_of.items():
         if uid in unforced:
-            continue  # A freeze that holds a recall forces none: it goes once that is lifted.
+            continue  # A freeze that holds a recall forces none; and on a lent node each has its own grace.
         assert uid in world.pool_pods, "a real pod without a pool pod"
         assert real.deleted_at is None, "a real pod that never goes"
     for uid, pool in world.pool_pods.items():
-        assert not pool.deleting or uid in unforced, "a pool pod that never goes"
-        assert pool.ended or uid in real_of or (state == RECALLED and world.frozen), "a pool pod that nobody runs"
+        assert not pool.deleting or pool.held or uid in unforced, "a pool pod that never goes"
+        assert pool.ended or pool.held or uid in real_of or held, "a pool pod that nobody runs"
     if state == OWNED:
         assert world.virtual is None
         assert not world.real_pods
@@ -201,6 +223,10 @@ def settled(world: World) -> None:
         assert world.log[-1] == ("lent", world.node.loan)
     if not world.lend or world.owner_pods or (recall and not world.frozen):
         assert state in ((OWNED, LENT) if not recall and not world.owner_pods else (OWNED,)) or world.frozen
+
+
+def _is_slow(real: Real) -> bool:
+    return real.deletion_seconds == LONG_GRACE_SECONDS
 
 
 class LentNodeAmongPeople(LentNode):
@@ -224,7 +250,7 @@ class LentNodeAmongPeople(LentNode):
     @rule(data=st.data())
     def deletes_a_real_pod(self, data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(sorted(self.world.real_pods)))
-        self.world.real_pods[uid].deleted_at = self.world.now
+        self.world.delete_real_pod(uid, self.world.real_pods[uid].grace_seconds)
 
     @rule()
     def node_goes_or_comes(self) -> None:

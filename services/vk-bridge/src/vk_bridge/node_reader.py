@@ -400,7 +400,7 @@ class NodeReader:
         for uid, pod in real_pods.items():
             overdue, seconds_left = False, 0
             if pod["metadata"].get("deletionTimestamp"):
-                seen[uid] = ending = _ending(pod, before.get(uid), now)
+                seen[uid] = ending = ending_of(pod, before.get(uid), now)
                 seconds_left = max(0, math.floor(ending.over_at - now))
                 overdue_at = max(ending.over_at + self._settings.overdue_seconds, ending.again_at)
                 overdue = now >= overdue_at
@@ -433,7 +433,7 @@ def _compared(pod: Manifest, shown: Manifest | None, side: PoolSide) -> Pair:
     )
 
 
-def _ending(pod: Manifest, before: Ending | None, now: float) -> Ending:
+def ending_of(pod: Manifest, before: Ending | None, now: float) -> Ending:
     """A grace that is shortened begins anew, as it does for a kubelet, and never ends later than it would have."""
     grace = pod["metadata"].get("deletionGracePeriodSeconds", GRACE_SECONDS)
     if before is None:
