@@ -44,7 +44,7 @@ HEADERS = {
     "ce_source": "CloudEvents: the instance that wrote it",
     "ce_time": "CloudEvents: the wall time at which it was written, RFC 3339; orders nothing",
     "fleet": "id of the fleet; readers refuse a record of another one",
-    "traceparent": "W3C trace context, when tracing is on",
+    "traceparent": "W3C trace context of the decision or observation that the record tells of, where that is traced",
 }
 HEADERS_ALWAYS = ["ce_specversion", "ce_id", "ce_source", "ce_time", "fleet"]
 SCALARS: dict[int, Json] = {

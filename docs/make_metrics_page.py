@@ -45,8 +45,8 @@ its health port (`SPILLWAY_HEALTH_PORT`, on `SPILLWAY_HEALTH_HOST`), beside `/he
 of Prometheus; with them come those of the process itself (`process_…`, `python_…`). Seconds are seconds, sizes bytes or
 counts as named. A histogram has `_bucket`, `_sum` and `_count`.
 
-A process shows metrics of other services too, at 0. What only the active instance sets keeps its last value when the
-turn has ended: join it with the gauge that says who is active, as in
+A process shows metrics of other services too, at 0. What only the active instance sets is 0, or without a series, on
+all others, also after a turn; a frozen process shows nothing. Where 0 would say something, ask the active one alone:
 `spillway_replicas_unplaced and on (instance) spillway_planner_active == 1`.
 
 | question | metrics |

@@ -15,11 +15,11 @@ from spillway.bus import (
     Batch,
     Bus,
     Feed,
+    Headers,
     Record,
     partition_of,
     reached,
 )
-from spillway.dead_letters import Headers
 from spillway.events import CapacityChanged, ClusterLeft, Event, TurnTaken
 from spillway.kafka import KafkaBus, KafkaSettings
 from spillway.local_bus import LocalBroker, LocalBus, LocalSettings

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import REGISTRY
 
+from spillway import tracing
 from spillway.addresses import (
     CAPACITY,
     CAPACITY_CHANGES,
@@ -31,6 +33,7 @@ from spillway.bus import (
     Batch,
     Bus,
     BusUnavailable,
+    Headers,
     NoLog,
     OtherFleet,
     OutcomeUnknown,
@@ -39,7 +42,6 @@ from spillway.bus import (
     Writer,
     reached,
 )
-from spillway.dead_letters import Headers
 from spillway.events import CapacityChanged, CapacityReported, ClusterLeft, DeadLettered, FleetFormed, TurnTaken
 from spillway.fetch_sessions import OPENS, FetchSession
 from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
@@ -241,6 +243,24 @@ async def test_a_feed_reaches_the_end_past_the_marks_of_transactions(harness: Ha
             records = await collect(feed, lambda _, batch: reached(batch.positions, ends))
     assert len([record for record in records if record.topic == CLUSTERS.name]) == 6
     assert ends[TURNS_PLANNER.name, 0] > max(r.offset for r in records if r.topic == TURNS_PLANNER.name) + 1
+
+
+async def test_a_record_bears_the_headers_of_the_trace_that_it_belongs_to(harness: Harness) -> None:
+    """Of one write each record those of its own, in and outside of a transaction; none of any other."""
+    trace = (("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),)
+    bus = await harness.bus("a")
+    tracing.use(TracerProvider(shutdown_on_exit=False))
+    try:
+        await bus.publish(changed("x", 1), changed("y", 1), traces={1: trace})
+        async with bus.standby_turn("planner", "a") as standby:
+            await (await turn(standby.wait())).write([ClusterLeft("x"), ClusterLeft("y")], {0: trace})
+    finally:
+        tracing.shutdown()
+    found = await whole(bus, [CAPACITY_CHANGES, CLUSTERS])
+    borne = {(record.topic, record.key): set(trace) & set(record.headers) for record in found}
+    told = {(CAPACITY_CHANGES.name, "y"), (CLUSTERS.name, "x")}
+    assert {place for place, pairs in borne.items() if pairs} == told
+    assert len(borne) == 4
 
 
 async def test_a_turn_is_in_the_log_and_its_offset_is_the_epoch(harness: Harness) -> None:

@@ -86,6 +86,9 @@ async def test_a_frozen_planner_that_wakes_writes_nothing(platform: Platform) ->
             await frozen.scale(ScaleRequest(NAMESPACE, "thaw", 99))
         assert refused.value.code == "UNAVAILABLE"
     assert platform.pid(active) == pid
+    _, shown = await platform.get(active, "/metrics")
+    assert "\nspillway_workloads 0.0\n" in shown, "it counts nothing that another counts now"
+    assert "\nspillway_clusters{" not in shown
     await platform.running("thaw", 40)
     decided = [
         record.event.generation

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from spillway import tracing
 from spillway.process import Process, ProcessSettings, help_asked, process_settings
 from spillway.settings import SettingsError
 
@@ -185,20 +184,3 @@ def test_bounds_of_process_settings() -> None:
     assert process_settings({"SPILLWAY_TRACE_RATIO": "0.5"}).trace_ratio == 0.5
     with pytest.raises(SettingsError, match="SPILLWAY_TRACE_RATIO"):
         process_settings({"SPILLWAY_TRACE_RATIO": "2"})
-
-
-def test_tracing_off_does_nothing_and_on_carries_the_context() -> None:
-    with tracing.span("nothing"):
-        assert tracing.inject() == []
-    tracing.configure("sample", ProcessSettings(otlp_endpoint="127.0.0.1:1", trace_ratio=1.0))
-    try:
-        with tracing.span("outer", replicas=3):
-            headers = tracing.inject()
-        assert [name for name, _ in headers] == ["traceparent"]
-        with tracing.span("inner", tracing.extract(headers)):
-            inner = tracing.inject()
-        assert inner[0][1].split(b"-")[1] == headers[0][1].split(b"-")[1]
-        assert tracing.extract([]) is None
-    finally:
-        tracing.shutdown()
-    assert not tracing.is_on()

@@ -356,7 +356,8 @@ async def test_a_group_is_bounded_and_a_batch_is_decided_whole(fleet: Fleet) -> 
     one = await fleet.active("a")
     requests, batch = one.standby.requests, object()
     asked = [
-        requests.put(one.deciding(name), batch if name in "bcd" else None) for name in ("a", "b", "c", "d", "e", "f")
+        requests.put(one.deciding(name), "freeze", batch if name in "bcd" else None)
+        for name in ("a", "b", "c", "d", "e", "f")
     ]
     assert await asyncio.gather(*map(requests.answered, asked)) == ["a", "b", "c", "d", "e", "f"]
     assert one.steps == [["a", "b", "c", "d"], ["e", "f"]]
@@ -385,7 +386,7 @@ async def test_what_is_put_off_is_decided_when_it_is_asked_again() -> None:
     def step() -> Decisions:
         return queue.decide(lambda: Generation(1, next(generations)))
 
-    waiting = queue.put(decide)
+    waiting = queue.put(decide, "sample")
     assert step().answers == []
     ready = True
     assert step().answers == []
@@ -397,6 +398,6 @@ async def test_what_is_put_off_is_decided_when_it_is_asked_again() -> None:
 
 async def test_whose_caller_went_away_is_not_decided() -> None:
     queue = RequestQueue(replace(BOUNDS, request_seconds=1.0), "ask again")
-    waiting = queue.put(lambda generation: ([BrakeSet("x", "", "", 0)], None))
+    waiting = queue.put(lambda generation: ([BrakeSet("x", "", "", 0)], None), "sample")
     assert str(await refusal(queue.answered(waiting))) == "no answer from the log in time: ask again"
     assert queue.decide(lambda: Generation(1, 1)).events == []

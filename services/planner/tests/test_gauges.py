@@ -6,7 +6,7 @@ from prometheus_client import REGISTRY
 
 from planner.core.moving import aftermath
 from planner.core.requests import decisions
-from planner.gauges import capacity_ages, show_state
+from planner.gauges import capacity_ages, hide, show_brakes, show_state
 from spillway.api import ApplyRequest
 
 from .builders import Fleet, cluster, deployment, node, texts
@@ -31,6 +31,25 @@ def test_what_is_known_and_what_waits_is_shown() -> None:
     values = [REGISTRY.get_sample_value(name, labels) for name, labels in shown.items()]
     assert values == [2, 7, 1, 0]
     assert REGISTRY.get_sample_value("spillway_clusters", {"state": "stale"}) == 1
+
+
+def test_after_the_turn_nothing_of_it_is_shown() -> None:
+    """Else a sum over instances, or an alert on any, would count what one said long ago."""
+    fleet = Fleet(own_1=[node("a", 1000)])
+    decided = decisions.apply(fleet.state, ApplyRequest(texts(deployment(5))), fleet.moment())
+    for event in decided.events:
+        fleet.state.apply(event, fleet.now)
+    shown = ("workloads", "replicas_unplaced", "clusters", "brakes", "replicas_held_back", "confirmations_waiting")
+
+    def samples() -> dict[str, float]:
+        found = (one for family in REGISTRY.collect() for one in family.samples)
+        return {one.name: one.value for one in found if one.name.removeprefix("spillway_") in shown}
+
+    show_state(fleet.state)
+    show_brakes(fleet.state.brakes)
+    assert samples().keys() == {f"spillway_{name}" for name in shown}
+    hide()
+    assert samples() == {f"spillway_{name}": 0 for name in ("workloads", "replicas_unplaced", "confirmations_waiting")}
 
 
 def test_the_age_of_what_is_known_is_told_of_each_cluster_of_the_fleet() -> None:

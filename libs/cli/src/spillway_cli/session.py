@@ -1,5 +1,6 @@
 """One invocation: its connection flags, its config, its client; and the options that many commands share."""
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -8,8 +9,10 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from spillway import tracing
 from spillway.api import RequestError
 from spillway.rpc import LendingClient, PlannerClient, ScalingClient
+from spillway.settings import from_environment
 from spillway_cli.config import Config, Resolved, resolve, what_helps
 from spillway_cli.exits import finish
 from spillway_cli.output import Format
@@ -44,7 +47,12 @@ def with_config(context: typer.Context, body: Callable[[Config], Awaitable[T]]) 
     """Runs body with the config of this invocation; errors end the command in one line."""
 
     async def work() -> T:
-        return await body(config_of(context).config)
+        config = config_of(context).config
+        tracing.configure("cli", from_environment(tracing.TraceSettings, os.environ, "SPILLWAY_", shared=True))
+        try:
+            return await body(config)
+        finally:
+            tracing.shutdown()
 
     return finish(work())
 

@@ -12,6 +12,10 @@ from spillway.events import Event
 Offsets = Mapping[tuple[str, int], int]
 """(topic name, partition) → the offset of the next record to read."""
 
+Headers = tuple[tuple[str, bytes], ...]
+Traces = Mapping[int, Headers]
+"""Of some of the events of one write, by their index: the headers of the trace that each belongs to."""
+
 
 class BusUnavailable(Exception):
     """The log cannot be reached within the deadline; nothing was acknowledged."""
@@ -52,7 +56,7 @@ class Record:
     offset: int
     key: str
     event: Event | None
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: Headers = ()
     value: bytes = field(default=b"", repr=False)
 
 
@@ -111,7 +115,7 @@ class Writer(Protocol):
         """The offset of this writer's TurnTaken. Who follows the turns and reads one above it knows it to be fenced."""
         ...
 
-    async def write(self, events: Sequence[Event | Tombstone]) -> None:
+    async def write(self, events: Sequence[Event | Tombstone], traces: Traces | None = None) -> None:
         """All in one transaction. OutcomeUnknown after any error or time-out: nothing more may be written."""
         ...
 
@@ -138,8 +142,11 @@ class Bus(Protocol):
         """Returns when the log is no longer this fleet's, or none, and says so."""
         ...
 
-    async def publish(self, *events: Event | Tombstone) -> tuple[Position, ...]:
-        """Writes in order per partition, returns where each one stands. BusUnavailable past the deadline."""
+    async def publish(self, *events: Event | Tombstone, traces: Traces | None = None) -> tuple[Position, ...]:
+        """Writes in order per partition, returns where each one stands. BusUnavailable past the deadline.
+
+        traces None: all belong to the current one, if any.
+        """
         ...
 
     def follow(self, topics: Sequence[Topic], start: Offsets | None = None) -> AbstractAsyncContextManager[Feed]:

@@ -8,14 +8,14 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from spillway import cluster_answers
+from spillway import cluster_answers, tracing
 from spillway.cluster_answers import Page, T
 from spillway.cluster_errors import AlreadyExists, ClusterUnreachable, Conflict, Expired, Forbidden, NotFound, Refused
 from spillway.cluster_settings import ClusterApiSettings
 from spillway.cluster_transport import Response, Transport, TransportStatus
 from spillway.kubernetes import JSON, Kind, Manifest
 
-UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE, TOO_MANY = 401, 403, 404, 409, 410, 429
+BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE, TOO_MANY = 400, 401, 403, 404, 409, 410, 429
 SERVER_ERRORS: Final = 500  # and above
 
 
@@ -76,6 +76,25 @@ class Requests:
         accept: str = JSON,
     ) -> Response:
         """An answer, tried again while the server only says that it cannot answer now."""
+        if not tracing.is_on():
+            return await self._answer(method, path, params, body, content_type, accept)
+        about = {"http.request.method": method, "url.path": path, "k8s.cluster.name": self.name}
+        with tracing.span(method, tracing.CLIENT, about) as span:
+            response = await self._answer(method, path, params, body, content_type, accept)
+            span.set_attribute("http.response.status_code", response.status)
+            if response.status >= BAD_REQUEST:
+                tracing.fail(span, str(response.status))
+            return response
+
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None,
+        content_type: str,
+        accept: str,
+    ) -> Response:
         attempt = 1
         while True:
             call = self._transport.request(method, path, params, body, content_type, accept)

@@ -1,18 +1,16 @@
 """Records as the log keeps them: formed with their headers, read back into events, or set aside as dead letters."""
 
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Final
 
 from spillway import metrics, tracing
 from spillway.addresses import TOPIC_BY_NAME, Address, Tombstone, address_of
-from spillway.bus import Bus, BusUnavailable, Record, TooManyDeadLetters
+from spillway.bus import Bus, BusUnavailable, Headers, Record, TooManyDeadLetters, Traces
 from spillway.events import DeadLettered, Event
 from spillway.wire import Unreadable, decode, encode, event_type
-
-Headers = tuple[tuple[str, bytes], ...]
 
 RECORD_BYTES_MAX: Final = 2 * 1024 * 1024
 """The most that one record may weigh; the topics and the producers are told the same number."""
@@ -38,12 +36,13 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One record to be written. value None is a tombstone."""
+    """One record to be written. value None is a tombstone. trace: the headers of the trace that it belongs to."""
 
     address: Address
     key: bytes
     value: bytes | None
     kind: str
+    trace: Headers = ()
 
 
 def outgoing(event: Event | Tombstone) -> Outgoing:
@@ -69,8 +68,27 @@ def headers_for(record: Outgoing, fleet: str, source: str, identity: str, time: 
         ("ce_source", source.encode()),
         ("ce_time", time.encode()),
         ("fleet", fleet.encode()),
-        *tracing.inject(),
+        *record.trace,
     )
+
+
+@contextmanager
+def sending(records: list[Outgoing], traces: Traces | None, source: str) -> Iterator[list[Outgoing]]:
+    """While they are written: a span, where any belongs to a trace. Gives them with their traces' headers.
+
+    traces None: all belong to the current one. source: of the bus.
+    """
+    if not tracing.is_on():
+        yield records
+        return
+    topics = {record.address.topic.name for record in records}
+    told = () if traces is None else tuple(traces.values())
+    with tracing.sending(topics, len(records), source, told, goes_on=traces is None):
+        if traces is None:
+            own = tracing.headers()
+            yield [replace(record, trace=own) for record in records]
+        else:
+            yield [replace(record, trace=traces.get(index, ())) for index, record in enumerate(records)]
 
 
 class Reading:

@@ -33,10 +33,11 @@ from spillway.bus import (
     OutcomeUnknown,
     Position,
     StandbyTurn,
+    Traces,
     Writer,
     partition_of,
 )
-from spillway.dead_letters import RECORD_BYTES_MAX, Outgoing, Reading, Stored, headers_for, outgoing
+from spillway.dead_letters import RECORD_BYTES_MAX, Outgoing, Reading, Stored, headers_for, outgoing, sending
 from spillway.events import Event, TurnTaken
 from spillway.fetch_sessions import SessionClient
 from spillway.kafka_member import Member, Seat
@@ -100,14 +101,15 @@ class KafkaBus:
 
     # ── Writing ──
 
-    async def publish(self, *events: Event | Tombstone) -> tuple[Position, ...]:
+    async def publish(self, *events: Event | Tombstone, traces: Traces | None = None) -> tuple[Position, ...]:
         records = [outgoing(event) for event in events]
         started = time.monotonic()
         producer: Any = None
         try:
             async with asyncio.timeout(self.settings.publish_seconds), self._in_flight:
                 producer = await self.until(self.settings.publish_seconds, self._open_producer)
-                positions = await self.send(producer, records)
+                with sending(records, traces, self.source) as told:
+                    positions = await self.send(producer, told)
         except TimeoutError as error:
             # The producer is kept: what was handed over stays before what comes next.
             raise BusUnavailable(f"not acknowledged within {self.settings.publish_seconds} s") from error
@@ -133,10 +135,9 @@ class KafkaBus:
             sent = await producer.send(name, record.value, record.key, partition, headers=list(headers))
             sent.add_done_callback(lambda done: done.cancelled() or done.exception())  # someone has looked, always
             waiting.append(sent)
-        written = await asyncio.gather(*waiting)
         return tuple(
             Position(record.address.topic.name, partition, metadata.offset)
-            for (record, partition), metadata in zip(places, written, strict=True)
+            for (record, partition), metadata in zip(places, await asyncio.gather(*waiting), strict=True)
         )
 
     async def _open_producer(self) -> Any:
@@ -222,8 +223,7 @@ class KafkaBus:
             yield committed, written
 
     def _places(self, topics: Sequence[Topic]) -> list[TopicPartition]:
-        names = ((self.topic_name(topic), self.partition_count(topic)) for topic in topics)
-        return [TopicPartition(name, partition) for name, count in names for partition in range(count)]
+        return [TopicPartition(self.topic_name(one), n) for one in topics for n in range(self.partition_count(one))]
 
     # ── Turns ──
 
@@ -448,9 +448,10 @@ class KafkaWriter:
         """unmarked: partitions whose open end this transaction's marks close."""
         self.epoch = (await self._write([outgoing(turn)], unmarked))[0].offset
 
-    async def write(self, events: Sequence[Event | Tombstone]) -> None:
+    async def write(self, events: Sequence[Event | Tombstone], traces: Traces | None = None) -> None:
         """ValueError for an event that is too large: that one is ours, nothing was sent and the writer goes on."""
-        await self._write([outgoing(event) for event in events])
+        with sending([outgoing(event) for event in events], traces, self._bus.source) as records:
+            await self._write(records)
 
     async def _write(
         self, records: Sequence[Outgoing], unmarked: Sequence[TopicPartition] = ()

@@ -14,16 +14,18 @@ from spillway.bus import (
     Batch,
     BusUnavailable,
     Feed,
+    Headers,
     NoLog,
     Offsets,
     OtherFleet,
     OutcomeUnknown,
     Position,
     StandbyTurn,
+    Traces,
     Writer,
     partition_of,
 )
-from spillway.dead_letters import Headers, Outgoing, Reading, Stored, headers_for, outgoing
+from spillway.dead_letters import Outgoing, Reading, Stored, headers_for, outgoing, sending
 from spillway.events import Event, FleetFormed, TurnTaken
 from spillway.waiting import is_set_within
 
@@ -312,10 +314,10 @@ class LocalBus:
         await self.broker.reformed.wait()
         return f"the log is now of fleet {self.broker.fleet!r}, not of {self._fleet!r}"
 
-    async def publish(self, *events: Event | Tombstone) -> tuple[Position, ...]:
-        records = [outgoing(event) for event in events]
-        await self.reach(self.broker.settings.publish_seconds)
-        return tuple(self.broker.append(records, self._fleet, self.source))
+    async def publish(self, *events: Event | Tombstone, traces: Traces | None = None) -> tuple[Position, ...]:
+        with sending([outgoing(event) for event in events], traces, self.source) as records:
+            await self.reach(self.broker.settings.publish_seconds)
+            return tuple(self.broker.append(records, self._fleet, self.source))
 
     async def reach(self, seconds: float) -> None:
         """Gives others a turn, then raises BusUnavailable after seconds without the broker."""
@@ -460,10 +462,13 @@ class _LocalWriter:
     def take(self, turn: TurnTaken) -> None:
         self._epoch = self._bus.broker.append([outgoing(turn)], self._bus.fleet, self._bus.source, True)[0].offset
 
-    async def write(self, events: Sequence[Event | Tombstone]) -> None:
+    async def write(self, events: Sequence[Event | Tombstone], traces: Traces | None = None) -> None:
         if self._over:
             raise OutcomeUnknown(f"this writer is over: {self._over}")
-        records = [outgoing(event) for event in events]
+        with sending([outgoing(event) for event in events], traces, self._bus.source) as records:
+            await self._write(records)
+
+    async def _write(self, records: list[Outgoing]) -> None:
         broker = self._bus.broker
         self._over = "a write did not end"
         try:

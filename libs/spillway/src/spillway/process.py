@@ -20,6 +20,7 @@ from msgspec import Meta
 from spillway import metrics, tracing
 from spillway.bus import Bus, NoLog, OtherFleet, TooManyDeadLetters
 from spillway.settings import OperatorError, SettingsError, from_environment, help_text, setting
+from spillway.tracing import TraceSettings
 from spillway.version import VERSION
 
 __all__ = [
@@ -43,14 +44,12 @@ _CANCEL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessSettings:
+class ProcessSettings(TraceSettings):
     instance: str = setting("", "name of this instance in turns, logs and metrics; empty: host, process and chance")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "least severe log lines that are written")
     health_host: str = setting("127.0.0.1", "address of /healthz, /readyz and /metrics")
     health_port: Annotated[int, Meta(ge=0, le=65535)] = setting(0, "port of /healthz, /readyz and /metrics; 0 is off")
     stop_seconds: Annotated[float, Meta(ge=0)] = setting(15.0, "seconds that a stop may take before work is cancelled")
-    otlp_endpoint: str = setting("", "OpenTelemetry collector (gRPC, host:port) that gets traces; empty is off")
-    trace_ratio: Annotated[float, Meta(ge=0, le=1)] = setting(0.01, "share of requests that are traced, 0 to 1")
 
 
 class Process:
@@ -136,7 +135,7 @@ async def _run(
     operator_errors: tuple[type[Exception], ...],
 ) -> int:
     process = Process(service, settings)
-    tracing.configure(service, settings)
+    tracing.configure(service, settings, process.instance)
     metrics.BUILD.labels(VERSION).set(1)
     try:
         async with _signals(process), _health(process):

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from spillway import tracing
 from spillway.addresses import Tombstone
 from spillway.api import RequestError
+from spillway.bus import Headers
 from spillway.events import Event
 from spillway.model import Generation
 from spillway.settings import setting
@@ -34,11 +35,12 @@ class RequestSettings:
 
 @dataclass(slots=True, eq=False)
 class Waiting(Generic[T]):
-    """A request. trace: the context of its call. batch: what is of one batch is decided in one step; None: of none."""
+    """A request. verb, trace: for its span. batch: what is of one is decided in one step; None: of none."""
 
     decide: Decide[T]
     answer: "asyncio.Future[T]"
-    trace: list[tuple[str, bytes]]
+    verb: str
+    trace: Headers
     batch: object = None
 
     def fail(self, error: RequestError) -> None:
@@ -48,13 +50,17 @@ class Waiting(Generic[T]):
 
 @dataclass(slots=True)
 class Decisions:
-    """Of one step: events, to be written in one transaction, and answers that go out once they are.
-
-    A transaction belongs to the trace of the first request in it.
-    """
+    """Of one step: events, written in one transaction, with their traces, and answers that go out once they are."""
 
     events: list[Written] = field(default_factory=list)
     answers: list[tuple[Waiting[Any], Any]] = field(default_factory=list)
+    traces: dict[int, Headers] = field(default_factory=dict)
+
+    def add(self, events: Sequence[Written], trace: Headers = ()) -> None:
+        """trace: that these events belong to."""
+        if trace:
+            self.traces.update(dict.fromkeys(range(len(self.events), len(self.events) + len(events)), trace))
+        self.events.extend(events)
 
     def answer(self) -> None:
         for waiting, reply in self.answers:
@@ -81,8 +87,8 @@ class RequestQueue:
         if len(self._waiting) + requests > self._settings.requests_waiting_max:
             raise RequestError("RESOURCE_EXHAUSTED", f"{len(self._waiting)} requests wait already; {self.retry}")
 
-    def put(self, decide: Decide[T], batch: object = None) -> Waiting[T]:
-        waiting = Waiting(decide, asyncio.get_running_loop().create_future(), tracing.inject(), batch)
+    def put(self, decide: Decide[T], verb: str, batch: object = None) -> Waiting[T]:
+        waiting = Waiting(decide, asyncio.get_running_loop().create_future(), verb, tracing.headers(), batch)
         self._waiting.append(waiting)
         self.asked.set()
         return waiting
@@ -95,12 +101,13 @@ class RequestQueue:
         except TimeoutError:
             raise RequestError("UNAVAILABLE", f"no answer from the log in time: {self.retry}") from None
 
-    def decide(self, next_generation: Callable[[], Generation]) -> Decisions:
-        """The next group, in the order of asking; each gets a generation of its own."""
-        decided = Decisions()
+    def decide(self, next_generation: Callable[[], Generation], onto: Decisions | None = None) -> Decisions:
+        """The next group, in the order of asking; each gets a generation of its own. onto: what was decided before."""
+        decided = Decisions() if onto is None else onto
         for waiting in self._next_group():
             if waiting.answer.done():  # Its caller went away before anything was decided.
                 continue
+            started_ns = tracing.clock_ns()
             try:
                 events, reply = waiting.decide(next_generation())
             except NotYet:
@@ -109,7 +116,7 @@ class RequestQueue:
             except RequestError as error:
                 waiting.fail(error)
                 continue
-            decided.events.extend(events)
+            decided.add(events, tracing.decision(f"decide {waiting.verb}", waiting.trace, started_ns))
             decided.answers.append((waiting, reply))
         if self._waiting:
             self.asked.set()

@@ -3,7 +3,6 @@
 import asyncio
 import math
 import time
-import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -20,9 +19,9 @@ from grpc_reflection.v1alpha import reflection
 
 from spillway import api, metrics, tracing
 from spillway.api import RequestError
-from spillway.bus import BusUnavailable, OutcomeUnknown
+from spillway.bus import BusUnavailable, Headers, OutcomeUnknown
 from spillway.rpc_callers import Caller
-from spillway.rpc_calls import LENDING, PLANNER, SCALING, Call, Service, message_bytes
+from spillway.rpc_calls import LENDING, PLANNER, SCALING, Call, Service, message_bytes, with_keys
 from spillway.rpc_route import Route
 from spillway.rpc_security import (
     CALLER,
@@ -55,6 +54,7 @@ __all__ = [
 
 LEADER_TRAILER: Final = "spillway-leader"
 VERSION_TRAILER: Final = "spillway-version"
+Trailer = tuple[tuple[str, str], ...]
 PUSHBACK_TRAILER: Final = "grpc-retry-pushback-ms"
 """gRPC's own name for: not before so many milliseconds."""
 RECEIVE_BYTES_MAX: Final = 16 * MEBIBYTE
@@ -164,14 +164,24 @@ class RpcServer:
         return call.path.rpartition("/")[2], make(answer)
 
     async def _handle(self, call: Call, data: bytes, context: Any) -> bytes | None:
+        with tracing.begin(call.path[1:], tracing.SERVER, tracing.rpc(call.path), _trace_of(context)) as span:
+            code, text, answer, pushback = await self._outcome(call, data, context)
+            tracing.rpc_ended(span, code, failed=code in tracing.FAULTS)
+        trailer = (*self._about_us(code), *pushback)
+        if code != "OK":
+            await context.abort(grpc.StatusCode[code], text, trailer)
+        context.set_trailing_metadata(trailer)
+        return answer
+
+    async def _outcome(self, call: Call, data: bytes, context: Any) -> tuple[str, str, bytes | None, Trailer]:
+        """Code, text, answer, and when to come again. Our bug is INTERNAL, and stops the process."""
         started = time.perf_counter()
         code, text, answer = "CANCELLED", "", None
-        pushback: tuple[tuple[str, str], ...] = ()
+        pushback: Trailer = ()
         try:
             with self._slot(call):
                 request = await self._admit(call, data, context)
-                with tracing.span(f"rpc.{call.verb}", _trace_context(context)):
-                    answer = await (self._stream if call.streams else self._answer)(call, request, context)
+                answer = await (self._stream if call.streams else self._answer)(call, request, context)
             code = "OK"
         except RequestError as error:
             code, text = error.code, error.text
@@ -187,11 +197,7 @@ class RpcServer:
         finally:
             metrics.REQUEST_SECONDS_BY_VERB[call.verb].observe(time.perf_counter() - started)
             (metrics.REQUESTS_OK[call.verb] if code == "OK" else metrics.REQUESTS.labels(call.verb, code)).inc()
-        trailer = (*self._about_us(code), *pushback)
-        if code != "OK":
-            await context.abort(grpc.StatusCode[code], text, trailer)
-        context.set_trailing_metadata(trailer)
-        return answer
+        return code, text, answer, pushback
 
     def _about_us(self, code: str) -> Iterator[tuple[str, str]]:
         """What callers are told besides the answer; strangers less."""
@@ -315,12 +321,11 @@ def _certificate_names(context: Any) -> list[str]:
     return [name.decode(errors="replace") for name in context.auth_context().get("x509_common_name", ())]
 
 
-def _trace_context(context: Any) -> Any:
+def _trace_of(context: Any) -> Headers:
     if not tracing.is_on():
-        return None
-    return tracing.extract(
-        (key, value.encode() if isinstance(value, str) else value) for key, value in context.invocation_metadata() or ()
-    )
+        return ()
+    found = context.invocation_metadata() or ()
+    return tracing.carried((key, value.encode() if isinstance(value, str) else value) for key, value in found)
 
 
 # ── Client ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -378,8 +383,18 @@ class _Client:
     async def _ask(self, verb: str, request: Any, seconds: float | None) -> Any:
         call = self._service.calls[verb]
         if verb != "plan":
-            request = _with_keys(request)
+            request = with_keys(request)
         data = message_bytes(request, call.request_message())
+        with tracing.begin(call.path[1:], tracing.CLIENT, tracing.rpc(call.path)) as span:
+            try:
+                reply = await self._reply(call, data, seconds)
+            except RequestError as error:
+                tracing.rpc_ended(span, error.code, failed=True)
+                raise
+            tracing.rpc_ended(span, "OK", failed=False)
+            return reply
+
+    async def _reply(self, call: Call, data: bytes, seconds: float | None) -> Any:
         deadline = time.monotonic() + (self._timeout_seconds if seconds is None else seconds)
         route = self._route(min(self._retry_seconds, deadline - time.monotonic()))
         while True:
@@ -418,7 +433,7 @@ class _Client:
         return (channel.unary_stream if call.streams else channel.unary_unary)(call.path)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        pairs = [(key, value.decode()) for key, value in tracing.inject()]
+        pairs = [(key, value.decode()) for key, value in tracing.headers()]
         if self._token:
             pairs.append(("authorization", f"Bearer {self._token}"))
         return tuple(pairs)
@@ -498,19 +513,6 @@ class LendingClient(_Client, LendingVerbs):
 
 def _is_stale(reply: Any) -> bool:
     return bool(getattr(reply, "stale", False) or getattr(getattr(reply, "placement", None), "stale", False))
-
-
-def _with_keys(request: Any) -> Any:
-    """The request, or each of its items, with an idempotency key where it takes one and has none."""
-    if isinstance(request, api.PlanBatchRequest):
-        items = (
-            api.BatchItem(item.apply and _with_keys(item.apply), item.scale and _with_keys(item.scale))
-            for item in request.items
-        )
-        return api.PlanBatchRequest(tuple(items))
-    if getattr(request, "idempotency_key", None) == "":
-        return replace(request, idempotency_key=uuid.uuid4().hex)
-    return request
 
 
 _CLIENT_OPTIONS = (

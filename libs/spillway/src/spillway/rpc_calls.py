@@ -1,8 +1,9 @@
 """The calls of each gRPC service: verb, path, values and messages of request and reply, by one rule from the protos."""
 
 import re
+import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Final
 
@@ -43,6 +44,19 @@ class Service:
 def message_bytes(value: object, message: Message) -> bytes:
     wire.fill_message(value, message)
     return message.SerializeToString()
+
+
+def with_keys(request: Any) -> Any:
+    """The request, or each of its items, with an idempotency key where it takes one and has none."""
+    if isinstance(request, api.PlanBatchRequest):
+        items = (
+            api.BatchItem(item.apply and with_keys(item.apply), item.scale and with_keys(item.scale))
+            for item in request.items
+        )
+        return api.PlanBatchRequest(tuple(items))
+    if getattr(request, "idempotency_key", None) == "":
+        return replace(request, idempotency_key=uuid.uuid4().hex)
+    return request
 
 
 def _service(name: str, who: str, messages: Any, values: ModuleType) -> Service:

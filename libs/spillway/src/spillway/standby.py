@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import structlog
 from prometheus_client import Gauge
 
-from spillway import metrics, tracing
+from spillway import metrics
 from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Offsets, OutcomeUnknown, StandbyTurn, Writer
 from spillway.following import Follower
@@ -251,20 +251,18 @@ class Standby:
 
     async def _write(self, turn: Turn, decided: Decisions) -> None:
         requests, events = len(decided.answers), decided.events
-        context = tracing.extract(decided.answers[0][0].trace) if requests else None
-        span = tracing.span(f"{self._role.service}.write", context, events=len(events), requests=requests)
-        with span, metrics.TRANSACTION_SECONDS.time():
-            await turn.writer.write(events)
+        with metrics.TRANSACTION_SECONDS.time():
+            await turn.writer.write(events, decided.traces)
         metrics.TRANSACTION_EVENTS.observe(len(events))
         metrics.TRANSACTION_REQUESTS.observe(requests)
         self._decider.written(events)
 
     # ── Who asks and who reads ──────────────────────────────────────────────────────────────────────────────────
 
-    async def ask(self, decide: Decide[T]) -> T:
-        """The answer, once it is in the log. Raises RequestError."""
+    async def ask(self, decide: Decide[T], verb: str = "request") -> T:
+        """The answer, once it is in the log. verb: for its span. Raises RequestError."""
         self.check_able(1)
-        return await self.requests.answered(self.requests.put(decide))
+        return await self.requests.answered(self.requests.put(decide, verb))
 
     def check_able(self, requests: int) -> None:
         """Raises RequestError UNAVAILABLE on a standby, RESOURCE_EXHAUSTED where so many more may not wait."""

@@ -1,52 +1,55 @@
-"""Traces across gRPC and Kafka: the OpenTelemetry API, and nothing at all done until an endpoint is configured."""
+"""Traces across gRPC and Kafka in OpenTelemetry's conventions; nothing at all is done until an endpoint is configured.
 
-from collections.abc import Iterable, Iterator
+A trace begins where somebody asks, where a cluster is observed, and where time alone decides: `begin`, and `decision`
+with no parent. Everywhere else `span` goes on with the one that came along, and does nothing where none did, or where
+it is not recorded; so what is not sampled costs its first span alone. No text of an error, manifest or answer is in a
+span: there may be a secret in it.
+"""
+
+import time
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Generic, TypeVar
 
+from msgspec import Meta
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.propagators.textmap import Getter, Setter
+from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-Headers = Iterable[tuple[str, bytes]]
+from spillway.bus import Headers
+from spillway.settings import setting
 
+CLIENT, CONSUMER, INTERNAL, PRODUCER, SERVER = (
+    SpanKind.CLIENT, SpanKind.CONSUMER, SpanKind.INTERNAL, SpanKind.PRODUCER, SpanKind.SERVER,
+)  # fmt: skip
+Attributes = Mapping[str, str | int | float | bool]
+K = TypeVar("K", bound=Hashable)
+NO_ATTRIBUTES: Final[Attributes] = MappingProxyType({})
+FIELDS: Final = ("traceparent", "tracestate")
+FAULTS: Final = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
+"""gRPC codes that make a server's span a failed one; the others are the caller's doing."""
 
-class TraceSettings(Protocol):
-    @property
-    def otlp_endpoint(self) -> str: ...
-
-    @property
-    def trace_ratio(self) -> float: ...
-
-
-class _HeaderSetter(Setter[list[tuple[str, bytes]]]):
-    def set(self, carrier: list[tuple[str, bytes]], key: str, value: str) -> None:
-        carrier.append((key, value.encode()))
-
-
-class _HeaderGetter(Getter[Headers]):
-    def get(self, carrier: Headers, key: str) -> list[str] | None:
-        found = [value.decode("ascii", "replace") for name, value in carrier if name == key]
-        return found or None
-
-    def keys(self, carrier: Headers) -> list[str]:
-        return [name for name, _ in carrier]
-
+CAUSES_MAX: Final = 10_000
 
 _PROPAGATOR = TraceContextTextMapPropagator()
-_SETTER = _HeaderSetter()
-_GETTER = _HeaderGetter()
-_OFF: AbstractContextManager[None] = nullcontext()
+_OFF: AbstractContextManager[Span] = nullcontext(INVALID_SPAN)
 _SHUTDOWN_SECONDS = 2
 
 _provider: Any = None
 _tracer: trace.Tracer | None = None
 
 
-def configure(service: str, settings: TraceSettings) -> None:
-    """Exports spans to settings.otlp_endpoint; an empty one leaves everything off. Called once, by process.run."""
-    global _provider, _tracer  # noqa: PLW0603 - one tracer a process, as in OpenTelemetry itself
+@dataclass(frozen=True, slots=True)
+class TraceSettings:
+    otlp_endpoint: str = setting("", "OpenTelemetry collector (gRPC, host:port) that gets traces; empty is off")
+    trace_ratio: Annotated[float, Meta(ge=0, le=1)] = setting(0.01, "share of requests that are traced, 0 to 1")
+
+
+def configure(service: str, settings: TraceSettings, instance: str = "") -> None:
+    """Exports spans to settings.otlp_endpoint; an empty one leaves everything off. Called once a process."""
     if not settings.otlp_endpoint or _provider is not None:
         return
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -55,15 +58,22 @@ def configure(service: str, settings: TraceSettings) -> None:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
-    _provider = TracerProvider(
+    named = {"service.namespace": "spillway", "service.name": f"spillway-{service}", "service.instance.id": instance}
+    provider = TracerProvider(
         sampler=ParentBased(TraceIdRatioBased(settings.trace_ratio)),
-        resource=Resource.create({"service.name": f"spillway-{service}"}),
+        resource=Resource.create({name: value for name, value in named.items() if value}),
         shutdown_on_exit=False,
     )
     insecure = not settings.otlp_endpoint.startswith("https://")
     exporter = OTLPSpanExporter(endpoint=settings.otlp_endpoint, insecure=insecure, timeout=_SHUTDOWN_SECONDS)
-    _provider.add_span_processor(BatchSpanProcessor(exporter))
-    _tracer = _provider.get_tracer("spillway")
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    use(provider)
+
+
+def use(provider: Any) -> None:
+    """Spans of this process go to a TracerProvider from now on, until shutdown."""
+    global _provider, _tracer
+    _provider, _tracer = provider, provider.get_tracer("spillway")
 
 
 def shutdown() -> None:
@@ -78,38 +88,167 @@ def is_on() -> bool:
     return _tracer is not None
 
 
-def inject() -> list[tuple[str, bytes]]:
-    """The headers that carry the current span to whoever reads them; none when off."""
-    if _tracer is None:
-        return []
-    headers: list[tuple[str, bytes]] = []
-    _PROPAGATOR.inject(headers, setter=_SETTER)
-    return headers
+def clock_ns() -> int:
+    """Now, as decision() takes it; 0 when off."""
+    return 0 if _tracer is None else time.time_ns()
 
 
-def extract(headers: Headers) -> Context | None:
-    """The context that came with a record or a request, for span(); None when off or when none came."""
-    if _tracer is None:
-        return None
-    carrier = tuple(headers)
-    if not any(name == "traceparent" for name, _ in carrier):
-        return None
-    return _PROPAGATOR.extract(carrier, getter=_GETTER)
+# ── What goes from one process to another ───────────────────────────────────────────────────────────────────────────
+
+
+def headers() -> Headers:
+    """What carries the current span to whoever reads it; none when off, and of a trace that is not recorded."""
+    return () if _tracer is None else _headers_of(trace.get_current_span())
+
+
+def carried(found: Iterable[tuple[str, bytes]]) -> Headers:
+    """Of a record's or a call's headers those of its trace; none when off."""
+    return () if _tracer is None else tuple((name, value) for name, value in found if name in FIELDS)
+
+
+def _headers_of(span: Span) -> Headers:
+    if not span.get_span_context().trace_flags.sampled:
+        return ()
+    carrier: dict[str, str] = {}
+    _PROPAGATOR.inject(carrier, trace.set_span_in_context(span, Context()))
+    return tuple((name, value.encode()) for name, value in carrier.items())
+
+
+def _context(found: Headers) -> Context:
+    carrier = {name: value.decode("ascii", "replace") for name, value in found if name in FIELDS}
+    return _PROPAGATOR.extract(carrier, Context())
+
+
+class Causes(Generic[K]):
+    """Of what is yet to be done about something, the trace that it belongs to: at most CAUSES_MAX, the newest."""
+
+    def __init__(self) -> None:
+        self._headers: dict[K, Headers] = {}
+
+    def note(self, key: K, found: Headers) -> None:
+        """Without headers nothing changes."""
+        if found:
+            self._headers.pop(key, None)
+            self._headers[key] = found
+            if len(self._headers) > CAUSES_MAX:
+                del self._headers[next(iter(self._headers))]
+
+    def get(self, key: K) -> Headers:
+        return self._headers.get(key, ())
+
+    def take(self, key: K) -> Headers:
+        return self._headers.pop(key, ())
+
+
+# ── Spans ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def span(
-    name: str, context: Context | None = None, **attributes: str | int | float | bool
-) -> AbstractContextManager[None]:
-    """Times a piece of work under the current span, or under a context from extract(). Costs next to nothing when off.
+    name: str, kind: SpanKind = INTERNAL, attributes: Attributes = NO_ATTRIBUTES, parent: Headers = ()
+) -> AbstractContextManager[Span]:
+    """Goes on with a trace, the parent's or else the current one. Nothing where there is none."""
+    if _tracer is None or not (parent or trace.get_current_span().is_recording()):
+        return _OFF
+    return _span(_tracer, name, kind, attributes, _context(parent) if parent else None)
 
-    One per request, batch or decision; never one per telemetry record (a recorded span costs about 30 µs).
+
+def begin(
+    name: str, kind: SpanKind, attributes: Attributes = NO_ATTRIBUTES, parent: Headers = ()
+) -> AbstractContextManager[Span]:
+    """As span, but begins a trace where there is none."""
+    current = trace.get_current_span()
+    if _tracer is None or (not parent and current is not INVALID_SPAN and not current.is_recording()):
+        return _OFF
+    return _span(_tracer, name, kind, attributes, _context(parent) if parent else None)
+
+
+def process(topic: str, reader: str, attributes: Attributes, parent: Headers) -> AbstractContextManager[Span]:
+    """What a reader does about a topic's records, whose newest came with these headers. Nothing without them."""
+    if not parent:
+        return _OFF
+    named = {
+        "messaging.system": "kafka",
+        "messaging.operation.type": "process",
+        "messaging.operation.name": "process",
+        "messaging.destination.name": topic,
+        "messaging.consumer.group.name": reader,
+    }
+    return span(f"process {topic}", CONSUMER, {**named, **attributes}, parent)
+
+
+def decision(name: str, parent: Headers | None, started_ns: int, attributes: Attributes = NO_ATTRIBUTES) -> Headers:
+    """What was decided since started_ns, as a span; returns the headers of the records that say it.
+
+    parent: of what it was decided on; without headers there is no trace, and none begins. None: a trace begins here.
     """
-    return _OFF if _tracer is None else _span(_tracer, name, context, attributes)
+    if _tracer is None or parent == ():
+        return ()
+    named = {"messaging.system": "kafka", "messaging.operation.type": "create", "messaging.operation.name": "decide"}
+    context = _context(parent) if parent else Context()
+    one = _tracer.start_span(name, context, PRODUCER, {**named, **attributes}, start_time=started_ns)
+    one.end()
+    return _headers_of(one)
+
+
+def sending(
+    topics: Collection[str], records: int, client: str, traces: Collection[Headers], *, goes_on: bool
+) -> AbstractContextManager[Span]:
+    """One write of many records: under the first of the decisions that they tell of, linked to all others.
+
+    goes_on: with the current trace, if any.
+    """
+    first, *others = dict.fromkeys(found for found in traces if found) or ((),)
+    if _tracer is None or not (first or goes_on):
+        return _OFF
+    attributes: dict[str, str | int] = {
+        "messaging.system": "kafka",
+        "messaging.operation.type": "send",
+        "messaging.operation.name": "send",
+        "messaging.batch.message_count": records,
+        "messaging.client.id": client,
+    }
+    name = "send"
+    if len(topics) == 1:
+        attributes["messaging.destination.name"] = topic = next(iter(topics))
+        name = f"send {topic}"
+    if not first:
+        return span(name, PRODUCER, attributes)
+    links = [Link(trace.get_current_span(_context(found)).get_span_context()) for found in (first, *others)]
+    return _span(_tracer, name, CLIENT, attributes, _context(first), links)
+
+
+def rpc(path: str) -> Attributes:
+    """path: /package.Service/Method."""
+    return {"rpc.system.name": "grpc", "rpc.method": path[1:]}
+
+
+def rpc_ended(one: Span, code: str, *, failed: bool) -> None:
+    one.set_attribute("rpc.response.status_code", code)
+    if failed:
+        fail(one, code)
+
+
+def fail(one: Span, error: str) -> None:
+    """error: of a fixed set of names."""
+    one.set_attribute("error.type", error)
+    one.set_status(Status(StatusCode.ERROR))
 
 
 @contextmanager
 def _span(
-    tracer: trace.Tracer, name: str, context: Context | None, attributes: dict[str, str | int | float | bool]
-) -> Iterator[None]:
-    with tracer.start_as_current_span(name, context=context, attributes=attributes):
-        yield
+    tracer: trace.Tracer,
+    name: str,
+    kind: SpanKind,
+    attributes: Attributes,
+    context: Context | None,
+    links: Collection[Link] = (),
+) -> Iterator[Span]:
+    started = tracer.start_as_current_span(
+        name, context, kind, attributes, list(links), record_exception=False, set_status_on_exception=False
+    )
+    with started as one:
+        try:
+            yield one
+        except BaseException as error:
+            fail(one, type(error).__name__)
+            raise

@@ -1,7 +1,7 @@
 """The log into the descheduler's state: whole topics, then changes of capacity and use from where the state stands."""
 
 from descheduler.core.state import DeschedulerState
-from spillway import metrics
+from spillway import metrics, tracing
 from spillway.addresses import (
     BRAKES,
     CAPACITY,
@@ -36,6 +36,8 @@ WHOLE = (
     NODE_USAGE,
     TURNS_DESCHEDULER,
 )
+CAUSES = (PENDING.name, LENDING.name)
+"""What recalls, and their end, follow from: the traces of these go on with them."""
 OWN = frozenset(topic.name for topic in (LENDING_RULES, RECALLS, TURNS_DESCHEDULER))
 
 
@@ -45,6 +47,7 @@ class Intake:
     def __init__(self, state: DeschedulerState) -> None:
         self.state = state
         self.writing = False
+        self.causes = tracing.Causes[str]()
         self._blocks = CapacityStarts()
 
     def starts(self, ends: Offsets) -> Offsets:
@@ -55,6 +58,14 @@ class Intake:
         event = record.event
         if isinstance(event, TurnTaken) or (self.writing and record.topic in OWN):
             return
+        trace = tracing.carried(record.headers) if self.writing else ()
+        with tracing.process(record.topic, "descheduler", {"messaging.kafka.message.key": record.key}, trace):
+            self._take(record, live)
+        if event is not None and record.topic in CAUSES:
+            self.causes.note(record.key if record.topic == LENDING.name else record.key.partition("/")[0], trace)
+
+    def _take(self, record: Record, live: bool) -> None:
+        event = record.event
         metrics.EVENTS_APPLIED.labels(record.topic).inc()
         if event is None:
             self.state.forget(record.topic, record.key)

@@ -14,8 +14,8 @@ from descheduler.core.state import DeschedulerState
 from descheduler.log import Intake, follower_into
 from descheduler.settings import DeschedulerSettings
 from spillway import api_lending as lending
-from spillway import metrics
-from spillway.bus import Bus
+from spillway import metrics, tracing
+from spillway.bus import Bus, Headers
 from spillway.events_lending import NodeRecalled, RecallSettled
 from spillway.following import Follower
 from spillway.model import NO_GENERATION, Generation
@@ -86,11 +86,27 @@ class Descheduler:
             self._reviewed_ms = now_ms
             self._state.review()
         if self._state.dirty:
-            began = perf_counter()
-            asked.events.extend(recalling.follow_up(self._state, turn.next_generation, now_ms))
+            began, began_ns = perf_counter(), tracing.clock_ns()
+            self._add(asked, recalling.follow_up(self._state, turn.next_generation, now_ms), began_ns)
             metrics.RECALL_LOOK_SECONDS.observe(perf_counter() - began)
             self._gauge()
         return asked
+
+    def _add(self, decided: Decisions, events: Sequence[Written], began_ns: int) -> None:
+        """A cluster's recalls belong to the trace of the pods that wait there, the end of one to that of the loan."""
+        traces: dict[str, Headers] = {}
+        for event in events:
+            trace: Headers = ()
+            if isinstance(event, NodeRecalled):
+                if event.cluster not in traces:
+                    cause = self._intake.causes.take(event.cluster) or None
+                    about = {"k8s.cluster.name": event.cluster}
+                    traces[event.cluster] = tracing.decision("decide recall", cause, began_ns, about)
+                trace = traces[event.cluster]
+            elif isinstance(event, RecallSettled):
+                cause = self._intake.causes.take(f"{event.cluster}/{event.node}")
+                trace = tracing.decision("decide settled", cause, began_ns, {"k8s.node.name": event.node})
+            decided.add((event,), trace)
 
     def written(self, events: Sequence[Written]) -> None:
         for event in events:
@@ -118,19 +134,19 @@ class Descheduler:
     async def declare_lending(self, request: lending.DeclareLendingRequest) -> lending.LendingReply:
         if request.plan_only:
             return await self._read(lambda state: declaring.declare(state, request, self._supposed())[1])
-        return await self._ask(lambda state, asked: declaring.declare(state, request, asked))
+        return await self._ask("declare_lending", lambda state, asked: declaring.declare(state, request, asked))
 
     async def withdraw_lending(self, request: lending.WithdrawLendingRequest) -> lending.LendingReply:
-        return await self._ask(lambda state, asked: declaring.withdraw(state, request, asked))
+        return await self._ask("withdraw_lending", lambda state, asked: declaring.withdraw(state, request, asked))
 
     async def list_lending(self, request: lending.ListLendingRequest) -> lending.LendingReply:
         return await self._read(lambda state: declaring.list_declared(state, request))
 
     async def pause_lending(self, request: lending.PauseLendingRequest) -> lending.LendingReply:
-        return await self._ask(lambda state, asked: declaring.pause(state, request, asked))
+        return await self._ask("pause_lending", lambda state, asked: declaring.pause(state, request, asked))
 
     async def resume_lending(self, request: lending.ResumeLendingRequest) -> lending.LendingReply:
-        return await self._ask(lambda state, asked: declaring.resume(state, request, asked))
+        return await self._ask("resume_lending", lambda state, asked: declaring.resume(state, request, asked))
 
     async def list_lent(self, request: lending.ListLentRequest) -> lending.ListLentReply:
         await self.standby.readable()
@@ -140,7 +156,7 @@ class Descheduler:
         if request.plan_only:
             await self.standby.readable()
             return asked_back.ask_back(self._state, request, self._supposed())[1]
-        return await self._ask(lambda state, asked: asked_back.ask_back(state, request, asked))
+        return await self._ask("recall", lambda state, asked: asked_back.ask_back(state, request, asked))
 
     async def idle_report(self, request: lending.IdleReportRequest) -> lending.IdleReportReply:
         await self.standby.readable()
@@ -150,13 +166,13 @@ class Descheduler:
         await self.standby.readable()
         return replace(answer(self._state), stale=not self.is_active)
 
-    async def _ask(self, decide: Decide[T]) -> T:
+    async def _ask(self, verb: str, decide: Decide[T]) -> T:
         by = CALLER.get().name
 
         def decided(generation: Generation) -> tuple[Sequence[Written], T]:
             return decide(self._state, Asked(by, generation, self._wall_ms()))
 
-        return await self.standby.ask(decided)
+        return await self.standby.ask(decided, verb)
 
     def _supposed(self) -> Asked:
         return Asked(CALLER.get().name, NO_GENERATION, self._wall_ms())

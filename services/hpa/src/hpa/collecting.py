@@ -15,7 +15,7 @@ from hpa.connections import Connections, NoConnection
 from hpa.core.questions import LEAST_MS, LagQuestion, Question, ValueQuestion, questions_of, unreported
 from hpa.lag import KafkaLag, LagSettings, LagUnknown
 from hpa.prometheus import Prometheus, PrometheusSettings, ValueUnknown
-from spillway import metrics
+from spillway import metrics, tracing
 from spillway.bus import BusUnavailable
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog, ScalePolicyDeclared
 from spillway.settings import setting
@@ -109,12 +109,13 @@ class Collecting:
         loop = asyncio.get_running_loop()
         while True:
             started_at = loop.time()
-            event = await (self._lag(question) if isinstance(question, LagQuestion) else self._value(question))
-            metrics.INPUTS_READ.labels(_kind(question), "unknown" if event.trouble else "known").inc()
-            try:
-                await self._tell(event)
-            except BusUnavailable as error:
-                self._log.warning("the log cannot be reached", error=str(error))
+            with tracing.begin(f"observe {_kind(question)}", tracing.INTERNAL):
+                event = await (self._lag(question) if isinstance(question, LagQuestion) else self._value(question))
+                metrics.INPUTS_READ.labels(_kind(question), "unknown" if event.trouble else "known").inc()
+                try:
+                    await self._tell(event)
+                except BusUnavailable as error:
+                    self._log.warning("the log cannot be reached", error=str(error))
             seconds = question.every_ms / 1000 * (1 - self._settings.spread * self._random.random())
             await asyncio.sleep(max(0.0, started_at + seconds - loop.time()))
 

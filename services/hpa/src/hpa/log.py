@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from hpa.core.state import INPUTS, BadPolicy, Heard, HpaState
 from hpa.core.stored import Unreadable
-from spillway import metrics
+from spillway import metrics, tracing
 from spillway.addresses import BACKLOG, LOAD, PODS, SCALE, SCALE_POLICIES, SCALE_STATE, TURNS_HPA, WORKLOADS
 from spillway.bus import Batch, Bus, Offsets, Record, partition_of
 from spillway.events import TurnTaken
@@ -38,7 +38,8 @@ class Intake:
         if isinstance(record.event, TurnTaken):
             return
         metrics.EVENTS_APPLIED.labels(record.topic).inc()
-        one = Heard(record.topic, record.partition, record.offset, record.key, record.event)
+        trace = tracing.carried(record.headers) if live else ()
+        one = Heard(record.topic, record.partition, record.offset, record.key, record.event, trace)
         if self.hear is None:
             self.state.follow(one)
         elif record.topic in INPUTS:

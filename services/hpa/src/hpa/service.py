@@ -16,10 +16,10 @@ from hpa.core.state import Heard, HpaState
 from hpa.log import OWN, Intake, follower_into
 from hpa.settings import HpaSettings
 from spillway import api_scaling as scaling
-from spillway import metrics
+from spillway import metrics, tracing
 from spillway.addresses import SCALE_POLICIES, Tombstone
 from spillway.api import RequestError
-from spillway.bus import Bus
+from spillway.bus import Bus, Headers
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
 from spillway.following import Follower
 from spillway.model import Generation
@@ -60,6 +60,7 @@ class Hpa:
         self._has_begun = False
         self._heard: deque[Heard] = deque()
         self._room = asyncio.Event()
+        self._causes = tracing.Causes[tuple[str, str]]()
         role = Role("hpa", "ask again", metrics.HPA_ACTIVE, beside_turn=(self._collect,))
         self.standby = Standby(bus, role, instance, settings, self)
 
@@ -121,6 +122,7 @@ class Hpa:
     def step_down(self) -> None:
         self._collecting = None
         self._room.set()
+        metrics.SCALE_POLICIES.set(0)
 
     async def _hear(self, records: Sequence[Heard]) -> None:
         """Input records of the turn, as they come; returns when there is room for more."""
@@ -138,21 +140,34 @@ class Hpa:
 
     def step(self, turn: Turn) -> Decisions:
         """Decides on what was asked, heard, and due; first of all on what nobody decided on before this turn."""
-        state = self._state
-        begun = [] if self._has_begun else state.take_turn(turn.next_generation, self._wall_ms())
+        state, decided = self._state, Decisions()
+        if not self._has_begun:
+            self._add(decided, state.take_turn(turn.next_generation, self._wall_ms()), tracing.clock_ns())
         self._has_begun = True
-        asked = self.standby.requests.decide(turn.next_generation)
-        events = [*begun, *asked.events, *self._decide_heard(), *state.fire(self._wall_ms()), *state.unwritten()]
-        return Decisions(events, asked.answers)
+        self.standby.requests.decide(turn.next_generation, decided)
+        self._decide_heard(decided)
+        self._add(decided, state.fire(self._wall_ms()), tracing.clock_ns())
+        decided.add(state.unwritten())
+        return decided
 
-    def _decide_heard(self) -> list[Written]:
-        events: list[Written] = []
+    def _decide_heard(self, decided: Decisions) -> None:
         for _ in range(min(len(self._heard), self._settings.records_in_group_max)):
-            events += self._state.hear(self._heard.popleft(), self._wall_ms())
+            heard, started_ns = self._heard.popleft(), tracing.clock_ns()
+            self._causes.note(heard.workload, heard.trace)
+            self._add(decided, self._state.hear(heard, self._wall_ms()), started_ns)
         self._room.set()
         if self._heard:
             self.standby.requests.asked.set()
-        return events
+
+    def _add(self, decided: Decisions, events: Sequence[Written], started_ns: int) -> None:
+        """A size belongs to the trace of the newest input with one that came since the workload's last size."""
+        for event in events:
+            trace: Headers = ()
+            if isinstance(event, ScaleDecided):
+                cause = self._causes.take((event.namespace, event.name)) or None
+                about = {"spillway.workload": f"{event.namespace}/{event.name}"}
+                trace = tracing.decision("decide scale", cause, started_ns, about)
+            decided.add((event,), trace)
 
     def written(self, events: Sequence[Written]) -> None:
         now_ms = self._wall_ms()
@@ -186,10 +201,10 @@ class Hpa:
         def decide(state: HpaState, generation: Generation, now_ms: int) -> tuple[list[Written], scaling.PolicyReply]:
             return declaring.declare(state, request, generation, now_ms, nobody_asks)
 
-        return await self._ask(decide)
+        return await self._ask("declare_policy", decide)
 
     async def delete_policy(self, request: scaling.DeletePolicyRequest) -> scaling.PolicyReply:
-        return await self._ask(lambda state, generation, now_ms: declaring.delete(state, request))
+        return await self._ask("delete_policy", lambda state, generation, now_ms: declaring.delete(state, request))
 
     async def get_policy(self, request: scaling.GetPolicyRequest) -> scaling.PolicyReply:
         await self.standby.readable()
@@ -217,5 +232,5 @@ class Hpa:
             await self._bus.publish(*loads, *backlogs)
         return scaling.ReportReply(of_loads, of_backlogs)
 
-    async def _ask(self, decide: Decide[T]) -> T:
-        return await self.standby.ask(lambda generation: decide(self._state, generation, self._wall_ms()))
+    async def _ask(self, verb: str, decide: Decide[T]) -> T:
+        return await self.standby.ask(lambda generation: decide(self._state, generation, self._wall_ms()), verb)

@@ -1,4 +1,4 @@
-"""What metrics show of the state: after each step, or when they are asked for."""
+"""What metrics show of the state: after each step of the turn, nothing after it; or when they are asked for."""
 
 from math import inf
 
@@ -17,6 +17,19 @@ def show_state(state: PlannerState) -> None:
     metrics.CLUSTERS.labels("stale").set(len(clusters) - fresh)
     metrics.REPLICAS_UNPLACED.set(sum(state.workloads[key].unplaced for key in state.waiting))
     metrics.ROLLOUTS_WAITING.set(len(state.rollouts))
+
+
+def hide() -> None:
+    """The turn is over: whoever has it next says all of this, and a sum would count what two say twice."""
+    for gauge in (
+        metrics.WORKLOADS,
+        metrics.REPLICAS_UNPLACED,
+        metrics.ROLLOUTS_WAITING,
+        metrics.CONFIRMATIONS_WAITING,
+    ):
+        gauge.set(0)
+    for labelled in (metrics.CLUSTERS, metrics.BRAKES, metrics.REPLICAS_HELD_BACK):
+        labelled.clear()
 
 
 def capacity_ages(state: PlannerState, now: float) -> dict[str, float]:

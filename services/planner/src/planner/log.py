@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from planner.core.manifests.templates import BadDeclaration
 from planner.core.state import PlannerState
-from spillway import metrics
+from spillway import metrics, tracing
 from spillway.addresses import (
     BRAKES,
     CAPACITY,
@@ -69,6 +69,11 @@ class Intake:
         """Raises BadDeclaration, Unreadable."""
         if self.writing and record.topic in OWN:
             return
+        trace = tracing.carried(record.headers) if self.writing else ()
+        with tracing.process(record.topic, "planner", {"messaging.kafka.message.key": record.key}, trace):
+            self._take(record, live)
+
+    def _take(self, record: Record, live: bool) -> None:
         metrics.EVENTS_APPLIED.labels(record.topic).inc()
         event = record.event
         # Nobody knows how long ago changes were written that are read to catch up, so they make no cluster fresh.

@@ -21,16 +21,17 @@ from planner.core.requests.decisions import Undecided
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from planner.explanations import Explanations
-from planner.gauges import capacity_ages, show_brakes, show_state
+from planner.gauges import capacity_ages, hide, show_brakes, show_state
 from planner.log import Intake, follower_into
 from planner.projection import Projection, Store
 from planner.questions import Questions
 from planner.settings import PlannerSettings
 from planner.watches import CurrentState, Watches
-from spillway import api, metrics
-from spillway.addresses import Tombstone
+from spillway import api, metrics, tracing
+from spillway.addresses import SCALE, Tombstone
 from spillway.bus import Bus, Offsets, Record
-from spillway.feasibility.cluster_view import NEVER
+from spillway.events import PlacementDecided
+from spillway.feasibility.cluster_view import NEVER, WorkloadKey
 from spillway.following import Follower
 from spillway.model import Generation
 from spillway.request_queue import Decisions, NotYet, Waiting, Written
@@ -70,6 +71,7 @@ class Planner:
         )
         self._admissions = Admissions(lambda: self.state, self._ask, settings.shape_wait_seconds)
         self._looked_at = 0.0
+        self._scaled_by = tracing.Causes[WorkloadKey]()
         self._homing, self._lent_homes = Homing(), LentHomes()
         self._headrooms = Headrooms(settings.pace())
         self._projection = Projection(bus, store, lambda: self.state, settings.history_kept_max)
@@ -103,6 +105,10 @@ class Planner:
         self._admissions.hear(records)
         self._watches.publish(records, positions)
         self._projection.observe(records, positions)
+        for record in records if tracing.is_on() else ():
+            if record.topic == SCALE.name:
+                namespace, _, name = record.key.partition("/")
+                self._scaled_by.note((namespace, name), tracing.carried(record.headers))
         if self.is_active and self.state.scalings.due:
             self.standby.requests.asked.set()
 
@@ -128,10 +134,13 @@ class Planner:
     def step(self, turn: Turn) -> Decisions:
         """Decides what was asked, declares what policies decided, looks after what was placed."""
         decided = self.standby.requests.decide(turn.next_generation)
-        decided.events.extend(self._autoscale(turn))
+        self._autoscale(turn, decided)
         if self._clocks.steady() - self._looked_at >= self._settings.tick_seconds:
             self._looked_at = self._clocks.steady()
-            decided.events.extend(self._look_after(turn))
+            started_ns = tracing.clock_ns()
+            events = self._look_after(turn)
+            moved = tracing.is_on() and any(isinstance(event, PlacementDecided) for event in events)
+            decided.add(events, tracing.decision("decide afterwards", None, started_ns) if moved else ())
         return decided
 
     def written(self, events: Sequence[Written]) -> None:
@@ -140,18 +149,18 @@ class Planner:
     def step_down(self) -> None:
         """The next life has another state, and says again what is idle."""
         self._headrooms = Headrooms(self._settings.pace())
+        hide()
 
-    def _autoscale(self, turn: Turn) -> list[Written]:
+    def _autoscale(self, turn: Turn, decided: Decisions) -> None:
         """What policies decided, in the same transaction; a bounded number, so that no request waits for them all."""
-        events: list[Written] = []
         for key in self.state.scalings.next_due(self._settings.scales_in_group_max):
-            started = self._clocks.steady()
-            decided = autoscaling.declare(self.state, self.state.workloads[key], self._moment(turn))
-            events.extend(self._apply(decided))
+            started, started_ns = self._clocks.steady(), tracing.clock_ns()
+            events = autoscaling.declare(self.state, self.state.workloads[key], self._moment(turn))
+            trace = tracing.decision("decide autoscale", self._scaled_by.take(key), started_ns)
+            decided.add(self._apply(events), trace)
             self._count("autoscale", started)
         if self.state.scalings.due:
             self.standby.requests.asked.set()
-        return events
 
     def _count(self, verb: str, started: float) -> None:
         metrics.DECISIONS.labels(verb).inc()
@@ -371,4 +380,4 @@ class Planner:
             self._count(verb, started)
             return events, reply
 
-        return self.standby.requests.put(decide_now, batch)
+        return self.standby.requests.put(decide_now, verb, batch)

@@ -1,7 +1,7 @@
 """One cluster that is this instance's turn: follows its objects, works on what is wanted there, says what it shows."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -23,7 +23,8 @@ from propagator.reporter import Reporter
 from propagator.settings import Settings
 from propagator.shape_asker import ShapeAsker
 from spillway import metrics, tracing
-from spillway.bus import Bus
+from spillway.addresses import PLACEMENTS
+from spillway.bus import Bus, Headers
 from spillway.cluster_api import (
     CONFIG_MAPS,
     SERVICES,
@@ -48,14 +49,12 @@ FOLLOWED = {
     "Service": SERVICES,
 }
 
-Headers = tuple[tuple[str, bytes], ...]
-
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all clusters of one instance share. traces: by workload, the trace context of its newest placement."""
+    """What all clusters of one instance share. placed_by: the traces of placements that are not brought about yet."""
 
     bus: Bus
     desired: Desired
@@ -63,7 +62,7 @@ class Shared:
     settings: Settings
     clock: Callable[[], float]
     slots: asyncio.Semaphore
-    traces: Mapping[tuple[str, str], Headers]
+    placed_by: tracing.Causes[Target]
     proof: LogProof
 
 
@@ -78,7 +77,7 @@ class ClusterWorker:
         self._rules = shared.rules
         self._desired = shared.desired
         self._clock = shared.clock
-        self._traces = shared.traces
+        self._placed_by = shared.placed_by
         self._proof = shared.proof
         self._reach = Reach(shared.settings, shared.slots)
         self._member = Member(api, shared.rules.fleet, shared.clock, self._reach.answered)
@@ -110,6 +109,7 @@ class ClusterWorker:
                     group.create_task(self._work())
         finally:
             self._queue.close()
+            metrics.OBJECTS_WAITING.labels(self.cluster).set(0)
             self._orphans.close()
             for target in self._memories:
                 self._memories.forget(target)
@@ -131,13 +131,13 @@ class ClusterWorker:
         self._orphans.note(target)
         self._asker.note(target)
 
-    def ask(self, asked: AdoptionAsked) -> None:
+    def ask(self, asked: AdoptionAsked, trace: Headers) -> None:
         """The planner wants to know what is there."""
-        self._finder.ask(asked)
+        self._finder.ask(asked, trace)
 
-    def ask_shape(self, asked: ShapeAsked) -> None:
+    def ask_shape(self, asked: ShapeAsked, trace: Headers) -> None:
         """The planner wants to know what a pod becomes there."""
-        self._asker.ask(asked)
+        self._asker.ask(asked, trace)
 
     def contradict_shape(self, digest: str) -> None:
         """Somebody whose turn is over said something of it."""
@@ -230,10 +230,9 @@ class ClusterWorker:
         while True:
             target = await self._queue.take()
             try:
-                context = tracing.extract(self._traces.get((target.namespace, target.name), ()))
-                span = tracing.span("propagator.bring_about", context, cluster=self.cluster, workload=_name(target))
+                about = {"k8s.cluster.name": self.cluster, "spillway.workload": _name(target)}
                 async with self._reach.attempt():
-                    with span:
+                    with tracing.process(PLACEMENTS.name, "propagator", about, self._placed_by.get(target)):
                         await self._bring_about(target)
             except ClusterUnreachable as error:
                 metrics.CLUSTER_UNREACHABLE.labels(error.reason).inc()
@@ -330,6 +329,7 @@ class ClusterWorker:
                 again = memory.held(reason, seconds, self._clock(), self._settings)
             case Nothing():
                 memory.went_well(self._clock())
+                self._placed_by.take(target)
         if again is not None:
             self._queue.add(target, again)
         self._reporter.note(target)

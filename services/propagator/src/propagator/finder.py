@@ -11,7 +11,9 @@ from propagator.core.finding import answer, found_one
 from propagator.core.kinds import KINDS
 from propagator.core.live import LABEL_FLEET, ownership_of
 from propagator.settings import Settings
-from spillway.bus import Bus, BusUnavailable
+from spillway import tracing
+from spillway.addresses import ADOPTIONS
+from spillway.bus import Bus, BusUnavailable, Headers
 from spillway.cluster_api import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -40,18 +42,19 @@ class Finder:
         self._bus = bus
         self._desired = desired
         self._settings = settings
-        self._questions: asyncio.Queue[AdoptionAsked] = asyncio.Queue(settings.questions_waiting_max)
+        self._questions: asyncio.Queue[tuple[AdoptionAsked, Headers]] = asyncio.Queue(settings.questions_waiting_max)
 
-    def ask(self, asked: AdoptionAsked) -> None:
+    def ask(self, asked: AdoptionAsked, trace: Headers) -> None:
         try:
-            self._questions.put_nowait(asked)
+            self._questions.put_nowait((asked, trace))
         except asyncio.QueueFull:
             log.warning("too many questions wait: not answered", cluster=self._cluster, asked=str(asked.generation))
 
     async def run(self) -> None:
         while True:
-            asked = await self._questions.get()
-            await self._publish(await self._answers(asked))
+            asked, trace = await self._questions.get()
+            with tracing.process(ADOPTIONS.name, "propagator", {"k8s.cluster.name": self._cluster}, trace):
+                await self._publish(await self._answers(asked))
 
     async def _answers(self, asked: AdoptionAsked) -> list[WorkloadFound]:
         target = Target(self._cluster, asked.namespace, asked.name)

@@ -9,8 +9,9 @@ import structlog
 from propagator.core.desired import Target
 from propagator.core.status import is_news
 from propagator.settings import Settings
+from spillway import tracing
 from spillway.addresses import Tombstone, status_address
-from spillway.bus import Bus, BusUnavailable
+from spillway.bus import Bus, BusUnavailable, Headers
 from spillway.events import STATE_ORPHANED, STATE_PRESENT, WorkloadObserved
 
 log = structlog.get_logger()
@@ -41,11 +42,13 @@ class Reporter:
         self._said: dict[Target, WorkloadObserved] = {}
         self._insisted: set[Target] = set()
         self._changed: dict[Target, None] = {}
+        self._traces = tracing.Causes[Target]()
         self._woken = asyncio.Event()
 
     def note(self, target: Target) -> None:
-        """It may show something else now."""
+        """It may show something else now. That belongs to the trace of what was done last, until all of it is there."""
         self._changed[target] = None
+        self._traces.note(target, tracing.headers())
         self._woken.set()
 
     def contradict(self, target: Target, *, insist: bool) -> None:
@@ -86,11 +89,15 @@ class Reporter:
                 news.append((target, Tombstone(status_address(target.namespace, target.name, target.cluster))))
         return news
 
+    def _traces_of(self, news: list[tuple[Target, WorkloadObserved | Tombstone]]) -> dict[int, Headers]:
+        told = enumerate(news) if tracing.is_on() else ()
+        return {index: self._traces.get(target) for index, (target, _) in told}
+
     async def _publish(self, news: list[tuple[Target, WorkloadObserved | Tombstone]]) -> None:
         if not news:
             return
         try:
-            await self._bus.publish(*(event for _, event in news))
+            await self._bus.publish(*(event for _, event in news), traces=self._traces_of(news))
         except BusUnavailable as error:
             log.warning("statuses not published yet", error=str(error), count=len(news))
             for target, _ in news:
@@ -103,6 +110,8 @@ class Reporter:
                 self._said.pop(target, None)
                 continue
             self._said[target] = event
+            if event.ready >= event.spec_replicas:
+                self._traces.take(target)
             tell = log.debug if event.state == STATE_PRESENT else log.info
             tell(
                 "status said",

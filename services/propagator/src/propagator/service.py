@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from propagator.cluster_worker import ClusterWorker, Headers, Shared
+from propagator.cluster_worker import ClusterWorker, Shared
 from propagator.core.actions import Rules
-from propagator.core.desired import Desired, Target
+from propagator.core.desired import Desired, Target, Touched
 from propagator.log_proof import LogProof
 from propagator.settings import Settings
 from spillway import tracing
@@ -24,7 +24,7 @@ from spillway.addresses import (
     shape_address,
     status_address,
 )
-from spillway.bus import Bus, BusUnavailable, Record
+from spillway.bus import Bus, BusUnavailable, Headers, Record
 from spillway.cluster_api import ClusterApi
 from spillway.cluster_turns import ClusterTurns, Turn, way_to
 from spillway.events import AdoptionAsked, ClusterJoined, ShapeAdmitted, ShapeAsked, TurnTaken, WorkloadObserved
@@ -55,7 +55,7 @@ class Propagator:
         self._clock = clock
         self._slots = asyncio.Semaphore(settings.objects_at_once_overall)
         self._desired = Desired()
-        self._traces: dict[tuple[str, str], Headers] = {}
+        self._placed_by = tracing.Causes[Target]()
         self._reader = TopicReader(bus, FOLLOWED, self._apply, settings.bus_retry_seconds)
         self._proof = LogProof(settings.log_proven_seconds)
         self._superseded = asyncio.Event()
@@ -101,14 +101,14 @@ class Propagator:
             self.turns.note(event.cluster, record.offset, event.instance)
             return
         if isinstance(event, AdoptionAsked):
-            self._ask(event)
+            self._ask(event, tracing.carried(record.headers))
             return
         if isinstance(event, ShapeAsked):
             for worker in self._workers_at(event.clusters):
-                worker.ask_shape(event)
+                worker.ask_shape(event, tracing.carried(record.headers))
             return
-        self._note_trace(record)
         touched = self._desired.apply(record.topic, record.key, event)
+        self._note_trace(record, touched)
         for target in touched.targets:
             if target.cluster in self.turns.workers:
                 self.turns.workers[target.cluster].touch(target)
@@ -121,21 +121,20 @@ class Propagator:
             self.turns.reconsider()
             self._superseded.set()
 
-    def _ask(self, asked: AdoptionAsked) -> None:
+    def _ask(self, asked: AdoptionAsked, trace: Headers) -> None:
         """Of the clusters that are worked on now; a question from before that is old, and is asked again if need be."""
         for worker in self._workers_at(asked.clusters):
-            worker.ask(asked)
+            worker.ask(asked, trace)
 
     def _workers_at(self, clusters: Iterable[str]) -> list[ClusterWorker]:
         return [self.turns.workers[cluster] for cluster in clusters if cluster in self.turns.workers]
 
-    def _note_trace(self, record: Record) -> None:
-        """Under which trace the work on this workload belongs from now on; nothing is kept while tracing is off."""
+    def _note_trace(self, record: Record, touched: Touched) -> None:
+        """To which trace what is done for a placement belongs, until it is done."""
         if record.topic == PLACEMENTS.name and tracing.is_on():
-            namespace, _, name = record.key.partition("/")
-            self._traces.pop((namespace, name), None)
-            if record.event is not None:
-                self._traces[namespace, name] = record.headers
+            for target in touched.targets:
+                self._placed_by.take(target)
+                self._placed_by.note(target, tracing.carried(record.headers))
 
     def _note_status(self, event: WorkloadObserved, *, overruled: bool) -> None:
         self.turns.note(event.cluster, event.epoch)
@@ -157,7 +156,7 @@ class Propagator:
             settings=self._settings,
             clock=self._clock or asyncio.get_running_loop().time,
             slots=self._slots,
-            traces=self._traces,
+            placed_by=self._placed_by,
             proof=self._proof,
         )
 

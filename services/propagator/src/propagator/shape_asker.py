@@ -12,9 +12,9 @@ from propagator.core.manifests import Template
 from propagator.core.questions import ASKED, AskRules, Questions
 from propagator.reach import Reach
 from propagator.settings import Settings
-from spillway import metrics
-from spillway.addresses import Tombstone, shape_address
-from spillway.bus import Bus, BusUnavailable
+from spillway import metrics, tracing
+from spillway.addresses import SHAPES_ASKED, Tombstone, shape_address
+from spillway.bus import Bus, BusUnavailable, Headers
 from spillway.cluster_api import PODS, ClusterApi, ClusterUnreachable, Conflict, Refused
 from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, SHAPE_UNASKED, ShapeAdmitted, ShapeAsked
 from spillway.model import Shape
@@ -46,6 +46,7 @@ class ShapeAsker:
         self._overruled: dict[str, None] = {}
         self._unused: dict[str, float] = {}
         self._questions = Questions(_rules(settings))
+        self._asked_by = tracing.Causes[str]()
         self._woken = asyncio.Event()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
 
@@ -60,7 +61,7 @@ class ShapeAsker:
         self._questions.note(target, self._desired.template(target), self._clock())
         self._woken.set()
 
-    def ask(self, asked: ShapeAsked) -> None:
+    def ask(self, asked: ShapeAsked, trace: Headers) -> None:
         """A planner waits for the answer."""
         known = self._desired.shapes.get(self._cluster, {}).get(asked.template)
         if known is not None and known.state == SHAPE_ADMITTED:
@@ -69,6 +70,7 @@ class ShapeAsker:
         if not self._questions.ask(template, self._clock()):
             log.warning("not asked: too many questions wait", cluster=self._cluster, template=asked.template)
             return
+        self._asked_by.note(template.digest, trace)
         self._woken.set()
 
     def contradict(self, digest: str) -> None:
@@ -86,9 +88,11 @@ class ShapeAsker:
                 await is_set_within(self._woken, SWEEP_SECONDS if due == ASKED else max(SHORTEST_SECONDS, due))
                 continue
             self._woken.set()  # Another one may be due, too.
-            found = await self._ask(template)
-            self._questions.answered(template.digest, found[0], self._clock())
-            await self._say(template, found)
+            about, trace = {"k8s.cluster.name": self._cluster}, self._asked_by.take(template.digest)
+            with tracing.process(SHAPES_ASKED.name, "propagator", about, trace):
+                found = await self._ask(template)
+                self._questions.answered(template.digest, found[0], self._clock())
+                await self._say(template, found)
 
     async def _ask(self, template: Template) -> Found:
         if self._reach.failing:

@@ -1,7 +1,7 @@
 """Follows one cluster and writes what its core says: the streams, the probe, and one writer."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -12,7 +12,8 @@ from snapshot.core.collection import Collection
 from snapshot.core.log_book import LogBook
 from snapshot.core.workloads import FLEET_LABEL, WorkloadKey
 from snapshot.settings import Settings
-from spillway.bus import Bus, BusUnavailable
+from spillway import tracing
+from spillway.bus import Bus, BusUnavailable, Headers
 from spillway.cluster_api import (
     Alive,
     Change,
@@ -27,7 +28,8 @@ from spillway.cluster_api import (
 )
 from spillway.cluster_turns import Turn
 from spillway.credentials import BadCredentials
-from spillway.events import ClusterJoined
+from spillway.events import ClusterJoined, PodsUnschedulable
+from spillway.events_scaling import PodsObserved
 from spillway.kubernetes import NODES, Kind
 from spillway.pauses import doubled_seconds
 from spillway.waiting import is_set_within
@@ -302,12 +304,12 @@ class Collector:
             await is_set_within(self._heard, max(seconds, SHORTEST_WAIT_SECONDS))
 
     async def _write(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop, started_ns = asyncio.get_running_loop(), tracing.clock_ns()
         records = self.core.records(loop.time(), self._around.wall_ms())
         if not records:
             return
         try:
-            positions = await self._around.bus.publish(*records)
+            positions = await self._around.bus.publish(*records, traces=_traces(self.cluster, records, started_ns))
         except BusUnavailable as error:
             self.core.unacknowledged(records)
             await self._bus_failed(error)
@@ -319,6 +321,15 @@ class Collector:
     async def _bus_failed(self, error: BusUnavailable) -> None:
         self._log.warning("the log cannot be reached", error=str(error))
         await is_set_within(self._finishing, self._settings.bus_retry_seconds)
+
+
+def _traces(cluster: str, records: Sequence[object], started_ns: int) -> dict[int, Headers]:
+    """Of pods that wait, and of what pods use: from there a decision may follow. Capacity begins none."""
+    if not tracing.is_on():
+        return {}
+    found = [index for index, one in enumerate(records) if isinstance(one, PodsUnschedulable | PodsObserved)]
+    trace = tracing.decision("observe", None, started_ns, {"k8s.cluster.name": cluster}) if found else ()
+    return dict.fromkeys(found, trace) if trace else {}
 
 
 def _why_not_connected(error: Exception) -> str:

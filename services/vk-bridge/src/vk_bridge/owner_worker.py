@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import structlog
 
+from spillway import tracing
+from spillway.addresses import RECALLS
 from spillway.bus import Bus
 from spillway.cluster_api import Change, ClusterApi, ClusterUnreachable, Conflict, Refused
 from spillway.events_lending import NodeLent, NodeReturned
@@ -52,7 +54,10 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all clusters of one instance share. wall_ms: Unix time, which is told and orders nothing."""
+    """What all clusters of one instance share. wall_ms: Unix time, which is told and orders nothing.
+
+    recalled_by: by cluster and node, the trace of the recall that stands.
+    """
 
     bus: Bus
     state: LogState
@@ -60,6 +65,7 @@ class Shared:
     pools: Pools
     slots: asyncio.Semaphore
     wall_ms: Callable[[], int]
+    recalled_by: tracing.Causes[tuple[str, str]] = field(default_factory=tracing.Causes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +136,7 @@ class OwnerWorker:
                     group.create_task(self._work())
         finally:
             self._queue.close()
+            metrics.NODES_WAITING.labels(self.cluster).set(0)
             self._book.close()
             log.info("cluster let go", cluster=self.cluster, epoch=self.epoch)
             await self._api.close()
@@ -256,8 +263,11 @@ class OwnerWorker:
                 await asyncio.Event().wait()  # Until this worker is cancelled.
             self._running += 1
             try:
+                trace = self._shared.recalled_by.get((self.cluster, node))
+                about = {"k8s.cluster.name": self.cluster, "k8s.node.name": node}
                 async with self._shared.slots:
-                    again, rested = await self._bring_about(node)
+                    with tracing.process(RECALLS.name, "vk-bridge", about, trace):
+                        again, rested = await self._bring_about(node)
                 if again is not None:
                     self._add(node, max(again, 0.001))
                 news = self._last_read.end(node, rested)

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 
+from spillway import tracing
 from spillway.addresses import LENDING, Tombstone, lending_address
-from spillway.bus import Bus, BusUnavailable
+from spillway.bus import Bus, BusUnavailable, Headers
 from spillway.events_lending import NodeLent, NodeReturned, NodeUsed
 from vk_bridge.settings import Settings
 
@@ -23,6 +24,7 @@ class Records:
         self._settings = settings
         self._acknowledged = acknowledged
         self._loans: dict[str, Loan] = {}
+        self._traces = tracing.Causes[str]()
         self._used: deque[NodeUsed] = deque(maxlen=settings.records_waiting_max)
         self._something = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -30,6 +32,7 @@ class Records:
     def say(self, record: Loan) -> None:
         """Replaces what waits of this node."""
         self._loans[record.node] = record
+        self._traces.note(record.node, tracing.headers())
         self._something.set()
 
     def waiting(self, node: str) -> Loan | None:
@@ -71,7 +74,7 @@ class Records:
             for first in range(0, len(records), self._settings.records_batch):
                 part = records[first : first + self._settings.records_batch]
                 try:
-                    await self._bus.publish(*part)
+                    await self._bus.publish(*part, traces=self._traces_of(part))
                 except BusUnavailable as error:
                     log.warning("the log cannot be reached", error=str(error), records=len(records) - first)
                     self._used.extendleft(reversed([one for one in records[first:] if isinstance(one, NodeUsed)]))
@@ -81,7 +84,12 @@ class Records:
                         self._settle(record)
             return True
 
+    def _traces_of(self, records: Sequence[Loan | NodeUsed]) -> dict[int, Headers]:
+        told = enumerate(records) if tracing.is_on() else ()
+        return {index: self._traces.get(one.node) for index, one in told if not isinstance(one, NodeUsed)}
+
     def _settle(self, record: Loan) -> None:
         if self._loans.get(record.node) is record:
             del self._loans[record.node]
+            self._traces.take(record.node)
         self._acknowledged(record)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 
+from spillway import tracing
 from spillway.addresses import (
     BRAKES,
     CAPACITY_NEEDED,
@@ -18,7 +19,7 @@ from spillway.bus import Bus, Record
 from spillway.cluster_api import Change
 from spillway.cluster_turns import ClusterTurns, Turn, way_to
 from spillway.events import TurnTaken
-from spillway.events_lending import NodeLent, NodeReturned
+from spillway.events_lending import NodeLent, NodeRecalled, NodeReturned
 from spillway.following import TopicReader
 from vk_bridge.core.log_state import LogState
 from vk_bridge.lent_pods import LentPods
@@ -50,6 +51,7 @@ class Bridge:
         self._wall_ms = wall_ms
         self._state = LogState()
         self._slots = asyncio.Semaphore(settings.nodes_at_once_overall)
+        self._recalled_by = tracing.Causes[tuple[str, str]]()
         self._reader = TopicReader(bus, FOLLOWED, self._apply, settings.bus_retry_seconds)
         self._pools: Pools
         self.turns = ClusterTurns[OwnerWorker](bus, SERVICE, instance, settings, self)
@@ -88,7 +90,9 @@ class Bridge:
         await self._reader.caught_up()
 
     def begin(self, turn: Turn) -> OwnerWorker:
-        shared = Shared(self._bus, self._state, self._settings, self._pools, self._slots, self._wall_ms)
+        shared = Shared(
+            self._bus, self._state, self._settings, self._pools, self._slots, self._wall_ms, self._recalled_by
+        )
         return OwnerWorker(turn.cluster, turn.epoch, self._connect(self._state.clusters[turn.cluster]), shared)
 
     # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -101,6 +105,10 @@ class Bridge:
         named, _, node = record.key.partition("/")
         loan = self._state.loan(named, node)
         cluster = self._state.apply(event) if event is not None else self._state.forget(record.topic, record.key)
+        if record.topic == RECALLS.name:
+            self._recalled_by.take((named, node))
+            if isinstance(event, NodeRecalled):
+                self._recalled_by.note((named, node), tracing.carried(record.headers))
         if record.topic in ABOUT_ALL_NODES:
             for name, worker in self.turns.workers.items():
                 if name == cluster or record.topic == BRAKES.name:

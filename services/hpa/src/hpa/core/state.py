@@ -48,13 +48,14 @@ class BadPolicy(Exception):
 
 
 class Heard(Struct, frozen=True):
-    """One record. event None: a tombstone."""
+    """One record. event None: a tombstone. trace: the headers of the trace that it came with."""
 
     topic: str
     partition: int
     offset: int
     key: str
     event: Event | None
+    trace: tuple[tuple[str, bytes], ...] = ()
 
     @property
     def workload(self) -> WorkloadKey:

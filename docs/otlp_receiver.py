@@ -1,0 +1,87 @@
+"""A receiver of traces: what an OpenTelemetry collector answers over gRPC (OTLP), as much as shows what was sent."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+SERVICE: Final = "opentelemetry.proto.collector.trace.v1.TraceService"
+THREADS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One span. parent: empty of the first one of its trace. Times in nanoseconds of Unix time; ids in hexadecimal."""
+
+    trace: str
+    span: str
+    parent: str
+    name: str
+    kind: int
+    begin_ns: int
+    end_ns: int
+    attributes: dict[str, Any]
+    resource: dict[str, Any]
+    links: tuple[str, ...]
+
+    @property
+    def service(self) -> str:
+        return str(self.resource["service.name"])
+
+
+@dataclass(slots=True)
+class Receiver:
+    """port: of loopback. spans: all that came, in the order of their coming."""
+
+    port: int
+    spans: list[Received] = field(default_factory=list)
+
+
+@contextmanager
+def receiving() -> Iterator[Receiver]:
+    """Takes spans on a free port until the block ends."""
+    server = grpc.server(ThreadPoolExecutor(THREADS))
+    receiver = Receiver(server.add_insecure_port("127.0.0.1:0"))
+
+    def export(request: ExportTraceServiceRequest, _: Any) -> ExportTraceServiceResponse:
+        receiver.spans += _spans_of(request)
+        return ExportTraceServiceResponse()
+
+    method = grpc.unary_unary_rpc_method_handler(
+        export, ExportTraceServiceRequest.FromString, ExportTraceServiceResponse.SerializeToString
+    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Export": method}),))
+    server.start()
+    try:
+        yield receiver
+    finally:
+        server.stop(None).wait()
+
+
+def _spans_of(request: ExportTraceServiceRequest) -> Iterator[Received]:
+    for of_process in request.resource_spans:
+        resource = _values(of_process.resource.attributes)
+        for one in (span for scope in of_process.scope_spans for span in scope.spans):
+            yield Received(
+                trace=one.trace_id.hex(),
+                span=one.span_id.hex(),
+                parent=one.parent_span_id.hex(),
+                name=one.name,
+                kind=one.kind,
+                begin_ns=one.start_time_unix_nano,
+                end_ns=one.end_time_unix_nano,
+                attributes=_values(one.attributes),
+                resource=resource,
+                links=tuple(link.span_id.hex() for link in one.links),
+            )
+
+
+def _values(pairs: Any) -> dict[str, Any]:
+    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in pairs}

@@ -1,0 +1,149 @@
+"""Traces: what begins one, what goes on with it, what it never costs; and that a real process sends them by OTLP."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased
+from otlp_receiver import receiving
+
+from spillway import tracing
+
+REMOTE = (("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),)
+NOT_SAMPLED = (("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"),)
+
+
+def names(exporter: InMemorySpanExporter) -> list[str]:
+    return [span.name for span in exporter.get_finished_spans()]
+
+
+@pytest.fixture
+def spans(request: pytest.FixtureRequest) -> Iterator[InMemorySpanExporter]:
+    """Begins every trace, or by parameter none."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(ParentBased(getattr(request, "param", ALWAYS_ON)), shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracing.use(provider)
+    yield exporter
+    tracing.shutdown()
+
+
+def test_off_nothing_begins_and_nothing_is_carried() -> None:
+    with tracing.begin("call", tracing.SERVER, parent=REMOTE) as span:
+        span.set_attribute("ignored", True)
+        assert tracing.headers() == ()
+    assert tracing.carried(REMOTE) == ()
+    assert tracing.decision("decide", None, 0) == ()
+    assert tracing.clock_ns() == 0
+
+
+def test_on_the_context_goes_along_and_comes_from_elsewhere(spans: InMemorySpanExporter) -> None:
+    with tracing.begin("call", tracing.SERVER, parent=tracing.carried((("other", b"x"), *REMOTE))):
+        made = tracing.decision("decide", tracing.headers(), tracing.clock_ns())
+        with tracing.span("write", parent=made):
+            inner = tracing.headers()
+    assert [name for name, _ in made] == ["traceparent"]
+    assert {value.split(b"-")[1] for _, value in (*made, *inner)} == {REMOTE[0][1].split(b"-")[1]}
+    assert names(spans) == ["decide", "write", "call"]
+
+
+def test_only_a_beginning_begins(spans: InMemorySpanExporter) -> None:
+    """A decision of which nobody knows a cause may begin a trace; one whose cause has none may not."""
+    with tracing.span("write"):
+        assert tracing.headers() == ()
+    with tracing.process("t", "planner", {}, ()):
+        assert tracing.headers() == ()
+    assert tracing.decision("decide", (), tracing.clock_ns()) == ()
+    assert tracing.decision("afterwards", None, tracing.clock_ns()) != ()
+    assert names(spans) == ["afterwards"]
+
+
+@pytest.mark.parametrize("spans", [ALWAYS_OFF], indirect=True)
+def test_what_is_not_sampled_carries_no_header_and_nothing_goes_on_with_it(spans: InMemorySpanExporter) -> None:
+    for parent in ((), NOT_SAMPLED):
+        with tracing.begin("call", tracing.SERVER, parent=parent):
+            assert tracing.headers() == ()
+            with tracing.begin("another", tracing.CLIENT), tracing.span("write"):
+                assert tracing.headers() == ()
+    assert tracing.decision("decide", None, tracing.clock_ns()) == ()
+    assert names(spans) == []
+
+
+def test_an_error_is_named_by_its_kind_and_its_text_stays_out(spans: InMemorySpanExporter) -> None:
+    def fail() -> None:
+        with tracing.begin("call", tracing.SERVER):
+            raise ValueError("password: hunter2")
+
+    with pytest.raises(ValueError, match="hunter2"):
+        fail()
+    (span,) = spans.get_finished_spans()
+    assert "hunter2" not in span.to_json()
+    assert {**(span.attributes or {})} == {"error.type": "ValueError"}
+
+
+def test_many_decisions_in_one_write_are_linked(spans: InMemorySpanExporter) -> None:
+    first, second = (tracing.decision(name, None, tracing.clock_ns()) for name in ("a", "b"))
+    with tracing.sending({"t"}, 3, "planner-1", [first, second, first], goes_on=False):
+        pass
+    a, b, write = spans.get_finished_spans()
+    assert write.name == "send t"
+    assert write.parent is not None
+    linked = [write.parent, *(link.context for link in write.links)]
+    assert [one.span_id for one in linked] == [one.context.span_id for one in (a, a, b) if one.context is not None]
+    with tracing.sending({"t"}, 1, "planner-1", (), goes_on=True):
+        assert tracing.headers() == ()
+
+
+def test_causes_keep_the_newest_and_no_more_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "CAUSES_MAX", 2)
+    causes = tracing.Causes[str]()
+    for key in ("a", "b", "a", "c"):
+        causes.note(key, ((key, b"1"),))
+    causes.note("c", ())
+    assert [causes.get(key) for key in ("a", "b", "c")] == [(("a", b"1"),), (), (("c", b"1"),)]
+    assert (causes.take("c"), causes.take("c")) == ((("c", b"1"),), ())
+
+
+BODY = """
+import sys
+from spillway import tracing
+from spillway.process import run
+async def main(process):
+    with tracing.begin("call", tracing.SERVER, tracing.rpc("/spillway.v1.Planner/Apply")) as span:
+        tracing.decision("decide apply", tracing.headers(), tracing.clock_ns())
+        tracing.rpc_ended(span, "OK", failed=False)
+sys.exit(run("planner", main))
+"""
+
+
+async def ended(**variables: str) -> int | None:
+    environment = {"PATH": os.environ["PATH"], "SPILLWAY_TRACE_RATIO": "1", "SPILLWAY_INSTANCE": "planner-1"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", BODY, env=environment | variables, stdout=asyncio.subprocess.DEVNULL
+    )
+    return await asyncio.wait_for(process.wait(), 60)
+
+
+async def test_a_real_process_sends_its_spans_before_it_ends() -> None:
+    with receiving() as receiver:
+        assert await ended(SPILLWAY_OTLP_ENDPOINT=f"127.0.0.1:{receiver.port}") == 0
+    call = next(one for one in receiver.spans if one.name == "call")
+    decision = next(one for one in receiver.spans if one.name == "decide apply")
+    assert len(receiver.spans) == 2
+    assert (call.parent, decision.trace, decision.parent) == ("", call.trace, call.span)
+    assert call.attributes == {
+        "rpc.system.name": "grpc",
+        "rpc.method": "spillway.v1.Planner/Apply",
+        "rpc.response.status_code": "OK",
+    }
+    named = {name: call.resource[name] for name in ("service.namespace", "service.name", "service.instance.id")}
+    assert tuple(named.values()) == ("spillway", "spillway-planner", "planner-1")
+
+
+async def test_a_collector_that_is_not_there_keeps_no_process_from_ending() -> None:
+    assert await ended(SPILLWAY_OTLP_ENDPOINT="127.0.0.1:1") == 0
