@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +30,10 @@ class Engine:
         asked = subprocess.run(("docker", "info"), env=os.environ | self._environment, capture_output=True, check=False)
         return asked.returncode == 0 and b"Server Version" in asked.stdout
 
-    def run_compose(self, file: Path, *arguments: str) -> str:
-        return run_tool((*self.compose, "-f", str(file), *arguments), file.parent, self._environment)
+    def run_compose(self, files: Sequence[Path], *arguments: str) -> str:
+        """files: the first, and what is put over it."""
+        named = [part for file in files for part in ("-f", str(file))]
+        return run_tool((*self.compose, *named, *arguments), files[0].parent, self._environment)
 
     @property
     def _environment(self) -> dict[str, str]:

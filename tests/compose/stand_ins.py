@@ -17,6 +17,8 @@ from .engine import Engine
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 COMPOSE_FILE = ROOT / "compose" / "compose.yaml"
+THREE_BROKERS = ROOT / "compose" / "three-brokers.yaml"
+OBSERVABILITY = ROOT / "compose" / "observability.yaml"
 PYTHON, KAFKA, REDIS, KWOK = (
     "python:3.11-slim-bookworm",
     "apache/kafka:4.3.1",

@@ -72,7 +72,7 @@ def write_files(files: Files, bootstrap: str, fleet: Sequence[MemberPlan] = FLEE
         entry = {"name": CALLER, "token_sha256": hashlib.sha256(token.encode()).hexdigest()}
         write_secret(files.callers, json.dumps({"callers": [entry]}) + "\n")
         write_secret(files.config, _config(files, token, bootstrap))
-    files.connections.write_text(json.dumps({"kafka": {"compose": {"bootstrapServers": [bootstrap]}}}) + "\n")
+    files.connections.write_text(json.dumps({"kafka": {"compose": {"bootstrapServers": bootstrap.split(",")}}}) + "\n")
     for member in fleet:
         write_kubeconfig(files.credentials / f"{member.name}.kubeconfig", member.name, _access(member))
 

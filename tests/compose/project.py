@@ -1,0 +1,79 @@
+"""One compose project in an engine, and what is asked of it; `make test-compose` alone runs any."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillway_local.fleet_plan import FLEET
+from spillway_local.tools import cache_folder
+
+from .engine import Engine, running_engine
+from .stand_ins import COMPOSE_FILE, StandIns
+
+RUNNING_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """name: of its containers and volumes. over: files that are put over compose.yaml."""
+
+    engine: Engine
+    name: str
+    over: tuple[Path, ...] = ()
+
+    def compose(self, *arguments: str) -> str:
+        return self.engine.run_compose((COMPOSE_FILE, *self.over), "-p", self.name, *arguments)
+
+    def spillway(self, *arguments: str) -> str:
+        return self.compose("run", "--rm", "spillway", *arguments)
+
+    def inside(self, service: str, *command: str) -> str:
+        return self.compose("exec", "-T", service, *command)
+
+    def health(self, service: str) -> str:
+        container = self.compose("ps", "-q", service).split()[-1]
+        return self.engine.docker("inspect", "-f", "{{.State.Health.Status}}", container).strip()
+
+    def ready_pods(self) -> dict[str, int]:
+        """By member, from its own API."""
+        return {member.name: _ready(self._pods(member.name)) for member in FLEET}
+
+    def _pods(self, member: str) -> list[dict[str, Any]]:
+        url = f"http://{member}:8080/api/v1/namespaces/default/pods"
+        read = f"import urllib.request; print(urllib.request.urlopen('{url}', timeout=10).read().decode())"
+        answer = self.inside("snapshot", "python", "-c", read)
+        pods: list[dict[str, Any]] = json.loads(answer[answer.index("{") :])["items"]
+        return pods
+
+
+def _ready(pods: list[dict[str, Any]]) -> int:
+    conditions = [condition for pod in pods for condition in pod["status"].get("conditions", ())]
+    return sum(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+@contextmanager
+def built_engine() -> Iterator[Engine]:
+    """With all stand-ins. Skips where nobody asked for it."""
+    if os.environ.get("SPILLWAY_COMPOSE") != "1":
+        pytest.skip("images are built and an engine is run for minutes: make test-compose")
+    folder = cache_folder() / "compose"
+    folder.mkdir(parents=True, exist_ok=True)
+    with running_engine(folder / "engine") as engine:
+        StandIns(engine, folder).build()
+        yield engine
+
+
+@contextmanager
+def running(project: Project, *services: str) -> Iterator[Project]:
+    """These, or all; gone with their data at the end."""
+    try:
+        project.compose("up", "-d", *services)
+        yield project
+    finally:
+        project.compose("down", "-v", "--timeout", "25")
