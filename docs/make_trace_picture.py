@@ -176,11 +176,11 @@ def caption_of(spans: Sequence[Received]) -> list[str]:
         ("git", "rev-parse", "--short", "HEAD"), cwd=ROOT, check=True, text=True, capture_output=True
     ).stdout.strip()
     services = ", ".join(sorted({one.service.removeprefix("spillway-") for one in spans}))
-    machine = f"{os.cpu_count()} cores (load {os.getloadavg()[0]:.1f})"
+    machine = f"{os.cpu_count()} cores, with all else that runs on them (load average {os.getloadavg()[0]:.1f})"
     return [
         f"One `spillway apply -f examples/web.yaml` (60 replicas): {len(spans)} spans of {services}, one trace.",
-        f"Commit {commit}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {machine}, no other workload.",
-        f"One Kafka broker, {len(FLEET)} simulated clusters, one instance of each service.",
+        f"Commit {commit}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {machine}.",
+        f"One Kafka broker, {len(FLEET)} simulated clusters, one instance of each service, no other workload placed.",
     ]
 
 

@@ -66,11 +66,7 @@ def test_the_brokers_are_one_cluster_with_three_copies_of_which_two_must_have_a_
         assert environment == alike
     voters = [f"{number}@{name}:9093" for number, name in enumerate(BROKERS, start=1)]
     assert alike["KAFKA_CONTROLLER_QUORUM_VOTERS"].split(",") == voters
-    copies = (
-        "DEFAULT_REPLICATION_FACTOR",
-        "OFFSETS_TOPIC_REPLICATION_FACTOR",
-        "TRANSACTION_STATE_LOG_REPLICATION_FACTOR",
-    )
+    copies = ("DEFAULT", "OFFSETS_TOPIC", "TRANSACTION_STATE_LOG")
     assert {alike[f"KAFKA_{name}_REPLICATION_FACTOR"] for name in copies} == {"3"}
     assert {alike[f"KAFKA_{name}"] for name in ("MIN_INSYNC_REPLICAS", "TRANSACTION_STATE_LOG_MIN_ISR")} == {"2"}
 
