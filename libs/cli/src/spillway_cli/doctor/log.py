@@ -6,15 +6,16 @@ from collections.abc import Iterator, Mapping
 from spillway.addresses import SCOPE_ONE, TOPIC_BY_NAME, TOPICS
 from spillway.log_inspection import DiskFound, LogFound, TopicFound
 from spillway.store import StoreFound
+from spillway.texts import counted
 from spillway.topics import TopicSettings, configs_of
 from spillway_cli.doctor.checks import Check, failed, named, ok, skipped, warning
+from spillway_cli.output import amount
 
 DISK_FREE_FRACTION_MIN, DISK_FREE_FRACTION_LOW = 0.05, 0.15
 STORE_FRACTION_MAX = 0.9
 _SAFE_COPIES = 3
 _LOSES = ("cleanup.policy", "max.message.bytes")
 """Configs with another value of which the log forgets what it must keep, or refuses what must be written."""
-_MIB = 2**20
 
 
 def log(found: LogFound, fleet: str, settings: TopicSettings) -> list[Check]:
@@ -23,7 +24,7 @@ def log(found: LogFound, fleet: str, settings: TopicSettings) -> list[Check]:
     if missing:
         topics = failed("topics", f"missing: {named(missing)}", "`spillway topics` creates what is missing")
         return [topics, *_disks(found)]
-    topics = ok("topics", f"all {len(TOPICS)} are there, on {found.brokers} brokers")
+    topics = ok("topics", f"all {len(TOPICS)} are there, on {counted(found.brokers, 'broker')}")
     return [topics, _fleet(found, fleet), _partitions(found.topics), *_configs(found, settings), *_copies(found),
             *_disks(found)]  # fmt: skip
 
@@ -117,9 +118,9 @@ def _disk(disk: DiskFound) -> Check:
     if disk.trouble:
         return skipped(name, f"is not told: {disk.trouble}", "the right DESCRIBE on the cluster; Kafka 3.3 or newer")
     if disk.size <= 0:
-        return ok(name, f"{disk.used / _MIB:.0f} MiB used")
+        return ok(name, f"{_size(disk.used)} of partitions")
     free = disk.free / disk.size
-    text = f"{disk.used / _MIB:.0f} MiB of partitions, {free:.0%} of the volume is free"
+    text = f"{_size(disk.used)} of partitions, {free:.0%} of the volume is free"
     if free < DISK_FREE_FRACTION_MIN:
         return failed(name, text, "a full disk stops the broker: enlarge the volume, or delete what is not Kafka's")
     if free < DISK_FREE_FRACTION_LOW:
@@ -127,9 +128,13 @@ def _disk(disk: DiskFound) -> Check:
     return ok(name, text)
 
 
+def _size(count: int) -> str:
+    return f"{amount('memory', count)}B"
+
+
 def store(found: StoreFound, fleet: str) -> Check:
     """Nothing is decided on the store: what is wrong there costs history alone. fleet: empty when it is not known."""
-    used = f"{found.bytes_used / _MIB:.0f} MiB used"
+    used = f"{_size(found.bytes_used)} used"
     if not found.writes:
         hint = "is it a replica, or its disk full? `redis-cli INFO persistence replication`"
         return failed("Redis", f"answers, and takes no writes; {used}", hint)
@@ -137,7 +142,7 @@ def store(found: StoreFound, fleet: str) -> Check:
         hint = "it forgets history: raise maxmemory, or lower SPILLWAY_PLANNER_HISTORY_KEPT_MAX"
         return warning("Redis", f"has evicted {found.evicted} keys for want of memory; {used}", hint)
     if found.bytes_max and found.bytes_used > STORE_FRACTION_MAX * found.bytes_max:
-        return warning("Redis", f"{used} of {found.bytes_max / _MIB:.0f} MiB", "raise maxmemory")
+        return warning("Redis", f"{used} of {_size(found.bytes_max)}", "raise maxmemory")
     if fleet and not found.filled:
         hint = "the active planner fills it within seconds; if it stays so, does the planner have this URL?"
         return warning("Redis", f"has nothing of fleet {fleet}; {used}", hint)
