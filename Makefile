@@ -1,7 +1,7 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube test-compose kube oracle differential replay scaling scaling-faults modes versions bench chaos up down status clean
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube test-compose kube helm oracle differential replay scaling scaling-faults modes versions bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
@@ -47,7 +47,7 @@ docs-check: setup ## What is generated says what the code says
 	@$(RUN) python docs/make_docs.py --check
 
 unit: setup ## Unit and property tests of every package
-	@$(PYTEST) libs services local tests/versions tests/chaos tests/compose tests/oracle tests/replay tests/scaling tests/vectors tests/observability tests/test_tidy.py tests/test_documents.py
+	@$(PYTEST) libs services local tests/versions tests/chaos tests/compose tests/helm tests/oracle tests/replay tests/scaling tests/vectors tests/observability tests/test_tidy.py tests/test_documents.py
 
 contract: setup ## One suite for each adapter and its fake: Kafka, Redis, members
 	@$(PYTEST) tests/contract
@@ -72,6 +72,9 @@ test-compose: kube ## docker compose up on stand-in images, from nothing to the 
 
 kube: setup ## Build the member binary (Go; about 6 minutes once, cached outside the checkout)
 	@$(RUN) python -m spillway_local.kube_binary
+
+helm: setup ## Build helm once (Go; minutes, cached outside the checkout), lint the chart, write tests/helm/rendered.yaml
+	@$(RUN) python tests/helm/rendering.py
 
 oracle: setup ## Build the differential tests' oracle (Go; seconds after make kube, else minutes; cached outside the checkout)
 	@PYTHONPATH=tests/oracle $(RUN) python -m spillway_oracle.binary

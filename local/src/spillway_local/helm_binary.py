@@ -1,0 +1,43 @@
+"""Builds helm, a Go program, into the cache once: `make helm` and the tests on real control planes need it."""
+
+import time
+from pathlib import Path
+from typing import Final
+
+from spillway_local.kube_binary import find_go
+from spillway_local.tools import cache_folder, exclusive, run_tool, say
+
+HELM_VERSION: Final = "v3.22.0"
+HELM_PACKAGE: Final = "helm.sh/helm/v3/cmd/helm"
+
+
+def helm_path() -> Path:
+    """Where the program is or will be."""
+    return cache_folder() / "helm" / HELM_VERSION / "helm"
+
+
+def ensure_helm() -> Path:
+    """The program, built first if need be; of several processes one builds and the others wait."""
+    program = helm_path()
+    if program.is_file():
+        return program
+    with exclusive(program.with_suffix(".lock")):
+        if not program.is_file():
+            _build(program)
+    return program
+
+
+def _build(program: Path) -> None:
+    started = time.monotonic()
+    say(f"building {program}: once, some minutes")
+    install = (str(find_go()), "install", "-trimpath", "-ldflags", "-s -w", f"{HELM_PACKAGE}@{HELM_VERSION}")
+    unfinished = program.parent / "unfinished"
+    environment = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOBIN": str(unfinished)}
+    run_tool(("nice", "-n", "10", *install), Path("/"), environment)
+    (unfinished / "helm").replace(program)
+    unfinished.rmdir()
+    say(f"built {program} in {time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    print(ensure_helm())

@@ -1,0 +1,89 @@
+"""The chart on a real control plane: what helm renders is accepted, and installs where Pod Security is restricted."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillway_local.kube_binary import ensure_kube_binary
+from spillway_local.stack import SERVICES
+from tests.helm.rendering import CHART, NAMESPACE, RELEASE, RENDERED, VALUES, head, helm, render
+
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(900)]
+
+SERVICE_MONITORS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "servicemonitors.monitoring.coreos.com"},
+    "spec": {
+        "group": "monitoring.coreos.com",
+        "names": {"kind": "ServiceMonitor", "plural": "servicemonitors"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+RESTRICTED = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+}
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(kube_members: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a cluster with the namespace, and with the kind of Prometheus' operator."""
+    found = kube_members["own-1"]
+    for number, manifest in enumerate((SERVICE_MONITORS, RESTRICTED)):
+        file = tmp_path_factory.mktemp("helm") / f"{number}.json"
+        file.write_text(json.dumps(manifest))
+        kubectl(found, "apply", "-f", str(file))
+    kubectl(found, "wait", "--for", "condition=Established", "crd/servicemonitors.monitoring.coreos.com")
+    return found
+
+
+def kubectl(kubeconfig: Path, *arguments: str) -> str:
+    command = (str(ensure_kube_binary()), "kubectl", *arguments)
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=kubeconfig.parent)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_what_is_rendered_is_what_helm_renders() -> None:
+    """Else: make helm."""
+    assert RENDERED.read_text() == head() + render()
+
+
+def test_the_api_server_accepts_all_of_it_in_a_dry_run(kubeconfig: Path) -> None:
+    """By server-side apply, which knows every field's type and refuses fields that there are not."""
+    told = kubectl(
+        kubeconfig, "apply", "--server-side", "--dry-run=server", "--namespace", NAMESPACE, "-f", str(RENDERED)
+    )
+    accepted = [line for line in told.splitlines() if line.endswith("serverside-applied (server dry run)")]
+    assert len(accepted) == RENDERED.read_text().count("\nkind: ")
+
+
+def test_it_installs_and_its_pods_are_admitted(kubeconfig: Path) -> None:
+    """Each pod passes admission of the namespace, and kwok runs it; then all of it is removed."""
+    place = ("--namespace", NAMESPACE, "--kubeconfig", str(kubeconfig))
+    # Fake nodes run a pod whatever its probes say, and none of them has the operator's taint or label.
+    settings = ("--values", str(VALUES), "--set", "nodeSelector=null", "--set-json", "tolerations=[]")
+    try:
+        helm("install", RELEASE, str(CHART), *place, *settings, "--wait", "--timeout", "300s")
+        found: Any = json.loads(kubectl(kubeconfig, "get", "pods", "--namespace", NAMESPACE, "-o", "json"))
+        running = [one["metadata"]["labels"]["app.kubernetes.io/component"] for one in found["items"]]
+        assert sorted(running) == sorted(2 * [*SERVICES])
+        stored = kubectl(kubeconfig, "get", "secrets", "--namespace", NAMESPACE, "-o", "name").split()
+        assert all(name.startswith("secret/sh.helm.release") for name in stored), "the chart makes no Secret"
+    finally:
+        helm("uninstall", RELEASE, *place, "--ignore-not-found", "--wait", "--timeout", "120s")
