@@ -100,13 +100,13 @@ def test_many_decisions_in_one_write_are_linked(spans: InMemorySpanExporter) -> 
 
 
 def test_causes_keep_the_newest_and_no_more_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "CAUSES_MAX", 2)
-    causes = tracing.Causes[str]()
+    monkeypatch.setattr(tracing, "ORIGINS_MAX", 2)
+    origins = tracing.Origins[str]()
     for key in ("a", "b", "a", "c"):
-        causes.note(key, ((key, b"1"),))
-    causes.note("c", ())
-    assert [causes.get(key) for key in ("a", "b", "c")] == [(("a", b"1"),), (), (("c", b"1"),)]
-    assert (causes.take("c"), causes.take("c")) == ((("c", b"1"),), ())
+        origins.note(key, ((key, b"1"),))
+    origins.note("c", ())
+    assert [origins.get(key) for key in ("a", "b", "c")] == [(("a", b"1"),), (), (("c", b"1"),)]
+    assert (origins.take("c"), origins.take("c")) == ((("c", b"1"),), ())
 
 
 BODY = """

@@ -32,7 +32,7 @@ FIELDS: Final = ("traceparent", "tracestate")
 FAULTS: Final = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
 """gRPC codes that make a server's span a failed one; the others are the caller's doing."""
 
-CAUSES_MAX: Final = 10_000
+ORIGINS_MAX: Final = 10_000
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _OFF: AbstractContextManager[Span] = nullcontext(INVALID_SPAN)
@@ -119,8 +119,8 @@ def _context(found: Headers) -> Context:
     return _PROPAGATOR.extract(carrier, Context())
 
 
-class Causes(Generic[K]):
-    """Of what is yet to be done about something, the trace that it belongs to: at most CAUSES_MAX, the newest."""
+class Origins(Generic[K]):
+    """Of what is yet to be done about something, the trace that it belongs to: at most ORIGINS_MAX, the newest."""
 
     def __init__(self) -> None:
         self._headers: dict[K, Headers] = {}
@@ -130,7 +130,7 @@ class Causes(Generic[K]):
         if found:
             self._headers.pop(key, None)
             self._headers[key] = found
-            if len(self._headers) > CAUSES_MAX:
+            if len(self._headers) > ORIGINS_MAX:
                 del self._headers[next(iter(self._headers))]
 
     def get(self, key: K) -> Headers:

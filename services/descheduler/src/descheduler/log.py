@@ -36,7 +36,7 @@ WHOLE = (
     NODE_USAGE,
     TURNS_DESCHEDULER,
 )
-CAUSES = (PENDING.name, LENDING.name)
+ORIGINS = (PENDING.name, LENDING.name)
 """What recalls, and their end, follow from: the traces of these go on with them."""
 OWN = frozenset(topic.name for topic in (LENDING_RULES, RECALLS, TURNS_DESCHEDULER))
 
@@ -47,7 +47,7 @@ class Intake:
     def __init__(self, state: DeschedulerState) -> None:
         self.state = state
         self.writing = False
-        self.causes = tracing.Causes[str]()
+        self.origins = tracing.Origins[str]()
         self._blocks = CapacityStarts()
 
     def starts(self, ends: Offsets) -> Offsets:
@@ -61,8 +61,8 @@ class Intake:
         trace = tracing.carried(record.headers) if self.writing else ()
         with tracing.process(record.topic, "descheduler", {"messaging.kafka.message.key": record.key}, trace):
             self._take(record, live)
-        if event is not None and record.topic in CAUSES:
-            self.causes.note(record.key if record.topic == LENDING.name else record.key.partition("/")[0], trace)
+        if event is not None and record.topic in ORIGINS:
+            self.origins.note(record.key if record.topic == LENDING.name else record.key.partition("/")[0], trace)
 
     def _take(self, record: Record, live: bool) -> None:
         event = record.event

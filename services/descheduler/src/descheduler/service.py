@@ -99,13 +99,13 @@ class Descheduler:
             trace: Headers = ()
             if isinstance(event, NodeRecalled):
                 if event.cluster not in traces:
-                    cause = self._intake.causes.take(event.cluster) or None
+                    origin = self._intake.origins.take(event.cluster) or None
                     about = {"k8s.cluster.name": event.cluster}
-                    traces[event.cluster] = tracing.decision("decide recall", cause, began_ns, about)
+                    traces[event.cluster] = tracing.decision("decide recall", origin, began_ns, about)
                 trace = traces[event.cluster]
             elif isinstance(event, RecallSettled):
-                cause = self._intake.causes.take(f"{event.cluster}/{event.node}")
-                trace = tracing.decision("decide settled", cause, began_ns, {"k8s.node.name": event.node})
+                origin = self._intake.origins.take(f"{event.cluster}/{event.node}")
+                trace = tracing.decision("decide settled", origin, began_ns, {"k8s.node.name": event.node})
             decided.add((event,), trace)
 
     def written(self, events: Sequence[Written]) -> None:

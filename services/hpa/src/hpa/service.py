@@ -60,7 +60,7 @@ class Hpa:
         self._has_begun = False
         self._heard: deque[Heard] = deque()
         self._room = asyncio.Event()
-        self._causes = tracing.Causes[tuple[str, str]]()
+        self._origins = tracing.Origins[tuple[str, str]]()
         role = Role("hpa", "ask again", metrics.HPA_ACTIVE, beside_turn=(self._collect,))
         self.standby = Standby(bus, role, instance, settings, self)
 
@@ -153,7 +153,7 @@ class Hpa:
     def _decide_heard(self, decided: Decisions) -> None:
         for _ in range(min(len(self._heard), self._settings.records_in_group_max)):
             heard, started_ns = self._heard.popleft(), tracing.clock_ns()
-            self._causes.note(heard.workload, heard.trace)
+            self._origins.note(heard.workload, heard.trace)
             self._add(decided, self._state.hear(heard, self._wall_ms()), started_ns)
         self._room.set()
         if self._heard:
@@ -164,9 +164,9 @@ class Hpa:
         for event in events:
             trace: Headers = ()
             if isinstance(event, ScaleDecided):
-                cause = self._causes.take((event.namespace, event.name)) or None
+                origin = self._origins.take((event.namespace, event.name)) or None
                 about = {"spillway.workload": f"{event.namespace}/{event.name}"}
-                trace = tracing.decision("decide scale", cause, started_ns, about)
+                trace = tracing.decision("decide scale", origin, started_ns, about)
             decided.add((event,), trace)
 
     def written(self, events: Sequence[Written]) -> None:

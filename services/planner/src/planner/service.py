@@ -71,7 +71,7 @@ class Planner:
         )
         self._admissions = Admissions(lambda: self.state, self._ask, settings.shape_wait_seconds)
         self._looked_at = 0.0
-        self._scaled_by = tracing.Causes[WorkloadKey]()
+        self._scaled_by = tracing.Origins[WorkloadKey]()
         self._homing, self._lent_homes = Homing(), LentHomes()
         self._headrooms = Headrooms(settings.pace())
         self._projection = Projection(bus, store, lambda: self.state, settings.history_kept_max)

@@ -62,7 +62,7 @@ class Shared:
     settings: Settings
     clock: Callable[[], float]
     slots: asyncio.Semaphore
-    placed_by: tracing.Causes[Target]
+    placed_by: tracing.Origins[Target]
     proof: LogProof
 
 

@@ -42,7 +42,7 @@ class Reporter:
         self._said: dict[Target, WorkloadObserved] = {}
         self._insisted: set[Target] = set()
         self._changed: dict[Target, None] = {}
-        self._traces = tracing.Causes[Target]()
+        self._traces = tracing.Origins[Target]()
         self._woken = asyncio.Event()
 
     def note(self, target: Target) -> None:

@@ -55,7 +55,7 @@ class Propagator:
         self._clock = clock
         self._slots = asyncio.Semaphore(settings.objects_at_once_overall)
         self._desired = Desired()
-        self._placed_by = tracing.Causes[Target]()
+        self._placed_by = tracing.Origins[Target]()
         self._reader = TopicReader(bus, FOLLOWED, self._apply, settings.bus_retry_seconds)
         self._proof = LogProof(settings.log_proven_seconds)
         self._superseded = asyncio.Event()

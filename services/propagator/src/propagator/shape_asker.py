@@ -46,7 +46,7 @@ class ShapeAsker:
         self._overruled: dict[str, None] = {}
         self._unused: dict[str, float] = {}
         self._questions = Questions(_rules(settings))
-        self._asked_by = tracing.Causes[str]()
+        self._asked_by = tracing.Origins[str]()
         self._woken = asyncio.Event()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
 

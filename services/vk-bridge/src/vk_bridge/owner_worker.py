@@ -65,7 +65,7 @@ class Shared:
     pools: Pools
     slots: asyncio.Semaphore
     wall_ms: Callable[[], int]
-    recalled_by: tracing.Causes[tuple[str, str]] = field(default_factory=tracing.Causes)
+    recalled_by: tracing.Origins[tuple[str, str]] = field(default_factory=tracing.Origins)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class Records:
         self._settings = settings
         self._acknowledged = acknowledged
         self._loans: dict[str, Loan] = {}
-        self._traces = tracing.Causes[str]()
+        self._traces = tracing.Origins[str]()
         self._used: deque[NodeUsed] = deque(maxlen=settings.records_waiting_max)
         self._something = asyncio.Event()
         self._writing = asyncio.Lock()

@@ -51,7 +51,7 @@ class Bridge:
         self._wall_ms = wall_ms
         self._state = LogState()
         self._slots = asyncio.Semaphore(settings.nodes_at_once_overall)
-        self._recalled_by = tracing.Causes[tuple[str, str]]()
+        self._recalled_by = tracing.Origins[tuple[str, str]]()
         self._reader = TopicReader(bus, FOLLOWED, self._apply, settings.bus_retry_seconds)
         self._pools: Pools
         self.turns = ClusterTurns[OwnerWorker](bus, SERVICE, instance, settings, self)
