@@ -313,6 +313,26 @@ async def test_a_pool_that_joins_again_after_the_lending_was_withdrawn_keeps_no_
         assert {one.returned_ms for one in returned} == {returned[0].returned_ms}, "one return, told twice"
 
 
+@on_fleet(nodes=40)
+async def test_a_pool_that_is_back_and_silent_costs_its_owner_few_requests(fleet: LendingFleet) -> None:
+    await fleet.declare(cooldown_seconds=1)
+    await fleet.start()
+    await until(lambda: all(fleet.is_open(f"n{number}") for number in range(40)))
+    fleet.clusters[POOL].set_faults(Faults(silent=True))
+    await fleet.bus.publish(ClusterLeft(POOL))
+    await until(lambda: all(isinstance(fleet.loans(f"n{number}")[-1], NodeReturned) for number in range(40)))
+    await fleet.declare(withdrawing=True)
+    await fleet.withdraw()
+    await fleet.join(POOL)
+    await asyncio.sleep(30)
+    fleet.asked.clear()
+    await asyncio.sleep(100)
+    pods = fleet.asked[OWN, "GET", "/api/v1/pods"]
+    assert pods <= 6 * 16, "a look, which takes the ten seconds of a request, every ten; in each those at once alone"
+    fleet.clusters[POOL].set_faults(Faults())
+    await until(lambda: all(fleet.virtual(f"n{number}") is None for number in range(40)))
+
+
 @on_fleet(pools=(POOL, "pool-2"))
 async def test_a_pool_that_joins_again_while_its_node_is_lent_to_another_keeps_no_virtual_node(
     fleet: LendingFleet,

@@ -45,27 +45,30 @@ class LeftBehind:
 
     async def clear(self, found: Iterable[tuple[str, str]], pools: Callable[[str], Pool | None]) -> None:
         """found: node and pool. What is not done is left for the next time. Raises nothing."""
-        slots = asyncio.Semaphore(self._settings.nodes_at_once)
+        slots, silent = asyncio.Semaphore(self._settings.nodes_at_once), set[str]()
         async with asyncio.TaskGroup() as group:
             for node, name in list(found):
                 pool = pools(name)
                 if pool is not None:
-                    group.create_task(self._clear(node, pool, slots))
+                    group.create_task(self._clear(node, pool, slots, silent))
 
-    async def _clear(self, node: str, pool: Pool, slots: asyncio.Semaphore) -> None:
+    async def _clear(self, node: str, pool: Pool, slots: asyncio.Semaphore, silent: set[str]) -> None:
+        """silent: pools of which a node, or its owner, could not be read: nothing more is asked for them this time."""
         async with slots:
             try:
                 for _ in range(self._settings.steps_max):
-                    if not await self._go_on(node, pool):
+                    if pool.name in silent or not await self._go_on(node, pool):
                         return
-            except (ClusterUnreachable, Conflict, Refused) as error:
+            except ClusterUnreachable:
+                silent.add(pool.name)
+            except (Conflict, Refused) as error:
                 log.info("virtual node that was left behind stays for now", pool=pool.name, node=node, error=str(error))
 
     async def _go_on(self, node: str, pool: Pool) -> bool:
-        """Whether anything was written, so that more may follow."""
+        """Whether anything was written, so that more may follow. Raises ClusterUnreachable, Conflict, Refused."""
         read = await self._reader.read(node, pool.name, pool, self._wishes.standing)
         if not read.both_read:
-            return False
+            raise ClusterUnreachable(pool.name, "timeout", "it or the owner could not be read")
         reading = self._reader.left_behind(read)
         if reading is None or _is_clear(reading):
             self._book.say_cleared(node, pool.name)
