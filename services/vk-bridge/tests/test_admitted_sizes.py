@@ -41,11 +41,11 @@ def one(cpu: str, **status: Any) -> dict[str, Any]:
         pytest.param([Sizes({}, {"cpu": 3000, "pods": 1})], [], 5000, 109, id="its pool pod is gone, it is not"),
         pytest.param([sizes(2000, 9000)], [], 1000, 110, id="more than there is"),
         pytest.param([sizes(2000, 20000)], [], 0, 110, id="far more than there is"),
-        pytest.param([], [sizes(2000, 3000)], 5333, 110, id="two of these fit"),
-        pytest.param([sizes(2000, 3000)] * 2, [sizes(2000, 3000)], 5333, 110, id="beside two no third does"),
+        pytest.param([], [sizes(2000, 3000)], 5999, 110, id="two of these fit"),
+        pytest.param([sizes(2000, 3000)] * 2, [sizes(2000, 3000)], 5999, 110, id="beside two no third does"),
         pytest.param([], [sizes(0, 3000)], 8000, 110, id="what asks for none is bound whatever is shown"),
         pytest.param([], [sizes(2000, 2000)], 8000, 110, id="refused for another reason"),
-        pytest.param([], [sizes(2000, 3000), sizes(1000, 4000)], 2000, 110, id="the one that grew most counts"),
+        pytest.param([], [sizes(2000, 3000), sizes(1000, 4000)], 2999, 110, id="the one that grew most counts"),
     ],
 )
 def test_what_is_offered(held: list[Sizes], refused: list[Sizes], cpu: int, pods: int) -> None:
@@ -109,3 +109,17 @@ def test_a_refusal_counts_for_a_while_and_only_once_though_its_pod_stays() -> No
     assert refusals.see("n0", {"a": grown, "b": sizes(1, 1)}, 600) == RefusedLately()
     assert refusals.see("n0", {"a": grown}, 900) == RefusedLately()
     assert refusals.see("n1", {}, 300) == RefusedLately()
+
+
+def test_a_kind_that_one_node_refused_waits_on_others_for_a_pause_where_it_does_not_fit_either() -> None:
+    refusals = Refusals(300)
+    refused = sizes_asked(one("3", **REFUSED), one("2"))
+    room = {"cpu": 2500, "memory": 1 << 30}
+    assert not refusals.would_refuse(one("2"), room, 10, 10)
+    refusals.see("n0", {"a": refused}, 10)
+    assert refusals.would_refuse(one("2"), room, 19, 10)
+    assert not refusals.would_refuse(one("2"), {**room, "cpu": 3000}, 19, 10), "it fits"
+    assert not refusals.would_refuse(one("1"), room, 19, 10), "another kind"
+    assert not refusals.would_refuse(one("2"), room, 20, 10), "one may try"
+    refusals.see("n1", {"b": refused}, 20)
+    assert refusals.would_refuse(one("2"), room, 29, 10)

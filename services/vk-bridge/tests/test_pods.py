@@ -470,8 +470,8 @@ async def test_what_a_node_refused_is_offered_again_after_a_while(fleet: Lending
     fleet.clusters[OWN].inject(SidecarSpec(cpu_millis=4000, memory_bytes=0))
     await run_alone(fleet, cpu="6")
     await until(lambda: pooled(fleet)["status"]["phase"] == "Failed")
-    await until(lambda: offered_cpu(fleet) == "4800m")
-    await always(lambda: offered_cpu(fleet) == "4800m", 50)
+    await until(lambda: offered_cpu(fleet) == "5999m")
+    await always(lambda: offered_cpu(fleet) == "5999m", 50)
     await until(lambda: offered_cpu(fleet) == "8000m", 20)
 
 
@@ -485,6 +485,22 @@ async def test_a_node_that_refuses_whatever_it_is_asked_is_asked_once_in_ten_sec
     phases = [phase for _, phase in fleet.pooled()]
     assert phases.count("Running") == 1
     assert 5 <= phases.count("Failed") <= 8
+    (waiting,) = [one["status"] for one in fleet.clusters[POOL].objects("pods") if one["status"]["phase"] == "Pending"]
+    assert waiting["containerStatuses"][0]["state"]["waiting"]["reason"] == "RefusedByNode"
+
+
+@on_fleet(nodes=20)
+async def test_a_pod_that_no_node_has_room_for_fails_once_in_ten_seconds_however_many_nodes_there_are(
+    fleet: LendingFleet,
+) -> None:
+    fleet.clusters[OWN].inject(SidecarSpec(cpu_millis=4000, memory_bytes=0))
+    await fleet.declare()
+    await fleet.start()
+    await until(lambda: all(fleet.is_open(f"n{number}") for number in range(20)))
+    await fleet.run_in_pool(replicas=1, cpu="6")
+    await asyncio.sleep(95)
+    phases = [phase for _, phase in fleet.pooled()]
+    assert 7 <= phases.count("Failed") <= 10
     (waiting,) = [one["status"] for one in fleet.clusters[POOL].objects("pods") if one["status"]["phase"] == "Pending"]
     assert waiting["containerStatuses"][0]["state"]["waiting"]["reason"] == "RefusedByNode"
 

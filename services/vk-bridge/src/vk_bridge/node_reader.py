@@ -20,6 +20,7 @@ from vk_bridge.core.admitted_sizes import (
     Sizes,
     is_refused_by_its_node,
     left_for_pool,
+    room_beside,
     sizes_asked,
     sizes_held,
 )
@@ -154,7 +155,7 @@ class Reading:
 
     due_at: when the next grace is over, or a refusal forgotten. amounts: what the node offers; both it and standing are
     of the real node. fresh: all of it was read in one go; else the nodes were read before, or it was amended by what
-    was answered to writes since. refused_at: when the real node was last seen to have refused a pod; None: not lately.
+    was answered to writes since. paused: pool pods that are not created yet, since a node has just refused one.
     """
 
     name: str
@@ -167,7 +168,7 @@ class Reading:
     standing: Standing | None
     due_at: float | None
     fresh: bool = True
-    refused_at: float | None = None
+    paused: frozenset[str] = frozenset()
 
     @property
     def node(self) -> Manifest | None:
@@ -304,7 +305,8 @@ class NodeReader:
         found_real = self._real(name, real_pods, found.pool_pods, side, read_at)
         others = (one for one in pods if not side.pool_id or pool_of(one) != side.pool_id)
         taken = taken_by_others([_POD.decode(msgspec.json.encode(one)) for one in others], side.pool_id)
-        amounts = found_real.left_for_pool(offered(node, taken)) if node is not None else {}
+        free = offered(node, taken) if node is not None else {}
+        amounts = found_real.left_for_pool(free)
         current = (
             node is not None
             and shown is not None
@@ -329,10 +331,21 @@ class NodeReader:
             pool_read=there,
             pool=side.pool_id,
         )
-        due_at, refused_at = found_real.due_at, found_real.refused.last_at
-        return Reading(
-            name, pool, side, sight, found, real_pods, amounts, standing, due_at=due_at, refused_at=refused_at
-        )
+        paused = self._paused(found.pool_pods, found_real, free, read_at)
+        due_at = found_real.due_at
+        return Reading(name, pool, side, sight, found, real_pods, amounts, standing, due_at=due_at, paused=paused)
+
+    def _paused(
+        self, pool_pods: Mapping[str, Manifest], real: _RealPods, free: Mapping[str, int], now: float
+    ) -> frozenset[str]:
+        """Of those without a real pod: all, where this node has just refused one; else those that it would refuse."""
+        pause_seconds, last_at = self._settings.refusal_pause_seconds, real.refused.last_at
+        waiting = pool_pods.keys() - {pod.pool_uid for pod in real.pods}
+        if last_at is not None and now - last_at < pause_seconds:
+            return frozenset(waiting)
+        room = room_beside(free, real.held)
+        would_refuse = self._refusals.would_refuse
+        return frozenset(uid for uid in waiting if would_refuse(pool_pods[uid], room, now, pause_seconds))
 
     def left_behind(self, reading: Reading) -> Reading | None:
         """The same, where the register names another pool than was read, or none: as if the node had never been lent.

@@ -21,7 +21,7 @@ from vk_bridge.reach import Reach
 from vk_bridge.settings import Settings
 
 NOT_LENDABLE, REFUSED, CONFIG_ERROR = "NotLendable", "RefusedByOwner", "CreateContainerConfigError"
-REFUSED_BY_NODE, PAUSE_MESSAGE = "RefusedByNode", "its real node has just refused another pod; tried again soon"
+REFUSED_BY_NODE, PAUSE_MESSAGE = "RefusedByNode", "a real node has just refused a pod; tried again soon"
 DONE, WAITS, CONFLICT, FAILED = "done", "waits", "conflict", "failed"
 GONE_MESSAGE = {"Gone": "its real pod was deleted in the cluster where it ran", "NodeGone": "its real node is gone"}
 
@@ -97,8 +97,8 @@ class PodWriter:
         return True
 
     async def _create(self, reading: Reading, pod: Manifest, answers: Answers) -> bool:
-        pool, refused_at = _pool_of(reading), reading.refused_at
-        if refused_at is not None and asyncio.get_running_loop().time() - refused_at < self._pause_seconds:
+        pool = _pool_of(reading)
+        if pod["metadata"]["uid"] in reading.paused:
             await self._show(reading, pod, waiting_status(pod, REFUSED_BY_NODE, PAUSE_MESSAGE), answers)
             return False
         made = convert(pod, reading.name, reading.side)

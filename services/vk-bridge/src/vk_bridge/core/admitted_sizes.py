@@ -59,26 +59,41 @@ def is_refused_by_its_node(real_pod: Manifest) -> bool:
 def left_for_pool(free: Mapping[str, int], held: Iterable[Sizes], refused: Iterable[Sizes] = ()) -> dict[str, int]:
     """What a virtual node shows as allocatable: of what others leave free, less what the pool's scheduler misses.
 
-    held: of each real pod of the pool. refused: sizes that the node did not let in lately. What is left beside the
-    real pods is shown smaller in the same ratio, so that as many pods of that kind are bound as are let in, also when
-    they are bound at once.
+    held: of each real pod of the pool. refused: sizes that the node did not let in lately. Of what is left beside the
+    real pods so much is shown that as many pods of that kind are bound as are let in, also when they are bound at once.
     """
     pods, kinds = tuple(held), tuple(refused)
     return {name: _left(name, amount, pods, kinds) for name, amount in free.items()}
 
 
 def _left(name: str, free: int, held: Iterable[Sizes], refused: Iterable[Sizes]) -> int:
-    counted = largest = 0
-    for sizes in held:
-        own = sizes.counted.get(name, 0)
-        counted += own
-        largest += max(own, sizes.admitted.get(name, 0))
+    counted, largest = _sums(name, held)
     shown, room = free - (largest - counted), max(0, free - largest)
     for sizes in refused:
         asked, admitted = sizes.counted.get(name, 0), sizes.admitted.get(name, 0)
         if 0 < asked < admitted:
-            shown = min(shown, counted + room * asked // admitted)
+            one_too_many = (room // admitted + 1) * asked
+            shown = min(shown, counted + one_too_many - 1)
     return max(0, shown)
+
+
+def room_beside(free: Mapping[str, int], held: Iterable[Sizes]) -> dict[str, int]:
+    """What a kubelet has left beside the pool's real pods. free: what others leave."""
+    pods = tuple(held)
+    return {name: max(0, amount - _sums(name, pods)[1]) for name, amount in free.items()}
+
+
+def _sums(name: str, held: Iterable[Sizes]) -> tuple[int, int]:
+    """By the pool's scheduler; and of each the larger of its two sizes."""
+    pairs = [(sizes.counted.get(name, 0), sizes.admitted.get(name, 0)) for sizes in held]
+    return sum(counted for counted, _ in pairs), sum(map(max, pairs))
+
+
+Kind = frozenset[tuple[str, int]]
+
+
+def _kind(counted: Mapping[str, int]) -> Kind:
+    return frozenset(counted.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +111,23 @@ class Refusals:
     def __init__(self, kept_seconds: float) -> None:
         self._kept_seconds = kept_seconds
         self._by_node: dict[str, dict[str, tuple[Sizes, float]]] = {}
+        self._kinds: dict[Kind, tuple[Sizes, float]] = {}
+        """Of pods that were made larger, by what the pool counts of them: when any node last refused one."""
+
+    def would_refuse(self, pool_pod: Manifest, room: Mapping[str, int], now: float, pause_seconds: float) -> bool:
+        """Whether a pod of this kind, which another node refused within the pause, does not fit this room either."""
+        if all(now - at >= pause_seconds for _, at in self._kinds.values()):
+            return False
+        sizes, at = self._kinds.get(_kind(_asked(pool_pod)), (NOTHING, now - pause_seconds))
+        return now - at < pause_seconds and any(more > room.get(name, 0) for name, more in sizes.admitted.items())
 
     def see(self, node: str, refused: Mapping[str, Sizes], now: float) -> RefusedLately:
         """refused: those that are there, by uid. They may stay for days, and count no longer for that."""
         before = self._by_node.pop(node, {})
         seen = {uid: before.get(uid, (sizes, now)) for uid, sizes in refused.items()}
+        grown = [sizes for uid, sizes in refused.items() if uid not in before and sizes.added()]
+        self._kinds |= {_kind(sizes.counted): (sizes, now) for sizes in grown}
+        self._kinds = {kind: one for kind, one in self._kinds.items() if now < one[1] + self._kept_seconds}
         counts = {uid: one for uid, one in {**before, **seen}.items() if now < one[1] + self._kept_seconds}
         if seen or counts:
             self._by_node[node] = {**seen, **counts}
