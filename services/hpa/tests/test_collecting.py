@@ -278,6 +278,26 @@ async def test_a_queue_of_more_partitions_than_a_record_holds_is_unknown() -> No
     assert (event.partitions, event.trouble) == ((), "kafka local: 3000000 bytes: expected at most 2097152")
 
 
+async def test_an_answer_that_cannot_be_told_ends_no_other_question(prometheus: Prometheus) -> None:
+    for name in ("large", "up"):
+        prometheus.value(name, "1")
+    log = Log()
+
+    async def publish(event: BacklogObserved | LoadObserved) -> None:
+        if event.name == "large":
+            raise ValueError("3000000 bytes: expected at most 2097152")
+        await log.publish(event)
+
+    collecting = Collecting(publish, prometheus.named(), CollectingSettings(), lambda: 5_000)
+    for name in ("large", "up"):
+        collecting.declare(policy(name, query(prometheus.url, name)))
+    task = asyncio.create_task(collecting.run())
+    await until(lambda: len(log.of("up")) >= 2 and prometheus.asked["large"] >= 2)
+    assert not task.done()
+    task.cancel()
+    await asyncio.wait([task])
+
+
 async def test_it_can_run_again_after_the_turn_came_back(prometheus: Prometheus) -> None:
     prometheus.value("up", "1")
     log = Log()

@@ -116,6 +116,8 @@ class Collecting:
                     await self._tell(event)
                 except BusUnavailable as error:
                     self._log.warning("the log cannot be reached", error=str(error))
+                except Exception:  # One answer that cannot be told ends no other question.
+                    self._log.exception("an answer cannot be told", workload=f"{event.namespace}/{event.name}")
             seconds = question.every_ms / 1000 * (1 - self._settings.spread * self._random.random())
             await asyncio.sleep(max(0.0, started_at + seconds - loop.time()))
 
@@ -137,8 +139,8 @@ class Collecting:
             async with self._slot(f"kafka {connection}"):
                 at_ms = self._wall_ms()
                 partitions = await self._kafka[connection].backlog(question.group, question.topic)
-        except (NoConnection, LagUnknown) as error:
-            trouble = _words("kafka", connection, error)
+        except Exception as error:
+            trouble = self._trouble("kafka", connection, error)
         place = question.namespace, question.name, connection, question.group, question.topic
         return BacklogObserved(*place, partitions, at_ms, SOURCE, trouble)
 
@@ -153,12 +155,19 @@ class Collecting:
             if found is None and not question.empty_is_zero:
                 raise ValueUnknown("the answer is empty")
             value = found or 0
-        except (NoConnection, ValueUnknown) as error:
-            trouble = _words("prometheus", connection, error)
+        except Exception as error:
+            trouble = self._trouble("prometheus", connection, error)
         source = f"{SOURCE}: prometheus {connection}".rstrip()
         return LoadObserved(
             question.namespace, question.name, question.metric, "", "", "", "", value, at_ms, 0, source, trouble
         )
+
+    def _trouble(self, kind: str, connection: str, error: Exception) -> str:
+        """Whatever happens to a question is its own trouble; what nobody foresaw is also told to the operator."""
+        if isinstance(error, NoConnection | LagUnknown | ValueUnknown):
+            return _words(kind, connection, error)
+        self._log.error("a question failed", kind=kind, connection=connection, exc_info=error)
+        return _words(kind, connection, f"{type(error).__name__}: {error}")
 
     def _slot(self, connection: str) -> asyncio.Semaphore:
         return self._slots.setdefault(connection, asyncio.Semaphore(self._settings.at_once))
@@ -182,5 +191,5 @@ def _kind(question: Question) -> str:
     return "kafka" if isinstance(question, LagQuestion) else "prometheus"
 
 
-def _words(kind: str, connection: str, error: Exception) -> str:
+def _words(kind: str, connection: str, error: object) -> str:
     return f"{kind} {connection}: {error}".replace(" :", ":")[:TROUBLE_CHARACTERS_MAX]

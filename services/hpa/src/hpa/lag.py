@@ -7,13 +7,14 @@ a missing topic, and pass over an error of a whole group's offsets, after which 
 import asyncio
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError, RequestTimedOutError, for_code
 from aiokafka.helpers import create_ssl_context
 from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
@@ -42,10 +43,16 @@ class LagUnknown(Exception):
     """Nobody knows what waits; says why."""
 
 
+class NobodyAnswers(Exception):
+    """Of all brokers that are known; says what the last one did."""
+
+
 @dataclass(frozen=True, slots=True)
 class LagSettings:
     answer_seconds: float = 5.0
     """For one whole question."""
+    request_part: float = 0.4
+    """Of answer_seconds, for one request or for closing: who is silent is given up while others can be asked."""
     oldest_partitions_max: int = 64
     """Partitions of one question whose oldest record is looked at, those with most waiting first."""
     oldest_remembered_max: int = 100_000
@@ -53,25 +60,38 @@ class LagSettings:
 
 
 class KafkaLag:
-    """One named connection: opened when it is first needed, and anew after it failed."""
+    """One named connection: opened when it is first needed, and anew after no broker, or an odd one, answered.
+
+    A broker that is silent loses its own connection alone: other questions to other brokers go on.
+    """
 
     def __init__(self, connection: KafkaConnection, settings: LagSettings) -> None:
         self._connection = connection
         self._settings = settings
+        self._request_seconds = settings.answer_seconds * settings.request_part
         self._client: Any = None
+        self._answered: int | str = ""
+        self._answers = 0
         self._opening = asyncio.Lock()
         self._oldest: dict[tuple[str, Place], tuple[int, int]] = {}
 
     async def backlog(self, group: str, topic: str) -> tuple[PartitionBacklog, ...]:
         """Every partition of the topic, or of all topics that the group has offsets of. Raises LagUnknown."""
         client: Any = None
+        answers = self._answers
         try:
             async with asyncio.timeout(self._settings.answer_seconds):
                 client = await self._opened()
                 return await self._read(client, group, topic)
         except TimeoutError as error:
+            if answers == self._answers:
+                await self._drop(client)
             raise LagUnknown(f"no answer within {self._settings.answer_seconds:g} s") from error
-        except (KafkaError, OSError, AssertionError, ValueError) as error:
+        except (RequestTimedOutError, NodeNotReadyError, KafkaConnectionError) as error:
+            raise LagUnknown(f"{type(error).__name__}: {error}") from error
+        except LagUnknown:
+            raise
+        except Exception as error:  # Others' bytes are decoded below: they raise what they like.
             await self._drop(client)
             raise LagUnknown(f"{type(error).__name__}: {error}") from error
 
@@ -95,7 +115,7 @@ class KafkaLag:
         )
 
     async def _committed(self, client: Any, group: str) -> dict[Place, int]:
-        found = await _send(client, FindCoordinatorRequest(group, GROUP_COORDINATOR))
+        found = await self._send(client, FindCoordinatorRequest(group, GROUP_COORDINATOR))
         _check(found.error_code, f"the coordinator of group {group}")
         answer = await client.send(found.coordinator_id, OffsetFetchRequest(group, None))
         _check(answer.error_code, f"the offsets of group {group}")
@@ -110,7 +130,7 @@ class KafkaLag:
         """The leader of every partition. A topic that is gone is trouble only when it was asked for by name."""
         if not topics:
             return {}
-        metadata = await _send(client, MetadataRequest(list(topics), allow_auto_topic_creation=False))
+        metadata = await self._send(client, MetadataRequest(list(topics), allow_auto_topic_creation=False))
         client.cluster.update_metadata(metadata)
         leaders: dict[Place, int] = {}
         for found in metadata.to_object()["topics"]:
@@ -177,15 +197,30 @@ class KafkaLag:
                 return 0 if error_code else first_written_ms(batches or b"")
         return 0
 
+    async def _send(self, client: Any, request: Any) -> Any:
+        """To the first broker that takes it, beginning with the one that took the last. Raises NobodyAnswers."""
+        last: Exception | None = None
+        nodes: list[int | str] = [broker.nodeId for broker in client.cluster.brokers()] or ["bootstrap"]
+        for node in sorted(nodes, key=lambda one: one != self._answered):
+            try:
+                answer = await client.send(node, request)
+            except KafkaError as error:
+                last = error
+            else:
+                self._answered = node
+                self._answers += 1
+                return answer
+        raise NobodyAnswers(f"{type(last).__name__}: {last}")
+
     async def _opened(self) -> Any:
         async with self._opening:
             if self._client is None:
                 client = await asyncio.to_thread(_options, self._connection)
-                made = AIOKafkaClient(request_timeout_ms=int(self._settings.answer_seconds * 1000), **client)
+                made = AIOKafkaClient(request_timeout_ms=int(self._request_seconds * 1000), **client)
                 try:
                     await made.bootstrap()
                 except BaseException:
-                    await made.close()
+                    await self._close(made)
                     raise
                 self._client = made
             return self._client
@@ -193,7 +228,13 @@ class KafkaLag:
     async def _drop(self, client: Any) -> None:
         if client is not None and client is self._client:
             self._client = None
-            await client.close()
+            await self._close(client)
+
+    async def _close(self, client: Any) -> None:
+        """Its background task may have ended with what a broker said, and a silent broker takes no leave."""
+        with suppress(Exception):
+            async with asyncio.timeout(self._request_seconds):
+                await client.close()
 
 
 def first_written_ms(batches: bytes) -> int:
@@ -206,21 +247,6 @@ def first_written_ms(batches: bytes) -> int:
     _, _, _, kind, _, attributes, _, first_ms, last_ms = BATCH_HEAD.unpack_from(batches)
     written_ms: int = last_ms if attributes & STAMPED_BY_BROKER else first_ms
     return max(0, written_ms) if kind == FORMAT else 0
-
-
-async def _send(client: Any, request: Any) -> Any:
-    """To the first broker that takes it."""
-    last: Exception | None = None
-    for node in _brokers(client):
-        try:
-            return await client.send(node, request)
-        except KafkaError as error:
-            last = error
-    raise last or LagUnknown("no broker is known")
-
-
-def _brokers(client: Any) -> Iterable[int]:
-    return [broker.nodeId for broker in client.cluster.brokers()] or ["bootstrap"]
 
 
 def _check(error_code: int, what: str) -> None:
