@@ -1,10 +1,11 @@
 """Windows: open when they should be, whatever the clocks do and however long one was away; who has the last word."""
 
 from datetime import datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpa.core.cron import parse_cron
@@ -18,6 +19,7 @@ from hpa.core.own.calendar import (
     Recurring,
     Window,
     bound_by,
+    instant,
     next_local,
     opening,
 )
@@ -36,6 +38,8 @@ def times(start: str, end: str, zone: ZoneInfo = BERLIN) -> Recurring:
 
 DAY = times("0 8 * * 1-5", "0 18 * * 1-5")
 NIGHT = times("30 2 * * *", "0 4 * * *")
+SKIPPED = times("0 2 * * *", "0 3 * * *")
+WEEKLY = times("0 2 * * 0", "0 3 * * 0")
 
 
 @pytest.mark.parametrize(
@@ -46,6 +50,9 @@ NIGHT = times("30 2 * * *", "0 4 * * *")
         pytest.param(DAY, "2026-11-20T18:00", False, "2026-11-23T08:00", id="not at its end; then over the weekend"),
         pytest.param(NIGHT, "2026-03-29T01:59:59", False, "2026-03-29T03:00", id="skipped: opens when clocks change"),
         pytest.param(NIGHT, "2026-03-29T03:00", True, "2026-03-29T04:00", id="skipped: open from then"),
+        pytest.param(SKIPPED, "2026-03-28T12:00", False, "2026-03-29T03:00", id="skipped whole: closed the day before"),
+        pytest.param(SKIPPED, "2026-03-29T03:00", False, "2026-03-30T02:00", id="skipped whole: not open that day"),
+        pytest.param(WEEKLY, "2026-03-25T12:00", False, "2026-03-29T03:00", id="skipped whole: closed the week before"),
         pytest.param(NIGHT, "2026-10-25T02:30", True, "2026-10-25T04:00", id="twice: from the first on"),
     ],
 )
@@ -85,8 +92,10 @@ def test_who_has_the_last_word(
     assert bound_by(listed[::-1], asked, 2, 100) == found
 
 
-ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo"])
-INSTANTS = st.integers(at("2015-01-01"), at("2025-01-01"))
+ZONE_NAMES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo"]
+ZONES = st.sampled_from(ZONE_NAMES)
+YEARS = at("2015-01-01"), at("2025-01-01")
+INSTANTS = st.integers(*YEARS)
 
 
 @given(zone=ZONES, hour=st.integers(0, 23), minute=st.sampled_from([0, 15, 30, 45]), now_s=INSTANTS)
@@ -102,12 +111,13 @@ def test_a_daily_time_comes_once_on_every_day(zone: str, hour: int, minute: int,
     assert dates == [dates[0] + timedelta(days=n) for n in range(10)]
 
 
-@given(zone=ZONES, start=st.integers(0, 23), hours=st.integers(1, 23), now_s=INSTANTS, days=st.integers(0, 400))
+@given(zone=ZONES, start=st.integers(0, 23), minutes=st.integers(1, 1_439), now_s=INSTANTS, days=st.integers(0, 400))
 def test_whoever_was_away_finds_what_whoever_watched_has(
-    zone: str, start: int, hours: int, now_s: int, days: int
+    zone: str, start: int, minutes: int, now_s: int, days: int
 ) -> None:
     """Following every due instant for a while, or looking once at the end: the same is open."""
-    when = times(f"0 {start} * * *", f"30 {(start + hours) % 24} * * *", ZoneInfo(zone))
+    end = (60 * start + minutes) % 1_440
+    when = times(f"0 {start} * * *", f"{end % 60} {end // 60} * * *", ZoneInfo(zone))
     end_s = now_s + (days % 7) * 86_400 + 12_345
     watched = opening(when, now_s)
     while watched.due_s is not None and watched.due_s <= end_s:
@@ -115,6 +125,51 @@ def test_whoever_was_away_finds_what_whoever_watched_has(
         assert opening(when, due_s - 1).is_open == before
         watched = opening(when, due_s)
     assert opening(when, end_s).is_open == watched.is_open
+
+
+def _changes() -> list[tuple[ZoneInfo, int]]:
+    """When the clocks of each zone change in ten years, to the half hour."""
+    found = []
+    for zone in ZONE_NAMES:
+        tz = ZoneInfo(zone)
+        offsets = [(at_s, datetime.fromtimestamp(at_s, tz).utcoffset()) for at_s in range(*YEARS, 86_400)]
+        for (before_s, offset), (_, other) in pairwise(offsets):
+            if offset != other:
+                halves = range(before_s, before_s + 86_400, 1_800)
+                found.append(
+                    (tz, next(at_s for at_s in halves if datetime.fromtimestamp(at_s, tz).utcoffset() != offset))
+                )
+    return found
+
+
+@settings(max_examples=300)
+@given(
+    change=st.sampled_from(_changes()),
+    start=st.integers(-100, 100),
+    minutes=st.integers(1, 130) | st.integers(1, 1_439),
+    days=st.sampled_from([1, 7]),
+    seconds=st.integers(-8 * 86_400, 2 * 86_400),
+)
+def test_near_a_change_of_the_clocks_a_window_is_open_from_its_start_to_its_end(
+    change: tuple[ZoneInfo, int], start: int, minutes: int, days: int, seconds: int
+) -> None:
+    """Of all starts and ends, in the order of their instants and then of their local times, the last was a start."""
+    zone, change_s = change
+    first = datetime.fromtimestamp(change_s - 60, zone).replace(tzinfo=None, fold=0) + timedelta(minutes=start)
+    last = first + timedelta(minutes=minutes)
+    week = [f"{one.isoweekday() % 7}" if days == 7 else "*" for one in (first, last)]
+    when = times(
+        *(f"{one.minute} {one.hour} * * {day}" for one, day in zip((first, last), week, strict=True)), zone=zone
+    )
+    shifts = [timedelta(days=days * number) for number in range(-10, 5)]
+    events = sorted(
+        (instant(one + shift, zone), one + shift, one == first) for one in (first, last) for shift in shifts
+    )
+    now_s = change_s + seconds
+    *_, (_, _, is_open) = (event for event in events if event[0] <= now_s)
+    share = HeadroomShare("idle", 100, when)
+    assert opening(when, now_s).is_open == is_open
+    assert headroom_replicas([share], {"idle": 7}, now_s) == (7 if is_open else 0)
 
 
 def test_bounds_say_when_they_may_change() -> None:

@@ -2,12 +2,13 @@
 
 A window is open when its next end comes no later than its next start: so whoever was away finds what is open now, and
 nothing that was missed is done late. Local times that a change of the clocks skips are those of the change itself, so
-that no window is left out; those that come twice are the first.
+that no window that lasts beyond it is left out; which of two such times comes first their local times say. Those that
+come twice are the first.
 """
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
@@ -65,8 +66,8 @@ def opening(times: Recurring | Once, now_s: int) -> Opening:
     if isinstance(times, Once):
         is_open = times.from_s <= now_s < times.until_s
         return Opening(is_open, next((at for at in (times.from_s, times.until_s) if at > now_s), None))
-    start, end = next_local(times.start, times.zone, now_s), next_local(times.end, times.zone, now_s)
-    comes = [at for at in (start, end) if at is not None]
+    start, end = _next(times.start, times.zone, now_s), _next(times.end, times.zone, now_s)
+    comes = [coming.at_s for coming in (start, end) if coming is not None]
     return Opening(end is not None and (start is None or end <= start), min(comes, default=None))
 
 
@@ -95,16 +96,29 @@ def _applied(window: Window, replicas: int, current: int) -> int:
     return window.replicas if window.effect == EXACT else current
 
 
+class Coming(NamedTuple):
+    """at_s: Unix time. local: what the line means, also where clocks that change skip it."""
+
+    at_s: int
+    local: datetime
+
+
 def next_local(cron: Cron, zone: ZoneInfo, now_s: int) -> int | None:
     """The first instant after now_s (Unix time) that the line means; None: not within five years."""
+    coming = _next(cron, zone, now_s)
+    return coming.at_s if coming is not None else None
+
+
+def _next(cron: Cron, zone: ZoneInfo, now_s: int) -> Coming | None:
     day = datetime.fromtimestamp(now_s, zone).replace(hour=0, minute=0, second=0, tzinfo=None, fold=0)
     for _ in range(366 * YEARS_LOOKED_AHEAD):
         if day.month in cron.months.values and cron.matches_day(day):
             for hour in sorted(cron.hours.values):
                 for minute in sorted(cron.minutes.values):
-                    at = instant(day.replace(hour=hour, minute=minute), zone)
+                    local = day.replace(hour=hour, minute=minute)
+                    at = instant(local, zone)
                     if at > now_s:
-                        return at
+                        return Coming(at, local)
         day += timedelta(days=1)
     return None
 
