@@ -8,6 +8,7 @@ import pytest
 
 from hpa.core.requests import declaring
 from hpa.core.requests.answers import explain
+from hpa.core.rules import Rules
 from hpa.core.state import HpaState
 from spillway.addresses import SCALE_POLICIES, WORKLOADS, Tombstone, pods_address, workload_address
 from spillway.api_scaling import DeclarePolicyRequest
@@ -391,6 +392,40 @@ def test_a_standby_knows_what_the_active_one_knows() -> None:
     assert after.policy == before.policy
     assert after.metrics == before.metrics
     assert (after.decided_ms, after.due_ms, after.changed_ms) == (before.decided_ms, before.due_ms, before.changed_ms)
+
+
+# ── The controller's instants ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("manifest", TRACED)
+@pytest.mark.parametrize("killed", [False, True])
+def test_controller_mode_decides_at_its_instants_only(manifest: dict[str, Any], killed: bool) -> None:
+    """15 s apart from the declaration on, whatever comes between; also if it is killed at every record."""
+    made = begun(manifest, replicas=1, rules=Rules(mode="controller"))
+    instants = set()
+    for record in _trace():
+        made.say(record)
+        instants.add(made.state.scaled[KEY].remembered.at_ms)
+        if killed:
+            made.restart()
+    undisturbed = begun(manifest, replicas=1, rules=Rules(mode="controller"))
+    for record in _trace():
+        undisturbed.say(record)
+    assert len(made.decided) > 3
+    assert {(one - START_MS) % 15_000 for one in (*instants, *(one.at_ms for one in made.decided))} == {0}
+    assert _told(made) == _told(undisturbed)
+
+
+def test_in_controller_mode_a_policy_that_is_declared_anew_waits_for_the_next_instant() -> None:
+    made = begun(hpa([external("queue", "10")]), replicas=1, rules=Rules(mode="controller"))
+    made.say(load("queue", 80, at(10)))
+    made.until(at(20))
+    made.policy(hpa([external("queue", "5")]))
+    assert explain(made.state, made.state.scaled[KEY]).metrics[0].replicas == 16
+    made.restart()
+    made.until(at(50))
+    assert sizes(made) == [(15_000, 4), (30_000, 8), (45_000, 16)]
+    assert explain(made.state, made.state.scaled[KEY]).due_why == "the controller looks again"
 
 
 # ── What is kept of workloads without a policy ──────────────────────────────────────────────────────────────────────

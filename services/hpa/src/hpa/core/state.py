@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from hpa.core.heard.inputs import Inputs, declared_of
 from hpa.core.heard.readings import Moment
+from hpa.core.kubernetes.evaluating import CONTROLLER
 from hpa.core.manifests.attached import Attached, read_attached
 from hpa.core.named import forget_changed, forget_unnamed, is_named, remembered_of
 from hpa.core.rules import Rules
@@ -317,6 +318,9 @@ class HpaState:
             scaled.remembered = remembered_of(before, scaled.policy, scaled.remembered)
         inputs = self._inputs(key)
         inputs.correct(inputs.ahead_of(event.declared_ms, self.rules))
+        if before is not None and self._waits(scaled):
+            scaled.last = None
+            return [event]
         return [event, *self._evaluate(scaled, max(scaled.remembered.at_ms + 1, event.declared_ms))]
 
     def delete(self, key: WorkloadKey) -> None:
@@ -380,6 +384,8 @@ class HpaState:
             return events
         if before is not None and scaled.remembered.at_ms and self._standing(key) == before:
             return events  # The planner says that it follows us.
+        if self._waits(scaled):
+            return events
         return events + self._evaluate(scaled, max(scaled.remembered.at_ms + 1, at_ms))
 
     def _take(self, key: WorkloadKey, heard: Heard, ahead_ms: int | None = None) -> bool:
@@ -400,6 +406,13 @@ class HpaState:
         if event is None and heard.topic == PODS.name:
             return inputs.forget_pods(heard.key.rpartition("/")[2])
         return False
+
+    def _waits(self, scaled: Scaled) -> bool:
+        """In CONTROLLER mode what was taken in is decided on at the controller's next instant."""
+        if self.rules.mode != CONTROLLER or scaled.due is None:
+            return False
+        self._unwritten[scaled.key] = None
+        return True
 
     def _catch_up(self, scaled: Scaled, at_ms: int) -> list[Event]:
         """What was due before at_ms comes first, whenever the clock would have told it."""

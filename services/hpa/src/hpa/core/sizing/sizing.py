@@ -6,6 +6,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from hpa.core.kubernetes.deciding import SCALING_ACTIVE, Condition, with_conditions
+from hpa.core.kubernetes.evaluating import CONTROLLER, SYNC_PERIOD_MS
 from hpa.core.kubernetes.policy import Autoscaler
 from hpa.core.manifests.scaled_object import ScaledObject
 from hpa.core.sizing.composing import Case, Due, Sized, compose_autoscaler, not_there, why_not_there
@@ -22,12 +23,16 @@ TRACE_MAX: Final = 8_000
 def size(case: Case) -> Sized:
     """What follows at case.now_ms, which is after every instant that was decided for before.
 
-    An error that nobody foresaw stays with the workload that shows it: its size stays, and why is said.
+    In CONTROLLER mode the next instant is always the controller's: whatever else would be due waits for it. An error
+    that nobody foresaw stays with the workload that shows it: its size stays, and why is said.
     """
     try:
-        return _sized(_without_failure(case))
+        found = _sized(_without_failure(case))
     except Exception as error:
-        return _failed(case, error)
+        found = _failed(case, error)
+    if case.rules.mode == CONTROLLER:
+        return replace(found, due=Due(case.now_ms + SYNC_PERIOD_MS, "the controller looks again"))
+    return found
 
 
 def _sized(case: Case) -> Sized:
