@@ -3,6 +3,7 @@
 import re
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import make_asyncapi
@@ -24,6 +25,25 @@ Json = dict[str, Any]
 
 def test_what_is_generated_is_current() -> None:
     assert make_docs.old_pages() == []
+
+
+# ── Examples ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+HERE = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("name", ["front", "orders"])
+def test_the_policy_that_is_shown_is_that_of_the_example(name: str) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (HERE / "docs" / "scaling.md").read_text(), re.DOTALL)
+    shown = [block for text in blocks for block in [yaml.safe_load(text)] if block["metadata"]["name"] == name]
+    policy = list(yaml.safe_load_all((HERE / "examples" / f"{name}.yaml").read_text()))[1]
+    assert policy in shown
+
+
+def test_the_examples_that_are_named_are_there() -> None:
+    pages = [HERE / "README.md", *(HERE / "docs").glob("*.md")]
+    named = {file for page in pages for file in re.findall(r"examples/[\w.-]*\w", page.read_text())}
+    assert [file for file in sorted(named) if not (HERE / file).is_file()] == []
 
 
 # ── Metrics ─────────────────────────────────────────────────────────────────────────────────────────────────────────
