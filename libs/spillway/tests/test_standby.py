@@ -74,7 +74,7 @@ class Brakes:
     def step(self, turn: Turn) -> Decisions:
         decided = self.standby.requests.decide(turn.next_generation)
         if decided.answers:
-            self.steps.append([reply for _, reply in decided.answers])
+            self.steps.append([reply for _, reply, _ in decided.answers])
         return decided
 
     def written(self, events: Sequence[Written]) -> None:
@@ -303,19 +303,13 @@ async def test_who_waits_when_the_turn_is_given_up_is_refused(fleet: Fleet) -> N
 # ── Errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_bad_request_is_refused_alone_and_a_bug_stops_the_service(fleet: Fleet) -> None:
+async def test_a_bad_request_is_refused_alone(fleet: Fleet) -> None:
     def bad(generation: Generation) -> tuple[list[Written], str]:
         raise RequestError("INVALID_ARGUMENT", "x: expected y")
-
-    def broken(generation: Generation) -> tuple[list[Written], str]:
-        raise ZeroDivisionError
 
     one = await fleet.active("a")
     refused, kept = await asyncio.gather(refusal(one.standby.ask(bad)), one.freeze("x"))
     assert (str(refused), kept) == ("x: expected y", "x")
-    assert (await refusal(one.standby.ask(broken))).code == "UNAVAILABLE"
-    with pytest.RaisesGroup(ZeroDivisionError):
-        await one.task
 
 
 async def test_what_runs_beside_a_turn_ends_it_with_its_error(fleet: Fleet) -> None:
@@ -394,6 +388,59 @@ async def test_what_is_put_off_is_decided_when_it_is_asked_again() -> None:
     step().answer()
     assert await queue.answered(waiting) == 2
     assert queue.ask_again() == 0
+
+
+async def test_a_bug_in_a_decision_that_changes_nothing_by_itself_costs_its_request_alone() -> None:
+    queue, state = RequestQueue(BOUNDS, "ask again"), list[Sequence[Written]]()
+
+    def decide(scope: str) -> Decide[str]:
+        return lambda generation: ([BrakeSet(scope, "", "", 0)], scope)
+
+    def bug(generation: Generation) -> tuple[list[Written], str]:
+        raise OverflowError("too large")
+
+    waiting = [queue.put(one, "sample") for one in (decide("a"), bug, decide("b"))]
+    for _ in range(2):  # Two at a time.
+        queue.decide(lambda: Generation(1, 1), apply=state.append).answer()
+    assert (await queue.answered(waiting[0]), await queue.answered(waiting[2])) == ("a", "b")
+    error = await refusal(queue.answered(waiting[1]))
+    assert (error.code, "OverflowError: too large" in str(error)) == ("INTERNAL", True)
+    assert [[event.scope for event in events if isinstance(event, BrakeSet)] for events in state] == [["a"], ["b"]]
+
+
+async def test_a_bug_that_may_have_left_half_in_the_state_ends_the_turn_and_the_log_is_read_again(
+    fleet: Fleet,
+) -> None:
+    one = await fleet.active("one")
+    assert await one.freeze("a") == "a"
+
+    def bug(generation: Generation) -> tuple[list[Written], str]:
+        one.scopes.append("half")
+        raise KeyError("x")
+
+    before, after = one.standby.requests.put(one.deciding("b"), "freeze"), one.standby.requests.put(bug, "freeze")
+    assert (await refusal(one.standby.requests.answered(after))).code == "INTERNAL"
+    assert (await refusal(one.standby.requests.answered(before))).code == "UNAVAILABLE"
+    await until(lambda: not one.standby.is_active)
+    await until(lambda: one.standby.is_active)
+    assert await one.freeze("c") == "c"
+    assert await one.read() == (["a", "c"], True)
+
+
+async def test_what_no_record_can_hold_is_refused_for_good_and_the_others_may_ask_again(fleet: Fleet) -> None:
+    one = await fleet.active("one")
+
+    def too_large(generation: Generation) -> tuple[list[Written], str]:
+        return [BrakeSet("x", "", "", 2**70)], "x"
+
+    before, after = one.standby.requests.put(one.deciding("b"), "freeze"), one.standby.requests.put(too_large, "freeze")
+    error = await refusal(one.standby.requests.answered(after))
+    assert (error.code, "BrakeSet" in str(error)) == ("INTERNAL", True)
+    assert (await refusal(one.standby.requests.answered(before))).code == "UNAVAILABLE"
+    await until(lambda: not one.standby.is_active)
+    await until(lambda: one.standby.is_active)
+    assert await one.freeze("c") == "c"
+    assert await one.read() == (["c"], True)
 
 
 async def test_whose_caller_went_away_is_not_decided() -> None:

@@ -45,16 +45,23 @@ class Outgoing:
     trace: Headers = ()
 
 
+class Unwritable(ValueError):
+    """An event that no record can hold: a number that is too large, or more bytes than a record takes."""
+
+
 def outgoing(event: Event | Tombstone) -> Outgoing:
-    """The bytes of an event. ValueError when they exceed the bound: nothing has been sent then."""
+    """The bytes of an event. Unwritable: nothing has been sent then."""
     if isinstance(event, Tombstone):
         if not event.address.topic.compacted:
             raise ValueError(f"a tombstone says nothing on {event.address.topic.name}, which is not compacted")
         return Outgoing(event.address, event.address.key.encode(), None, "")
     address = address_of(event)
-    value = encode(event)
+    try:
+        value = encode(event)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise Unwritable(f"{type(event).__name__} {address.key}: {error}") from error
     if len(value) + len(address.key) + _ROOM_FOR_HEADERS > RECORD_BYTES_MAX:
-        raise ValueError(f"{type(event).__name__} {address.key}: {len(value)} bytes, over {RECORD_BYTES_MAX}")
+        raise Unwritable(f"{type(event).__name__} {address.key}: {len(value)} bytes, over {RECORD_BYTES_MAX}")
     return Outgoing(address, address.key.encode(), value, event_type(event))
 
 

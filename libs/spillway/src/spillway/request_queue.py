@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+import structlog
+
 from spillway import tracing
 from spillway.addresses import Tombstone
 from spillway.api import RequestError
 from spillway.bus import Headers
+from spillway.dead_letters import Unwritable, outgoing
 from spillway.events import Event
 from spillway.model import Generation
 from spillway.settings import setting
@@ -18,10 +21,19 @@ T = TypeVar("T")
 Written = Event | Tombstone
 Decide = Callable[[Generation], tuple[Sequence[Written], T]]
 """Of one request: its events and its answer. Raises RequestError, which is its answer then, or NotYet."""
+Apply = Callable[[Sequence[Written]], object]
+"""What was decided goes into the state."""
+
+log = structlog.get_logger()
 
 
 class NotYet(Exception):
     """A request is not decided now; it waits until those that were put off are asked again."""
+
+
+class BugMet(Exception):
+    """While a request was decided, which may have left half of it in the state: the turn must end, and the log be read
+    again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +62,11 @@ class Waiting(Generic[T]):
 
 @dataclass(slots=True)
 class Decisions:
-    """Of one step: events, written in one transaction, with their traces, and answers that go out once they are."""
+    """Of one step: events, written in one transaction, with their traces, and answers that go out once they are, each
+    with the events of its own."""
 
     events: list[Written] = field(default_factory=list)
-    answers: list[tuple[Waiting[Any], Any]] = field(default_factory=list)
+    answers: list[tuple[Waiting[Any], Any, Sequence[Written]]] = field(default_factory=list)
     traces: dict[int, Headers] = field(default_factory=dict)
 
     def add(self, events: Sequence[Written], trace: Headers = ()) -> None:
@@ -63,13 +76,22 @@ class Decisions:
         self.events.extend(events)
 
     def answer(self) -> None:
-        for waiting, reply in self.answers:
+        for waiting, reply, _ in self.answers:
             if not waiting.answer.done():
                 waiting.answer.set_result(reply)
 
     def fail(self, why: str) -> None:
-        for waiting, _ in self.answers:
+        for waiting, _, _ in self.answers:
             waiting.fail(RequestError("UNAVAILABLE", why))
+
+    def refuse_unwritable(self) -> None:
+        """Who asked for what no record can hold must not ask for it again."""
+        for waiting, _, events in self.answers:
+            try:
+                for event in events:
+                    outgoing(event)
+            except Unwritable as error:
+                waiting.fail(RequestError("INTERNAL", f"what follows from this request cannot be written: {error}"))
 
 
 class RequestQueue:
@@ -101,8 +123,17 @@ class RequestQueue:
         except TimeoutError:
             raise RequestError("UNAVAILABLE", f"no answer from the log in time: {self.retry}") from None
 
-    def decide(self, next_generation: Callable[[], Generation], onto: Decisions | None = None) -> Decisions:
-        """The next group, in the order of asking; each gets a generation of its own. onto: what was decided before."""
+    def decide(
+        self,
+        next_generation: Callable[[], Generation],
+        onto: Decisions | None = None,
+        apply: Apply | None = None,
+    ) -> Decisions:
+        """The next group, in the order of asking; each gets a generation of its own. onto: what was decided before.
+
+        apply: a decision changes nothing but by this, so that a bug costs the request that met it; None: it may have
+        changed the state, and raises BugMet.
+        """
         decided = Decisions() if onto is None else onto
         for waiting in self._next_group():
             if waiting.answer.done():  # Its caller went away before anything was decided.
@@ -116,8 +147,18 @@ class RequestQueue:
             except RequestError as error:
                 waiting.fail(error)
                 continue
+            except Exception as error:
+                what = f"{type(error).__name__}: {error}"
+                waiting.fail(RequestError("INTERNAL", f"a bug met this request, of which nothing was done: {what}"))
+                if apply is None:
+                    decided.fail(f"a bug met another request: {self.retry}")
+                    raise BugMet(what) from error
+                log.exception("bug in a decision")
+                continue
+            if apply is not None:
+                apply(events)
             decided.add(events, tracing.decision(f"decide {waiting.verb}", waiting.trace, started_ns))
-            decided.answers.append((waiting, reply))
+            decided.answers.append((waiting, reply, events))
         if self._waiting:
             self.asked.set()
         return decided

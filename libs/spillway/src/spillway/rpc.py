@@ -140,7 +140,7 @@ class RpcServer:
         return caller is not None and not self._gate.still_knows(caller)
 
     async def failed(self) -> Never:
-        """Raises our bug when a call met one; put it in the task group of the process, which must stop then."""
+        """Raises why nobody looks at the callers file any more; for the task group of the process, which must stop."""
         await asyncio.wait({self._fatal})
         raise cast(BaseException, self._fatal.exception())
 
@@ -190,10 +190,10 @@ class RpcServer:
         except (BusUnavailable, OutcomeUnknown) as error:
             code, text = "UNAVAILABLE", f"the log cannot be written now: {error}"
         except Exception as error:
-            code, text = "INTERNAL", f"{call.verb}: a bug of the {self._service.who}, which stops now; see its log"
+            # It goes on: else one request, asked again and again, would end one instance after the other.
+            what = f"{type(error).__name__}: {error}"
+            code, text = "INTERNAL", f"{call.verb}: a bug of the {self._service.who} met this call: {what}; see its log"
             self._log.exception("bug in a call", verb=call.verb)
-            if not self._fatal.done():
-                self._fatal.set_exception(error)
         finally:
             metrics.REQUEST_SECONDS_BY_VERB[call.verb].observe(time.perf_counter() - started)
             (metrics.REQUESTS_OK[call.verb] if code == "OK" else metrics.REQUESTS.labels(call.verb, code)).inc()

@@ -10,7 +10,7 @@ class PlannerApi(Protocol):
     """What a planner answers; proto/spillway/v1/planner.proto says what each call means.
 
     RequestError goes to the caller with its code and text. BusUnavailable and OutcomeUnknown become UNAVAILABLE. Any
-    other exception is our bug: the caller sees INTERNAL, and RpcServer.failed() raises it to stop the process.
+    other exception is our bug: the caller sees INTERNAL, and the log has it.
     A call is cancelled at its deadline and when its caller goes away.
     """
 

@@ -36,7 +36,7 @@ def set_aside_heap(loaded: bool) -> None:
 
 
 async def serve(process: Process, bus: Bus, server: RpcServer, served: Served) -> None:
-    """Runs until the process is to stop. Raises OtherFleet, OperatorError, and our bug when a call met one."""
+    """Runs until the process is to stop. Raises OtherFleet, OperatorError."""
     process.opened()
     async with server, asyncio.TaskGroup() as tasks:
         process.log.info("listening", address=server.address, fleet=bus.fleet)

@@ -12,9 +12,10 @@ from prometheus_client import Gauge
 from spillway import metrics
 from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Offsets, OutcomeUnknown, StandbyTurn, Writer
+from spillway.dead_letters import Unwritable
 from spillway.following import Follower
 from spillway.model import Generation
-from spillway.request_queue import Decide, Decisions, RequestQueue, RequestSettings, T, Written
+from spillway.request_queue import BugMet, Decide, Decisions, RequestQueue, RequestSettings, T, Written
 from spillway.settings import setting
 from spillway.waiting import is_set_within
 
@@ -187,6 +188,8 @@ class Standby:
                     await self._take_turn(turn, follower)
                 for task in living:
                     task.cancel()
+        except* (BugMet, Unwritable) as bugs:
+            log.error("bug: stepping down", exc_info=bugs.exceptions[0])
         except* OutcomeUnknown as unknown:
             log.warning("outcome of a write unknown: stepping down", error=str(unknown.exceptions[0]))
             metrics.TRANSACTIONS_UNKNOWN.inc()
@@ -241,7 +244,9 @@ class Standby:
             try:
                 if decided.events:
                     await self._write(turn, decided)
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, Unwritable):
+                    decided.refuse_unwritable()
                 self._end_reading()  # Before those go on who wait to read.
                 decided.fail(f"outcome unknown: {self._role.retry}")
                 raise

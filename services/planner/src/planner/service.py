@@ -133,7 +133,7 @@ class Planner:
 
     def step(self, turn: Turn) -> Decisions:
         """Decides what was asked, declares what policies decided, looks after what was placed."""
-        decided = self.standby.requests.decide(turn.next_generation)
+        decided = self.standby.requests.decide(turn.next_generation, apply=self._apply)
         self._autoscale(turn, decided)
         if self._clocks.steady() - self._looked_at >= self._settings.tick_seconds:
             self._looked_at = self._clocks.steady()
@@ -375,7 +375,6 @@ class Planner:
                 )
             except Undecided:
                 raise NotYet from None
-            self._apply(events)
             metrics.DECISION_WAIT_SECONDS.observe(started - since)
             self._count(verb, started)
             return events, reply
