@@ -3,10 +3,11 @@
 What it asks for is each right of spillway.cluster_rights; the members are simulated or real.
 """
 
+import base64
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sim.manifests import job, statefulset
@@ -43,6 +44,7 @@ from spillway_local.in_process import FLEET_ID, SERVICES, InProcess
 from .platform_steps import NAMESPACE, join, until
 
 OWNER, POOL = "own-1", "own-2"
+WHOLE_SECRETS = replace(SECRETS, metadata_only=False)
 FLEET = tuple(
     MemberPlan(name, "own", (member_nodes.NodeSpec(3, f"{name}-n", 4_000, 16 * GIB),), room=24)
     for name in (OWNER, POOL)
@@ -80,7 +82,7 @@ async def _place(platform: InProcess, kept: Confidential, patience: float) -> No
         await planner.apply(ApplyRequest((json.dumps(manifest),)))
     for name in (OWNER, POOL):
         await _namespace(platform, name, NAMESPACE)
-        await _create(platform, name, SECRETS, "web-key", stringData={"token": kept.of_workload})
+        await _create(platform, name, SECRETS, "web-key", data=_as_data(kept.of_workload))
     scaler = {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -147,7 +149,7 @@ async def _adopt(platform: InProcess, patience: float) -> None:
 
 
 async def _lend(platform: InProcess, kept: Confidential, patience: float) -> None:
-    await _create(platform, POOL, SECRETS, "encode-key", stringData={"token": kept.of_pool_pod})
+    await _create(platform, POOL, SECRETS, "encode-key", data=_as_data(kept.of_pool_pod))
     settings = await _create(platform, POOL, CONFIG_MAPS, "encode-settings", data={"codec": "av1"})
     await _namespace(platform, OWNER, f"{POD_NAMESPACE_PREFIX}{NAMESPACE}", {FLEET_LABEL: FLEET_ID})
     rule = LendingRule("all", (), "dedicated", 100, 0, 1, 0.0)
@@ -157,6 +159,7 @@ async def _lend(platform: InProcess, kept: Confidential, patience: float) -> Non
     async with _deployed_on_virtual_nodes(platform):
         await until(lambda: _runs(platform, OWNER, "app=encode", 2), "real pods run on lent nodes", patience)
         await until(lambda: _runs(platform, POOL, "app=encode", 2), "their pool pods say so", patience)
+        assert [copy["data"] for copy in await _copies(platform, WHOLE_SECRETS)] == [_as_data(kept.of_pool_pod)]
         await _read_a_log(platform)
         (pool_pod, _) = await platform.api(POOL).list(PODS, NAMESPACE, "app=encode")
         place, image = (NAMESPACE, pool_pod["metadata"]["name"]), {"spec": {"containers": [{"image": "encode:2"}]}}
@@ -217,14 +220,19 @@ async def _create(platform: InProcess, cluster: str, kind: Kind, name: str, **fi
     )
 
 
+def _as_data(token: str) -> dict[str, str]:
+    return {"token": base64.b64encode(token.encode()).decode()}
+
+
 async def _namespace(platform: InProcess, cluster: str, name: str, labels: dict[str, str] | None = None) -> None:
     metadata = {"name": name, "labels": labels or {}}
     await platform.api(cluster).create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
 
 async def _are_running(platform: InProcess, name: str, pods: int) -> bool:
+    """Or ran to their end, as those of a Job."""
     found = [pod for cluster in platform.members for pod in await platform.api(cluster).list(PODS, "", f"app={name}")]
-    return len([pod for pod in found if _is_running(pod)]) == pods
+    return len([pod for pod in found if _is_running(pod) or pod["status"].get("phase") == "Succeeded"]) == pods
 
 
 async def _is_ours(platform: InProcess, name: str) -> bool:

@@ -2,11 +2,8 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -32,44 +29,19 @@ from spillway.cluster_api import (
     REPLICASETS,
     SERVICES,
     ClusterApi,
-    ClusterApiSettings,
-    HttpTransport,
 )
-from spillway.credentials import load_endpoint
-from spillway.events import ClusterJoined
 from spillway.local_bus import LocalBroker
 from spillway.store import MemoryStore
-from spillway_local.in_process import FLEET_ID, InProcess
+from spillway_local.in_process import FLEET_ID
 from spillway_local.in_process import SERVICES as INSTANCES
 
-sys.path.insert(0, str(Path(__file__).parent))
+from .real_members import OnRealMembers
 
 pytest_plugins = ["spillway_local.pytest_infra"]
 pytestmark = pytest.mark.kube
 
 PATIENCE_SECONDS = 60.0
 NAMESPACE_PREFIX = "brownfield"
-
-
-@dataclass(slots=True)
-class OnRealMembers(InProcess):
-    """The same services; clusters are reached as a deployment reaches them."""
-
-    kubeconfigs: dict[str, Path] = field(default_factory=dict)
-
-    def connect(self, service: str, joined: ClusterJoined) -> ClusterApi:
-        return self._open(joined.cluster, joined.credential, "spillway")
-
-    def api(self, name: str) -> ClusterApi:
-        if name not in self.apis:
-            self.apis[name] = self._open(name, name, "kubectl")
-        return self.apis[name]
-
-    def _open(self, cluster: str, credential: str, manager: str) -> ClusterApi:
-        path, settings = self.kubeconfigs[credential], ClusterApiSettings(field_manager=manager)
-        return ClusterApi(
-            HttpTransport(partial(load_endpoint, path.parent, path.stem), cluster, settings), cluster, settings
-        )
 
 
 @asynccontextmanager

@@ -35,10 +35,11 @@ def _texts(stored: Stored) -> Iterator[str]:
         for name in event.__dataclass_fields__:
             value = getattr(event, name)
             if isinstance(value, bytes) and value:
-                yield _unpacked(value)
+                yield unpacked(value)
 
 
-def _unpacked(value: bytes) -> str:
+def unpacked(value: bytes) -> str:
+    """As it is, where it is not packed."""
     try:
         return unpack(value).decode(errors="replace")
     except NotPacked:

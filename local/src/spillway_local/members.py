@@ -40,8 +40,11 @@ _CONTROLLERS = (
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
+    """rbac: accounts may do what RBAC gives them; else whoever is let in may do everything."""
+
     name: str
     nodes: tuple[NodeSpec, ...] = ()
+    rbac: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class KubeMember:
             "tls-private-key-file": files.certificate_key,
             "token-auth-file": files.tokens,
             "anonymous-auth": "false",
-            "authorization-mode": "AlwaysAllow",
+            "authorization-mode": "RBAC" if self.spec.rbac else "AlwaysAllow",
             "kubelet-client-certificate": self.kubelet_client.certificate,
             "kubelet-client-key": self.kubelet_client.key,
             "service-account-key-file": files.service_account_key,

@@ -1,7 +1,7 @@
 """Test fixtures that start real parts once a session, as plain child processes that end with it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -64,7 +64,7 @@ def kube_members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
         pytest.skip(str(missing))
     folder = tmp_path_factory.mktemp("members")
     specs = tuple(MemberSpec(name, (_nodes_of(name),)) for name in _MEMBER_NAMES)
-    members = KubeMembers(folder, folder / "credentials", specs, _session_ports(folder), binary)
+    members = KubeMembers(folder, folder / "credentials", specs, session_ports(folder, _MEMBER_NAMES), binary)
     with running_stages(members.stages(), folder / "logs"):
         yield {member.name: member.kubeconfig for member in members.members()}
 
@@ -79,11 +79,11 @@ def _nodes_of(member_name: str) -> NodeSpec:
     )
 
 
-def _session_ports(folder: Path) -> PortBook:
+def session_ports(folder: Path, members: Iterable[str]) -> PortBook:
     """A port book that begins at a random place, filled ahead with what the members will ask for."""
     ports = PortBook(folder / "ports.json")
     ports.port("etcd", session_port(count=2), count=2)
-    for name in _MEMBER_NAMES:
+    for name in members:
         ports.port(f"member/{name}", session_port())
     assert max(ports.recorded().values()) < FIRST_EPHEMERAL_PORT
     return ports

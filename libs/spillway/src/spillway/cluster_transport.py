@@ -91,7 +91,7 @@ class HttpTransport:
             body += chunk
             if len(body) > self._max_bytes:
                 raise ClusterUnreachable(self._name, "garbage", f"an answer of more than {self._max_bytes} bytes")
-        return bytes(body)
+        return bytes(body) if 200 <= answer.status < 300 else _without_token(answer, bytes(body))
 
     @contextmanager
     def _named_errors(self, what: str) -> Iterator[None]:
@@ -103,3 +103,9 @@ class HttpTransport:
             raise ClusterUnreachable(self._name, "timeout", f"{what}: {error}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise ClusterUnreachable(self._name, "connection", f"{what}: {error}") from error
+
+
+def _without_token(answer: aiohttp.ClientResponse, body: bytes) -> bytes:
+    """What is wrong is quoted, up to records; and a proxy's page of errors may say all that it was asked by."""
+    token = answer.request_info.headers.get("Authorization", "").removeprefix("Bearer ").encode()
+    return body.replace(token, b"(hidden)") if token else body

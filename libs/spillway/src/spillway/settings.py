@@ -32,7 +32,8 @@ def setting(default: T, doc: str, *, secret: bool = False, least: float | None =
 
     least, most: of a number, what it may be; both may be taken. A required field is `field(metadata={"doc": "…"})`.
     """
-    return dataclasses.field(default=default, metadata={"doc": doc, "secret": secret, "least": least, "most": most})
+    meaning = {"doc": doc, "secret": secret, "least": least, "most": most}
+    return dataclasses.field(default=default, repr=not secret, metadata=meaning)
 
 
 def from_environment(kind: type[T], environ: Mapping[str, str], prefix: str, *, shared: bool = False) -> T:

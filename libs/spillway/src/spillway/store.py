@@ -80,8 +80,10 @@ class RedisStore:
                 socket_connect_timeout=seconds,
                 retry=Retry(NoBackoff(), 1),  # One: a pooled connection may be from before a restart of Redis.
             )
-        except ValueError as error:
-            raise OperatorError(f"SPILLWAY_REDIS_URL: {error}") from error
+        except ValueError:
+            # No cause: what cannot be read of the address may be a part of the password.
+            expected = "redis://user:password@host:port/number, with special characters of the password as %2F"
+            raise OperatorError(f"SPILLWAY_REDIS_URL: (hidden): expected {expected}") from None
         return self
 
     async def __aexit__(self, *_: object) -> None:

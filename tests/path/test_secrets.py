@@ -1,0 +1,285 @@
+"""Secrets reach nobody: planted where they are kept, and looked for in all that services say.
+
+Records, copies in the store, log lines, metrics, spans, answers and refusals; plain, in base64, and in what is packed.
+"""
+
+import base64
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import looptime  # noqa: F401 - the plugin makes minutes of waiting take milliseconds
+import prometheus_client
+import pytest
+import structlog
+from aiohttp import web
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from sim.cluster import SimCluster
+from sim.http import SimServer
+from sim.settings import NodeSpec
+from spillway import tracing
+from spillway.api import (
+    ApplyRequest,
+    ExplainRequest,
+    ExportRequest,
+    GetRequest,
+    JoinClusterRequest,
+    ListClustersRequest,
+    RequestError,
+)
+from spillway.local_bus import LocalBroker
+from spillway.rpc import PlannerClient, RpcServer, RpcSettings
+from spillway.settings import OperatorError
+from spillway.store import MemoryStore, RedisStore, StoreSettings
+from spillway_local.fleet_plan import deployment
+from spillway_local.in_process import SERVICES, InProcess, in_process
+
+from .member_work import ALL_SERVICES, FLEET, Confidential, do_everything
+from .platform_steps import NAMESPACE, until
+from .real_members import OnRealMembers
+from .what_is_told import Listener, unpacked
+
+SECRET = "5ecr3t"
+"""In all that is planted."""
+
+
+class Ears:
+    """All that is said while they are open, as text."""
+
+    def __init__(self, platform: InProcess) -> None:
+        self._platform = platform
+        self._listener = Listener(platform.broker)
+        self._records: list[str] = []
+        self._said: list[str] = []
+        self._lines: list[Any] = []
+        self._spans = InMemorySpanExporter()
+
+    @contextmanager
+    def open(self, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self._spans))
+        tracing.use(provider)
+        caplog.set_level(logging.DEBUG)
+        with structlog.testing.capture_logs() as lines:
+            try:
+                yield
+            finally:
+                tracing.shutdown()
+        self._lines = [*lines, *(record.getMessage() for record in caplog.records)]
+
+    def hear(self, said: object) -> None:
+        """An answer, or what was raised."""
+        self._said.append(f"{getattr(said, 'code', '')} {said!r} {said}")
+
+    def texts(self) -> dict[str, list[str]]:
+        self._records += self._listener.new_texts()
+        store: Any = self._platform.store
+        kept = [*store._values.values(), *(one for history in store._histories.values() for one in history)]
+        return {
+            "the log": self._records,
+            "the store": [repr([*store._values, *store._histories]), *map(unpacked, kept)],
+            "log lines": [repr(line) for line in self._lines],
+            "metrics": [prometheus_client.generate_latest().decode()],
+            "spans": [span.to_json() for span in self._spans.get_finished_spans()],
+            "answers": self._said,
+        }
+
+
+def assert_untold(ears: Ears, *secrets: str) -> None:
+    texts = ears.texts()
+    for place, found in texts.items():
+        for secret in secrets:
+            for form in (secret, base64.b64encode(secret.encode()).decode()):
+                told = [text for text in found if form in text]
+                assert not told, f"{place}: {told[0][max(0, told[0].index(form) - 200) :][:400]}"
+    assert all(texts[place] for place in ("the log", "log lines", "metrics", "answers"))
+
+
+async def asked(platform: InProcess, ears: Ears) -> None:
+    planner = platform.planner()
+    ears.hear(await planner.list_clusters(ListClustersRequest()))
+    async for part in planner.export(ExportRequest()):
+        ears.hear(part)
+    for question in (planner.get(GetRequest(NAMESPACE, "web")), planner.explain(ExplainRequest(NAMESPACE, "web"))):
+        ears.hear(await question)
+
+
+# ── What members keep ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.looptime
+async def test_data_of_secrets_in_members_is_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """Of workloads, which name them, and of pods on lent nodes, whose Secrets are copied to the owner of the node."""
+    kept = Confidential(f"{SECRET}-of-a-workload", f"{SECRET}-of-a-pool-pod")
+    async with in_process(FLEET, ()) as platform:
+        ears = Ears(platform)
+        with ears.open(caplog):
+            for name in ALL_SERVICES:
+                platform.start(name)
+            await do_everything(platform, kept)
+            await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 1),)))
+            await asked(platform, ears)
+            secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"key": SECRET}}
+            with pytest.raises(RequestError, match="Secret") as refused:
+                await platform.planner().apply(ApplyRequest((json.dumps(secret),)))
+            ears.hear(refused.value)
+        assert all(ears.texts().values()), "nothing was overheard"
+        assert_untold(ears, *asdict(kept).values(), SECRET)
+
+
+# ── How we are let in ───────────────────────────────────────────────────────────────────────────────────────────────
+
+TOKEN = f"{SECRET}-token-of-a-cluster"
+Kubeconfig = dict[str, Any]
+
+
+def kubeconfig(server: str, **user: Any) -> Kubeconfig:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user or {"token": TOKEN}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def pem(kind: str) -> str:
+    return encoded(f"-----BEGIN {kind}-----\n{encoded(SECRET)}\n-----END {kind}-----\n")
+
+
+WAYS: dict[str, Callable[[str, str], str]] = {
+    "let in": lambda good, _: json.dumps(kubeconfig(good)),
+    "an unknown token": lambda good, _: json.dumps(kubeconfig(good, token=f"{SECRET}-but-another")),
+    "a server that says what it was asked": lambda _, echo: json.dumps(kubeconfig(echo)),
+    "nobody there": lambda *_: json.dumps(kubeconfig("http://127.0.0.1:1")),
+    "no YAML": lambda *_: f"users: [{{token: {TOKEN}\n  - ]{TOKEN}",
+    "a password": lambda good, _: json.dumps(kubeconfig(good, username="me", password=f"{SECRET}-password")),
+    "a password in the address": lambda *_: json.dumps(kubeconfig(f"http://me:{SECRET}-password@127.0.0.1:1")),
+    "a token of two lines": lambda good, _: json.dumps(kubeconfig(good, token=f"{TOKEN}\n{TOKEN}")),
+    "a token that is no text": lambda good, _: json.dumps(kubeconfig(good, token=[TOKEN])),
+    "a key that is none": lambda good, _: json.dumps(
+        kubeconfig(good, **{"client-certificate-data": pem("CERTIFICATE"), "client-key-data": pem("PRIVATE KEY")})
+    ),
+    "a key without its certificate": lambda good, _: json.dumps(
+        kubeconfig(good, **{"client-key-data": pem("PRIVATE KEY")})
+    ),
+    "a plugin": lambda good, _: json.dumps(
+        kubeconfig(good, exec={"command": "none", "env": [{"name": "KEY", "value": f"{SECRET}-of-a-plugin"}]})
+    ),
+}
+
+
+@asynccontextmanager
+async def servers() -> AsyncIterator[tuple[str, str]]:
+    """A member's API, and one that answers with all that it is asked by, as a proxy's error page may."""
+
+    async def echo(request: web.Request) -> web.Response:
+        return web.Response(status=502, text=f"cannot be forwarded: {dict(request.headers)} {await request.text()}")
+
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(SimCluster("own-1"))
+        cluster.add_nodes([NodeSpec("n", 2)])
+        good = SimServer(cluster, TOKEN)
+        await good.start()
+        stack.push_async_callback(good.close)
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", echo)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield good.url, f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_credentials_of_a_cluster_are_told_to_nobody_however_they_fail(
+    way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "own-1.kubeconfig"
+    async with servers() as (good, echo):
+        file.write_text(WAYS[way](good, echo))
+        members: Any = {"own-1": None}
+        platform = OnRealMembers(LocalBroker(), MemoryStore(), members, kubeconfigs={"own-1": file})
+        ears = Ears(platform)
+        with ears.open(caplog):
+            for name in SERVICES:
+                platform.start(name)
+            await until(lambda: platform.planner().is_active, "a planner is active", 20)
+            await platform.planner().join_cluster(JoinClusterRequest("own-1", "own-1", tier="own"))
+            await until(lambda: _is_judged(platform, way), "the cluster is ready, or why it is not", 20)
+            await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 1),)))
+            await asked(platform, ears)
+            for name in list(platform.running):
+                await platform.stop(name)
+        assert_untold(ears, SECRET, TOKEN)
+
+
+async def _is_judged(platform: InProcess, way: str) -> bool:
+    (cluster,) = (await platform.planner().list_clusters(ListClustersRequest())).clusters
+    return cluster.state == "Ready" if way == "let in" else bool(cluster.trouble)
+
+
+async def test_tokens_of_callers_are_told_to_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Known ones and unknown ones, in calls that are answered, denied and not understood."""
+    known, unknown = f"{SECRET}-known-caller", f"{SECRET}-unknown-caller"
+    callers = tmp_path / "callers.json"
+    entry = {"name": "ci", "token_sha256": sha256(known.encode()).hexdigest(), "namespaces": ["shop"]}
+    callers.write_text(json.dumps({"callers": [entry]}))
+    platform = InProcess(LocalBroker(), MemoryStore(), {})
+    ears = Ears(platform)
+    with ears.open(caplog):
+        platform.start("planner-1")
+        await until(lambda: platform.planner().is_active, "a planner is active", 20)
+        server = RpcServer(platform.planner(), RpcSettings(port=0, callers=str(callers)))
+        async with server:
+            for token in (known, unknown):
+                async with PlannerClient([server.address], token, retry_seconds=0.1) as client:
+                    for request in (GetRequest("shop", "web"), GetRequest("bank", "web")):
+                        with pytest.raises(RequestError) as refused:
+                            await client.get(request)
+                        ears.hear(refused.value)
+        await platform.stop("planner-1")
+    texts = ears.texts()
+    assert any("PERMISSION_DENIED" in text for text in texts["answers"]), "a known caller was denied something"
+    assert any("UNAUTHENTICATED" in text for text in texts["answers"])
+    for found in texts.values():
+        assert not [text for text in found if SECRET in text or encoded(SECRET) in text]
+
+
+# ── The store ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+URLS = {
+    "nobody there": f"redis://me:{SECRET}@127.0.0.1:1/0",
+    "a password that ends the address": f"redis://me:{SECRET}/x@127.0.0.1:6379/0",
+    "no scheme": f"{SECRET}@127.0.0.1:6379",
+    "no number for a database": f"redis://me:{SECRET}@127.0.0.1:1/{SECRET}",
+    "an odd option": f"redis://me:{SECRET}@127.0.0.1:1/0?socket_timeout={SECRET}",
+}
+
+
+@pytest.mark.parametrize("url", URLS.values(), ids=URLS)
+async def test_the_password_of_redis_is_told_to_nobody(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    settings = StoreSettings(url, timeout_seconds=0.5)
+    with structlog.testing.capture_logs() as lines, pytest.raises((OperatorError, RequestError)) as raised:
+        async with RedisStore(settings, "f1") as store:
+            await store.put_many({"a": b"b"})
+    causes, error = list[str](), raised.value.__cause__
+    while error is not None:
+        causes.append(str(error))
+        error = error.__cause__
+    told = [str(raised.value), repr(settings), *causes, *map(repr, lines), *caplog.messages]
+    assert not [text for text in told if SECRET in text]
