@@ -262,6 +262,15 @@ def test_annotations_pause(annotations: dict[str, str], expected: list[int]) -> 
     assert [replicas for _, replicas in sizes(made)] == expected
 
 
+def test_where_scaling_out_is_paused_the_window_against_scaling_in_stays() -> None:
+    made = begun(scaled_object([KAFKA], {"autoscaling.keda.sh/paused-scale-out": "true"}), replicas=8)
+    for second in (10, 40):
+        made.say(backlog([10] * 8, at(second)))
+    for second in range(60, 400, 30):
+        made.say(backlog([10] + [0] * 7, at(second)))
+    assert sizes(made) == [(359_999, 1)]
+
+
 def test_a_formula_takes_the_place_of_its_triggers() -> None:
     named = [KAFKA | {"name": "one"}, {**KAFKA, "name": "two", "metadata": KAFKA["metadata"] | {"topic": "more"}}]
     modifiers = {"formula": "one + two", "target": "20"}

@@ -24,7 +24,7 @@ from hpa.core.kubernetes.deciding import SCALING_ACTIVE, Condition, with_conditi
 from hpa.core.kubernetes.evaluating import SYNC_PERIOD_MS, ScalingState
 from hpa.core.kubernetes.history import recorded
 from hpa.core.kubernetes.pods import ready_running
-from hpa.core.kubernetes.policy import EXTERNAL, SELECT_DISABLED, VALUE, Autoscaler, Behavior, Metric
+from hpa.core.kubernetes.policy import EXTERNAL, SELECT_DISABLED, VALUE, Autoscaler, Metric, completed
 from hpa.core.kubernetes.proposals import Asked, SeriesReading, Unavailable, asked
 from hpa.core.kubernetes.replicas import Scene
 from hpa.core.manifests.scaled_object import COMPOSITE, Composed, ScaledObject
@@ -71,7 +71,7 @@ def compose_scaled(case: Case, scaled: ScaledObject) -> Sized:
     elif not (polls.active or polls.failed) and case.current <= (wanted.idle_replicas or 0):
         found = Sized(case.current, None, replace(remembered, at_ms=case.now_ms), None)
     else:
-        found = sized_by(case, _as_paused(scaled), polls.reads)
+        found = sized_by(case, _as_paused(case, scaled), polls.reads)
     return _finished(case, scaled, polls, found, outcome)
 
 
@@ -239,15 +239,19 @@ def _asking(scaling: ScalingState, autoscaler: Autoscaler, wanted: int, found: A
     return replace(scaling, history=history, conditions=conditions, asking=found.replicas is not None)
 
 
-def _as_paused(scaled: ScaledObject) -> Autoscaler:
-    """The autoscaler with the directions disabled that annotations pause."""
-    autoscaler, activation = scaled.autoscaler, scaled.activation
-    behavior = autoscaler.behavior or Behavior()
-    if activation.says(PAUSED_SCALE_IN):
+def _as_paused(case: Case, scaled: ScaledObject) -> Autoscaler:
+    """The autoscaler with the directions disabled that annotations pause; the other one keeps its window and rates."""
+    autoscaler = scaled.autoscaler
+    no_in, no_out = scaled.activation.says(PAUSED_SCALE_IN), scaled.activation.says(PAUSED_SCALE_OUT)
+    if not no_in and not no_out:
+        return autoscaler
+    window_ms = case.rules.settings.downscale_stabilization_ms
+    behavior = autoscaler.behavior or completed(None, None, window_ms)
+    if no_in:
         behavior = replace(behavior, down=replace(behavior.down, select=SELECT_DISABLED))
-    if activation.says(PAUSED_SCALE_OUT):
+    if no_out:
         behavior = replace(behavior, up=replace(behavior.up, select=SELECT_DISABLED))
-    return autoscaler if behavior == Behavior() else replace(autoscaler, behavior=behavior)
+    return replace(autoscaler, behavior=behavior)
 
 
 def _finished(case: Case, scaled: ScaledObject, polls: Polls, sized: Sized, outcome: Outcome) -> Sized:
