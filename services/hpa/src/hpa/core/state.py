@@ -201,7 +201,8 @@ class HpaState:
         if newest is not None and newest.declared.generation >= event.generation:
             return
         try:
-            policy = read_attached(read_object(event.manifest.decode(), "manifest"))
+            manifest = read_object(event.manifest.decode(), "manifest")
+            policy = read_attached(manifest, self.rules.settings.downscale_stabilization_ms)
         except (RequestError, UnicodeDecodeError) as error:
             self._refuse(event, str(error))
             raise BadPolicy(str(error)) from error

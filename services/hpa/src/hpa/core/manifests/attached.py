@@ -5,7 +5,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.kubernetes.policy import Autoscaler, Metric
+from hpa.core.kubernetes.policy import DOWNSCALE_STABILIZATION_MS, Autoscaler, Metric
 from hpa.core.manifests import manifests, scale_policy, scaled_object
 from hpa.core.manifests.manifests import ScaleTarget, read_autoscaler
 from hpa.core.manifests.scale_policy import ScalePolicy, read_scale_policy
@@ -39,28 +39,30 @@ class Attached(Struct, frozen=True, gc=False):
         return self.wanted if isinstance(self.wanted, Autoscaler) else self.wanted.autoscaler
 
 
-def read_attached(manifest: dict[str, Any]) -> Attached:
-    """The policy. Raises RequestError that names the field, the value and what was expected."""
+def read_attached(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZATION_MS) -> Attached:
+    """The policy. window_ms: against scaling in, where its behavior gives none. Raises RequestError that names the
+    field, the value and what was expected.
+    """
     try:
-        return _read(manifest)
+        return _read(manifest, window_ms)
     except (ValueError, OverflowError) as error:  # Thousands of digits, a date before all dates.
         raise RequestError("INVALID_ARGUMENT", f"{manifest.get('kind')}: out of range: {error}") from error
 
 
-def _read(manifest: dict[str, Any]) -> Attached:
+def _read(manifest: dict[str, Any], window_ms: int) -> Attached:
     kind = manifest.get("kind")
     if kind == manifests.KIND:
-        found = read_autoscaler(manifest)
+        found = read_autoscaler(manifest, window_ms)
         wanted = found.autoscaler
         read = Attached(kind, found.name, found.target, wanted, wanted.min_replicas, wanted.max_replicas)
     elif kind == scaled_object.KIND:
-        scaled = read_scaled_object(manifest)
+        scaled = read_scaled_object(manifest, window_ms)
         activation = scaled.activation
         least = activation.min_replicas if activation.idle_replicas is None else activation.idle_replicas
         most = scaled.autoscaler.max_replicas
         read = Attached(kind, scaled.name, scaled.target, scaled, least, most, scaled.warnings)
     elif kind == scale_policy.KIND:
-        own = read_scale_policy(manifest)
+        own = read_scale_policy(manifest, window_ms)
         read = Attached(kind, own.name, own.target, own, own.min_replicas, own.max_replicas, _own_warnings(own))
     else:
         raise invalid("kind", kind, " or ".join(KINDS))

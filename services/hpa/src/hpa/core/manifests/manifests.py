@@ -155,8 +155,10 @@ class Attached(Struct, frozen=True):
     autoscaler: Autoscaler
 
 
-def read_autoscaler(manifest: dict[str, Any]) -> Attached:
-    """The manifest, unchanged. Raises RequestError that names the field, the value and what was expected."""
+def read_autoscaler(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZATION_MS) -> Attached:
+    """The manifest, unchanged. window_ms: against scaling in, where its behavior gives none. Raises RequestError that
+    names the field, the value and what was expected.
+    """
     check_kind(manifest, API_VERSION, KIND)
     read: AutoscalerManifest = convert(manifest, AutoscalerManifest, KIND)
     spec, where = read.spec, f"{KIND}.spec"
@@ -167,7 +169,7 @@ def read_autoscaler(manifest: dict[str, Any]) -> Attached:
         max_replicas=within(spec.max_replicas, 1, REPLICAS_MAX, f"{where}.maxReplicas"),
         metrics=metrics or (default,),
         min_replicas=within(least, 0, spec.max_replicas, f"{where}.minReplicas"),
-        behavior=read_behavior(spec.behavior, f"{where}.behavior"),
+        behavior=read_behavior(spec.behavior, window_ms, f"{where}.behavior"),
     )
     if least == 0 and not wanted.reaches_zero():
         raise invalid(f"{where}.minReplicas", 0, "at least one metric of type Object or External with it")
@@ -204,12 +206,12 @@ def within(value: int, least: int, most: int, where: str) -> int:
     return value
 
 
-def read_behavior(spec: BehaviorSpec | None, where: str) -> Behavior | None:
-    """With defaults; None stays None, which are the older rules."""
+def read_behavior(spec: BehaviorSpec | None, window_ms: int, where: str) -> Behavior | None:
+    """With defaults; None stays None, which are the older rules. window_ms: against scaling in, where it gives none."""
     if spec is None:
         return None
     up, down = _rules(spec.scale_up, f"{where}.scaleUp"), _rules(spec.scale_down, f"{where}.scaleDown")
-    return completed(up, down, DOWNSCALE_STABILIZATION_MS)
+    return completed(up, down, window_ms)
 
 
 def _rules(spec: RulesSpec | None, where: str) -> GivenRules | None:

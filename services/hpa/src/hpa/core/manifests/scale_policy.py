@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hpa.core.cron import InvalidCron, parse_cron, parse_zone
 from hpa.core.keda.kafka import KafkaTrigger
 from hpa.core.keda.kafka_metadata import InvalidTrigger, read_kafka_trigger
-from hpa.core.kubernetes.policy import Autoscaler
+from hpa.core.kubernetes.policy import DOWNSCALE_STABILIZATION_MS, Autoscaler
 from hpa.core.manifests.manifests import (
     REPLICAS_MAX,
     BehaviorSpec,
@@ -130,8 +130,8 @@ class ScalePolicy(Struct, frozen=True):
     autoscaler: Autoscaler | None = None
 
 
-def read_scale_policy(manifest: dict[str, Any]) -> ScalePolicy:
-    """The manifest. Raises RequestError that names the field, the value and what was expected."""
+def read_scale_policy(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZATION_MS) -> ScalePolicy:
+    """The manifest; window_ms and errors as of read_autoscaler."""
     check_kind(manifest, API_VERSION, KIND)
     read: PolicyManifest = convert(manifest, PolicyManifest, KIND)
     spec, where = read.spec, f"{KIND}.spec"
@@ -145,7 +145,7 @@ def read_scale_policy(manifest: dict[str, Any]) -> ScalePolicy:
     shares = bounded(spec.headroom, WINDOWS_MAX, f"{where}.headroom")
     headroom = tuple(_share(share, f"{where}.headroom[{index}]") for index, share in enumerate(shares))
     metrics = read_metrics(spec.metrics, f"{where}.metrics")
-    behavior = read_behavior(spec.behavior, f"{where}.behavior")
+    behavior = read_behavior(spec.behavior, window_ms, f"{where}.behavior")
     if not (calendar or spec.drain or headroom or metrics):
         raise invalid(where, "", "a calendar, drain or headroom, or metrics")
     if behavior is not None and not metrics:

@@ -30,6 +30,7 @@ from hpa.core.keda.kafka_metadata import BOOLEANS, InvalidTrigger, read_kafka_tr
 from hpa.core.kubernetes.policy import (
     AVERAGE_VALUE,
     CONTAINER_RESOURCE,
+    DOWNSCALE_STABILIZATION_MS,
     EXTERNAL,
     RESOURCE,
     UTILIZATION,
@@ -198,8 +199,8 @@ class ScaledObject(Struct, frozen=True):
         return not self.triggers
 
 
-def read_scaled_object(manifest: dict[str, Any]) -> ScaledObject:
-    """The manifest, unchanged. Raises RequestError that names the field, the value and what was expected."""
+def read_scaled_object(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZATION_MS) -> ScaledObject:
+    """The manifest, unchanged; window_ms and errors as of read_autoscaler."""
     check_kind(manifest, API_VERSION, KIND)
     read: ScaledObjectManifest = convert(manifest, ScaledObjectManifest, KIND)
     spec, where = read.spec, f"{KIND}.spec"
@@ -222,7 +223,7 @@ def read_scaled_object(manifest: dict[str, Any]) -> ScaledObject:
         name=read.metadata.name,
         target=target_of(read.metadata, reference),
         autoscaler=Autoscaler(
-            most, tuple(metrics), max(least, 1), read_behavior(behavior, f"{where}.advanced…behavior")
+            most, tuple(metrics), max(least, 1), read_behavior(behavior, window_ms, f"{where}.advanced…behavior")
         ),
         triggers=tuple(triggers),
         activation=_activation(spec, read.metadata, fallback, where),

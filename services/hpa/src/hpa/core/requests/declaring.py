@@ -26,7 +26,8 @@ def declare(
 ) -> tuple[list[Written], PolicyReply]:
     """The events, none where it was declared so before, and the answer. RequestError: nothing has changed."""
     text = canonical(read_object(request.manifest, "manifest"))
-    policy = read_attached(read_object(text.decode(), "manifest, as JSON"))  # As whoever follows will read it.
+    as_followed = read_object(text.decode(), "manifest, as JSON")  # As whoever follows will read it.
+    policy = read_attached(as_followed, state.rules.settings.downscale_stabilization_ms)
     key = (policy.target.namespace, policy.target.name)
     known = state.scaled.get(key) or state.refused.get(key)
     if known is not None and (known.declared.kind, known.declared.policy) != (policy.kind, policy.name):
