@@ -317,6 +317,25 @@ def test_a_formula_over_an_empty_queue_is_unknown_and_not_zero(fallback: dict[st
     assert [replicas for _, replicas in sizes(made)] == [4, 5]
 
 
+@pytest.mark.parametrize(
+    ("target", "expected"), [("10", 6), ("999999", 6), ("1000000", 6), ("12345678", 6), ("2.5", 1), ("10.0", 1)]
+)
+def test_a_fallback_stands_in_for_a_formula_whose_target_is_written_as_a_whole_number(
+    target: str, expected: int
+) -> None:
+    """As in KEDA; that it never does for another target is said as a warning."""
+    modifiers = {"scalingModifiers": {"formula": "one * 1", "target": target}}
+    fallback = {"failureThreshold": 1, "replicas": 6, "behavior": "static"}
+    manifest = scaled_object([KAFKA | {"name": "one"}], minReplicaCount=1, fallback=fallback, advanced=modifiers)
+    made = begun(manifest, replicas=1)
+    made.say(backlog([1], at(5)))
+    for second in range(40, 280, 40):
+        made.say(backlog([], at(second), trouble="gone"))
+    assert made.replicas == expected
+    warned = [one for one in made.state.scaled[KEY].policy.warnings if one.startswith("fallback: no effect")]
+    assert bool(warned) == (expected == 1)
+
+
 # ── A ScalePolicy ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 

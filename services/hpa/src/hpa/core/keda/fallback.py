@@ -101,10 +101,10 @@ def answer(
 def _valid(trigger: Trigger, fallback: Fallback) -> bool:
     if fallback.failure_threshold < 0 or fallback.replicas < 0:
         return False
-    return trigger.composite is None or _whole(trigger.composite.target) != 0
+    return trigger.composite is None or whole(trigger.composite.target) != 0
 
 
-def _whole(text: str) -> int:
+def whole(text: str) -> int:
     """The number that is written; 0 where that is none that is whole."""
     return int(text) if re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII) else 0
 
@@ -126,7 +126,7 @@ def _replicas(fallback: Fallback, now: Now) -> int | None:
 def _metric_milli(trigger: Trigger, replicas: int, now: Now) -> int | None:
     """The value with which Kubernetes' arithmetic gives just these replicas."""
     composite = trigger.composite
-    target_milli = trigger.target_milli if composite is None else _whole(composite.target) * 1000
+    target_milli = trigger.target_milli if composite is None else whole(composite.target) * 1000
     by_value = trigger.by_value if composite is None else composite.by_value
     if not by_value:
         return target_milli * replicas

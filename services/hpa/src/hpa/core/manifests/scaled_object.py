@@ -23,6 +23,7 @@ from hpa.core.keda.fallback import (
     SCALING_MODIFIERS,
     STATIC,
     Fallback,
+    whole,
 )
 from hpa.core.keda.formula import Formula, compile_formula, holds_name
 from hpa.core.keda.kafka import KafkaTrigger
@@ -172,9 +173,10 @@ class NamedTrigger(Struct, frozen=True):
 
 
 class Composed(Struct, frozen=True):
-    """One metric in the place of all triggers'. activation_milli: it is active above that."""
+    """One metric in the place of all triggers'. target: as written. activation_milli: it is active above that."""
 
     formula: Formula
+    target: str
     target_milli: int
     activation_milli: int
     by_value: bool
@@ -376,7 +378,7 @@ def _composed(spec: ModifiersSpec, triggers: list[NamedTrigger], where: str) -> 
     if target_milli <= 0:
         raise invalid(f"{where}.target", spec.target, "more than 0")
     kind = chosen(spec.metric_type or "AverageValue", METRIC_TYPES, f"{where}.metricType")
-    return Composed(formula, target_milli, activation_milli, kind == VALUE)
+    return Composed(formula, spec.target, target_milli, activation_milli, kind == VALUE)
 
 
 def _fallback(spec: FallbackSpec | None, external: bool, where: str) -> Fallback | None:
@@ -406,6 +408,9 @@ def _warnings(spec: ScaledObjectSpec) -> list[str]:
         found.append("advanced.restoreToOriginalReplicaCount: without the policy the last size stays")
     if spec.advanced.horizontal_pod_autoscaler_config.name:
         found.append("advanced.horizontalPodAutoscalerConfig.name: no other object is made")
+    modifiers = spec.advanced.scaling_modifiers
+    if modifiers.formula and spec.fallback is not None and not whole(modifiers.target):
+        found.append(f"fallback: no effect: beside a formula it needs a target that is whole, not {modifiers.target}")
     if spec.scale_target_ref.env_source_container_name:
         found.append("scaleTargetRef.envSourceContainerName: triggers read no environment of containers")
     return found

@@ -137,7 +137,7 @@ def _answered(case: Case, scaled: ScaledObject, index: int, read: Read) -> Answe
     composed = scaled.composed
     name = scaled.triggers[index].metric if composed is None else COMPOSITE
     metric = next(one for one in scaled.autoscaler.metrics if one.name == name)
-    composite = None if composed is None else Composite(f"{composed.target_milli / 1000:g}", composed.by_value)
+    composite = None if composed is None else Composite(composed.target, composed.by_value)
     trigger = Trigger(metric.target.amount or 0, metric.target.kind == VALUE, composite)
     if read.failing_ms and not read.failures:
         return Answer(None, None, "" if scaled.fallback is None else NO_FALLBACK_FOUND)
