@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from hpa.core.kubernetes.policy import Settings
 from hpa.core.requests import declaring
 from hpa.core.requests.answers import explain
 from hpa.core.rules import Rules
@@ -116,22 +115,6 @@ def test_scaling_in_waits_for_its_window_and_then_happens_by_itself() -> None:
     made.until(at(330))
     assert sizes(made) == [(10_000, 4), (320_000, 1)]
     assert explain(made.state, made.state.scaled[KEY]).metrics[0].replicas == 1
-
-
-@pytest.mark.parametrize(
-    "behavior", [None, {"scaleUp": {"stabilizationWindowSeconds": 0}}, {"scaleDown": {"selectPolicy": "Max"}}]
-)
-def test_the_window_of_the_setting_holds_wherever_a_policy_gives_none(behavior: Any) -> None:
-    rules = Rules(settings=Settings(downscale_stabilization_ms=60_000))
-    given = {} if behavior is None else {"behavior": behavior}
-    queue = [external("queue", "10")]
-    advanced = {"horizontalPodAutoscalerConfig": given}
-    for manifest in (hpa(queue, **given), own(metrics=queue, **given), scaled_object([KAFKA], advanced=advanced)):
-        made = begun(manifest, replicas=1, rules=rules)
-        for second, waiting in ((10, 4), *((second, 1) for second in range(20, 120, 10))):
-            made.say(load("queue", 10 * waiting, at(second)))
-            made.say(backlog([10] * waiting + [0] * (4 - waiting), at(second)))
-        assert [(when // 1000, replicas) for when, replicas in sizes(made)] in ([(10, 4), (79, 1)], [(10, 4), (80, 1)])
 
 
 def test_the_planner_that_has_not_followed_yet_is_not_asked_twice() -> None:
@@ -277,15 +260,6 @@ def test_annotations_pause(annotations: dict[str, str], expected: list[int]) -> 
     made.say(backlog([1] * 8, at(1_000)))
     made.until(at(1_100))
     assert [replicas for _, replicas in sizes(made)] == expected
-
-
-def test_where_scaling_out_is_paused_the_window_against_scaling_in_stays() -> None:
-    made = begun(scaled_object([KAFKA], {"autoscaling.keda.sh/paused-scale-out": "true"}), replicas=8)
-    for second in (10, 40):
-        made.say(backlog([10] * 8, at(second)))
-    for second in range(60, 400, 30):
-        made.say(backlog([10] + [0] * 7, at(second)))
-    assert sizes(made) == [(359_999, 1)]
 
 
 def test_a_formula_takes_the_place_of_its_triggers() -> None:

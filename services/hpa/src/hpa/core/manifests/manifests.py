@@ -36,7 +36,7 @@ from hpa.core.kubernetes.policy import (
 from spillway.api import RequestError, invalid
 from spillway.manifest_text import LABEL_NAME, check_name
 from spillway.pod_shape import LabelSelector, convert
-from spillway.quantities import Quantity, parse_quantity
+from spillway.quantities import NANOS_PER_UNIT, Quantity, nanos_of, parse_quantity
 
 API_VERSION: Final = "autoscaling/v2"
 KIND: Final = "HorizontalPodAutoscaler"
@@ -221,7 +221,7 @@ def _rules(spec: RulesSpec | None, where: str) -> GivenRules | None:
     if seconds is not None:
         within(seconds, 0, STABILIZATION_SECONDS_MAX, f"{where}.stabilizationWindowSeconds")
     select = None if spec.select_policy is None else chosen(spec.select_policy, SELECTS, f"{where}.selectPolicy")
-    tolerance = None if spec.tolerance is None else milli(spec.tolerance, f"{where}.tolerance") / 1000
+    tolerance = None if spec.tolerance is None else _double(spec.tolerance, f"{where}.tolerance")
     if tolerance is not None and tolerance < 0:
         raise invalid(f"{where}.tolerance", spec.tolerance, "at least 0")
     policies = bounded(spec.policies or (), POLICIES_MAX, f"{where}.policies")
@@ -250,6 +250,13 @@ def chosen(value: str, known: dict[str, str], where: str) -> str:
 def milli(quantity: Quantity, where: str) -> int:
     try:
         return parse_quantity(quantity, milli=True)
+    except ValueError as error:
+        raise RequestError("INVALID_ARGUMENT", f"{where}: {error}") from None
+
+
+def _double(quantity: Quantity, where: str) -> float:
+    try:
+        return nanos_of(quantity) / NANOS_PER_UNIT
     except ValueError as error:
         raise RequestError("INVALID_ARGUMENT", f"{where}: {error}") from None
 
