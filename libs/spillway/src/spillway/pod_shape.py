@@ -42,6 +42,10 @@ ATTACHED_VOLUMES = frozenset(("awsElasticBlockStore", "azureDisk", "csi", "gcePe
 INTEGER = re.compile(r"[+-]?[0-9]{1,63}", re.ASCII)  # A label's value has no more characters.
 NO_POD = PodSelector((Requirement("", "In", ()),))
 
+INT32_MAX = 2**31 - 1
+"""The largest number of most fields, as the API server reads them."""
+PORT_MAX = 65_535
+
 
 class Expression(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str
@@ -160,6 +164,7 @@ def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
     spec = template.get("spec") or {}
     labels = _labels(template, where)
     pod = convert(spec, kubernetes.PodSpec, f"{where}.spec")
+    _check_ports(pod, f"{where}.spec")
     scheduling = convert(spec, SchedulingSpec, f"{where}.spec")
     unmodelled: list[str] = []
     affinity, path, own = scheduling.affinity, f"{where}.spec.affinity", (namespace, labels)
@@ -470,18 +475,24 @@ def _spread(
 
 
 def _check_spread(constraint: SpreadConstraint, path: str) -> None:
-    if constraint.max_skew < 1:
-        raise invalid(f"{path}.maxSkew", constraint.max_skew, "1 or more")
+    if not 1 <= constraint.max_skew <= INT32_MAX:
+        raise invalid(f"{path}.maxSkew", constraint.max_skew, f"1 to {INT32_MAX}")
     if constraint.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
         raise invalid(f"{path}.whenUnsatisfiable", constraint.when_unsatisfiable, "DoNotSchedule or ScheduleAnyway")
     if not constraint.topology_key:
         raise invalid(f"{path}.topologyKey", constraint.topology_key, "a label key")
-    if constraint.min_domains is not None and constraint.min_domains < 1:
-        raise invalid(f"{path}.minDomains", constraint.min_domains, "1 or more")
+    if constraint.min_domains is not None and not 1 <= constraint.min_domains <= INT32_MAX:
+        raise invalid(f"{path}.minDomains", constraint.min_domains, f"1 to {INT32_MAX}")
     for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
         policy = constraint.node_affinity_policy if field == "nodeAffinityPolicy" else constraint.node_taints_policy
         if policy not in ("Honor", "Ignore"):
             raise invalid(f"{path}.{field}", policy, "Honor or Ignore")
+
+
+def _check_ports(pod: kubernetes.PodSpec, where: str) -> None:
+    for _, _, port in kubernetes.host_ports(pod):
+        if not 1 <= port <= PORT_MAX:
+            raise invalid(f"{where}.containers.ports.hostPort", port, f"1 to {PORT_MAX}")
 
 
 def _other_unmodelled(spec: SchedulingSpec) -> Iterator[str]:

@@ -37,7 +37,7 @@ from spillway.model import (
     Policy,
     Tier,
 )
-from spillway.pod_shape import matches_labels
+from spillway.pod_shape import INT32_MAX, matches_labels
 
 API_VERSION = "spillway.io/v1"
 KIND = "PlacementPolicy"
@@ -191,8 +191,8 @@ def _tier(spec: TierSpec, where: str) -> Tier:
 def _limit(spec: LimitSpec, where: str) -> ClusterLimit:
     if not 0 <= spec.min <= REPLICAS_MAX:
         raise invalid(f"{where}.min", spec.min, f"0 to {REPLICAS_MAX}")
-    if spec.max is not None and spec.max < spec.min:
-        raise invalid(f"{where}.max", spec.max, f"at least min, {spec.min}")
+    if spec.max is not None and not spec.min <= spec.max <= INT32_MAX:
+        raise invalid(f"{where}.max", spec.max, f"at least min, {spec.min}, and at most {INT32_MAX}")
     return ClusterLimit(spec.cluster, spec.min, -1 if spec.max is None else spec.max)
 
 

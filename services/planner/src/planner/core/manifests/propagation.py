@@ -166,7 +166,7 @@ class _Reader:
         for index, entry in enumerate(_list(fields, f"{where}.fieldSelector.matchExpressions")):
             at = f"{where}.fieldSelector.matchExpressions[{index}]"
             requirement = _object(entry, at)
-            if requirement.get("key") not in FIELDS:
+            if not isinstance(requirement.get("key"), str) or requirement["key"] not in FIELDS:
                 raise invalid(f"{at}.key", requirement.get("key"), " or ".join(FIELDS))
             if requirement.get("operator") != "In":
                 raise invalid(f"{at}.operator", requirement.get("operator"), "In")

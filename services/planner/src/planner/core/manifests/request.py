@@ -244,6 +244,8 @@ def _check_template(spec: Mapping[str, Any], kind: str) -> None:
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         raise invalid(where, template, "a pod template with a spec")
     _known(template, frozenset(("metadata", "spec")), where)
+    if not isinstance(template.get("metadata") or {}, dict):
+        raise invalid(f"{where}.metadata", template["metadata"], "an object")
     _known(template["spec"], POD_SPEC, f"{where}.spec")
     for field_name in ("containers", "initContainers"):
         for index, container in enumerate(_list(template["spec"], field_name, where)):

@@ -25,7 +25,7 @@ from spillway.model import (
     Strategy,
     Tier,
 )
-from spillway.pod_shape import LabelSelector, selector_of
+from spillway.pod_shape import INT32_MAX, LabelSelector, selector_of
 
 WEIGHT_MAX = 1_000_000
 GROUPS_MAX = 1000
@@ -147,8 +147,8 @@ def _spread(specs: tuple[GroupSpreadSpec, ...], where: str) -> tuple[GroupSpread
             raise invalid(f"{where}[{index}].by", spec.by, f"{BY_CLUSTER} or {BY_REGION}")
         if not 1 <= spec.min <= GROUPS_MAX:
             raise invalid(f"{where}[{index}].min", spec.min, f"1 to {GROUPS_MAX}")
-        if spec.max is not None and spec.max < spec.min:
-            raise invalid(f"{where}[{index}].max", spec.max, f"at least min, {spec.min}")
+        if spec.max is not None and not spec.min <= spec.max <= INT32_MAX:
+            raise invalid(f"{where}[{index}].max", spec.max, f"at least min, {spec.min}, and at most {INT32_MAX}")
     if len({spec.by for spec in specs}) != len(specs):
         raise invalid(where, [spec.by for spec in specs], "one entry a field")
     return tuple(GroupSpread(spec.by, spec.min, spec.max or 0) for spec in specs)
