@@ -92,6 +92,14 @@ def test_variables_are_settings_and_can_be_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
+def test_no_variable_is_said_twice_and_a_services_own_has_the_last_word(name: str) -> None:
+    variables = [entry["name"] for entry in pod(name)["containers"][0]["env"]]
+    assert len(variables) == len(set(variables))
+    said = {entry["name"]: entry.get("value") for entry in pod(name)["containers"][0]["env"]}
+    assert said["SPILLWAY_KAFKA_REQUEST_SECONDS"] == ("8" if name == "planner" else "12")
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
 def test_what_is_mounted_is_there_and_nothing_else(name: str) -> None:
     mounts = [mount["name"] for mount in pod(name)["containers"][0]["volumeMounts"]]
     assert sorted(mounts) == sorted(volume["name"] for volume in pod(name)["volumes"])

@@ -251,6 +251,10 @@ NO_FILE = "nodes: unauthorized: /run/credentials/nosuch.kubeconfig: expected a r
         ),
         pytest.param([("Unreachable", NO_FILE), ("Unreachable", NO_FILE), ("Ready", "")], 0, "", id="mended"),
         pytest.param(
+            [("Unknown", ""), ("Ready", "persistentvolumes: forbidden: cannot list")], 0,
+            "warning: own-9: persistentvolumes: forbidden: cannot list\n", id="done without a right",
+        ),
+        pytest.param(
             [("Unknown", ""), ("Unreachable", "connect: connection: refused")], 0,
             "warning: own-9: nothing is placed there yet: connect: connection: refused\n", id="not reached",
         ),
