@@ -1,7 +1,7 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube test-compose kube helm oracle differential replay scaling scaling-faults modes versions bench chaos up down status clean
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube test-secured test-compose kube helm oracle differential replay scaling scaling-faults modes versions bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
@@ -40,7 +40,7 @@ types: setup ## mypy --strict
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache
 
-docs: setup ## Write what is generated from code: docs/events.md, asyncapi.yaml, metrics.md, deploy/observability
+docs: setup ## Write what is generated from code: docs/events.md, asyncapi.yaml, metrics.md, deploy/observability, deploy/kafka
 	@$(RUN) python docs/make_docs.py
 
 docs-check: setup ## What is generated says what the code says
@@ -66,6 +66,9 @@ e2e: setup ## The platform as processes on real Kafka and Redis, with faults
 
 test-kube: kube ## What needs real Kubernetes control planes
 	@SPILLWAY_KUBE=1 $(PYTEST) -m kube tests local services
+
+test-secured: setup ## The platform on a Kafka with TLS, users and the rights of deploy/kafka/acls.sh; the script by Kafka's own tool
+	@SPILLWAY_SECURED=1 $(PYTEST) tests/contract/test_kafka_rights.py tests/e2e/test_secured_kafka.py
 
 test-compose: kube ## docker compose up on stand-in images, from nothing to the first placement (as root, or with an engine)
 	@SPILLWAY_COMPOSE=1 $(PYTEST) tests/compose

@@ -6,7 +6,6 @@ the message has it, with what the Python class of the same name says of it.
 
 import dataclasses
 import inspect
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -116,8 +115,7 @@ def _channel(topic: Topic) -> Json:
 def _operations(topic: Topic) -> Iterator[tuple[str, Json]]:
     """Who sends and who receives: from the platform's own side, so that anyone else receives what is sent."""
     short = _short(topic)
-    senders = re.split(r", | and ", topic.emitter)
-    for action, verb, parties in (("send", "sends", senders), ("receive", "reads", topic.readers)):
+    for action, verb, parties in (("send", "sends", topic.emitters), ("receive", "reads", topic.readers)):
         for party in parties:
             name = f"{party.replace(' ', '-')}-{verb}-{short}"
             yield name, {"action": action, "channel": {"$ref": f"#/channels/{short}"}, "tags": [{"name": party}]}

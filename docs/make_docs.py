@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import make_acls
 import make_asyncapi
 import make_dashboards
 import make_events_page
@@ -17,6 +18,7 @@ ROOT: Final = Path(__file__).parent.parent
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "docs/events.md": make_events_page.page,
     "docs/asyncapi.yaml": make_asyncapi.page,
+    "deploy/kafka/acls.sh": make_acls.page,
     "docs/metrics.md": make_metrics_page.page,
     "deploy/observability/slo-rules.yaml": make_slo_rules.page,
     **make_dashboards.pages(),

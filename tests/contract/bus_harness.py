@@ -22,6 +22,7 @@ from spillway.bus import (
 )
 from spillway.events import CapacityChanged, ClusterLeft, Event, TurnTaken
 from spillway.kafka import KafkaBus, KafkaSettings
+from spillway.kafka_access import access_to
 from spillway.local_bus import LocalBroker, LocalBus, LocalSettings
 from spillway.topics import TopicSettings, ensure_topics
 from spillway.wire import TYPE_PREFIX, decode, event_type
@@ -78,12 +79,13 @@ class KafkaHarness:
             heartbeat_seconds=0.3,
             fleet_check_seconds=0.5,
         )
+        self.access = access_to(bootstrap, self.settings.security)
         self.stack = contextlib.AsyncExitStack()
         self.fleet = ""
         self.buses: list[KafkaBus] = []
 
     async def form(self) -> None:
-        self.fleet = await ensure_topics(self.settings.bootstrap, self.topics, "test")
+        self.fleet = await ensure_topics(self.access, self.topics, "test")
 
     async def bus(self, source: str, fleet: str = "") -> KafkaBus:
         bus = KafkaBus(self.settings, fleet, source)

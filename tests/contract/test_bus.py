@@ -462,12 +462,12 @@ async def test_too_many_dead_letters_stop_the_reader(harness: Harness) -> None:
 @pytest.mark.kafka
 async def test_several_runs_of_the_topics_command_agree_on_one_fleet(kafka_bootstrap: str) -> None:
     kafka = KafkaHarness(kafka_bootstrap)
-    runs = [ensure_topics(kafka_bootstrap, kafka.topics, "test") for _ in range(3)]
+    runs = [ensure_topics(kafka.access, kafka.topics, "test") for _ in range(3)]
     fleets = set(await asyncio.gather(*runs))
     assert len(fleets) == 1
     said: list[str] = []
     wider = dataclasses.replace(kafka.topics, partitions_cluster=5)
-    assert await ensure_topics(kafka_bootstrap, wider, "test", said.append) in fleets
+    assert await ensure_topics(kafka.access, wider, "test", said.append) in fleets
     assert f"{kafka.topics.topic_prefix}{CLUSTERS.name}: 4 partitions, expected 5" in said
     await kafka.form_again()
 
@@ -475,7 +475,7 @@ async def test_several_runs_of_the_topics_command_agree_on_one_fleet(kafka_boots
 @pytest.mark.kafka
 async def test_who_closes_a_reader_that_has_just_begun_is_not_cancelled(kafka: KafkaHarness) -> None:
     """aiokafka passes the cancellation of its own task on to whoever stops a consumer as soon as it has started."""
-    async with LogReader(kafka.settings.bootstrap, kafka.topics.topic_prefix):
+    async with LogReader(kafka.access, kafka.topics.topic_prefix):
         pass
 
 

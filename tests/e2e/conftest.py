@@ -1,22 +1,30 @@
 """One platform of processes for the whole session, and clients of it that leave it empty after each test."""
 
+import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+from spillway.topics import TopicSettings
 from spillway_local.demo import STORY_ENVIRONMENT
 from spillway_local.fleet_plan import FLEET
-from spillway_local.kafka_server import PORTS_PER_NODE
+from spillway_local.kafka_security import BrokerSecurity
+from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer
 from spillway_local.ports import PortBook, session_port
 from spillway_local.stack import Addresses, Stack, StackOptions
 from spillway_local.tools import MissingTool
+from tests.contract.secured_kafka import USERS, SecuredKafka
 
 from .command import Command
-from .running import SERVICES, Platform, opened
+from .running import KINDS, SERVICES, Platform, opened
+
+StackT = TypeVar("StackT", bound=Stack)
 
 # Those that add clusters to the fleet come last: what joins stays until it has left, and the story knows three.
 _LAST = ("test_join", "test_bad_clusters")
@@ -51,6 +59,40 @@ def kube_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         pytest.skip("real control planes: set SPILLWAY_KUBE=1")
     options = StackOptions(_folder(tmp_path_factory, "kube"), "kube", environment=_HOME, outlives=False)
     yield from _up(Stack(options, print))
+
+
+class SecuredStack(Stack):
+    """One instance of each service, which Kafka knows by the user of its role."""
+
+    @property
+    def kafka(self) -> SecuredKafka:
+        (broker,) = self.brokers()
+        assert broker.security is not None
+        return SecuredKafka(broker.bootstrap, broker.security)
+
+    def brokers(self) -> list[KafkaServer]:
+        (broker,) = super().brokers()
+        return [replace(broker, security=BrokerSecurity(self.folder / "security", USERS))]
+
+    def create_topics(self) -> None:
+        asyncio.run(self.kafka.form(self.folder, TopicSettings()))
+
+
+@pytest.fixture(scope="module")
+def secured_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredStack]:
+    """Only with SPILLWAY_SECURED=1: it is a second platform beside that of the session."""
+    if os.environ.get("SPILLWAY_SECURED") != "1":
+        pytest.skip("a platform of its own: make test-secured, or SPILLWAY_SECURED=1")
+    folder = _folder(tmp_path_factory, "secured")
+    users = BrokerSecurity(folder / "security", USERS)
+    options = StackOptions(
+        folder,
+        instances=1,
+        environment=(*STORY_ENVIRONMENT, *_HOME),
+        environment_of={f"{kind}-1": users.client(f"spillway-{kind}") for kind in KINDS},
+        outlives=False,
+    )
+    yield from _up(SecuredStack(options, print))
 
 
 @pytest.fixture(params=["sim", pytest.param("kube", marks=pytest.mark.kube)])
@@ -89,7 +131,7 @@ async def _empty(stack: Stack) -> AsyncIterator[Platform]:
         await platform.clear()
 
 
-def _up(stack: Stack) -> Iterator[Stack]:
+def _up(stack: StackT) -> Iterator[StackT]:
     started: Addresses | None = None
     try:
         started = stack.up()

@@ -25,6 +25,7 @@ from spillway import metrics
 from spillway.bus import BusUnavailable
 from spillway.cluster_rights import SNAPSHOT, Right
 from spillway.credentials import Endpoint
+from spillway.kafka_access import KafkaAccess
 from spillway.log_inspection import inspect_log
 from spillway.process import Process, ProcessSettings, _health
 from spillway.store import MARKER_KEY, RedisStore, StoreSettings
@@ -195,8 +196,8 @@ def unwell(found: Any, settings: TopicSettings) -> list[tuple[str, str]]:
 async def test_topics_as_they_are_on_a_broker(kafka_bootstrap: str) -> None:
     prefix = f"{uuid.uuid4().hex[:8]}."
     settings = TopicSettings(topic_prefix=prefix, partitions_cluster=2, partitions_workload=2)
-    fleet = await ensure_topics(kafka_bootstrap, settings, "doctor")
-    found = await inspect_log(kafka_bootstrap, prefix, 30)
+    fleet = await ensure_topics(KafkaAccess(kafka_bootstrap), settings, "doctor")
+    found = await inspect_log(KafkaAccess(kafka_bootstrap), prefix, 30)
     assert (found.fleet, found.brokers, len(found.disks)) == (fleet, 1, 1)
     assert found.disks[0].trouble == ""
     assert 0 < found.disks[0].free <= found.disks[0].size
@@ -207,10 +208,10 @@ async def test_topics_as_they_are_on_a_broker(kafka_bootstrap: str) -> None:
     try:
         name = f"{prefix}spillway.placements.v1"
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, {"cleanup.policy": "delete"})])
-        found = await inspect_log(kafka_bootstrap, prefix, 30)
+        found = await inspect_log(KafkaAccess(kafka_bootstrap), prefix, 30)
         assert ("cleanup and sizes", "failed") in unwell(found, settings)
         await admin.delete_topics([name])
-        found = await inspect_log(kafka_bootstrap, prefix, 30)
+        found = await inspect_log(KafkaAccess(kafka_bootstrap), prefix, 30)
         assert [one for one in unwell(found, settings) if one[0] not in disks] == [("topics", "failed")]
         assert found.fleet == ""
     finally:
@@ -219,7 +220,7 @@ async def test_topics_as_they_are_on_a_broker(kafka_bootstrap: str) -> None:
 
 async def test_a_log_that_is_down_is_said_in_time(port: int) -> None:
     with pytest.raises(BusUnavailable, match=str(port)):
-        await inspect_log(f"127.0.0.1:{port}", "", 2.0)
+        await inspect_log(KafkaAccess(f"127.0.0.1:{port}"), "", 2.0)
 
 
 @pytest.mark.redis

@@ -15,7 +15,8 @@ from aiokafka.protocol.transaction import AddPartitionsToTxnResponse_v0
 
 from spillway.bus import BusUnavailable
 from spillway.kafka import KafkaBus, KafkaSettings
-from spillway.topics import answering, tune_aiokafka
+from spillway.kafka_access import answering
+from spillway.topics import tune_aiokafka
 
 DEADLINE_SECONDS = 60.0
 CLIENTS = 10

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import aiohttp
 
+from spillway.kafka_access import KafkaAccess
 from spillway.topics import TopicSettings, ensure_topics
 from spillway_local.fleet_plan import FLEET, MemberPlan
 from spillway_local.member_credentials import MemberAccess, ensure_certificate, write_kubeconfig, write_secret
@@ -117,7 +118,7 @@ async def _answers(access: MemberAccess) -> bool:
 
 async def _topics(bootstrap: str, wait_seconds: float) -> None:
     settings = TopicSettings(ensure_seconds=wait_seconds)
-    fleet = await ensure_topics(bootstrap, settings, "compose", lambda text: print(text, flush=True))
+    fleet = await ensure_topics(KafkaAccess(bootstrap), settings, "compose", lambda text: print(text, flush=True))
     print(f"topics are there; the fleet is {fleet}", flush=True)
 
 

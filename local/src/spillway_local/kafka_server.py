@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spillway_local.kafka_security import BrokerSecurity
+from spillway_local.member_credentials import write_secret
 from spillway_local.ports import LOOPBACK, is_listening
 from spillway_local.programs import Program
 from spillway_local.tools import cache_folder, ensure_program, exclusive, files_digest, run_tool, say, wait_until
@@ -14,7 +16,8 @@ from spillway_local.tools import cache_folder, ensure_program, exclusive, files_
 PORTS_PER_NODE = 2
 """A node listens for clients on its port and for the quorum on the one after."""
 
-_POM = Path(__file__).resolve().parents[2] / "kafka" / "pom.xml"
+_FOLDER = Path(__file__).resolve().parents[2] / "kafka"
+_POM, _TOOLS_POM = _FOLDER / "pom.xml", _FOLDER / "tools.xml"
 _DEBIAN_PACKAGES = ("default-jre-headless", "maven")
 _ADVICE = "run with BUS=memory, which needs neither Java nor Maven."
 _MEBIBYTE = 2**20
@@ -57,15 +60,21 @@ logger.server.level = info
 """
 
 
-def ensure_kafka_jars() -> Path:
+def ensure_kafka_jars(pom: Path = _POM) -> Path:
     """The folder of the broker's jars, fetched first if need be; of several processes one fetches."""
-    jars = cache_folder() / "kafka" / files_digest((_POM,)) / "lib"
+    jars = cache_folder() / "kafka" / files_digest((pom,)) / "lib"
     if jars.is_dir():
         return jars
     with exclusive(jars.with_suffix(".lock")):
         if not jars.is_dir():
-            _fetch_jars(jars)
+            _fetch_jars(pom, jars)
     return jars
+
+
+def kafka_tool(program: str) -> tuple[str, ...]:
+    """The command line of one of Kafka's own commands, by its class, with no log of its own."""
+    jars = f"{ensure_kafka_jars()}/*:{ensure_kafka_jars(_TOOLS_POM)}/*"
+    return (str(ensure_java()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", jars, program)
 
 
 def ensure_java() -> Path:
@@ -81,6 +90,8 @@ class KafkaServer:
     node_id: int = 1
     port_by_node_id: Mapping[int, int] = field(default_factory=dict)
     """Client ports of all nodes of the cluster; empty for a cluster of one."""
+    security: BrokerSecurity | None = None
+    """None: whoever reaches it may do everything."""
 
     @property
     def name(self) -> str:
@@ -110,17 +121,21 @@ class KafkaServer:
             "transaction.state.log.min.isr": least_in_sync,
             "share.coordinator.state.topic.replication.factor": copies,
             "share.coordinator.state.topic.min.isr": least_in_sync,
+            **(self.security.settings(self.port) if self.security else {}),
         }
 
     def prepare(self) -> None:
         """Write the settings, and format the storage unless a former run has."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        if self.security:
+            self.security.ensure()
         lines = [f"{name}={value}\n" for name, value in self.settings().items()]
-        self._settings_file.write_text("".join(lines))
+        write_secret(self._settings_file, "".join(lines))
         self._logging_file.write_text(_LOGGING)
         if not (self.folder / "data" / "meta.properties").exists():
             format_storage = ("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._settings_file))
-            run_tool((*self._java(), *format_storage), self.folder)
+            users = self.security.format_arguments() if self.security else ()
+            run_tool((*self._java(), *format_storage, *users), self.folder)
 
     def command(self) -> list[str]:
         return [*self._java(), "kafka.Kafka", str(self._settings_file)]
@@ -171,7 +186,7 @@ def kafka_cluster(folder: Path, ports: tuple[int, ...]) -> list[KafkaServer]:
     ]
 
 
-def _fetch_jars(jars: Path) -> None:
+def _fetch_jars(pom: Path, jars: Path) -> None:
     maven = ensure_program("mvn", _DEBIAN_PACKAGES, _ADVICE)
     ensure_java()
     started = time.monotonic()
@@ -179,7 +194,7 @@ def _fetch_jars(jars: Path) -> None:
     unfinished = jars.with_suffix(".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     goal = ("dependency:copy-dependencies", f"-DoutputDirectory={unfinished}")
-    run_tool((str(maven), "-q", "-B", "-f", str(_POM), *goal), jars.parent)
+    run_tool((str(maven), "-q", "-B", "-f", str(pom), *goal), jars.parent)
     unfinished.replace(jars)
     size_megabytes = sum(jar.stat().st_size for jar in jars.iterdir()) / 1e6
     count = len(list(jars.iterdir()))

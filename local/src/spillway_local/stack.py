@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from spillway.cluster_api import ClusterApi, ClusterApiSettings, connect
 from spillway.credentials import load_endpoint
+from spillway.kafka_access import KafkaAccess
 from spillway.topics import TopicSettings, ensure_topics
 from spillway_local.fleet_plan import FLEET, MemberPlan
 from spillway_local.kafka_server import PORTS_PER_NODE, KafkaServer, ensure_java, ensure_kafka_jars, kafka_cluster
@@ -193,7 +194,7 @@ class Stack:
         if self.options.brokers > 1:
             by_cluster, by_workload = FEW_PARTITIONS
             settings = replace(settings, partitions_cluster=by_cluster, partitions_workload=by_workload)
-        fleet = asyncio.run(ensure_topics(self.brokers()[0].bootstrap, settings, FLEET_NAME))
+        fleet = asyncio.run(ensure_topics(KafkaAccess(self.brokers()[0].bootstrap), settings, FLEET_NAME))
         self._say(f"topics are there; the fleet is {fleet}")
 
     def _member_stages(self) -> list[Stage]:

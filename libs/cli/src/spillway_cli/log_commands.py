@@ -13,7 +13,7 @@ from spillway.addresses import TOPIC_BY_NAME, TOPICS, Tombstone, Topic
 from spillway.bus import Bus, BusUnavailable, Position, Record, reached
 from spillway.events import CapacityChanged, CapacityReported, DeadLettered, DecisionRecorded, Event
 from spillway.packed import NotPacked, unpack
-from spillway.settings import from_environment
+from spillway.settings import OperatorError, from_environment
 from spillway_cli.config import Config, what_helps
 from spillway_cli.exits import bad_input, finish, say
 from spillway_cli.output import Format, console, plain_of, print_machine
@@ -76,21 +76,24 @@ def topics(
     """Create the topics that are missing, say what differs, and form the fleet. May be run any number of times."""
 
     async def work() -> None:
-        from spillway.kafka import KafkaSettings
+        from spillway.kafka_access import LetNotIn, access_to
+        from spillway.kafka_settings import KafkaSettings
         from spillway.topics import TopicSettings, ensure_topics
 
         config = config_of(context).config
-        prefix = kafka_settings(KafkaSettings, config).topic_prefix
+        kafka = kafka_settings(KafkaSettings, config)
         settings = TopicSettings(
-            topic_prefix=prefix,
+            topic_prefix=kafka.topic_prefix,
             partitions_cluster=partitions_cluster,
             partitions_workload=partitions_workload,
             replication_factor=replication_factor,
         )
         try:
-            typer.echo(await ensure_topics(config.kafka, settings, fleet_name, say))
+            typer.echo(await ensure_topics(access_to(config.kafka, kafka.security), settings, fleet_name, say))
         except TimeoutError:
             raise BusUnavailable(f"Kafka at {config.kafka}: not done within {settings.ensure_seconds:g} s") from None
+        except LetNotIn as error:
+            raise BusUnavailable(error.args[0]) from error
         except Exception as error:
             if type(error).__module__.startswith("aiokafka"):
                 raise BusUnavailable(f"Kafka at {config.kafka}: {error}") from error
@@ -118,6 +121,8 @@ class _ReadOnly:
         self._bus.publish = _say_unreadable
         try:
             opened: Bus = await self._bus.__aenter__()
+        except OperatorError:
+            raise
         except BusUnavailable as error:
             raise BusUnavailable(f"{self._unreachable}: {error}; {self._hint}") from error
         return opened

@@ -1,5 +1,6 @@
 """Where each event goes: topics, keys and partitioning names. One emitter a topic, keys in one place."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -51,6 +52,9 @@ SCOPE_CLUSTER: Final = "cluster"
 SCOPE_WORKLOAD: Final = "workload"
 SCOPE_ONE: Final = "one"
 
+ANYONE: Final = "anyone"
+EVERY_READER: Final = "every reader"
+
 HOUR_MS: Final = 3600 * 1000
 DAY_MS: Final = 24 * HOUR_MS
 
@@ -75,6 +79,11 @@ class Topic:
     def compacted(self) -> bool:
         return self.retention_ms == 0
 
+    @property
+    def emitters(self) -> tuple[str, ...]:
+        """Who writes it, one by one: services, or ANYONE, or EVERY_READER."""
+        return tuple(re.split(r", | and ", self.emitter))
+
 
 def _topic(short: str, scope: str, kept: int, emitter: str, readers: str, committed: bool = False) -> Topic:
     lag_ms = 0 if kept else (DAY_MS if "planner" in readers.split() else 600_000)
@@ -97,7 +106,7 @@ PLACEMENTS = _topic("placements", SCOPE_WORKLOAD, 0, "planner", "planner propaga
 CAPACITY_NEEDED = _topic(
     "capacity-needed", SCOPE_WORKLOAD, 0, "planner", "planner descheduler vk-bridge", committed=True
 )
-DECISIONS = _topic("decisions", SCOPE_WORKLOAD, 7 * DAY_MS, "planner", "store", committed=True)
+DECISIONS = _topic("decisions", SCOPE_WORKLOAD, 7 * DAY_MS, "planner", "planner", committed=True)
 WORKLOAD_STATUS = _topic("workload-status", SCOPE_WORKLOAD, 0, "propagator", "planner propagator")
 BRAKES = _topic("brakes", SCOPE_ONE, 0, "planner", "planner descheduler vk-bridge", committed=True)
 ADOPTIONS = _topic("adoptions", SCOPE_WORKLOAD, DAY_MS, "planner", "propagator", committed=True)
@@ -106,8 +115,8 @@ SHAPES_ASKED = _topic("shapes-asked", SCOPE_WORKLOAD, HOUR_MS, "planner", "propa
 SHAPES = _topic("shapes", SCOPE_CLUSTER, 0, "propagator", "planner propagator")
 TURNS_HPA = _topic("turns.hpa", SCOPE_ONE, 0, "hpa", "hpa", committed=True)
 PODS = _topic("pods", SCOPE_WORKLOAD, 0, "snapshot", "hpa snapshot")
-LOAD = _topic("load", SCOPE_WORKLOAD, DAY_MS, "hpa, planner and anyone", "hpa")
-BACKLOG = _topic("backlog", SCOPE_WORKLOAD, DAY_MS, "hpa and anyone", "hpa")
+LOAD = _topic("load", SCOPE_WORKLOAD, DAY_MS, f"hpa, planner and {ANYONE}", "hpa")
+BACKLOG = _topic("backlog", SCOPE_WORKLOAD, DAY_MS, f"hpa and {ANYONE}", "hpa")
 SCALE_POLICIES = _topic("scale-policies", SCOPE_WORKLOAD, 0, "hpa", "hpa planner snapshot", committed=True)
 SCALE_STATE = _topic("scale-state", SCOPE_WORKLOAD, 0, "hpa", "hpa", committed=True)
 SCALE = _topic("scale", SCOPE_WORKLOAD, 0, "hpa", "hpa planner", committed=True)
@@ -116,7 +125,7 @@ LENDING_RULES = _topic("lending-rules", SCOPE_CLUSTER, 0, "descheduler", "desche
 LENDING = _topic("lending", SCOPE_CLUSTER, 0, "vk-bridge", "descheduler vk-bridge")
 RECALLS = _topic("recalls", SCOPE_CLUSTER, 0, "descheduler", "descheduler vk-bridge", committed=True)
 NODE_USAGE = _topic("node-usage", SCOPE_CLUSTER, 7 * DAY_MS, "vk-bridge", "descheduler")
-DEAD_LETTERS = _topic("dead-letters", SCOPE_ONE, 7 * DAY_MS, "every reader", "operators")
+DEAD_LETTERS = _topic("dead-letters", SCOPE_ONE, 7 * DAY_MS, EVERY_READER, "operators")
 
 TOPICS: Final = (
     FLEET,

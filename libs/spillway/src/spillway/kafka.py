@@ -40,9 +40,10 @@ from spillway.bus import (
 from spillway.dead_letters import RECORD_BYTES_MAX, Outgoing, Reading, Stored, headers_for, outgoing, sending
 from spillway.events import Event, TurnTaken
 from spillway.fetch_sessions import SessionClient
+from spillway.kafka_access import WORLD, access_to, keep_trying
 from spillway.kafka_member import Member, Seat
-from spillway.kafka_settings import KafkaSettings
-from spillway.topics import LogReader, LogState, answering, hidden, log_changed, tune_aiokafka, unmarked
+from spillway.kafka_settings import KafkaSettings, cluster_group, standby_group, transactional_id
+from spillway.topics import LogReader, LogState, hidden, log_changed, tune_aiokafka, unmarked
 
 __all__ = ["KafkaBus", "KafkaFeed", "KafkaSettings", "KafkaStandbyTurn", "KafkaWriter"]
 
@@ -50,7 +51,6 @@ T = TypeVar("T")
 
 log = structlog.get_logger()
 
-_WORLD = (KafkaError, OSError, TimeoutError)
 _NEVER_IDLE_MS = 10**15
 """aiokafka leaves a group in which nothing is fetched for max_poll_interval; ours is joined for its turns alone."""
 
@@ -61,6 +61,7 @@ class KafkaBus:
     def __init__(self, settings: KafkaSettings, fleet: str, source: str) -> None:
         self.settings = settings
         self.source = source
+        self.access = access_to(settings.bootstrap, settings.security)
         self._wanted_fleet = fleet
         self._state = LogState("", {})
         self._producer: Any = None
@@ -118,6 +119,7 @@ class KafkaBus:
             if producer is not None and producer is self._producer:
                 self._producer = None
                 self.close_later(producer.stop())
+            self.access.check_allowed(error, "write")
             raise BusUnavailable(f"not acknowledged: {error!r}") from error
         metrics.PUBLISH_SECONDS.observe(time.monotonic() - started)
         for position in positions:
@@ -148,7 +150,7 @@ class KafkaBus:
 
     async def started_producer(self, **options: Any) -> Any:
         producer = AIOKafkaProducer(
-            bootstrap_servers=await answering(self.settings.bootstrap),
+            **await self.access.arguments(),
             acks="all",
             linger_ms=0,
             max_request_size=RECORD_BYTES_MAX,
@@ -165,6 +167,7 @@ class KafkaBus:
             if isinstance(error, AssertionError):
                 # A broker that was away names none, not even itself, until it is admitted again; aiokafka asserts one.
                 raise KafkaConnectionError(str(error)) from error
+            await self.access.explain(error, "use")
             raise
         return client
 
@@ -189,7 +192,7 @@ class KafkaBus:
 
     async def _started_reader(self, isolation: str, topics: Sequence[Topic]) -> Any:
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=await answering(self.settings.bootstrap),
+            **await self.access.arguments(),
             isolation_level=isolation,
             enable_auto_commit=False,
             auto_offset_reset="none",
@@ -228,12 +231,13 @@ class KafkaBus:
     # ── Turns ──
 
     def cluster_turns(self, service: str, instance: str) -> AbstractAsyncContextManager[AsyncIterator[Assignment]]:
-        return self._membership(f"{self.fleet}.{service}", CLUSTERS, instance, self.settings.cluster_session_seconds)
+        group = cluster_group(self.fleet, service)
+        return self._membership(group, CLUSTERS, instance, self.settings.cluster_session_seconds)
 
     @contextlib.asynccontextmanager
     async def standby_turn(self, service: str, instance: str) -> AsyncIterator[StandbyTurn]:
         topic = CLAIM_TOPIC_BY_SERVICE[service]
-        group, session_seconds = f"{self.fleet}.{service}.standby", self.settings.session_seconds
+        group, session_seconds = standby_group(self.fleet, service), self.settings.session_seconds
         async with self._membership(group, topic, instance, session_seconds) as member:
             turn = KafkaStandbyTurn(self, service, instance, member)
             try:
@@ -267,7 +271,7 @@ class KafkaBus:
 
     async def _join(self, seat: Seat, group: str, topic: Topic, instance: str, session_seconds: float) -> None:
         seat.consumer = consumer = AIOKafkaConsumer(
-            bootstrap_servers=await answering(self.settings.bootstrap),
+            **await self.access.arguments(),
             group_id=group,
             group_instance_id=instance,
             session_timeout_ms=int(session_seconds * 1000),
@@ -284,28 +288,16 @@ class KafkaBus:
     # ── The log itself ──
 
     async def _read_log(self) -> LogState:
-        async with LogReader(self.settings.bootstrap, self.settings.topic_prefix) as reader:
+        async with LogReader(self.access, self.settings.topic_prefix) as reader:
             return await reader.read()
 
     async def until(self, seconds: float, attempt: Callable[[], Awaitable[T]]) -> T:
         """The answer of an attempt that is made again until it succeeds; BusUnavailable after seconds."""
-        wait = self.settings.retry_seconds
-        last: BaseException | None = None
-        try:
-            async with asyncio.timeout(seconds):
-                while True:
-                    try:
-                        return await attempt()
-                    except _WORLD as error:
-                        last = error
-                    await asyncio.sleep(wait)
-                    wait = min(wait * 2, self.settings.retry_seconds_max)
-        except TimeoutError as error:
-            raise BusUnavailable(f"no answer from the log within {seconds} s: {last!r}") from error
+        return await keep_trying(attempt, seconds, self.settings.retry_seconds, self.settings.retry_seconds_max)
 
     def close_later(self, stop: Awaitable[None]) -> asyncio.Task[None]:
         async def quietly() -> None:
-            with contextlib.suppress(*_WORLD, AssertionError):
+            with contextlib.suppress(*WORLD, AssertionError):
                 await stop
 
         task = asyncio.create_task(quietly())
@@ -392,7 +384,8 @@ class KafkaFeed:
             )
         except OffsetOutOfRangeError as error:
             raise await self._out_of_range(error) from error
-        except KafkaError:
+        except KafkaError as error:
+            self._bus.access.check_allowed(error, "read")
             await asyncio.sleep(settings.retry_seconds)
             return []
         for place, records in found.items():
@@ -469,6 +462,7 @@ class KafkaWriter:
                     await self._producer.commit_transaction()
             except Exception as error:
                 self._over = repr(error)
+                self._bus.access.check_allowed(error, "write")
                 raise OutcomeUnknown(self._over) from error
             self._over = ""
             return positions
@@ -492,7 +486,7 @@ class KafkaStandbyTurn:
         while True:
             self.close_writer("the turn is taken anew")
             await self._member.until(holds=True)
-            with contextlib.suppress(OutcomeUnknown, *_WORLD):
+            with contextlib.suppress(OutcomeUnknown, *WORLD):
                 return await self._take()
             await asyncio.sleep(self._bus.settings.retry_seconds)
 
@@ -509,7 +503,7 @@ class KafkaStandbyTurn:
         while True:
             try:
                 places = await self._bus.hidden(self._topics())
-            except (BusUnavailable, *_WORLD):
+            except (BusUnavailable, *WORLD):
                 await asyncio.sleep(self._bus.settings.retry_seconds_max)
             else:
                 log.warning("commits are hidden: the turn is given up", places=[f"{one[0]}/{one[1]}" for one in places])
@@ -521,7 +515,7 @@ class KafkaStandbyTurn:
     async def _take(self) -> Writer:
         async with asyncio.timeout(self._bus.settings.write_seconds):
             producer = await self._bus.started_producer(
-                transactional_id=f"{self._bus.settings.topic_prefix}{self._bus.fleet}.{self._service}",
+                transactional_id=transactional_id(self._bus.settings.topic_prefix, self._bus.fleet, self._service),
                 transaction_timeout_ms=int(self._bus.settings.transaction_seconds * 1000),
             )
         self._writer = KafkaWriter(self._bus, producer)

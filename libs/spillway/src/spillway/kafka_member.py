@@ -1,7 +1,6 @@
 """A place in a consumer group that is taken for its turns alone: nothing is ever fetched there."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from spillway.bus import Assignment, BusUnavailable
+from spillway.kafka_access import NotAllowed
 
 log = structlog.get_logger()
 
@@ -90,9 +90,13 @@ class Member:
             joined = False
             while not joined:
                 await asyncio.sleep(retry_seconds)
-                with contextlib.suppress(BusUnavailable):
+                try:
                     await self.sit_down()
                     joined = True
+                except BusUnavailable:
+                    pass
+                except NotAllowed as error:
+                    log.warning("still out of the group", group=self._group, reason=str(error))
 
     def let_go_soon(self) -> None:
         if self.partitions and self._letting_go is None:

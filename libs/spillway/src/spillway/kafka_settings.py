@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass, field
 
+from spillway.kafka_access import KafkaSecurity, Mechanism, Protocol
 from spillway.settings import setting
+
+KAFKA_PREFIX = "SPILLWAY_KAFKA_"
+
+TOPICS_TRANSACTIONS = "topics"
+"""Behind the prefix: the transactional id by which one run of the topics command shuts others out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +44,53 @@ class KafkaSettings:
     heartbeat_seconds: float = setting(1.0, "how often an instance shows that it lives, in seconds")
     let_go_seconds: float = setting(2.0, "how long a revoked turn may take to come back, in seconds")
     fleet_check_seconds: float = setting(5.0, "how often the log is asked whose it is, in seconds")
+    security_protocol: Protocol = setting("PLAINTEXT", "what brokers speak: SSL is TLS, SASL asks who we are")
+    sasl_mechanism: Mechanism = setting("SCRAM-SHA-512", "how we say who we are")
+    sasl_username: str = setting("", "who we are, with SASL")
+    sasl_password_file: str = setting("", "file with our password in it, with SASL")
+    ssl_ca_file: str = setting("", "file of the CA of the brokers' certificates, PEM; empty: the system's CAs")
+    ssl_certificate_file: str = setting("", "file of our own certificate chain, PEM, for brokers that ask for it")
+    ssl_key_file: str = setting("", "file of our own private key, PEM")
+
+    def __post_init__(self) -> None:
+        """ValueError for what does not go together, above all what would be sent in the clear or never used."""
+        security, protocol = self.security, self.security_protocol
+        for name in ("sasl_username", "sasl_password_file"):
+            if security.is_sasl and not getattr(self, name):
+                raise ValueError(f"{name}: empty: expected one, since security_protocol is {protocol}")
+            if not security.is_sasl and getattr(self, name):
+                raise ValueError(f"{name}: set: expected security_protocol SASL_SSL, which is {protocol}")
+        for name in ("ssl_ca_file", "ssl_certificate_file", "ssl_key_file"):
+            if not security.is_tls and getattr(self, name):
+                raise ValueError(f"{name}: set: expected security_protocol SSL or SASL_SSL, which is {protocol}")
+        if bool(self.ssl_certificate_file) != bool(self.ssl_key_file):
+            raise ValueError("ssl_certificate_file, ssl_key_file: one is set: expected both or neither")
+        if protocol == "SASL_PLAINTEXT" and self.sasl_mechanism == "PLAIN":
+            raise ValueError("sasl_mechanism: 'PLAIN': expected SCRAM, since SASL_PLAINTEXT would show the password")
+
+    @property
+    def security(self) -> KafkaSecurity:
+        return KafkaSecurity(
+            protocol=self.security_protocol,
+            mechanism=self.sasl_mechanism,
+            username=self.sasl_username,
+            password_file=self.sasl_password_file,
+            ca_file=self.ssl_ca_file,
+            certificate_file=self.ssl_certificate_file,
+            key_file=self.ssl_key_file,
+        )
+
+
+def cluster_group(fleet: str, service: str) -> str:
+    """The consumer group in which the instances of a service share the clusters."""
+    return f"{fleet}.{service}"
+
+
+def standby_group(fleet: str, service: str) -> str:
+    """The consumer group in which the instances of a service wait for their one turn."""
+    return f"{fleet}.{service}.standby"
+
+
+def transactional_id(prefix: str, fleet: str, service: str) -> str:
+    """Of the writer of a turn: who opens a producer with it fences the one before."""
+    return f"{prefix}{fleet}.{service}"

@@ -23,7 +23,8 @@ from aiokafka.protocol.types import (
 
 from spillway.addresses import TOPICS
 from spillway.bus import BusUnavailable, NoLog
-from spillway.topics import LogReader, answering
+from spillway.kafka_access import KafkaAccess, LetNotIn, LogClosed
+from spillway.topics import LogReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +61,25 @@ class LogFound:
     fleet: str
 
 
-async def inspect_log(bootstrap: str, topic_prefix: str, seconds: float) -> LogFound:
+async def inspect_log(access: KafkaAccess, topic_prefix: str, seconds: float) -> LogFound:
     """Reads only. Raises BusUnavailable when the brokers do not answer in time."""
     try:
         async with asyncio.timeout(seconds):
-            bootstrap = await answering(bootstrap)
-            admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=int(1000 * seconds))
+            admin = AIOKafkaAdminClient(**await access.arguments(), request_timeout_ms=int(1000 * seconds))
             try:
                 await admin.start()
                 brokers, topics = await _asked(admin, topic_prefix)
+            except KafkaError as error:
+                await access.explain(error, "use")
+                raise
             finally:
                 await admin.close()
-            disks = await _disks(bootstrap, brokers)
-            return LogFound(len(brokers), topics, disks, await _fleet(bootstrap, topic_prefix, seconds))
+            disks = await _disks(access, brokers)
+            return LogFound(len(brokers), topics, disks, await _fleet(access, topic_prefix, seconds))
+    except LetNotIn as error:
+        raise LogClosed(error.args[0]) from error
     except (KafkaError, OSError, TimeoutError) as error:
-        raise BusUnavailable(f"Kafka at {bootstrap}: {str(error) or 'no answer in time'}") from error
+        raise BusUnavailable(f"Kafka at {access.bootstrap}: {str(error) or 'no answer in time'}") from error
 
 
 async def _asked(admin: Any, prefix: str) -> tuple[list[int], Mapping[str, TopicFound]]:
@@ -101,9 +106,9 @@ def _topic(partitions: list[dict[str, Any]], configs: Mapping[str, str]) -> Topi
     )
 
 
-async def _fleet(bootstrap: str, prefix: str, seconds: float) -> str:
+async def _fleet(access: KafkaAccess, prefix: str, seconds: float) -> str:
     try:
-        async with LogReader(bootstrap, prefix, seconds) as reader:
+        async with LogReader(access, prefix, seconds) as reader:
             return (await reader.read()).fleet
     except NoLog:
         return ""
@@ -174,8 +179,8 @@ class _DescribeLogDirs(Request[_LogDirsQuestion]):  # type: ignore[misc]
         return request_struct_class(None, {})
 
 
-async def _disks(bootstrap: str, brokers: list[int]) -> tuple[DiskFound, ...]:
-    client = AIOKafkaClient(bootstrap_servers=bootstrap)
+async def _disks(access: KafkaAccess, brokers: list[int]) -> tuple[DiskFound, ...]:
+    client = AIOKafkaClient(**await access.arguments())
     try:
         await client.bootstrap()
         return tuple([disk for broker in brokers for disk in await _disks_of(client, broker)])

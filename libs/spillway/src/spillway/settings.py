@@ -18,6 +18,9 @@ _REQUIRED = dataclasses.MISSING
 _TYPO_RATIO = 0.8
 """How alike (difflib) a name must be to a known one to be called a slip of the same name."""
 
+_SECRET = re.compile("PASSWORD|TOKEN|SECRET|KEY")
+"""In the name of a variable that nobody knows: its value may be a secret where its file was to be named."""
+
 
 class OperatorError(Exception):
     """The process cannot run as it was set up; the text tells the operator what to change. Exit code 2."""
@@ -86,7 +89,8 @@ def _refuse_unknown(variable: str, value: str, known: list[str], prefix: str, sh
     if shared and not close:
         return
     hint = f"did you mean {short[close[0]]}?" if close else f"expected one of {', '.join(sorted(known))}"
-    raise SettingsError(f"{variable}: {_cut(value)}: no such setting: {hint}")
+    shown = "(hidden)" if _SECRET.search(variable) else _cut(value)
+    raise SettingsError(f"{variable}: {shown}: no such setting: {hint}")
 
 
 def _value(variable: str, text: str, hint: Any, field: dataclasses.Field[Any]) -> Any:

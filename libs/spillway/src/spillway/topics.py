@@ -7,9 +7,8 @@ import argparse
 import asyncio
 import logging
 import os
-import random
 import secrets
-import struct
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -28,15 +27,12 @@ from spillway.addresses import DEAD_LETTERS, FLEET, SCOPE_CLUSTER, SCOPE_WORKLOA
 from spillway.bus import NoLog
 from spillway.dead_letters import RECORD_BYTES_MAX, headers_for, outgoing
 from spillway.events import FleetFormed
-from spillway.settings import setting
+from spillway.kafka_access import KafkaAccess, access_to
+from spillway.kafka_settings import KAFKA_PREFIX, TOPICS_TRANSACTIONS, KafkaSettings
+from spillway.settings import OperatorError, from_environment, setting
 from spillway.wire import Unreadable, decode
 
 log = logging.getLogger(__name__)
-
-PATIENCE_SECONDS, ANSWER_SECONDS = 0.5, 10.0
-"""How long brokers may be silent before another one is asked as well, and before one is given up."""
-_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 0, -1)
-"""The request of this name, version 0, from nobody in particular: its length, key, version, number and no client id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +56,22 @@ class LogState:
 
 
 async def ensure_topics(
-    bootstrap: str, settings: TopicSettings, fleet_name: str, say: Callable[[str], None] = log.info
+    access: KafkaAccess, settings: TopicSettings, fleet_name: str, say: Callable[[str], None] = log.info
 ) -> str:
     """Creates what is missing, tells say what differs, forms the fleet if none is; returns the fleet id."""
     async with asyncio.timeout(settings.ensure_seconds):
-        bootstrap = await answering(bootstrap)
-        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-        await admin.start()
         try:
-            await _create(admin, settings, say)
-            await _compare(admin, settings, say)
-        finally:
-            await admin.close()
-        return await _form(bootstrap, settings, fleet_name, say)
+            admin = AIOKafkaAdminClient(**await access.arguments())
+            try:
+                await admin.start()
+                await _create(admin, settings, say)
+                await _compare(admin, settings, say)
+            finally:
+                await admin.close()
+            return await _form(access, settings, fleet_name, say)
+        except KafkaError as error:
+            await access.explain(error, "use")
+            raise
 
 
 def partition_count(topic: Topic, settings: TopicSettings) -> int:
@@ -131,12 +130,14 @@ async def _compare(admin: Any, settings: TopicSettings, say: Callable[[str], Non
                 say(f"{name}: {config} is {there}, expected {value}")
 
 
-async def _form(bootstrap: str, settings: TopicSettings, fleet_name: str, say: Callable[[str], None]) -> str:
+async def _form(access: KafkaAccess, settings: TopicSettings, fleet_name: str, say: Callable[[str], None]) -> str:
     """Opening the transactional producer shuts other runs out, so that what is read here stays true until written."""
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"{settings.topic_prefix}topics")
+    producer = AIOKafkaProducer(
+        **await access.arguments(), transactional_id=settings.topic_prefix + TOPICS_TRANSACTIONS
+    )
     await producer.start()
     try:
-        reader = LogReader(bootstrap, settings.topic_prefix)
+        reader = LogReader(access, settings.topic_prefix)
         async with reader:
             with suppress(NoLog):
                 fleet = (await reader.read()).fleet
@@ -248,51 +249,11 @@ async def hidden(committed: Any, written: Any, places: list[TopicPartition], sec
         await asyncio.sleep(seconds)
 
 
-async def answering(bootstrap: str, patience_seconds: float = PATIENCE_SECONDS) -> str:
-    """One of these brokers that answers; all of them when none does, for the client to say why.
-
-    A broker that is frozen or cut off takes connections and stays silent: each client that begins with it waits for
-    its whole request. So another is asked, too, once those that were asked are silent for so long.
-    """
-    brokers = bootstrap.split(",")
-    if len(brokers) == 1:
-        return bootstrap
-    random.shuffle(brokers)
-    asked: set[asyncio.Task[str]] = set()
-    try:
-        while brokers or asked:
-            if brokers:
-                asked.add(asyncio.create_task(_answers(brokers.pop())))
-            patience = patience_seconds if brokers else None
-            done, asked = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-            for broker in filter(None, (task.result() for task in done)):
-                return broker
-        return bootstrap
-    finally:
-        for task in asked:
-            task.cancel()
-
-
-async def _answers(broker: str) -> str:
-    """Its address, once it has said anything; empty when it cannot. Any broker says which requests it knows."""
-    host, _, port = broker.rpartition(":")
-    with suppress(OSError, EOFError, TimeoutError):
-        async with asyncio.timeout(ANSWER_SECONDS):
-            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-            try:
-                writer.write(_API_VERSIONS)
-                await reader.readexactly(4)
-                return broker
-            finally:
-                writer.close()
-    return ""
-
-
 class LogReader:
     """Reads whose log it is. Every call asks the broker again, and raises what aiokafka raises."""
 
-    def __init__(self, bootstrap: str, topic_prefix: str, request_seconds: float = 10.0) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, access: KafkaAccess, topic_prefix: str, request_seconds: float = 10.0) -> None:
+        self._access = access
         self._prefix = topic_prefix
         self._place = TopicPartition(topic_prefix + FLEET.name, 0)
         self._milliseconds = int(request_seconds * 1000)
@@ -300,10 +261,10 @@ class LogReader:
         self._consumer: Any = None
 
     async def __aenter__(self) -> "LogReader":
-        bootstrap = await answering(self._bootstrap)
-        self._admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=self._milliseconds)
+        arguments = await self._access.arguments()
+        self._admin = AIOKafkaAdminClient(**arguments, request_timeout_ms=self._milliseconds)
         self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=bootstrap,
+            **arguments,
             isolation_level="read_committed",
             request_timeout_ms=self._milliseconds,
             enable_auto_commit=False,
@@ -312,8 +273,9 @@ class LogReader:
         try:
             await self._admin.start()
             await self._consumer.start()
-        except BaseException:
+        except BaseException as error:
             await self.__aexit__()
+            await self._access.explain(error, "use")
             raise
         return self
 
@@ -333,8 +295,13 @@ class LogReader:
         described = {entry["topic"]: len(entry["partitions"]) for entry in await self._admin.describe_topics(None)}
         missing = [topic.name for topic in TOPICS if self._prefix + topic.name not in described]
         if missing:
-            raise NoLog(f"no topic {', '.join(missing)}: run `spillway topics`, or this is another broker")
-        fleet = await self._fleet()
+            seen = f" that {self._access.who} may see" if self._access.proof else ""
+            raise NoLog(f"no topic {', '.join(missing)}{seen}: run `spillway topics`, or this is another broker")
+        try:
+            fleet = await self._fleet()
+        except KafkaError as error:
+            self._access.check_allowed(error, "read")
+            raise
         if not fleet:
             raise NoLog(f"no fleet was formed on topic {FLEET.name}: run `spillway topics`")
         return LogState(fleet, {topic.name: described[self._prefix + topic.name] for topic in TOPICS})
@@ -371,7 +338,13 @@ def main() -> None:
         partitions_workload=asked.partitions_workload,
         replication_factor=asked.replication_factor,
     )
-    asyncio.run(ensure_topics(asked.bootstrap, settings, asked.fleet_name, print))
+    try:
+        kafka = from_environment(
+            KafkaSettings, os.environ | {"SPILLWAY_KAFKA_BOOTSTRAP": asked.bootstrap}, KAFKA_PREFIX
+        )
+        asyncio.run(ensure_topics(access_to(kafka.bootstrap, kafka.security), settings, asked.fleet_name, print))
+    except OperatorError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -7,11 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import yaml
 
+from spillway.kafka_access import KafkaAccess, KafkaSecurity, Mechanism, Protocol, access_to
 from spillway.settings import OperatorError
 
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -26,13 +27,26 @@ class KafkaConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     """How a Kafka is reached. Secrets are files, read when it is connected to, so that they can change."""
 
     bootstrap_servers: tuple[str, ...]
-    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    security_protocol: Protocol = "PLAINTEXT"
+    sasl_mechanism: Mechanism = "PLAIN"
     username: str = ""
     password_file: str = ""
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
+
+    def access(self) -> KafkaAccess:
+        """Reads the files. Raises OperatorError that says which one is wrong."""
+        security = KafkaSecurity(
+            protocol=self.security_protocol,
+            mechanism=self.sasl_mechanism,
+            username=self.username,
+            password_file=self.password_file,
+            ca_file=self.ca_file,
+            certificate_file=self.cert_file,
+            key_file=self.key_file,
+        )
+        return access_to(",".join(self.bootstrap_servers), security)
 
 
 class PrometheusConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

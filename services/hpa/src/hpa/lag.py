@@ -10,12 +10,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError, RequestTimedOutError, for_code
-from aiokafka.helpers import create_ssl_context
 from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.fetch import FetchRequest
@@ -24,6 +22,8 @@ from aiokafka.protocol.offset import OffsetRequest
 
 from hpa.connections import KafkaConnection
 from spillway.events_scaling import PartitionBacklog
+from spillway.kafka_access import LetNotIn
+from spillway.settings import OperatorError
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -87,10 +87,14 @@ class KafkaLag:
             if answers == self._answers:
                 await self._drop(client)
             raise LagUnknown(f"no answer within {self._settings.answer_seconds:g} s") from error
+        except LetNotIn as error:
+            raise LagUnknown(error.args[0]) from error
         except (RequestTimedOutError, NodeNotReadyError, KafkaConnectionError) as error:
             raise LagUnknown(f"{type(error).__name__}: {error}") from error
         except LagUnknown:
             raise
+        except OperatorError as error:
+            raise LagUnknown(str(error)) from error
         except Exception as error:  # Others' bytes are decoded below: they raise what they like.
             await self._drop(client)
             raise LagUnknown(f"{type(error).__name__}: {error}") from error
@@ -215,12 +219,14 @@ class KafkaLag:
     async def _opened(self) -> Any:
         async with self._opening:
             if self._client is None:
-                client = await asyncio.to_thread(_options, self._connection)
-                made = AIOKafkaClient(request_timeout_ms=int(self._request_seconds * 1000), **client)
+                access = await asyncio.to_thread(self._connection.access)
+                milliseconds = int(self._request_seconds * 1000)
+                made = AIOKafkaClient(request_timeout_ms=milliseconds, **await access.arguments())
                 try:
                     await made.bootstrap()
-                except BaseException:
+                except BaseException as error:
                     await self._close(made)
+                    await access.explain(error, "use")
                     raise
                 self._client = made
             return self._client
@@ -252,25 +258,3 @@ def first_written_ms(batches: bytes) -> int:
 def _check(error_code: int, what: str) -> None:
     if error_code:
         raise LagUnknown(f"{what}: {for_code(error_code).__name__}")
-
-
-def _options(connection: KafkaConnection) -> dict[str, Any]:
-    """Reads files. OSError and ValueError say which one is wrong."""
-    options: dict[str, Any] = {
-        "bootstrap_servers": list(connection.bootstrap_servers),
-        "security_protocol": connection.security_protocol,
-    }
-    if connection.security_protocol in ("SSL", "SASL_SSL"):
-        options["ssl_context"] = create_ssl_context(
-            cafile=connection.ca_file or None,
-            certfile=connection.cert_file or None,
-            keyfile=connection.key_file or None,
-        )
-    if connection.security_protocol.startswith("SASL"):
-        password = Path(connection.password_file).read_text().strip()
-        options |= {
-            "sasl_mechanism": connection.sasl_mechanism,
-            "sasl_plain_username": connection.username,
-            "sasl_plain_password": password,
-        }
-    return options

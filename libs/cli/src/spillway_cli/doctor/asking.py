@@ -12,6 +12,7 @@ from spillway.api import RequestError
 from spillway.api_lending import LentNode, ListLendingRequest, ListLentRequest
 from spillway.api_scaling import ExplainPolicyReply, ExplainPolicyRequest, ListPoliciesRequest, PolicyReply
 from spillway.bus import BusUnavailable
+from spillway.kafka_access import access_to
 from spillway.kafka_settings import KafkaSettings
 from spillway.log_inspection import inspect_log
 from spillway.rpc import LENDING, PLANNER, SCALING, LendingClient, PlannerClient, ScalingClient
@@ -85,7 +86,11 @@ class Examination:
         settings = kafka_settings(KafkaSettings, self.config)
         fleet_id = self.config.fleet
         try:
-            found = await inspect_log(settings.bootstrap, settings.topic_prefix, self.seconds)
+            access = access_to(settings.bootstrap, settings.security)
+            found = await inspect_log(access, settings.topic_prefix, self.seconds)
+        except OperatorError as error:
+            hint = "SPILLWAY_KAFKA_SECURITY_PROTOCOL, …_SASL_…, …_SSL_… say who we are; docs/security.md has the rights"
+            checks = [failed("Kafka", str(error), hint)]
         except BusUnavailable as error:
             hint = "are the brokers up? SPILLWAY_KAFKA names them; services go on by themselves once they are back"
             checks = [failed("Kafka", str(error), hint)]

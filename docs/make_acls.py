@@ -1,0 +1,126 @@
+"""deploy/kafka/acls.sh: what each role may do in Kafka, from addresses.py, as commands of Kafka's own kafka-acls.sh."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from spillway.addresses import ANYONE, CLAIM_TOPIC_BY_SERVICE, EVERY_READER, FLEET, TOPICS
+from spillway.kafka_settings import TOPICS_TRANSACTIONS, cluster_group, standby_group, transactional_id
+
+CLI, PUBLISHER, MAKER = "cli", "publisher", "topics"
+"""Roles that are no service: the command, whoever publishes loads and backlogs, who creates topics."""
+MEANINGS = {
+    MAKER: "`spillway topics` creates the topics and forms the fleet",
+    CLI: "`spillway events` reads every topic and writes none; `spillway doctor` looks at configs and brokers' disks",
+    PUBLISHER: "who publishes loads and backlogs, and nothing else",
+}
+ALL_TOPICS = ("--resource-pattern-type", "prefixed", "--topic", "${PREFIX}spillway.")
+WIDTH = 118
+
+HEADER = """\
+#!/bin/sh
+# What each role may do in Kafka: no more than it needs. Generated from addresses.py by `make docs`; CI compares.
+#
+#   BOOTSTRAP=kafka:9093 COMMAND_CONFIG=admin.properties FLEET=shop-1a2b3c4d sh deploy/kafka/acls.sh
+#
+# Run it as one who may alter ACLs, with Kafka's bin folder in PATH, and again after an upgrade: it only adds.
+# docs/security.md says how, and who is who.
+#   FLEET    what `spillway topics` printed. Without it only `topics` gets its rights, which come first.
+#   PREFIX   SPILLWAY_KAFKA_TOPIC_PREFIX, where it is set
+#   USERS    what stands before a role in its principal
+set -eu
+: "${BOOTSTRAP:?host:port of a broker}" "${COMMAND_CONFIG:?file of properties by which an administrator connects}"
+FLEET="${FLEET:-}" PREFIX="${PREFIX:-}" USERS="${USERS:-User:spillway-}"
+
+allow() {
+    roles=$1
+    shift
+    for role in $roles; do set -- --allow-principal "$USERS$role" "$@"; done
+    "${KAFKA_ACLS:-kafka-acls.sh}" --bootstrap-server "$BOOTSTRAP" --command-config "$COMMAND_CONFIG" --add "$@"
+}
+"""
+BREAK = """
+if [ -z "$FLEET" ]; then
+    echo "Next: spillway topics, as ${USERS}topics; then this again, with the FLEET that it prints." >&2
+    exit 0
+fi
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Topics, groups and transactional ids by their names without a fleet's prefix and id."""
+
+    name: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+    transactions: tuple[str, ...] = ()
+
+
+def roles() -> tuple[Role, ...]:
+    """Of those who come and go with the fleet, in the order of the file."""
+    everything = tuple(topic.name for topic in TOPICS)
+    anyones = tuple(topic.name for topic in TOPICS if ANYONE in topic.emitters)
+    services = tuple(_service(name) for name in CLAIM_TOPIC_BY_SERVICE)
+    return (*services, Role(CLI, everything, ()), Role(PUBLISHER, (FLEET.name,), anyones))
+
+
+def _service(name: str) -> Role:
+    """A service whose turn is in a committed topic stands by and writes in transactions; others share the clusters."""
+    reads = tuple(topic.name for topic in TOPICS if name in topic.readers)
+    writes = tuple(topic.name for topic in TOPICS if name in topic.emitters or EVERY_READER in topic.emitters)
+    if CLAIM_TOPIC_BY_SERVICE[name].committed:
+        writer = transactional_id("${PREFIX}", "${FLEET}", name)
+        return Role(name, reads, writes, (standby_group("${FLEET}", name),), (writer,))
+    return Role(name, reads, writes, (cluster_group("${FLEET}", name),))
+
+
+def page() -> str:
+    found = roles()
+    maker = Role(MAKER, (FLEET.name,), (FLEET.name,), (), ("${PREFIX}" + TOPICS_TRANSACTIONS,))
+    everyone = " ".join(role.name for role in found)
+    parts = [
+        HEADER,
+        f"# {MAKER}: {MEANINGS[MAKER]}",
+        _allow(MAKER, "--operation", "Create", "--operation", "DescribeConfigs", *ALL_TOPICS),
+        *_rights(maker),
+        _allow(MAKER, "--operation", "Describe", *ALL_TOPICS),
+        BREAK,
+        "# Which topics there are, and where they end: whoever opens the log looks whether it is whole.",
+        _allow(everyone, "--operation", "Describe", *ALL_TOPICS),
+    ]
+    for role in found:
+        parts += ["", f"# {role.name}{': ' + MEANINGS[role.name] if role.name in MEANINGS else ''}", *_rights(role)]
+        if role.name == CLI:
+            parts.append(_allow(CLI, "--operation", "DescribeConfigs", *ALL_TOPICS))
+            parts.append(f"allow {CLI} --operation Describe --cluster")
+    return "\n".join(parts)
+
+
+def _rights(role: Role) -> Iterator[str]:
+    for operation, kind, names in (
+        ("Read", "--topic", tuple("${PREFIX}" + name for name in role.reads)),
+        ("Write", "--topic", tuple("${PREFIX}" + name for name in role.writes)),
+        ("Read", "--group", role.groups),
+        ("Write", "--transactional-id", role.transactions),
+    ):
+        if names:
+            yield _allow(role.name, "--operation", operation, *(word for name in names for word in (kind, name)))
+
+
+def _allow(roles: str, *words: str) -> str:
+    """One command, broken between an option and the next."""
+    pairs = zip(words[::2], words[1::2], strict=True)
+    parts = [f"allow {shlex.quote(roles)}", *(f"{option} {_quoted(value)}" for option, value in pairs)]
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + 1 + len(part) > WIDTH:
+            lines.append(f"    {part}")
+        else:
+            lines[-1] += f" {part}"
+    return " \\\n".join(lines)
+
+
+def _quoted(value: str) -> str:
+    return f'"{value}"' if "$" in value else shlex.quote(value)

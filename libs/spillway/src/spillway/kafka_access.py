@@ -1,0 +1,273 @@
+"""How clients get to Kafka and prove who they are: the arguments of every aiokafka client, and why one is not let in.
+
+Passwords and keys are files, and what is in them is never shown. A process reads them once: whoever asks anew, as
+LogReader does, is refused as soon as a client that lost its connection would be.
+"""
+
+import asyncio
+import logging
+import random
+import ssl
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Never, TypeVar
+
+from aiokafka.conn import create_conn
+from aiokafka.errors import (
+    BrokerResponseError,
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
+)
+from aiokafka.protocol.metadata import MetadataRequest
+
+from spillway.bus import BusUnavailable
+from spillway.settings import OperatorError
+
+Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+PATIENCE_SECONDS, ANSWER_SECONDS = 0.5, 10.0
+"""How long brokers may be silent before another one is asked as well, and before one is given up."""
+KNOCK_SECONDS = 3.0
+"""How long a broker may take to say why it lets a client not in."""
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 0, -1)
+"""The request of this name, version 0, from nobody in particular: its length, key, version, number and no client id."""
+_FORBIDDEN: Mapping[type, str] = {
+    TopicAuthorizationFailedError: "topic",
+    GroupAuthorizationFailedError: "group",
+    TransactionalIdAuthorizationFailed: "transactional id",
+    ClusterAuthorizationFailedError: "any topic",  # As Kafka says it to an idempotent producer.
+}
+
+
+T = TypeVar("T")
+WORLD = (KafkaError, OSError, TimeoutError)
+"""What an attempt may fail with that is not our bug."""
+log = logging.getLogger(__name__)
+
+
+class LetNotIn(KafkaConnectionError):  # type: ignore[misc]
+    """A broker answers, but not to us: TLS or authentication. May pass, so it is tried again."""
+
+
+class LogClosed(BusUnavailable, OperatorError):
+    """A broker let us not in for as long as was waited: the operator is to change something, here or there."""
+
+
+class NotAllowed(OperatorError):
+    """The broker lets us in and forbids what we cannot do without; the text says which right is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSecurity:
+    """What is encrypted, and who we are. Without ca_file the system's CAs are trusted; certificate_file is our own."""
+
+    protocol: Protocol = "PLAINTEXT"
+    mechanism: Mechanism = "SCRAM-SHA-512"
+    username: str = ""
+    password_file: str = ""
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+
+    @property
+    def is_tls(self) -> bool:
+        return self.protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def is_sasl(self) -> bool:
+        return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaAccess:
+    """bootstrap: host:port of brokers, separated by commas. proof: what each client is made with besides."""
+
+    bootstrap: str
+    who: str = "this client"
+    proof: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    async def arguments(self) -> dict[str, Any]:
+        """Of a client of aiokafka that is made now."""
+        tls = self.proof.get("ssl_context")
+        return {"bootstrap_servers": await answering(self.bootstrap, tls=tls), **self.proof}
+
+    def check_allowed(self, error: BaseException, verb: str) -> None:
+        """Raises NotAllowed when a client's error says that a right is missing. verb: for what."""
+        for cause in (error, error.__cause__):
+            if kind := _FORBIDDEN.get(type(cause)):
+                named = cause.args[0] if cause and cause.args else ""
+                names = named if isinstance(named, str) else ", ".join(sorted(named))
+                raise NotAllowed(
+                    f"Kafka: {self.who} may not {verb} {kind} {names}: see deploy/kafka/acls.sh"
+                ) from error
+
+    async def explain(self, error: BaseException, verb: str) -> None:
+        """Raises what says more than a client's error: NotAllowed, or LetNotIn, whose reason aiokafka only logs."""
+        self.check_allowed(error, verb)
+        reason = await self._refusal() if isinstance(error, KafkaConnectionError) else ""
+        if reason:
+            raise LetNotIn(reason) from error
+
+    async def _refusal(self) -> str:
+        """Why the first broker that says so lets us not in. Empty when one lets us in, or none says anything."""
+        for broker in self.bootstrap.split(","):
+            host, _, port = broker.rpartition(":")
+            try:
+                async with asyncio.timeout(KNOCK_SECONDS):
+                    connection = await create_conn(host.strip("[]"), int(port), **self.proof)
+                    try:
+                        await connection.send(MetadataRequest([]))
+                    finally:
+                        connection.close()
+            except (TimeoutError, ConnectionRefusedError):
+                continue
+            except Exception as error:  # Whatever listens there may answer anything, and aiokafka decodes it.
+                return f"Kafka at {broker} lets {self.who} not in: {self._reason(error)}"
+            return ""
+        return ""
+
+    def _reason(self, error: Exception) -> str:
+        cause = error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else error
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted: {cause.verify_message}"
+        if isinstance(cause, SaslAuthenticationFailed):
+            return str(cause.args[0] if cause.args else cause)
+        protocol = self.proof.get("security_protocol", "PLAINTEXT")
+        if isinstance(cause, BrokerResponseError):
+            mechanism = f" and {self.proof['sasl_mechanism']}" if "sasl_mechanism" in self.proof else ""
+            return f"{cause.message}, asked for {protocol}{mechanism}"
+        return f"{cause or type(cause).__name__}; is {protocol} what that port speaks?"
+
+
+def access_to(bootstrap: str, security: KafkaSecurity) -> KafkaAccess:
+    """Reads the files. OperatorError says which one is wrong."""
+    proof: dict[str, Any] = {"security_protocol": security.protocol}
+    if security.is_tls:
+        proof["ssl_context"] = _tls(security)
+    if security.is_sasl:
+        proof |= {
+            "sasl_mechanism": security.mechanism,
+            "sasl_plain_username": security.username,
+            "sasl_plain_password": _password(security.password_file),
+        }
+    return KafkaAccess(bootstrap, f"user {security.username!r}" if security.is_sasl else "this client", proof)
+
+
+def _tls(security: KafkaSecurity) -> ssl.SSLContext:
+    if security.ca_file:
+        _read("CA file", security.ca_file)
+    try:
+        context = ssl.create_default_context(cafile=security.ca_file or None)
+    except ssl.SSLError as error:
+        raise OperatorError(f"Kafka: CA file {security.ca_file!r}: {_of(error)}: expected certificates, PEM") from error
+    if not security.certificate_file:
+        return context
+
+    def no_phrase() -> Never:
+        raise OperatorError(f"Kafka: key file {security.key_file!r}: encrypted: expected a key without a pass phrase")
+
+    _read("certificate file", security.certificate_file)
+    _read("key file", security.key_file)
+    try:
+        context.load_cert_chain(security.certificate_file, security.key_file, no_phrase)
+    except ssl.SSLError as error:
+        files = f"certificate file {security.certificate_file!r} and key file {security.key_file!r}"
+        raise OperatorError(f"Kafka: {files}: {_of(error)}: expected a certificate and its key, PEM") from error
+    return context
+
+
+def _password(name: str) -> str:
+    """The text of the file without the end of its line."""
+    try:
+        password = _read("password file", name).decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise OperatorError(f"Kafka: password file {name!r}: expected text, UTF-8") from None
+    if not password:
+        raise OperatorError(f"Kafka: password file {name!r}: empty: expected a password")
+    return password
+
+
+def _read(what: str, name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        shown = repr(name) if "/" in name else "(hidden, since it is no path)"  # Somebody's password, maybe.
+        raise OperatorError(f"Kafka: {what} {shown}: {error.strerror}: expected a file that can be read") from None
+
+
+def _of(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).replace("_", " ").lower()
+
+
+async def keep_trying(attempt: Callable[[], Awaitable[T]], seconds: float, wait: float, wait_max: float) -> T:
+    """The answer of an attempt that is made again until it succeeds; BusUnavailable after seconds.
+
+    wait: seconds until the second try; doubled each time.
+    """
+    last: BaseException | None = None
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                try:
+                    return await attempt()
+                except WORLD as error:
+                    if isinstance(error, LetNotIn) and not isinstance(last, LetNotIn):
+                        log.warning("%s: trying again for %s s", error.args[0], seconds)
+                    last = error
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, wait_max)
+    except TimeoutError as error:
+        if isinstance(last, LetNotIn):
+            raise LogClosed(f"{last.args[0]} (tried for {seconds} s)") from error
+        raise BusUnavailable(f"no answer from the log within {seconds} s: {last!r}") from error
+
+
+async def answering(
+    bootstrap: str, patience_seconds: float = PATIENCE_SECONDS, tls: ssl.SSLContext | None = None
+) -> str:
+    """One of these brokers that answers; all of them when none does, for the client to say why.
+
+    A broker that is frozen or cut off takes connections and stays silent: each client that begins with it waits for
+    its whole request. So another is asked, too, once those that were asked are silent for so long.
+    """
+    brokers = bootstrap.split(",")
+    if len(brokers) == 1:
+        return bootstrap
+    random.shuffle(brokers)
+    asked: set[asyncio.Task[str]] = set()
+    try:
+        while brokers or asked:
+            if brokers:
+                asked.add(asyncio.create_task(_answers(brokers.pop(), tls)))
+            patience = patience_seconds if brokers else None
+            done, asked = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            for broker in filter(None, (task.result() for task in done)):
+                return broker
+        return bootstrap
+    finally:
+        for task in asked:
+            task.cancel()
+
+
+async def _answers(broker: str, tls: ssl.SSLContext | None) -> str:
+    """Its address, once it has said anything; empty when it cannot. Any broker says which requests it knows."""
+    host, _, port = broker.rpartition(":")
+    with suppress(OSError, EOFError, TimeoutError):
+        async with asyncio.timeout(ANSWER_SECONDS):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=tls)
+            try:
+                writer.write(_API_VERSIONS)
+                await reader.readexactly(4)
+                return broker
+            finally:
+                writer.close()
+    return ""

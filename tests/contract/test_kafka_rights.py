@@ -1,0 +1,383 @@
+"""With the rights of deploy/kafka/acls.sh, and no others, each role can do on a real broker what it is there for."""
+
+import asyncio
+import dataclasses
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from hpa.connections import KafkaConnection
+from hpa.lag import KafkaLag, LagSettings, LagUnknown
+from spillway.addresses import (
+    BACKLOG,
+    CLAIM_TOPIC_BY_SERVICE,
+    CLUSTERS,
+    DEAD_LETTERS,
+    EVERY_READER,
+    LOAD,
+    PLACEMENTS,
+    RECALLS,
+    TOPICS,
+    Topic,
+)
+from spillway.bus import Bus, OutcomeUnknown, reached
+from spillway.events import Event, TurnTaken
+from spillway.kafka import KafkaBus, KafkaSettings
+from spillway.kafka_access import LogClosed, NotAllowed
+from spillway.topics import TopicSettings
+from spillway_cli import log_commands
+from spillway_cli.main import app
+from spillway_local.kafka_security import Authority
+from spillway_local.kafka_server import PORTS_PER_NODE, kafka_tool
+from spillway_local.ports import session_port
+from spillway_local.programs import Stage, running_stages
+from spillway_local.tools import MissingTool
+from tests.contract.bus_harness import DEADLINE_SECONDS, any_event, whole
+from tests.contract.secured_kafka import (
+    CLUSTER,
+    ROLES,
+    SCRIPT,
+    SERVICES,
+    Right,
+    SecuredKafka,
+    granted,
+    secured_server,
+    standing,
+)
+
+STANDBYS = tuple(service for service, topic in CLAIM_TOPIC_BY_SERVICE.items() if topic.committed)
+SHARERS = tuple(service for service in SERVICES if service not in STANDBYS)
+FEW = TopicSettings(partitions_cluster=2, partitions_workload=2)
+START_SECONDS = 3.0
+
+
+# ── The script ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def of_role(rights: list[Right], role: str, operation: str, kind: str = "--topic") -> set[str]:
+    """Names of whole resources, not of prefixes."""
+    return {
+        right.name
+        for right in rights
+        if (right.principal, right.operation, right.kind) == (f"User:spillway-{role}", operation, kind)
+        and right.pattern == "literal"
+    }
+
+
+def test_each_topic_is_written_by_its_emitters_alone(tmp_path: Path) -> None:
+    rights = granted(tmp_path, "f-1")
+    anyone = {"anyone": "publisher"}
+    for topic in TOPICS:
+        writers = {role for role in ROLES if topic.name in of_role(rights, role, "Write")}
+        emitters = set(SERVICES) if EVERY_READER in topic.emitters else set(topic.emitters)
+        assert writers == {anyone.get(emitter, emitter) for emitter in emitters}, topic.name
+
+
+@pytest.mark.parametrize(
+    ("role", "operation", "kind", "names"),
+    [
+        pytest.param("publisher", "Write", "--topic", {LOAD.name, BACKLOG.name}, id="what anyone may publish"),
+        pytest.param("publisher", "Read", "--topic", {"spillway.fleet.v1"}, id="whose log it is"),
+        pytest.param("cli", "Write", "--topic", set(), id="the command writes nothing"),
+        pytest.param("cli", "Read", "--topic", {topic.name for topic in TOPICS}, id="and reads all"),
+        pytest.param("planner", "Write", "--transactional-id", {"f-1.planner"}, id="its own writer"),
+        pytest.param("planner", "Read", "--group", {"f-1.planner.standby"}, id="its own turn"),
+        pytest.param("snapshot", "Read", "--group", {"f-1.snapshot"}, id="its own clusters"),
+        pytest.param("snapshot", "Write", "--transactional-id", set(), id="no writer"),
+    ],
+)
+def test_a_role_has_these_rights(role: str, operation: str, kind: str, names: set[str], tmp_path: Path) -> None:
+    assert of_role(granted(tmp_path, "f-1"), role, operation, kind) == names
+
+
+def test_every_name_has_the_prefix_of_its_fleet(tmp_path: Path) -> None:
+    """Groups have none: they bear the fleet's id."""
+    prefixed = granted(tmp_path, "f-1", "blue.")
+    assert all(right.name.startswith("blue.") for right in prefixed if right.kind not in ("--group", "--cluster"))
+    without = [dataclasses.replace(right, name=right.name.removeprefix("blue.")) for right in prefixed]
+    assert without == granted(tmp_path, "f-1")
+
+
+def test_before_there_is_a_fleet_only_who_forms_it_gets_rights(tmp_path: Path) -> None:
+    assert {right.principal for right in granted(tmp_path, "")} == {"User:spillway-topics"}
+
+
+def test_the_script_says_what_it_needs() -> None:
+    ended = subprocess.run(["sh", str(SCRIPT)], env={}, check=False, capture_output=True, text=True)
+    assert ended.returncode != 0
+    assert "BOOTSTRAP: host:port of a broker" in ended.stderr
+
+
+# ── A broker ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    """Formed, with the rights of the script."""
+    folder = tmp_path_factory.mktemp("secured")
+    server = secured_server(folder, session_port(count=PORTS_PER_NODE))
+    try:
+        stage = Stage("kafka", (server.program(),), server.is_ready, 60.0)
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    with running_stages([stage], folder):
+        assert server.security is not None
+        unformed = SecuredKafka(server.bootstrap, server.security)
+        yield dataclasses.replace(unformed, fleet=asyncio.run(unformed.form(folder, FEW)))
+
+
+def bus(kafka: SecuredKafka, role: str, **variables: str) -> KafkaBus:
+    return KafkaBus(kafka.settings(role, **variables), kafka.fleet, f"test/{role}")
+
+
+def written_by(role: str) -> list[Topic]:
+    return [topic for topic in TOPICS if role in topic.emitters]
+
+
+def writable(service: str) -> list[Event]:
+    """One event of each topic that is the service's alone, but its turn, which is taken."""
+    own = [topic for topic in written_by(service) if topic.emitters == (service,)]
+    return [any_event(topic) for topic in own if topic != CLAIM_TOPIC_BY_SERVICE[service]]
+
+
+async def read_to_the_end(opened: Bus, topics: list[Topic]) -> None:
+    async with opened.follow(topics) as feed:
+        ends = await feed.ends()
+        async for batch in feed:
+            if reached(batch.positions, ends):
+                return
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("service", STANDBYS)
+async def test_who_stands_by_takes_its_turn_writes_in_it_and_fences_the_one_before(
+    kafka: SecuredKafka, service: str
+) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS), bus(kafka, service) as one, bus(kafka, service) as two:
+        async with one.standby_turn(service, "a") as turn:
+            old = await turn.wait()
+            await old.write(writable(service))
+        async with two.standby_turn(service, "b") as turn:
+            new = await turn.wait()
+            assert new.epoch > old.epoch
+            with pytest.raises(OutcomeUnknown):
+                await old.write(writable(service))
+            await new.write(writable(service))
+        await two.publish(*(any_event(topic) for topic in (*written_by(service), DEAD_LETTERS) if not topic.committed))
+        await read_to_the_end(two, [topic for topic in TOPICS if service in topic.readers])
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("service", SHARERS)
+async def test_who_shares_the_clusters_gets_them_claims_one_and_writes(kafka: SecuredKafka, service: str) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS), bus(kafka, service) as opened:
+        async with opened.cluster_turns(service, "a") as turns:
+            while len((await anext(turns)).partitions) < FEW.partitions_cluster:
+                pass  # All of them, in the end.
+        (claim,) = await opened.publish(TurnTaken(service, "own-1", "a"))
+        assert claim.topic == CLAIM_TOPIC_BY_SERVICE[service].name
+        await opened.publish(*writable(service), any_event(DEAD_LETTERS))
+        await read_to_the_end(opened, [topic for topic in TOPICS if service in topic.readers])
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "topics"])
+async def test_nobody_writes_what_is_anothers(kafka: SecuredKafka, role: str) -> None:
+    """Topic by topic, at once and with the topic named."""
+    mine = {"publisher": {LOAD, BACKLOG}, "cli": set[Topic]()}.get(role, {*written_by(role), DEAD_LETTERS})
+    async with asyncio.timeout(DEADLINE_SECONDS), bus(kafka, role) as opened:
+        for topic in TOPICS:
+            if topic in mine:
+                continue
+            with pytest.raises(NotAllowed, match=f"user 'spillway-{role}' may not .*: see deploy/kafka/acls.sh"):
+                await opened.publish(any_event(topic))
+
+
+@pytest.mark.kafka
+async def test_who_may_publish_load_writes_no_placement_and_no_recall(kafka: SecuredKafka) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS), bus(kafka, "publisher") as publisher:
+        await publisher.publish(any_event(LOAD), any_event(BACKLOG))
+        for topic in (PLACEMENTS, RECALLS):
+            with pytest.raises(NotAllowed, match=f"'spillway-publisher' may not write topic {topic.name}"):
+                await publisher.publish(any_event(topic))
+        await publisher.publish(any_event(LOAD))
+    async with bus(kafka, "cli") as reader:
+        loads = [record for record in await whole(reader, [LOAD]) if record.event == any_event(LOAD)]
+        assert len(loads) >= 2
+
+
+@pytest.mark.kafka
+async def test_a_writer_of_another_service_cannot_be_fenced(kafka: SecuredKafka) -> None:
+    """Whoever could open it would end the planner's turn without writing anything."""
+    async with asyncio.timeout(DEADLINE_SECONDS), bus(kafka, "hpa") as opened:
+        with pytest.raises(NotAllowed, match=f"'spillway-hpa' may not use transactional id {kafka.fleet}.planner"):
+            await opened.started_producer(transactional_id=f"{kafka.fleet}.planner")
+
+
+@pytest.mark.kafka
+async def test_a_transaction_with_anothers_topic_in_it_says_so_and_writes_nothing(kafka: SecuredKafka) -> None:
+    async with (
+        asyncio.timeout(DEADLINE_SECONDS),
+        bus(kafka, "descheduler") as opened,
+        opened.standby_turn("descheduler", "a") as turn,
+    ):
+        writer = await turn.wait()
+        recalls = len(await whole(opened, [RECALLS]))
+        with pytest.raises(NotAllowed, match=f"may not write topic {PLACEMENTS.name}"):
+            await writer.write([any_event(RECALLS), any_event(PLACEMENTS)])
+        assert len(await whole(opened, [RECALLS])) == recalls
+
+
+@pytest.mark.kafka
+async def test_who_may_not_read_a_topic_is_told_and_does_not_wait_for_ever(kafka: SecuredKafka) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS), bus(kafka, "publisher") as opened:
+        with pytest.raises(NotAllowed, match=f"'spillway-publisher' may not read topic {CLUSTERS.name}"):
+            await read_to_the_end(opened, [CLUSTERS])
+
+
+@pytest.mark.kafka
+async def test_a_group_of_another_service_cannot_be_joined(kafka: SecuredKafka) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS), bus(kafka, "publisher", SPILLWAY_KAFKA_START_SECONDS="3") as opened:
+        with pytest.raises(NotAllowed, match=f"'spillway-publisher' may not use group {kafka.fleet}.snapshot"):
+            async with opened.cluster_turns("snapshot", "a") as turns:
+                await anext(turns)
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(400)
+async def test_kafkas_own_tool_takes_the_script(kafka: SecuredKafka, tmp_path: Path) -> None:
+    """Call by call, some thirty; then the broker has what was asked for, and nothing else, under that prefix."""
+    if os.environ.get("SPILLWAY_SECURED") != "1":
+        pytest.skip("a Java virtual machine for each call: make test-secured, or SPILLWAY_SECURED=1")
+    tool = tmp_path / "kafka-acls.sh"
+    tool.write_text(f'#!/bin/sh\nexec {shlex.join(kafka_tool("org.apache.kafka.tools.AclCommand"))} "$@"\n')
+    tool.chmod(0o700)
+    fleet, prefix = "tool-1", "tool."
+    variables = {
+        "BOOTSTRAP": kafka.bootstrap,
+        "COMMAND_CONFIG": str(kafka.security.command_config()),
+        "FLEET": fleet,
+        "PREFIX": prefix,
+        "KAFKA_ACLS": str(tool),
+    }
+    run = partial(subprocess.run, ["sh", str(SCRIPT)], env=os.environ | variables, check=False, capture_output=True)
+    ended = await asyncio.to_thread(run)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    theirs = [right for right in await standing(kafka.administrator) if right.name.startswith((prefix, fleet, CLUSTER))]
+    assert sorted(theirs) == sorted(granted(tmp_path, fleet, prefix))
+
+
+# ── Who is not let in ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def other_word(kafka: SecuredKafka, folder: Path) -> Path:
+    file = folder / "password"
+    file.write_text("another-word-than-was-set")
+    return file
+
+
+async def not_let_in(settings: KafkaSettings) -> str:
+    """What the start says when it is given up."""
+    with pytest.raises(LogClosed) as closed:
+        async with asyncio.timeout(DEADLINE_SECONDS), KafkaBus(settings, "", "test"):
+            pass
+    return str(closed.value)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        pytest.param("password", "lets user 'spillway-planner' not in: Authentication failed", id="another password"),
+        pytest.param("user", "lets user 'spillway-nobody' not in: Authentication failed", id="an unknown user"),
+        pytest.param("mechanism", "UNSUPPORTED_SASL_MECHANISM, asked for SASL_SSL and PLAIN", id="another mechanism"),
+        pytest.param("ca", "its certificate is not trusted: ", id="another CA"),
+        pytest.param("system", "its certificate is not trusted: ", id="the system's CAs"),
+        pytest.param("client", "is SASL_SSL what that port speaks?", id="a certificate of another CA"),
+        pytest.param("plain", "is PLAINTEXT what that port speaks?", id="no TLS"),
+        pytest.param("tls", "is SSL what that port speaks?", id="TLS, and nobody"),
+    ],
+)
+async def test_who_is_not_let_in_is_told_why_in_bounded_time(
+    kafka: SecuredKafka, change: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = kafka.settings("planner", SPILLWAY_KAFKA_START_SECONDS=str(START_SECONDS))
+    foreign = Authority(tmp_path / "foreign")
+    certificate, key = foreign.issue("spillway-planner")
+    nothing = {"sasl_username": "", "sasl_password_file": ""}
+    changes: dict[str, dict[str, Any]] = {
+        "password": {"sasl_password_file": str(other_word(kafka, tmp_path))},
+        "user": {"sasl_username": "spillway-nobody"},
+        "mechanism": {"sasl_mechanism": "PLAIN"},
+        "ca": {"ssl_ca_file": str(foreign.certificate)},
+        "system": {"ssl_ca_file": ""},
+        "client": {"ssl_certificate_file": str(certificate), "ssl_key_file": str(key)},
+        "plain": {"security_protocol": "PLAINTEXT", "ssl_ca_file": "", **nothing},
+        "tls": {"security_protocol": "SSL", **nothing},
+    }
+    said = await not_let_in(dataclasses.replace(settings, **changes[change]))
+    assert why in said
+    assert f"(tried for {START_SECONDS} s)" in said
+    word = kafka.security.password_file("spillway-planner").read_text().strip()
+    shown = said + "".join(capsys.readouterr())
+    assert word not in shown
+    assert "another-word-than-was-set" not in shown
+
+
+@pytest.mark.kafka
+async def test_a_certificate_of_our_own_is_shown_where_it_is_asked_for(kafka: SecuredKafka) -> None:
+    certificate, key = kafka.security.authority.issue("spillway-planner")
+    variables = {"SPILLWAY_KAFKA_SSL_CERTIFICATE_FILE": str(certificate), "SPILLWAY_KAFKA_SSL_KEY_FILE": str(key)}
+    async with asyncio.timeout(DEADLINE_SECONDS), bus(kafka, "planner", **variables) as opened:
+        assert opened.fleet == kafka.fleet
+
+
+@pytest.mark.kafka
+def test_the_command_is_a_user_too(kafka: SecuredKafka, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """events as `cli`; topics as `topics`; with another password one line says why."""
+    monkeypatch.setattr(log_commands, "START_SECONDS", START_SECONDS)
+    reading = CliRunner(env=kafka.variables("cli")).invoke(app, ["events", "load", "--from-start", "--no-follow"])
+    assert reading.exit_code == 0, reading.stderr
+    examined = CliRunner(env=kafka.variables("cli")).invoke(app, ["doctor", "-o", "json"])
+    found = {check["name"]: check for check in json.loads(examined.stdout)}
+    assert found["topics"]["outcome"] == found["cleanup and sizes"]["outcome"] == "ok"
+    assert not [name for name, check in found.items() if name.startswith("disk") and check["outcome"] == "skipped"]
+    few = ["topics", "--partitions-cluster", "2", "--partitions-workload", "2"]
+    forming = CliRunner(env=kafka.variables("topics")).invoke(app, few)
+    assert (forming.exit_code, forming.stdout) == (0, f"{kafka.fleet}\n"), forming.stderr
+    wrong = {"SPILLWAY_KAFKA_SASL_PASSWORD_FILE": str(other_word(kafka, tmp_path))}
+    for role, command in (("cli", ["events", "load", "--no-follow"]), ("topics", few)):
+        refused = CliRunner(env=kafka.variables(role) | wrong).invoke(app, command)
+        assert (refused.exit_code, refused.stdout) == (4, "")
+        assert f"lets user 'spillway-{role}' not in: Authentication failed" in refused.stderr
+        assert "another-word" not in refused.stderr
+
+
+@pytest.mark.kafka
+async def test_other_peoples_kafka_is_asked_by_the_same_proof(kafka: SecuredKafka, tmp_path: Path) -> None:
+    """hpa asks the lag of groups; whoever it is there needs Describe on the group, which nobody gave it here."""
+    connection = KafkaConnection(
+        (kafka.bootstrap,),
+        "SASL_SSL",
+        "SCRAM-SHA-512",
+        "spillway-hpa",
+        str(kafka.security.password_file("spillway-hpa")),
+        str(kafka.security.authority.certificate),
+    )
+    for changed, why in (
+        ({}, "GroupAuthorizationFailedError"),
+        ({"password_file": str(other_word(kafka, tmp_path))}, "lets user 'spillway-hpa' not in"),
+    ):
+        door = KafkaLag(msgspec.structs.replace(connection, **changed), LagSettings(answer_seconds=20.0))
+        with pytest.raises(LagUnknown, match=why):
+            await door.backlog("somebodys", LOAD.name)
+        await door.close()
