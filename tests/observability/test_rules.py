@@ -53,6 +53,10 @@ ALERTS: dict[str, tuple[tuple[Series, ...], tuple[Series, ...]]] = {
         (flat("spillway_hpa_active", 0, instance="a"), flat("spillway_hpa_active", 0, instance="b")),
         (flat("spillway_hpa_active", 1, instance="a"), flat("spillway_hpa_active", 0, instance="b")),
     ),
+    "SpillwayScaleFails": (
+        (growing("spillway_scale_failed_total", 1 / 60, instance="a"),),
+        (flat("spillway_scale_failed_total", 3, instance="a"),),
+    ),
     "SpillwayNoActiveDescheduler": (
         (flat("spillway_descheduler_active", 0, instance="a"),),
         (flat("spillway_descheduler_active", 1, instance="a"),),
