@@ -3,12 +3,17 @@
 from dataclasses import replace
 
 import msgspec
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
 from hpa.core.requests.answers import explain
 from hpa.core.sizing.composing import Case
-from hpa.core.state import HpaState, Scaled
+from hpa.core.state import Failed, HpaState, Scaled
+from hpa.service import Hpa
+from hpa.settings import HpaSettings
 from spillway.addresses import SCALE_POLICIES
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
+from spillway.local_bus import LocalBroker, LocalBus
 
 from .world import KEY, World, at, begun, condition, declared, external, hpa, load, own, sizes
 
@@ -79,3 +84,14 @@ def test_a_failure_is_the_same_after_a_restart() -> None:
     said = [explain(one.state, one.state.scaled[KEY]) for one in (made, killed)]
     assert said[0].conditions == said[1].conditions
     assert said[0].due_ms == said[1].due_ms
+
+
+async def test_what_failed_is_counted_each_time_and_logged_once() -> None:
+    made = Hpa(LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1"), HpaSettings(), "hpa-1", lambda: 0)
+    made.state.failed += [Failed(KEY, "the trace", again=False), Failed(KEY, "the trace", again=True)]
+    before = REGISTRY.get_sample_value("spillway_scale_failed_total") or 0
+    with capture_logs() as logged:
+        made.written([])
+        made.written([])
+    assert REGISTRY.get_sample_value("spillway_scale_failed_total") == before + 2
+    assert [(one["log_level"], one["workload"], one["trace"]) for one in logged] == [("error", "shop/web", "the trace")]
