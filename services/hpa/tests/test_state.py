@@ -493,3 +493,19 @@ def test_who_only_plans_leaves_nothing_behind() -> None:
     request = DeclarePolicyRequest(json.dumps(hpa([external("queue", "10")])), plan_only=True)
     declaring.declare(made.state, request, NO_GENERATION, made.now_ms, lambda _: ())
     assert made.state.inputs == {}
+
+
+def test_a_scale_policy_leaves_zero_by_its_metrics_whoever_scaled_to_zero() -> None:
+    made = begun(own(minReplicas=0, metrics=[external("queue", "10")]), replicas=0)
+    made.say(load("queue", 30, at(5)))
+    assert made.replicas == 3
+
+
+def test_who_is_scaled_from_zero_by_a_person_is_scaled_by_its_policy_again() -> None:
+    """As kubectl scale does for an autoscaler that rests because the target has no replicas."""
+    made = begun(hpa([external("queue", "10")]), replicas=0)
+    made.say(load("queue", 30, at(5)))
+    assert (made.replicas, condition(made, "ScalingActive")) == (0, ("False", "ScalingDisabled"))
+    made.say(declared(1, generation=2))
+    made.say(load("queue", 30, at(20)))
+    assert made.replicas == 3

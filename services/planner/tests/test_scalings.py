@@ -216,6 +216,25 @@ def test_topics_are_read_in_any_order(web: Scaled, last_first: bool) -> None:
 # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_a_person_may_scale_from_none_where_a_policy_may_rest_and_no_other_size(web: Scaled) -> None:
+    web.hear(decided(7, 1))
+    web.step()
+    with pytest.raises(RequestError, match=f"scaled by {HPA}: change its bounds"):
+        web.scale(3)
+    web.hear(decided(0, 2))
+    web.step()
+    assert web.replicas == 0
+    assert web.scale(3).replicas == 3
+    with pytest.raises(RequestError, match=f"scaled by {HPA}"):
+        web.scale(4)
+    web.restart()
+    web.step()
+    assert web.replicas == 3
+    web.hear(decided(5, 3))
+    web.step()
+    assert web.replicas == 5
+
+
 def test_an_apply_with_another_number_keeps_what_was_decided_and_says_so(web: Scaled) -> None:
     web.hear(decided(7, 1))
     web.step()
@@ -564,7 +583,8 @@ def test_the_replicas_are_those_of_the_newest_decision_while_a_policy_is_attache
             web.apply(deployment(number))
             expected.apply(number)
         elif verb == "scale":
-            refused = expected.replicas is None or expected.attached
+            resumes = expected.replicas == 0 and number > 0
+            refused = expected.replicas is None or (expected.attached and not resumes)
             try:
                 web.scale(number)
                 assert not refused

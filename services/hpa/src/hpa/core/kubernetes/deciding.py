@@ -151,10 +151,12 @@ def decide(
 
 
 def _computes_at_zero(policy: Autoscaler, known: Known, settings: Settings) -> bool:
-    """Only what was itself scaled to zero by us, and only where something says when to return."""
+    """Only where something says when to return; and only what we scaled to zero, unless the policy says otherwise."""
     if not settings.scale_to_zero:
         return False
-    by_us = any(condition.kind == SCALED_TO_ZERO and condition.status for condition in known.conditions)
+    by_us = policy.from_zero or any(
+        condition.kind == SCALED_TO_ZERO and condition.status for condition in known.conditions
+    )
     return by_us and (policy.min_replicas != 0 or policy.reaches_zero())
 
 

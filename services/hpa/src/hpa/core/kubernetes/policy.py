@@ -113,12 +113,16 @@ def _completed(given: GivenRules | None, default: ScalingRules, stabilization_ms
 
 
 class Autoscaler(Struct, frozen=True, gc=False):
-    """One policy of one workload. behavior None: the older rules, with one downscale window and a doubling cap."""
+    """One policy of one workload. behavior None: the older rules, with one downscale window and a doubling cap.
+
+    from_zero: it decides at zero replicas whoever scaled to zero.
+    """
 
     max_replicas: int
     metrics: tuple[Metric, ...]
     min_replicas: int = 1
     behavior: Behavior | None = None
+    from_zero: bool = False
 
     def reaches_zero(self) -> bool:
         """Whether some metric has a value while there is no pod."""

@@ -44,7 +44,8 @@ def compose_own(case: Case, policy: ScalePolicy) -> Sized:
         found = _without_metrics(case, least.replicas)
     else:
         most = bound_by(policy.calendar, policy.max_replicas, case.current, now_s).replicas
-        bounds = replace(policy.autoscaler, min_replicas=least.replicas, max_replicas=max(most, least.replicas))
+        most = max(most, least.replicas)
+        bounds = replace(policy.autoscaler, min_replicas=least.replicas, max_replicas=most, from_zero=True)
         found = compose_autoscaler(case, bounds)
         if case.current == 0 and found.replicas is None and least.replicas > 0:
             found = replace(found, replicas=least.replicas, reason="at least so many are asked for")

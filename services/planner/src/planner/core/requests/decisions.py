@@ -104,7 +104,8 @@ def _placed(state: PlannerState, declaration: Declaration, moment: Moment) -> tu
 
 
 def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided:
-    """Changes the number of replicas. RequestError when the workload is unknown or being deleted."""
+    """Changes the number of replicas. RequestError when the workload is unknown or being deleted, or a policy scales it
+    and it has some."""
     known = existing(state, request.namespace, request.name)
     digest = digest_of("scale", str(request.replicas))
     answer = remembered_answer(state, known, request.idempotency_key, digest, moment)
@@ -118,7 +119,8 @@ def scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> Decided
         text = "a Job is not scaled: apply it with another parallelism"
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: {text}")
     scaled_by = state.scalings.scaled_by(known.declared)
-    if scaled_by:
+    resumes = known.declared.replicas == 0 and request.replicas > 0  # A policy may rest while there are none.
+    if scaled_by and not resumes:
         text = f"scaled by {scaled_by}: change its bounds, or delete it first"
         raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: {text}")
     replicas = check_replicas(request.replicas, "replicas")
