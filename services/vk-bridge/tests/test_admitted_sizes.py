@@ -91,6 +91,11 @@ def test_a_real_pod_that_is_resized_in_place_holds_what_it_was_promised_until_it
     [
         pytest.param(REFUSED, True, id="not let in"),
         pytest.param({**REFUSED, "containerStatuses": [{"name": "main"}]}, False, id="it ran, and failed"),
+        pytest.param(
+            {**REFUSED, "message": "Pod was rejected: x", "containerStatuses": [{"name": "main"}]},
+            True,
+            id="not let in, by a kubelet that tells of containers all the same",
+        ),
         pytest.param({**REFUSED, "phase": "Pending"}, False, id="it waits"),
         pytest.param({"phase": "Failed"}, False, id="nobody says why"),
     ],

@@ -22,6 +22,8 @@ class _Pod(Struct, frozen=True, gc=False):
 
 
 _POD: Final = json.Decoder(_Pod)
+REJECTED: Final = "Pod was rejected: "
+"""Before a kubelet's reason: rejectPod of Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,14 @@ def sizes_asked(real_pod: Manifest, pool_pod: Manifest) -> Sizes:
 
 
 def is_refused_by_its_node(real_pod: Manifest) -> bool:
-    """Whether the kubelet did not let it in (OutOfcpu, …): it failed before anything was said of a container of it."""
+    """Whether the kubelet did not let it in (OutOfcpu, …): it says so, or failed it with no word of any container.
+
+    Newer kubelets tell of containers that never ran, older ones begin their message otherwise.
+    """
     status = real_pod.get("status") or {}
-    began = status.get("containerStatuses") or status.get("initContainerStatuses")
-    return status.get("phase") == "Failed" and bool(status.get("reason")) and not began
+    told_of_containers = status.get("containerStatuses") or status.get("initContainerStatuses")
+    says_so = (status.get("message") or "").startswith(REJECTED)
+    return status.get("phase") == "Failed" and bool(status.get("reason")) and (says_so or not told_of_containers)
 
 
 def left_for_pool(free: Mapping[str, int], held: Iterable[Sizes], refused: Iterable[Sizes] = ()) -> dict[str, int]:
