@@ -128,7 +128,12 @@ class AutoscalerSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     namespace: str = "default"
-    annotations: dict[str, str] = {}
+    annotations: dict[str, str] | None = None
+
+    @property
+    def noted(self) -> dict[str, str]:
+        """What is left empty is none."""
+        return self.annotations or {}
 
 
 class AutoscalerManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
