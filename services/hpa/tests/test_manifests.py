@@ -241,7 +241,7 @@ def test_metadata_that_has_no_effect_here_is_told_by_name_and_the_rest_works() -
     found = read_scaled_object(manifest)
     assert found.triggers[2].source == PrometheusTrigger("http://prometheus:9090", "sum(rate(x[1m]))", 1_000_000)
     told = [f"triggers[2].metadata.{name}: no effect on this prometheus trigger here" for name in sorted(others)]
-    assert found.warnings[:5] == (*told, "triggers[3].metadata.averageValue: no effect on this cpu trigger here")
+    assert found.warnings[:6] == (*told, "triggers[3].metadata.averageValue: no effect on this cpu trigger here")
 
 
 @pytest.mark.parametrize(
