@@ -12,7 +12,11 @@ from spillway_local.kube_binary import ensure_kube_binary
 from spillway_local.stack import SERVICES
 from tests.helm.rendering import CHART, NAMESPACE, RELEASE, RENDERED, VALUES, head, helm, render
 
-pytestmark = [pytest.mark.kube, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.kube,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(os.environ.get("SPILLWAY_KUBE") != "1", reason="helm and a control plane: `make test-kube`"),
+]
 
 SERVICE_MONITORS = {
     "apiVersion": "apiextensions.k8s.io/v1",

@@ -16,7 +16,7 @@ from spillway.cluster_api import ClusterApi, ClusterUnreachable, Refused
 from spillway.cluster_rights import BRIDGE_OWNER, BRIDGE_POOL, PROPAGATOR, SNAPSHOT, Right, Role
 from spillway.local_bus import LocalBroker
 from spillway.store import MemoryStore
-from spillway_local.kube_binary import ensure_kube_binary, is_kube_binary_built
+from spillway_local.kube_binary import ensure_kube_binary
 from spillway_local.member_credentials import MemberAccess, read_kubeconfig, write_kubeconfig
 from spillway_local.members import KubeMembers, MemberSpec
 from spillway_local.programs import running_stages
@@ -26,7 +26,11 @@ from .member_work import ALL_SERVICES, FLEET, OWNER, POOL, do_everything
 from .real_members import OnRealMembers, opened
 from .test_rights import ask
 
-pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.kube,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(os.environ.get("SPILLWAY_KUBE") != "1", reason="minutes on control planes: `make test-kube`"),
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 120.0
@@ -49,7 +53,9 @@ def kubeconfigs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
     """Of administrators of two control planes that ask RBAC, where deploy/rbac was applied."""
     folder = tmp_path_factory.mktemp("rbac")
     specs = tuple(MemberSpec(plan.name, plan.nodes, rbac=True) for plan in FLEET)
-    members = KubeMembers(folder, folder / "credentials", specs, session_ports(folder, FILES_BY_CLUSTER), binary())
+    members = KubeMembers(
+        folder, folder / "credentials", specs, session_ports(folder, FILES_BY_CLUSTER), ensure_kube_binary()
+    )
     with running_stages(members.stages(), folder / "logs"):
         found = {member.name: member.kubeconfig for member in members.members()}
         for name, files in FILES_BY_CLUSTER.items():
@@ -71,15 +77,9 @@ def accounts(kubeconfigs: dict[str, Path], tmp_path_factory: pytest.TempPathFact
     return folder
 
 
-def binary() -> Path:
-    if not is_kube_binary_built() and os.environ.get("SPILLWAY_KUBE") != "1":
-        pytest.skip("the member binary is not built: `make kube`, or set SPILLWAY_KUBE=1 (4 to 13 minutes)")
-    return ensure_kube_binary()
-
-
 def kubectl(kubeconfig: Path, *arguments: str) -> str:
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    command = (str(binary()), "kubectl", *arguments)
+    command = (str(ensure_kube_binary()), "kubectl", *arguments)
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=kubeconfig.parent)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
