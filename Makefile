@@ -1,7 +1,7 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube test-secured test-compose kube helm oracle differential replay scaling scaling-faults modes versions bench chaos up down status clean
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube test-secured test-compose kube helm oracle differential replay scaling scaling-faults modes versions upgrade bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
@@ -12,6 +12,7 @@ CASES ?= 2000
 BURSTS ?= 1,10,100,1000
 SEED ?= 1
 OLD ?= cfd3804
+KEPT_NEW ?= vk-bridge
 export UV_PYTHON_DOWNLOADS := never
 UV = $$(./tools/ensure-uv)
 RUN = $(UV) run --quiet
@@ -35,7 +36,7 @@ lint: setup ## ruff: rules and format
 	@$(RUN) ruff check . && $(RUN) ruff format --check .
 
 types: setup ## mypy --strict
-	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/oracle tests/replay tests/scaling $(wildcard tests/versions/[cev]*.py) $(filter-out tests/vectors/test_%,$(wildcard tests/vectors/*.py))
+	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/oracle tests/replay tests/scaling $(wildcard tests/versions/[ceuv]*.py) $(filter-out tests/vectors/test_%,$(wildcard tests/vectors/*.py))
 
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache
@@ -100,6 +101,9 @@ modes: setup ## What event mode does otherwise than Kubernetes' controller, on t
 
 versions: setup ## An older version of this code, run on what this one writes, and back (OLD=cfd3804)
 	@$(RUN) python tests/versions/versions.py --old $(OLD)
+
+upgrade: setup ## A platform of an older version, upgraded process by process while work goes on (OLD=b18740c KEPT_NEW=vk-bridge)
+	@$(RUN) python tests/versions/upgrade.py --old $(if $(filter file,$(origin OLD)),b18740c,$(OLD)) --kept-new "$(KEPT_NEW)"
 
 bench: setup ## Measure; prints a table, writes build/bench.json
 	@$(RUN) python tests/bench/bench.py

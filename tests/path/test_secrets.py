@@ -35,8 +35,6 @@ from spillway.api import (
     ListClustersRequest,
     RequestError,
 )
-from spillway.cluster_api import CONFIG_MAPS, ClusterApiSettings, connect
-from spillway.credentials import Endpoint
 from spillway.local_bus import LocalBroker
 from spillway.rpc import PlannerClient, RpcServer, RpcSettings
 from spillway.settings import OperatorError
@@ -232,18 +230,6 @@ async def test_credentials_of_a_cluster_are_told_to_nobody_however_they_fail(
 async def _is_judged(platform: InProcess, way: str) -> bool:
     (cluster,) = (await platform.planner().list_clusters(ListClustersRequest())).clusters
     return cluster.state == "Ready" if way == "let in" else bool(cluster.trouble)
-
-
-async def test_what_an_api_server_says_itself_is_read_as_it_is() -> None:
-    """Also where the token is a word of it."""
-    async with SimCluster("blue") as cluster:
-        server = SimServer(cluster, "Status")
-        await server.start()
-        endpoint = Endpoint(server=server.url, token="Status")
-        api = connect(lambda: endpoint, "blue", ClusterApiSettings())
-        assert await api.get(CONFIG_MAPS, "default", "none") is None
-        await api.close()
-        await server.close()
 
 
 async def test_tokens_of_callers_are_told_to_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -226,24 +226,6 @@ def test_a_formula_takes_the_place_of_its_triggers_metrics() -> None:
     assert found.autoscaler.metrics[0].target == Target(VALUE, 2000)
 
 
-def test_metadata_that_has_no_effect_here_is_told_by_name_and_the_rest_works() -> None:
-    """metricName is in KEDA's own samples up to 2.10, the others are people's."""
-    manifest = changed(SCALED, "metadata.annotations", None)
-    others = {
-        "metricName": "rate",
-        "namespace": "shop",
-        "customHeaders": "a=b",
-        "unsafeSsl": "true",
-        "authModes": "tls",
-    }
-    manifest["spec"]["triggers"][2]["metadata"] |= {**others, "threshold": "1e3"}
-    manifest["spec"]["triggers"][3]["metadata"] |= {"averageValue": "5"}
-    found = read_scaled_object(manifest)
-    assert found.triggers[2].source == PrometheusTrigger("http://prometheus:9090", "sum(rate(x[1m]))", 1_000_000)
-    told = [f"triggers[2].metadata.{name}: no effect on this prometheus trigger here" for name in sorted(others)]
-    assert found.warnings[:6] == (*told, "triggers[3].metadata.averageValue: no effect on this cpu trigger here")
-
-
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
@@ -254,7 +236,7 @@ def test_metadata_that_has_no_effect_here_is_told_by_name_and_the_rest_works() -
         ("spec.triggers.1.metadata.start", "0 0 31 2 *", "cron '0 0 31 2 *': expected a time that comes"),
         ("spec.triggers.1.metadata.end", "0 8 * * 1-5", "expected another line than start"),
         ("spec.triggers.2.metadata.threshold", "many", "threshold 'many': expected a number"),
-        ("spec.triggers.2.metadata.threshold", "1e15", "threshold '1e15': expected a number below 1e+15"),
+        ("spec.triggers.2.metadata.authModes", "basic", "authModes: not supported; expected"),
         ("spec.triggers.2.name", "LAG", "a name that no other trigger has"),
         ("spec.triggers.3.metadata.value", "70%", "value: '70%': expected a percentage"),
         ("spec.triggers.3.metricType", "Value", "metricType: 'Value': expected Utilization or AverageValue"),

@@ -7,7 +7,6 @@ from typing import Protocol
 
 import aiohttp
 
-from spillway.cluster_answers import read_status
 from spillway.cluster_errors import ClusterUnreachable
 from spillway.cluster_settings import ClusterApiSettings
 from spillway.credentials import BadCredentials, Endpoint, Session
@@ -107,6 +106,6 @@ class HttpTransport:
 
 
 def _without_token(answer: aiohttp.ClientResponse, body: bytes) -> bytes:
-    """What is no API server's own answer is quoted, up to records; a proxy's page may say all that it was asked by."""
+    """What is wrong is quoted, up to records; and a proxy's page of errors may say all that it was asked by."""
     token = answer.request_info.headers.get("Authorization", "").removeprefix("Bearer ").encode()
-    return body.replace(token, b"(hidden)") if token and read_status(body).kind != "Status" else body
+    return body.replace(token, b"(hidden)") if token else body

@@ -128,12 +128,7 @@ class AutoscalerSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     namespace: str = "default"
-    annotations: dict[str, str] | None = None
-
-    @property
-    def noted(self) -> dict[str, str]:
-        """What is left empty is none."""
-        return self.annotations or {}
+    annotations: dict[str, str] = {}
 
 
 class AutoscalerManifest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -4,7 +4,6 @@ Source of defaults and checks: kedacore/keda 8b4f083c, apis/keda/v1alpha1 and pk
 named: a trigger that is not known is refused, what has no effect here is a warning.
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -63,7 +62,6 @@ API_VERSION: Final = "keda.sh/v1alpha1"
 KIND: Final = "ScaledObject"
 TRIGGERS_MAX: Final = 64
 SECONDS_MAX: Final = 7 * 24 * 3600
-NUMBER_MAX: Final = 1e15
 FALLBACK_BEHAVIORS: Final = {
     name: name for name in ("", STATIC, CURRENT, CURRENT_IF_HIGHER, CURRENT_IF_LOWER, SCALING_MODIFIERS)
 }
@@ -72,7 +70,6 @@ RESOURCE_TYPES: Final = {"Utilization": UTILIZATION, "AverageValue": AVERAGE_VAL
 EXACT_LAG: Final = "spillway.io/exact-lag"
 """An annotation: kafka triggers are capped exactly, and no tolerance keeps the last consumers from starting."""
 COMPOSITE: Final = "composite-metric"
-_OF_RESOURCES: Final = frozenset({"type", "value", "containerName"})
 HONOURED: Final[Mapping[str, frozenset[str]]] = {
     "kafka": frozenset(
         {
@@ -91,11 +88,9 @@ HONOURED: Final[Mapping[str, frozenset[str]]] = {
         }
     ),
     "cron": frozenset({"timezone", "start", "end", "desiredReplicas"}),
-    "prometheus": frozenset({"serverAddress", "query", "threshold", "activationThreshold", "ignoreNullValues"}),
-    "cpu": _OF_RESOURCES,
-    "memory": _OF_RESOURCES,
 }
-"""What of a trigger's metadata is looked at; other names are told of, and have no effect."""
+"""What of a trigger's metadata is looked at, where KEDA passes over what it does not know."""
+PROMETHEUS_KNOWN: Final = frozenset({"serverAddress", "query", "threshold", "activationThreshold", "ignoreNullValues"})
 
 
 class TriggerSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -216,7 +211,7 @@ def read_scaled_object(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STAB
     if spec.idle_replica_count is not None and not 0 <= spec.idle_replica_count < least:
         raise invalid(f"{where}.idleReplicaCount", spec.idle_replica_count, f"0 up to minReplicaCount, {least}")
     triggers, metrics = _triggers(spec, where)
-    if read.metadata.noted.get(EXACT_LAG) == "true":
+    if read.metadata.annotations.get(EXACT_LAG) == "true":
         triggers, metrics = _exact(triggers, metrics)
     composed = _composed(spec.advanced.scaling_modifiers, triggers, f"{where}.advanced.scalingModifiers")
     if composed is not None:
@@ -242,7 +237,7 @@ def read_scaled_object(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STAB
 
 
 def _activation(spec: ScaledObjectSpec, metadata: Metadata, fallback: Fallback | None, where: str) -> Activation:
-    paused = metadata.noted.get(PAUSED_REPLICAS, "")
+    paused = metadata.annotations.get(PAUSED_REPLICAS, "")
     if paused.isascii() and paused.isdigit():
         within(int(paused), 0, REPLICAS_MAX, f"metadata.annotations[{PAUSED_REPLICAS}]")
     cooldown_s = COOLDOWN_MS // 1000 if spec.cooldown_period is None else spec.cooldown_period
@@ -253,7 +248,7 @@ def _activation(spec: ScaledObjectSpec, metadata: Metadata, fallback: Fallback |
         cooldown_ms=within(cooldown_s, 0, SECONDS_MAX, f"{where}.cooldownPeriod") * 1000,
         initial_cooldown_ms=first_s * 1000,
         fallback_replicas=None if fallback is None else fallback.replicas,
-        annotations=metadata.noted,
+        annotations=metadata.annotations,
     )
 
 
@@ -324,6 +319,9 @@ def _prometheus(metadata: Mapping[str, str], index: int) -> tuple[PrometheusTrig
     for name in ("serverAddress", "query", "threshold"):
         if not metadata.get(name):
             raise InvalidTrigger(f"{name}: missing; a prometheus trigger needs serverAddress, query and threshold")
+    unknown = sorted(metadata.keys() - PROMETHEUS_KNOWN)
+    if unknown:
+        raise InvalidTrigger(f"{unknown[0]}: not supported; expected {', '.join(sorted(PROMETHEUS_KNOWN))}")
     empty = metadata.get("ignoreNullValues", "true")
     if empty not in BOOLEANS:
         raise InvalidTrigger(f"ignoreNullValues {empty!r}: expected true or false")
@@ -342,10 +340,9 @@ _READERS: Final[Mapping[str, Reader]] = {"kafka": _kafka, "cron": _cron, "promet
 
 
 def _thousandths(text: str, name: str) -> int:
-    found = float(text) if re.fullmatch(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", text, re.ASCII) else math.inf
-    if not abs(found) < NUMBER_MAX:
-        raise InvalidTrigger(f"{name} {text!r}: expected a number below {NUMBER_MAX:g}, as 2.5")
-    return int(found * 1000)
+    if not re.fullmatch(r"[+-]?(\d{1,15}(\.\d*)?|\.\d+)", text, re.ASCII):
+        raise InvalidTrigger(f"{name} {text!r}: expected a number, as 2.5")
+    return int(float(text) * 1000)
 
 
 def _normal(name: str) -> str:

@@ -1,0 +1,146 @@
+"""A platform of an older version is upgraded as docs/operations.md says, a process after the other, while work goes on.
+
+    make upgrade OLD=b18740c KEPT_NEW=vk-bridge      real Kafka and Redis, simulated members, two instances of each service
+At each step: no pod of what was placed is gone or new, a Scale is decided and carried out, nothing is a dead letter.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from versions import ROOT, exported
+
+from spillway.addresses import DEAD_LETTERS
+from spillway.api import ApplyRequest, JoinClusterRequest, ListClustersRequest, ScaleRequest
+from spillway.bus import reached
+from spillway.kafka import KafkaBus, KafkaSettings
+from spillway.kubernetes import PODS
+from spillway.rpc import PlannerClient
+from spillway_local.demo import StackMembers
+from spillway_local.fleet_plan import FLEET, deployment
+from spillway_local.stack import SERVICES, Stack, StackOptions
+
+ORDER = ("descheduler", "vk-bridge", "hpa", "planner", "propagator", "snapshot")
+NAMESPACE, NAME, REPLICAS = "shop", "web", 60
+SECONDS = 120.0
+
+
+class Upgrade:
+    """One platform; old: the PYTHONPATH of the older version, for those processes that are not upgraded yet."""
+
+    def __init__(self, folder: Path, old: str, kept_new: tuple[str, ...]) -> None:
+        self.options = StackOptions(folder, outlives=False)
+        self.old_path = old
+        self.still_old = {f"{service}-{number}" for service in SERVICES for number in (1, 2) if service not in kept_new}
+        self.pods: set[str] = set()
+        self.replicas = REPLICAS
+
+    def stack(self) -> Stack:
+        environment: Mapping[str, Mapping[str, str]] = {name: {"PYTHONPATH": self.old_path} for name in self.still_old}
+        return Stack(replace(self.options, environment_of=environment), lambda text: None)
+
+    async def run(self) -> None:
+        stack = self.stack()
+        try:
+            await asyncio.to_thread(stack.up)
+            print(f"{len(self.still_old)} processes of the older version run")
+            async with PlannerClient(stack.addresses().planners, timeout_seconds=60, retry_seconds=60) as client:
+                await self._begin(client, stack)
+                for service in ORDER:
+                    for name in self._standby_first(service):
+                        if name in self.still_old:
+                            await self._upgrade(name, client)
+            await self._no_dead_letters(stack)
+        finally:
+            await asyncio.to_thread(stack.down)
+
+    async def _begin(self, client: PlannerClient, stack: Stack) -> None:
+        for member in FLEET:
+            await client.join_cluster(JoinClusterRequest(member.name, member.name, tier=member.tier))
+        await self._until("every cluster is Ready", lambda: self._ready(client))
+        await client.apply(ApplyRequest((deployment(NAME, NAMESPACE, REPLICAS),)))
+        await self._until(f"{REPLICAS} pods run", lambda: self._runs(stack, REPLICAS))
+        self.pods = await self._uids(stack)
+
+    async def _upgrade(self, name: str, client: PlannerClient) -> None:
+        """The process is another one now; then a replica more, and all that ran runs."""
+        began = time.monotonic()
+        self.still_old.discard(name)
+        stack = self.stack()
+        await asyncio.to_thread(stack.up)
+        await self._until("every cluster is Ready", lambda: self._ready(client))
+        self.replicas += 1
+        await client.scale(ScaleRequest(NAMESPACE, NAME, self.replicas))
+        await self._until(f"{self.replicas} pods run", lambda: self._runs(stack, self.replicas))
+        now = await self._uids(stack)
+        assert now > self.pods, f"{name}: {len(self.pods - now)} pods are gone"
+        self.pods = now
+        print(f"{name}: of this version after {time.monotonic() - began:.0f} s; {self.replicas} pods, none restarted")
+
+    def _standby_first(self, service: str) -> list[str]:
+        names = [f"{service}-1", f"{service}-2"]
+        stack = self.stack()
+        return sorted(
+            names, key=lambda name: f"{service.replace('-', '_')}_active 1.0" in stack._answer(name, "metrics")
+        )
+
+    async def _ready(self, client: PlannerClient) -> bool:
+        clusters = (await client.list_clusters(ListClustersRequest())).clusters
+        return len(clusters) == len(FLEET) and all(cluster.state == "Ready" for cluster in clusters)
+
+    async def _runs(self, stack: Stack, replicas: int) -> bool:
+        return len(await self._uids(stack)) == replicas
+
+    async def _uids(self, stack: Stack) -> set[str]:
+        members = StackMembers(stack)
+        try:
+            return {
+                str(pod["metadata"]["uid"])
+                for member in FLEET
+                for pod in await members.api(member.name).list(PODS, NAMESPACE, label_selector=f"app={NAME}")
+                if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+            }
+        finally:
+            await members.close()
+
+    async def _until(self, what: str, holds: object) -> None:
+        async with asyncio.timeout(SECONDS):
+            while not await holds():  # type: ignore[operator]
+                await asyncio.sleep(0.2)
+
+    async def _no_dead_letters(self, stack: Stack) -> None:
+        settings = KafkaSettings(stack.addresses().kafka)
+        letters = []
+        async with KafkaBus(settings, "", "upgrade") as bus, bus.follow([DEAD_LETTERS]) as feed:
+            ends = await feed.ends()
+            async for batch in feed:
+                letters += [record.event for record in batch.records]
+                if reached(batch.positions, ends):
+                    break
+        print(f"dead letters: {len(letters)}" + "".join(f"\n  {letter}" for letter in letters[:5]))
+        assert not letters
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--old", default="b18740c", help="commit of the older version")
+    parser.add_argument("--kept-new", default="", help="services that are of this version from the start")
+    asked = parser.parse_args()
+    folder = ROOT / "build" / "versions" / asked.old
+    exported(asked.old, folder)
+    path = os.pathsep.join(str(source) for source in sorted(folder.glob("*/*/src")))
+    with tempfile.TemporaryDirectory() as run:
+        kept = tuple(filter(None, asked.kept_new.split(",")))
+        asyncio.run(Upgrade(Path(run), path, kept).run())
+    print(json.dumps({"old": asked.old, "python": sys.version.split()[0], "upgraded": "without loss"}))
+
+
+if __name__ == "__main__":
+    main()
