@@ -1,6 +1,6 @@
 """A platform of an older version is upgraded as docs/operations.md says, a process after the other, while work goes on.
 
-    make upgrade OLD=b18740c KEPT_NEW=vk-bridge      real Kafka and Redis, simulated members, two instances of each service
+    make upgrade OLD=b18740c KEPT_NEW=vk-bridge   real Kafka and Redis, simulated members, two instances of each service
 At each step: no pod of what was placed is gone or new, a Scale is decided and carried out, nothing is a dead letter.
 """
 
