@@ -16,8 +16,10 @@ from spillway.feasibility.node_match import (
     filter_by_taints,
     filter_by_volumes,
 )
-from spillway.feasibility.nodes import ClusterNodes
-from spillway.feasibility.pod_affinity import filter_by_other_pods, filter_by_spread
+from spillway.feasibility.nodes import NO_DOMAIN, ClusterNodes
+from spillway.feasibility.own_template import candidates
+from spillway.feasibility.pod_affinity import filter_by_other_pods, filter_by_spread, own_ceilings
+from spillway.feasibility.topology import Ceiling
 from spillway.model import Int64s, Shape
 
 Filter = Callable[[Shape, ClusterNodes, Verdict], object]
@@ -59,7 +61,7 @@ def node_reasons(shape: Shape, nodes: ClusterNodes) -> tuple[NodeReason, ...]:
     witness = Witness(nodes.live)
     for name, apply in FILTERS:
         witness.filter = name
-        consume(apply(shape, nodes, witness))
+        _ceilings(apply(shape, nodes, witness))
     reasons = [
         NodeReason(int(met.sum()), name, reason, example=nodes.names[int(np.flatnonzero(met)[0])])
         for name, reason, met in witness.found
@@ -69,26 +71,47 @@ def node_reasons(shape: Shape, nodes: ClusterNodes) -> tuple[NodeReason, ...]:
 
 
 def explain_node(shape: Shape, nodes: ClusterNodes, cluster: str, node: str) -> ExplainedNode:
-    """Each filter's answer for one node. NOT_FOUND when there is no such node."""
+    """Each filter's answer for the next replica on one node. NOT_FOUND when there is no such node."""
     row = nodes.row_of(node)
     if row is None:
         raise RequestError("NOT_FOUND", f"node {node!r}: cluster {cluster} has none of this name")
+    alike = candidates(shape, nodes)
     filters = []
     for name, apply in FILTERS:
-        witness = Witness(nodes.live)
-        consume(apply(shape, nodes, witness))
-        reason = next((text for _, text, met in witness.found if met[row]), "")
-        filters.append(NodeFilter(name, not reason, reason))
+        bars = [_bars(apply, one, nodes, row) for one in alike]
+        filters.append(NodeFilter(name, not all(bars), bars[0] if all(bars) else ""))
     lacks = [_lack_text(name, lack) for name, lack in _lacks(shape, nodes, row)]
     filters.append(NodeFilter(RESOURCES, not lacks, ", ".join(lacks)))
-    return ExplainedNode(cluster, node, int(fit(shape, nodes).per_node[row]), tuple(filters))
+    takes = max(_takes(one, nodes, row) for one in alike) if all(entry.passes for entry in filters) else 0
+    return ExplainedNode(cluster, node, takes, tuple(filters))
 
 
-def consume(found: object) -> None:
-    """Some filters go on only while they are asked for more."""
-    if isinstance(found, Iterator):
-        for _ in found:
-            pass
+def _bars(apply: Filter, shape: Shape, nodes: ClusterNodes, row: int) -> str:
+    """Why a filter keeps the next replica from a node; empty when it does not."""
+    witness = Witness(nodes.live)
+    ceilings = _ceilings(apply(shape, nodes, witness))
+    reason = next((text for _, text, met in witness.found if met[row]), "")
+    for text, ceiling in ceilings:
+        domain = int(ceiling.domains[row])
+        if not reason and domain != NO_DOMAIN and ceiling.present[domain] >= ceiling.lowest:
+            reason = f"{text}: {int(ceiling.present[domain])} there, now at most {ceiling.lowest}"
+    return reason
+
+
+def _takes(shape: Shape, nodes: ClusterNodes, row: int) -> int:
+    """Replicas that one node takes, at the most, when its domain is under ceilings."""
+    per_node = fit(shape, nodes).per_node
+    takes = int(per_node[row])
+    for _, ceiling in (*_ceilings(filter_by_spread(shape, nodes, Witness(nodes.live))), *own_ceilings(shape, nodes)):
+        domain = int(ceiling.domains[row])
+        if domain != NO_DOMAIN:
+            takes = min(takes, ceiling.height(ceiling.sums(per_node)) - int(ceiling.present[domain]))
+    return max(0, takes)
+
+
+def _ceilings(found: object) -> list[tuple[str, Ceiling]]:
+    """Some filters go on only while they are asked for more: what they leave to replicas themselves to fill."""
+    return list(found) if isinstance(found, Iterator) else []
 
 
 @dataclass(frozen=True, slots=True)
