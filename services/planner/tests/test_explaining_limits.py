@@ -2,11 +2,14 @@
 
 from typing import Any
 
-from planner.core.explaining.witness import explain_node
-from spillway.model import HOSTNAME_LABEL, NodeRow, PodTable
+import pytest
+
+from planner.core.explaining.witness import OTHERS, explain_node, node_reasons
+from spillway.model import HOSTNAME_LABEL, NamespaceFacts, NodeRow, PodTable, Quota, Taint
 from spillway.pod_shape import shape_of
 
-from .builders import container, node, nodes_of, template
+from .builders import GI, Fleet, container, deployment, node, nodes_of, shape, template
+from .test_explaining import applied, explained, pod, supposed
 
 ZONE = "topology.kubernetes.io/zone"
 OWN = {"labelSelector": {"matchLabels": {"app": "web"}}}
@@ -46,3 +49,75 @@ def test_what_a_node_takes_ends_where_the_spread_would_bar_it() -> None:
     wanted = shape_of(template(container(), **spread()), "default", "t")
     assert explain_node(wanted, nodes, "own-1", "a0").takes == 3
     assert explain_node(wanted, nodes, "own-1", "b0").takes == 2
+
+
+def three_zones() -> Fleet:
+    return Fleet(own_1=[zoned(f"n{number}", "abc"[number % 3]) for number in range(12)])
+
+
+def zone_c_is_small() -> Fleet:
+    rows = [zoned(f"{zone}{number}", zone) for zone in "ab" for number in range(3)]
+    return Fleet(own_1=[*rows, zoned("c0", "c", 1000)])
+
+
+def under_a_quota() -> Fleet:
+    fleet = Fleet(own_1=[node(f"n{number}", 64_000) for number in range(4)])
+    quota = Quota("compute", (("requests.memory", 3 * GI),), (("requests.memory", 0),))
+    fleet.change("own-1", namespaces=[NamespaceFacts("default", (), (quota,))])
+    return fleet
+
+
+def wholly_promised() -> Fleet:
+    fleet = Fleet(own_1=[node(f"n{number}", 4000) for number in range(4)])
+    applied(fleet, deployment(16, "first"))
+    return fleet
+
+
+LIMITS = (
+    pytest.param(
+        three_zones(),
+        apart(ZONE),
+        f"own-1: anti-affinity over {ZONE} on 12 of 12 nodes",
+        [(12, f"anti-affinity over {ZONE}", "InterPodAffinity")],
+        id="anti-affinity over zones",
+    ),
+    pytest.param(
+        zone_c_is_small(),
+        spread(),
+        f"own-1: spread over {ZONE} on 6 of 7 nodes",
+        [(6, f"spread over {ZONE}", "PodTopologySpread"), (1, "cpu short by 1", "NodeResourcesFit")],
+        id="spread, and the zone that holds the others down",
+    ),
+    pytest.param(
+        under_a_quota(),
+        {},
+        "own-1: quota compute in default: requests.memory 3Gi left",
+        [(4, "takes more by itself: quota compute in default: requests.memory 3Gi left", "")],
+        id="quota",
+    ),
+    pytest.param(
+        wholly_promised(),
+        {},
+        "own-1: cpu (4 nodes); 16 replicas reserved, not bound yet",
+        [(4, "takes more by itself: 16 replicas reserved, not bound yet", "")],
+        id="promised",
+    ),
+)
+
+
+@pytest.mark.parametrize(("fleet", "spec", "limit", "reasons"), LIMITS)
+def test_nodes_with_room_are_not_said_to_be_too_small(
+    fleet: Fleet, spec: dict[str, Any], limit: str, reasons: list[tuple[int, str, str]]
+) -> None:
+    reply = explained(fleet, supposed(deployment(20, pod=pod(**spec))))
+    assert f"({limit})" in reply.verdict
+    (own,) = reply.clusters
+    assert [(entry.nodes, entry.reason, entry.filter) for entry in own.reasons] == reasons
+
+
+def test_reasons_that_are_too_many_are_counted_together() -> None:
+    rows = [node(f"n{number}", taints=(Taint(f"team-{number}", "x", "NoSchedule"),)) for number in range(20)]
+    found = node_reasons(shape(1000), nodes_of(*rows))
+    assert len(found) == 12
+    assert sum(entry.nodes for entry in found) == 20
+    assert (found[-1].nodes, found[-1].reason) == (9, OTHERS)

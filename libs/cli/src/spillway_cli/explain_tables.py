@@ -71,7 +71,8 @@ def _left(entry: ExplainedCluster, room: int) -> int:
 
 def _reason(reason: NodeReason) -> str:
     example = f" (e.g. {reason.example})" if reason.example else ""
-    return f"{counted(reason.nodes, 'node')}: {reason.reason}{example} [{reason.filter}]"
+    barred_by = f" [{reason.filter}]" if reason.filter else ""
+    return f"{counted(reason.nodes, 'node')}: {reason.reason}{example}{barred_by}"
 
 
 def _node(node: ExplainedNode) -> RenderableType:

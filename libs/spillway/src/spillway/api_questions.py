@@ -24,7 +24,9 @@ class ExplainRequest:
 
 @dataclass(frozen=True, slots=True)
 class NodeReason:
-    """Nodes that take no replica more, alike in why. filter: the kube-scheduler's plugin. example: one of the nodes.
+    """Nodes that take no replica more, alike in why. example: one of the nodes.
+
+    filter: the kube-scheduler's plugin; empty where nodes have room that something else takes, and of other reasons.
 
     resource, lacks, lacks_most: what binds, and how much of it lacks for one more at the least and at the most of these
     nodes; empty and 0 for another reason.

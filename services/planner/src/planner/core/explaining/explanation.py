@@ -12,7 +12,7 @@ from planner.core.division.placement import Division, Held, Situation, clusters_
 from planner.core.division.replaying import replay
 from planner.core.explaining.changing import Changes
 from planner.core.explaining.supposing import Indistinguishable
-from planner.core.explaining.witness import explain_node, node_reasons
+from planner.core.explaining.witness import TAKES_MORE, explain_node, node_reasons
 from planner.core.feasibility.admitted import REFUSED, differences, known_of
 from planner.core.feasibility.room import Room
 from planner.core.manifests.request import check_replicas, read_manifests
@@ -21,9 +21,12 @@ from planner.core.requests import declaring
 from planner.core.requests.answers import is_gone, reserved_by_workload, uncomputed_in
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, Subject, subject_of
-from spillway.api import ExplainedCluster, ExplainedNode, ExplainReply, ExplainRequest, RequestError
+from spillway.api import ExplainedCluster, ExplainedNode, ExplainReply, ExplainRequest, NodeReason, RequestError
 from spillway.events import DecisionRecorded
-from spillway.model import Tier
+from spillway.feasibility.cluster_view import ClusterView
+from spillway.feasibility.fit import fit
+from spillway.model import Shape, Tier
+from spillway.texts import counted
 
 Steps = Generator[None, None, ExplainReply]
 
@@ -189,6 +192,7 @@ def _entry(state: PlannerState, case: Case, name: str, tier: Tier | None) -> Exp
     of_nodes = case.record is None and tier is not None and not node_groups and view is not None
     shape = state.shape_in(name, case.subject.shape)
     reserved = reserved_by_workload(state, name, node_groups) if case.record is None else {}
+    of_all = sum(reserved.values())
     most = sorted((("/".join(key), count) for key, count in reserved.items()), key=lambda item: (-item[1], item[0]))
     return ExplainedCluster(
         cluster=name,
@@ -201,11 +205,25 @@ def _entry(state: PlannerState, case: Case, name: str, tier: Tier | None) -> Exp
         bound=bound,
         why=why,
         nodes=int(view.nodes.live.sum()) if of_nodes and view is not None else 0,
-        reasons=node_reasons(shape, view.nodes) if of_nodes and view is not None else (),
-        reserved_replicas=sum(reserved.values()),
+        reasons=_reasons(shape, view, room, of_all) if of_nodes and view is not None else (),
+        reserved_replicas=of_all,
         reserved=tuple(most[:RESERVERS_SHOWN]),
         age_ms=situation.age_ms.get(name, -1),
     )
+
+
+def _reasons(shape: Shape, view: ClusterView, room: Room, reserved: int) -> tuple[NodeReason, ...]:
+    """Node by node, and what takes of the room that the nodes have together: quotas, promises, the cluster's state."""
+    found = fit(shape, view.nodes)
+    if room.certain >= found.total:
+        return node_reasons(shape, view.nodes)
+    if not room.limited_by.startswith(found.limited_by()):
+        return node_reasons(shape, view.nodes, room.limited_by)
+    return node_reasons(shape, view.nodes, _not_bound(reserved) if reserved else "")
+
+
+def _not_bound(reserved: int) -> str:
+    return f"{counted(reserved, 'replica')} reserved, not bound yet"
 
 
 def _bound(case: Case, name: str, tier: Tier | None, room: Room, more: int) -> tuple[str, str]:
@@ -261,10 +279,14 @@ def _verdict(case: Case, clusters: Sequence[ExplainedCluster]) -> str:
 
 
 def _short(entry: ExplainedCluster) -> str:
-    if entry.bound == ROOM and entry.reasons and not entry.node_groups:
-        first = entry.reasons[0]
+    """What binds most nodes, unless it is something that binds them together."""
+    if entry.bound != ROOM or not entry.reasons or entry.node_groups:
+        return entry.why
+    first = entry.reasons[0]
+    if not first.reason.startswith(TAKES_MORE):
         return f"{first.reason} on {first.nodes} of {entry.nodes} nodes"
-    return entry.why
+    more = first.reason.removeprefix(TAKES_MORE)
+    return entry.why if more in entry.why else f"{entry.why}; {more}"
 
 
 def _node(state: PlannerState, case: Case, request: ExplainRequest) -> ExplainedNode:

@@ -1,6 +1,6 @@
 """Why nodes take no replica: the filters that decide it, asked node by node, by the kube-scheduler's names for them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,8 @@ ONE_A_NODE = "NodePorts, InterPodAffinity"
 AMOUNTS_APART_MAX = 3
 """Groups of nodes that lack of a resource; where the amounts are more, they are one group with a range."""
 REASONS_MAX = 12
+OTHERS = "other reasons"
+TAKES_MORE = "takes more by itself: "
 
 
 class Witness(Verdict):
@@ -56,18 +58,49 @@ class Witness(Verdict):
         super().out(mask, reason)
 
 
-def node_reasons(shape: Shape, nodes: ClusterNodes) -> tuple[NodeReason, ...]:
-    """Why each node takes none, or not one more than it does, most nodes first."""
+def node_reasons(shape: Shape, nodes: ClusterNodes, beyond: str = "") -> tuple[NodeReason, ...]:
+    """Why each node takes none, or not one more than it does; each node is in one group.
+
+    First those that would take more by themselves and are barred by what holds of all together, then the others, most
+    nodes first. beyond: what lets the cluster take fewer than its nodes would, for people.
+    """
     witness = Witness(nodes.live)
+    ceilings = []
     for name, apply in FILTERS:
         witness.filter = name
-        _ceilings(apply(shape, nodes, witness))
-    reasons = [
-        NodeReason(int(met.sum()), name, reason, example=nodes.names[int(np.flatnonzero(met)[0])])
-        for name, reason, met in witness.found
-    ]
-    reasons += _shortages(shape, nodes, witness.open)
-    return tuple(sorted(reasons, key=lambda entry: (-entry.nodes, entry.reason, entry.lacks)))[:REASONS_MAX]
+        ceilings += [(name, *found) for found in _ceilings(apply(shape, nodes, witness))]
+    ceilings += [("InterPodAffinity", *found) for found in own_ceilings(shape, nodes)]
+    barred, found = len(witness.found), fit(shape, nodes)
+    for name, text, ceiling in ceilings:
+        witness.filter = name
+        room = ceiling.sums(found.per_node)
+        capped = np.append(room > np.maximum(0, ceiling.height(room) - ceiling.present), False)
+        witness.out((found.per_node > 0) & capped[ceiling.domains], text)
+    if beyond:
+        witness.filter = ""
+        witness.out(found.per_node > 0, TAKES_MORE + beyond)
+    singly, together = (
+        [NodeReason(int(met.sum()), name, reason, example=_example(nodes, met)) for name, reason, met in part]
+        for part in (witness.found[:barred], witness.found[barred:])
+    )
+    singly += _shortages(shape, nodes, witness.open)
+    return (*_most_first(together), *_few(_most_first(singly), REASONS_MAX - len(together)))
+
+
+def _most_first(reasons: Iterable[NodeReason]) -> list[NodeReason]:
+    return sorted(reasons, key=lambda entry: (-entry.nodes, entry.reason, entry.lacks))
+
+
+def _few(reasons: Sequence[NodeReason], most: int) -> Sequence[NodeReason]:
+    """The nodes of those that are too many to be told apart are counted together."""
+    if len(reasons) <= most:
+        return reasons
+    rest = reasons[most - 1 :]
+    return (*reasons[: most - 1], NodeReason(sum(entry.nodes for entry in rest), "", OTHERS, example=rest[0].example))
+
+
+def _example(nodes: ClusterNodes, met: Bools) -> str:
+    return nodes.names[int(np.flatnonzero(met)[0])]
 
 
 def explain_node(shape: Shape, nodes: ClusterNodes, cluster: str, node: str) -> ExplainedNode:
@@ -130,9 +163,8 @@ def _shortages(shape: Shape, nodes: ClusterNodes, open_: Bools) -> Iterator[Node
     most = np.maximum(0, np.stack([free[name] // amount for name, amount in shape.requests]).min(axis=0))
     single = open_ & (per_node < most)
     if single.any():
-        example = nodes.names[int(np.flatnonzero(single)[0])]
         text = f"takes {int(per_node[single].max())}, whatever its size"
-        yield NodeReason(int(single.sum()), ONE_A_NODE, text, example=example)
+        yield NodeReason(int(single.sum()), ONE_A_NODE, text, example=_example(nodes, single))
     rows = np.flatnonzero(open_ & ~single)
     lacking = np.stack([amount * (most[rows] + 1) - free[name][rows] for name, amount in shape.requests])
     short = lacking > 0
