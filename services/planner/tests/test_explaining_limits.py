@@ -121,3 +121,11 @@ def test_reasons_that_are_too_many_are_counted_together() -> None:
     assert len(found) == 12
     assert sum(entry.nodes for entry in found) == 20
     assert (found[-1].nodes, found[-1].reason) == (9, OTHERS)
+
+
+def test_a_lower_request_is_offered_where_a_quota_is_the_limit_and_does_what_it_says() -> None:
+    (change,) = explained(under_a_quota(), supposed(deployment(10))).changes
+    assert (change.kind, change.subject, change.placed_before, change.placed_after) == ("Request", "memory", 3, 10)
+    for memory, placed in ((change.after, 10), (change.after + 2**20, 9)):
+        manifest = deployment(10, pod=template(container(memory=str(memory))))
+        assert explained(under_a_quota(), supposed(manifest)).placed == placed

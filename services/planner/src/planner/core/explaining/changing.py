@@ -152,10 +152,9 @@ class Changes:
     # ── What is tried ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _requests(self) -> Iterator[Trial]:
-        """Lower requests of what lacks somewhere."""
-        lacking = {reason.resource for entry in self._clusters for reason in entry.reasons if reason.resource}
+        """Lower requests, also of what no node lacks: a quota or a promise may."""
         for name, amount in self._subject.shape.requests:
-            if name in lacking and name != "pods":
+            if name != "pods":
                 yield self._request(name, amount)
 
     def _request(self, name: str, amount: int) -> Trial:
