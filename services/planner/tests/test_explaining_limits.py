@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from planner.core.explaining.witness import OTHERS, explain_node, node_reasons
+from spillway.api import RequestError
 from spillway.model import HOSTNAME_LABEL, NamespaceFacts, NodeRow, PodTable, Quota, Taint
 from spillway.pod_shape import shape_of
 
-from .builders import GI, Fleet, container, deployment, node, nodes_of, shape, template
+from .builders import GI, Fleet, cluster, container, deployment, group, node, nodes_of, shape, template
 from .test_explaining import applied, explained, pod, supposed
 
 ZONE = "topology.kubernetes.io/zone"
@@ -129,3 +130,27 @@ def test_a_lower_request_is_offered_where_a_quota_is_the_limit_and_does_what_it_
     for memory, placed in ((change.after, 10), (change.after + 2**20, 9)):
         manifest = deployment(10, pod=template(container(memory=str(memory))))
         assert explained(under_a_quota(), supposed(manifest)).placed == placed
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(spread(), id="spread over zones"),
+        pytest.param(spread(HOSTNAME_LABEL), id="spread over hosts"),
+        pytest.param(apart(ZONE), id="anti-affinity over zones"),
+    ],
+)
+def test_what_only_nodes_to_come_could_take_waits_with_the_true_reason(spec: dict[str, Any]) -> None:
+    fleet = Fleet(own_1=[node("a", 500)])
+    fleet.join(cluster("cloud-1", "cloud", [group(cpu=8000, labels=((ZONE, "z1"),)), group("small", 500)]), [])
+    record = applied(fleet, deployment(3, pod=pod("4", **spec)))
+    assert record.unplaced == 3
+    text = "nothing is promised on new nodes of node groups burst: what fits depends on their domains"
+    assert [entry.limited_by for entry in record.inputs if entry.tier == "node-groups"][-1] == text
+
+
+def test_what_no_node_of_a_group_could_take_is_refused_as_before() -> None:
+    fleet = Fleet()
+    fleet.join(cluster("cloud-1", "cloud", [group(cpu=500)]), [])
+    with pytest.raises(RequestError, match="no node group has a node that takes it"):
+        applied(fleet, deployment(3, pod=pod("4", **spread())))

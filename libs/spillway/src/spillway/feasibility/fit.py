@@ -172,11 +172,17 @@ def fit_of_group(shape: Shape, group: NodeGroup) -> int:
 
     0 where it depends on the domain that the node would come up in: nobody knows that before it is there.
     """
-    wide = [term for term in shape.apart if term.key != HOSTNAME_LABEL]
-    if shape.node_name or shape.near or shape.spread or wide:
-        return 0
+    return 0 if depends_on_domain(shape) else most_of_group(shape, group)
+
+
+def depends_on_domain(shape: Shape) -> bool:
+    return bool(shape.near or shape.spread) or any(term.key != HOSTNAME_LABEL for term in shape.apart)
+
+
+def most_of_group(shape: Shape, group: NodeGroup) -> int:
+    """Replicas that one node of a node group would take at the most, in whatever domain it comes up."""
     labels = dict(group.labels)
-    if not matches_labels(selector_requirements(shape), labels):
+    if shape.node_name or not matches_labels(selector_requirements(shape), labels):
         return 0
     if shape.node_terms and not any(
         not term.fields and matches_labels(term.labels, labels) for term in shape.node_terms

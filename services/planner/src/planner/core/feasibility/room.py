@@ -12,13 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.core.feasibility.interplay import ALL, NODE, ByLabel, Effect, effects_of, effects_with
-from spillway.feasibility.fit import Fit, fit_of_group
+from spillway.feasibility.fit import Fit, depends_on_domain, fit_of_group, most_of_group
 from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s, NodeGroup, Shape
 from spillway.texts import counted
 
 NOT_ALL_BOUND = "; {} not bound yet"
 PROMISED = "{} of another workload not bound yet"
+NO_GROUP = "no node group has a node that takes it"
+BY_DOMAIN = "nothing is promised on new nodes of node groups {}: what fits depends on their domains"
 
 
 class Room(NamedTuple):
@@ -215,5 +217,9 @@ def room_in_groups(
     if not groups:
         return Room(0, 0, "no node groups", False)
     fitting = [group.name for group, per_node, _ in takes if per_node]
-    limit = f"node groups {', '.join(fitting)} at their most" if fitting else "no node group has a node that takes it"
-    return Room(certain, certain, limit, any(per_node > 0 for _, per_node, _ in takes))
+    if depends_on_domain(shape):
+        large = [group.name for group, _, _ in takes if most_of_group(shape, group)]
+        limit = BY_DOMAIN.format(", ".join(large)) if large else NO_GROUP
+        return Room(certain, certain, limit, bool(large))
+    limit = f"node groups {', '.join(fitting)} at their most" if fitting else NO_GROUP
+    return Room(certain, certain, limit, bool(fitting))
