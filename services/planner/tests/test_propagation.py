@@ -13,6 +13,7 @@ from .builders import Fleet, deployment, node, texts
 from .test_decisions import apply, placed
 
 WEB = deployment(6)
+NOT_READY = "cluster.karmada.io/not-ready"
 SELECTS = [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}]
 
 
@@ -101,16 +102,38 @@ def test_a_tolerated_loss_is_borne_as_long(given: list[int | None], expected: in
 
 
 def test_what_has_no_effect_is_named() -> None:
-    placement = {"clusterTolerations": [{"key": "gpu"}], "workloadAffinity": {}}
-    found = read(propagation(placement, priority=3, failover={"application": {}}, other=1), WEB)
+    weight = {"weight": 1, "targetCluster": {"clusterNames": ["a"]}}
+    placement = {
+        "clusterTolerations": [{"key": "gpu"}, {"key": NOT_READY, "operator": "Equal", "value": "x"}],
+    } | divided("Weighted", dynamicWeight="AvailableReplicas", staticWeightList=[weight])
+    selectors = [*SELECTS, {"apiVersion": "v1", "kind": "Secret", "name": "s"}]
+    spec = {"priority": 3, "failover": {"application": {}}, "suspension": {"dispatching": False}, "other": 1}
+    found = read(propagation(placement, selectors, **spec), WEB)
     fields = [text.split(" has no effect: ")[0].removeprefix("PropagationPolicy.spec.") for text in found.warnings]
     assert fields == [
+        "resourceSelectors[1]",
         "priority",
         "failover.application",
+        "suspension",
         "other",
-        "placement.workloadAffinity",
+        "placement.replicaScheduling.weightPreference.staticWeightList",
         "placement.clusterTolerations[0]",
+        "placement.clusterTolerations[1]",
     ]
+
+
+@pytest.mark.parametrize("preference", ["Aggregated", "Duplicated"])
+def test_weights_that_nothing_looks_at_are_named(preference: str) -> None:
+    placement = divided("Aggregated", staticWeightList=[NAMED])
+    if preference == "Duplicated":
+        placement["replicaScheduling"]["replicaSchedulingType"] = "Duplicated"
+    (warning,) = read(propagation(placement), WEB).warnings
+    assert "weightPreference.staticWeightList has no effect: only Divided by Weighted looks at it" in warning
+
+
+def test_a_toleration_of_everything_is_one_of_a_loss() -> None:
+    found = read(propagation({"clusterTolerations": [{"operator": "Exists", "tolerationSeconds": 90}]}), WEB)
+    assert (found.policy.on_cluster_loss_seconds, found.warnings) == (90, ())
 
 
 def field_selector(key: str, operator: str) -> dict[str, Any]:
@@ -137,7 +160,69 @@ REFUSED = {
     ),
     "spread over zones": (
         propagation({"spreadConstraints": [{"spreadByField": "zone"}]}),
-        "PropagationPolicy, read as a PlacementPolicy.spec.strategy.spread[0].by: 'zone': expected cluster or region",
+        "PropagationPolicy.spec.placement.spreadConstraints[0].spreadByField: 'zone': expected cluster or region",
+    ),
+    "fewer groups at the most than at the least": (
+        propagation({"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 3, "maxGroups": 2}]}),
+        "PropagationPolicy.spec.placement.spreadConstraints[0].maxGroups: 2: expected at least min, 3",
+    ),
+    "a bound of groups by a name that is none": (
+        propagation({"spreadConstraints": [{"spreadByField": "cluster", "maxGroup": 1}]}),
+        "PropagationPolicy.spec.placement.spreadConstraints[0].maxGroup: 1: expected one of",
+    ),
+    "weights by a name that is none": (
+        propagation(divided("Weighted", staticWeights=[NAMED])),
+        "PropagationPolicy.spec.placement.replicaScheduling.weightPreference.staticWeights: ",
+    ),
+    "a weight of 0": (
+        propagation(divided("Weighted", staticWeightList=[NAMED | {"weight": 0}])),
+        "PropagationPolicy.spec.placement.replicaScheduling.weightPreference.staticWeightList[0].weight: 0: expected",
+    ),
+    "a weight that is no number": (
+        propagation(divided("Weighted", staticWeightList=[NAMED | {"weight": "2"}])),
+        "PropagationPolicy.spec.placement.replicaScheduling.weightPreference.staticWeightList[0].weight: Expected",
+    ),
+    "clusters that are no list": (
+        propagation({"clusterAffinity": {"clusterNames": "a"}}),
+        "PropagationPolicy.spec.placement.clusterAffinity.clusterNames: Expected `array`, got `str`",
+    ),
+    "a label selector by a comparison": (
+        propagation(
+            {"clusterAffinity": {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Gt", "values": []}]}}}
+        ),
+        "PropagationPolicy.spec.placement.clusterAffinity.labelSelector.matchExpressions.operator: 'Gt': expected",
+    ),
+    "an affinity without a name": (
+        propagation(divided("Aggregated") | {"clusterAffinities": [{"clusterNames": ["a"]}]}),
+        "PropagationPolicy.spec.placement.clusterAffinities[0].affinityName: '': expected a name",
+    ),
+    "several affinities of copies": (
+        propagation({"clusterAffinities": [{"affinityName": name, "clusterNames": [name]} for name in "ab"]}),
+        "PropagationPolicy.spec.placement.clusterAffinities: ['a', 'b']: expected one: ",
+    ),
+    "an overflow of the one affinity": (
+        propagation({"clusterAffinity": {"clusterNames": ["a"], "overflowAffinities": [{"clusterNames": ["b"]}]}}),
+        "PropagationPolicy.spec.placement.clusterAffinity.overflowAffinities: ",
+    ),
+    "seconds as text": (
+        propagation({"clusterTolerations": [{"key": NOT_READY, "operator": "Exists", "tolerationSeconds": "300"}]}),
+        "PropagationPolicy.spec.placement.clusterTolerations[0].tolerationSeconds: '300': expected a whole number",
+    ),
+    "apart from others": (
+        propagation({"workloadAffinity": {"antiAffinity": {"groupByLabelKey": "app"}}}),
+        "PropagationPolicy.spec.placement.workloadAffinity: ",
+    ),
+    "what is not to run yet": (
+        propagation(suspension={"dispatching": True}),
+        "PropagationPolicy.spec.suspension.dispatching: True: expected nothing",
+    ),
+    "another namespace's": (
+        propagation() | {"metadata": {"name": "p", "namespace": "team-b"}},
+        "PropagationPolicy.metadata.namespace: 'team-b': expected default, that of the workload",
+    ),
+    "a selector by a field that is none": (
+        propagation(selectors=[SELECTS[0] | {"labelSelectors": {}}]),
+        "PropagationPolicy.spec.resourceSelectors[0].labelSelectors: {}: expected one of apiVersion,",
     ),
     "spread by label": (propagation({"spreadConstraints": [{"spreadByLabel": "rack"}]}), "spreadByLabel: 'rack'"),
     "an unknown type": (

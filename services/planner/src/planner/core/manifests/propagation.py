@@ -1,9 +1,10 @@
 """Reads a Karmada PropagationPolicy as one of ours, and names what of it says nothing here.
 
-What would let a workload run where it must not is refused; what merely has no effect is a warning in the answer.
+What would let a workload run where it must not is refused, and so is a field of the placement that is not known: it
+may be one that was meant otherwise. What merely has no effect is a warning in the answer.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,12 +28,28 @@ SPEC_WITHOUT_EFFECT = {
     "schedulerName": "one planner places all",
     "conflictResolution": "an object that is there already is adopted by name, never overwritten",
     "activationPreference": "a policy is in force once it is applied",
-    "suspension": "a brake (freeze) holds replicas where they are",
+    "suspension": "nothing is suspended by it",
     "preserveResourcesOnDeletion": "release gives a workload back with its objects",
     "schedulePriority": "a PlacementPolicy's priority says who waits shorter; priority classes are not read",
 }
 PLACEMENT = ("clusterAffinity", "clusterAffinities", "clusterTolerations", "spreadConstraints", "replicaScheduling")
 AFFINITY = ("clusterNames", "exclude", "labelSelector", "fieldSelector")
+NAMED_AFFINITY = (*AFFINITY, "affinityName")
+SELECTOR_FIELDS = {
+    "names": "clusterNames",
+    "excluded": "exclude",
+    "labelSelector": "labelSelector",
+    "regions": "fieldSelector.matchExpressions",
+    "zones": "fieldSelector.matchExpressions",
+}
+"""Of ours, by what of its they are made."""
+RESOURCE_SELECTOR = ("apiVersion", "kind", "namespace", "name", "labelSelector")
+SCHEDULING = ("replicaSchedulingType", "replicaDivisionPreference", "weightPreference")
+WEIGHTS = ("staticWeightList", "dynamicWeight")
+WEIGHT = ("targetCluster", "weight")
+SPREAD = ("spreadByField", "spreadByLabel", "minGroups", "maxGroups")
+TOLERATION = ("key", "operator", "value", "effect", "tolerationSeconds")
+WITH_ALTERNATIVES = ("KarmadaAggregated", "KarmadaDynamicWeight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +65,15 @@ def read(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> Read:
     if manifest.get("apiVersion") != API_VERSION:
         raise invalid(f"{KIND}.apiVersion", manifest.get("apiVersion"), API_VERSION)
     spec = _object(manifest.get("spec"), f"{KIND}.spec")
-    _check_selects(spec.get("resourceSelectors"), workload)
-    placement = _object(spec.get("placement", {}), f"{KIND}.spec.placement")
+    _check_namespace(manifest, workload)
     reader = _Reader()
+    reader.check_selects(spec.get("resourceSelectors"), workload)
+    placement = _object(spec.get("placement", {}), f"{KIND}.spec.placement")
     ours = reader.spec(spec, placement)
     try:
         found = policies.policy_of({"apiVersion": policies.API_VERSION, "kind": policies.KIND, "spec": ours})
     except RequestError as error:
-        raise RequestError(error.code, f"{KIND}, read as a {error.text}") from None
+        raise RequestError(error.code, reader.in_its_words(error.text)) from None
     return Read(found, tuple(reader.warnings))
 
 
@@ -71,16 +89,22 @@ def _list(value: object, where: str) -> list[Any]:
     return value
 
 
-def _check_selects(selectors: object, workload: Mapping[str, Any]) -> None:
-    """Its selectors mean the workload that it is applied with."""
-    where = f"{KIND}.spec.resourceSelectors"
-    metadata = _object(workload.get("metadata"), "metadata")
-    if not any(
-        _selects(_object(entry, f"{where}[{index}]"), workload, metadata, f"{where}[{index}]")
-        for index, entry in enumerate(_list(selectors, where))
-    ):
-        text = f"one that means {workload.get('kind')} {metadata.get('name')}, which it is applied with"
-        raise invalid(where, selectors, text)
+def _known(value: object, fields: Sequence[str], where: str) -> dict[str, Any]:
+    """An object of these fields and no other ones."""
+    found = _object(value, where)
+    for field in found:
+        if field not in fields:
+            raise invalid(f"{where}.{field}", found[field], f"one of {', '.join(fields)}")
+    return found
+
+
+def _check_namespace(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> None:
+    """It means what is in its own namespace alone; without one it is the workload's."""
+    metadata = _object(manifest.get("metadata", {}), f"{KIND}.metadata")
+    own = _object(workload.get("metadata"), "metadata").get("namespace") or "default"
+    if (metadata.get("namespace") or own) != own:
+        text = f"{own}, that of the workload which it is applied with"
+        raise invalid(f"{KIND}.metadata.namespace", metadata["namespace"], text)
 
 
 def _selects(entry: Mapping[str, Any], workload: Mapping[str, Any], metadata: Mapping[str, Any], where: str) -> bool:
@@ -100,6 +124,40 @@ class _Reader:
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
+        self._its_fields = {
+            "spec.tiers": "spec.placement.clusterAffinities",
+            "spec.strategy.tiers": "spec.placement.clusterAffinities",
+            "spec.strategy.spread": "spec.placement.spreadConstraints",
+            "spec.strategy.weights": "spec.placement.replicaScheduling.weightPreference.staticWeightList",
+        }
+
+    def in_its_words(self, text: str) -> str:
+        """What is wrong with the PlacementPolicy that was made of it, by the field that the manifest has."""
+        path = text.removeprefix(f"{policies.KIND}.")
+        for ours in sorted(self._its_fields, key=len, reverse=True):
+            if path.startswith(ours):
+                return f"{KIND}.{self._its_fields[ours]}{path.removeprefix(ours)}"
+        return f"{KIND}, read as a {text}"
+
+    def _is_of(self, ours: str, its: str) -> None:
+        """A field of ours is made of one of its."""
+        self._its_fields[ours] = its.removeprefix(f"{KIND}.")
+
+    def check_selects(self, selectors: object, workload: Mapping[str, Any]) -> None:
+        """Some of its selectors mean the workload that it is applied with; the others are named."""
+        where = f"{KIND}.spec.resourceSelectors"
+        metadata = _object(workload.get("metadata"), "metadata")
+        others = []
+        for index, entry in enumerate(_list(selectors, where)):
+            if not _selects(
+                _known(entry, RESOURCE_SELECTOR, f"{where}[{index}]"), workload, metadata, f"{where}[{index}]"
+            ):
+                others.append(f"spec.resourceSelectors[{index}]")
+        if len(others) == len(_list(selectors, where)):
+            text = f"one that means {workload.get('kind')} {metadata.get('name')}, which it is applied with"
+            raise invalid(where, selectors, text)
+        for field in others:
+            self._warn(field, "it does not mean the workload, and a policy is of the one that it is applied with")
 
     def spec(self, spec: Mapping[str, Any], placement: Mapping[str, Any]) -> dict[str, Any]:
         for field in spec:
@@ -109,17 +167,26 @@ class _Reader:
                 self._failover(_object(spec[field], f"{KIND}.spec.failover"))
             elif field not in ("resourceSelectors", "placement"):
                 self._warn(f"spec.{field}", "not known here")
-        for field in placement:
-            if field not in PLACEMENT:
-                self._warn(f"spec.placement.{field}", "not known here")
+        self._check_suspension(spec.get("suspension", {}))
+        _known(placement, PLACEMENT, f"{KIND}.spec.placement")
         tiers, alternatives = self._tiers(placement)
         strategy = self._strategy(placement, len(tiers) > 1 and alternatives)
+        if len(tiers) > 1 and alternatives and strategy["name"] not in WITH_ALTERNATIVES:
+            text = "one: Aggregated and dynamic weight alone choose among several"
+            raise invalid(f"{KIND}.spec.placement.clusterAffinities", [tier["name"] for tier in tiers], text)
         ours: dict[str, Any] = {"strategy": strategy, "tiers": tiers}
         after = self._after(placement.get("clusterTolerations", []))
         return ours | ({"onClusterLoss": {"after": after}} if after else {})
 
     def _warn(self, field: str, why: str) -> None:
         self.warnings.append(f"{KIND}.{field} has no effect: {why}")
+
+    def _check_suspension(self, suspension: object) -> None:
+        """What is not to run yet must not be placed."""
+        for field, value in _object(suspension, f"{KIND}.spec.suspension").items():
+            if value:
+                text = "nothing: what is applied is placed and carried out at once"
+                raise invalid(f"{KIND}.spec.suspension.{field}", value, text)
 
     def _failover(self, failover: Mapping[str, Any]) -> None:
         for field in failover:
@@ -135,9 +202,13 @@ class _Reader:
             raise invalid(f"{where}.clusterAffinities", "both", "clusterAffinity or clusterAffinities")
         if "clusterAffinities" not in placement:
             affinity = _object(placement.get("clusterAffinity", {}), f"{where}.clusterAffinity")
-            return [{"name": "all", "clusters": self._selector(affinity, f"{where}.clusterAffinity")}], False
+            selector = self._selector(affinity, f"{where}.clusterAffinity", "spec.tiers[0].clusters")
+            return [{"name": "all", "clusters": selector}], False
         terms = _list(placement["clusterAffinities"], f"{where}.clusterAffinities")
-        tiers = [self._tier(term, f"{where}.clusterAffinities[{index}]") for index, term in enumerate(terms)]
+        tiers = [
+            self._tier(term, f"{where}.clusterAffinities[{index}]", index, (*NAMED_AFFINITY, "overflowAffinities"))
+            for index, term in enumerate(terms)
+        ]
         overflow = [
             (term["overflowAffinities"], f"{where}.clusterAffinities[{index}].overflowAffinities")
             for index, term in enumerate(terms)
@@ -146,26 +217,34 @@ class _Reader:
         if overflow and len(terms) > 1:
             raise invalid(overflow[0][1], "given", "none: of several clusterAffinities only one is used")
         for more, at in overflow:
-            tiers += [self._tier(term, f"{at}[{index}]") for index, term in enumerate(_list(more, at))]
+            tiers += [
+                self._tier(term, f"{at}[{index}]", index + 1, NAMED_AFFINITY)
+                for index, term in enumerate(_list(more, at))
+            ]
         return tiers, not overflow
 
-    def _tier(self, term: object, where: str) -> dict[str, Any]:
-        affinity = _object(term, where)
-        return {"name": affinity.get("affinityName", ""), "clusters": self._selector(affinity, where)}
+    def _tier(self, term: object, where: str, number: int, fields: Sequence[str]) -> dict[str, Any]:
+        affinity = _known(term, fields, where)
+        selected = {field: value for field, value in affinity.items() if field in AFFINITY}
+        self._is_of(f"spec.tiers[{number}].name", f"{where}.affinityName")
+        selector = self._selector(selected, where, f"spec.tiers[{number}].clusters")
+        return {"name": affinity.get("affinityName", ""), "clusters": selector}
 
-    def _selector(self, affinity: Mapping[str, Any], where: str) -> dict[str, Any]:
-        for field in affinity:
-            if field not in (*AFFINITY, "affinityName", "overflowAffinities"):
-                raise invalid(f"{where}.{field}", affinity[field], f"one of {', '.join(AFFINITY)}")
+    def _selector(self, affinity: Mapping[str, Any], where: str, made: str) -> dict[str, Any]:
+        """made: what of ours it is."""
+        _known(affinity, AFFINITY, where)
+        for made_field, its in SELECTOR_FIELDS.items():
+            self._is_of(f"{made}.{made_field}", f"{where}.{its}")
         ours: dict[str, Any] = {
             "names": affinity.get("clusterNames", []),
             "excluded": affinity.get("exclude", []),
             "labelSelector": affinity.get("labelSelector", {}),
         }
-        fields = _object(affinity.get("fieldSelector", {}), f"{where}.fieldSelector").get("matchExpressions", [])
+        selected = _known(affinity.get("fieldSelector", {}), ("matchExpressions",), f"{where}.fieldSelector")
+        fields = selected.get("matchExpressions", [])
         for index, entry in enumerate(_list(fields, f"{where}.fieldSelector.matchExpressions")):
             at = f"{where}.fieldSelector.matchExpressions[{index}]"
-            requirement = _object(entry, at)
+            requirement = _known(entry, ("key", "operator", "values"), at)
             if not isinstance(requirement.get("key"), str) or requirement["key"] not in FIELDS:
                 raise invalid(f"{at}.key", requirement.get("key"), " or ".join(FIELDS))
             if requirement.get("operator") != "In":
@@ -177,10 +256,16 @@ class _Reader:
 
     def _strategy(self, placement: Mapping[str, Any], alternatives: bool) -> dict[str, Any]:
         where = f"{KIND}.spec.placement.replicaScheduling"
-        scheduling = _object(placement.get("replicaScheduling", {"replicaSchedulingType": "Duplicated"}), where)
+        scheduling = placement.get("replicaScheduling", {"replicaSchedulingType": "Duplicated"})
+        scheduling = _known(scheduling, SCHEDULING, where)
         kind = scheduling.get("replicaSchedulingType", "Divided")
         preference = scheduling.get("replicaDivisionPreference", "Weighted")
-        weights = _object(scheduling.get("weightPreference", {}), f"{where}.weightPreference")
+        weights = _known(scheduling.get("weightPreference", {}), WEIGHTS, f"{where}.weightPreference")
+        weighted = kind == "Divided" and preference == "Weighted"
+        for field in weights if not weighted else WEIGHTS[:1] if weights.get("dynamicWeight") else ():
+            if weights.get(field):
+                why = "dynamicWeight goes before it" if weighted else "only Divided by Weighted looks at it"
+                self._warn(f"spec.placement.replicaScheduling.weightPreference.{field}", why)
         if kind not in ("Duplicated", "Divided"):
             raise invalid(f"{where}.replicaSchedulingType", kind, "Duplicated or Divided")
         if preference not in ("Weighted", "Aggregated"):
@@ -197,29 +282,27 @@ class _Reader:
         strategy: dict[str, Any] = {"name": "KarmadaStaticWeight"}
         if placement.get("spreadConstraints"):
             self._warn("spec.placement.spreadConstraints", "static weights do not look at them, there as here")
-        rules = self._weights(weights.get("staticWeightList", []), f"{where}.weightPreference.staticWeightList")
-        return strategy | ({"weights": list(rules)} if rules else {}) | _tiers_used(alternatives)
+        rules = list(self._weights(weights.get("staticWeightList", []), f"{where}.weightPreference.staticWeightList"))
+        return strategy | ({"weights": rules} if rules else {}) | _tiers_used(alternatives)
 
     def _named(self, name: str, placement: Mapping[str, Any], alternatives: bool) -> dict[str, Any]:
         spread = list(self._spread(placement.get("spreadConstraints", [])))
         return {"name": name} | ({"spread": spread} if spread else {}) | _tiers_used(alternatives)
 
-    def _weights(self, rules: object, where: str) -> list[dict[str, Any]]:
-        return [
-            {
-                "weight": _object(rule, f"{where}[{index}]").get("weight"),
-                "clusters": self._selector(
-                    _object(rule.get("targetCluster", {}), f"{where}[{index}].targetCluster"),
-                    f"{where}[{index}].targetCluster",
-                ),
-            }
-            for index, rule in enumerate(_list(rules, where))
-        ]
+    def _weights(self, rules: object, where: str) -> Iterator[dict[str, Any]]:
+        for index, entry in enumerate(_list(rules, where)):
+            rule, made = _known(entry, WEIGHT, f"{where}[{index}]"), f"spec.strategy.weights[{index}]"
+            at = f"{where}[{index}].targetCluster"
+            self._is_of(made, f"{where}[{index}]")
+            clusters = self._selector(_object(rule.get("targetCluster", {}), at), at, f"{made}.clusters")
+            yield {"weight": rule.get("weight"), "clusters": clusters}
 
     def _spread(self, constraints: object) -> Iterator[dict[str, Any]]:
         where = f"{KIND}.spec.placement.spreadConstraints"
         for index, entry in enumerate(_list(constraints, where)):
-            constraint = _object(entry, f"{where}[{index}]")
+            constraint = _known(entry, SPREAD, f"{where}[{index}]")
+            for ours, its in (("by", "spreadByField"), ("min", "minGroups"), ("max", "maxGroups")):
+                self._is_of(f"spec.strategy.spread[{index}].{ours}", f"{where}[{index}].{its}")
             if constraint.get("spreadByLabel"):
                 raise invalid(f"{where}[{index}].spreadByLabel", constraint["spreadByLabel"], "spreadByField")
             most = {"max": constraint["maxGroups"]} if constraint.get("maxGroups") else {}
@@ -230,13 +313,17 @@ class _Reader:
         """How long a lost cluster is borne: the shortest that a toleration of its loss gives; empty when none does."""
         seconds: list[int] = []
         never = False
-        for index, entry in enumerate(_list(tolerations, f"{KIND}.spec.placement.clusterTolerations")):
-            toleration = _object(entry, f"{KIND}.spec.placement.clusterTolerations[{index}]")
-            if toleration.get("key") not in LOST_TAINTS or toleration.get("effect") not in (None, "", "NoExecute"):
+        where = f"{KIND}.spec.placement.clusterTolerations"
+        for index, entry in enumerate(_list(tolerations, where)):
+            toleration = _known(entry, TOLERATION, f"{where}[{index}]")
+            borne = toleration.get("tolerationSeconds")
+            if borne is not None and (not isinstance(borne, int) or isinstance(borne, bool)):
+                raise invalid(f"{where}[{index}].tolerationSeconds", borne, "a whole number of seconds")
+            if not _tolerates_loss(toleration):
                 field = f"spec.placement.clusterTolerations[{index}]"
                 self._warn(field, f"clusters have no taints but their loss: {', '.join(LOST_TAINTS)}, NoExecute")
-            elif isinstance(toleration.get("tolerationSeconds"), int):
-                seconds.append(toleration["tolerationSeconds"])
+            elif borne is not None:
+                seconds.append(borne)
             else:
                 never = True
         if seconds:
@@ -254,3 +341,13 @@ class _Reader:
 
 def _tiers_used(alternatives: bool) -> dict[str, Any]:
     return {"tiers": "Alternatives"} if alternatives else {}
+
+
+def _tolerates_loss(toleration: Mapping[str, Any]) -> bool:
+    """As the Kubernetes API matches a toleration with a taint: these have no value."""
+    if toleration.get("effect") not in (None, "", "NoExecute"):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", *LOST_TAINTS)
+    equal = toleration.get("operator") in (None, "", "Equal") and not toleration.get("value")
+    return equal and toleration.get("key") in LOST_TAINTS
