@@ -132,6 +132,14 @@ def test_a_lower_request_is_offered_where_a_quota_is_the_limit_and_does_what_it_
         assert explained(under_a_quota(), supposed(manifest)).placed == placed
 
 
+@pytest.mark.parametrize("hostname", ["n0", "n0.example.com"])
+def test_more_nodes_have_hostnames_of_their_own(hostname: str) -> None:
+    """A kubelet may label its node with another hostname than the node's name."""
+    fleet = Fleet(own_1=[node("n0", labels={HOSTNAME_LABEL: hostname})])
+    (change,) = explained(fleet, supposed(deployment(3, pod=pod(**apart(HOSTNAME_LABEL))))).changes
+    assert (change.kind, change.after, change.placed_after) == ("Nodes", 2, 3)
+
+
 @pytest.mark.parametrize(
     "spec",
     [

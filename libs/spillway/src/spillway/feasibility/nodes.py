@@ -181,14 +181,16 @@ class ClusterNodes:
         yield from zip(rows[first].tolist(), counts.tolist(), strict=True)
 
     def empty_like(self, row: int, name: str) -> NodeRow:
-        """A node of the same class on which nothing runs; it stands for no lent one."""
+        """A node of the same class on which nothing runs; it stands for no lent one, and its hostname is its own."""
         labels = {
             key: value
             for key, value in self.label_sets[int(self.label_set[row])]
             if key not in (LENT_CLUSTER, LENT_NODE)
         }
-        if labels.setdefault(HOSTNAME_LABEL, name) == "":  # Marked: its nodes bear none.
+        if labels.get(HOSTNAME_LABEL) == "":  # Marked: its nodes bear none.
             del labels[HOSTNAME_LABEL]
+        else:
+            labels[HOSTNAME_LABEL] = name
         return NodeRow(
             name=name,
             allocatable={resource: int(self.allocatable[index, row]) for resource, index in self.resources.items()},
