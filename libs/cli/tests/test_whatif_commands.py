@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from planner import exports
 from planner.core.requests import decisions
@@ -18,6 +19,7 @@ from spillway.columns import NO_NODES, columns_of
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, DecisionRecorded
 from spillway.model import Generation, NodeRow
 from spillway.packed import pack, unpack
+from spillway_cli.whatif_tables import simulation
 
 from .test_commands import DEPLOYMENT
 
@@ -128,6 +130,48 @@ def test_a_simulation_shows_where_all_would_go_and_what_waits(filled: Any, write
     assert of["default/api"].startswith("default/api 8 - own-1 5, own-2 3")
     assert of["default/cron"].startswith("default/cron 9 7 - own-1 1, own-2 1")
     assert result.exit_code == 1
+
+
+def test_a_simulation_says_what_apply_would_say_beside_the_placement(filled: Any, write: Write) -> None:
+    manifest = deployment("api", 2).replace("spec: {containers", "spec: {schedulerName: volcano, containers")
+    rule = """---
+apiVersion: policy.karmada.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: p}
+spec: {priority: 7, resourceSelectors: [{apiVersion: apps/v1, kind: Deployment, name: api}]}
+"""
+    files = write("more.yaml", manifest + rule)
+    shown = lines(filled("simulate", "-f", files).stdout)
+    assert "default/api: not computed: schedulerName volcano" in shown
+    warning = "PropagationPolicy.spec.priority has no effect: a workload has the one policy that is applied with it"
+    assert f"default/api: {warning}" in shown
+    (answer,) = json.loads(filled("simulate", "-f", files, "-o", "json").stdout)["answers"]
+    assert (answer["unmodelled"], answer["warnings"]) == (["schedulerName volcano"], [warning])
+
+
+def test_replicas_on_new_nodes_are_told_from_those_on_nodes_that_exist() -> None:
+    document = {
+        "fleet": "f",
+        "at_ms": 1,
+        "settled": True,
+        "answers": [],
+        "workloads": [
+            {
+                "workload": "default/web",
+                "replicas": 7,
+                "before": {"own-1": 2},
+                "after": {"own-1": 2, "cloud-1": 5},
+                "new_before": {},
+                "new_after": {"cloud-1": 4},
+                "unplaced": 0,
+                "waiting_for": "",
+            }
+        ],
+    }
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(simulation(document))
+    assert "own-1 2  cloud-1 1, own-1 2, cloud-1 on new nodes 4" in " ".join(captured.get().splitlines())
 
 
 def test_a_saved_state_is_asked_without_a_planner(filled: Any, tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ def simulation_document(simulation: Simulation, is_settled: bool, header: Export
                 "clusters": {part.cluster: part.replicas for part in answer.placement.parts if part.replicas}
                 if answer.placement
                 else {},
+                "unmodelled": list(answer.placement.unmodelled) if answer.placement else [],
+                "warnings": list(answer.placement.warnings) if answer.placement else [],
             }
             for answer in simulation.answers
         ],
@@ -63,6 +65,8 @@ def simulation_document(simulation: Simulation, is_settled: bool, header: Export
                 "replicas": outcome.replicas,
                 "before": dict(outcome.before),
                 "after": dict(outcome.after),
+                "new_before": dict(outcome.new_before),
+                "new_after": dict(outcome.new_after),
                 "unplaced": outcome.unplaced,
                 "waiting_for": outcome.waiting_for,
             }
@@ -85,8 +89,8 @@ def simulation(document: dict[str, Any]) -> RenderableType:
                 entry["workload"],
                 entry["replicas"],
                 entry["unplaced"] or "",
-                _places(entry["before"]),
-                _places(entry["after"]),
+                _places(entry["before"], entry["new_before"]),
+                _places(entry["after"], entry["new_after"]),
                 entry["waiting_for"],
             )
             for entry in document["workloads"]
@@ -95,10 +99,21 @@ def simulation(document: dict[str, Any]) -> RenderableType:
         parts += [Text(""), table(columns, rows, right=("REPLICAS", "WAITING"))]
     elif not refused:
         parts.append(Text("nothing would be elsewhere, and nothing waits"))
+    for answer in document["answers"]:
+        parts += [Text(f"{answer['workload']}: {text}", style="yellow") for text in _notes(answer)]
     if not document["settled"]:
         parts.append(Text("it did not come to rest: what is shown is how far it came", style="yellow"))
     return Group(*parts)
 
 
-def _places(replicas: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in sorted(replicas.items())) or "-"
+def _notes(answer: dict[str, Any]) -> list[str]:
+    """What apply would say beside the placement."""
+    unmodelled = answer["unmodelled"]
+    return [*([f"not computed: {', '.join(unmodelled)}"] if unmodelled else []), *answer["warnings"]]
+
+
+def _places(replicas: dict[str, int], new: dict[str, int]) -> str:
+    """new: those of the replicas on nodes that do not exist yet."""
+    on_nodes = [(name, count - new.get(name, 0)) for name, count in sorted(replicas.items())]
+    on_new = [(f"{name} on new nodes", count) for name, count in sorted(new.items())]
+    return ", ".join(f"{where} {count}" for where, count in (*on_nodes, *on_new) if count) or "-"

@@ -45,7 +45,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One workload whose placement is another than before, or that waits. before, after: replicas kept by cluster."""
+    """One workload whose placement is another than before, or that waits. before, after: replicas kept by cluster.
+
+    new_before, new_after: those of them on nodes that do not exist yet.
+    """
 
     workload: str
     replicas: int
@@ -53,6 +56,8 @@ class Outcome:
     after: Mapping[str, int]
     unplaced: int
     waiting_for: str
+    new_before: Mapping[str, int]
+    new_after: Mapping[str, int]
 
 
 class Simulation:
@@ -66,7 +71,7 @@ class Simulation:
         self._epoch = max((generation.epoch for generation in generations), default=0) + 1
         self._sequence = 0
         state.brakes.step({}, 0, now - 1.0, wall_ms)  # The budget of moves fills from here on.
-        self._before = {key: kept(workload) for key, workload in state.workloads.items()}
+        self._before = {key: (kept(workload), new(workload)) for key, workload in state.workloads.items()}
 
     # ── What is supposed ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -153,16 +158,22 @@ class Simulation:
         found = []
         for key in sorted(self.state.workloads):
             workload = self.state.workloads[key]
-            before, after = self._before.get(key, {}), kept(workload)
-            if before != after or workload.unplaced:
+            (before, new_before), after, new_after = self._before.get(key, ({}, {})), kept(workload), new(workload)
+            if (before, new_before) != (after, new_after) or workload.unplaced:
                 reply = placement_reply(self.state, workload.declared, workload.placement)
-                found.append(Outcome("/".join(key), reply.replicas, before, after, reply.unplaced, reply.waiting_for))
+                waits = reply.unplaced, reply.waiting_for
+                found.append(Outcome("/".join(key), reply.replicas, before, after, *waits, new_before, new_after))
         return found
 
 
 def kept(workload: Workload) -> dict[str, int]:
     """Replicas that count, by cluster."""
     return {part.cluster: part.replicas_kept for part in workload.parts.values() if part.replicas_kept}
+
+
+def new(workload: Workload) -> dict[str, int]:
+    """Those on nodes that do not exist yet, by cluster."""
+    return {part.cluster: part.replicas_new for part in workload.parts.values() if part.replicas_new}
 
 
 def _node_like(view: ClusterView, like: str, name: str) -> NodeRow:
