@@ -219,7 +219,7 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
                 )
             ),
         ),
-        f"{SPEC}.topologySpreadConstraints.maxSkew: 0: expected 1 or more",
+        f"{SPEC}.topologySpreadConstraints.maxSkew: 0: expected 1 to 2147483647",
     ),
     "negative maxSurge": ((surge(-1),), "rollingUpdate.maxSurge: -1: expected 0 or more pods, or a percentage"),
     "maxSurge as a word": ((surge("some"),), "rollingUpdate.maxSurge: 'some': expected 0 or more pods"),
