@@ -13,7 +13,15 @@ from planner.core.explaining.explanation import AGE, BINDS, ENOUGH, HELD, LEAVIN
 from planner.core.explaining.witness import node_reasons
 from planner.core.requests import answers, decisions
 from planner.core.timers import Hold
-from spillway.api import ApplyRequest, CapacityRequest, ExplainedChange, ExplainReply, ExplainRequest, RequestError
+from spillway.api import (
+    ApplyRequest,
+    CapacityRequest,
+    DeleteRequest,
+    ExplainedChange,
+    ExplainReply,
+    ExplainRequest,
+    RequestError,
+)
 from spillway.events import PHASE_CORDONED, PHASE_DRAINING, DecisionRecorded
 from spillway.feasibility.fit import fit
 from spillway.model import NodeRow, PodTable, Taint
@@ -236,6 +244,21 @@ def test_a_past_decision_is_explained_from_its_record() -> None:
         "own-2": 6,
         "cloud-1": 3,
     }
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_past_decision_on_what_was_deleted_since_is_explained(forgotten: bool) -> None:
+    fleet = three()
+    record = applied(fleet, deployment(30))
+    for event in decisions.delete(fleet.state, DeleteRequest("default", "web"), fleet.moment()).events:
+        fleet.state.apply(event, fleet.now)
+    if forgotten:
+        fleet.state.workloads.clear()
+    request = ExplainRequest("default", "web", decision=str(record.generation))
+    reply = explained(fleet, request, record)
+    assert (reply.namespace, reply.name, reply.replicas, reply.placed, reply.unplaced) == ("default", "web", 30, 21, 9)
+    with pytest.raises(RequestError, match="not declared"):
+        explained(fleet, ExplainRequest("default", "web"))
 
 
 def test_another_policy_can_be_supposed_for_what_is_declared() -> None:

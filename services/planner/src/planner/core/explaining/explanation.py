@@ -22,8 +22,8 @@ from planner.core.requests.answers import is_gone, reserved_by_workload, uncompu
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, Subject, subject_of
 from spillway.api import ExplainedCluster, ExplainedNode, ExplainReply, ExplainRequest, NodeReason, RequestError
-from spillway.events import DecisionRecorded
-from spillway.feasibility.cluster_view import ClusterView
+from spillway.events import DecisionRecorded, WorkloadDeclared
+from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.feasibility.fit import fit
 from spillway.model import Shape, Tier
 from spillway.texts import counted
@@ -51,12 +51,34 @@ NO_ROOM = Room(0, 0, "", when_empty=False)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is explained: the division of a subject, with its situation. record: of a past decision."""
+    """What is explained: the division of a subject, with its situation. record: of a past decision.
 
-    subject: Subject
+    subject: None of a past decision on what is not declared any more.
+    """
+
+    subject: Subject | None
     situation: Situation
     division: Division
     record: DecisionRecorded | None = None
+
+    @property
+    def key(self) -> WorkloadKey:
+        of = self.record or self._declared
+        return of.namespace, of.name
+
+    @property
+    def replicas(self) -> int:
+        return (self.record or self._declared).replicas
+
+    @property
+    def shape(self) -> Shape:
+        assert self.subject is not None, "of what was deleted no node is looked at"
+        return self.subject.shape
+
+    @property
+    def _declared(self) -> WorkloadDeclared:
+        assert self.subject is not None, "without a record it is as of now"
+        return self.subject.declared
 
     @property
     def placed(self) -> int:
@@ -65,7 +87,7 @@ class Case:
 
 def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record: DecisionRecorded | None) -> Steps:
     """record: of the decision that the request names. RequestError for what cannot be explained."""
-    case = _now(state, request, moment) if record is None else _past(state, request, record)
+    case = _now(state, request, moment) if record is None else _past(state, record)
     notes = _scale_notes(state, case)
     if record is not None:
         notes.append("rooms are those of the decision; nodes are not kept, so their reasons are not shown")
@@ -74,32 +96,35 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
         clusters.append(entry)
         yield
     node = _node(state, case, request) if request.node else None
-    changes = Changes(state, case.subject, moment, () if record is not None or request.node else clusters)
-    try:
-        yield from changes.search()
-    except Indistinguishable as why:
-        notes.append(f"no change was tried: {why}")
-    notes.extend(changes.notes)
-    unmodelled = case.subject.template.unmodelled
+    subject, changes = case.subject, []
+    unmodelled = subject.template.unmodelled if subject is not None else ()
     if record is None:
-        shape, names = case.subject.shape, [joined.cluster for joined in state.joined()]
+        assert subject is not None, "what is explained as of now is declared, or supposed to be"
+        tried = Changes(state, subject, moment, () if request.node else clusters)
+        try:
+            yield from tried.search()
+        except Indistinguishable as why:
+            notes.append(f"no change was tried: {why}")
+        notes.extend(tried.notes)
+        changes = tried.found
+        shape, names = subject.shape, [joined.cluster for joined in state.joined()]
         notes.extend(differences(state.admitted, shape, names))
         used = [name for name, count in case.division.replicas.items() if count]
         unmodelled, unknown = known_of(state.admitted, replace(shape, unmodelled=unmodelled), used)
         notes.extend(unknown)
         unmodelled = (*unmodelled, *uncomputed_in(state, shape, used))
     return ExplainReply(
-        namespace=case.subject.declared.namespace,
-        name=case.subject.declared.name,
+        namespace=case.key[0],
+        name=case.key[1],
         decision=str(record.generation) if record is not None else "",
         at_ms=record.at_ms if record is not None else 0,
         cause=record.cause if record is not None else "",
-        replicas=case.subject.declared.replicas,
+        replicas=case.replicas,
         placed=case.placed,
         unplaced=case.division.unplaced,
         verdict=_verdict(case, clusters),
         clusters=tuple(clusters),
-        changes=tuple(changes.found),
+        changes=tuple(changes),
         node=node,
         unmodelled=unmodelled,
         notes=tuple(notes),
@@ -109,9 +134,11 @@ def explain(state: PlannerState, request: ExplainRequest, moment: Moment, record
 
 def _scale_notes(state: PlannerState, case: Case) -> list[str]:
     """Who said how many, where a policy did."""
-    declared, record = case.subject.declared, case.record
-    if record is not None:
-        return [f"replicas: {record.replicas}: decided by {record.scaled_by}"] if record.scaled_by else []
+    record = case.record
+    if record is not None or case.subject is None:
+        by = record.scaled_by if record is not None else ""
+        return [f"replicas: {case.replicas}: decided by {by}"] if by else []
+    declared = case.subject.declared
     scaled_by = state.scalings.scaled_by(declared)
     decided = state.scalings.decided.get(case.subject.key)
     if not scaled_by:
@@ -148,11 +175,11 @@ def _asked(state: PlannerState, request: ExplainRequest) -> Subject:
     return Subject(declared, read_template(declared.manifest, declared.namespace), known)
 
 
-def _past(state: PlannerState, request: ExplainRequest, record: DecisionRecorded) -> Case:
-    """A past decision, as its record has it."""
+def _past(state: PlannerState, record: DecisionRecorded) -> Case:
+    """A past decision, as its record has it, also on what was deleted since."""
     found = replay(record)
-    subject = _declared(state, request)
-    subject = replace(subject, declared=replace(subject.declared, replicas=record.replicas))
+    known = state.workloads.get((record.namespace, record.name))
+    subject = subject_of(known) if known is not None else None
     return Case(subject, found.situation, replace(found.division, unplaced=record.unplaced), record)
 
 
@@ -190,7 +217,6 @@ def _entry(state: PlannerState, case: Case, name: str, tier: Tier | None) -> Exp
     bound, why = _bound(case, name, tier, room, after - before)
     view = state.clusters.get(name)
     of_nodes = case.record is None and tier is not None and not node_groups and view is not None
-    shape = state.shape_in(name, case.subject.shape)
     reserved = reserved_by_workload(state, name, node_groups) if case.record is None else {}
     of_all = sum(reserved.values())
     most = sorted((("/".join(key), count) for key, count in reserved.items()), key=lambda item: (-item[1], item[0]))
@@ -205,7 +231,7 @@ def _entry(state: PlannerState, case: Case, name: str, tier: Tier | None) -> Exp
         bound=bound,
         why=why,
         nodes=int(view.nodes.live.sum()) if of_nodes and view is not None else 0,
-        reasons=_reasons(shape, view, room, of_all) if of_nodes and view is not None else (),
+        reasons=_reasons(state.shape_in(name, case.shape), view, room, of_all) if of_nodes and view is not None else (),
         reserved_replicas=of_all,
         reserved=tuple(most[:RESERVERS_SHOWN]),
         age_ms=situation.age_ms.get(name, -1),
@@ -293,4 +319,4 @@ def _node(state: PlannerState, case: Case, request: ExplainRequest) -> Explained
     view = state.clusters.get(request.cluster)
     if view is None or view.joined is None:
         raise RequestError("NOT_FOUND", f"cluster {request.cluster!r}: no cluster of the fleet")
-    return explain_node(state.shape_in(view.name, case.subject.shape), view.nodes, request.cluster, request.node)
+    return explain_node(state.shape_in(view.name, case.shape), view.nodes, request.cluster, request.node)
