@@ -192,6 +192,14 @@ UNMODELLED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "another scheduler": ({"schedulerName": "volcano"}, ("schedulerName volcano",)),
     "a runtime class": ({"runtimeClassName": "kata"}, ("overhead of runtimeClassName kata",)),
     "resource claims": ({"resourceClaims": [{"name": "gpu"}]}, ("resourceClaims",)),
+    "a workload whose pods are scheduled together": (
+        {"workloadRef": {"name": "training", "podGroup": "workers"}},
+        ("workloadRef: pods of a group are scheduled together or not at all",),
+    ),
+    "a group of pods": (
+        {"schedulingGroup": {"podGroupName": "workers"}},
+        ("schedulingGroup: pods of a group are scheduled together or not at all",),
+    ),
     "scheduling gates": (
         {"schedulingGates": [{"name": "wait"}]},
         ("schedulingGates: no pod is scheduled until they are removed",),

@@ -124,6 +124,8 @@ class SchedulingSpec(msgspec.Struct, frozen=True, rename="camel"):
     runtime_class_name: str = ""
     resource_claims: tuple[dict[str, Any], ...] = ()
     scheduling_gates: tuple[dict[str, Any], ...] = ()
+    workload_ref: dict[str, Any] | None = None
+    scheduling_group: dict[str, Any] | None = None
     volumes: tuple[dict[str, Any], ...] = ()
     priority_class_name: str = ""
     active_deadline_seconds: int | None = None
@@ -504,6 +506,9 @@ def _other_unmodelled(spec: SchedulingSpec) -> Iterator[str]:
         yield "resourceClaims"
     if spec.scheduling_gates:
         yield "schedulingGates: no pod is scheduled until they are removed"
+    for field, value in (("workloadRef", spec.workload_ref), ("schedulingGroup", spec.scheduling_group)):
+        if value:
+            yield f"{field}: pods of a group are scheduled together or not at all"
     for volume in spec.volumes:
         if "ephemeral" in volume:
             yield f"volume {volume.get('name', '')}: on which nodes a claim made for it can be met"
