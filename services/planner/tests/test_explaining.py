@@ -310,6 +310,19 @@ def test_what_runs_already_is_thought_away_before_a_change_is_tried() -> None:
     assert (change.before, change.after, change.placed_before, change.placed_after) == (1000, 800, 4, 5)
 
 
+@pytest.mark.parametrize(("priority", "goes_before"), [(10, True), (0, True), (-1, False)])
+def test_who_is_served_first_is_said_where_nodes_would_help(priority: int, goes_before: bool) -> None:
+    """Of equal priority the one that waits longer."""
+    fleet = Fleet(own_1=[node("a", 4000, used=4000)])
+    applied(fleet, deployment(4, "first"), policy(priority=priority))
+    fleet.now += 1
+    applied(fleet, deployment(4))
+    reply = explained(fleet, ExplainRequest("default", "web"))
+    assert [(change.kind, change.after) for change in reply.changes] == [("Nodes", 1)]
+    note = "4 replicas of 1 other workload with no place go before it: they may take what more nodes bring"
+    assert (note in reply.notes) == goes_before
+
+
 def copied(rows: Iterable[NodeRow], like: str, count: int) -> list[NodeRow]:
     original = next(row for row in rows if row.name == like)
     cpu, pods = original.allocatable["cpu"], original.allocatable["pods"]

@@ -15,17 +15,20 @@ from planner.core.state import PlannerState
 from planner.core.subject import Moment, Subject
 from spillway.api import ExplainedChange, ExplainedCluster
 from spillway.columns import columns_of
-from spillway.feasibility.cluster_view import ClusterView
+from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.feasibility.fit import fit, fit_of_group
 from spillway.feasibility.node_match import TRANSIENT_TAINTS, untolerated
 from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import ClusterLimit, NodeGroup, Shape, Taint, Toleration
+from spillway.texts import counted
 
 PLANS_MAX = 250
 NODES_MAX = 4096
 CLUSTERS_TRIED_MAX = 4
 TAINTS_TRIED_MAX = 8
 CHANGES_OF_A_KIND_MAX = 2
+BRING_ROOM = ("Nodes", "NodeGroup")
+"""Changes of the fleet, which are not this workload's alone."""
 STEP_BY_RESOURCE = {"cpu": 1, "memory": 2**20, "ephemeral-storage": 2**20}
 """A request is lowered by whole ones of these; of any other resource by ones."""
 
@@ -100,8 +103,25 @@ class Changes:
                     found.append(change)
             found.sort(key=lambda change: (-change.placed_after, abs(change.after - change.before), change.subject))
             self.found.extend(found[:CHANGES_OF_A_KIND_MAX])
+        ahead = self._waiting_ahead() if any(change.kind in BRING_ROOM for change in self.found) else {}
+        if ahead:
+            others = f"{counted(sum(ahead.values()))} of {counted(len(ahead), 'other workload')}"
+            self.notes.append(f"{others} with no place go before it: they may take what more nodes bring")
         if self._plans >= PLANS_MAX:
             self.notes.append(f"the search for changes ended after {PLANS_MAX} plans")
+
+    def _waiting_ahead(self) -> dict[WorkloadKey, int]:
+        """Replicas with no place of those served before it: of a higher priority, or as high and waiting longer."""
+        priority = self._subject.declared.policy.priority
+        since = self._known.waiting_since if self._known is not None else None
+        ahead: dict[WorkloadKey, int] = {}
+        for key in self._state.waiting:
+            other = self._state.workloads[key]
+            longer = since is None or (other.waiting_since is not None and other.waiting_since <= since)
+            before = other.declared.policy.priority, longer
+            if key != self._subject.key and other.unplaced and before > (priority, False):
+                ahead[key] = other.unplaced
+        return ahead
 
     # ── Planning ────────────────────────────────────────────────────────────────────────────────────────────────
 
