@@ -266,6 +266,7 @@ class LogReader:
         self._consumer = AIOKafkaConsumer(
             **arguments,
             isolation_level="read_committed",
+            fetch_max_wait_ms=10,  # A broker hears that a TLS connection closes once no fetch of it waits any more.
             request_timeout_ms=self._milliseconds,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
