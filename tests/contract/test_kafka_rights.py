@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -362,6 +363,12 @@ def test_the_command_is_a_user_too(kafka: SecuredKafka, monkeypatch: pytest.Monk
         assert (refused.exit_code, refused.stdout) == (4, "")
         assert f"lets user 'spillway-{role}' not in: Authentication failed" in refused.stderr
         assert OTHER_WORD not in refused.stderr
+    job = [sys.executable, "-m", "spillway.topics"]
+    ended = subprocess.run(
+        job, env=os.environ | kafka.variables("topics") | wrong, check=False, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "lets user 'spillway-topics' not in: Authentication failed" in ended.stderr.splitlines()[-1]
 
 
 @pytest.mark.kafka

@@ -27,7 +27,7 @@ from spillway.addresses import DEAD_LETTERS, FLEET, SCOPE_CLUSTER, SCOPE_WORKLOA
 from spillway.bus import NoLog
 from spillway.dead_letters import RECORD_BYTES_MAX, headers_for, outgoing
 from spillway.events import FleetFormed
-from spillway.kafka_access import KafkaAccess, access_to
+from spillway.kafka_access import KafkaAccess, LetNotIn, access_to
 from spillway.kafka_settings import KAFKA_PREFIX, TOPICS_TRANSACTIONS, KafkaSettings
 from spillway.settings import OperatorError, from_environment, setting
 from spillway.wire import Unreadable, decode
@@ -344,8 +344,8 @@ def main() -> None:
             KafkaSettings, os.environ | {"SPILLWAY_KAFKA_BOOTSTRAP": asked.bootstrap}, KAFKA_PREFIX
         )
         asyncio.run(ensure_topics(access_to(kafka.bootstrap, kafka.security), settings, asked.fleet_name, print))
-    except OperatorError as error:
-        sys.exit(str(error))
+    except (OperatorError, LetNotIn) as error:
+        sys.exit(error.args[0])
 
 
 if __name__ == "__main__":
