@@ -27,6 +27,7 @@ class HpaSettings(StandbySettings):
     load_age_max_seconds: Seconds = setting(120.0, "older values of metrics and backlogs are unknown, seconds")
     forgotten_seconds: Seconds = setting(600.0, "a series that stopped is gone after this, where others go on, seconds")
     future_max_seconds: Seconds = setting(10.0, "a record that is later than the clock by more is dropped, seconds")
+    missed_seconds: Seconds = setting(300.0, "what was due longer ago, as nobody decided, is not done late, seconds")
     series_max: int = setting(2_000, "series of one workload that are remembered; further ones are dropped", least=1)
     idle_seconds: float = setting(1.0, "the longest that the clock is not looked at, seconds", least=0.001)
     records_waiting_max: int = setting(
@@ -49,6 +50,7 @@ class HpaSettings(StandbySettings):
             load_age_max_ms=_milliseconds(self.load_age_max_seconds),
             forgotten_ms=_milliseconds(self.forgotten_seconds),
             future_max_ms=_milliseconds(self.future_max_seconds),
+            missed_ms=_milliseconds(self.missed_seconds),
             series_max=self.series_max,
         )
 

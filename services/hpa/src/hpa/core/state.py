@@ -41,7 +41,7 @@ INPUTS = (WORKLOADS.name, PODS.name, LOAD.name, BACKLOG.name)
 FORGETTING = (LOAD.name, BACKLOG.name)
 """Topics that keep a record for a time only: what was read of them stands in the state."""
 CATCH_UP_MAX = 1_000
-"""Instants that were missed while nobody decided, looked at one after the other; further ones are passed over."""
+"""Instants before a record, not missed yet, that are looked at one after the other; further ones are passed over."""
 
 
 class BadPolicy(Exception):
@@ -292,13 +292,13 @@ class HpaState:
         return self._on_input(heard.workload, heard, now_ms) if heard.topic in INPUTS else []
 
     def fire(self, now_ms: int) -> list[Event]:
-        """What is due by now_ms, each at its own instant."""
+        """What is due by now_ms, each at its own instant; where that was missed, now."""
         events: list[Event] = []
         while self._dues and self._dues[0][0] <= now_ms:
             at_ms, key = heapq.heappop(self._dues)
             scaled = self.scaled.get(key)
             if scaled is not None and scaled.due is not None and scaled.due.at_ms == at_ms:
-                events += self._evaluate(scaled, at_ms)
+                events += self._evaluate(scaled, now_ms if self._missed(at_ms, now_ms) else at_ms)
         return events
 
     def next_due_ms(self) -> int | None:
@@ -378,7 +378,7 @@ class HpaState:
         if not is_named(scaled.policy, heard.event):
             self._drop("unnamed")
             return []
-        events = self._catch_up(scaled, at_ms)
+        events = self._catch_up(scaled, at_ms, now_ms)
         before = self._standing(key) if heard.topic == WORKLOADS.name else None
         if not self._take(key, heard, ahead_ms):
             self._drop("known")
@@ -386,6 +386,9 @@ class HpaState:
         if before is not None and scaled.remembered.at_ms and self._standing(key) == before:
             return events  # The planner says that it follows us.
         if self._waits(scaled):
+            return events
+        if at_ms and self._missed(at_ms, now_ms):
+            self._put_off(scaled, now_ms)
             return events
         return events + self._evaluate(scaled, max(scaled.remembered.at_ms + 1, at_ms))
 
@@ -415,11 +418,20 @@ class HpaState:
         self._unwritten[scaled.key] = None
         return True
 
-    def _catch_up(self, scaled: Scaled, at_ms: int) -> list[Event]:
+    def _missed(self, at_ms: int, now_ms: int) -> bool:
+        """What nobody decided on for so long is not done late; it is decided on as things are now."""
+        return at_ms < now_ms - self.rules.missed_ms
+
+    def _put_off(self, scaled: Scaled, now_ms: int) -> None:
+        scaled.due = Due(now_ms, "what was heard late")
+        heapq.heappush(self._dues, (now_ms, scaled.key))
+        self._unwritten[scaled.key] = None
+
+    def _catch_up(self, scaled: Scaled, at_ms: int, now_ms: int) -> list[Event]:
         """What was due before at_ms comes first, whenever the clock would have told it."""
         events: list[Event] = []
         for _ in range(CATCH_UP_MAX):
-            if scaled.due is None or scaled.due.at_ms >= at_ms:
+            if scaled.due is None or scaled.due.at_ms >= at_ms or self._missed(scaled.due.at_ms, now_ms):
                 break
             events += self._evaluate(scaled, scaled.due.at_ms)
         return events

@@ -1,0 +1,112 @@
+"""While nobody decides instants pass: what is as old as that is not done late, what is not is done in order."""
+
+from typing import Any
+
+import pytest
+
+from hpa.core.rules import Rules
+from hpa.core.state import HpaState, Scaled
+from spillway.events import Event
+from spillway.events_scaling import ScaleDecided
+
+from .world import KAFKA, World, at, backlog, begun, external, hpa, load, own, scaled_object
+
+HOUR = 3600
+OPENS, CLOSES = "0 14 * * *", "0 16 * * *"
+"""800 s after the world begins, and two hours later."""
+EVERY_2, A_MINUTE_LATER = "*/2 * * * *", "1-59/2 * * * *"
+
+
+def window(start: str, end: str, floor: int, **spec: Any) -> dict[str, Any]:
+    calendar = [{"name": "day", "timeZone": "UTC", "start": start, "end": end, "floor": floor}]
+    return own(minReplicas=2, calendar=calendar, **spec)
+
+
+def schedule(start: str, end: str, replicas: int) -> dict[str, Any]:
+    metadata = {"timezone": "UTC", "start": start, "end": end, "desiredReplicas": str(replicas)}
+    return scaled_object([{"type": "cron", "metadata": metadata}], minReplicaCount=2, cooldownPeriod=60)
+
+
+def back(made: World, seconds: float, *late: Event, heard: tuple[Event, ...] = ()) -> list[tuple[int, int]]:
+    """Another process takes the turn so late: what a step of the service decides, (before, after).
+
+    late: what nobody read meanwhile. heard: what comes with the turn, and is looked at before the clock is.
+    """
+    before = len(made.decided)
+    for event in late:
+        made._append(event)
+    made.now_ms = at(seconds)
+    made.restart()
+    events = [one for event in heard for one in made.state.hear(made._append(event), made.now_ms)]
+    made._written([*events, *made.state.fire(made.now_ms)])
+    return [(one.replicas_before, one.replicas) for one in made.decided[before:]]
+
+
+class Noting(HpaState):
+    """instants: at which a decision was made."""
+
+    instants: tuple[int, ...] = ()
+
+    def _evaluate(self, scaled: Scaled, at_ms: int) -> list[Event]:
+        self.instants += (at_ms,)
+        return super()._evaluate(scaled, at_ms)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        pytest.param(window(OPENS, CLOSES, 30), id="a window"),
+        pytest.param(schedule(OPENS, CLOSES, 30), id="a cron trigger"),
+    ],
+)
+def test_what_opened_and_closed_while_nobody_decided_scales_nothing(manifest: dict[str, Any]) -> None:
+    made = begun(manifest, replicas=2)
+    made.until(at(600))
+    assert made.replicas == 2
+    assert back(made, 6 * HOUR) == []
+
+
+def test_who_was_away_finds_what_is_open_now() -> None:
+    assert back(begun(window(OPENS, CLOSES, 30), replicas=2), HOUR) == [(2, 30)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "manifest"),
+    [
+        pytest.param("event", window(EVERY_2, A_MINUTE_LATER, 6), id="a window of a minute, every two"),
+        pytest.param("event", schedule(EVERY_2, A_MINUTE_LATER, 6), id="a schedule likewise"),
+        pytest.param("controller", hpa([external("queue", "10")]), id="the controller's instants"),
+    ],
+)
+def test_a_night_is_not_decided_on_instant_by_instant(mode: str, manifest: dict[str, Any]) -> None:
+    made = begun(manifest, replicas=2, rules=Rules(mode=mode), made_of=Noting)
+    made.now_ms = at(12 * HOUR)
+    made.restart()
+    decided = [one for one in made.state.fire(made.now_ms) if isinstance(one, ScaleDecided)]
+    assert isinstance(made.state, Noting)
+    assert made.state.instants == (made.now_ms,)
+    assert len(decided) <= 1
+    due_ms = made.state.next_due_ms()
+    assert due_ms is not None
+    assert due_ms > made.now_ms
+
+
+def test_a_record_that_comes_with_the_turn_brings_nothing_back_either() -> None:
+    manifest = window(OPENS, CLOSES, 30, metrics=[external("queue", "10")])
+    told = load("queue", 20, at(6 * HOUR - 1))
+    assert back(begun(manifest, replicas=2), 6 * HOUR, heard=(told,)) == []
+
+
+def test_values_of_hours_ago_are_taken_in_and_scale_nothing() -> None:
+    """A queue that grew, and was drained by others: only how it is now counts."""
+    made = begun(scaled_object([KAFKA], minReplicaCount=1), replicas=1)
+    made.say(backlog([0] * 8, at(5)))
+    told = [backlog([90] * 8, at(HOUR)), backlog([0] * 8, at(2 * HOUR))]
+    assert back(made, 6 * HOUR, *told) == []
+
+
+def test_what_is_not_missed_yet_is_done_in_order() -> None:
+    made = begun(window(EVERY_2, A_MINUTE_LATER, 6), replicas=6, rules=Rules(missed_ms=600_000))
+    decided = back(made, 500)
+    assert len(decided) > 3
+    assert set(decided) == {(2, 6), (6, 2)}
