@@ -1,6 +1,7 @@
 """What happens after a placement, in one process and virtual time: late nodes, refused pods, bursts, lost instances."""
 
 import asyncio
+import json
 import random
 import sys
 from contextlib import suppress
@@ -21,7 +22,7 @@ from spillway.api import (
     WatchRequest,
 )
 from spillway.cluster_api import DEPLOYMENTS
-from spillway.kubernetes import RESOURCE_QUOTAS
+from spillway.kubernetes import NODES, RESOURCE_QUOTAS
 from spillway.model import NodeGroup
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
@@ -82,6 +83,38 @@ async def test_replicas_wait_for_nodes_that_arrive_late() -> None:
         await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 10))
         await until(lambda: (NAMESPACE, "web") in platform.planner().state.workloads, "it is known")
         assert platform.planner().state.needed[NAMESPACE, "web"]["cloud-1"].replicas_new == 0
+
+
+async def test_who_waits_with_a_higher_priority_gets_new_room_before_a_request_does() -> None:
+    """Also where nobody has looked after who waits since the room came up."""
+    one_node = (MemberPlan("own-1", "own", (member_nodes.NodeSpec(1, "n", 4_000, 16 * GIB),), room=8),)
+    rare = PlannerSettings(tick_seconds=30.0)
+
+    def ranked(name: str, replicas: int, cpu: str, priority: int) -> ApplyRequest:
+        policy = {"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"priority": priority}}
+        return request(name, replicas, cpu, json.dumps(policy))
+
+    async def cordon(platform: InProcess, is_cordoned: bool) -> None:
+        api = platform.api("own-1")
+        version = (await api.get(NODES, "", "n-0"))["metadata"]["resourceVersion"]
+        await api.patch(NODES, "", "n-0", {"spec": {"unschedulable": is_cordoned}}, resource_version=version)
+
+    async with in_process(one_node, services=("snapshot-1", "planner-1"), planner_settings=rare) as platform:
+        await join(platform)
+        planner, newcomer = platform.planner(), ranked("newcomer", 2, "2", -5)
+
+        async def is_open(replicas: int) -> bool:
+            return (await planner.plan(newcomer)).placed == replicas
+
+        await cordon(platform, True)
+        await until(lambda: is_open(0), "the planner knows that the node is cordoned")
+        assert (await planner.apply(ranked("high", 2, "2", 10))).unplaced == 2
+        await asyncio.sleep(45)
+        await cordon(platform, False)
+        await until(lambda: is_open(2), "the planner knows that the node is free")
+        assert (await planner.apply(newcomer)).unplaced == 2
+        high = (await planner.get(GetRequest(NAMESPACE, "high"))).placement
+        assert (high.placed, high.unplaced) == (2, 0)
 
 
 async def test_pods_that_a_quota_refuses_end_up_elsewhere() -> None:

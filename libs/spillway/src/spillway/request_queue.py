@@ -163,6 +163,10 @@ class RequestQueue:
             self.asked.set()
         return decided
 
+    @property
+    def has_put_off(self) -> bool:
+        return bool(self._put_off)
+
     def ask_again(self) -> int:
         """Those that were put off wait again, behind all others; how many there are."""
         found, self._put_off = self._put_off, []

@@ -71,6 +71,7 @@ class Planner:
         )
         self._admissions = Admissions(lambda: self.state, self._ask, settings.shape_wait_seconds)
         self._looked_at = 0.0
+        self._lowest_asked: int | None = None
         self._scaled_by = tracing.Origins[WorkloadKey]()
         self._homing, self._lent_homes = Homing(), LentHomes()
         self._headrooms = Headrooms(settings.pace())
@@ -133,7 +134,9 @@ class Planner:
 
     def step(self, turn: Turn) -> Decisions:
         """Decides what was asked, declares what policies decided, looks after what was placed."""
-        decided = self.standby.requests.decide(turn.next_generation, apply=self._apply)
+        decided = Decisions()
+        decided.add(self._serve_before_requests(turn))
+        self.standby.requests.decide(turn.next_generation, decided, self._apply)
         self._autoscale(turn, decided)
         if self._clocks.steady() - self._looked_at >= self._settings.tick_seconds:
             self._looked_at = self._clocks.steady()
@@ -142,6 +145,17 @@ class Planner:
             moved = tracing.is_on() and any(isinstance(event, PlacementDecided) for event in events)
             decided.add(events, tracing.decision("decide afterwards", None, started_ns) if moved else ())
         return decided
+
+    def _serve_before_requests(self, turn: Turn) -> list[Written]:
+        """Who waits with a higher priority than a request that came gets what room came up before it does."""
+        state, lowest, self._lowest_asked = self.state, self._lowest_asked, None
+        highest = state.waiting.highest_priority
+        if lowest is None or highest is None or highest <= lowest:
+            return []
+        undecided, events = self.standby.requests.has_put_off, list[Written]()
+        for workload in aftermath.next_waiting(state, self._clocks.steady(), undecided, lowest):
+            events.extend(self._apply(aftermath.try_again(state, workload, self._moment(turn), state.brakes).events))
+        return events
 
     def written(self, events: Sequence[Written]) -> None:
         """They stand in the state since they were decided."""
@@ -236,9 +250,11 @@ class Planner:
 
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
         await self._admissions.learn((request,))
+        self._note_priority(request)
         return await self._ask("apply", lambda state, moment: decisions.apply(state, request, moment).both)
 
     async def scale(self, request: api.ScaleRequest) -> api.PlacementReply:
+        self._note_priority(request)
         return await self._ask("scale", lambda state, moment: decisions.scale(state, request, moment).both)
 
     async def plan_batch(self, request: api.PlanBatchRequest) -> api.PlanBatchReply:
@@ -246,6 +262,8 @@ class Planner:
         self.standby.check_able(len(asked))
         await self._admissions.learn([item.apply for item in request.items if item.apply is not None])
         self.standby.check_able(len(asked))
+        for item in request.items:
+            self._note_priority(item.apply or item.scale)
         waiting = [self._put(item.verb, item.decide, request) for item in asked]
         answers = map(self.standby.requests.answered, waiting)
         return batches.reply_of(await asyncio.gather(*answers, return_exceptions=True))
@@ -358,6 +376,14 @@ class Planner:
         await self.standby.readable()
         async for reply in self._watches.watch(request, self._current, self.standby.positions):
             yield reply
+
+    def _note_priority(self, request: api.ApplyRequest | api.ScaleRequest | None) -> None:
+        """The lowest of what is to be decided next."""
+        priority = (
+            decisions.priority_of(self.state, request) if request is not None and len(self.state.waiting) else None
+        )
+        if priority is not None:
+            self._lowest_asked = priority if self._lowest_asked is None else min(self._lowest_asked, priority)
 
     async def _ask(self, verb: str, decide: Decide[T]) -> T:
         """The answer, once it is in the log. Raises RequestError."""

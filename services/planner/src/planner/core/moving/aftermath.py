@@ -144,11 +144,11 @@ def hold(state: PlannerState, workload: Workload, clusters: Iterable[str], now: 
         state.timers.pop((workload.key, cluster), None)
 
 
-def next_waiting(state: PlannerState, now: float, undecided: bool = False) -> list[Workload]:
+def next_waiting(state: PlannerState, now: float, undecided: bool = False, above: int | None = None) -> list[Workload]:
     """Waiting workloads with a reason to be planned again, a bounded number of them: the longest due first.
 
     undecided: requests wait for binds. Then these wait on, bind_wait_max at the most: they would take what binds make
-    certain place by place, and the requests would be refused.
+    certain place by place, and the requests would be refused. above: only of priorities higher than this.
     """
     if undecided and now - state.waiting.served_at < state.rules.bind_wait_max:
         return []
@@ -168,7 +168,7 @@ def next_waiting(state: PlannerState, now: float, undecided: bool = False) -> li
                 if loans == _loans(state, cluster):
                     state.waiting.in_vain(cluster, loans, now + state.rules.lent_silence)
     state.waiting.look(lambda cluster, shape: state.rooms(cluster, shape, now))
-    return [state.workloads[key] for key in state.waiting.due(state.rules.replans_max)]
+    return [state.workloads[key] for key in state.waiting.due(state.rules.replans_max, above)]
 
 
 def _loans(state: PlannerState, cluster: str) -> Loans:

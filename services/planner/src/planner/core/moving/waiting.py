@@ -138,15 +138,20 @@ class WaitingList:
         elif _narrowed(before, rooms):
             self._due.update((key, None) for key in keys if key in self.unsettled)
 
-    def due(self, most: int) -> list[WorkloadKey]:
-        """At most so many, the highest priority and then the longest due first.
+    @property
+    def highest_priority(self) -> int | None:
+        """Of all who wait; None when nobody does."""
+        return max(self._priorities.values(), default=None)
+
+    def due(self, most: int, above: int | None = None) -> list[WorkloadKey]:
+        """At most so many, the highest priority and then the longest due first. above: only of higher priorities.
 
         Those of a shape that has no room anywhere are due no more.
         """
         hopeless = {shape for shape in self._keys_by_shape if not self._has_room(shape)}
         found: list[WorkloadKey] = []
         for key in sorted(self._due, key=lambda key: -self._priorities[key]):
-            if len(found) == most:
+            if len(found) == most or (above is not None and self._priorities[key] <= above):
                 break
             if key in self._anyway or self._shapes[key] not in hopeless:
                 found.append(key)
