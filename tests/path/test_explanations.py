@@ -7,7 +7,7 @@ from spillway.api import ApplyRequest, ExplainRequest, GetRequest, ListRequest, 
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import InProcess, in_process
 
-from .platform_steps import NAMESPACE, bound, join, until
+from .platform_steps import NAMESPACE, join, until
 
 pytestmark = pytest.mark.looptime
 
@@ -22,9 +22,11 @@ async def full(platform: InProcess) -> None:
     assert reply.unplaced
 
     async def all_run() -> bool:
-        return sum((await bound(platform)).values()) == 700 - reply.unplaced
+        is_known = not planner.state.unbound_places()
+        statuses = (await planner.get(GetRequest(NAMESPACE, "web"))).statuses
+        return is_known and sum(status.available for status in statuses) == 700 - reply.unplaced
 
-    await until(all_run, "all that have a place run")
+    await until(all_run, "all that have a place run, and the planner knows it")
 
 
 async def test_what_waits_is_explained_and_a_planned_change_lets_it_in() -> None:
