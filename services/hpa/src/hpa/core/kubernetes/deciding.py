@@ -42,6 +42,11 @@ class Condition(Struct, frozen=True, gc=False):
     message: str = ""
 
 
+DISABLED: Final = Condition(
+    SCALING_ACTIVE, False, "ScalingDisabled", "scaling is disabled since the replica count of the target is zero"
+)
+
+
 class Notice(Struct, frozen=True):
     """What Kubernetes says as an event of the autoscaler."""
 
@@ -161,9 +166,7 @@ def _computes_at_zero(policy: Autoscaler, known: Known, settings: Settings) -> b
 
 
 def _disabled(begun: Decision) -> Decision:
-    message = "scaling is disabled since the replica count of the target is zero"
-    condition = Condition(SCALING_ACTIVE, False, "ScalingDisabled", message)
-    return replace(begun, conditions=with_conditions(begun.conditions, condition))
+    return replace(begun, conditions=with_conditions(begun.conditions, DISABLED))
 
 
 def _unclear(begun: Decision, why: str, desired: int) -> Decision:

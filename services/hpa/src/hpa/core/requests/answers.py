@@ -237,9 +237,9 @@ def _value(said: MetricRead, proposal: Proposal | None) -> str:
         return ""
     if said.metric.target.kind == UTILIZATION:
         return f"{proposal.percent}%" if proposal.percent is not None else ""
-    if proposal.milli is None or proposal.milli == INT64_MIN:  # What Kubernetes' average over no replicas is.
-        return ""
-    return quantity(proposal.milli)
+    if proposal.milli == INT64_MIN:  # What Kubernetes' average over no replicas is; all of it is for the first then.
+        return "" if said.read.value_milli is None else quantity(said.read.value_milli)
+    return "" if proposal.milli is None else quantity(proposal.milli)
 
 
 def quantity(milli: int) -> str:

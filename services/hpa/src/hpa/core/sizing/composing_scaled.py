@@ -20,7 +20,7 @@ from hpa.core.keda.fallback import FAILING, NO_FALLBACK_FOUND, Answer, Composite
 from hpa.core.keda.formula import composite_milli
 from hpa.core.keda.functions import ExpressionFailed
 from hpa.core.kubernetes.behavior import Bounds, limit_rate, with_scaled
-from hpa.core.kubernetes.deciding import SCALING_ACTIVE, Condition, with_conditions
+from hpa.core.kubernetes.deciding import DISABLED, SCALING_ACTIVE, Condition, with_conditions
 from hpa.core.kubernetes.evaluating import SYNC_PERIOD_MS, ScalingState
 from hpa.core.kubernetes.history import recorded
 from hpa.core.kubernetes.pods import ready_running
@@ -54,25 +54,33 @@ def compose_scaled(case: Case, scaled: ScaledObject) -> Sized:
     polls = _poll(case, scaled)
     before = _before(case, scaled)
     wanted = scaled.activation
-    paused = _paused_replicas(wanted.annotations.get(PAUSED_REPLICAS))
-    if paused is not None:
-        return _finished(case, scaled, polls, _to(case, before, paused, "paused-replicas"), Outcome(None, False, {}))
     if not polls.seen:
         wanted = replace(wanted, fallback_replicas=None)
     outcome = executed(wanted, _polled(case, before, polls, scaled), case.now_ms)
+    paused = _paused_replicas(wanted.annotations.get(PAUSED_REPLICAS))
+    if paused is not None:
+        return _finished(case, scaled, polls, _to(case, before, paused, "paused-replicas"), outcome)
     remembered = _renewed(before, polls.active or wanted.says(FORCE_ACTIVATION), outcome, case.now_ms)
     case = replace(case, before=remembered)
     if wanted.says(PAUSED):
-        found = Sized(case.current, None, replace(remembered, at_ms=case.now_ms), None)
+        found = _resting(case)
     elif outcome.replicas is not None and case.current == 0 and outcome.replicas > 0:
         found = _from_zero(case, scaled.autoscaler, polls.reads, outcome.replicas)
     elif outcome.replicas is not None:
         found = _to(case, remembered, outcome.replicas, "triggers" if polls.active else "no trigger is active")
     elif not (polls.active or polls.failed) and case.current <= (wanted.idle_replicas or 0):
-        found = Sized(case.current, None, replace(remembered, at_ms=case.now_ms), None)
+        found = _resting(case)
     else:
         found = sized_by(case, _as_paused(case, scaled), polls.reads)
     return _finished(case, scaled, polls, found, outcome)
+
+
+def _resting(case: Case) -> Sized:
+    """Neither the triggers nor the autoscaler want anything of it; of none at all the autoscaler says that it rests."""
+    scaling = case.before.scaling
+    if case.current == 0:
+        scaling = replace(scaling, conditions=with_conditions(scaling.conditions, DISABLED))
+    return Sized(case.current, None, replace(case.before, scaling=scaling, at_ms=case.now_ms), None)
 
 
 def _before(case: Case, scaled: ScaledObject) -> Remembered:
@@ -268,5 +276,6 @@ def _finished(case: Case, scaled: ScaledObject, polls: Polls, sized: Sized, outc
     if outcome.due_ms is not None and sized.replicas is None:
         rules.append(ExplainedRule("cooldown", scaled.activation.idle_replicas or 0, case.current, "ScalerCooldown"))
     if polls.fallback:
-        rules.append(ExplainedRule("fallback", -1, sized.replicas or case.current, "a trigger has no value"))
+        replicas = case.current if sized.replicas is None else sized.replicas
+        rules.append(ExplainedRule("fallback", case.current, replicas, "a trigger has no value"))
     return replace(sized, due=first_due(dues, case.now_ms), reads=reads, extra=tuple(extra), rules=tuple(rules))

@@ -1,0 +1,60 @@
+"""What people are told of a policy is what is so: values, conditions, rules."""
+
+import pytest
+
+from hpa.core.requests.answers import explain, policy_reply
+
+from .world import KAFKA, KEY, World, at, backlog, begun, condition, scaled_object
+
+
+def targets(made: World) -> str:
+    return policy_reply(made.state, made.state.scaled[KEY]).targets
+
+
+@pytest.mark.parametrize("lag", [0, 7])
+def test_a_queue_that_is_known_at_no_replicas_is_not_unknown(lag: int) -> None:
+    """Kubernetes' average over none is no number; then all of it is told."""
+    paused = {"autoscaling.keda.sh/paused": "true"}
+    made = begun(scaled_object([KAFKA], paused if lag else None), replicas=0)
+    made.say(backlog([lag] + [0] * 7, at(10)))
+    assert targets(made).endswith(f": {lag}/10 (avg)")
+    assert [one.value for one in explain(made.state, made.state.scaled[KEY]).metrics] == [str(lag)]
+
+
+def test_a_queue_that_is_not_known_at_no_replicas_is_unknown() -> None:
+    made = begun(scaled_object([KAFKA]), replicas=0)
+    made.say(backlog([], at(10), trouble="gone"))
+    assert targets(made).endswith(": <unknown>/10 (avg)")
+
+
+@pytest.mark.parametrize("annotation", ["paused-replicas", "paused"])
+@pytest.mark.parametrize("replicas", [3, 8])
+def test_who_is_paused_says_so(annotation: str, replicas: int) -> None:
+    made = begun(scaled_object([KAFKA], {f"autoscaling.keda.sh/{annotation}": "3"}), replicas=replicas)
+    made.say(backlog([10] * 8, at(10)))
+    assert condition(made, "Paused") == ("True", "ScaledObjectPaused")
+    assert condition(made, "Ready") == ("True", "ScaledObjectReady")
+
+
+def test_a_fallback_is_a_rule_between_two_sizes() -> None:
+    made = begun(scaled_object([KAFKA], minReplicaCount=1, fallback={"failureThreshold": 1, "replicas": 6}), replicas=2)
+    made.say(backlog([5], at(5)))
+    for second in (40, 80, 120):
+        made.say(backlog([], at(second), trouble="gone"))
+        made.until(at(second + 1))
+    rules = explain(made.state, made.state.scaled[KEY]).rules
+    assert made.replicas == 6
+    assert [(one.before, one.after) for one in rules if one.rule == "fallback"] == [(6, 6)]
+    assert all(one.before >= 0 for one in rules)
+
+
+def test_at_none_the_autoscaler_of_a_scaled_object_rests_and_says_so() -> None:
+    """As Kubernetes' controller does of the HorizontalPodAutoscaler that KEDA makes."""
+    made = begun(scaled_object([KAFKA], cooldownPeriod=10), replicas=0)
+    made.say(backlog([10] * 8, at(10)))
+    assert (made.replicas, condition(made, "ScalingActive")) == (8, ("True", "ValidMetricFound"))
+    made.say(backlog([0] * 8, at(20)))
+    made.until(at(60))
+    assert (made.replicas, condition(made, "ScalingActive")) == (0, ("False", "ScalingDisabled"))
+    made.say(backlog([10] * 8, at(70)))
+    assert (made.replicas, condition(made, "ScalingActive")) == (8, ("True", "ValidMetricFound"))
