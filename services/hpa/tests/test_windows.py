@@ -7,7 +7,7 @@ import pytest
 from hpa.core.kubernetes.policy import Settings
 from hpa.core.rules import Rules
 
-from .world import KAFKA, at, backlog, begun, external, hpa, load, own, scaled_object, sizes
+from .world import KAFKA, KEY, at, backlog, begun, external, hpa, load, own, scaled_object, sizes
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,33 @@ def test_a_tolerance_is_what_is_written(tolerance: str, value: float, expected: 
     made = begun(hpa([external("queue", "10")], most=1000, behavior=behavior), replicas=100)
     made.say(load("queue", value, at(5)))
     assert made.replicas == expected
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_initial_cooldown_counts_from_the_first_declaration(killed: bool) -> None:
+    """KEDA: from the ScaledObject's creation, which another apply does not change."""
+    manifest = scaled_object([KAFKA], initialCooldownPeriod=100)
+    made = begun(manifest, replicas=3)
+    for second in (5, 60):
+        made.say(backlog([0] * 4, at(second)))
+    manifest["metadata"]["annotations"] = {"team": "x"}
+    made.policy(manifest)
+    if killed:
+        made.restart()
+    made.policy(manifest | {"spec": manifest["spec"] | {"pollingInterval": 20}})
+    for second in (80, 99):
+        made.say(backlog([0] * 4, at(second)))
+    assert made.replicas == 3
+    made.until(at(101))
+    assert sizes(made) == [(100_001, 0)]
+
+
+def test_an_initial_cooldown_counts_anew_of_a_policy_that_was_deleted() -> None:
+    manifest = scaled_object([KAFKA], initialCooldownPeriod=100)
+    made = begun(manifest, replicas=3)
+    made.until(at(60))
+    made.state.delete(KEY)
+    made.policy(manifest)
+    made.say(backlog([0] * 4, at(110)))
+    made.until(at(120))
+    assert made.replicas == 3

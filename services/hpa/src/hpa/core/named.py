@@ -66,7 +66,12 @@ def forget_changed(before: Attached, after: Attached, inputs: Inputs, at_ms: int
 
 
 def remembered_of(before: Attached, after: Attached, remembered: Remembered) -> Remembered:
-    """What decisions go on from: without what was learned of a queue that is not drained any more."""
+    """What decisions go on from: without what was learned of a queue that is not drained any more.
+
+    Another policy in the place of the one before is a new one.
+    """
+    if (before.kind, before.name) != (after.kind, after.name):
+        remembered = replace(remembered, created_ms=0)
     same = _drained(before) == _drained(after)
     return remembered if same else replace(remembered, queue=NOTHING_SEEN)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpa.core.heard.inputs import Inputs, declared_of
 from hpa.core.heard.readings import Moment
@@ -309,6 +310,8 @@ class HpaState:
         key = (event.namespace, event.name)
         known = self.scaled.get(key)
         before = known.policy if known is not None else None
+        same = before is not None and (before.kind, before.name) == (event.kind, event.policy)
+        first_ms = known.declared.declared_ms if known is not None and same else event.declared_ms
         self._attach(event)
         scaled = self.scaled[key]
         if before is None:  # Where one was refused, its last state is older than what it would still decide on.
@@ -317,6 +320,7 @@ class HpaState:
         else:
             forget_changed(before, scaled.policy, self._inputs(key), event.declared_ms)
             scaled.remembered = remembered_of(before, scaled.policy, scaled.remembered)
+        scaled.remembered = replace(scaled.remembered, created_ms=scaled.remembered.created_ms or first_ms)
         inputs = self._inputs(key)
         inputs.correct(inputs.ahead_of(event.declared_ms, self.rules))
         if before is not None and self._waits(scaled):

@@ -36,6 +36,7 @@ class Remembered(Struct, frozen=True, gc=False):
     """All that later decisions depend on besides inputs. at_ms: the last instant that was decided for, 0: none.
 
     active: the triggers were, at at_ms. last_active_ms: when they last were; None: never. queue: of a time to drain.
+    created_ms: when the policy was declared first; 0: as it is declared now.
     """
 
     scaling: ScalingState = NOTHING_DECIDED
@@ -43,6 +44,7 @@ class Remembered(Struct, frozen=True, gc=False):
     active: bool = False
     last_active_ms: int | None = None
     queue: QueueState = NOTHING_SEEN
+    created_ms: int = 0
 
 
 NOTHING_REMEMBERED: Final = Remembered()

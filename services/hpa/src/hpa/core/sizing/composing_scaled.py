@@ -105,7 +105,7 @@ def _polled(case: Case, before: Remembered, polls: Polls, scaled: ScaledObject) 
         active=polls.active or scaled.always_active,
         failed=polls.failed,
         replicas=case.current,
-        created_ms=case.moment.since_ms,
+        created_ms=before.created_ms or case.moment.since_ms,
         last_active_ms=before.last_active_ms,
         autoscaler=None if condition is None else (condition.status, condition.reason),
     )
