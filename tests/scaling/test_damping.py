@@ -1,4 +1,4 @@
-"""Loops come to rest: constant load and capacity, with moves, partial placement, headroom, and a queue."""
+"""Loops come to rest: constant load and capacity, with moves, partial placement, headroom, lending, and a queue."""
 
 from itertools import pairwise
 
@@ -16,6 +16,7 @@ from .spillway_scaling.damping import (
     made_up,
     sizes_of,
 )
+from .spillway_scaling.lending import LENDING_RESTS_AFTER, last_of_lending, made_up_lent, played
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -46,3 +47,18 @@ def test_a_tolerance_below_one_percent_of_use_may_decide_for_ever() -> None:
 def test_a_queue_with_constant_arrivals_comes_to_rest(work: float) -> None:
     """Within five minutes, learning the rate on the way."""
     assert 0 < last_change_of_queue(work, 1, seconds=1200) <= 300
+
+
+def test_nothing_is_decided_lent_or_recalled_after_a_stated_number_of_steps() -> None:
+    """With moves, partial placement, headroom and lending all on; each of them happens."""
+    found = [played(made_up_lent(seed), seed, LENDING_RESTS_AFTER + 60) for seed in range(24)]
+    assert all(one.last <= LENDING_RESTS_AFTER for one in found)
+    assert any(one.lent_at for one in found)
+    assert any(one.waiting for one in found)
+    assert any(one.lent_at and one.recalled_at and max(one.recalled_at) > min(one.lent_at) for one in found)
+    assert any(len(set(one.offline)) > 1 for one in found)
+
+
+def test_without_a_window_lending_does_not_bring_it_to_rest_either() -> None:
+    assert last_of_lending(55, Damping(0)) > LENDING_RESTS_AFTER
+    assert last_of_lending(55) <= LENDING_RESTS_AFTER

@@ -12,7 +12,7 @@ from random import Random
 from msgspec.structs import replace
 
 from hpa.core.kubernetes.deciding import Scale
-from hpa.core.kubernetes.evaluating import CONTROLLER, EVENT, NOTHING_DECIDED, Observed, evaluate
+from hpa.core.kubernetes.evaluating import CONTROLLER, EVENT, NOTHING_DECIDED, Observed, ScalingState, evaluate
 from hpa.core.kubernetes.pods import Container, Pod, PodKey, PodsSeen, Sample
 from hpa.core.kubernetes.policy import (
     DEFAULT_SETTINGS,
@@ -147,18 +147,25 @@ def sizes_of(ground: Ground, seed: int, steps: int = 240, damping: Damping = DEF
     shares = (HeadroomShare("idle", 80),)
     for step in range(1, steps):
         fleet.follow(sizes[-1], step)
-        now_ms = step * STEP_MS
         bounded = policy
         if ground.free:
-            least = headroom_replicas(shares, {"idle": ground.free}, now_ms // 1000)
+            least = headroom_replicas(shares, {"idle": ground.free}, step * STEP_MS // 1000)
             bounded = replace(policy, min_replicas=min(60, max(1, least)))
-        seen = PodsSeen(dict(fleet.pods))
-        scale = Scale(sizes[-1], min(sizes[-1], len(fleet.pods)))
-        observed = Observed(scale, seen, (PodReading(fleet.samples(now_ms)),))
-        found = evaluate(bounded, observed, state, damping.settings(), now_ms, damping.mode)
-        state = found.state
-        sizes.append(sizes[-1] if found.decision.replicas is None else found.decision.replicas)
+        size, state = next_size(bounded, fleet, sizes[-1], state, step, damping)
+        sizes.append(size)
     return sizes
+
+
+def next_size(
+    policy: Autoscaler, fleet: Fleet, size: int, state: ScalingState, step: int, damping: Damping
+) -> tuple[int, ScalingState]:
+    """What the autoscaler makes of a size, of what it sees of the fleet at a step."""
+    now_ms = step * STEP_MS
+    observed = Observed(
+        Scale(size, min(size, len(fleet.pods))), PodsSeen(dict(fleet.pods)), (PodReading(fleet.samples(now_ms)),)
+    )
+    found = evaluate(policy, observed, state, damping.settings(), now_ms, damping.mode)
+    return size if found.decision.replicas is None else found.decision.replicas, found.state
 
 
 def last_change_of_queue(work: float, seed: int, seconds: int = 3600) -> int:

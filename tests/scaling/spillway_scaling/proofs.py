@@ -11,6 +11,7 @@ from typing import Any
 
 from .damping import RESTS_AFTER, last_decision, made_up
 from .faults import Errors, Faults, compared
+from .lending import LENDING_RESTS_AFTER, last_of_lending
 from .restart import MANIFESTS, Restarts, restarts
 
 BUILD = Path("build/scaling-faults.json")
@@ -32,11 +33,17 @@ def main() -> int:
         }
         _say(f"constant load and capacity, {asked.loops} seeds")
         last = pool.map(_last, range(asked.loops), chunksize=16)
+        _say(f"the same while nodes are lent and recalled, {asked.loops} seeds")
+        lending = pool.map(last_of_lending, range(asked.loops), chunksize=16)
     restless = [seed for seed, step in enumerate(last) if step > RESTS_AFTER]
-    print("\n".join([*crashes_table(crashed), "", *faults_table(wrong), "", loops_line(last, restless)]))
+    lending_restless = [seed for seed, step in enumerate(lending) if step > LENDING_RESTS_AFTER]
+    print(
+        "\n".join([*crashes_table(crashed), "", *faults_table(wrong), "", loops_line("constant load", last, restless)])
+    )
+    print(loops_line("constant load, nodes lent and recalled", lending, lending_restless))
     asked.out.parent.mkdir(exist_ok=True)
-    asked.out.write_text(json.dumps(_as_json(crashed, wrong, last), indent=1) + "\n")
-    return 1 if restless or any(found.differed for found in crashed.values()) else 0
+    asked.out.write_text(json.dumps(_as_json(crashed, wrong, last, lending), indent=1) + "\n")
+    return 1 if restless or lending_restless or any(found.differed for found in crashed.values()) else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -80,15 +87,18 @@ def faults_table(found: dict[str, dict[str, Errors]]) -> Iterator[str]:
             yield f"| {pods} | {way} | " + " | ".join(f"{getattr(errors, name):,}" for name in COUNTS) + " |"
 
 
-def loops_line(last: Sequence[int], restless: Sequence[int]) -> str:
-    rested = max((step for step in last if step <= RESTS_AFTER), default=0)
+def loops_line(what: str, last: Sequence[int], restless: Sequence[int]) -> str:
+    rested = max((step for seed, step in enumerate(last) if seed not in restless), default=0)
     ever = f"{len(restless)} of {len(last)} seeds never rest {list(restless)}"
-    return f"constant load: {ever}; the others do by step {rested}"
+    return f"{what}: {ever}; the others do by step {rested}"
 
 
-def _as_json(crashed: dict[str, Restarts], wrong: dict[str, dict[str, Errors]], last: Sequence[int]) -> Any:
+def _as_json(
+    crashed: dict[str, Restarts], wrong: dict[str, dict[str, Errors]], last: Sequence[int], lending: Sequence[int]
+) -> Any:
     return {
         "crashes": {kind: asdict(found) for kind, found in crashed.items()},
         "faults": {pods: {way: asdict(one) for way, one in by_way.items()} for pods, by_way in wrong.items()},
         "last decisions": list(last),
+        "last decisions, lendings and recalls": list(lending),
     }

@@ -1,0 +1,165 @@
+"""Whether loops come to rest while nodes are lent: moves, partial placement, headroom and lending all on.
+
+A service is scaled by its use of cpu. Its owner lends the nodes that stand idle; pods that wait bring them back, after
+a grace for who has borrowed them. Offline work takes what is idle of the lent nodes (headroom), so that each recall
+scales it too. Load and capacity are constant: none of the three may keep the others going.
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+from msgspec.structs import replace
+
+from hpa.core.kubernetes.evaluating import NOTHING_DECIDED
+from hpa.core.kubernetes.pods import PodKey
+from hpa.core.kubernetes.policy import Autoscaler, completed
+from hpa.core.own.headroom import HeadroomShare, headroom_replicas
+
+from .damping import (
+    CPU_USE,
+    DEFAULT_DAMPING,
+    MOVES_UNTIL,
+    REQUEST_MILLI,
+    STEP_MS,
+    TARGET_PERCENT,
+    Damping,
+    Fleet,
+    Ground,
+    made_up,
+    next_size,
+)
+
+IDLE_STEPS = 2
+"""A node without pods for so long is lent."""
+GRACE_STEPS = 2
+"""From a recall until the node is back."""
+COOLDOWN_STEPS = 20
+"""A node that came back is not lent again for so long: five minutes."""
+LENDING_RESTS_AFTER = MOVES_UNTIL + 60
+"""Steps of 15 s: the last move, a window of five minutes, a cooldown, and as long as one of them again."""
+SHARES = (HeadroomShare("lent", 80),)
+
+
+@dataclass(frozen=True, slots=True)
+class LentGround:
+    """pods_on_node: places of a node; the ground's room is not looked at. kept, lendable: nodes."""
+
+    ground: Ground
+    pods_on_node: int
+    kept: int
+    lendable: int
+
+
+def made_up_lent(seed: int) -> LentGround:
+    """A third of the seeds have half the nodes that the work needs: pods wait with every node back."""
+    chance = Random(seed + 10_000)
+    alone, pods_on_node = made_up(seed), chance.choice((1, 2, 4, 8))
+    ground = Ground(alone.work_milli, alone.room, chance.choice((0.05, 0.3)), behavior=alone.behavior)
+    needed = -(-ground.work_milli * 100 // (TARGET_PERCENT * REQUEST_MILLI * pods_on_node))
+    nodes = max(2, needed * chance.choice((1, 3, 4)) // 2)
+    kept = chance.randrange(1, nodes)
+    return LentGround(ground, pods_on_node, kept, nodes - kept)
+
+
+@dataclass(slots=True)
+class Node:
+    """back_at: of a recall, the step at which it ends. lent_from: it is not lent before. idle: steps without a pod."""
+
+    lent: bool
+    back_at: int | None = None
+    lent_from: int = 0
+    idle: int = 0
+
+
+class LentFleet(Fleet):
+    """The service's pods, on nodes that come and go. lent_at, recalled_at: steps, one for each node."""
+
+    def __init__(self, lent: LentGround, chance: Random, moves_until: int) -> None:
+        super().__init__(lent.ground, chance, moves_until)
+        self.places = lent.pods_on_node
+        self.nodes = [Node(False) for _ in range(lent.kept)] + [Node(True) for _ in range(lent.lendable)]
+        self.kept = lent.kept
+        self.on: dict[PodKey, int] = {}
+        self.lent_at: list[int] = []
+        self.recalled_at: list[int] = []
+
+    @property
+    def lent_places(self) -> int:
+        """Of nodes that nobody has recalled."""
+        return self.places * sum(1 for node in self.nodes if node.lent and node.back_at is None)
+
+    def _place(self, step: int) -> None:
+        self._come_back(step)
+        self.on = {key: number for key, number in self.on.items() if key in self.pods}
+        taken = [0] * len(self.nodes)
+        for number in self.on.values():
+            taken[number] += 1
+        at_ms = step * STEP_MS
+        for key, pod in self.pods.items():
+            free = next((n for n, node in enumerate(self.nodes) if not node.lent and taken[n] < self.places), None)
+            if pod.phase == "Pending" and free is not None:
+                taken[free] += 1
+                self.on[key] = free
+                self.pods[key] = replace(pod, phase="Running", started_ms=at_ms, ready="true", ready_changed_ms=at_ms)
+        self._lend_or_recall(step, taken)
+
+    def _come_back(self, step: int) -> None:
+        for node in self.nodes:
+            if node.back_at is not None and node.back_at <= step:
+                node.lent, node.back_at, node.lent_from, node.idle = False, None, step + COOLDOWN_STEPS, 0
+
+    def _lend_or_recall(self, step: int, taken: list[int]) -> None:
+        waiting = sum(1 for pod in self.pods.values() if pod.phase == "Pending")
+        waiting -= self.places * sum(1 for node in self.nodes if node.back_at is not None)
+        for number, node in enumerate(self.nodes):
+            node.idle = 0 if taken[number] else node.idle + 1
+            if waiting > 0 and node.lent and node.back_at is None:
+                node.back_at, waiting = step + GRACE_STEPS, waiting - self.places
+                self.recalled_at.append(step)
+        if any(pod.phase == "Pending" for pod in self.pods.values()):
+            return
+        for node in self.nodes[self.kept :]:
+            if not node.lent and node.idle >= IDLE_STEPS and step >= node.lent_from:
+                node.lent = True
+                self.lent_at.append(step)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """service, offline: sizes after each step. lent_at, recalled_at: steps, one for each node. waiting: at the end."""
+
+    service: list[int]
+    offline: list[int]
+    lent_at: list[int]
+    recalled_at: list[int]
+    waiting: int
+
+    @property
+    def last(self) -> int:
+        """The last step at which anything was decided, lent or recalled."""
+        changed = [
+            step
+            for sizes in (self.service, self.offline)
+            for step in range(1, len(sizes))
+            if sizes[step] != sizes[step - 1]
+        ]
+        return max([*changed, *self.lent_at, *self.recalled_at], default=0)
+
+
+def played(lent: LentGround, seed: int, steps: int, damping: Damping = DEFAULT_DAMPING) -> Played:
+    behavior = completed(None, None, damping.window_ms) if lent.ground.behavior else None
+    policy = Autoscaler(60, (CPU_USE,), 1, behavior)
+    fleet, state = LentFleet(lent, Random(seed), MOVES_UNTIL), NOTHING_DECIDED
+    service, offline = [3], [headroom_replicas(SHARES, {"lent": lent.lendable * lent.pods_on_node}, 0)]
+    for step in range(1, steps):
+        fleet.follow(service[-1], step)
+        size, state = next_size(policy, fleet, service[-1], state, step, damping)
+        service.append(size)
+        offline.append(headroom_replicas(SHARES, {"lent": fleet.lent_places}, step * STEP_MS // 1000))
+    waiting = sum(1 for pod in fleet.pods.values() if pod.phase == "Pending")
+    return Played(service, offline, fleet.lent_at, fleet.recalled_at, waiting)
+
+
+def last_of_lending(seed: int, damping: Damping = DEFAULT_DAMPING) -> int:
+    """The last step at which anything was decided, lent or recalled; 60 more are played than it may take."""
+    return played(made_up_lent(seed), seed, LENDING_RESTS_AFTER + 60, damping).last
