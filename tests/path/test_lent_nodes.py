@@ -8,7 +8,13 @@ import pytest
 
 from sim.settings import Taint
 from spillway.api import ApplyRequest, LeaveClusterRequest, ListClustersRequest, ScaleRequest
-from spillway.api_lending import DeclareLendingRequest, ListLentRequest, RecallRequest
+from spillway.api_lending import (
+    DeclareLendingRequest,
+    ListLendingRequest,
+    ListLentRequest,
+    RecallRequest,
+    WithdrawLendingRequest,
+)
 from spillway.events_lending import LOAN_LENT, LendingRule, NodeLent
 from spillway.kubernetes import DEPLOYMENTS, NAMESPACES, NODES
 from spillway.lending_marks import LENDING, LENT, LENT_CLUSTER, virtual_node_name
@@ -152,6 +158,24 @@ async def test_a_cluster_that_is_to_leave_has_left_once_what_was_lent_is_back(le
         assert not await platform.api("own-2").list(NODES, label_selector=LENT_CLUSTER)
         assert leaving != OWNER or await _shown(platform, (0, 0)), "an owner leaves with untainted nodes"
         await until(lambda: _shown(platform, (0, 0)), "what is left of a loan ends without its pool")
+
+
+async def test_lending_that_is_withdrawn_while_nodes_are_checked_leaves_none_of_them_marked() -> None:
+    """No loan is in the log yet: what was declared stays until the owner's nodes are seen without our mark."""
+    services = ("snapshot-1", "planner-1", "descheduler-1", "vk-bridge-1")
+    async with in_process(FLEET, services) as platform:
+        await join(platform)
+        await until(lambda: platform.descheduler().is_active, "a descheduler is active")
+        rule = LendingRule("all", (), "dedicated", 100, 0, 1, 0.0)
+        await platform.descheduler().declare_lending(DeclareLendingRequest(OWNER, "own-2", (rule,)))
+        await until(lambda: _shown(platform, (4, 0)), "all nodes of the owner are checked, and none is lent yet")
+        await platform.descheduler().withdraw_lending(WithdrawLendingRequest(OWNER, "not after all"))
+        await until(lambda: _declares_nothing(platform), "it is withdrawn")
+        assert await _shown(platform, (0, 0))
+
+
+async def _declares_nothing(platform: InProcess) -> bool:
+    return not (await platform.descheduler().list_lending(ListLendingRequest())).clusters
 
 
 async def _shown(platform: InProcess, marked_and_virtual: tuple[int, int]) -> bool:

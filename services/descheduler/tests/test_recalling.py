@@ -251,10 +251,28 @@ def test_withdrawn_lending_recalls_all_whatever_is_frozen_then_nothing_is_declar
     assert {event.cause for event in events if isinstance(event, NodeRecalled)} == {"Asked"}
     for node in ("n1", "n2"):
         state.apply(returned(node))
+    now_holds(state, 1, owned("n1"), owned("n2"))
     *_, last = follow_up(state, generations)
     assert isinstance(last, Tombstone)
     assert last.address.topic is LENDING_RULES
     assert OWN not in state.declared
+
+
+def test_what_is_declared_stays_while_a_node_is_seen_with_our_mark_though_no_loan_is_known() -> None:
+    """It was being checked as lending was withdrawn: without a declaration no bridge would take the mark away."""
+    state = known([lent("n1")], declared(withdrawing=True), returned("n1"))
+    assert not any(isinstance(event, Tombstone) for event in follow_up(state, Generations()))
+    assert OWN in state.declared
+    now_holds(state, 1, owned("n1"))
+    assert any(isinstance(event, Tombstone) for event in follow_up(state, Generations()))
+    assert OWN not in state.declared
+
+
+def test_what_is_declared_stays_for_a_moment_since_a_node_may_be_marked_just_then() -> None:
+    state = known([owned("n1")], replace(declared(withdrawing=True), at_ms=NOW_MS - 4_999))
+    assert follow_up(state, Generations()) == []
+    state = known([owned("n1")], replace(declared(withdrawing=True), at_ms=NOW_MS - 5_000))
+    assert [type(event) for event in follow_up(state, Generations())] == [Tombstone]
 
 
 def test_what_is_old_changes_nothing() -> None:

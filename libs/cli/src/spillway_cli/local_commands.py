@@ -54,6 +54,7 @@ def down(folder: Folder = RUN_FOLDER) -> None:
     """Stop what `spillway up` started. Data and logs stay."""
     with guarded(), _failures():
         _stack(folder).down()
+    say(f"stopped; data and logs stay in {folder}")
 
 
 @app.command()

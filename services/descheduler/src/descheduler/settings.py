@@ -22,6 +22,10 @@ class DeschedulerSettings(StandbySettings):
     )
     usage_hours: int = setting(168, "hours of each node's use that are kept for reports", least=1)
 
+    withdrawing_seconds: float = setting(
+        5.0, "lending that is withdrawn stays declared so long at least, so that nodes being marked are seen", least=0
+    )
+
     def rules(self) -> Rules:
         """The numbers that decisions depend on."""
         return Rules(
@@ -29,4 +33,5 @@ class DeschedulerSettings(StandbySettings):
             losses_kept_ms=round(self.losses_kept_seconds * 1000),
             nodes_in_step_max=self.nodes_in_step_max,
             usage_hours=self.usage_hours,
+            withdrawing_ms=round(self.withdrawing_seconds * 1000),
         )

@@ -60,12 +60,18 @@ def settle(state: DeschedulerState, cluster: str, next_generation: NextGeneratio
 
 
 def take_back(state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int) -> list[Written]:
-    """All that a cluster has lent whose lending is withdrawn; then what was declared goes."""
+    """All that a cluster has lent whose lending is withdrawn; then what was declared goes.
+
+    Not before its nodes are seen without our marks: those that were being checked are in no record of a loan, and
+    without a declaration no bridge looks after the cluster.
+    """
     declared = state.declared.get(cluster)
     if declared is None or not declared.withdrawing:
         return []
     lent = state.lent(cluster)
     if not lent:
+        if _is_marked(state, cluster) or now_ms - declared.at_ms < state.rules.withdrawing_ms:
+            return []
         state.forget(LENDING_RULES.name, cluster)
         return [Tombstone(Address(LENDING_RULES, cluster, cluster))]
     return [
@@ -73,6 +79,12 @@ def take_back(state: DeschedulerState, cluster: str, next_generation: NextGenera
         for loan in lent.values()
         if not state.returning(cluster, loan)
     ]
+
+
+def _is_marked(state: DeschedulerState, cluster: str) -> bool:
+    """Whether any node of a cluster that is in the fleet bears a mark of lending, as far as its collector says."""
+    view = state.views.get(cluster)
+    return view is not None and view.joined is not None and view.nodes.lends
 
 
 def recall_for_needs(

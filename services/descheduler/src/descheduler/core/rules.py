@@ -8,12 +8,15 @@ class Rules:
     """again_ms: a node is not recalled for a need within so long after it came back; so much run time an evicted pod
     loses besides its own. losses_kept_ms: for how long what a controller's pods lost by recalls counts.
     nodes_in_step_max: of a cluster, recalled for needs in one step. usage_hours: of each node, kept for reports.
+    withdrawing_ms: for how long at least lending that is withdrawn stays declared, so that a node is seen that was
+    being marked meanwhile.
     """
 
     again_ms: int = 600_000
     losses_kept_ms: int = 3_600_000
     nodes_in_step_max: int = 2_000
     usage_hours: int = 168
+    withdrawing_ms: int = 5_000
 
     @property
     def settled_kept_ms(self) -> int:
