@@ -107,7 +107,8 @@ class ScalingOracle:
         sizes.every[decided.generation] = sizes.decided = decided
 
     def _on_declared(self, key: Key, sizes: Sizes, declared: WorkloadDeclared, writer: str) -> None:
-        """Under policy only a decision changes the number, and never an older one than the last that did."""
+        """Under policy only a decision changes the number, and never an older one than the last that did; but for a
+        person who scales from none, where a policy may rest."""
         name, before = "/".join(key), sizes.declared
         sizes.declared = declared
         followed = declared.scale_generation
@@ -123,7 +124,7 @@ class ScalingOracle:
         was = before.replicas if before is not None and not before.deleting else -1
         if declared.deleting or declared.replicas in (decided.replicas, was):
             return
-        if followed != last or self._was_told(writer, key):
+        if followed != last or (was != 0 and self._was_told(writer, key)):
             self._violated(f"{name}: {declared.replicas} replicas declared, {decided.replicas} decided by {followed}")
 
 
