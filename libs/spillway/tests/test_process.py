@@ -110,6 +110,25 @@ async def test_a_main_that_has_opened_nothing_yet_ends_at_once() -> None:
     assert [(line["event"], line.get("clean")) for line in lines][-1] == ("stopped", True)
 
 
+async def test_what_neither_ends_nor_lets_itself_be_cancelled_keeps_no_process() -> None:
+    """As aiokafka's close of a client that was just being opened did: the process hung until it was killed."""
+    body = """
+        async def closing():
+            while True:
+                try:
+                    await asyncio.sleep(99)
+                except asyncio.CancelledError:
+                    pass
+        process.kept = asyncio.create_task(closing())
+        await asyncio.sleep(0)
+    """
+    async with child(body) as process:
+        code, lines, _ = await finish(process)
+    assert code == 0
+    assert [line["event"] for line in lines][-2:] == ["stopped", "what does not end is left behind"]
+    assert any("closing" in place for place in lines[-1]["waiting"])
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

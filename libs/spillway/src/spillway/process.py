@@ -40,6 +40,7 @@ PREFIX = "SPILLWAY_"
 
 _OPERATOR_ERRORS: tuple[type[Exception], ...] = (OperatorError, NoLog, OtherFleet, TooManyDeadLetters)
 _CANCEL_SECONDS = 5.0
+_LEFT_SECONDS = 1.0
 """How long a main that was cancelled may still take before the process ends under it."""
 
 
@@ -135,6 +136,28 @@ async def _run(
     operator_errors: tuple[type[Exception], ...],
 ) -> int:
     process = Process(service, settings)
+    code = await _lived(process, main, operator_errors)
+    await _drop_leftovers(process, code)
+    return code
+
+
+async def _drop_leftovers(process: Process, code: int) -> None:
+    """aiokafka's close of a client that was just being opened may neither end nor let itself be cancelled."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        _, left = await asyncio.wait(left, timeout=_LEFT_SECONDS)
+    if left:
+        process.log.warning("what does not end is left behind", waiting=list(_waiting()))
+        sys.stdout.flush()
+        os._exit(code)
+
+
+async def _lived(
+    process: Process, main: Callable[[Process], Awaitable[None]], operator_errors: tuple[type[Exception], ...]
+) -> int:
+    service, settings = process.service, process.settings
     tracing.configure(service, settings, process.instance)
     metrics.BUILD.labels(VERSION).set(1)
     try:
