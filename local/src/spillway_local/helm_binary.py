@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from spillway_local.kube_binary import find_go
-from spillway_local.tools import cache_folder, exclusive, run_tool, say
+from spillway_local.tools import built_once, cache_folder, run_tool, say
 
 HELM_VERSION: Final = "v3.22.0"
 HELM_PACKAGE: Final = "helm.sh/helm/v3/cmd/helm"
@@ -17,14 +17,7 @@ def helm_path() -> Path:
 
 
 def ensure_helm() -> Path:
-    """The program, built first if need be; of several processes one builds and the others wait."""
-    program = helm_path()
-    if program.is_file():
-        return program
-    with exclusive(program.with_suffix(".lock")):
-        if not program.is_file():
-            _build(program)
-    return program
+    return built_once(helm_path(), _build)
 
 
 def _build(program: Path) -> None:

@@ -8,7 +8,16 @@ import sys
 import time
 from pathlib import Path
 
-from spillway_local.tools import MissingTool, ToolFailed, cache_folder, exclusive, files_digest, run_tool, say
+from spillway_local.tools import (
+    MissingTool,
+    ToolFailed,
+    built_once,
+    cache_folder,
+    exclusive,
+    files_digest,
+    run_tool,
+    say,
+)
 
 MODULE_FOLDER = Path(__file__).resolve().parents[2] / "kube"
 KUBERNETES_VERSION = "v1.36.1"
@@ -38,14 +47,7 @@ def is_kube_binary_built() -> bool:
 
 
 def ensure_kube_binary() -> Path:
-    """The binary, built first if need be; of several processes one builds and the others wait."""
-    binary = kube_binary_path()
-    if binary.is_file():
-        return binary
-    with exclusive(binary.with_suffix(".lock")):
-        if not binary.is_file():
-            _build(find_go(), binary)
-    return binary
+    return built_once(kube_binary_path(), lambda binary: _build(find_go(), binary))
 
 
 def find_go() -> Path:

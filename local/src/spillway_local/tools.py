@@ -60,6 +60,16 @@ def exclusive(lock_file: Path) -> Iterator[None]:
         yield
 
 
+def built_once(program: Path, build: Callable[[Path], None]) -> Path:
+    """The program, built first if need be; of several processes one builds and the others wait."""
+    if program.is_file():
+        return program
+    with exclusive(program.with_suffix(".lock")):
+        if not program.is_file():
+            build(program)
+    return program
+
+
 def run_tool(command: Iterable[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
     """Run a tool to its end and return what it printed; says now and then that it is still at it."""
     arguments = list(command)

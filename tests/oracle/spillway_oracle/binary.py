@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from spillway_local.kube_binary import find_go
-from spillway_local.tools import cache_folder, exclusive, files_digest, run_tool, say
+from spillway_local.tools import built_once, cache_folder, files_digest, run_tool, say
 
 MODULE_FOLDER = Path(__file__).resolve().parents[1] / "scheduler"
 
@@ -20,14 +20,7 @@ def is_oracle_built() -> bool:
 
 
 def ensure_oracle() -> Path:
-    """The program, built first if need be; of several processes one builds and the others wait."""
-    program = oracle_path()
-    if program.is_file():
-        return program
-    with exclusive(program.with_suffix(".lock")):
-        if not program.is_file():
-            _build(program)
-    return program
+    return built_once(oracle_path(), _build)
 
 
 def _build(program: Path) -> None:
