@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 import vk_bridge.settings
-from sim.manifests import deployment
+from sim.manifests import deployment, pod
+from sim.settings import SidecarSpec
 from spillway.api_lending import DeclareLendingRequest
 from spillway.events_lending import LendingRule
-from spillway.kubernetes import DEPLOYMENTS, NAMESPACES
+from spillway.kubernetes import DEPLOYMENTS, NAMESPACES, PODS
 from spillway.lending_marks import LENDING, POOL_TAINT
 from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan
@@ -29,6 +30,12 @@ FLEET = (
 )
 SERVICES = ("snapshot-1", "planner-1", "descheduler-1", "vk-bridge-1", "vk-bridge-2")
 GRACE_SECONDS = 10
+DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "agent", "controller": True}
+TOLERATIONS = [{"key": POOL_TAINT, "operator": "Exists"}]
+ONE_NODE = (
+    MemberPlan(OWNER, "own", (member_nodes.NodeSpec(1, "n", 4_000, 16 * GIB),), room=8),
+    MemberPlan(POOL, "own", (member_nodes.NodeSpec(1, "n", 100, 16 * GIB),), room=0),
+)
 
 
 def of_2_cores(name: str, replicas: int, **spec: Any) -> dict[str, Any]:
@@ -37,12 +44,32 @@ def of_2_cores(name: str, replicas: int, **spec: Any) -> dict[str, Any]:
     return made
 
 
-async def declare(platform: InProcess) -> None:
-    rule = LendingRule("all", (), "idle", 100, 1, 30, 0.0)
+async def run(platform: InProcess, cluster: str, name: str, **spec: Any) -> None:
+    """One pod, of 2 cores unless it says otherwise."""
+    made = pod(name, **{"cpu": "2", **spec})
+    made["metadata"]["namespace"] = NAMESPACE
+    await platform.api(cluster).create(PODS, made)
+
+
+def phase(platform: InProcess, cluster: str, name: str) -> str:
+    found = platform.members[cluster].get("pods", name, NAMESPACE)
+    return str(found["status"].get("phase", "")) if found is not None else ""
+
+
+async def declare(platform: InProcess, reserve_nodes: int = 1) -> None:
+    rule = LendingRule("all", (), "idle", 100, reserve_nodes, 30, 0.0)
     await until(lambda: platform.descheduler().is_active, "a descheduler is active")
     await platform.descheduler().declare_lending(
         DeclareLendingRequest(OWNER, POOL, (rule,), grace_seconds=GRACE_SECONDS, cooldown_seconds=600)
     )
+
+
+async def begin(platform: InProcess) -> None:
+    """Both have joined, and have the tests' namespace."""
+    await join(platform)
+    for name in (OWNER, POOL):
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        await platform.api(name).create(NAMESPACES, namespace)
 
 
 def on_loan(platform: InProcess) -> list[str]:
@@ -71,14 +98,10 @@ def virtual_nodes(platform: InProcess) -> list[str]:
 
 async def test_idle_nodes_are_lent_and_come_back_when_their_owner_scales_up() -> None:
     async with in_process(FLEET, SERVICES, bridge_settings=vk_bridge.settings.Settings()) as platform:
-        await join(platform)
-        for name in (OWNER, POOL):
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-            await platform.api(name).create(NAMESPACES, namespace)
+        await begin(platform)
         await declare(platform)
         await until(lambda: len(virtual_nodes(platform)) == 3, "all but the reserve are lent", 120)
-        tolerations = [{"key": POOL_TAINT, "operator": "Exists"}]
-        await platform.api(POOL).create(DEPLOYMENTS, of_2_cores("encode", 8, tolerations=tolerations))
+        await platform.api(POOL).create(DEPLOYMENTS, of_2_cores("encode", 8, tolerations=TOLERATIONS))
         await until(lambda: len(running(platform, POOL, "encode")) == 8, "offline pods run in the pool")
         assert set(virtual_nodes(platform)) <= set(running(platform, POOL, "encode"))
         assert len(running(platform, OWNER, "encode")) == 6
@@ -91,3 +114,42 @@ async def test_idle_nodes_are_lent_and_come_back_when_their_owner_scales_up() ->
         assert set(running(platform, OWNER, "web")).isdisjoint(running(platform, OWNER, "encode"))
         await until(lambda: len(virtual_nodes(platform)) == 2, "its virtual node is gone")
         await until(lambda: len(running(platform, POOL, "encode")) == 6, "offline pods that lost their place wait")
+
+
+async def test_no_node_goes_back_to_a_pod_for_which_its_daemons_leave_no_room() -> None:
+    """Though on it a pool's pod has ended, and another one waits for its Secret: neither holds anything there."""
+    settings = vk_bridge.settings.Settings(carried_prefixes=("sim/",))
+    async with in_process(ONE_NODE, SERVICES, bridge_settings=settings) as platform:
+        await begin(platform)
+        (node,) = (one["metadata"]["name"] for one in platform.members[OWNER].objects("nodes"))
+        daemon = pod("agent", cpu="1", nodeName=node)
+        daemon["metadata"] |= {"namespace": NAMESPACE, "ownerReferences": [DAEMON_SET]}
+        await platform.api(OWNER).create(PODS, daemon)
+        await declare(platform, reserve_nodes=0)
+        await until(lambda: len(virtual_nodes(platform)) == 1, "the node is lent", 120)
+        over = pod("over", cpu="2", tolerations=TOLERATIONS, restartPolicy="Never")
+        over["metadata"] |= {"namespace": NAMESPACE, "annotations": {"sim/run-seconds": "5"}}
+        await platform.api(POOL).create(PODS, over)
+        await until(lambda: phase(platform, POOL, "over") == "Succeeded", "a pool's pod has ended there")
+        volumes = [{"name": "key", "secret": {"secretName": "key"}}]
+        await run(platform, POOL, "waits", tolerations=TOLERATIONS, volumes=volumes)
+        await run(platform, OWNER, "large", cpu="3500m")
+        for _ in range(60):
+            await asyncio.sleep(1)
+            assert on_loan(platform) == [node]
+            assert len(virtual_nodes(platform)) == 1, "taken back for a pod that does not fit it"
+        assert phase(platform, OWNER, "large") == "Pending"
+
+
+async def test_a_node_goes_back_to_a_pod_that_needs_all_of_it_though_its_owner_makes_pods_larger() -> None:
+    """The pool's pod asks for 2 cores, and holds 3."""
+    async with in_process(ONE_NODE, SERVICES, bridge_settings=vk_bridge.settings.Settings()) as platform:
+        await begin(platform)
+        await declare(platform, reserve_nodes=0)
+        await until(lambda: len(virtual_nodes(platform)) == 1, "the node is lent", 120)
+        platform.members[OWNER].inject(SidecarSpec(cpu_millis=1000, memory_bytes=0))
+        await run(platform, POOL, "work", tolerations=TOLERATIONS)
+        await until(lambda: phase(platform, POOL, "work") == "Running", "a pool's pod runs there")
+        platform.members[OWNER].inject(None)
+        await run(platform, OWNER, "large", cpu="4")
+        await until(lambda: phase(platform, OWNER, "large") == "Running", "it has the node")

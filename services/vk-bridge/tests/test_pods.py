@@ -402,6 +402,28 @@ async def test_a_job_of_the_pool_completes_and_its_end_stays(fleet: LendingFleet
 
 
 @on_fleet()
+async def test_the_log_tells_what_real_pods_hold_and_nothing_of_what_is_over(fleet: LendingFleet) -> None:
+    """Of what waits for its Secret nothing is held yet; and the owner adds a core to each pod."""
+    fleet.clusters[OWN].inject(SidecarSpec(cpu_millis=1000, memory_bytes=0))
+    await lent(fleet)
+    over = pod("over", cpu="2", tolerations=TOLERATES_LOANS, restartPolicy="Never")
+    over["metadata"]["annotations"] = {"sim/run-seconds": "5"}
+    await fleet.ask(POOL, "POST", "/api/v1/namespaces/default/pods", over)
+    await run_alone(fleet, "waits", cpu="2", volumes=needs_secret())
+    await run_alone(fleet, "runs", cpu="2")
+
+    def told() -> dict[str, dict[str, int]]:
+        return {one.name: dict(one.requests) for one in fleet.lent().pods}
+
+    def held(name: str) -> tuple[int, int]:
+        return told()[name].get("cpu", 0), told()[name].get("pods", 0)
+
+    await until(lambda: pooled(fleet, "over")["status"].get("phase") == "Succeeded")
+    await until(lambda: set(told()) == {"runs", "waits"})
+    assert (held("runs"), held("waits")) == ((3000, 1), (0, 0))
+
+
+@on_fleet()
 async def test_virtual_nodes_have_leases_that_are_renewed(fleet: LendingFleet) -> None:
     await lent(fleet)
 

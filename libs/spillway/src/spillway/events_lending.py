@@ -53,9 +53,10 @@ class LendingDeclared:
 
 @dataclass(frozen=True, slots=True)
 class LentPod:
-    """A pool pod on a lent node, with what its loss would cost.
+    """A pool pod on a lent node that has not ended, with what its loss would cost.
 
-    group: kind/namespace/name of its controller. priority and deletion_cost as Kubernetes has them.
+    group: kind/namespace/name of its controller. requests: what its real pod holds of the node, as its owner's
+    admission made it; none before there is one. priority and deletion_cost as Kubernetes has them.
     disruptions_allowed: by its disruption budget, −1 without one. started_ms: of its first container, 0 before.
     """
 

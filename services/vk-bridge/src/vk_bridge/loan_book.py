@@ -20,6 +20,7 @@ from vk_bridge.core.lent_pod import lent_pod
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.log_state import LogState
 from vk_bridge.core.owner_mirror import OwnerMirror
+from vk_bridge.core.reading import has_ended
 from vk_bridge.core.waiting_for import waiting_for
 from vk_bridge.core.wishes import Wishes
 from vk_bridge.node_reader import Reading
@@ -80,7 +81,8 @@ class LoanBook:
     def evicted(self, reading: Reading, uid: str) -> None:
         """A pool pod was told to go."""
         pod = reading.pool_pods[uid]
-        self._history.evicted(reading.name, _lent_pod(reading, pod, _requests(pod)), self._wall_ms())
+        requests = _requests(reading.real_by_pool_uid.get(uid, pod))
+        self._history.evicted(reading.name, _lent_pod(reading, pod, requests), self._wall_ms())
 
     def forced(self, reading: Reading, uid: str) -> None:
         """A real pod has outlived its grace."""
@@ -138,10 +140,7 @@ class LoanBook:
         loan = node.loan if node is not None and node.loan is not None else said.loan if said is not None else None
         if loan is None:
             return None
-        versions = {uid: one["metadata"]["resourceVersion"] for uid, one in reading.pool_pods.items()}
-        requests = self._requests.look(reading.name, versions, lambda uid: _requests(reading.pool_pods[uid]))
-        lent = (_lent_pod(reading, one, requests[uid]) for uid, one in reading.pool_pods.items())
-        pods = tuple(sorted(lent, key=lambda pod: pod.uid))
+        pods = self._pods(reading)
         offered = tuple(sorted(reading.amounts.items()))
         if said is not None and not reading.both_read:
             pods, offered = said.pods, said.offered
@@ -151,6 +150,15 @@ class LoanBook:
         record = self._history.lent(terms, self._next_generation(), offered, pods, waiting_for(reading.sight))
         left_in = tuple(pool for pool in self._left_in(reading.name) if pool != terms.pool)
         return replace(record, left_in=left_in) if record is not None else None
+
+    def _pods(self, reading: Reading) -> tuple[LentPod, ...]:
+        """Those that are not over, each with what its real pod holds of the node, which may be more, or nothing yet."""
+        real = {uid: pod for uid, pod in reading.real_by_pool_uid.items() if not has_ended(pod)}
+        versions = {uid: pod["metadata"]["resourceVersion"] for uid, pod in real.items()}
+        held = self._requests.look(reading.name, versions, lambda uid: _requests(real[uid]))
+        pool_pods = ((uid, pod) for uid, pod in reading.pool_pods.items() if uid in real or not has_ended(pod))
+        lent = (_lent_pod(reading, pod, held.get(uid, ())) for uid, pod in pool_pods)
+        return tuple(sorted(lent, key=lambda pod: pod.uid))
 
     def _left_in(self, node: str) -> tuple[str, ...]:
         said = self._last_said(node)
@@ -216,5 +224,6 @@ def _lent_pod(reading: Reading, pod: Manifest, requests: Amounts) -> LentPod:
 
 
 def _requests(pod: Manifest) -> Amounts:
+    """As Shape's: with the pod's own place."""
     found = _POD.decode(msgspec.json.encode(pod))
-    return tuple(sorted(kubernetes.pod_requests(found.spec).items()))
+    return tuple(sorted({**kubernetes.pod_requests(found.spec, found.status), "pods": 1}.items()))

@@ -66,7 +66,7 @@ def _requested_by_owners(columns: NodeColumns, lent: Mapping[str, NodeLent]) -> 
     index_of = {name: index for index, name in enumerate(columns.resources)}
     for row, name in enumerate(columns.names):
         for pod in lent[name].pods if name in lent else ():
-            for resource, amount in {**dict(pod.requests), "pods": 1}.items():
+            for resource, amount in pod.requests:
                 if resource in index_of:
                     requested[index_of[resource], row] -= amount
     return np.minimum(np.maximum(requested, 0), columns.requested)
