@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sim.manifests import deployment
 from sim.manifests import pod as pod_manifest
 from sim.settings import Faults, NodeSpec
 from spillway.addresses import LENDING, Tombstone, lending_address
@@ -363,3 +364,32 @@ async def test_a_pool_that_joins_again_and_is_lent_to_again_keeps_its_new_virtua
     await until(lambda: fleet.pooled() == RUNS_TWICE)
     await until(lambda: fleet.loans()[-1].left_in == ())
     await always(lambda: (fleet.is_open(), fleet.pooled()) == (True, RUNS_TWICE), 60)
+
+
+# ── People of the pool ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("owner_silent", [False, True])
+async def test_a_deployment_that_names_the_virtual_node_holds_no_node(owner_silent: bool) -> None:
+    """No scheduler is asked: its controller puts pods there also while the node goes back, as fast as they go."""
+    async with LendingFleet() as fleet:
+        await fleet.declare(cooldown_seconds=600)
+        await fleet.start()
+        await until(fleet.is_open)
+        manifest = deployment("pinned", 2, cpu="1", tolerations=TOLERATES_LOANS, nodeName=VIRTUAL)
+        await fleet.ask(POOL, "POST", "/apis/apps/v1/namespaces/default/deployments", manifest)
+        await until(lambda: fleet.pooled() == RUNS_TWICE)
+        fleet.asked.clear()
+        if owner_silent:
+            fleet.clusters[OWN].set_faults(Faults(silent=True))
+        await fleet.recall()
+        if owner_silent:
+            await asyncio.sleep(60)
+            assert len(fleet.pooled()) <= 2 * 8, "those of two a time, once in ten seconds"
+            fleet.clusters[OWN].set_faults(Faults())
+        await until(lambda: has_ended(fleet), GRACE_SECONDS + 10)
+        assert (fleet.taint(), fleet.real(), fleet.virtual()) == ("", [], None)
+        await always(lambda: fleet.taint() == "", 60)
+        assert sum(fleet.asked.values()) < 1_000
+        await fleet.declare(cooldown_seconds=1)
+        await until(lambda: fleet.is_open() and fleet.pooled().count((VIRTUAL, "Running")) == 2)

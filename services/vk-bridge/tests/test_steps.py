@@ -18,6 +18,7 @@ from spillway.model import Generation
 from vk_bridge.core.loan import OWNED, OwnerNode, PoolPod, RealPod, Sight, VirtualNode
 from vk_bridge.core.pod_steps import CreateReal, LetGo
 from vk_bridge.core.steps import (
+    At,
     CloseVirtual,
     CreateVirtual,
     DeleteVirtual,
@@ -319,7 +320,9 @@ def test_a_virtual_node_of_a_vanished_node_is_closed_emptied_and_deleted() -> No
 
 
 @pytest.mark.parametrize(
-    "left", [{"real_pods": (RealPod("r", "p"),)}, {"pool_pods": (PoolPod("p"),)}], ids=["real pod", "pool pod"]
+    "left",
+    [{"real_pods": (RealPod("r", "p"),)}, {"pool_pods": (PoolPod("p", created=True),)}],
+    ids=["real pod", "pool pod"],
 )
 def test_a_virtual_node_is_not_deleted_and_a_node_not_untainted_while_a_pod_is_left(left: dict[str, Any]) -> None:
     recalled, closed = replace(NODE, state=RECALLED), replace(VIRTUAL, open=False)
@@ -327,6 +330,14 @@ def test_a_virtual_node_is_not_deleted_and_a_node_not_untainted_while_a_pod_is_l
     assert next_step(Sight(9, recalled, None, **left), WISH, 0, 5) is None
     assert isinstance(next_step(Sight(9, recalled, closed), WISH, 0, 5), DeleteVirtual)
     assert isinstance(next_step(Sight(9, recalled, None), WISH, 0, 5), Mark)
+
+
+@pytest.mark.parametrize("deleting", [False, True])
+def test_a_pool_pod_that_has_not_begun_holds_nothing(deleting: bool) -> None:
+    recalled, closed = replace(NODE, state=RECALLED), replace(VIRTUAL, open=False)
+    pods = (PoolPod("p", deleting=deleting),)
+    assert next_step(Sight(9, recalled, closed, pods), WISH, 0, 5) == DeleteVirtual(At("v", "6"))
+    assert next_step(Sight(9, recalled, None, pods), WISH, 0, 5) == Mark(At("n", "5"), OWNED, None)
 
 
 def test_what_has_ended_in_the_pool_holds_nothing() -> None:

@@ -39,6 +39,8 @@ class PodWriter:
         self._pause_seconds = settings.refusal_pause_seconds
         self._refused_at: dict[str, float] = {}
         """By node: when a pod was last refused there."""
+        self._sent_away_at: dict[str, float] = {}
+        """By node: when pods that cannot begin there were last deleted in the pool."""
 
     async def carry_out_all(
         self, steps: Iterable[PodStep], reading: Reading, answers: Answers, carried_out: Callable[[PodStep], None]
@@ -48,10 +50,12 @@ class PodWriter:
         answers: what the clusters say of it is noted there.
         """
         slots = asyncio.Semaphore(self._at_once)
+        steps = tuple(steps)
+        put_off = self._put_off(steps, reading)
 
         async def one(step: PodStep) -> str:
             async with slots:
-                outcome = await self._tried(step, reading, answers)
+                outcome = WAITS if step in put_off else await self._tried(step, reading, answers)
             metrics.STEPS.labels(type(step).__name__, outcome).inc()
             if outcome == DONE:
                 carried_out(step)
@@ -61,6 +65,18 @@ class PodWriter:
             tasks = [group.create_task(one(step)) for step in steps]
         outcomes = {task.result() for task in tasks}
         return bool(outcomes & {DONE, CONFLICT}), bool(outcomes - {DONE, CONFLICT})
+
+    def _put_off(self, steps: Iterable[PodStep], reading: Reading) -> frozenset[PodStep]:
+        """Deletions of pods that have not begun, and hold nothing: who made them with the node's name in them makes
+        others at once, so on one node they are sent away once within the pause."""
+        begun = reading.real_by_pool_uid.keys() | {pod.uid for pod in reading.sight.pool_pods if pod.created}
+        found = frozenset(step for step in steps if isinstance(step, DeletePool) and step.pool_uid not in begun)
+        now = asyncio.get_running_loop().time()
+        if now - self._sent_away_at.get(reading.name, -self._pause_seconds) < self._pause_seconds:
+            return found
+        if found:
+            self._sent_away_at[reading.name] = now
+        return frozenset()
 
     async def _tried(self, step: PodStep, reading: Reading, answers: Answers) -> str:
         """One pod's trouble is no other's."""

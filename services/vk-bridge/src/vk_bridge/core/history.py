@@ -155,7 +155,7 @@ class History:
         virtual = sight.virtual if sight.virtual is not None and sight.virtual.ours else None
         if virtual is None or not virtual.open:
             loan.closed_ms = loan.closed_ms or at_ms
-        if not sight.real_pods and all(pod.ended for pod in sight.pool_pods):
+        if not sight.real_pods and not any(pod.is_left for pod in sight.pool_pods):
             loan.emptied_ms = loan.emptied_ms or at_ms
         if virtual is None:
             loan.deleted_ms = loan.deleted_ms or at_ms

@@ -68,8 +68,13 @@ class PoolPod:
 
     @property
     def is_left(self) -> bool:
-        """Whether it still has to go. One that has ended holds nothing: its pool may keep it, and what it logged."""
-        return not self.held and (self.deleting or not self.ended)
+        """Whether the node waits until it is gone.
+
+        One that has ended holds nothing: its pool may keep it, and what it logged. Nor does one of which there never
+        was a real pod, and on a node that goes back there will be none: who makes pods with the node's name in them
+        makes others without end.
+        """
+        return self.created and not self.held and (self.deleting or not self.ended)
 
 
 @dataclass(frozen=True, slots=True)
