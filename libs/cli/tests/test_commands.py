@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from spillway import api
 from spillway.api import RequestError
-from spillway_cli import fleet_commands, waiting
+from spillway_cli import fleet_commands, local_commands, waiting
 from spillway_cli.config import ADDRESSES_FILE
 from spillway_cli.main import app
 
@@ -336,7 +336,7 @@ def test_no_planner_is_4() -> None:
         runner = CliRunner(env={"SPILLWAY_RETRY_SECONDS": "0.2"})
         result = runner.invoke(app, ["--endpoint", endpoint, "list"])
     assert (result.exit_code, result.stdout) == (4, "")
-    assert "planner not reachable" in result.stderr
+    assert f"planner not reachable: {endpoint}: no connection: Connection refused; is it running?" in result.stderr
     assert "`spillway config` shows where it is looked for" in result.stderr
 
 
@@ -487,8 +487,8 @@ class FakeStack:
         self.calls.append("down")
 
     def status(self) -> list[Any]:
-        status = {"name": "kafka", "state": "RUNNING", "pid": 7, "uptime_seconds": 90.0, "log": "l", "problem": ""}
-        return [types.SimpleNamespace(**status)]
+        status = {"state": "RUNNING", "pid": 7, "uptime_seconds": 90.0, "log": "l", "problem": ""}
+        return [types.SimpleNamespace(name=name, **status) for name in ("kafka", "planner-1", "planner-2")]
 
 
 @pytest.fixture
@@ -521,6 +521,24 @@ def test_what_runs_here_is_found_and_shown(stack: type[FakeStack], spillway: Spi
     assert CliRunner().invoke(app, ["processes"]).stdout.splitlines()[1].split()[:4] == ["kafka", "RUNNING", "7", "90s"]
     assert json.loads(spillway("status", "-o", "json").stdout)["processes"][0]["state"] == "RUNNING"
     assert "RUNNING" in spillway("status").stdout
+
+
+def test_a_process_that_is_there_and_says_nothing_is_not_shown_as_well(
+    stack: type[FakeStack], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As one that is stopped by SIGSTOP: its port takes connections."""
+    monkeypatch.setattr(local_commands, "ANSWER_SECONDS", 0.2)
+    with socket.socket() as frozen, socket.socket() as nobody:
+        for one in (frozen, nobody):
+            one.bind(("127.0.0.1", 0))
+        frozen.listen()
+        places = [f"planner-{n}=127.0.0.1:{one.getsockname()[1]}" for n, one in ((1, frozen), (2, nobody))]
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "addresses.json").write_text(json.dumps({"health": places}))
+        found = {one["name"]: one for one in json.loads(CliRunner().invoke(app, ["processes", "-o", "json"]).stdout)}
+    assert {one["state"] for one in found.values()} == {"RUNNING"}
+    told = {name: one["answers"] for name, one in found.items()}
+    assert told == {"kafka": "", "planner-1": "silent: timed out", "planner-2": "silent: Connection refused"}
 
 
 def test_help_documents_exit_codes_and_examples() -> None:

@@ -59,7 +59,7 @@ POLICY = ExplainPolicyReply(
 )  # fmt: skip
 LENDING = ClusterLending("own-1", "pool", Generation(1, 1), (), 30, 60, 6, False, False, "", "", 0, 12, 1, 0, 4000)
 LENT = LentNode("own-1", "n1", "pool", "own-1.n1", Generation(1, 2), "r", "idle", "Lent", "", (), 0, 0, 0, (), "")
-VISIT = Visit("own-1", "own-1", NOW + 90 * DAY, 0.4)
+VISIT = Visit("own-1", "own-1", NOW + 90 * DAY, 0.4, server_expires=NOW + 90 * DAY)
 
 
 def all_checks(found: Any) -> list[Check]:
@@ -78,6 +78,7 @@ def all_checks(found: Any) -> list[Check]:
         *fleet.workloads(found["workloads"]),
         *fleet.policies(found["policies"]),
         *fleet.lending(found["lending"], found["lent"], int(NOW * 1000)),
+        *fleet.marks(found["visits"], found["lending"], found["log"].fleet),
         *(check for visit in found["visits"] for check in members.judged(visit, NOW)),
     ]
 
@@ -160,6 +161,7 @@ RECALLED = replace(LENT, state="Recalled", recalled_ms=int(1000 * (NOW - 1000)),
 # What is broken, the outcome and the name of the one check that is not ok then, and words in its text and its hint.
 BREAKS: dict[str, tuple[dict[str, Any], Outcome, str, list[str]]] = {
     "an instance is down": (answer("UNAVAILABLE", "nothing listens there"), FAILED, "planner b:7400", ["is it up?"]),
+    "an instance hangs": (answer("DEADLINE_EXCEEDED", "x"), FAILED, "planner b:7400", ["it hangs", "Restart it"]),
     "TLS is not ours": (answer("UNAVAILABLE", "TLS: its certificate is not believed"), FAILED, "planner b:7400",
                         ["not believed", "SPILLWAY_CA"]),
     "a wrong token": (answer("UNAUTHENTICATED", "no caller"), FAILED, "planner b:7400", ["SPILLWAY_TOKEN"]),
@@ -210,8 +212,10 @@ BREAKS: dict[str, tuple[dict[str, Any], Outcome, str, list[str]]] = {
     "two copies": ({"log": insync("2", 2)}, WARNING, "copies", ["2: with one broker away"]),
     "a full disk": ({"log": disk(free=4)}, FAILED, "disk of broker 1 /data", ["4%", "stops the broker"]),
     "a disk that fills": ({"log": disk(free=10)}, WARNING, "disk of broker 1 /data", ["10%"]),
+    "a disk that is not ours to ask": ({"log": disk(trouble="ClusterAuthorizationFailedError")}, SKIPPED,
+                                       "disk of broker 1 /data", ["DESCRIBE"]),
     "a broken disk": ({"log": disk(trouble="KafkaStorageError")}, SKIPPED, "disk of broker 1 /data",
-                      ["KafkaStorageError"]),
+                      ["KafkaStorageError", "broker's own log"]),
     "Redis is a replica": ({"store": replace(STORE, writes=False)}, FAILED, "Redis", ["takes no writes"]),
     "Redis evicts": ({"store": replace(STORE, evicted=7)}, WARNING, "Redis", ["evicted 7 keys"]),
     "Redis is nearly full": ({"store": replace(STORE, bytes_used=2**30)}, WARNING, "Redis", ["raise maxmemory"]),
@@ -266,6 +270,12 @@ BREAKS: dict[str, tuple[dict[str, Any], Outcome, str, list[str]]] = {
                             ["timeout", "API server"]),
     "a right is missing": ({"visits": (replace(VISIT, denied=("jobs.batch",)),)}, FAILED, "credential own-1",
                            ["forbids to list jobs.batch", "rights"]),
+    "a server's certificate ends": ({"visits": (replace(VISIT, server_expires=NOW + DAY),)}, WARNING,
+                                    "certificate of own-1", ["ends in 24h", "renew it there"]),
+    "marks that no rule made": ({"visits": (replace(VISIT, cluster="own-2", marked=(("n1", "prod-1"),)),)}, WARNING,
+                                "marks of lending in own-2", ["n1 bear the taint", "lending withdraw own-2"]),
+    "marks of another fleet": ({"visits": (replace(VISIT, cluster="own-2", marked=(("n1", "prod-0"),)),)}, WARNING,
+                               "marks of lending in own-2", ["of fleet prod-0", "kubectl taint"]),
     "a clock is wrong": ({"visits": (replace(VISIT, skew_seconds=-61.0),)}, WARNING, "clock of own-1",
                          ["61 s behind", "NTP"]),
 }  # fmt: skip
@@ -295,12 +305,20 @@ QUIET: dict[str, dict[str, Any]] = {
     "a credential without an end": {"visits": (replace(VISIT, expires=None),)},
     "an answer without a date": {"visits": (replace(VISIT, skew_seconds=None),)},
     "any fleet": {"fleet": ""},
+    "marks where lending is declared": {"visits": (replace(VISIT, marked=(("n1", "prod-1"),)),)},
+    "an API server without TLS": {"visits": (replace(VISIT, server_expires=None),)},
 }
 
 
 @pytest.mark.parametrize("fine", QUIET.values(), ids=QUIET)
 def test_what_looks_like_a_break_and_is_none(fine: dict[str, Any]) -> None:
     assert [check for check in all_checks(WELL | fine) if check.outcome is not Outcome.ok] == []
+
+
+def test_the_one_that_had_the_turn_is_silent_and_not_a_stranger() -> None:
+    check = services.active("planner", (replace(ACTIVE, code="DEADLINE_EXCEEDED", leader=""), STANDBY))
+    assert (check.outcome, check.text) == (FAILED, "a:7400 had it last, and does not answer")
+    assert "look again" in check.hint
 
 
 def test_several_faults_of_one_process_are_all_told() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import socket
+import ssl
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from spillway.bus import BusUnavailable
 from spillway.cluster_rights import SNAPSHOT, Right
 from spillway.credentials import Endpoint
 from spillway.kafka_access import KafkaAccess
+from spillway.lending_marks import FLEET, LENDING, POOL_TAINT
 from spillway.log_inspection import inspect_log
 from spillway.process import Process, ProcessSettings, _health
 from spillway.store import MARKER_KEY, RedisStore, StoreSettings
@@ -33,8 +35,9 @@ from spillway.topics import TopicSettings, ensure_topics
 from spillway.version import VERSION
 from spillway_cli.doctor import log
 from spillway_cli.doctor.checks import Outcome
-from spillway_cli.doctor.members import LISTED, expires_at, visit
-from spillway_cli.doctor.pages import read_page
+from spillway_cli.doctor.members import LISTED, expires_at, server_expires_at, visit
+from spillway_cli.doctor.pages import read_page, read_ready
+from spillway_local.member_credentials import ensure_certificate
 
 SECONDS = 10.0
 
@@ -57,12 +60,14 @@ async def test_a_health_port_tells_who_it_is_and_what_it_waits_for(port: int) ->
     async with _health(process):
         found = await asyncio.to_thread(read_page, f"planner-1=127.0.0.1:{port}", SECONDS)
         assert (found.name, found.trouble, found.version) == ("planner-1", "", VERSION)
+        assert await asyncio.to_thread(read_ready, f"127.0.0.1:{port}", SECONDS) == "log: it is read"
         assert found.not_ready == {"log": "it is read"}
         assert "spillway.pods.v1" in found.dead_letters_by_topic
         assert "spillway_callers_file_bad" in found.values
         process.set_ready("log", True)
         found = await asyncio.to_thread(read_page, f"127.0.0.1:{port}", SECONDS)
         assert (found.name, found.not_ready) == (f"127.0.0.1:{port}", {})
+        assert await asyncio.to_thread(read_ready, f"127.0.0.1:{port}", SECONDS) == "ready"
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:80", "127.0.0.1:http", ""])
@@ -75,14 +80,27 @@ def test_a_health_port_that_does_not_answer_is_said(address: str) -> None:
 
 @dataclass
 class ApiServer:
-    """Answers each path with 200, or what it is told to; date: what its clock says, None is the right time."""
+    """Answers each path with 200, or what it is told to; date: what its clock says, None is the right time.
+
+    nodes: what it has with a label that is asked for.
+    """
 
     statuses: dict[str, int] = field(default_factory=dict)
     date: datetime | None = None
+    nodes: list[dict[str, Any]] = field(default_factory=list)
 
     async def answer(self, request: web.Request) -> web.Response:
         headers = {"Date": format_datetime(self.date, usegmt=True)} if self.date else {}
-        return web.json_response({}, status=self.statuses.get(request.path, 200), headers=headers)
+        label = request.query.get("labelSelector", "")
+        items = [node for node in self.nodes if label and label in node["metadata"]["labels"]]
+        return web.json_response({"items": items}, status=self.statuses.get(request.path, 200), headers=headers)
+
+
+def node(name: str, label: str, *taints: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "labels": {label: "prod-1"}},
+        "spec": {"taints": [{"key": key} for key in taints]} if taints else {},
+    }
 
 
 @asynccontextmanager
@@ -115,6 +133,18 @@ async def test_a_cluster_that_lets_us_in_is_found_well(tmp_path: Path) -> None:
         found = await visit(tmp_path, "own-1", credential, SECONDS)
     assert (found.bad, found.trouble, found.denied, found.expires) == ("", "", (), None)
     assert abs(found.skew_seconds or 99) < SECONDS
+
+
+async def test_nodes_that_bear_the_taint_of_lending_are_named_and_virtual_ones_are_not(tmp_path: Path) -> None:
+    nodes = [
+        node("n1", FLEET, LENDING),
+        node("virtual", FLEET, POOL_TAINT),
+        node("n2", FLEET),
+        node("n3", "x", LENDING),
+    ]
+    async with credential_of(ApiServer(nodes=nodes), tmp_path) as credential:
+        found = await visit(tmp_path, "own-1", credential, SECONDS)
+    assert found.marked == (("n1", "prod-1"),)
 
 
 async def test_what_a_cluster_forbids_is_named_by_its_resource(tmp_path: Path) -> None:
@@ -182,6 +212,19 @@ ENDS = datetime(2030, 1, 2, tzinfo=UTC)
 )
 def test_when_a_credential_ends(endpoint: Endpoint, expires: float | None) -> None:
     assert expires_at(endpoint) == expires
+
+
+async def test_when_an_api_servers_certificate_ends(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "server.crt", tmp_path / "server.key"
+    ensure_certificate(certificate, key, "api")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    ends = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc.timestamp()
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        assert await server_expires_at(Endpoint(url, ca=certificate.read_bytes())) == ends
+        assert await server_expires_at(Endpoint(url)) is None, "who does not believe it learns nothing"
+    assert await server_expires_at(Endpoint("http://127.0.0.1:1")) is None
 
 
 # ── Log and store ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -64,7 +64,7 @@ def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping
     named = file or (Path(variables[FILE_VARIABLE]) if variables.get(FILE_VARIABLE) else None)
     path = named or default_file()
     in_file = _read(path, required=named is not None)
-    running = _addresses()
+    running = addresses_in(ADDRESSES_FILE)
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for field in dataclasses.fields(Config):
@@ -89,7 +89,7 @@ def resolve(flags: Mapping[str, Any], file: Path | None = None, environ: Mapping
 
 def what_helps(config: Config, name: str) -> str:
     """For people, when nobody answers where a setting says; what `spillway up` wrote here it also starts again."""
-    running, given = _addresses().get(name), getattr(config, name)
+    running, given = addresses_in(ADDRESSES_FILE).get(name), getattr(config, name)
     if running is not None and given == (tuple(running) if isinstance(running, list) else running):
         return "is it running? `make up` starts it here"
     return "is it running? `spillway config` shows where it is looked for"
@@ -113,10 +113,10 @@ def _read(path: Path, required: bool) -> Mapping[str, Any]:
     return content
 
 
-def _addresses() -> Mapping[str, Any]:
-    """Where the parts that `spillway up` started listen; nothing when it did not."""
+def addresses_in(file: Path) -> Mapping[str, Any]:
+    """Where the parts that `spillway up` started listen, by setting; nothing when it did not."""
     try:
-        content = json.loads(ADDRESSES_FILE.read_text())
+        content = json.loads(file.read_text())
         return {name: content[name] for name in _LOCAL if content.get(name)}
     except (OSError, ValueError, AttributeError):
         return {}

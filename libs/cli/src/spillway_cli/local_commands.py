@@ -3,6 +3,7 @@
 import importlib
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from spillway_cli.config import ADDRESSES_FILE
+from spillway_cli.config import ADDRESSES_FILE, addresses_in
 from spillway_cli.exits import CommandFailed, guarded, say
 from spillway_cli.output import Format, console, duration, print_machine, table
 from spillway_cli.session import Output
@@ -19,6 +20,8 @@ from spillway_cli.session import Output
 app = typer.Typer()
 
 RUN_FOLDER = ADDRESSES_FILE.parent
+ANSWER_SECONDS = 2.0
+"""After so long a process counts as silent; all are asked at the same time."""
 
 
 class Members(StrEnum):
@@ -94,20 +97,38 @@ def demo(
 
 
 def processes_of(folder: Path) -> list[dict[str, Any]]:
-    """The processes of a run folder; none when nothing was ever started there."""
+    """The processes of a run folder; none when nothing was ever started there.
+
+    state: that of the process; answers: what it says of itself, for one that is there may hang. Empty of what has no
+    health port.
+    """
     if not folder.is_dir():
         return []
+    statuses = _stack(folder).status()
+    answers = _answers(folder, [status.name for status in statuses if status.pid])
     return [
         {
             "name": status.name,
             "state": status.state,
+            "answers": answers.get(status.name, ""),
             "pid": status.pid,
             "uptime_seconds": status.uptime_seconds,
             "log": str(status.log),
             "problem": status.problem,
         }
-        for status in _stack(folder).status()
+        for status in statuses
     ]
+
+
+def _answers(folder: Path, names: Sequence[str]) -> dict[str, str]:
+    """By process, whether it is ready, or why not."""
+    from spillway_cli.doctor.pages import read_ready
+
+    place_by_name = dict(entry.split("=", 1) for entry in addresses_in(folder / ADDRESSES_FILE.name).get("health", ()))
+    asked = [name for name in names if name in place_by_name]
+    with ThreadPoolExecutor(max_workers=max(1, len(asked))) as threads:
+        told = threads.map(lambda name: read_ready(place_by_name[name], ANSWER_SECONDS), asked)
+        return dict(zip(asked, told, strict=True))
 
 
 def processes_table(found: Sequence[dict[str, Any]]) -> Table:
@@ -115,6 +136,7 @@ def processes_table(found: Sequence[dict[str, Any]]) -> Table:
         (
             each["name"],
             each["state"],
+            each["answers"],
             each["pid"] or "",
             duration(int(1000 * each["uptime_seconds"])) if each["pid"] else "",
             each["log"],
@@ -122,7 +144,7 @@ def processes_table(found: Sequence[dict[str, Any]]) -> Table:
         )
         for each in found
     ]
-    return table(("PROCESS", "STATE", "PID", "UP", "LOG", ""), rows, right=("PID", "UP"))
+    return table(("PROCESS", "STATE", "ANSWERS", "PID", "UP", "LOG", ""), rows, right=("PID", "UP"))
 
 
 def _stack(folder: Path, **options: Any) -> Any:

@@ -22,7 +22,7 @@ from spillway.api import RequestError
 from spillway.bus import BusUnavailable, Headers, OutcomeUnknown
 from spillway.rpc_callers import Caller
 from spillway.rpc_calls import LENDING, PLANNER, SCALING, Call, Service, message_bytes, with_keys
-from spillway.rpc_route import Route
+from spillway.rpc_route import Route, reason_of
 from spillway.rpc_security import (
     CALLER,
     MEBIBYTE,
@@ -532,4 +532,4 @@ def _channel_credentials(ca: str, identity: tuple[str, str] | None) -> Any:
 
 
 def _request_error(error: Any) -> RequestError:
-    return RequestError(error.code().name, error.details() or "no reason given")
+    return RequestError(error.code().name, reason_of(error.details() or ""))

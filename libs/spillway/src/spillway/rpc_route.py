@@ -1,6 +1,7 @@
 """Which planner to try next: the leader that was named, then each endpoint once, then a pause, until it is too late."""
 
 import asyncio
+import re
 import time
 from collections.abc import Sequence
 from random import Random
@@ -11,6 +12,11 @@ from spillway.pauses import doubled_seconds
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.05, 2.0
 RETRIABLE = frozenset({"UNAVAILABLE", "CANCELLED"})
 """CANCELLED reaches us only from a server that stops; our own cancelling is asyncio's."""
+_NO_CONNECTION = re.compile(
+    r"failed to connect to all addresses; last error: "
+    r"(?:[A-Z_]+: )?(?:ipv[46]:\S+: )?(?:Failed to connect to remote host: )?"
+)
+"""What gRPC writes in front of a reason. Who calls says the address."""
 
 
 class Route:
@@ -48,6 +54,11 @@ class Route:
         self._tried.add(endpoint)
         if leader and leader not in self._tried:
             self._waiting = _first_of_all(leader, self._waiting)
+
+
+def reason_of(details: str) -> str:
+    """What gRPC says of a call that failed, for people: of a connection that did not come about the reason alone."""
+    return _NO_CONNECTION.sub("no connection: ", details) or "no reason given"
 
 
 def _first_of_all(first: str, endpoints: Sequence[str]) -> list[str]:

@@ -54,9 +54,10 @@ class Examination:
             (SCALING, config.scaling_endpoints),
             (LENDING, config.lending_endpoints),
         )
-        probed = await asyncio.gather(*(self._probed(service, endpoints) for service, endpoints in instances))
-        pages = await asyncio.gather(
-            *(asyncio.to_thread(read_page, address, self.seconds) for address in config.health)
+        probed, pages, (of_log, ours) = await asyncio.gather(
+            asyncio.gather(*(self._probed(service, endpoints) for service, endpoints in instances)),
+            asyncio.gather(*(asyncio.to_thread(read_page, address, self.seconds) for address in config.health)),
+            self._log_and_store(),
         )
         checks: list[Check] = []
         version_by_process = {page.name: page.version for page in pages if page.version}
@@ -70,11 +71,16 @@ class Examination:
         if not pages:
             hint = "SPILLWAY_HEALTH=host:port,…: health ports tell who is ready, and how far behind the log"
             checks.append(skipped("processes", "no health port is named", hint))
-        checks += await self._log_and_store()
-        of_services = ((PLANNER, self._fleet), (SCALING, self._scaling), (LENDING, self._lending))
-        for (_, about), found in zip(of_services, probed, strict=True):
-            if any(one.code == "OK" for one in found):
-                checks += await about()
+        checks += of_log
+        planners, scalers, lenders = (tuple(one.endpoint for one in found if one.code == "OK") for found in probed)
+        visits: Sequence[members.Visit] = ()
+        if planners:
+            of_fleet, visits = await self._fleet(planners)
+            checks += of_fleet
+        if scalers:
+            checks += await self._scaling(scalers)
+        if lenders:
+            checks += await self._lending(lenders, visits, ours)
         return checks
 
     async def _probed(self, service: Service, endpoints: Sequence[str]) -> Sequence[Probed]:
@@ -82,7 +88,8 @@ class Examination:
         identity = Identity(config.token, config.ca, config.certificate, config.key)
         return await asyncio.gather(*(probe(service, endpoint, identity, self.seconds) for endpoint in endpoints))
 
-    async def _log_and_store(self) -> list[Check]:
+    async def _log_and_store(self) -> tuple[list[Check], str]:
+        """And the fleet that the log is of, as far as it is known."""
         settings = kafka_settings(KafkaSettings, self.config)
         fleet_id = self.config.fleet
         try:
@@ -97,7 +104,7 @@ class Examination:
         else:
             checks = log.log(found, fleet_id, TopicSettings(topic_prefix=settings.topic_prefix))
             fleet_id = found.fleet
-        return [*checks, await self._store(fleet_id)]
+        return [*checks, await self._store(fleet_id)], fleet_id
 
     async def _store(self, fleet_id: str) -> Check:
         if not self.config.redis:
@@ -109,41 +116,51 @@ class Examination:
             hint = "history and explaining past decisions need it, nothing else: start it, and it is filled again"
             return failed("Redis", str(error), hint)
 
-    # ── What the services know ──────────────────────────────────────────────────────────────────────────────────────
+    # ── What the services know: asked of endpoints that have answered, so that one that hangs is not waited for ─────
 
-    async def _fleet(self) -> list[Check]:
-        async with PlannerClient(self.config.endpoints, **connection(self.config)) as client:
-            return [
-                *await _judged("clusters", client.list_clusters(api.ListClustersRequest()), self._clusters),
+    async def _fleet(self, endpoints: Sequence[str]) -> tuple[list[Check], Sequence[members.Visit]]:
+        """And what was found at the clusters."""
+        visits: list[members.Visit] = []
+
+        async def clusters(found: api.ListClustersReply) -> list[Check]:
+            visits.extend(await self._visits(found.clusters))
+            checks = fleet.clusters(found.clusters)
+            if not self.config.credentials:
+                hint = "SPILLWAY_CREDENTIALS: the folder of snapshot's kubeconfigs, where it can be read"
+                checks.append(skipped("credentials", "no folder is named", hint))
+            return [*checks, *(check for visit in visits for check in members.judged(visit, time.time()))]
+
+        async with PlannerClient(endpoints, **connection(self.config)) as client:
+            checks = [
+                *await _judged("clusters", client.list_clusters(api.ListClustersRequest()), clusters),
                 *await _judged("brakes", client.list_brakes(api.ListBrakesRequest()), _at_once(fleet.brakes)),
                 *await _judged("workloads", all_workloads(client, ""), _at_once(fleet.workloads)),
                 *await _judged("orphans", client.list_orphans(api.ListOrphansRequest("")), _at_once(fleet.orphans)),
             ]
+        return checks, visits
 
-    async def _clusters(self, found: api.ListClustersReply) -> list[Check]:
-        checks = fleet.clusters(found.clusters)
+    async def _visits(self, clusters: Sequence[api.ClusterReply]) -> Sequence[members.Visit]:
         if not self.config.credentials:
-            hint = "SPILLWAY_CREDENTIALS: the folder of snapshot's kubeconfigs, where it can be read"
-            return [*checks, skipped("credentials", "no folder is named", hint)]
+            return ()
         folder, limit = Path(self.config.credentials), asyncio.Semaphore(AT_ONCE_MAX)
 
         async def visited(cluster: api.ClusterReply) -> members.Visit:
             async with limit:
                 return await members.visit(folder, cluster.cluster, cluster.credential, self.seconds)
 
-        visits = await asyncio.gather(*map(visited, found.clusters))
-        return [*checks, *(check for visit in visits for check in members.judged(visit, time.time()))]
+        return await asyncio.gather(*map(visited, clusters))
 
-    async def _scaling(self) -> list[Check]:
-        async with ScalingClient(self.config.scaling_endpoints, **connection(self.config)) as client:
+    async def _scaling(self, endpoints: Sequence[str]) -> list[Check]:
+        async with ScalingClient(endpoints, **connection(self.config)) as client:
             return await _judged("scale policies", _policies(client), _at_once(fleet.policies))
 
-    async def _lending(self) -> list[Check]:
-        async with LendingClient(self.config.lending_endpoints, **connection(self.config)) as client:
+    async def _lending(self, endpoints: Sequence[str], visits: Sequence[members.Visit], ours: str) -> list[Check]:
+        async with LendingClient(endpoints, **connection(self.config)) as client:
 
             async def judge(lent: Sequence[LentNode]) -> list[Check]:
-                declared = await client.list_lending(ListLendingRequest())
-                return fleet.lending(declared.clusters, lent, int(1000 * time.time()))
+                declared = (await client.list_lending(ListLendingRequest())).clusters
+                lending = fleet.lending(declared, lent, int(1000 * time.time()))
+                return [*lending, *fleet.marks(visits, declared, ours)]
 
             return await _judged("lending", _lent(client), judge)
 

@@ -13,8 +13,10 @@ from spillway.events import (
     STATE_ORPHANED,
     STATE_REFUSED,
 )
+from spillway.lending_marks import LENDING
 from spillway.texts import counted, is_ours_to_mend, on_hold
 from spillway_cli.doctor.checks import Check, failed, named, ok, shortened, warning
+from spillway_cli.doctor.members import Visit
 from spillway_cli.output import duration
 
 RECALL_MS_MAX = 15 * 60_000
@@ -141,6 +143,33 @@ def _policy(found: ExplainPolicyReply) -> Iterable[Check]:
         good = _GOOD_WHEN.get(one.type)
         if good and one.status not in (good, "Unknown") and one.reason != _DISABLED:
             yield failed(name, f"{one.type} is {one.status}: {one.reason}: {one.message}".rstrip(": "), hint)
+
+
+def marks(visits: Sequence[Visit], declared: Sequence[ClusterLending], ours: str) -> list[Check]:
+    """Of clusters that declare no lending: nodes that bear its taint. ours: this fleet; empty: not known.
+
+    No pod of the cluster is put there, and no bridge looks after them.
+    """
+    lending = {one.cluster for one in declared}
+    left = [visit for visit in visits if visit.cluster not in lending]
+    return [check for visit in left for check in _marks(visit.cluster, visit.marked, ours)]
+
+
+def _marks(cluster: str, marked: Sequence[tuple[str, str]], ours: str) -> Iterable[Check]:
+    """marked: each with the fleet that it names."""
+    others = sorted({fleet for _, fleet in marked if ours and fleet != ours})
+    name = f"marks of lending in {cluster}"
+    if left := [node for node, fleet in marked if fleet not in others]:
+        text = f"{named(left)} bear the taint {LENDING}, and the cluster lends nothing"
+        hint = (
+            f"`spillway lending declare {cluster} --pool POOL --share 0`, then `spillway lending withdraw {cluster}`: "
+            "they are emptied and given back; docs/lending.md"
+        )
+        yield warning(name, text, hint)
+    for fleet in others:
+        nodes = named(node for node, of in marked if of == fleet)
+        hint = f"is fleet {fleet} there no more? `kubectl taint node NODE {LENDING}-` once no lent pod is on it"
+        yield warning(name, f"{nodes} bear the taint {LENDING} of fleet {fleet}", hint)
 
 
 def lending(declared: Sequence[ClusterLending], lent: Sequence[LentNode], now_ms: int) -> list[Check]:

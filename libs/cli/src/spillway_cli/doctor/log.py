@@ -116,7 +116,10 @@ def _disks(found: LogFound) -> Iterator[Check]:
 def _disk(disk: DiskFound) -> Check:
     name = f"disk of broker {disk.broker}" + (f" {disk.path}" if disk.path else "")
     if disk.trouble:
-        return skipped(name, f"is not told: {disk.trouble}", "the right DESCRIBE on the cluster; Kafka 3.3 or newer")
+        hint = "the broker's own log says why"
+        if "Authorization" in disk.trouble or "NotImplemented" in disk.trouble:
+            hint = "the right DESCRIBE on the cluster; Kafka 3.3 or newer"
+        return skipped(name, f"is not told: {disk.trouble}", hint)
     if disk.size <= 0:
         return ok(name, f"{_size(disk.used)} of partitions")
     free = disk.free / disk.size

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import ssl
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,9 +13,10 @@ from functools import partial
 from pathlib import Path
 
 from cryptography import x509
+from yarl import URL
 
 from spillway.cluster_api import ClusterApiSettings, ClusterUnreachable, HttpTransport
-from spillway.credentials import BadCredentials, Endpoint, load_endpoint
+from spillway.credentials import BadCredentials, Endpoint, load_endpoint, tls_context
 from spillway.kubernetes import (
     DEPLOYMENTS,
     JOBS,
@@ -26,6 +28,7 @@ from spillway.kubernetes import (
     STATEFULSETS,
     Kind,
 )
+from spillway.lending_marks import FLEET, LENDING
 from spillway_cli.doctor.checks import Check, failed, named, ok, warning
 from spillway_cli.doctor.services import ENDS_SECONDS_LOW
 from spillway_cli.output import duration
@@ -34,12 +37,15 @@ LISTED = (NODES, PODS, NAMESPACES, RESOURCE_QUOTAS, DEPLOYMENTS, STATEFULSETS, R
 """What a collector cannot do its work without, in every cluster."""
 SKEW_SECONDS_MAX = 5.0
 """An answer's date is in whole seconds, and the answer takes time."""
+MARKED_MAX = 500
+"""So many nodes with marks of lending are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
     """expires: when the credential ends, Unix seconds, None where it does not say. skew_seconds: how far the cluster's
-    clock is before ours, None when it told no date. bad: of the credential. trouble: of the call. denied: resources."""
+    clock is before ours, None when it told no date. bad: of the credential. trouble: of the call. denied: resources.
+    server_expires: when the API server's certificate ends. marked: fleet by node that bears the taint of lending."""
 
     cluster: str
     credential: str
@@ -48,6 +54,8 @@ class Visit:
     bad: str = ""
     trouble: str = ""
     denied: tuple[str, ...] = ()
+    server_expires: float | None = None
+    marked: tuple[tuple[str, str], ...] = ()
 
 
 async def visit(folder: Path, cluster: str, credential: str, seconds: float) -> Visit:
@@ -62,13 +70,15 @@ async def visit(folder: Path, cluster: str, credential: str, seconds: float) -> 
         async with asyncio.timeout(seconds):
             found = partial(Visit, cluster, credential, expires)
             answer = await transport.request("GET", "/version", {})
+            ends = await server_expires_at(endpoint)
             skew = _skew(answer.date)
             if answer.status == 401:
-                return found(skew, trouble="it does not know us (401)")
+                return found(skew, trouble="it does not know us (401)", server_expires=ends)
             asked = [transport.request("GET", kind.path(), {"limit": "1"}) for kind in LISTED]
+            marked = await transport.request("GET", NODES.path(), {"labelSelector": FLEET, "limit": str(MARKED_MAX)})
             statuses = [one.status for one in await asyncio.gather(*asked)]
             denied = tuple(_name(kind) for kind, status in zip(LISTED, statuses, strict=True) if status in (401, 403))
-            return found(skew, denied=denied)
+            return found(skew, denied=denied, server_expires=ends, marked=_marked(marked.status, marked.body))
     except (ClusterUnreachable, TimeoutError) as error:
         return Visit(cluster, credential, expires, trouble=str(error) or f"no answer within {seconds:g} s")
     finally:
@@ -84,6 +94,32 @@ def _skew(date: str) -> float | None:
         return parsedate_to_datetime(date).timestamp() - time.time()
     except ValueError:
         return None
+
+
+def _marked(status: int, body: bytes) -> tuple[tuple[str, str], ...]:
+    """Nodes that bear the taint of lending, each with the fleet that it names."""
+    nodes = json.loads(body).get("items") or () if status == 200 else ()
+    return tuple(
+        (node["metadata"]["name"], node["metadata"]["labels"][FLEET])
+        for node in nodes
+        if any(taint.get("key") == LENDING for taint in node["spec"].get("taints") or ())
+    )
+
+
+async def server_expires_at(endpoint: Endpoint) -> float | None:
+    """The end of the certificate that the API server shows to us, who believe it, in Unix seconds."""
+    url = URL(endpoint.server)
+    if url.scheme != "https" or endpoint.insecure:
+        return None
+    name = endpoint.tls_server_name or url.host
+    try:
+        context = await asyncio.to_thread(tls_context, endpoint)
+        _, writer = await asyncio.open_connection(url.host, url.port, ssl=context, server_hostname=name)
+    except OSError:
+        return None  # Whoever has just answered answers no more: the next look says so.
+    writer.close()
+    shown = writer.get_extra_info("peercert") or {}
+    return ssl.cert_time_to_seconds(shown["notAfter"]) if "notAfter" in shown else None
 
 
 def expires_at(endpoint: Endpoint) -> float | None:
@@ -130,6 +166,10 @@ def judged(found: Visit, now: float) -> Iterable[Check]:
         yield warning(name, f"ends on {when}, in {duration(int(left * 1000))}", hint)
     else:
         yield ok(name, f"lets us in, {f'until {when}' if when else 'says no end'}")
+    if found.server_expires is not None and found.server_expires - now < ENDS_SECONDS_LOW:
+        text = f"its API server's certificate ends in {duration(int(1000 * (found.server_expires - now)))}"
+        hint = "renew it there: nothing believes that server afterwards, and nothing is followed or changed there"
+        yield warning(f"certificate of {found.cluster}", text, hint)
     if found.skew_seconds is not None and abs(found.skew_seconds) > SKEW_SECONDS_MAX:
         text = f"is {abs(found.skew_seconds):.0f} s {'before' if found.skew_seconds > 0 else 'behind'} ours"
         hint = "run NTP on both: certificates, tokens and what people read depend on clocks, decisions do not"

@@ -11,6 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from spillway_cli.doctor.services import Page
 
 PAGE_BYTES_MAX = 32 * 2**20
+_NO_PAGE = (OSError, HTTPException, ValueError, KeyError, TypeError)
+"""What a page that does not come, or is another's, is known by."""
 
 
 def read_page(address: str, seconds: float) -> Page:
@@ -18,12 +20,31 @@ def read_page(address: str, seconds: float) -> Page:
     name, _, place = address.rpartition("=")
     name = name or place
     try:
-        answer = json.loads(_get(f"http://{place}/readyz", seconds))
-        not_ready = {str(part): str(reason) for part, reason in dict(answer["reasons"]).items()}
+        not_ready = _not_ready(place, seconds)
         metrics = _get(f"http://{place}/metrics", seconds).decode()
-    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
-        return Page(name, trouble=str(error) or type(error).__name__)
+    except _NO_PAGE as error:
+        return Page(name, trouble=_text(error))
     return _page(name, not_ready, metrics)
+
+
+def read_ready(place: str, seconds: float) -> str:
+    """In a word whether the process behind host:port is ready, with the reason where it is not. Blocks."""
+    try:
+        not_ready = _not_ready(place, seconds)
+    except _NO_PAGE as error:
+        return f"silent: {_text(error)}"
+    return "; ".join(f"{part}: {reason}" for part, reason in sorted(not_ready.items())) or "ready"
+
+
+def _not_ready(place: str, seconds: float) -> dict[str, str]:
+    """Reason by part."""
+    answer = json.loads(_get(f"http://{place}/readyz", seconds))
+    return {str(part): str(reason) for part, reason in dict(answer["reasons"]).items()}
+
+
+def _text(error: Exception) -> str:
+    reason = getattr(error, "reason", error)
+    return getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
 
 
 def _page(name: str, not_ready: dict[str, str], metrics: str) -> Page:

@@ -44,6 +44,9 @@ def endpoint(who: str, found: Probed) -> Check:
     if found.code == "PERMISSION_DENIED":
         hint = "give this caller the verb `read` in namespace `*` in the callers file; it is read again by itself"
         return warning(name, f"knows us, and lets us not ask: {found.text}", hint)
+    if found.code == "DEADLINE_EXCEEDED":
+        hint = "is it stopped (SIGSTOP), or its machine out of memory or CPU? Restart it: another takes its turn"
+        return failed(name, "takes connections and says nothing: it hangs", hint)
     if found.code in ("UNIMPLEMENTED", "NOT_FOUND"):
         hint = "`spillway config` shows which setting names this address"
         return failed(name, f"what answers there is no {who}", hint)
@@ -74,6 +77,9 @@ def active(who: str, found: Sequence[Probed]) -> Check:
         return failed(name, f"{len(holders)} take themselves for the active one: {named(holders)}", hint)
     if holders:
         return ok(name, f"{holders[0]} is active, {len(answered) - 1} stand by")
+    if silent := sorted({one.endpoint for one in found if one.code != "OK"} & set(leaders)):
+        hint = "a standby takes its turn within seconds (docs/operations.md, Size): look again; restart the silent one"
+        return failed(name, f"{named(silent)} had it last, and does not answer", hint)
     if leaders:
         return warning(name, f"{named(leaders)} is active, and not among our endpoints", "add it to the endpoints")
     hint = "nothing is decided until one takes its turn: see the logs of all instances, and the checks of Kafka"
