@@ -8,11 +8,12 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from sim.settings import ProgramSpec
 from spillway.cluster_api import ClusterApi, ClusterApiSettings, connect
 from spillway.credentials import load_endpoint
 from spillway.kafka_access import KafkaAccess
@@ -49,7 +50,7 @@ class StackOptions:
     """folder: of data, logs and credentials. instances: of each service; two show take-over. brokers: 1 or 3.
 
     environment: of every service; environment_of: of one by its name, as `planner-1`. outlives: it runs on when the
-    process that started it ends.
+    process that started it ends. pod_programs: what pods of simulated members may run, by name.
     """
 
     folder: Path = Path("run")
@@ -59,6 +60,7 @@ class StackOptions:
     environment: tuple[tuple[str, str], ...] = ()
     environment_of: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     brokers: int = 1
+    pod_programs: Mapping[str, ProgramSpec] = field(default_factory=dict)
     outlives: bool = True
 
 
@@ -207,9 +209,19 @@ class Stack:
             members.prepare()
             return members.stages()
         ports = {spec.name: self._port(f"member-{spec.name}", SIM_PORT) for spec in specs}
-        usage = ("--usage-percent", str(SIM_USAGE_PERCENT))
-        programs = tuple(sim_member_program(spec, ports[spec.name], folder, self.credentials, usage) for spec in specs)
+        extra = ("--usage-percent", str(SIM_USAGE_PERCENT), *self._pod_programs(folder))
+        programs = tuple(sim_member_program(spec, ports[spec.name], folder, self.credentials, extra) for spec in specs)
+        kafka = {"SPILLWAY_KAFKA_BOOTSTRAP": self.brokers()[0].bootstrap} if self.options.pod_programs else {}
+        programs = tuple(replace(program, environment=kafka) for program in programs)
         return [Stage("members", programs, lambda: all(is_listening(port) for port in ports.values()))]
+
+    def _pod_programs(self, folder: Path) -> tuple[str, ...]:
+        """None where none are allowed. They find this platform's Kafka in their environment."""
+        if not self.options.pod_programs:
+            return ()
+        file = folder / "pod-programs.json"
+        file.write_text(json.dumps({name: asdict(spec) for name, spec in self.options.pod_programs.items()}))
+        return ("--pod-programs", str(file))
 
     def _services(self, redis: RedisServer) -> tuple[Program, ...]:
         shared = {

@@ -7,6 +7,7 @@ import re
 import secrets
 import signal
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +15,8 @@ import msgspec
 
 from sim.cluster import SimCluster
 from sim.http import SimServer, is_loopback, kubeconfig
-from sim.settings import NodeGroupSpec, NodeSpec, Settings
+from sim.pod_programs import PodPrograms
+from sim.settings import NodeGroupSpec, NodeSpec, ProgramSpec, Settings
 
 T = TypeVar("T")
 
@@ -37,6 +39,9 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--delete-delay-ms", type=int, default=200, help="from deletionTimestamp to gone")
     parser.add_argument("--bind-rate", type=float, default=0.0, help="pods per second; 0 is unlimited")
     parser.add_argument("--usage-percent", type=int, default=0, help="of its requests, what a pod without a load uses")
+    parser.add_argument(
+        "--pod-programs", type=Path, help="JSON file: by name, what pods may run: {command, environment}"
+    )
     parser.add_argument("--kubelet-client-certificate", default="", help="shown to kubelets that virtual nodes name")
     parser.add_argument("--kubelet-client-key", default="", help="of that certificate")
     parser.add_argument("--seed", type=int, default=0)
@@ -75,12 +80,16 @@ async def _serve(arguments: argparse.Namespace) -> None:
     )
     path: Path = arguments.credentials_folder / f"{arguments.name}.kubeconfig"
     token = _known_token(path) or secrets.token_hex(16)
-    async with SimCluster(arguments.name, settings) as cluster:
+    programs = _allowed(arguments.pod_programs)
+    async with AsyncExitStack() as exits:
+        cluster = await exits.enter_async_context(SimCluster(arguments.name, settings))
         before = _taken(arguments.state) if arguments.state else None
         if before is None:
             cluster.add_nodes(nodes)
         else:
             cluster.resume(before)
+        if programs:
+            await exits.enter_async_context(PodPrograms(cluster, programs))
         server = SimServer(cluster, token, arguments.host, arguments.port)
         await server.start()
         _write_private(path, msgspec.json.encode(kubeconfig(arguments.name, server.url, token)))
@@ -97,6 +106,10 @@ def _pair(certificate: str, key: str) -> tuple[str, str] | None:
 
 def _read(path: Path | None, kind: type[list[T]]) -> list[T]:
     return msgspec.json.decode(path.read_bytes(), type=kind) if path else []
+
+
+def _allowed(path: Path | None) -> dict[str, ProgramSpec]:
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, ProgramSpec]) if path else {}
 
 
 def _taken(state: Path) -> dict[str, Any] | None:

@@ -128,6 +128,13 @@ class SimCluster:
         self.machine.logs.write(found, container or found["spec"]["containers"][0]["name"], text)
         self._wake("pods")
 
+    def program_ended(self, pod: Object) -> None:
+        """Where the pod is being deleted, its end is not waited for any longer."""
+        self.tick()
+        metadata = pod["metadata"]
+        self.machine.kubelet.on_program_ended((metadata["namespace"], metadata["name"]), metadata["uid"])
+        self._work.set()
+
     def inject(self, sidecar: SidecarSpec | None) -> None:
         """Into every pod that is made from now on."""
         self.machine.world.sidecar = sidecar

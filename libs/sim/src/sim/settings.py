@@ -67,6 +67,26 @@ class LogSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramSpec:
+    """What runs for a pod that names it. environment: variables that the pod's first container may set for it."""
+
+    command: tuple[str, ...]
+    environment: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSettings:
+    processes_max: int = 64
+    """Programs of one cluster at once; pods beyond that run without."""
+    restart_seconds: float = 1.0
+    """From the end of a program that nobody ended to its next beginning."""
+    last_words_seconds: float = 0.5
+    """After a program's end, for what it said last."""
+    stop_seconds: float = 5.0
+    """When the cluster ends: from SIGTERM to SIGKILL."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoadSpec:
     """Bound, running pods for `SimCluster.load`, shared out over `deployments` Deployments."""
 

@@ -8,6 +8,7 @@ from sim.core.kinds import Key, Object
 from sim.core.node_table import HOST_PORT, NodeTable, TaintValue, refusals_of_kubelet
 from sim.core.pods import (
     NODE_AFFINITY,
+    PROGRAM,
     RUN_SECONDS,
     START_SECONDS,
     STOP_SECONDS,
@@ -31,6 +32,8 @@ class Kubelet:
         self._garbage = garbage
         self._table = table
         self.pods_by_node: dict[str, dict[Key, PodShape]] = {}
+        self.programs: frozenset[str] = frozenset()
+        """Whoever runs programs of these names says when a pod's has ended; until then its grace goes on."""
 
     def runs(self, node: str) -> bool:
         found = self._world.store.get("nodes", ("", node))
@@ -69,12 +72,20 @@ class Kubelet:
         if known and not self.runs(node):
             return
         grace = pod["metadata"].get("deletionGracePeriodSeconds", 30)
-        own = (pod["metadata"].get("annotations") or {}).get(STOP_SECONDS)
+        annotations = pod["metadata"].get("annotations") or {}
+        own = annotations.get(STOP_SECONDS)
         seconds = min(grace, self._world.settings.delete_delay_seconds if own is None else float(own))
+        if annotations.get(PROGRAM) in self.programs:
+            seconds = grace
         self._world.after(seconds, partial(self._remove, key, pod["metadata"]["uid"]))
 
     def on_finalizers_gone(self, key: Key, pod: Object) -> None:
         self._world.after(0, partial(self._remove, key, pod["metadata"]["uid"]))
+
+    def on_program_ended(self, key: Key, uid: str) -> None:
+        pod = self._world.same("pods", key, uid)
+        if pod and "deletionTimestamp" in pod["metadata"]:
+            self._world.after(0, partial(self._remove, key, uid))
 
     def on_node(self, name: str, new: Object | None) -> None:
         if new is None:

@@ -1,0 +1,178 @@
+"""Small processes that stand for pods: one for each running pod that names a program which this member allows.
+
+Nothing runs unless programs are allowed (`--pod-programs`); a pod's annotation says which of them, never what it runs.
+A program begins once its pod runs. It is told to end (SIGTERM) once the pod is deleted, the pod is gone once it has
+ended, and it is killed when the pod's grace is over. One that ends by itself begins again. All end with this process.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Self
+
+from sim.cluster import SimCluster
+from sim.core.kinds import Object
+from sim.core.pods import PROGRAM
+from sim.settings import ProgramSettings, ProgramSpec
+
+_CHUNK_BYTES = 1 << 16
+
+
+@dataclass(slots=True)
+class _Running:
+    """The program of one pod. process None: between two beginnings."""
+
+    pod: Object
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
+    process: Process | None = None
+    task: asyncio.Task[None] | None = None
+
+    def tell(self, number: signal.Signals) -> None:
+        """It is to end: by SIGTERM once, by SIGKILL whenever it is said."""
+        is_new = not self.ending.is_set()
+        self.ending.set()
+        if self.process is not None and (is_new or number is signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+
+class PodPrograms:
+    """`async with` it, inside its cluster's block; leaving it ends every program. ValueError without setpriv."""
+
+    def __init__(
+        self, cluster: SimCluster, programs: Mapping[str, ProgramSpec], settings: ProgramSettings | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._programs = programs
+        self._settings = settings or ProgramSettings()
+        self._setpriv = shutil.which("setpriv") or ""
+        if not self._setpriv:
+            raise ValueError("programs of pods: expected setpriv (util-linux): by it they end when this process does")
+        self._running: dict[str, _Running] = {}
+        self._told: set[str] = set()
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._cluster.machine.kubelet.programs = frozenset(self._programs)
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"programs of {self._cluster.name}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            tasks = [one.task for one in self._running.values() if one.task is not None]
+            for one in self._running.values():
+                one.tell(number)
+            if tasks:
+                await asyncio.wait(tasks, timeout=self._settings.stop_seconds)
+
+    async def _run(self) -> None:
+        self._cluster.add_waker("pods", self._changed)
+        try:
+            while True:
+                self._changed.clear()
+                self._look()
+                await self._changed.wait()
+        finally:
+            self._cluster.remove_waker("pods", self._changed)
+
+    def _look(self) -> None:
+        pods = {pod["metadata"]["uid"]: pod for pod in self._cluster.objects("pods") if self._is_ours(pod)}
+        self._told &= pods.keys()
+        for uid, one in self._running.items():
+            if uid not in pods:
+                one.tell(signal.SIGKILL)
+            elif "deletionTimestamp" in pods[uid]["metadata"]:
+                one.tell(signal.SIGTERM)
+        for uid, pod in pods.items():
+            if uid in self._running:
+                continue
+            if "deletionTimestamp" in pod["metadata"]:
+                self._cluster.program_ended(pod)
+            elif pod["status"].get("phase") == "Running":
+                self._begin(uid, pod)
+
+    def _is_ours(self, pod: Object) -> bool:
+        named = PROGRAM in (pod["metadata"].get("annotations") or {})
+        return named and self._cluster.machine.kubelet.runs(pod["spec"].get("nodeName", ""))
+
+    def _begin(self, uid: str, pod: Object) -> None:
+        name = pod["metadata"]["annotations"][PROGRAM]
+        if name not in self._programs:
+            self._say_once(uid, pod, f"no program {name!r}: expected one of {', '.join(sorted(self._programs))}")
+        elif len(self._running) >= self._settings.processes_max:
+            self._say_once(uid, pod, f"waits: {self._settings.processes_max} programs run, no more may")
+        else:
+            one = self._running[uid] = _Running(pod)
+            one.task = asyncio.get_running_loop().create_task(self._live(uid, one, self._programs[name]), name=name)
+
+    async def _live(self, uid: str, one: _Running, spec: ProgramSpec) -> None:
+        try:
+            while not one.ending.is_set():
+                await self._play(one, spec)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(one.ending.wait(), self._settings.restart_seconds)
+        finally:
+            del self._running[uid]
+            self._cluster.program_ended(one.pod)
+            self._changed.set()
+
+    async def _play(self, one: _Running, spec: ProgramSpec) -> None:
+        """From its beginning to its end; what it says becomes the log of its pod."""
+        command = (self._setpriv, "--pdeathsig", "KILL", *spec.command)
+        environment = os.environ | self._environment(one.pod, spec)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, env=environment
+            )
+        except OSError as error:
+            self._say(one.pod, f"did not begin: {error}")
+            return
+        one.process = process
+        if one.ending.is_set():
+            process.terminate()
+        copying = asyncio.get_running_loop().create_task(self._copy_log(one.pod, process))
+        code = await process.wait()
+        one.process = None
+        # Its own children may hold its output open.
+        await asyncio.wait({copying}, timeout=self._settings.last_words_seconds)
+        copying.cancel()
+        self._say(one.pod, f"ended with {code}")
+
+    def _environment(self, pod: Object, spec: ProgramSpec) -> dict[str, str]:
+        metadata = pod["metadata"]
+        said = {entry["name"]: entry.get("value", "") for entry in pod["spec"]["containers"][0].get("env") or ()}
+        chosen = {name: str(said[name]) for name in spec.environment if name in said}
+        own = {"CLUSTER": self._cluster.name, "POD_NAMESPACE": metadata["namespace"], "POD_NAME": metadata["name"]}
+        return chosen | own
+
+    async def _copy_log(self, pod: Object, process: Process) -> None:
+        assert process.stdout is not None
+        rest = b""
+        while chunk := await process.stdout.read(_CHUNK_BYTES):
+            whole, newline, rest = (rest + chunk).rpartition(b"\n")
+            if not newline and len(rest) < _CHUNK_BYTES:
+                continue
+            self._say(pod, (whole if newline else rest).decode(errors="replace"))
+            rest = rest if newline else b""
+        if rest:
+            self._say(pod, rest.decode(errors="replace"))
+
+    def _say_once(self, uid: str, pod: Object, text: str) -> None:
+        if uid not in self._told:
+            self._told.add(uid)
+            self._say(pod, text)
+
+    def _say(self, pod: Object, text: str) -> None:
+        metadata = pod["metadata"]
+        with suppress(KeyError):  # It is gone already.
+            self._cluster.write_log(metadata["namespace"], metadata["name"], text)
