@@ -94,3 +94,14 @@ def test_a_queue_that_is_told_at_any_rate_leaves_a_small_state() -> None:
     for number in range(1_500):
         made.state.hear(made._append(backlog([number], START_MS + number)), START_MS + number)
     assert len(made.state.scaled[KEY].remembered.queue.came) < 5
+
+
+def test_a_drain_of_all_topics_takes_a_new_one_for_a_backlog_and_not_for_arrivals() -> None:
+    made = World()
+    made.say(declared(1))
+    made.policy(DRAINED)
+    for second in range(4):
+        topics = {"orders": 100 * second} | ({"bills": 10**6} if second > 1 else {})
+        rows = tuple(PartitionBacklog(topic, 0, latest, 0, 0) for topic, latest in topics.items())
+        made.say(BacklogObserved(*KEY, "kafka", "g", "", rows, START_MS + 1000 * (second + 1), "test", ""))
+    assert [one.rate for one in made.state.scaled[KEY].remembered.queue.came] == [100.0] * 3

@@ -17,6 +17,7 @@ from hpa.core.own.draining import (
     DrainWish,
     Group,
     Partition,
+    Partitions,
     Service,
     after,
     drained_s,
@@ -24,6 +25,12 @@ from hpa.core.own.draining import (
 )
 
 FAST = Service(rate=10.0)
+
+
+def drain(
+    group: Group, partitions: list[Partition], service: Service, target: DrainTarget, max_replicas: int
+) -> DrainWish:
+    return replicas_to_drain(group, Partitions.of(partitions), service, target, max_replicas)
 
 
 def of(replicas: int) -> Group:
@@ -87,7 +94,7 @@ def test_the_size_asked_for(
     within_s: float,
     expected: tuple[int, str, int],
 ) -> None:
-    found = replicas_to_drain(of(current), [Partition(*one) for one in partitions], service, DrainTarget(within_s), 100)
+    found = drain(of(current), [Partition(*one) for one in partitions], service, DrainTarget(within_s), 100)
     assert (found.replicas, found.reason, found.hot) == expected
 
 
@@ -101,28 +108,28 @@ def test_the_size_asked_for(
 )
 def test_a_burst_that_has_waited_is_read_sooner(waited_s: float, expected: int) -> None:
     partitions = [Partition(270, 0, waited_s)] * 16
-    assert replicas_to_drain(of(1), partitions, FAST, DrainTarget(120), 100).replicas == expected
+    assert drain(of(1), partitions, FAST, DrainTarget(120), 100).replicas == expected
 
 
 def test_what_came_evenly_is_not_as_old_as_its_oldest() -> None:
     """A lag that arrivals explain is in time though its oldest record has waited for most of the time."""
     evenly = [Partition(100, 1, 100)] * 8
-    assert replicas_to_drain(of(1), evenly, FAST, DrainTarget(120), 100).reason == WITHIN_TARGET
+    assert drain(of(1), evenly, FAST, DrainTarget(120), 100).reason == WITHIN_TARGET
     at_once = [Partition(100, 0, 100)] * 8
-    assert replicas_to_drain(of(1), at_once, FAST, DrainTarget(120), 100).reason == TO_DRAIN
+    assert drain(of(1), at_once, FAST, DrainTarget(120), 100).reason == TO_DRAIN
 
 
 def test_who_starts_counts_from_when_it_is_ready() -> None:
     """After a jump the size stays while its replicas start; a longer queue makes it jump again."""
     service, target = Service(10.0, 40.0, 5.0), DrainTarget(120)
-    found = replicas_to_drain(of(1), [Partition(150, 0.5)] * 40, service, target, 100)
+    found = drain(of(1), [Partition(150, 0.5)] * 40, service, target, 100)
     assert found.reason == TO_DRAIN
     for gone_s in (10, 30):
         group = Group(found.replicas, 1, 40.0 - gone_s)
-        then = after([Partition(150, 0.5)] * 40, 1, service, gone_s)
+        then = after(Partitions.of([Partition(150, 0.5)] * 40), 1, service, gone_s)
         assert replicas_to_drain(group, then, service, target, 100).replicas == found.replicas
     more = [Partition(280, 0.5)] * 40
-    assert replicas_to_drain(Group(found.replicas, 1, 30.0), more, service, target, 100).replicas > found.replicas
+    assert drain(Group(found.replicas, 1, 30.0), more, service, target, 100).replicas > found.replicas
 
 
 @pytest.mark.parametrize(
@@ -142,9 +149,9 @@ def test_fewer_for_a_while(wanted: int, reading: int, work: float, lag: float, e
     service, target = Service(10.0, 30.0, 5.0), DrainTarget(120, 0.1, alternates=True)
     waited_s = lag / work * 2.4
     partitions = [Partition(lag, work * 10 / 24, waited_s)] * 24
-    found = replicas_to_drain(Group(wanted, reading), partitions, service, target, 100)
+    found = drain(Group(wanted, reading), partitions, service, target, 100)
     assert (found.replicas, found.reason) == expected
-    resting = replicas_to_drain(Group(wanted, reading), partitions, service, DrainTarget(120, 0.1), 100)
+    resting = drain(Group(wanted, reading), partitions, service, DrainTarget(120, 0.1), 100)
     assert resting.reason == (WITHIN_TARGET if found.reason == FOR_A_WHILE else found.reason)
 
 
@@ -164,7 +171,7 @@ GROUPS = st.builds(lambda wanted, starting, ready_s: Group(wanted, max(0, wanted
 
 
 def ask(group: Group, partitions: list[Partition], service: Service, target: DrainTarget) -> DrainWish:
-    return replicas_to_drain(group, partitions, service, target, 30)
+    return drain(group, partitions, service, target, 30)
 
 
 @given(group=GROUPS, partitions=SKEWED, service=SERVICES, target=TARGETS)
@@ -222,7 +229,7 @@ def test_one_jump_drains_in_time(
     """By a simulation. load, coming: what waits and what comes, as the work of so many replicas for all of the time."""
     service = Service(rate, delays[0] * within_s, delays[1] * within_s)
     partitions = [Partition(load * rate * within_s / 40, coming * load * rate / 40)] * 40
-    found = replicas_to_drain(of(current), partitions, service, DrainTarget(within_s), 100)
+    found = drain(of(current), partitions, service, DrainTarget(within_s), 100)
     assert found.reason == TO_DRAIN
     took_s = simulated_s(current, found.replicas, partitions, service)
     assert took_s == pytest.approx(found.drained_s, abs=1)
@@ -254,9 +261,11 @@ def test_a_longer_queue_is_never_drained_sooner(
     replicas: int, partitions: list[Partition], service: Service, more: float
 ) -> None:
     longer = [Partition(one.lag + more, one.arrivals) for one in partitions]
-    assert drained_s(replicas, longer, service) >= drained_s(replicas, partitions, service)
+    assert drained_s(replicas, Partitions.of(longer), service) >= drained_s(
+        replicas, Partitions.of(partitions), service
+    )
 
 
 def test_what_never_drains_takes_for_ever() -> None:
-    assert drained_s(1, [Partition(0, 20)], FAST) == math.inf
-    assert drained_s(1, [Partition(5, 10)], FAST) == math.inf
+    assert drained_s(1, Partitions.of([Partition(0, 20)]), FAST) == math.inf
+    assert drained_s(1, Partitions.of([Partition(5, 10)]), FAST) == math.inf

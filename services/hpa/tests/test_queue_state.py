@@ -10,11 +10,13 @@ from hpa.core.own.queue_state import (
     Came,
     Offsets,
     QueueState,
+    Run,
     Seen,
     arrivals_of,
     decided,
     learned,
     rate_of,
+    runs_of,
 )
 
 SERVICE = Service(50.0, 30.0, 5.0)
@@ -64,6 +66,47 @@ def test_the_same_record_twice_changes_nothing() -> None:
     state = followed([([10, 10], [5, 5]), ([20, 20], [9, 9])], 1)
     assert state.seen is not None
     assert learned(state, state.seen) == state
+
+
+def many(topics: dict[str, list[tuple[int, int]]], at_ms: int, reading: int = 2) -> Seen:
+    """By topic the (latest, committed) of its partitions."""
+    rows = sorted((topic, number, *pair) for topic, pairs in topics.items() for number, pair in enumerate(pairs))
+    offsets = tuple(Offsets(latest, committed) for *_, latest, committed in rows)
+    return Seen(at_ms, offsets, reading, reading, runs_of((topic, number) for topic, number, *_ in rows))
+
+
+@pytest.mark.parametrize("topic", ["a", "z"], ids=["before the others", "behind them"])
+def test_what_stands_in_a_topic_that_is_new_to_the_group_did_not_come_now(topic: str) -> None:
+    """A million records of a topic that the group begins to read: what came to the others goes on being counted."""
+    state = learned(NOTHING_SEEN, many({"m": [(100, 90), (200, 90)]}, 0))
+    state = learned(state, many({"m": [(110, 90), (220, 90)]}, 5000))
+    state = learned(state, many({"m": [(120, 90), (240, 90)], topic: [(10**6, 0)] * 3}, 10_000))
+    assert [one.rate for one in state.came] == [6.0, 6.0]
+    assert sorted(state.counts) == pytest.approx([0, 0, 0, 20, 40], rel=0.01)
+    assert state.counts[-1 if topic == "a" else 1] == pytest.approx(40, rel=0.01)
+    state = learned(state, many({"m": [(130, 90), (260, 90)], topic: [(10**6 + 10, 0)] * 3}, 15_000))
+    assert state.came[-1].rate == 12.0
+
+
+def test_a_topic_that_the_group_reads_no_more_is_forgotten() -> None:
+    """And of the rate nothing is learned where other partitions are read than before."""
+    state = learned(NOTHING_SEEN, many({"a": [(500, 400)], "m": [(100, 10)]}, 0))
+    state = learned(state, many({"a": [(600, 400)], "m": [(110, 20)]}, 5000))
+    work = state.work
+    state = learned(state, many({"m": [(120, 30)]}, 10_000))
+    assert (state.came[-1].rate, len(state.counts), state.work) == (2.0, 1, work)
+
+
+def test_partitions_that_follow_each_other_are_one_run() -> None:
+    places = [("a", 0), ("a", 1), ("a", 3), ("b", 4), ("b", 5)]
+    assert runs_of(places) == (Run("a", 0, 2), Run("a", 3, 1), Run("b", 4, 2))
+
+
+def test_a_state_of_an_older_version_goes_on_by_place() -> None:
+    """It did not say which partitions it had seen."""
+    state = learned(NOTHING_SEEN, Seen(0, (Offsets(10, 0), Offsets(20, 0)), 1, 1))
+    state = learned(state, many({"m": [(20, 0), (40, 0)]}, 5000))
+    assert state.came[-1].rate == 6.0
 
 
 def test_nothing_is_decided_of_a_queue_that_was_never_seen() -> None:

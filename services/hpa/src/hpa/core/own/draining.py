@@ -7,9 +7,12 @@ replica reads `rate` records a second; whenever the number of replicas changes n
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
+import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 NOTHING_TO_DO: Final = "NothingToDo"
 WITHIN_TARGET: Final = "WithinTarget"
@@ -25,6 +28,12 @@ FLOODED_SHARE: Final = 0.75
 WORTH_LEAVING: Final = 2.0
 """Who leaves for a while is to save so many times what coming back costs."""
 ROUNDING: Final = 1e-9
+MANY_SIZES: Final = 100
+HEAVIEST: Final = 8
+"""Among many sizes, so many partitions say first which cannot be; what is found is the same."""
+
+Column = NDArray[np.float64]
+"""One number for each partition in their order, or for each replica."""
 
 
 class Partition(Struct, frozen=True):
@@ -33,6 +42,23 @@ class Partition(Struct, frozen=True):
     lag: float
     arrivals: float
     waited_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partitions:
+    """All of a queue, in their order: the fields of Partition as columns. They are not changed in place."""
+
+    lag: Column
+    arrivals: Column
+    waited_s: Column
+
+    @classmethod
+    def of(cls, rows: Sequence[Partition]) -> Self:
+        columns = ([one.lag for one in rows], [one.arrivals for one in rows], [one.waited_s for one in rows])
+        return cls(*(np.array(column, dtype=np.float64) for column in columns))
+
+    def __len__(self) -> int:
+        return len(self.lag)
 
 
 class Service(Struct, frozen=True):
@@ -75,23 +101,23 @@ class DrainWish(Struct, frozen=True):
 
 
 def replicas_to_drain(
-    group: Group, partitions: Sequence[Partition], service: Service, target: DrainTarget, max_replicas: int
+    group: Group, partitions: Partitions, service: Service, target: DrainTarget, max_replicas: int
 ) -> DrainWish:
-    """The size that drains in time, at most one replica for each partition. partitions: all, in their order.
+    """The size that drains in time, at most one replica for each partition.
 
     More are asked for once those there are would keep some record waiting too long; fewer once so many would idle that
     handing over partitions costs less, and those that stay drain it all in time, with a margin.
     """
-    if not any(partition.lag > 0 or partition.arrivals > 0 for partition in partitions):
+    if not (partitions.lag.any() or partitions.arrivals.any()):
         return DrainWish(0, NOTHING_TO_DO, 0.0)
     most = min(len(partitions), max_replicas)
     kept = min(group.wanted, most)
     joined, delay_s = _joined(group, partitions, service)
     later = after(joined, kept, service, service.start_s, service.rebalance_s)
     late = target.alternates and _grows_late(joined, later, target)
-    if late or not kept or not _fits(kept, [_to_keep_up(one, target) for one in later], service.rate):
+    if late or not kept or not _fits(kept, _to_keep_up(later, target), service.rate):
         return _more(group, partitions, service, target, most)
-    paused = [_aged(one, 0.0, service.rebalance_s) for one in joined]
+    paused = _aged(joined, 0.0, service.rebalance_s)
     fewer, hot = _least(paused, service, target, most)
     if fewer < kept and _idle_s(kept, joined, service, target) > kept * service.rebalance_s:
         return DrainWish(fewer, TOO_MANY, delay_s + service.rebalance_s + drained_s(fewer, paused, service), hot)
@@ -102,24 +128,24 @@ def replicas_to_drain(
     return DrainWish(kept, WITHIN_TARGET, delay_s + drained_s(kept, joined, service), hot)
 
 
-def _grows_late(now: Sequence[Partition], later: Sequence[Partition], target: DrainTarget) -> bool:
+def _grows_late(now: Partitions, later: Partitions, target: DrainTarget) -> bool:
     """Whether some partition falls behind until the record that has waited longest, if all came evenly, is late."""
-    return any(
-        one.lag > before.lag and one.lag > one.arrivals * target.within_s > 0
-        for before, one in zip(now, later, strict=True)
-    )
+    evenly = later.arrivals * target.within_s
+    return bool(((later.lag > now.lag) & (later.lag > evenly) & (evenly > 0)).any())
 
 
-def _for_a_while(kept: int, partitions: Sequence[Partition], service: Service, target: DrainTarget) -> int:
+def _for_a_while(kept: int, partitions: Partitions, service: Service, target: DrainTarget) -> int:
     """The size that saves most until all are needed again; kept where none saves enough. One for each even deal."""
     count, rate = len(partitions), service.rate * (1 - target.margin)
     back_s = service.start_s + service.rebalance_s
-    needs = [_to_keep_up(one, target) for one in partitions]
+    needs = _to_keep_up(partitions, target)
     best, size = 0.0, kept
     for fewer in sorted({math.ceil(count / each) for each in range(1, count + 1)}):
+        if fewer >= kept:
+            break
         gone, lasts_s = kept - fewer, _keep_up_s(fewer, partitions, rate, target) - back_s
         price = gone * back_s + 2 * fewer * service.rebalance_s
-        if gone <= 0 or gone * lasts_s <= WORTH_LEAVING * price or not _fits(fewer, needs, rate):
+        if gone * lasts_s <= WORTH_LEAVING * price or not _fits(fewer, needs, rate):
             continue
         saved = gone if lasts_s == math.inf else (gone * lasts_s - price) / (lasts_s + back_s)
         if saved > best:
@@ -127,29 +153,21 @@ def _for_a_while(kept: int, partitions: Sequence[Partition], service: Service, t
     return size
 
 
-def _keep_up_s(replicas: int, partitions: Sequence[Partition], rate: float, target: DrainTarget) -> float:
+def _keep_up_s(replicas: int, partitions: Partitions, rate: float, target: DrainTarget) -> float:
     """For how long none of so many replicas, at this rate, falls so far behind that what comes is late."""
-    lasts_s = math.inf
-    for replica in range(replicas):
-        own = partitions[replica::replicas]
-        grows = sum(one.arrivals for one in own) - rate
-        if grows > 0:
-            lasts_s = min(lasts_s, (rate * target.within_s - sum(one.lag for one in own)) / grows)
-    return lasts_s
+    grows = dealt(partitions.arrivals, replicas) - rate
+    room = rate * target.within_s - dealt(partitions.lag, replicas)
+    return float((room[grows > 0] / grows[grows > 0]).min(initial=math.inf))
 
 
-def _idle_s(replicas: int, partitions: Sequence[Partition], service: Service, target: DrainTarget) -> float:
+def _idle_s(replicas: int, partitions: Partitions, service: Service, target: DrainTarget) -> float:
     """For how long replicas would have nothing to read, in all, until others in their place could be ready."""
     until_s = max(service.start_s + service.rebalance_s, target.within_s * LEAST_SHARE_TO_WORK)
-    idle_s = 0.0
-    for replica in range(replicas):
-        own = partitions[replica::replicas]
-        left_s = until_s - min(until_s, _alone_s(own, service))
-        idle_s += left_s * (1 - sum(one.arrivals for one in own) / service.rate)
-    return idle_s
+    left_s = until_s - np.minimum(until_s, _alone_s(replicas, partitions, service))
+    return float((left_s * (1 - dealt(partitions.arrivals, replicas) / service.rate)).sum())
 
 
-def _more(group: Group, partitions: Sequence[Partition], service: Service, target: DrainTarget, most: int) -> DrainWish:
+def _more(group: Group, partitions: Partitions, service: Service, target: DrainTarget, most: int) -> DrainWish:
     first_s = min(group.ready_in_s, service.start_s)
     left = after(partitions, group.reading, service, first_s)
     left = after(left, group.wanted, service, service.start_s - first_s, service.rebalance_s)
@@ -165,7 +183,7 @@ def _more(group: Group, partitions: Sequence[Partition], service: Service, targe
     return DrainWish(wanted, TO_DRAIN, then_s, hot)
 
 
-def _joined(group: Group, partitions: Sequence[Partition], service: Service) -> tuple[Sequence[Partition], float]:
+def _joined(group: Group, partitions: Partitions, service: Service) -> tuple[Partitions, float]:
     """What is left once all that were asked for read, and in how many seconds that is."""
     if group.reading >= group.wanted:
         return partitions, 0.0
@@ -173,71 +191,77 @@ def _joined(group: Group, partitions: Sequence[Partition], service: Service) -> 
     return left, group.ready_in_s + service.rebalance_s
 
 
-def after(
-    partitions: Sequence[Partition], replicas: int, service: Service, seconds: float, pause_s: float = 0.0
-) -> list[Partition]:
+def after(partitions: Partitions, replicas: int, service: Service, seconds: float, pause_s: float = 0.0) -> Partitions:
     """What is left when so many replicas have read for so long, and then nobody for a while."""
-    come = [partition.lag + partition.arrivals * seconds for partition in partitions]
-    dealt = [sum(come[replica::replicas]) for replica in range(replicas)]
-    left = [max(0.0, 1 - service.rate * seconds / records) if records > 0 else 0.0 for records in dealt] or [1.0]
-    return [
-        _aged(Partition(come[index] * left[index % len(left)], one.arrivals, one.waited_s), seconds, pause_s)
-        for index, one in enumerate(partitions)
-    ]
+    come = partitions.lag + partitions.arrivals * seconds
+    if replicas:
+        records, read = dealt(come, replicas), service.rate * seconds
+        left = np.divide(records - read, records, out=np.zeros(replicas), where=records > read)
+        come = come * np.resize(left, len(come))
+    return _aged(Partitions(come, partitions.arrivals, partitions.waited_s), seconds, pause_s)
 
 
-def _aged(one: Partition, seconds: float, pause_s: float) -> Partition:
+def _aged(queue: Partitions, seconds: float, pause_s: float) -> Partitions:
     """After seconds in which its lag already was counted, and a pause in which more comes."""
-    waited_s = one.waited_s + seconds if one.lag > 0 else 0.0
-    return Partition(one.lag + one.arrivals * pause_s, one.arrivals, waited_s + pause_s)
+    waited_s = np.where(queue.lag > 0, queue.waited_s + seconds, 0.0) + pause_s
+    return Partitions(queue.lag + queue.arrivals * pause_s, queue.arrivals, waited_s)
 
 
-def _to_keep_up(one: Partition, target: DrainTarget) -> float:
-    """Records a second that must be read lest any that waits now wait too long."""
-    return max(one.lag / target.within_s, _backlog(one) / _left_s(one, target))
+def _to_keep_up(queue: Partitions, target: DrainTarget) -> Column:
+    """Records a second of each that must be read lest any that waits now wait too long.
+
+    What did not come evenly while the oldest waited is taken to be as old as that.
+    """
+    backlog = np.maximum(0.0, queue.lag - queue.arrivals * queue.waited_s)
+    left_s = np.maximum(target.within_s - queue.waited_s, target.within_s * LEAST_SHARE_TO_WORK)
+    needed: Column = np.maximum(queue.lag / target.within_s, backlog / left_s)
+    return needed
 
 
-def _to_drain(one: Partition, target: DrainTarget) -> float:
-    """Records a second that read those in time, and whatever comes meanwhile."""
-    return one.arrivals + _to_keep_up(one, target)
-
-
-def _backlog(one: Partition) -> float:
-    """The part of the lag that did not come evenly while the oldest waited; it is taken to be as old as that."""
-    return max(0.0, one.lag - one.arrivals * one.waited_s)
-
-
-def _left_s(one: Partition, target: DrainTarget) -> float:
-    return max(target.within_s - one.waited_s, target.within_s * LEAST_SHARE_TO_WORK)
-
-
-def _least(partitions: Sequence[Partition], service: Service, target: DrainTarget, most: int) -> tuple[int, int]:
-    """(replicas, hot): the fewest that drain in time with the margin; most where no size does."""
+def _least(partitions: Partitions, service: Service, target: DrainTarget, most: int) -> tuple[int, int]:
+    """(replicas, hot): the fewest that drain in time with the margin, and whatever comes meanwhile; most if none do."""
     rate = service.rate * (1 - target.margin)
-    needs = [_to_drain(one, target) for one in partitions]
-    hot = sum(1 for need in needs if need > rate)
-    loads = [
-        rate * FLOODED_SHARE if one.arrivals > service.rate else min(need, rate)
-        for one, need in zip(partitions, needs, strict=True)
-    ]
-    first = max(1, math.ceil(sum(loads) / rate - ROUNDING))
-    return next((size for size in range(first, most) if _fits(size, loads, rate)), most), hot
+    needs = partitions.arrivals + _to_keep_up(partitions, target)
+    hot = int((needs > rate).sum())
+    loads = np.where(partitions.arrivals > service.rate, rate * FLOODED_SHARE, np.minimum(needs, rate))
+    first = max(1, math.ceil(float(loads.sum()) / rate - ROUNDING))
+    sizes = range(first, most) if most - first < MANY_SIZES else _sizes(first, most, loads, rate)
+    return next((size for size in sizes if _fits(size, loads, rate)), most), hot
 
 
-def _fits(size: int, loads: Sequence[float], rate: float) -> bool:
+def _sizes(first: int, most: int, loads: Column, rate: float) -> list[int]:
+    """Those of first to most in which none of the heaviest partitions is dealt to one replica with too heavy a next."""
+    sizes = np.arange(first, most)
+    fit = np.ones(len(sizes), dtype=bool)
+    for heavy in np.argsort(loads)[-HEAVIEST:]:
+        for place in (heavy - sizes, heavy + sizes):
+            inside = (place >= 0) & (place < len(loads))
+            fit[inside] &= loads[heavy] + loads[place[inside]] <= rate * (1 + ROUNDING)
+    return [int(size) for size in sizes[fit]]
+
+
+def dealt(values: Column, replicas: int) -> Column:
+    """The sum of each replica's partitions; one replica at the least."""
+    rows = -(-len(values) // replicas)
+    padded = np.zeros(rows * replicas)
+    padded[: len(values)] = values
+    sums: Column = padded.reshape(rows, replicas).sum(axis=0)
+    return sums
+
+
+def _fits(size: int, loads: Column, rate: float) -> bool:
     """Whether no replica is asked for more than its rate when partitions are dealt in turn."""
-    bound = rate * (1 + ROUNDING)
-    return all(sum(loads[replica::size]) <= bound for replica in range(size))
+    return bool(dealt(loads, size).max() <= rate * (1 + ROUNDING))
 
 
-def drained_s(replicas: int, partitions: Sequence[Partition], service: Service) -> float:
+def drained_s(replicas: int, partitions: Partitions, service: Service) -> float:
     """Until the last record that waits now, or comes meanwhile, is read by the busiest replica."""
-    return max((_alone_s(partitions[replica::replicas], service) for replica in range(replicas)), default=math.inf)
+    return float(_alone_s(replicas, partitions, service).max()) if replicas else math.inf
 
 
-def _alone_s(partitions: Sequence[Partition], service: Service) -> float:
-    lag = sum(partition.lag for partition in partitions)
-    spare = service.rate - sum(partition.arrivals for partition in partitions)
-    if lag <= 0:
-        return 0.0 if spare >= 0 else math.inf
-    return lag / spare if spare > 0 else math.inf
+def _alone_s(replicas: int, partitions: Partitions, service: Service) -> Column:
+    """The same for each replica, of its own partitions."""
+    lag, spare = dealt(partitions.lag, replicas), service.rate - dealt(partitions.arrivals, replicas)
+    took_s = np.where((lag <= 0) & (spare >= 0), 0.0, math.inf)
+    np.divide(lag, spare, out=took_s, where=(lag > 0) & (spare > 0))
+    return took_s

@@ -6,15 +6,15 @@ over: who leaves sooner costs more in coming back than in waiting.
 """
 
 import math
-from collections.abc import Sequence
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hpa.core.kubernetes.history import Steps, highest_since, recorded
-from hpa.core.own.draining import DrainTarget, DrainWish, Group, Partition, Service, replicas_to_drain
+from hpa.core.own.draining import DrainTarget, DrainWish, Group, Partitions, Service, replicas_to_drain
 
 ARRIVALS_S: Final = 120.0
 """How far back arrivals are looked at."""
@@ -41,13 +41,25 @@ class Offsets(Struct, frozen=True):
     never: bool = False
 
 
+class Run(Struct, frozen=True):
+    """So many partitions of a topic, one number after the other."""
+
+    topic: str
+    first: int
+    count: int
+
+
 class Seen(Struct, frozen=True):
-    """One observation: all partitions in their order; reading: replicas that read, of as many as are asked for."""
+    """One observation: all partitions in their order; reading: replicas that read, of as many as are asked for.
+
+    runs: which partitions those are; where nobody says it, each is known by its place alone.
+    """
 
     at_ms: int
     offsets: tuple[Offsets, ...]
     wanted: int
     reading: int
+    runs: tuple[Run, ...] = ()
 
 
 class Came(Struct, frozen=True):
@@ -91,19 +103,45 @@ def learned(state: QueueState, seen: Seen) -> QueueState:
     if seen.at_ms < last.at_ms + APART_MS:
         return state
     seconds = (seen.at_ms - last.at_ms) / 1000
-    pairs = zip_longest(last.offsets, seen.offsets)
-    come = [0 if before is None or now is None else max(0, now.latest - before.latest) for before, now in pairs]
-    come = come[: len(seen.offsets)]
+    before, counts = _aligned(last, state.counts, seen)
+    pairs = zip(before, seen.offsets, strict=True)
+    come = [0 if one is None else max(0, now.latest - one.latest) for one, now in pairs]
     kept = (one for one in state.came if one.at_ms > seen.at_ms - ARRIVALS_S * 1000)
     came = (*kept, Came(seen.at_ms, seconds, sum(come) / seconds))
-    counts, work = _counted(state.counts, come, seconds), _worked(state.work, last, seen, seconds)
-    return replace(state, seen=seen, came=came, counts=counts, work=work)
-
-
-def _counted(counts: Sequence[float], come: Sequence[int], seconds: float) -> tuple[float, ...]:
     weight = math.exp(-seconds / SHARES_MEAN_S)
-    pairs = zip_longest(counts[: len(come)], come, fillvalue=0)
-    return tuple(weight * count + records for count, records in pairs)
+    counts = tuple(weight * count + records for count, records in zip(counts, come, strict=True))
+    return replace(state, seen=seen, came=came, counts=counts, work=_worked(state.work, last, seen, seconds))
+
+
+def _aligned(last: Seen, counts: Sequence[float], seen: Seen) -> tuple[Sequence[Offsets | None], Sequence[float]]:
+    """What was seen before of each partition that is seen now, and its count; (None, 0) of those that are new.
+
+    What stands in a topic that is new to the group did not come just now.
+    """
+    size = len(seen.offsets)
+    if last.runs == seen.runs or not last.runs:
+        offsets = [*last.offsets[:size], *[None] * (size - len(last.offsets))]
+        return offsets, [*counts[:size], *[0.0] * (size - len(counts))]
+    offsets_before = dict(zip(_places(last), last.offsets, strict=True))
+    counts_before = dict(zip(_places(last), counts, strict=False))
+    places = list(_places(seen))
+    return [offsets_before.get(place) for place in places], [counts_before.get(place, 0.0) for place in places]
+
+
+def runs_of(places: Iterable[tuple[str, int]]) -> tuple[Run, ...]:
+    """Of (topic, partition) in their order."""
+    runs: list[Run] = []
+    for topic, partition in places:
+        last = runs[-1] if runs else None
+        if last is not None and (last.topic, last.first + last.count) == (topic, partition):
+            runs[-1] = Run(topic, last.first, last.count + 1)
+        else:
+            runs.append(Run(topic, partition, 1))
+    return tuple(runs)
+
+
+def _places(seen: Seen) -> Iterator[tuple[str, int]]:
+    return ((run.topic, run.first + number) for run in seen.runs for number in range(run.count))
 
 
 def shares_of(counts: Sequence[float], partitions: int) -> list[float]:
@@ -132,7 +170,8 @@ def _worked(work: Work, last: Seen, seen: Seen, seconds: float) -> Work:
     """
     partitions = len(seen.offsets)
     readers = min(seen.reading, partitions)
-    if seen.reading != last.reading or readers <= 0 or len(last.offsets) != partitions:
+    alike = last.runs == seen.runs or not last.runs
+    if seen.reading != last.reading or readers <= 0 or not alike or len(last.offsets) != partitions:
         return work
     pairs = list(zip(last.offsets, seen.offsets, strict=True))
     empty = sum(1 for before, now in pairs if _empty(before) or _empty(now))
@@ -174,11 +213,9 @@ def decided(
     return replace(wish, replicas=held), replace(state, steps=steps, grown_ms=grown_ms)
 
 
-def partitions_of(state: QueueState, offsets: Sequence[Offsets]) -> list[Partition]:
+def partitions_of(state: QueueState, offsets: Sequence[Offsets]) -> Partitions:
     """The queue as a fluid."""
-    arrivals = arrivals_of(state.came)
-    shares = shares_of(state.counts, len(offsets))
-    return [
-        Partition(max(0, one.latest - one.committed), arrivals * share, one.waited_s)
-        for one, share in zip(offsets, shares, strict=True)
-    ]
+    lag = [max(0, one.latest - one.committed) for one in offsets]
+    waited_s = [one.waited_s for one in offsets]
+    shares = np.array(shares_of(state.counts, len(offsets)))
+    return Partitions(np.array(lag, np.float64), arrivals_of(state.came) * shares, np.array(waited_s, np.float64))

@@ -14,7 +14,7 @@ from hpa.core.manifests.scale_policy import Drain, ScalePolicy
 from hpa.core.own.calendar import Bound, bound_by
 from hpa.core.own.draining import DrainWish
 from hpa.core.own.headroom import headroom_due_s, headroom_replicas, open_percents
-from hpa.core.own.queue_state import Offsets, QueueState, Seen, decided, learned, rate_of
+from hpa.core.own.queue_state import Offsets, QueueState, Seen, decided, learned, rate_of, runs_of
 from hpa.core.sizing.composing import Case, Due, MetricRead, Sized, compose_autoscaler, first_due, reads_due
 from spillway.api_scaling import ExplainedRule
 
@@ -115,8 +115,8 @@ def _seen(case: Case, drain: Drain) -> Seen:
         PartitionOffsets(topic, partition, None if latest < 0 else latest, None if committed < 0 else committed)
         for topic, partition, latest, committed in sorted(backlog.rows)
     ]
-    found = []
-    for row in selected(drain.queue, rows):
+    found, chosen = [], selected(drain.queue, rows)
+    for row in chosen:
         if row.latest is not None:
             waited_ms = max(0, backlog.at_ms - (since[row.topic, row.partition] or backlog.at_ms))
             never = row.committed is None
@@ -124,7 +124,8 @@ def _seen(case: Case, drain: Drain) -> Seen:
             found.append(Offsets(row.latest, row.latest - lag, waited_ms / 1000, never))
     pods = case.inputs.clusters.seen(case.now_ms, case.rules).pods
     reading = ready_running(pods) if pods else case.current
-    return Seen(backlog.at_ms, tuple(found), case.current, reading)
+    runs = runs_of((row.topic, row.partition) for row in chosen if row.latest is not None)
+    return Seen(backlog.at_ms, tuple(found), case.current, reading, runs)
 
 
 def _said(wish: DrainWish, rate: float) -> str:
