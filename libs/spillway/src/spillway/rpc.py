@@ -307,6 +307,7 @@ _SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),  # Two planners on one port would each get some of the calls.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_ping_strikes", 0),  # Read late by a busy process, two pings seem too close: no reason to hang up.
 )
 
 
