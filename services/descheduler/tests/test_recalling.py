@@ -10,6 +10,7 @@ from descheduler.core.choosing import TRIED_NODES_MAX
 from descheduler.core.declaring import Asked
 from descheduler.core.losses import loss_of, lost_lately
 from descheduler.core.needs import needs_of, unknown_of
+from descheduler.core.rules import Rules
 from descheduler.core.state import DeschedulerState
 from spillway.addresses import LENDING_RULES, RECALLS, Tombstone
 from spillway.api_lending import RecallRequest
@@ -34,6 +35,7 @@ from .lending_log import (
 )
 
 MINUTE_MS = 60_000
+BOUND_MS = Rules().bound_ms
 POLICY = Policy((), (), "Wait")
 MANIFEST = (
     b'{"kind":"Deployment","spec":{"template":{"metadata":{"labels":{"app":"web"}},'
@@ -80,6 +82,28 @@ def test_what_is_on_its_way_back_is_not_asked_for_again() -> None:
     now_holds(state, 1, recalled_row, lent("n2"))
     state.apply(loan("n1", state=LOAN_RECALLED, sequence=2))
     assert follow_up(state, generations) == []
+
+
+def test_whom_a_node_came_back_for_may_run_there_before_the_log_says_so() -> None:
+    """The row tells of the bound pod first, then the loan's end, and of the pods that wait last, if at all."""
+    state, generations = known([lent("n1"), lent("n2")], waits("ReplicaSet/default/a", 1, shape(4000))), Generations()
+    assert recalled(follow_up(state, generations)) == ["n1"]
+    now_holds(state, 1, owned("n1", used=4000), lent("n2"))
+    assert follow_up(state, generations) == []
+    state.apply(returned("n1"))
+    (settled,) = follow_up(state, generations)
+    assert isinstance(settled, RecallSettled)
+    assert follow_up(state, generations, NOW_MS + BOUND_MS - 1) == []
+    later = follow_up(state, generations, NOW_MS + BOUND_MS)
+    assert recalled(later) == ["n2"], "somebody else's pod took the node, and the one that waits still does"
+
+
+def test_a_node_that_came_back_with_less_room_does_not_keep_its_promise_for_more_than_a_moment() -> None:
+    state, generations = known([lent("n1"), lent("n2")], waits("ReplicaSet/default/a", 2, shape(4000))), Generations()
+    assert recalled(follow_up(state, generations)) == ["n1", "n2"]
+    now_holds(state, 1, lent("n1", 2000), lent("n2"), lent("n3"))
+    state.apply(loan("n3"))
+    assert recalled(follow_up(state, generations)) == ["n3"], "it is still lent, so no pod of its owner took the room"
 
 
 def test_a_successor_knows_for_whom_nodes_go_back() -> None:

@@ -21,6 +21,7 @@ from vk_bridge.core.pod_steps import (
     PodStep,
     pairs,
     pod_step,
+    writes,
 )
 from vk_bridge.core.steps import (
     At,
@@ -235,9 +236,9 @@ class Bridge:
             yield step
             self._carry_out(step)
         for one in pod_steps:
-            if one is not None:
-                yield one
-                self._carry_out_pod(one)
+            for write in writes(one) if one is not None else ():
+                yield write
+                self._carry_out_pod(write)
 
     def _real(self, uid: str, pod: Real) -> RealPod:
         found = RealPod(uid, pod.pool_uid, ended=pod.failed, news=pod.news, grace_seconds=pod.grace_seconds)
@@ -301,7 +302,7 @@ class Bridge:
             case FailPool(uid) if world.pool_up and uid in world.pool_pods:
                 world.writes += 1
                 world.pool_pods[uid] = replace(world.pool_pods[uid], ended=True)
-            case DeletePool(uid, grace_seconds) if world.pool_up and uid in world.pool_pods:
+            case DeletePool(uid, grace_seconds, _) if world.pool_up and uid in world.pool_pods:
                 world.writes += 1
                 world.delete_pool_pod(uid, grace_seconds)
             case LetGo(uid) if world.pool_up and uid in world.pool_pods:

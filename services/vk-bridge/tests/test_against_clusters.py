@@ -29,6 +29,7 @@ from vk_bridge.core.pod_steps import (
     PodStep,
     pairs,
     pod_step,
+    writes,
 )
 from vk_bridge.core.reading import occupies, pool_of, read_pool_pod, read_real_pod, read_virtual_node
 from vk_bridge.core.register import mark_patch, read_owner_node
@@ -144,8 +145,8 @@ class Driver:
         means = around(sight, wish, grace_seconds=30)
         for pair in pairs(sight.pool_pods, sight.real_pods):
             pod_action = pod_step(*pair, means)
-            if pod_action is not None:
-                await self._carry_out_pod(pod_action, pool_by_uid, real_by_uid)
+            for write in writes(pod_action) if pod_action is not None else ():
+                await self._carry_out_pod(write, pool_by_uid, real_by_uid)
 
     def _wanted(self, node: Manifest, all_pods: list[dict[str, Any]]) -> Callable[[bool], dict[str, Any]]:
         decoder = kubernetes.object_decoder(kubernetes.PODS)
@@ -213,7 +214,7 @@ class Driver:
             case FailPool(uid, reason):
                 status = failed_status(pool_by_uid[uid], reason, "")
                 await self.pool.patch(f"{path_of(pool_by_uid[uid])}/status", {"status": status})
-            case DeletePool(uid, grace_seconds):
+            case DeletePool(uid, grace_seconds, _):
                 await self.pool.delete(path_of(pool_by_uid[uid]), uid, grace_seconds=grace_seconds)
             case LetGo(uid):
                 await self.pool.delete(path_of(pool_by_uid[uid]), uid, grace_seconds=0)

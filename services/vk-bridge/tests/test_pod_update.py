@@ -106,7 +106,7 @@ STAYS = Around(takes=True, leaving=False, grace_seconds=30)
             PoolPod("p"),
             RealPod("r", "p", behind=True),
             Around(takes=False, leaving=True, grace_seconds=30),
-            DeletePool("p", 30),
+            DeletePool("p", 30, real_uid="r"),
             id="its node goes back",
         ),
     ],

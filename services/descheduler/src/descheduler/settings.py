@@ -25,6 +25,9 @@ class DeschedulerSettings(StandbySettings):
     withdrawing_seconds: float = setting(
         5.0, "lending that is withdrawn stays declared so long at least, so that nodes being marked are seen", least=0
     )
+    bound_seconds: float = setting(
+        5.0, "whom a node came back for is taken to run there for so long, until the log tells of it", least=0
+    )
 
     def rules(self) -> Rules:
         """The numbers that decisions depend on."""
@@ -34,4 +37,5 @@ class DeschedulerSettings(StandbySettings):
             nodes_in_step_max=self.nodes_in_step_max,
             usage_hours=self.usage_hours,
             withdrawing_ms=round(self.withdrawing_seconds * 1000),
+            bound_ms=round(self.bound_seconds * 1000),
         )

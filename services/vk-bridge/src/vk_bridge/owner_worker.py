@@ -1,6 +1,7 @@
 """One owner cluster that is this instance's turn: decides which nodes are lent, and carries each loan's steps out."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,6 +42,7 @@ from vk_bridge.left_behind import LeftBehind
 from vk_bridge.lent_pods import LentPods
 from vk_bridge.loan_book import LoanBook
 from vk_bridge.node_reader import Answers, NodeReader, Reading
+from vk_bridge.node_slots import NodeSlots
 from vk_bridge.node_writer import NodeWriter
 from vk_bridge.pod_writer import PodWriter
 from vk_bridge.pools import Pool, Pools
@@ -63,7 +65,7 @@ class Shared:
     state: LogState
     settings: Settings
     pools: Pools
-    slots: asyncio.Semaphore
+    slots: NodeSlots
     wall_ms: Callable[[], int]
     recalled_by: tracing.Origins[tuple[str, str]] = field(default_factory=tracing.Origins)
 
@@ -265,7 +267,7 @@ class OwnerWorker:
             try:
                 trace = self._shared.recalled_by.get((self.cluster, node))
                 about = {"k8s.cluster.name": self.cluster, "k8s.node.name": node}
-                async with self._shared.slots:
+                async with self._shared.slots.one(recalled=self._state.is_recalled(self.cluster, node)):
                     with tracing.process(RECALLS.name, "vk-bridge", about, trace):
                         again, rested = await self._bring_about(node)
                 if again is not None:
@@ -358,16 +360,19 @@ class OwnerWorker:
         evicted, and put there again, without end.
         """
         written = plan.step is not None and await self._carry_out_step(plan.step, reading, answers)
+        counts = Counter[str]()
         written_pods, waits = await self._pod_writer.carry_out_all(
-            plan.pod_steps, reading, answers, partial(self._pod_written, reading)
+            plan.pod_steps, reading, answers, partial(self._pod_written, reading, counts)
         )
+        for name, pods in counts.items():
+            log.info("carried out", step=name, pods=pods, cluster=self.cluster, node=reading.name, epoch=self.epoch)
         self._book.say_what_changed(reading)
         now = asyncio.get_running_loop().time()
         due = [plan.due_at - now] if plan.due_at is not None else []
         due += [self._settings.missing_seconds] if waits else []
         return written or written_pods, min(due, default=None)
 
-    def _pod_written(self, reading: Reading, step: PodStep) -> None:
+    def _pod_written(self, reading: Reading, counts: Counter[str], step: PodStep) -> None:
         match step:
             case DeletePool(uid):
                 self._book.evicted(reading, uid)
@@ -375,7 +380,7 @@ class OwnerWorker:
                 self._book.forced(reading, uid)
                 self._reader.note_forced(reading.name, uid)
         if not isinstance(step, Mirror):
-            log.info("carried out", step=_text(step), cluster=self.cluster, node=reading.name, epoch=self.epoch)
+            counts[type(step).__name__] += 1
 
     async def _carry_out_step(self, step: Step, reading: Reading, answers: Answers) -> bool:
         kind = type(step).__name__
@@ -403,6 +408,6 @@ class OwnerWorker:
             self.touch(record.node)
 
 
-def _text(step: Step | PodStep) -> str:
+def _text(step: Step) -> str:
     """For the log: what it is, and the state of a Mark."""
     return f"{type(step).__name__} {step.state or 'owned'}" if isinstance(step, Mark) else type(step).__name__

@@ -13,7 +13,17 @@ from vk_bridge.core.loan import Manifest
 from vk_bridge.core.pod_conversion import Refused as NotLendable
 from vk_bridge.core.pod_conversion import convert
 from vk_bridge.core.pod_status import failed_status, mirrored_status, waiting_status
-from vk_bridge.core.pod_steps import CreateReal, DeletePool, DeleteReal, FailPool, LetGo, Mirror, PodStep, UpdateReal
+from vk_bridge.core.pod_steps import (
+    CreateReal,
+    DeletePool,
+    DeleteReal,
+    FailPool,
+    LetGo,
+    Mirror,
+    PodStep,
+    UpdateReal,
+    writes,
+)
 from vk_bridge.core.pod_update import update_patch
 from vk_bridge.node_reader import Answers, Reading
 from vk_bridge.pools import Pool
@@ -54,11 +64,14 @@ class PodWriter:
         put_off = self._put_off(steps, reading)
 
         async def one(step: PodStep) -> str:
+            outcome = DONE
             async with slots:
-                outcome = WAITS if step in put_off else await self._tried(step, reading, answers)
-            metrics.STEPS.labels(type(step).__name__, outcome).inc()
-            if outcome == DONE:
-                carried_out(step)
+                for write in writes(step):
+                    outcome = WAITS if write in put_off else await self._tried(write, reading, answers)
+                    metrics.STEPS.labels(type(write).__name__, outcome).inc()
+                    if outcome != DONE:
+                        break
+                    carried_out(write)
             return outcome
 
         async with asyncio.TaskGroup() as group:

@@ -23,6 +23,7 @@ from spillway.events_lending import NodeLent, NodeRecalled, NodeReturned
 from spillway.following import TopicReader
 from vk_bridge.core.log_state import LogState
 from vk_bridge.lent_pods import LentPods
+from vk_bridge.node_slots import NodeSlots
 from vk_bridge.owner_worker import OwnerWorker, Shared
 from vk_bridge.pools import Connect, Pools
 from vk_bridge.settings import Settings
@@ -50,7 +51,7 @@ class Bridge:
         self._settings = settings
         self._wall_ms = wall_ms
         self._state = LogState()
-        self._slots = asyncio.Semaphore(settings.nodes_at_once_overall)
+        self._slots = NodeSlots(settings.nodes_at_once_overall, settings.nodes_beside_recalled)
         self._recalled_by = tracing.Origins[tuple[str, str]]()
         self._reader = TopicReader(bus, FOLLOWED, self._apply, settings.bus_retry_seconds)
         self._pools: Pools

@@ -46,13 +46,15 @@ class Lent:
     """losses: by node, of those that may be taken back. promised: by node that was, for whom: replicas by need.
 
     return_cost: what any return costs beside lost work, in core-seconds, so that few go back: for a while a node is not
-    lent again. limit: of nodes that are chosen.
+    lent again. limit: of nodes that are chosen. just_back: promised ones whose row may count already whom they came
+    back for, while these still seem to wait: their promise is kept, whatever room the row shows.
     """
 
     losses: Mapping[str, Loss]
     return_cost: int
     limit: int
     promised: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    just_back: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,11 @@ def _keep_promises(ground: _Field, needs: Sequence[Need], nodes: ClusterNodes, l
             continue
         kept.append(row)
         wanted = {index_of[need]: replicas for need, replicas in promised.items() if need in index_of}
-        ground.place(row, ground.plan(row, wanted))
+        planned = ground.plan(row, wanted)
+        ground.place(row, planned)
+        if name in lent.just_back:
+            for need, replicas in wanted.items():
+                ground.left[need] = max(0, ground.left[need] - replicas + planned.get(need, 0))
     return kept
 
 

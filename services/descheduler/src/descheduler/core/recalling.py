@@ -19,7 +19,7 @@ from spillway.events_lending import (
     RecallSettled,
 )
 from spillway.feasibility.after_return import after_return
-from spillway.model import Generation
+from spillway.model import NODE_OWNED, Generation
 
 MINUTE_MS = 60_000
 MILLI = 1000
@@ -100,7 +100,8 @@ def recall_for_needs(
     lately = lost_lately(state, now_ms)
     losses = {node: loss_of(loan, now_ms, lately) for node, loan in loans.items()}
     promised, limit = state.promised.setdefault(cluster, {}), state.rules.nodes_in_step_max
-    choice = choose(needs, nodes, Lent(losses, _cost_of_return(state, cluster, loans), limit, promised))
+    just_back = _just_back(state, cluster, now_ms)
+    choice = choose(needs, nodes, Lent(losses, _cost_of_return(state, cluster, loans), limit, promised, just_back))
     allowed = _allowed(state, cluster, now_ms)
     chosen = sorted(choice.nodes, key=lambda node: (losses[node], node))
     since = _hold(state, cluster, chosen[allowed:], now_ms)
@@ -166,6 +167,17 @@ def _candidates(state: DeschedulerState, cluster: str, now_ms: int) -> dict[str,
             continue
         found[node] = loan
     return found
+
+
+def _just_back(state: DeschedulerState, cluster: str, now_ms: int) -> frozenset[str]:
+    """Nodes whose row says that they are the owner's again, and whose recall is not settled, or just so."""
+    nodes, found = state.view(cluster).nodes, set()
+    for node, recall in state.recalls.get(cluster, {}).items():
+        row = nodes.row_of(node)
+        settled = isinstance(recall, RecallSettled) and now_ms - recall.at_ms >= state.rules.bound_ms
+        if row is not None and nodes.state[row] == NODE_OWNED and not settled:
+            found.add(node)
+    return frozenset(found)
 
 
 def _cost_of_return(state: DeschedulerState, cluster: str, loans: Mapping[str, NodeLent]) -> int:

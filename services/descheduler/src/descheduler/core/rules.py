@@ -10,6 +10,8 @@ class Rules:
     nodes_in_step_max: of a cluster, recalled for needs in one step. usage_hours: of each node, kept for reports.
     withdrawing_ms: for how long at least lending that is withdrawn stays declared, so that a node is seen that was
     being marked meanwhile.
+    bound_ms: for how long after a node is back whom it came back for is taken to be bound there, since its row, the
+    pods that wait and the end of its loan come as three records in any order.
     """
 
     again_ms: int = 600_000
@@ -17,6 +19,7 @@ class Rules:
     nodes_in_step_max: int = 2_000
     usage_hours: int = 168
     withdrawing_ms: int = 5_000
+    bound_ms: int = 5_000
 
     @property
     def settled_kept_ms(self) -> int:

@@ -39,10 +39,14 @@ class FailPool:
 
 @dataclass(frozen=True, slots=True)
 class DeletePool:
-    """Delete in the pool, with grace: its controller makes another, and the real pod follows."""
+    """Delete in the pool, with grace: its controller makes another, and the real pod follows.
+
+    real_uid: of its real pod, where that is to be told as well; empty: there is none, or it was told before.
+    """
 
     pool_uid: str
     grace_seconds: int
+    real_uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,16 @@ class DeleteReal:
 
 
 PodStep = CreateReal | Mirror | UpdateReal | FailPool | DeletePool | LetGo | DeleteReal
+
+
+def writes(step: PodStep) -> tuple[PodStep, ...]:
+    """One after another what it comes to: the next one only where the one before was carried out.
+
+    What a crash leaves out is the next step of whoever reads the two pods then.
+    """
+    if isinstance(step, DeletePool) and step.real_uid:
+        return (step, DeleteReal(step.real_uid, step.grace_seconds))
+    return (step,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +148,7 @@ def _both(pool: PoolPod, real: RealPod, around: Around) -> PodStep | None:
         return Mirror(pool.uid)
     if around.leaving:
         if not pool.ended:
-            return DeletePool(pool.uid, _grace(pool, around))
+            return DeletePool(pool.uid, _grace(pool, around), "" if real.deleting else real.uid)
         return None if real.deleting else DeleteReal(real.uid, _grace(real, around))
     if real.behind and not (real.deleting or real.ended or pool.ended):
         return UpdateReal(pool.uid)
