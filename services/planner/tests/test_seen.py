@@ -3,13 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from planner.core.explaining.supposing import SupposedState
+from planner.core.explaining.supposing import Indistinguishable, Supposition
+from planner.core.requests import decisions
+from spillway.api import ApplyRequest, RequestError
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, ClusterLeft
+from spillway.model import PodSelector, PodTable, Requirement, Shape, Spread
 
-from .builders import Fleet, cluster, group, node, shape
+from .builders import Fleet, cluster, container, deployment, facts, group, node, shape, template, texts
 
 NAMES = ("own-1", "own-2", "cloud-1")
 STEPS = st.lists(
@@ -20,6 +23,8 @@ STEPS = st.lists(
     ),
     max_size=10,
 )
+
+SPREAD = shape(500, spread=(Spread(PodSelector((Requirement("app", "In", ("web",)),)), 1),))
 
 
 def take(fleet: Fleet, verb: str, name: str, number: int) -> None:
@@ -48,13 +53,79 @@ def take(fleet: Fleet, verb: str, name: str, number: int) -> None:
             fleet.report(name, [node("a")], api_server=f"server-{number % 2}")
 
 
-@given(steps=STEPS)
+@given(steps=STEPS, wanted=st.sampled_from([shape(500), SPREAD]))
+@example(steps=[("wait", "own-1", 0), ("leave", "own-1", 0), ("change", "own-1", 0)], wanted=SPREAD)
 @settings(max_examples=60, deadline=None)
-def test_what_is_looked_at_again_only_when_it_changed_is_what_is_there(steps: list[Any]) -> None:
-    fleet, wanted = Fleet(own_1=[node("a")], own_2=[node("a", 8000)], cloud_1=[node("a")]), shape(500)
+def test_what_is_looked_at_again_only_when_it_changed_is_what_is_there(steps: list[Any], wanted: Shape) -> None:
+    """Also of a cluster that leaves, and joins again under its name with other nodes."""
+    fleet = Fleet(own_1=[node("a", 8000)], own_2=[node("a", 8000)], cloud_1=[node("a")])
     for verb, name, number in steps:
         take(fleet, verb, name, number)
-        anew = SupposedState(fleet.state)  # It has looked at nothing yet, and looks at all each time.
+        anew = Supposition(fleet.state, None).now()  # It has looked at nothing yet, and looks at all each time.
         assert fleet.state.all_rooms(wanted, fleet.now) == anew.all_rooms(wanted, fleet.now)
         assert fleet.state.joined() == anew.joined()
         assert fleet.state.ages_ms(fleet.now) == anew.ages_ms(fleet.now)
+
+
+# ── What is supposed ────────────────────────────────────────────────────────────────────────────────────────────────
+
+SUPPOSED_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["change", "report", "groups", "leave", "apply", "bind", "more nodes", "wider group"]),
+        st.sampled_from(NAMES),
+        st.integers(0, 4),
+    ),
+    max_size=10,
+)
+OWN = ("default", "web")
+
+
+def applied(fleet: Fleet, name: str, replicas: int, cpu: int) -> None:
+    """Nothing happens where it is refused."""
+    manifest = deployment(replicas, name, template(container(cpu=f"{cpu}m")))
+    try:
+        decided = decisions.apply(fleet.state, ApplyRequest(texts(manifest)), fleet.moment())
+    except RequestError:
+        return
+    for event in decided.events:
+        fleet.state.apply(event, fleet.now)
+
+
+def bound(fleet: Fleet, cluster_name: str) -> None:
+    """All of web that is placed there runs there, on one node."""
+    part = fleet.state.workloads[OWN].parts.get(cluster_name)
+    if part is None or cluster_name not in fleet.sequences:
+        return
+    pods = ((PodTable("default", (("app", "web"),)), part.replicas),) if part.replicas else ()
+    rows = [node("a", 8000, used=500 * part.replicas, rest={"pods": pods})]
+    fleet.report(cluster_name, rows, [facts(part.version, part.replicas)])
+
+
+@given(steps=SUPPOSED_STEPS, wanted=st.sampled_from([shape(500), shape(700), SPREAD]))
+@settings(max_examples=80, deadline=None)
+def test_what_is_supposed_again_and_again_is_what_one_would_suppose_anew(
+    steps: list[tuple[str, str, int]], wanted: Shape
+) -> None:
+    """Whatever happens between two questions, and whatever the one before supposed."""
+    fleet = Fleet(own_1=[node("a", 8000)], own_2=[node("a", 8000)], cloud_1=[node("a")])
+    applied(fleet, "web", 20, 500)
+    kept = Supposition(fleet.state, fleet.state.workloads[OWN])
+    for verb, name, number in steps:
+        if verb == "apply":
+            applied(fleet, f"other-{number % 2}", number, 300)
+        elif verb == "bind":
+            bound(fleet, name)
+        elif verb not in ("more nodes", "wider group"):
+            take(fleet, verb, name, number)
+        try:
+            anew = Supposition(fleet.state, fleet.state.workloads[OWN]).now()
+        except Indistinguishable:
+            continue
+        again = kept.now()
+        joined = fleet.state.clusters[name].joined if name in fleet.state.clusters else None
+        if joined is not None and verb == "more nodes":
+            rows = [node(f"more-{index}") for index in range(number)]
+            again, anew = again.with_nodes(name, rows), anew.with_nodes(name, rows)
+        if joined is not None and joined.node_groups and verb == "wider group":
+            again, anew = again.with_wider_group(name, "burst", number), anew.with_wider_group(name, "burst", number)
+        assert again.all_rooms(wanted, fleet.now) == anew.all_rooms(wanted, fleet.now)

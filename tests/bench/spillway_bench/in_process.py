@@ -22,6 +22,9 @@ PLANNING = (
     "node_change_100_spread_shapes_ms",
     "planner_memory_mb",
     "fleet_refresh_cpu_s",
+    "explain_p50_ms",
+    "explain_p99_ms",
+    "explain_step_max_ms",
 )
 SCALING = ("hpa_decisions_per_second", "hpa_records_per_second", "hpa_memory_mb")
 BATCHING = ("batched_plan_us", "batched_plan_unlike_us", "batched_plan_100_clusters_us")

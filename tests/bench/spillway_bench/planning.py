@@ -15,12 +15,14 @@ from typing import TypeVar
 import numpy as np
 
 from planner.core import placing
+from planner.core.explaining import explanation
 from planner.core.manifests.request import read_manifests
 from planner.core.manifests.templates import read_template
 from planner.core.requests import declaring
 from planner.core.rules import Rules
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, Subject
+from spillway.api import ExplainReply, ExplainRequest
 from spillway.columns import NO_NODES
 from spillway.events import CapacityChanged, CapacityReported, PlacementDecided
 from spillway.model import Generation, NodeColumns, Part, Shape, WorkloadFacts
@@ -37,6 +39,7 @@ from .big_fleet import (
     FleetSize,
     cluster_name,
     columns,
+    deployment,
     joined,
     manifests,
     reported,
@@ -51,6 +54,8 @@ LOOP_SECONDS = 20.0
 """After so long a loop of samples ends, whatever their number."""
 SAMPLES_MIN = 3
 PLAIN_SAMPLES = 30
+REPLICAS_EXPLAINED = 20_000
+"""Of what asks for nearly all of the largest nodes: more than have a place."""
 T = TypeVar("T")
 
 
@@ -60,6 +65,7 @@ class Counts:
     new: int = 60
     burst: int = 1_000
     changes: int = 40
+    explained: int = 20
 
 
 @dataclass(slots=True)
@@ -244,6 +250,43 @@ def _plans_apart(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -
     yield name, percentile_ms(seconds, 50), plain_ms, 1000 * cluster_bytes / bandwidth
 
 
+def _explanations(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:
+    """Of large workloads that are not declared, of which a part has no place, with the changes that would let it in."""
+    wholes, longest, offered = [], [], 0
+    plainly = []
+    for number in within_time(range(counts.explained)):
+        manifest = deployment(f"large-{number}", "plain", REPLICAS_EXPLAINED, 80_000 + 500 * number, 1024 + number)
+        request = ExplainRequest(manifests=(manifest,))
+        steps, reply = _explained(bench, request)
+        assert reply.unplaced, "what has a place needs no change"
+        offered += len(reply.changes)
+        wholes.append(sum(steps))
+        longest.append(max(steps))
+        plainly.append(_plain_seconds(plain, bench.shapes[next(iter(bench.shapes))]))
+    assert offered, "a search that finds nothing is another one"
+    floor_ms = 1000 * plain.pass_bytes / bandwidth
+    for name, seconds, percent in (
+        ("explain_p50_ms", wholes, 50),
+        ("explain_p99_ms", wholes, 99),
+        ("explain_step_max_ms", longest, 100),
+    ):
+        yield name, percentile_ms(seconds, percent), percentile_ms(plainly, percent), floor_ms
+
+
+def _explained(bench: Bench, request: ExplainRequest) -> tuple[list[float], ExplainReply]:
+    """Seconds of each step, between which a planner serves others."""
+    steps = explanation.explain(bench.state, request, bench.moment(), None)
+    seconds: list[float] = []
+    while True:
+        started = time.thread_time()
+        try:
+            next(steps)
+        except StopIteration as done:
+            reply: ExplainReply = done.value
+            return [*seconds, time.thread_time() - started], reply
+        seconds.append(time.thread_time() - started)
+
+
 def _plain_seconds(plain: Plain, shape: Shape) -> float:
     started = time.thread_time()
     plain.totals(shape)
@@ -261,6 +304,7 @@ PARTS: Mapping[str, Callable[[Bench, Plain, float, Counts], Found]] = {
     "changes": _node_changes,
     "plans": _plans,
     "apart": _plans_apart,
+    "explain": _explanations,
 }
 """In this order: what one leaves reserved is there for the next."""
 
@@ -270,7 +314,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--part", action="append", choices=list(PARTS), help="only this one; may be given again")
     asked = parser.parse_args()
-    size, counts = (QUICK_FLEET, Counts(20, 10, 50, 5)) if asked.quick else (FULL_FLEET, Counts())
+    size, counts = (QUICK_FLEET, Counts(20, 10, 50, 5, 3)) if asked.quick else (FULL_FLEET, Counts())
     for name, value, plainly, floor in measure(size, counts, asked.part or list(PARTS)):
         print(json.dumps({"name": name, "value": value, "baseline": plainly, "floor": floor}), flush=True)
 

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 import numpy as np
 
@@ -26,6 +27,7 @@ WorkloadKey = tuple[str, str]
 FITS_KEPT_MAX = 32
 CHANGES_HELD_MAX = 1024
 NEVER = -1
+_SERIALS = count()
 
 
 @dataclass(slots=True)
@@ -44,7 +46,8 @@ class Block:
 class ClusterView:
     """One cluster. Readers take what they need; only the apply methods change anything.
 
-    revision: raised when room may have changed. heard_at, bound_at: the caller's clock, in seconds; NEVER when not yet.
+    revision: raised when room may have changed. serial: no other view has it, not one of the same name either.
+    heard_at, bound_at: the caller's clock, in seconds; NEVER when not yet.
     twin_of: the cluster of the fleet that is the same API server and joined earlier; empty when none is.
     claims: the volume claims of each namespace that has any; claims_revision: raised when any of it changed.
     unread: what our account has no right to read there; nothing is known of volumes then.
@@ -75,6 +78,7 @@ class ClusterView:
         self.is_incomplete = False
         self.offset = NEVER
         self.revision = 0
+        self.serial = next(_SERIALS)
         self._blocks: dict[int, Block] = {}
         self._arriving: dict[int, dict[int, tuple[CapacityReported, NodeColumns]]] = {}
         self._early: dict[int, list[tuple[CapacityChanged, NodeColumns]]] = {}
@@ -150,6 +154,7 @@ class ClusterView:
         """The same cluster with other nodes, for questions about what is not so; it follows no stream."""
         other = copy(self)
         other.nodes, other._fits = nodes, OrderedDict()  # noqa: SLF001 - its own class
+        other.serial = next(_SERIALS)
         return other
 
     def node_groups(self) -> list[tuple[NodeGroup, int]]:

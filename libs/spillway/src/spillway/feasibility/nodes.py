@@ -148,6 +148,15 @@ class ClusterNodes:
                 rest.requested[self.resources[name]] -= amount * counts
         return rest
 
+    def copied(self) -> "ClusterNodes":
+        """The same, to be changed apart."""
+        other = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, (np.ndarray, list, dict)):  # Of what is in them nothing is ever changed.
+                setattr(other, name, value.copy())
+        other.pods = self.pods.copied()
+        return other
+
     def columns(self) -> NodeColumns:
         """All nodes, as a collector would report them in one block."""
         rows = np.flatnonzero(self.live)

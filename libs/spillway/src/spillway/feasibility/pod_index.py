@@ -106,6 +106,16 @@ class PodIndex:
         here = wanted[entries.tables]
         return np.bincount(entries.rows[here], entries.counts[here], minlength=rows).astype(np.int64)[:rows]
 
+    def copied(self) -> "PodIndex":
+        """The same, to be changed apart."""
+        other = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, (np.ndarray, list)):
+                setattr(other, name, value.copy())
+            elif isinstance(value, dict):
+                setattr(other, name, {key: copy(entry) for key, entry in value.items()})
+        return other
+
     def without(self, tables: Iterable[int]) -> "PodIndex":
         """The same without the pods of these tables."""
         gone = np.zeros(len(self.tables), np.bool_)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from planner.core.division.dividing import How, divide
 from planner.core.division.placement import Division, clusters_by_tier
-from planner.core.explaining.supposing import SupposedState, copies_of
+from planner.core.explaining.supposing import Supposition, copies_of
 from planner.core.explaining.witness import shown
+from planner.core.feasibility.kept_shapes import is_local
 from planner.core.state import PlannerState
 from planner.core.subject import Moment, Subject
 from spillway.api import ExplainedChange, ExplainedCluster
@@ -79,6 +80,7 @@ class Changes:
         self._state = state
         self._subject = replace(subject, known=None)
         self._known = subject.known
+        self._supposition = Supposition(state, subject.known)
         self._moment = moment
         self._clusters = clusters
         self._plans = 0
@@ -87,7 +89,8 @@ class Changes:
     def search(self) -> Steps:
         if not self._clusters:
             return
-        self._base = self._planned(self._supposed(), self._subject)
+        yield from self._supposition.look(self._subject.shape, self._moment.now)
+        self._base = self._planned(self._supposition.now(), self._subject)
         yield
         waiting = any(entry.bound not in ("Enough", "Policy") for entry in self._clusters)
         if self._base == Outcome(0, 0) or (self._base.unplaced == 0 and waiting):
@@ -124,10 +127,6 @@ class Changes:
         return ahead
 
     # ── Planning ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _supposed(self) -> SupposedState:
-        state = SupposedState(self._state)
-        return state if self._known is None else state.without(self._known)
 
     def _planned(self, state: PlannerState, subject: Subject) -> Outcome:
         self._plans += 1
@@ -198,8 +197,8 @@ class Changes:
         tolerations = self._subject.shape.tolerations
         taints: dict[Taint, None] = {}
         for view in self._views():
-            for row, _ in view.nodes.classes():
-                taint = untolerated(view.nodes.taint_sets[int(view.nodes.taint_set[row])], tolerations)
+            for index in sorted(set(view.nodes.taint_set[view.nodes.live].tolist())):
+                taint = untolerated(view.nodes.taint_sets[index], tolerations)
                 if taint is not None and not taint.key.startswith(TRANSIENT_TAINTS):
                     taints[taint] = None
         return map(self._toleration, list(taints)[:TAINTS_TRIED_MAX])
@@ -227,18 +226,18 @@ class Changes:
                 yield self._more_nodes(view, row, takes)
 
     def _more_nodes(self, view: ClusterView, row: int, takes: int) -> Trial:
-        like = view.nodes.names[row]
+        like, most = view.nodes.names[row], self._most_nodes(takes)
+        more = copies_of(view, row, most)
 
         def plan(count: int) -> Outcome:
-            supposed = self._supposed().with_nodes(view.name, copies_of(view, row, count))
-            return self._planned(supposed, self._subject)
+            return self._planned(self._supposition.now().with_nodes(view.name, more[:count]), self._subject)
 
         return Trial(
             kind="Nodes",
             cluster=view.name,
             subject=like,
             before=0,
-            most=self._most_nodes(takes),
+            most=most,
             plan=plan,
             after=lambda count: count,
             text=lambda count: f"{count} more node{'s' * (count != 1)} like {like} in {view.name}",
@@ -254,7 +253,7 @@ class Changes:
 
     def _wider_group(self, cluster: str, group: NodeGroup, takes: int) -> Trial:
         def plan(count: int) -> Outcome:
-            return self._planned(self._supposed().with_wider_group(cluster, group.name, count), self._subject)
+            return self._planned(self._supposition.now().with_wider_group(cluster, group.name, count), self._subject)
 
         where = f"in node group {group.name} of {cluster}"
         return Trial(
@@ -281,7 +280,7 @@ class Changes:
             raised = replace(limit, replicas_max=most + count)
             limits = tuple(raised if entry == limit else entry for entry in policy.limits)
             declared = replace(self._subject.declared, policy=replace(policy, limits=limits))
-            return self._planned(self._supposed(), replace(self._subject, declared=declared))
+            return self._planned(self._supposition.now(), replace(self._subject, declared=declared))
 
         return Trial(
             kind="Maximum",
@@ -296,7 +295,7 @@ class Changes:
 
     def _with_shape(self, shape: Shape) -> Outcome:
         subject = replace(self._subject, template=replace(self._subject.template, shape=shape))
-        return self._planned(self._supposed().with_shape(self._subject.shape, shape), subject)
+        return self._planned(self._supposition.now().with_shape(self._subject.shape, shape), subject)
 
     def _views(self) -> Iterator[ClusterView]:
         """The clusters of the policy's tiers in the order of use, those on whose nodes replicas may go."""
@@ -308,8 +307,8 @@ class Changes:
     def _best_class(self, view: ClusterView) -> tuple[int, int]:
         """(row, replicas) of the class of which an empty node takes most; 0 replicas when none takes one."""
         shape = self._state.shape_in(view.name, self._subject.shape)
-        takes = [(takes_empty(shape, view.nodes, row), -row) for row, _ in view.nodes.classes()]
-        most, row = max(takes, default=(0, 0))
+        rows = [row for row, _ in view.nodes.classes()]
+        most, row = max(zip(takes_empty(shape, view.nodes, rows), [-row for row in rows], strict=True), default=(0, 0))
         return -row, most
 
     def _most_nodes(self, takes: int) -> int:
@@ -332,8 +331,16 @@ def with_request(shape: Shape, resource: str, amount: int) -> Shape:
     return replace(shape, requests=tuple(requests))
 
 
-def takes_empty(shape: Shape, nodes: ClusterNodes, row: int) -> int:
-    """Replicas that an empty node of a row's class takes."""
+def takes_empty(shape: Shape, nodes: ClusterNodes, rows: Sequence[int]) -> list[int]:
+    """Replicas that an empty node of each row's class takes."""
+    if not is_local(shape):
+        return [fit(shape, _emptied(nodes, (row,))).largest for row in rows]
+    takes: list[int] = fit(shape, _emptied(nodes, rows)).per_node[: len(rows)].tolist()
+    return takes
+
+
+def _emptied(nodes: ClusterNodes, rows: Sequence[int]) -> ClusterNodes:
+    """Nodes like these, alone."""
     alone = ClusterNodes()
-    alone.upsert(columns_of([nodes.empty_like(row, nodes.names[row])]), 0)
-    return fit(shape, alone).largest
+    alone.upsert(columns_of([nodes.empty_like(row, nodes.names[row]) for row in rows]), 0)
+    return alone

@@ -59,7 +59,7 @@ class Promises:
     def __init__(self) -> None:
         self._reserved: dict[str, dict[WorkloadKey, Reservation]] = {}
         self._revisions: dict[str, int] = {}
-        self._rooms: dict[tuple[str, Shape, PodTraits, bool], tuple[int, int, Room]] = {}
+        self._rooms: dict[tuple[str, Shape, PodTraits, bool], tuple[tuple[int, int, int], Room]] = {}
         self._looked_at: dict[str, tuple[int, bool]] = {}
         self._sides: dict[str, tuple[tuple[object, ...], _Sides]] = {}
         self._shapes = KeptShapes()
@@ -67,6 +67,7 @@ class Promises:
         self._last: tuple[Shape | None, list[int]] = (None, [])
         self._kept: KeptRooms | None = None
         self._returned: dict[str, tuple[ClusterNodes, int, ClusterView]] = {}
+        self._followed: dict[str, int] = {}
 
     def of(self, key: WorkloadKey, cluster: str) -> Reservation:
         return self._reserved.get(cluster, {}).get(key, NOTHING_RESERVED)
@@ -74,12 +75,17 @@ class Promises:
     def in_cluster(self, cluster: str) -> Mapping[WorkloadKey, Reservation]:
         return self._reserved.get(cluster, {})
 
-    def copied(self) -> "Promises":
-        """The same, to be changed apart."""
-        other = Promises()
-        other._reserved = {cluster: dict(entries) for cluster, entries in self._reserved.items()}
-        other._shapes_reserved = {shape: list(total) for shape, total in self._shapes_reserved.items()}
-        return other
+    def follow(self, other: "Promises", apart_from: WorkloadKey | None) -> None:
+        """Becomes as others are, but for one workload, of which nothing is reserved here. What has changed there since
+        the last time is taken over, and whatever else is kept here stays."""
+        for cluster, revision in other._revisions.items():  # noqa: SLF001 - its own class
+            if self._followed.get(cluster) == revision:
+                continue
+            self._followed[cluster] = revision
+            entries = {key: entry for key, entry in other.in_cluster(cluster).items() if key != apart_from}
+            gone = [key for key in self.in_cluster(cluster) if key not in entries]
+            for key, entry in (*entries.items(), *((key, NOTHING_RESERVED) for key in gone)):
+                self.set(cluster, key, entry)
 
     def places(self) -> Iterator[tuple[WorkloadKey, str]]:
         """Where anything is reserved."""
@@ -163,15 +169,15 @@ class Promises:
             kept_room = rooms.room(view, shape, number) if rooms is not None and number is not None else None
             if kept_room is not None:
                 return kept_room
-        revision = self._revisions.get(view.name, 0)
+        of = view.serial, view.revision, self._revisions.get(view.name, 0)
         place = (view.name, shape, self._traits_that_matter(view, shape), node_groups)
         kept = self._rooms.get(place)
-        if kept is not None and kept[:2] == (view.revision, revision):
-            return kept[2]
+        if kept is not None and kept[0] == of:
+            return kept[1]
         room = self._let_in(view, shape, node_groups, None, self._kept_sides(view, shape))
         if len(self._rooms) > ROOMS_KEPT_MAX:
             self._rooms.clear()
-        self._rooms[place] = (view.revision, revision, room)
+        self._rooms[place] = of, room
         return room
 
     def labels_matter(self, view: ClusterView, shape: Shape) -> bool:
