@@ -3,7 +3,16 @@
 import looptime  # noqa: F401 - the plugin makes an hour of waiting take milliseconds
 import pytest
 
-from spillway.api import ApplyRequest, ExplainRequest, GetRequest, ListRequest, RequestError, ScaleRequest
+from planner.core.division.replaying import replay
+from spillway.api import (
+    ApplyRequest,
+    DeleteRequest,
+    ExplainRequest,
+    GetRequest,
+    ListRequest,
+    RequestError,
+    ScaleRequest,
+)
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import InProcess, in_process
 
@@ -67,3 +76,25 @@ async def test_a_past_decision_is_explained_by_its_generation() -> None:
             await planner.explain(ExplainRequest(NAMESPACE, "web", decision="1.1"))
         assert refused.value.code == "NOT_FOUND"
         assert history[0] in refused.value.text
+
+
+async def test_the_history_of_what_was_deleted_can_still_be_asked_and_divided_again() -> None:
+    """After it is gone, and once its tombstones are written, and where the store is away it is just not there."""
+    async with in_process() as platform:
+        await join(platform)
+        planner = platform.planner()
+        await planner.apply(ApplyRequest((deployment("web", NAMESPACE, 20),)))
+        await planner.delete(DeleteRequest(NAMESPACE, "web"))
+
+        async def is_gone() -> bool:
+            return (await planner.get(GetRequest(NAMESPACE, "web", 10))).gone
+
+        await until(is_gone, "every cluster says that it is gone")
+        history = (await planner.get(GetRequest(NAMESPACE, "web", 10))).history
+        assert [record.cause for record in history] == ["Delete", "Apply"]
+        assert replay(history[1]).same
+        for available, text in ((True, "the last decision on it was Delete"), (False, "not declared")):
+            platform.store.available = available
+            with pytest.raises(RequestError, match=text) as refused:
+                await planner.get(GetRequest(NAMESPACE, "web"))
+            assert refused.value.code == "NOT_FOUND"

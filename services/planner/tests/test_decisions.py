@@ -33,7 +33,7 @@ from spillway.events import (
     PlacementDecided,
     WorkloadDeclared,
 )
-from spillway.model import NodeRow, Part, PodTable
+from spillway.model import Generation, NodeRow, Part, PodTable
 
 from .builders import Fleet, cluster, container, deployment, facts, group, node, policy, template, texts
 from .member import MemberCluster, observed
@@ -371,6 +371,24 @@ def test_what_is_gone_is_not_found_and_can_be_applied_again(fleet: Fleet, key: s
     assert (reply.placed, reply.deleting) == (3, False)
     again = answers.get_workload(fleet.state, GetRequest("", "web")).placement
     assert (again.placed, again.deleting, fleet.state.workloads[WEB].declared.rolling_from) == (3, False, ())
+
+
+def test_of_what_is_gone_its_history_is_answered_and_when_it_went(fleet: Fleet) -> None:
+    """With no history asked for it is not found, and the answer says since when; with none kept it says so."""
+    apply(fleet, deployment(2))
+    delete(fleet)
+    absent(fleet, *parts(fleet))
+    settle(fleet)
+    deleted = DecisionRecorded("default", "web", Generation(9, 2), 1_795_280_869_000, "Delete", 0, 0, (), (), "", "")
+    found = answers.get_workload(fleet.state, GetRequest("", "web", 5), (deleted,))
+    assert (found.gone, found.history, found.placement.name, found.statuses) == (True, (deleted,), "web", ())
+    asked = GetRequest("", "web"), GetRequest("", "web", 5)
+    last = "any more: the last decision on it was Delete, on 2026-11-21 at 17:07:49 UTC; its history can be asked for"
+    refused(lambda: answers.get_workload(fleet.state, asked[0], (deleted,)), "NOT_FOUND", last)
+    refused(lambda: answers.get_workload(fleet.state, asked[1]), "NOT_FOUND", "no decision on it is kept")
+    apply(fleet, deployment(3))
+    again = answers.get_workload(fleet.state, asked[1], (deleted,))
+    assert (again.gone, again.history, again.placement.placed) == (False, (deleted,), 3)
 
 
 def test_an_emptied_cluster_s_part_stays_until_it_is_absent(fleet: Fleet) -> None:

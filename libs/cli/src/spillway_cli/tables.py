@@ -57,11 +57,19 @@ def placement(reply: PlacementReply) -> RenderableType:
 
 
 def workload(reply: WorkloadReply) -> RenderableType:
-    """What was asked for, where it is, what each cluster shows of it, and the last decisions."""
+    """What was asked for, where it is, what each cluster shows of it, and the last decisions; or those of one gone."""
+    if reply.gone:
+        return Group(_gone(reply), Text(""), history(reply.history), *_warnings((), reply.placement.stale))
     parts: list[RenderableType] = [summary(reply.placement, reply.kind), workload_parts(reply)]
     if reply.history:
         parts += [Text(""), history(reply.history)]
     return Group(*parts, *_warnings(reply.placement.unmodelled, reply.placement.stale))
+
+
+def _gone(reply: WorkloadReply) -> Text:
+    last = reply.history[0]
+    text = Text(f"{reply.placement.namespace}/{reply.placement.name}", style="bold")
+    return text.append(f"  is not declared any more: {last.cause} {when(last.at_ms)}", style="not bold")
 
 
 def workload_parts(reply: WorkloadReply) -> Table:

@@ -300,10 +300,13 @@ class ClusterStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadReply:
+    """history: newest first. gone: it is not declared any more, and nothing but its name and its history is said."""
+
     placement: PlacementReply
     kind: str
     statuses: tuple[ClusterStatus, ...]
     history: tuple[DecisionRecorded, ...]
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,13 +30,14 @@ from planner.watches import CurrentState, Watches
 from spillway import api, metrics, tracing
 from spillway.addresses import SCALE, Tombstone
 from spillway.bus import Bus, Offsets, Record
-from spillway.events import PlacementDecided
+from spillway.events import DecisionRecorded, PlacementDecided
 from spillway.feasibility.cluster_view import NEVER, WorkloadKey
 from spillway.following import Follower
 from spillway.model import Generation
 from spillway.request_queue import Decisions, NotYet, Waiting, Written
 from spillway.rpc_security import CALLER
 from spillway.standby import Role, Standby, Turn
+from spillway.store import StoreUnavailable
 
 log = structlog.get_logger()
 
@@ -347,12 +348,21 @@ class Planner:
 
     async def get(self, request: api.GetRequest) -> api.WorkloadReply:
         await self.standby.readable()
-        reply = answers.get_workload(self.state, request)
-        if request.history:
-            key = (reply.placement.namespace, reply.placement.name)
-            history = await self._projection.history(*key, min(request.history, self._settings.history_kept_max))
-            reply = replace(reply, history=history)
+        history = await self._history(request)
+        reply = answers.get_workload(self.state, request, history)
         return replace(reply, placement=replace(reply.placement, stale=not self.is_active))
+
+    async def _history(self, request: api.GetRequest) -> tuple[DecisionRecorded, ...]:
+        """As much as is asked for; of what is not declared the last decision in any case, where the store has it."""
+        key = answers.workload_key(request)
+        if request.history:
+            return await self._projection.history(*key, min(request.history, self._settings.history_kept_max))
+        if answers.is_declared(self.state, key):
+            return ()
+        try:
+            return await self._projection.history(*key, 1)
+        except StoreUnavailable:
+            return ()
 
     async def list(self, request: api.ListRequest) -> api.ListReply:
         await self.standby.readable()

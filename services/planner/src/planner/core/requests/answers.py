@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from planner.core.closing import bars
 from planner.core.division.placement import Division
@@ -39,6 +40,8 @@ from spillway.texts import waiting
 
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1000
+NOWHERE = PlacementReply("", "", 0, 0, 0, 0, "", (), (), (), deleting=False, stale=False)
+"""Of what is not declared."""
 
 
 def placement_reply(
@@ -108,11 +111,30 @@ def _handed_over_meanwhile(state: PlannerState, workload: Workload) -> Iterator[
 
 
 def get_workload(state: PlannerState, request: GetRequest, history: tuple[DecisionRecorded, ...] = ()) -> WorkloadReply:
-    """One workload. NOT_FOUND when it was never declared, or is deleted and nothing of it is left."""
-    workload = state.workloads.get((request.namespace or "default", request.name))
-    if workload is None or is_gone(workload):
-        raise RequestError("NOT_FOUND", f"workload {request.namespace or 'default'}/{request.name}: not declared")
-    return workload_reply(state, workload, history)
+    """One workload; of one that is not declared any more its history, where that was asked for. Else NOT_FOUND."""
+    key = workload_key(request)
+    if is_declared(state, key):
+        return workload_reply(state, state.workloads[key], history)
+    text = f"workload {'/'.join(key)}: not declared"
+    if not history:
+        raise RequestError("NOT_FOUND", f"{text}, and no decision on it is kept" if request.history else text)
+    if not request.history:
+        raise RequestError("NOT_FOUND", f"{text} any more: {_last_decision(history[0])}; its history can be asked for")
+    return WorkloadReply(replace(NOWHERE, namespace=key[0], name=key[1]), "", (), history, gone=True)
+
+
+def _last_decision(record: DecisionRecorded) -> str:
+    at = datetime.fromtimestamp(record.at_ms / 1000, UTC)
+    return f"the last decision on it was {record.cause}, on {at:%Y-%m-%d at %H:%M:%S} UTC"
+
+
+def workload_key(request: GetRequest) -> WorkloadKey:
+    return request.namespace or "default", request.name
+
+
+def is_declared(state: PlannerState, key: WorkloadKey) -> bool:
+    workload = state.workloads.get(key)
+    return workload is not None and not is_gone(workload)
 
 
 def is_gone(workload: Workload) -> bool:
