@@ -260,6 +260,7 @@ class Bridge:
             recall=world.recall[1] if world.recall is not None and world.recall[0] == about else "",
             frozen=world.frozen,
             logged=loan if kind == "lent" else None,
+            log_away=not world.log_up,
         )
 
     def _carry_out(self, step: Step) -> None:

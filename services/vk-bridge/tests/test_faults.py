@@ -110,6 +110,18 @@ async def test_an_owner_that_is_given_up_gets_its_node_back_when_it_joins_again(
     assert len(fleet.real()) == 2
 
 
+@on_fleet()
+async def test_a_pool_that_goes_silent_while_a_node_is_being_checked_keeps_it_from_nobody(fleet: LendingFleet) -> None:
+    await fleet.declare(cooldown_seconds=1)
+    await fleet.start()
+    await until(lambda: fleet.taint() == "checking")
+    fleet.clusters[POOL].set_faults(Faults(silent=True))
+    await until(lambda: fleet.taint() == "", 60)
+    await always(lambda: fleet.taint() == "", 120)
+    fleet.clusters[POOL].set_faults(Faults())
+    await until(fleet.is_open)
+
+
 @on_fleet(owners=(OWN, OTHER))
 async def test_nodes_of_one_name_in_two_owners_are_two_virtual_nodes(fleet: LendingFleet) -> None:
     await fleet.declare()

@@ -271,9 +271,37 @@ def test_nothing_opens_while_the_log_is_away() -> None:
     world = World(log_up=False)
     bridge = Bridge(world, 1)
     work(world, bridge, 12)
-    assert state_of(world) == LENT
+    assert (state_of(world), world.virtual) == (OWNED, None)
+
+
+def test_what_cannot_open_since_the_log_went_away_goes_back() -> None:
+    world = World()
+    bridge = Bridge(world, 1)
+    stopped_before(world, bridge, SayLent)
+    world.log_up = False
+    work(world, bridge, 12)
+    assert (state_of(world), world.virtual, world.log) == (OWNED, None, [])
+
+
+def test_what_is_open_stays_so_while_the_log_is_away() -> None:
+    world, bridge = lent(pods=1)
+    world.log_up = False
+    work(world, bridge, 12)
     assert world.virtual is not None
-    assert not world.virtual.open
+    assert (state_of(world), world.virtual.open, len(world.pool_pods)) == (LENT, True, 1)
+
+
+def test_a_node_that_is_being_checked_goes_back_while_its_pool_is_away() -> None:
+    world = World()
+    bridge = Bridge(world, 1)
+    stopped_before(world, bridge, CreateVirtual)
+    world.pool_up = False
+    work(world, bridge, 12)
+    assert state_of(world) == OWNED
+    world.pool_up = True
+    work(world, bridge, 12)
+    assert world.virtual is not None
+    assert (state_of(world), world.virtual.open) == (LENT, True)
 
 
 NODE = OwnerNode("n", "5", LENT, LOAN_1, marked=True)

@@ -13,7 +13,7 @@ from spillway.addresses import RECALLS
 from spillway.bus import Bus
 from spillway.cluster_api import Change, ClusterApi, ClusterUnreachable, Conflict, Refused
 from spillway.events_lending import NodeLent, NodeReturned
-from spillway.lending_marks import LENT_NODE, RECALLED
+from spillway.lending_marks import LENT, LENT_NODE, RECALLED
 from spillway.model import Generation
 from spillway.work_queue import WorkQueue
 from vk_bridge import metrics
@@ -219,10 +219,21 @@ class OwnerWorker:
         self._pool(self._wishes.pool_name())
         self.touch_all()
         while True:
-            for node in self._wishes.review():
+            for node in (*self._wishes.review(), *self._not_said()):
                 self._add(node)
             self._book.measure(self._mirror, asyncio.get_running_loop().time())
             await asyncio.sleep(self._settings.review_seconds)
+
+    def _not_said(self) -> list[str]:
+        """While the log is away: nodes that are marked as lent, and do not open."""
+        if not self._records.is_log_away():
+            return []
+        registers = ((name, known.register) for name, known in self._mirror.nodes.items())
+        return [
+            name
+            for name, register in registers
+            if register.state == LENT and self._state.loan(self.cluster, name) != register.loan
+        ]
 
     async def _resync(self) -> None:
         while True:
@@ -345,7 +356,8 @@ class OwnerWorker:
         if sight.pool_read:
             self._copies.refer(name, reading.side, reading.pool_pods.values())
         since = self._sights.see(name, sight.node, sight.read_at) if sight.owner_read else sight.read_at
-        wish = self._wishes.of(name, sight, self.next_generation(), pool_joined=reading.pool is not None)
+        pool_joined, log_away = reading.pool is not None, self._records.is_log_away()
+        wish = self._wishes.of(name, sight, self.next_generation(), pool_joined=pool_joined, log_away=log_away)
         step = next_step(sight, wish, since, self._settings.in_flight_seconds)
         means = around(sight, wish, self._wishes.grace_seconds(name, sight))
         todo = [pod_step(*pair, means) for pair in pairs(sight.pool_pods, sight.real_pods)]

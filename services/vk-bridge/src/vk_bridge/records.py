@@ -28,6 +28,7 @@ class Records:
         self._used: deque[NodeUsed] = deque(maxlen=settings.records_waiting_max)
         self._something = asyncio.Event()
         self._writing = asyncio.Lock()
+        self._failing_since: float | None = None
 
     def say(self, record: Loan) -> None:
         """Replaces what waits of this node."""
@@ -38,6 +39,11 @@ class Records:
     def waiting(self, node: str) -> Loan | None:
         """What is to be said of a node, and is not known to be in the log yet."""
         return self._loans.get(node)
+
+    def is_log_away(self) -> bool:
+        """Whether nothing could be said for a while."""
+        since = self._failing_since
+        return since is not None and asyncio.get_running_loop().time() - since >= self._settings.log_away_seconds
 
     def say_used(self, hours: list[NodeUsed]) -> None:
         self._used.extend(hours)
@@ -78,7 +84,10 @@ class Records:
                 except BusUnavailable as error:
                     log.warning("the log cannot be reached", error=str(error), records=len(records) - first)
                     self._used.extendleft(reversed([one for one in records[first:] if isinstance(one, NodeUsed)]))
+                    if self._failing_since is None:
+                        self._failing_since = asyncio.get_running_loop().time()
                     return False
+                self._failing_since = None
                 for record in part:
                     if not isinstance(record, NodeUsed):
                         self._settle(record)

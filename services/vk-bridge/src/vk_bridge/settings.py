@@ -111,6 +111,11 @@ class Settings(ClusterTurnSettings):
     copies_at_once: int = setting(4, "copies of one cluster that are compared at the same time")
 
     gather_seconds: float = setting(0.1, "seconds that records are gathered before they are published")
+    log_away_seconds: float = setting(
+        10.0,
+        "seconds without a record that the log took after which nodes that wait for theirs to open go back",
+        least=0,
+    )
     records_batch: int = setting(500, "records published at once")
     records_waiting_max: int = setting(10_000, "hours of nodes' use that wait to be published; the oldest are dropped")
     usage_seconds: float = setting(60.0, "seconds between looks at what nodes are used for")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from spillway.events_lending import (
     CAUSE_ASKED,
+    CAUSE_LOG_AWAY,
     CAUSE_NEED,
     CAUSE_OCCUPIED,
     CAUSE_OPT_OUT,
@@ -93,7 +94,8 @@ class Wish:
     """What is wanted of a node. lend: it is, or stays, wanted for the pool. recall: a cause, empty: none.
 
     frozen: a brake holds its cluster. logged: the loan that the log has as lent, acknowledged. loan: for a new one;
-    never used twice. pool: where its nodes are lent to by what is declared; empty: that is not known.
+    never used twice. pool: where its nodes are lent to by what is declared; empty: that is not known. log_away: nothing
+    could be said for a while.
     """
 
     lend: bool
@@ -102,6 +104,7 @@ class Wish:
     frozen: bool = False
     logged: Generation | None = None
     pool: str = ""
+    log_away: bool = False
 
 
 class FirstSights:
@@ -136,8 +139,7 @@ def next_step(sight: Sight, wish: Wish, since: float, in_flight_seconds: float) 
     if node.foreign:
         return None
     if not sight.pool_read:
-        cause = _recall_cause(node, None, sight, wish) if node.state == LENT else ""
-        return Mark(_at(node), RECALLED, node.loan, cause) if cause else None
+        return _with_pool_unread(node, sight, wish)
     virtual = sight.virtual if sight.virtual is not None and sight.virtual.ours else None
     quiet_at = since + in_flight_seconds
     if node.state == CHECKING:
@@ -195,14 +197,15 @@ def _owned(sight: Sight, wish: Wish) -> Step | None:
         return None
     if node.marked:
         return Mark(_at(node), OWNED, None)
-    wanted = wish.lend and not wish.frozen and not node.opted_out
+    wanted = wish.lend and not (wish.frozen or wish.log_away or node.opted_out)
     if wanted and not sight.occupied and sight.virtual is None:
         return Mark(_at(node), CHECKING, wish.loan, pool=wish.pool)
     return None
 
 
 def _checking(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: Wish, quiet_at: float) -> Step | None:
-    stopped = wish.frozen or not wish.lend or node.opted_out or bool(wish.recall) or _is_elsewhere(node, wish)
+    stopped = not wish.lend or wish.frozen or wish.log_away or node.opted_out
+    stopped = stopped or bool(wish.recall) or _is_elsewhere(node, wish)
     in_the_way = sight.occupied or bool(sight.real_pods) or _pods_left(sight)
     if stopped or in_the_way or (virtual is None and sight.virtual is not None):
         if virtual is not None:
@@ -255,6 +258,8 @@ def _recall_cause(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wi
         return CAUSE_OCCUPIED
     if sight.pool_read and (virtual is None or virtual.loan != node.loan):
         return CAUSE_VIRTUAL_NODE_GONE
+    if wish.log_away and wish.logged != node.loan and virtual is not None and not virtual.open:
+        return CAUSE_LOG_AWAY
     return ""
 
 
@@ -271,6 +276,14 @@ def _with_owner_unread(sight: Sight, wish: Wish) -> Step | None:
     if _leaving(sight, wish) and sight.pool_read and virtual is not None and virtual.ours and virtual.open:
         return CloseVirtual(_at(virtual))
     return None
+
+
+def _with_pool_unread(node: OwnerNode, sight: Sight, wish: Wish) -> Step | None:
+    """A recall is marked. A node that is being checked goes back: its virtual node, if there is one, never opened."""
+    if node.state == CHECKING and not sight.real_pods:
+        return Mark(_at(node), OWNED, None)
+    cause = _recall_cause(node, None, sight, wish) if node.state == LENT else ""
+    return Mark(_at(node), RECALLED, node.loan, cause) if cause else None
 
 
 def _of_its_pool(sight: Sight) -> Sight:

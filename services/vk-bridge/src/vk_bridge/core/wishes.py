@@ -67,8 +67,8 @@ class Wishes:
         """Its loan is over: whether it is wanted again is for the next review to say."""
         self._verdicts.pop(node, None)
 
-    def of(self, node: str, sight: Sight, generation: Generation, *, pool_joined: bool) -> Wish:
-        """generation: for a new loan. pool_joined: the pool that was read is a cluster of the fleet."""
+    def of(self, node: str, sight: Sight, generation: Generation, *, pool_joined: bool, log_away: bool) -> Wish:
+        """generation: for a new loan. pool_joined: the pool that was read is in the fleet. log_away: as of Wish."""
         register = sight.node
         loan = register.loan if register is not None else sight.virtual.loan if sight.virtual is not None else None
         lent = self._state.lent(self._cluster, node)
@@ -79,6 +79,7 @@ class Wishes:
             frozen=self._state.frozen(self._cluster),
             logged=lent.loan if lent is not None else None,
             pool=self.pool_name(),
+            log_away=log_away,
         )
 
     def grace_seconds(self, node: str, sight: Sight) -> int:
