@@ -383,7 +383,7 @@ class FakeScaling:
             warnings=("spec.behavior has no effect: why",) if "behavior" in spec else (),
             replicas_min=spec["minReplicas"],
             replicas_max=spec["maxReplicas"],
-            replicas=3,
+            replicas=-1 if spec["scaleTargetRef"]["name"] == "nosuch" else 3,
             replicas_desired=4,
             targets="cpu: 40%/80%",
         )

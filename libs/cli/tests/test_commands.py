@@ -209,6 +209,13 @@ def test_watch_gives_a_json_document_a_line(spillway: Spillway, manifest: str) -
     assert spillway.planner.asked[-1] == api.WatchRequest("default", "web")
 
 
+def test_watch_gives_a_line_a_change_where_nobody_sees_a_table_being_drawn(spillway: Spillway, manifest: str) -> None:
+    spillway("apply", "-f", manifest)
+    first, second = spillway("watch", "--changes", "2").stdout.splitlines()
+    assert first == "default/web: 60 replicas, 60 placed, 0 ready; in own-1 50, cloud-1 10"
+    assert second == "default/old: gone"
+
+
 def test_watch_of_what_is_not_declared_fails_unless_told_to_wait(spillway: Spillway) -> None:
     refused = spillway("watch", "nosuch")
     assert (refused.exit_code, refused.stdout) == (2, "")

@@ -114,7 +114,8 @@ def test_kinds_are_told_by_kind_and_group(spillway: Any, write: Write, kind: str
 def test_autoscale_writes_the_hpa(spillway: Any) -> None:
     result = spillway("autoscale", "statefulset/db", "--min", "2", "--max", "9", "--cpu-percent", "60", "-n", "shop")
     assert (result.exit_code, result.stderr) == (0, "")
-    (request,) = spillway.scaling.asked
+    first, request = spillway.scaling.asked
+    assert (first.plan_only, request.plan_only) == (True, False)
     manifest = json.loads(request.manifest)
     assert manifest["metadata"] == {"name": "db", "namespace": "shop"}
     assert manifest["spec"]["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"}
@@ -136,6 +137,12 @@ def test_wrong_usage_of_autoscale_is_2_and_never_asked(spillway: Any, arguments:
     result = spillway("autoscale", *arguments)
     assert (result.exit_code, result.stdout, spillway.scaling.asked) == (2, "", [])
     assert words in result.stderr
+
+
+def test_autoscale_of_what_is_not_declared_declares_nothing(spillway: Any) -> None:
+    result = spillway("autoscale", "nosuch", "--max", "9")
+    assert (result.exit_code, result.stdout, spillway.scaling.policies) == (2, "", {})
+    assert result.stderr.startswith("spillway: default/nosuch: no workload of that name is declared; ")
 
 
 # ── Get, delete ─────────────────────────────────────────────────────────────────────────────────────────────────────

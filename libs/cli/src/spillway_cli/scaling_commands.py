@@ -53,6 +53,9 @@ def autoscale(  # noqa: PLR0913 - the options of a command are its parameters
             raise bad_input(f"--min {least}: expected at most --max, {most}")
         space = namespace or config.namespace
         manifest = written_out(target(workload), space, name, (least, most), cpu_percent)
+        if (await client.declare_policy(DeclarePolicyRequest(manifest, plan_only=True))).replicas < 0:
+            ahead = "`spillway apply -f` takes the manifest of a policy for one to come"
+            raise bad_input(f"{space}/{target(workload)[1]}: no workload of that name is declared; {ahead}")
         _show(await client.declare_policy(DeclarePolicyRequest(manifest)), output)
 
     with_scaling(context, body)

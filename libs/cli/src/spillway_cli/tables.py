@@ -105,6 +105,13 @@ def workload_row(reply: WorkloadReply) -> tuple[object, ...]:
     return shown.namespace, shown.name, shown.replicas, shown.placed, ready(reply), shown.unplaced or "", where, note
 
 
+def workload_line(reply: WorkloadReply) -> str:
+    namespace, name, replicas, placed, are_ready, waiting, where, note = workload_row(reply)
+    counts = f"{counted(int(str(replicas)), 'replica')}, {placed} placed, {are_ready} ready"
+    rest = (f"{waiting} waiting" if waiting else "", f"in {where}" if where else "", str(note))
+    return f"{namespace}/{name}: {'; '.join(filter(None, (counts, *rest)))}"
+
+
 def _scaled_and_waiting(reply: PlacementReply) -> str:
     scaled = f"scaled by {reply.scaled_by}" if reply.scaled_by else ""
     return "; ".join(filter(None, (scaled, reply.waiting_for)))

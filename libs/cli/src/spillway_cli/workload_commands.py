@@ -1,5 +1,6 @@
 """Commands on workloads: apply, scale, delete, get, list, plan, capacity, watch."""
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, TypeVar
@@ -248,7 +249,7 @@ def watch(
     wait: Annotated[bool, typer.Option("--wait", help="Wait for a workload that is not declared yet.")] = False,
     output: Output = Format.table,
 ) -> None:
-    """Follow workloads as they change: a live table, or one JSON document a line."""
+    """Follow workloads as they change: a live table; into a pipe a line a change; or one JSON document a line."""
 
     async def body(client: PlannerClient, config: Config) -> None:
         space = namespace or (config.namespace if name else "")
@@ -256,7 +257,7 @@ def watch(
             await _check_declared(client, api.GetRequest(space, name), wait)
         replies = client.watch(api.WatchRequest(space, name))
         if output is Format.table:
-            await _live(replies, changes)
+            await (_live if sys.stdout.isatty() else _lines)(replies, changes)
             return
         count = 0
         async for reply in replies:
@@ -323,6 +324,17 @@ async def _live(replies: AsyncIterator[api.WatchReply], changes: int) -> None:
             count += 1
             if count == changes:
                 return
+
+
+async def _lines(replies: AsyncIterator[api.WatchReply], changes: int) -> None:
+    """A line with each change, as it comes, for whoever reads along."""
+    count = 0
+    async for reply in replies:
+        gone = f"{reply.namespace}/{reply.name}: gone"
+        typer.echo(tables.workload_line(reply.workload) if reply.workload is not None else gone)
+        count += 1
+        if count == changes:
+            return
 
 
 async def _apply(config: Config, documents: Sequence[Document], output: Format, seconds: float) -> Code:
