@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from spillway.kafka_settings import KAFKA_PREFIX, KafkaSettings
 from spillway.process import ProcessSettings
 from spillway.settings import from_environment
 from spillway.store import StoreSettings
@@ -89,6 +90,16 @@ def test_variables_are_settings_and_can_be_read(name: str) -> None:
             from_environment(kind, environment, prefix, shared=prefix == "SPILLWAY_")
     assert importlib.util.find_spec(module)
     assert pod(name)["containers"][0]["args"] == ["-m", module]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_each_is_known_to_kafka_by_a_name_and_a_password_of_its_own(name: str) -> None:
+    """As docs/security.md has it: what does not go together, or lacks a part, KafkaSettings refuses."""
+    environment = {entry["name"]: str(entry.get("value", "")) for entry in pod(name)["containers"][0]["env"]}
+    security = from_environment(KafkaSettings, environment, KAFKA_PREFIX).security
+    assert (security.protocol, security.username) == ("SASL_SSL", f"spillway-{name}")
+    (secret,) = [volume["secret"]["secretName"] for volume in pod(name)["volumes"] if volume["name"] == "kafka"]
+    assert secret == ("spillway-kafka" if name == "propagator" else f"spillway-{name}-kafka")
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

@@ -162,7 +162,7 @@ def _marks(cluster: str, marked: Sequence[tuple[str, str]], ours: str) -> Iterab
     if left := [node for node, fleet in marked if fleet not in others]:
         text = f"{named(left)} bear the taint {LENDING}, and the cluster lends nothing"
         hint = (
-            f"`spillway lending declare {cluster} --pool POOL --share 0`, then `spillway lending withdraw {cluster}`: "
+            f"`spillway lending declare {cluster} --pool POOL`, then `spillway lending withdraw {cluster}`: "
             "they are emptied and given back; docs/lending.md"
         )
         yield warning(name, text, hint)
