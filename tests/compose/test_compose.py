@@ -30,6 +30,11 @@ def test_all_at_rest_are_healthy(project: Project) -> None:
     wait_until(lambda: all(project.health(name) == "healthy" for name in SERVICES), RUNNING_SECONDS, "all healthy")
 
 
+def test_the_doctor_finds_nothing_that_failed(project: Project) -> None:
+    """Redis, too, which nothing waits for. Exit code 1 where a check failed."""
+    assert "Redis: answers" in project.spillway("doctor")
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_nobody_is_root_and_nothing_can_be_written(project: Project, service: str) -> None:
     assert project.inside(service, "id", "-u").split()[-1] == "10001"

@@ -192,6 +192,17 @@ def test_a_node_that_names_another_bridge_is_seen() -> None:
         assert not names_endpoint(shown, replace(STANDING, **other))
 
 
+def test_without_a_kubelet_api_no_address_is_named() -> None:
+    """Else the pool's API server asks its default port there: where it is 127.0.0.1, the kubelet of its own machine."""
+    silent = replace(STANDING, port=0)
+    shown = virtual_node(REAL, offered(REAL, {}), silent, is_open=False)
+    assert shown["status"]["addresses"] == []
+    del shown["status"]["addresses"]  # As it is read: an API server keeps no empty list.
+    assert names_endpoint(shown, silent)
+    assert not names_endpoint(shown, STANDING)
+    assert not names_endpoint(virtual_node(REAL, offered(REAL, {}), STANDING, is_open=False), silent)
+
+
 def test_pressure_of_the_real_node_is_shown() -> None:
     """Its pool puts no more pods there, as its owner would not."""
     conditions = [{"type": f"{what}Pressure", "status": "True"} for what in ("Memory", "Disk", "PID")]

@@ -128,7 +128,7 @@ def is_current(actual: Manifest, wanted: Manifest, heartbeat_seconds: int) -> bo
 def names_endpoint(actual: Manifest, standing: Standing) -> bool:
     """Whether the virtual node names the kubelet API of this instance."""
     status = actual.get("status") or {}
-    return all(status.get(key) == value for key, value in _endpoint(standing).items())
+    return all((status.get(key) or []) == value for key, value in _endpoint(standing).items())
 
 
 def shown_address(node: Manifest | None) -> str:
@@ -138,8 +138,9 @@ def shown_address(node: Manifest | None) -> str:
 
 
 def _endpoint(standing: Standing) -> dict[str, Any]:
+    """Without a kubelet API no address: a pool's API server would ask port 10250 there, a kubelet that is not ours."""
     return {
-        "addresses": [{"type": "InternalIP", "address": standing.address}],
+        "addresses": [{"type": "InternalIP", "address": standing.address}] if standing.port else [],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": standing.port}},
     }
 
