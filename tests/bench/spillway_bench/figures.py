@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 
 class Unmeasured(Exception):
-    """What was observed cannot be a measurement; the text says why."""
+    """What was observed cannot be a measurement; the text says why. found: figures that were measured before."""
+
+    def __init__(self, text: str, found: "Mapping[str, Measured] | None" = None) -> None:
+        super().__init__(text)
+        self.found = found or {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from spillway_local.stack import Stack
 from .applying import measure_applies, measure_batches, measure_burst
 from .asking import measure_capacity_calls, measure_node_changes, measure_one_frozen
 from .collecting import measure_big_cluster
-from .figures import KIND_BY_NAME, KINDS, LARGE_GOALS, Figure, Measured
+from .figures import KIND_BY_NAME, KINDS, LARGE_GOALS, Figure, Measured, Unmeasured
 from .freeing import measure_freed
 from .from_log import FIGURES as FROM_LOG
 from .from_log import measure_from_log
@@ -134,15 +134,18 @@ def by_itself(names: Sequence[str], measure: Callable[[], Found]) -> list[Figure
     try:
         found = measure()
     except Exception as error:
-        return [Figure(KIND_BY_NAME[name], None, _told(error)) for name in names]
+        first = _first(error)
+        found = first.found if isinstance(first, Unmeasured) else {}
+        told = f"{type(first).__name__}: {first}"[-_REASON_CHARACTERS_MAX:]
+        return [Figure(KIND_BY_NAME[name], found.get(name), "" if name in found else told) for name in names]
     return [Figure(KIND_BY_NAME[name], found[name]) for name in names]
 
 
-def _told(error: BaseException) -> str:
+def _first(error: BaseException) -> BaseException:
     """What went wrong at first, not that a group of tasks ended for it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"[-300:]
+    return error
 
 
 def with_goal_of_large(figure: Figure) -> Figure:
