@@ -85,14 +85,29 @@ async def test_replicas_wait_for_nodes_that_arrive_late() -> None:
         assert platform.planner().state.needed[NAMESPACE, "web"]["cloud-1"].replicas_new == 0
 
 
+def ranked(name: str, replicas: int, cpu: str, priority: int) -> ApplyRequest:
+    policy = {"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"priority": priority}}
+    return request(name, replicas, cpu, json.dumps(policy))
+
+
+async def test_a_request_of_a_higher_priority_goes_before_those_that_were_asked_earlier() -> None:
+    """Ten of one replica wait, two a step, where four fit; who scales one of them goes by its priority, too."""
+    one_node = (MemberPlan("own-1", "own", (member_nodes.NodeSpec(1, "n", 4_000, 16 * GIB),), room=8),)
+    narrow = PlannerSettings(requests_in_group_max=2)
+    async with in_process(one_node, services=("snapshot-1", "planner-1"), planner_settings=narrow) as platform:
+        await join(platform)
+        planner = platform.planner()
+        await planner.apply(ranked("scaled", 0, "1", 7))
+        low = [planner.apply(ranked(f"low-{number}", 1, "1", 0)) for number in range(10)]
+        high = planner.apply(ranked("high", 2, "1", 5))
+        replies = await asyncio.gather(*low, high, planner.scale(ScaleRequest(NAMESPACE, "scaled", 1)))
+        assert [reply.placed for reply in replies] == [1] + 9 * [0] + [2, 1]
+
+
 async def test_who_waits_with_a_higher_priority_gets_new_room_before_a_request_does() -> None:
     """Also where nobody has looked after who waits since the room came up."""
     one_node = (MemberPlan("own-1", "own", (member_nodes.NodeSpec(1, "n", 4_000, 16 * GIB),), room=8),)
     rare = PlannerSettings(tick_seconds=30.0)
-
-    def ranked(name: str, replicas: int, cpu: str, priority: int) -> ApplyRequest:
-        policy = {"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"priority": priority}}
-        return request(name, replicas, cpu, json.dumps(policy))
 
     async def cordon(platform: InProcess, is_cordoned: bool) -> None:
         api = platform.api("own-1")

@@ -1,9 +1,9 @@
 """Requests on their way into the log: they wait, bounded, are decided in groups, and answered once that is written."""
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -42,18 +42,28 @@ class RequestSettings:
 
     requests_waiting_max: int = setting(1_000, "requests that wait for a decision; more are refused", least=1)
     requests_in_group_max: int = setting(1_000, "requests decided and written in one transaction", least=1)
+    requests_passed_over_max: int = setting(
+        10, "groups that may be decided before a request of a lower priority; then it goes first", least=0
+    )
     request_seconds: float = setting(10.0, "the longest that a request waits for its transaction, seconds", least=0.1)
 
 
 @dataclass(slots=True, eq=False)
 class Waiting(Generic[T]):
-    """A request. verb, trace: for its span. batch: what is of one is decided in one step; None: of none."""
+    """A request. verb, trace: for its span. batch: what is of one is decided in one step; None: of none.
+
+    about: what was asked before about the same is decided before it; None: about nothing that others ask about.
+    passed_over: groups that were decided while it waited.
+    """
 
     decide: Decide[T]
     answer: "asyncio.Future[T]"
     verb: str
     trace: Headers
     batch: object = None
+    priority: int = 0
+    about: Hashable = None
+    passed_over: int = 0
 
     def fail(self, error: RequestError) -> None:
         if not self.answer.done():
@@ -95,13 +105,17 @@ class Decisions:
 
 
 class RequestQueue:
-    """asked: set when there is something to decide. retry: what a caller may do who got no answer, for texts."""
+    """asked: set when there is something to decide. retry: what a caller may do who got no answer, for texts.
+
+    Who waits goes by priority, then in the order of asking. A request that requests_passed_over_max groups went before
+    goes before all others, so that none waits for ever.
+    """
 
     def __init__(self, settings: RequestSettings, retry: str) -> None:
         self.asked = asyncio.Event()
         self.retry = retry
         self._settings = settings
-        self._waiting: deque[Waiting[Any]] = deque()
+        self._waiting: list[Waiting[Any]] = []
         self._put_off: list[Waiting[Any]] = []
 
     def check_room(self, requests: int) -> None:
@@ -109,8 +123,11 @@ class RequestQueue:
         if len(self._waiting) + requests > self._settings.requests_waiting_max:
             raise RequestError("RESOURCE_EXHAUSTED", f"{len(self._waiting)} requests wait already; {self.retry}")
 
-    def put(self, decide: Decide[T], verb: str, batch: object = None) -> Waiting[T]:
-        waiting = Waiting(decide, asyncio.get_running_loop().create_future(), verb, tracing.headers(), batch)
+    def put(
+        self, decide: Decide[T], verb: str, batch: object = None, priority: int = 0, about: Hashable = None
+    ) -> Waiting[T]:
+        answer = asyncio.get_running_loop().create_future()
+        waiting = Waiting(decide, answer, verb, tracing.headers(), batch, priority, about)
         self._waiting.append(waiting)
         self.asked.set()
         return waiting
@@ -129,7 +146,7 @@ class RequestQueue:
         onto: Decisions | None = None,
         apply: Apply | None = None,
     ) -> Decisions:
-        """The next group, in the order of asking; each gets a generation of its own. onto: what was decided before.
+        """The next group, each of which gets a generation of its own. onto: what was decided before.
 
         apply: a decision changes nothing but by this, so that a bug costs the request that met it; None: it may have
         changed the state, and raises BugMet.
@@ -176,15 +193,34 @@ class RequestQueue:
     def refuse(self, why: str) -> None:
         """All that wait get UNAVAILABLE."""
         self.ask_again()
-        while self._waiting:
-            self._waiting.popleft().fail(RequestError("UNAVAILABLE", why))
+        refused, self._waiting = self._waiting, []
+        for waiting in refused:
+            waiting.fail(RequestError("UNAVAILABLE", why))
 
     def _next_group(self) -> list[Waiting[Any]]:
         """At most requests_in_group_max, and the rest of the last one's batch."""
         group: list[Waiting[Any]] = []
-        while self._waiting and (
-            len(group) < self._settings.requests_in_group_max
-            or (self._waiting[0].batch is not None and self._waiting[0].batch is group[-1].batch)
-        ):
-            group.append(self._waiting.popleft())
+        for run in self._in_order():
+            if len(group) >= self._settings.requests_in_group_max:
+                break
+            group.extend(run)
+        chosen = set(group)
+        self._waiting = [waiting for waiting in self._waiting if waiting not in chosen]
+        for waiting in self._waiting:
+            waiting.passed_over += 1
         return group
+
+    def _in_order(self) -> list[list[Waiting[Any]]]:
+        """Batches whole, and each other request by itself. What has to be decided before another one goes with that."""
+        by_batch = groupby(self._waiting, lambda one: id(one if one.batch is None else one.batch))
+        runs = [list(run) for _, run in by_batch]
+        places: list[tuple[bool, int, int]] = []
+        raised: dict[Hashable, int] = {}
+        for index in reversed(range(len(runs))):
+            run = runs[index]
+            priority = max(raised.get(one.about, one.priority) for one in run)
+            priority = max(priority, *(one.priority for one in run))
+            raised.update((one.about, priority) for one in run if one.about is not None)
+            is_over = max(one.passed_over for one in run) >= self._settings.requests_passed_over_max
+            places.append((not is_over, 0 if is_over else -priority, index))
+        return [runs[index] for _, _, index in sorted(places)]

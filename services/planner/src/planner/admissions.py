@@ -8,6 +8,7 @@ import structlog
 
 from planner.asked import Ask, Decide
 from planner.core.requests import asking
+from planner.core.requests.queueing import place_of
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from spillway import metrics
@@ -90,15 +91,16 @@ class Admissions:
         """
         if not requests:
             return
+        place = max((place_of(self._state(), one) for one in requests.values()), key=lambda place: place.priority)
         try:
-            await self._ask("shapes", self._asked(requests, mine))
+            await self._ask("shapes", self._asked(requests, mine), place)
             waiting = [digest for digest, inquiry in mine.items() if inquiry.missing]
             while waiting:
                 for digest in waiting:
                     await mine[digest].heard.wait()
                 waiting = [digest for digest in waiting if self._state().admitted.altered(digest)]
                 if waiting:
-                    await self._ask("shapes", self._planned_again(requests, waiting))
+                    await self._ask("shapes", self._planned_again(requests, waiting), place)
                 waiting = [digest for digest in waiting if mine[digest].missing]
         finally:
             for digest, inquiry in mine.items():

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from planner.core.requests.queueing import ANY, Place
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from spillway.request_queue import Written
@@ -15,4 +16,4 @@ Decide = Callable[[PlannerState, Moment], tuple[Sequence[Written], T]]
 class Ask(Protocol):
     """The answer, once what was decided is in the log. Raises RequestError; UNAVAILABLE: this planner is a standby."""
 
-    async def __call__(self, verb: str, decide: Decide[T]) -> T: ...
+    async def __call__(self, verb: str, decide: Decide[T], place: Place = ANY) -> T: ...

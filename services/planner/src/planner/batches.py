@@ -19,9 +19,10 @@ from spillway.api import (
 
 @dataclass(frozen=True, slots=True)
 class BatchedRequest:
-    """One item: the verb that it would be alone, and how it is decided."""
+    """One item: the verb that it would be alone, what is asked, and how it is decided."""
 
     verb: str
+    asked: ApplyRequest | ScaleRequest
     decide: Decide[PlacementReply]
 
 
@@ -38,12 +39,12 @@ def read_batch(request: PlanBatchRequest, items_max: int) -> list[BatchedRequest
 
 
 def _applied(request: ApplyRequest) -> BatchedRequest:
-    return BatchedRequest("apply", lambda state, moment: decisions.apply(state, request, moment).both)
+    return BatchedRequest("apply", request, lambda state, moment: decisions.apply(state, request, moment).both)
 
 
 def _scaled(request: ScaleRequest | None) -> BatchedRequest:
     assert request is not None
-    return BatchedRequest("scale", lambda state, moment: decisions.scale(state, request, moment).both)
+    return BatchedRequest("scale", request, lambda state, moment: decisions.scale(state, request, moment).both)
 
 
 def reply_of(found: Sequence[PlacementReply | BaseException]) -> PlanBatchReply:

@@ -18,6 +18,7 @@ from planner.core.moving.homing import Homing
 from planner.core.moving.lent_homes import LentHomes
 from planner.core.requests import answers, autoscaling, braking, decisions, membership, node_list, releasing
 from planner.core.requests.decisions import Undecided
+from planner.core.requests.queueing import ANY, FIRST, Place, place_of
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
 from planner.explanations import Explanations
@@ -251,35 +252,37 @@ class Planner:
 
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
         await self._admissions.learn((request,))
-        self._note_priority(request)
-        return await self._ask("apply", lambda state, moment: decisions.apply(state, request, moment).both)
+        place = self._noted(place_of(self.state, request))
+        return await self._ask("apply", lambda state, moment: decisions.apply(state, request, moment).both, place)
 
     async def scale(self, request: api.ScaleRequest) -> api.PlacementReply:
-        self._note_priority(request)
-        return await self._ask("scale", lambda state, moment: decisions.scale(state, request, moment).both)
+        place = self._noted(place_of(self.state, request))
+        return await self._ask("scale", lambda state, moment: decisions.scale(state, request, moment).both, place)
 
     async def plan_batch(self, request: api.PlanBatchRequest) -> api.PlanBatchReply:
         asked = batches.read_batch(request, self._settings.batch_items_max)
         self.standby.check_able(len(asked))
         await self._admissions.learn([item.apply for item in request.items if item.apply is not None])
         self.standby.check_able(len(asked))
-        for item in request.items:
-            self._note_priority(item.apply or item.scale)
-        waiting = [self._put(item.verb, item.decide, request) for item in asked]
+        places = [self._noted(place_of(self.state, item.asked)) for item in asked]
+        waiting = [self._put(item.verb, item.decide, of, request) for item, of in zip(asked, places, strict=True)]
         answers = map(self.standby.requests.answered, waiting)
         return batches.reply_of(await asyncio.gather(*answers, return_exceptions=True))
 
     async def delete(self, request: api.DeleteRequest) -> api.PlacementReply:
-        return await self._ask("delete", lambda state, moment: decisions.delete(state, request, moment).both)
+        place = place_of(self.state, request)
+        return await self._ask("delete", lambda state, moment: decisions.delete(state, request, moment).both, place)
 
     async def migrate(self, request: api.MigrateRequest) -> api.PlacementReply:
-        return await self._ask("migrate", lambda state, moment: decisions.migrate(state, request, moment).both)
+        place = place_of(self.state, request)
+        return await self._ask("migrate", lambda state, moment: decisions.migrate(state, request, moment).both, place)
 
     async def adopt(self, request: api.AdoptRequest) -> api.PlacementReply:
         return await self._adoptions.adopt(request)
 
     async def release(self, request: api.ReleaseRequest) -> api.PlacementReply:
-        return await self._ask("release", lambda state, moment: releasing.release(state, request, moment).both)
+        place = place_of(self.state, request)
+        return await self._ask("release", lambda state, moment: releasing.release(state, request, moment).both, place)
 
     async def list_orphans(self, request: api.ListOrphansRequest) -> api.ListOrphansReply:
         await self.standby.readable()
@@ -313,7 +316,7 @@ class Planner:
 
     async def freeze(self, request: api.FreezeRequest) -> api.Brake:
         by = CALLER.get().name
-        return await self._ask("freeze", lambda state, moment: braking.freeze(state, request, by, moment))
+        return await self._ask("freeze", lambda state, moment: braking.freeze(state, request, by, moment), FIRST)
 
     async def unfreeze(self, request: api.UnfreezeRequest) -> api.Brake:
         by = CALLER.get().name
@@ -387,20 +390,18 @@ class Planner:
         async for reply in self._watches.watch(request, self._current, self.standby.positions):
             yield reply
 
-    def _note_priority(self, request: api.ApplyRequest | api.ScaleRequest | None) -> None:
-        """The lowest of what is to be decided next."""
-        priority = (
-            decisions.priority_of(self.state, request) if request is not None and len(self.state.waiting) else None
-        )
-        if priority is not None:
-            self._lowest_asked = priority if self._lowest_asked is None else min(self._lowest_asked, priority)
+    def _noted(self, place: Place) -> Place:
+        """The lowest priority of what is to be decided next."""
+        lowest = self._lowest_asked
+        self._lowest_asked = place.priority if lowest is None else min(lowest, place.priority)
+        return place
 
-    async def _ask(self, verb: str, decide: Decide[T]) -> T:
+    async def _ask(self, verb: str, decide: Decide[T], place: Place = ANY) -> T:
         """The answer, once it is in the log. Raises RequestError."""
         self.standby.check_able(1)
-        return await self.standby.requests.answered(self._put(verb, decide))
+        return await self.standby.requests.answered(self._put(verb, decide, place))
 
-    def _put(self, verb: str, decide: Decide[T], batch: object = None) -> Waiting[T]:
+    def _put(self, verb: str, decide: Decide[T], place: Place, batch: object = None) -> Waiting[T]:
         since = self._clocks.steady()
 
         def decide_now(generation: Generation) -> tuple[Sequence[Written], T]:
@@ -415,4 +416,4 @@ class Planner:
             self._count(verb, started)
             return events, reply
 
-        return self.standby.requests.put(decide_now, verb, batch)
+        return self.standby.requests.put(decide_now, verb, batch, place.priority, place.about)

@@ -80,17 +80,6 @@ def apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> Decided
     return answer_with(state, decided, request.idempotency_key, digest, moment)
 
 
-def priority_of(state: PlannerState, request: ApplyRequest | ScaleRequest) -> int | None:
-    """Of what a request asks to be placed; None for one that will be refused."""
-    if isinstance(request, ScaleRequest):
-        known = state.workloads.get((request.namespace or "default", request.name))
-        return known.declared.policy.priority if known is not None else None
-    try:
-        return read_manifests(request.manifests).policy.priority
-    except RequestError:
-        return None
-
-
 def would_use(state: PlannerState, declaration: Declaration, moment: Moment) -> frozenset[str]:
     """The clusters that its replicas would go to as things are. As apply where that refuses it, or cannot decide."""
     _, placed = _placed(state, declaration, moment)
