@@ -289,6 +289,22 @@ def test_idle_nodes_are_told_apart_most_idle_cores_first() -> None:
     assert report.cores_idle_milli == 8000 + 4000 * 40 // 60 + 4000 * 39 // 60
 
 
+def test_what_is_not_known_for_a_day_is_not_given_up() -> None:
+    """One that is new; and one whose pods left an hour ago, while no bridge was there to see when."""
+    state = known([])
+    state.apply(used("new", 69, idle=60))
+    for hour in range(10, 70):
+        state.apply(used("unseen", hour, idle=60 if hour == 69 else 40, pods=0 if hour == 69 else 3))
+    new, unseen = (
+        next(
+            node for node in idle_report.idle_report(state, lending.IdleReportRequest(), NOW_MS).nodes if node.node == n
+        )
+        for n in ("new", "unseen")
+    )
+    assert "less than a day" in new.suggestion
+    assert unseen.kind == "Buffer"
+
+
 def test_what_was_lent_is_summed_over_nodes_and_time() -> None:
     """8 cores for 10 h half of the time, 4 cores for 2 h."""
     state = known([])
@@ -298,7 +314,18 @@ def test_what_was_lent_is_summed_over_nodes_and_time() -> None:
         state.apply(replace(used("small", 60 + hour, idle=0, cores=4), lent_ms=HOUR_MS))
     report = idle_report.idle_report(state, lending.IdleReportRequest(), NOW_MS)
     assert report.core_seconds_lent == (8 * 5 + 4 * 2) * 3600
-    assert report.cores_lent_milli == 4000 + 4000
+    assert report.until_ms - report.from_ms == 10 * HOUR_MS, "of three days that were asked for nothing else is known"
+    assert report.cores_lent_milli * 10 == (8 * 5 + 4 * 2) * 1000
+
+
+def test_a_node_is_not_idle_twice_while_it_is_lent() -> None:
+    """Idle three tenths of the time, and lent just then: that is less than half of it."""
+    state = known([])
+    for hour in range(60, 70):
+        state.apply(replace(used("busy", hour, idle=18, pods=2), lent_ms=18 * 60_000))
+        state.apply(replace(used("lent", hour, idle=60), lent_ms=HOUR_MS))
+    report = idle_report.idle_report(state, lending.IdleReportRequest(), NOW_MS)
+    assert [node.node for node in report.nodes] == ["lent"]
 
 
 def test_only_hours_within_the_time_count() -> None:

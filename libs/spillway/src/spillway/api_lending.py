@@ -180,8 +180,10 @@ class IdleNode:
 
 @dataclass(frozen=True, slots=True)
 class IdleReportReply:
-    """cores_milli, cores_idle_milli, cores_lent_milli: over the whole time and all nodes asked about, averages.
-    core_seconds_lent: the sum over that time. requests_only: nodes whose use is not known."""
+    """Of all nodes asked about, not of this page alone. from_ms, until_ms: within what was asked for, the time of which
+    anything is known. cores_lent_milli: on average in it, which core_seconds_lent is the sum of. cores_milli: of all
+    nodes; cores_idle_milli: of them, each on average while it was observed. requests_only: nodes of unknown use.
+    """
 
     nodes: tuple[IdleNode, ...]
     nodes_observed: int

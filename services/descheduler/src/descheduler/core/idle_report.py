@@ -15,18 +15,22 @@ HOURS_MAX = 7 * 24
 IDLE_SHARE = 0.5
 """A node is reported that was idle, or lent, for at least so much of the time that it was observed."""
 FORGOTTEN, LEFT_OVER, BUFFER = "Forgotten", "LeftOver", "Buffer"
+SURE_MS = 24 * HOUR_MS
+"""A node without pods for a shorter time is neither given back nor left over for sure."""
 SUGGESTIONS = {
     FORGOTTEN: "no pod of its own in all the time: give it back, or lend it as dedicated",
     LEFT_OVER: "its pods left and none came back: lend it, or give it back",
     BUFFER: "used at times: lend it between, with a reserve if that is too slow",
 }
+NOT_SURE = "no pod of its own so far, but seen for less than a day: look again before you give it back"
 
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """Hours of one node put together."""
+    """Hours of one node put together. idle_ms: while it is lent, too."""
 
     newest: NodeUsed
+    from_ms: int
     observed_ms: int
     idle_ms: int
     lent_ms: int
@@ -34,6 +38,7 @@ class _Sum:
     requested_max_milli: int
     used_max_milli: int
     last_pod_ms: int
+    busy_until_ms: int
 
     @property
     def cores_milli(self) -> int:
@@ -41,7 +46,7 @@ class _Sum:
 
     @property
     def unused_ms(self) -> int:
-        return self.idle_ms + self.lent_ms
+        return max(self.idle_ms, self.lent_ms)
 
 
 def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now_ms: int) -> lending.IdleReportReply:
@@ -56,6 +61,9 @@ def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now
         raise invalid("page_token", request.page_token, "a token that IdleReport gave")
     from_ms = now_ms - (request.hours or HOURS) * HOUR_MS
     sums = list(_sums(state, request.cluster, from_ms))
+    from_ms = max(from_ms, min((one.from_ms for one in sums), default=from_ms))
+    until_ms = max((one.newest.until_ms for one in sums), default=now_ms)
+    lent_core_ms = sum(one.cores_milli * one.lent_ms for one in sums) // 1000
     idle = sorted(
         (one for one in sums if one.unused_ms >= IDLE_SHARE * one.observed_ms),
         key=lambda one: (-one.cores_milli * one.unused_ms, one.newest.cluster, one.newest.node),
@@ -68,11 +76,11 @@ def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now
         requests_only=sum(one.used_max_milli < 0 for one in sums),
         cores_milli=sum(one.cores_milli for one in sums),
         cores_idle_milli=_average(sums, [one.idle_ms for one in sums]),
-        cores_lent_milli=_average(sums, [one.lent_ms for one in sums]),
+        cores_lent_milli=lent_core_ms * 1000 // max(until_ms - from_ms, 1),
         from_ms=from_ms,
-        until_ms=now_ms,
+        until_ms=until_ms,
         next_page_token=str(end) if end < len(idle) else "",
-        core_seconds_lent=sum(one.cores_milli * one.lent_ms for one in sums) // (1000 * 1000),
+        core_seconds_lent=lent_core_ms // 1000,
     )
 
 
@@ -87,6 +95,7 @@ def _sum(hours: Sequence[NodeUsed]) -> _Sum:
     used = [dict(hour.used_max).get("cpu", 0) for hour in hours if hour.used_max]
     return _Sum(
         newest=hours[-1],
+        from_ms=hours[0].from_ms,
         observed_ms=sum(hour.until_ms - hour.from_ms for hour in hours),
         idle_ms=sum(hour.idle_ms for hour in hours),
         lent_ms=sum(hour.lent_ms for hour in hours),
@@ -94,6 +103,7 @@ def _sum(hours: Sequence[NodeUsed]) -> _Sum:
         requested_max_milli=max(dict(hour.requested_max).get("cpu", 0) for hour in hours),
         used_max_milli=max(used, default=-1),
         last_pod_ms=max(hour.last_pod_ms for hour in hours),
+        busy_until_ms=max((hour.until_ms for hour in hours if hour.pods_max), default=0),
     )
 
 
@@ -121,12 +131,15 @@ def _shown(one: _Sum) -> lending.IdleNode:
         requested_max_milli=one.requested_max_milli,
         used_max_milli=one.used_max_milli,
         last_pod_ms=one.last_pod_ms,
-        suggestion=SUGGESTIONS[kind],
+        suggestion=NOT_SURE if kind == FORGOTTEN and one.observed_ms < SURE_MS else SUGGESTIONS[kind],
     )
 
 
 def _kind(one: _Sum) -> str:
-    """Forgotten: no pod of its own at all; left over: it had some, and none in the newest hour; else a buffer."""
+    """Forgotten: no pod of its own at all; left over: it had some, and none for the last day; else a buffer.
+
+    By whole hours: of a node whose last pod left while nobody looked no moment is known.
+    """
     if one.pods_max == 0:
         return FORGOTTEN
-    return LEFT_OVER if one.newest.pods_max == 0 and one.newest.until_ms - one.last_pod_ms >= 24 * HOUR_MS else BUFFER
+    return LEFT_OVER if one.newest.until_ms - one.busy_until_ms >= SURE_MS else BUFFER
