@@ -200,6 +200,17 @@ def test_a_budget_delays_and_says_by_how_much() -> None:
     assert (event.node, event.held_back_ms) == ("n2", 61_000)
 
 
+def test_a_budget_outlives_who_spent_it() -> None:
+    """A successor that reads the log, or one that restarts, has the same minute."""
+    rows = [lent(f"n{number}") for number in range(4)]
+    bounded = declared(recalls_per_minute=2), waits("g", 16, shape())
+    said = follow_up(known(rows, *bounded), Generations())
+    assert len(recalled(said)) == 2
+    successor = known(rows, *bounded, *said)  # type: ignore[arg-type]
+    assert recalled(follow_up(successor, Generations(11), NOW_MS + MINUTE_MS - 1)) == []
+    assert len(recalled(follow_up(successor, Generations(11), NOW_MS + MINUTE_MS))) == 2
+
+
 def test_a_loan_that_is_over_settles_its_recall_and_another_loan_of_the_node_does_too() -> None:
     for over in (returned("n1"), loan("n1", loan=Generation(5, 9), sequence=9)):
         state = known([lent("n1")], waits("g", 1, shape()))

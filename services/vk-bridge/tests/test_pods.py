@@ -102,6 +102,30 @@ async def test_copies_follow_the_pool_and_go_when_no_pod_refers_to_them(fleet: L
 
 
 @on_fleet()
+async def test_a_secret_that_the_pool_makes_anew_with_another_type_is_copied_anew(fleet: LendingFleet) -> None:
+    """No API server lets the type of one that is there change."""
+    await lent(fleet)
+    await put_secret(fleet, "one")
+    await run_alone(fleet, volumes=needs_secret())
+    await until(lambda: copies(fleet) == [{"token": b64encode(b"one").decode()}])
+    (first,) = fleet.clusters[OWN].objects("secrets", OURS)
+    await fleet.ask(POOL, "DELETE", "/api/v1/namespaces/default/secrets/key")
+    data = {"token": b64encode(b"two").decode()}
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "key"},
+        "type": "example.com/t",
+        "data": data,
+    }
+    await fleet.ask(POOL, "POST", "/api/v1/namespaces/default/secrets", manifest)
+    await until(lambda: copies(fleet) == [data])
+    (second,) = fleet.clusters[OWN].objects("secrets", OURS)
+    assert second["type"] == "example.com/t"
+    assert first["metadata"]["uid"] != second["metadata"]["uid"]
+
+
+@on_fleet()
 async def test_an_owners_namespace_and_secrets_are_left_alone(fleet: LendingFleet) -> None:
     await lent(fleet)
     manifest = {

@@ -187,8 +187,8 @@ class NodeUsed:
     """What a node was used for within an hour, from from_ms to until_ms. Daemons are told apart; their use counts.
 
     rule: the class, empty when no rule matches. pods_max: most pods at a time that are no daemons and not the pool's.
-    last_pod_ms: when the last of those left, 0 not within what is known. idle_ms: within the hour, without any of those,
-    also while it was lent; lent_ms: of it.
+    last_pod_ms: when the last of those left, 0 not within what is known. idle_ms: within the hour, without any of
+    those, also while it was lent; lent_ms: of it.
     requested_max: of those pods. used_average, used_max: of the whole node while it was not lent, by metrics.k8s.io;
     empty when that is not known.
     """

@@ -117,7 +117,7 @@ class Copies:
 
     async def _replace(self, kind: Kind, copy: CopyPlace, there: Manifest, made: dict[str, Any]) -> None:
         version = there["metadata"]["resourceVersion"]
-        if there.get("immutable"):
+        if there.get("immutable") or there.get("type") != made.get("type"):  # A Secret's type never changes.
             uid = there["metadata"]["uid"]
             await self._reach.ask(
                 lambda: self._api.delete(kind, copy.namespace, copy.name, uid=uid, resource_version=version)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from descheduler.core.choosing import Lent, choose
 from descheduler.core.losses import loss_of, lost_by_group, lost_lately
 from descheduler.core.needs import needs_of
-from descheduler.core.state import DeschedulerState, NodeKey
+from descheduler.core.state import MINUTE_MS, DeschedulerState, NodeKey
 from spillway.addresses import LENDING_RULES, RECALLS, Address, Tombstone, lending_address
 from spillway.events import Event
 from spillway.events_lending import (
@@ -21,7 +21,6 @@ from spillway.events_lending import (
 from spillway.feasibility.after_return import after_return
 from spillway.model import NODE_OWNED, Generation
 
-MINUTE_MS = 60_000
 MILLI = 1000
 GRACE_SECONDS = 30
 """Where a cluster has declared nothing."""
@@ -112,7 +111,6 @@ def recall_for_needs(
         names, counts = tuple(f"{cluster}/{name}" for name, _ in whom), tuple(count for _, count in whom)
         why = Why(CAUSE_NEED, BY, "pods of the owner wait for it", names, counts, held_ms)
         written.append(recall(state, loans[node], next_generation(), why, now_ms))
-        state.needs_recalled_ms.setdefault(cluster, []).append(now_ms)
     if len(choice.nodes) >= limit:
         state.dirty.add(cluster)
     return written
@@ -192,9 +190,8 @@ def _allowed(state: DeschedulerState, cluster: str, now_ms: int) -> int:
     declared = state.declared.get(cluster)
     if declared is None or not declared.recalls_per_minute:
         return state.rules.nodes_in_step_max
-    recent = [at_ms for at_ms in state.needs_recalled_ms.get(cluster, ()) if now_ms - at_ms < MINUTE_MS]
-    state.needs_recalled_ms[cluster] = recent
-    return max(0, declared.recalls_per_minute - len(recent))
+    recent = sum(now_ms - at_ms < MINUTE_MS for at_ms in state.needs_recalled_ms.get(cluster, ()))
+    return max(0, declared.recalls_per_minute - recent)
 
 
 def _hold(state: DeschedulerState, cluster: str, held: Sequence[str], now_ms: int) -> dict[NodeKey, int]:

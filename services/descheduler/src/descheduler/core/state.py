@@ -1,5 +1,6 @@
 """What the log tells of loans: who waits in clusters, which nodes are lent or recalled, and what is declared."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 
 from descheduler.core.rules import Rules
@@ -18,6 +19,7 @@ from spillway.events import (
     WorkloadDeclared,
 )
 from spillway.events_lending import (
+    CAUSE_NEED,
     LOAN_LENT,
     LendingDeclared,
     NodeLent,
@@ -31,6 +33,7 @@ from spillway.model import NodeColumns
 from spillway.scopes import FLEET_SCOPE, cluster_scope
 
 ANY_NUMBER = 2**31
+MINUTE_MS = 60_000
 NodeKey = tuple[str, str]
 """Cluster and node."""
 
@@ -57,7 +60,7 @@ class DeschedulerState:
         """By cluster and node that was recalled for needs: replicas by need; any number where a recall does not say."""
         self.held_since_ms: dict[NodeKey, int] = {}
         """Nodes that a budget kept from being recalled, and since when."""
-        self.needs_recalled_ms: dict[str, list[int]] = {}
+        self.needs_recalled_ms: dict[str, deque[int]] = {}
         """By cluster: when nodes were recalled for needs, within the last minute."""
 
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
@@ -184,11 +187,20 @@ class DeschedulerState:
         if known is None or known.generation <= event.generation:
             recalls[event.node] = event
             self.dirty.add(event.cluster)
+            is_new = known is None or known.generation < event.generation
+            if is_new and isinstance(event, NodeRecalled) and event.cause == CAUSE_NEED:
+                self._count_recall(event)
             if isinstance(event, NodeRecalled) and event.wanted_by:
                 known_each = len(event.wanted_replicas) == len(event.wanted_by)
                 counts = event.wanted_replicas if known_each else (ANY_NUMBER,) * len(event.wanted_by)
                 needs = {name.partition("/")[2]: count for name, count in zip(event.wanted_by, counts, strict=True)}
                 self.promised.setdefault(event.cluster, {})[event.node] = needs
+
+    def _count_recall(self, event: NodeRecalled) -> None:
+        recent = self.needs_recalled_ms.setdefault(event.cluster, deque())
+        recent.append(event.at_ms)
+        while event.at_ms - recent[0] >= MINUTE_MS:
+            recent.popleft()
 
     def _declare(self, event: LendingDeclared) -> None:
         known = self.declared.get(event.cluster)
