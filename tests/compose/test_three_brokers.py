@@ -1,4 +1,4 @@
-"""Three brokers by compose, on stand-in images: one of them is killed, and everything goes on. `make test-compose`."""
+"""Three brokers by compose, on stand-in images: one is killed and all goes on, two, and it waits. `make test-compose`."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ def project(engine: Engine) -> Iterator[Project]:
         yield found
 
 
-def test_with_one_broker_dead_what_is_asked_is_placed_and_with_two_it_is_not_acknowledged(project: Project) -> None:
+def test_with_one_broker_dead_all_goes_on_and_with_two_once_they_are_back(project: Project) -> None:
     """Each topic has three copies, of which two must have a write before it is acknowledged."""
     wait_until(lambda: "cloud-1" in project.spillway("cluster", "list"), RUNNING_SECONDS, "the fleet")
     project.compose("kill", "kafka-3")
@@ -28,6 +28,9 @@ def test_with_one_broker_dead_what_is_asked_is_placed_and_with_two_it_is_not_ack
     wait_until(lambda: sum(project.ready_pods().values()) == 60, RUNNING_SECONDS, "60 replicas")
     project.compose("kill", "kafka-2")
     assert not _placed(project, "scale", "web", "--replicas", "61")
+    project.compose("start", "kafka-2", "kafka-3")
+    wait_until(lambda: _placed(project, "scale", "web", "--replicas", "62"), 5 * RUNNING_SECONDS, "placed by three")
+    wait_until(lambda: sum(project.ready_pods().values()) == 62, RUNNING_SECONDS, "62 replicas")
 
 
 def _placed(project: Project, *arguments: str) -> bool:
