@@ -1,4 +1,4 @@
-"""Three brokers by compose, on stand-in images: one is killed and all goes on, two, and it waits. `make test-compose`."""
+"""Three brokers by compose, on stand-in images: one is killed, all goes on; two, and it waits. `make test-compose`."""
 
 from collections.abc import Iterator
 
