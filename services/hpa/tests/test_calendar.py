@@ -111,6 +111,30 @@ def test_a_daily_time_comes_once_on_every_day(zone: str, hour: int, minute: int,
     assert dates == [dates[0] + timedelta(days=n) for n in range(10)]
 
 
+@given(
+    zone=ZONES,
+    line=st.sampled_from(["0 0 29 2 *", "30 2 29 2,3 *", "*/20 22-23 * * 6", "0,59 0,23 31 * *", "* 2 * 10,11 0"]),
+    now_s=INSTANTS,
+    share=st.floats(0, 1, exclude_max=True),
+)
+def test_until_it_comes_what_comes_next_stays_the_same(zone: str, line: str, now_s: int, share: float) -> None:
+    """Whoever looks later, from another day or another part of it, finds neither an earlier nor a later one."""
+    cron, tz = parse_cron(line), ZoneInfo(zone)
+    coming = next_local(cron, tz, now_s)
+    assert coming is not None
+    assert next_local(cron, tz, now_s + int(share * (coming - now_s))) == coming
+    following = next_local(cron, tz, coming)
+    assert following is not None
+    assert following > coming
+
+
+def test_a_leap_day_is_found_years_ahead() -> None:
+    leap = times("0 0 29 2 *", "0 12 29 2 *")
+    assert opening(leap, at("2024-02-29T06:00")).due_s == at("2024-02-29T12:00")
+    assert opening(leap, at("2024-02-29T12:00")).due_s == at("2028-02-29")
+    assert opening(leap, at("2096-03-01")).due_s is None  # 2100 is no leap year: not within five years.
+
+
 @given(zone=ZONES, start=st.integers(0, 23), minutes=st.integers(1, 1_439), now_s=INSTANTS, days=st.integers(0, 400))
 def test_whoever_was_away_finds_what_whoever_watched_has(
     zone: str, start: int, minutes: int, now_s: int, days: int

@@ -17,6 +17,8 @@ DAY: Final = 86_400
 HOUR: Final = 3_600
 MINUTE: Final = 60
 YEARS_LOOKED_AHEAD: Final = 5
+NEXTS_KEPT: Final = 4_096
+"""Of all lines together: what was found from the beginning of a day or an hour, which every later look shares."""
 MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 EXPECTED: Final = "five fields: minute hour day-of-month month day-of-week"
@@ -128,7 +130,13 @@ def next_after(cron: Cron, zone: ZoneInfo, now_s: int) -> int | None:
     """
     at = now_s + 1
     limit = _local(at, zone).year + YEARS_LOOKED_AHEAD
-    cut = False
+    found, at, cut = _advanced(cron, zone, at, cut=False)
+    return at if found else _searched(cron, zone, at, cut, limit)
+
+
+@lru_cache(maxsize=NEXTS_KEPT)
+def _searched(cron: Cron, zone: ZoneInfo, at: int, cut: bool, limit: int) -> int | None:
+    """From at on, which stands for all instants that lead there; limit: the last year that is looked at."""
     while _local(at, zone).year <= limit:
         found, at, cut = _advanced(cron, zone, at, cut)
         if found:
@@ -137,20 +145,15 @@ def next_after(cron: Cron, zone: ZoneInfo, now_s: int) -> int | None:
 
 
 def _advanced(cron: Cron, zone: ZoneInfo, at: int, cut: bool) -> tuple[bool, int, bool]:
-    """(found, at, cut): one pass over the fields; not found where a larger field has to be looked at again.
+    """(found, at, cut): one month or one day further, or within the day; found: at is what the line means.
 
     cut: at is the beginning of a month, day, hour or minute already.
     """
-    while _local(at, zone).month not in cron.months.values:
-        at = _next_month(_local(at, zone), zone, cut)
-        cut = True
-        if _local(at, zone).month == 1:
-            return False, at, cut
-    while not cron.matches_day(_local(at, zone)):
-        at = _next_day(_local(at, zone), zone, cut)
-        cut = True
-        if _local(at, zone).day == 1:
-            return False, at, cut
+    local = _local(at, zone)
+    if local.month not in cron.months.values:
+        return False, _next_month(local, zone, cut), True
+    if not cron.matches_day(local):
+        return False, _next_day(local, zone, cut), True
     while (local := _local(at, zone)).hour not in cron.hours.values:
         at = (at if cut else _instant(local.replace(minute=0, second=0), zone)) + HOUR
         cut = True

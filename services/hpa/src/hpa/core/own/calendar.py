@@ -6,14 +6,16 @@ that no window that lasts beyond it is left out; which of two such times comes f
 come twice are the first.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-from hpa.core.cron import YEARS_LOOKED_AHEAD, Cron
+from hpa.core.cron import NEXTS_KEPT, YEARS_LOOKED_AHEAD, Cron
 
 FLOOR: Final = "floor"
 CEILING: Final = "ceiling"
@@ -21,6 +23,8 @@ EXACT: Final = "exact"
 BLACKOUT: Final = "blackout"
 RANKS: Final = {FLOOR: 0, CEILING: 1, EXACT: 2, BLACKOUT: 3}
 """Of windows of one precedence, the later one has the last word."""
+DAY: Final = timedelta(days=1)
+DAYS_LOOKED_AHEAD: Final = 366 * YEARS_LOOKED_AHEAD * DAY
 
 
 class Recurring(Struct, frozen=True):
@@ -110,17 +114,42 @@ def next_local(cron: Cron, zone: ZoneInfo, now_s: int) -> int | None:
 
 
 def _next(cron: Cron, zone: ZoneInfo, now_s: int) -> Coming | None:
-    day = datetime.fromtimestamp(now_s, zone).replace(hour=0, minute=0, second=0, tzinfo=None, fold=0)
-    for _ in range(366 * YEARS_LOOKED_AHEAD):
-        if day.month in cron.months.values and cron.matches_day(day):
-            for hour in sorted(cron.hours.values):
-                for minute in sorted(cron.minutes.values):
-                    local = day.replace(hour=hour, minute=minute)
-                    at = instant(local, zone)
-                    if at > now_s:
-                        return Coming(at, local)
-        day += timedelta(days=1)
+    today = datetime.fromtimestamp(now_s, zone).replace(hour=0, minute=0, second=0, tzinfo=None, fold=0)
+    for day in (today, today + DAY):  # Of tomorrow too some may be over, where the clocks go back over midnight.
+        coming = _first_from(cron, zone, day)
+        if coming is not None and coming.at_s <= now_s:
+            coming = _next_on(coming.local, cron, zone, now_s)
+            if coming is None:
+                continue
+        return coming
+    return _first_from(cron, zone, today + 2 * DAY)
+
+
+@lru_cache(maxsize=NEXTS_KEPT)
+def _first_from(cron: Cron, zone: ZoneInfo, day: datetime) -> Coming | None:
+    """Of that day or a later one: the same at every instant before it, so that years are looked through once a day."""
+    end = day + DAYS_LOOKED_AHEAD
+    while day < end:
+        if day.month not in cron.months.values:
+            day = (day.replace(day=1) + 31 * DAY).replace(day=1)
+        elif cron.matches_day(day):
+            local = day.replace(hour=min(cron.hours.values), minute=min(cron.minutes.values))
+            return Coming(instant(local, zone), local)
+        else:
+            day += DAY
     return None
+
+
+def _next_on(day: datetime, cron: Cron, zone: ZoneInfo, now_s: int) -> Coming | None:
+    """Of a day that the line means. Later local times are never earlier instants."""
+    hours, minutes = sorted(cron.hours.values), sorted(cron.minutes.values)
+    past = bisect_right(hours, now_s, key=lambda hour: instant(day.replace(hour=hour, minute=minutes[-1]), zone))
+    if past == len(hours):
+        return None
+    in_hour = day.replace(hour=hours[past])
+    past = bisect_right(minutes, now_s, key=lambda minute: instant(in_hour.replace(minute=minute), zone))
+    local = in_hour.replace(minute=minutes[past])
+    return Coming(instant(local, zone), local)
 
 
 def instant(local: datetime, zone: ZoneInfo) -> int:
