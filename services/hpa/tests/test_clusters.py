@@ -12,8 +12,9 @@ from hpa.core.heard.clusters import Clusters
 from hpa.core.kubernetes.policy import Settings
 from hpa.core.kubernetes.totals import MetricRule
 from hpa.core.rules import Rules
+from hpa.core.scaled import Scaled
 from hpa.core.sizing.sizing import size
-from hpa.core.state import HpaState, Scaled
+from hpa.core.state import HpaState
 from spillway.events import Event
 from spillway.events_scaling import ContainerRequests, ContainerUsage, ObservedPod, PodRequests, PodsObserved
 

@@ -7,8 +7,9 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from hpa.core.requests.answers import explain
+from hpa.core.scaled import Failed, Scaled
 from hpa.core.sizing.composing import Case
-from hpa.core.state import Failed, HpaState, Scaled
+from hpa.core.state import HpaState
 from hpa.service import Hpa
 from hpa.settings import HpaSettings
 from spillway.addresses import SCALE_POLICIES

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from hpa.core.rules import Rules
-from hpa.core.state import HpaState, Scaled
+from hpa.core.scaled import Scaled
+from hpa.core.state import HpaState
 from spillway.events import Event
 from spillway.events_scaling import ScaleDecided
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from hpa.core.heard.heard import Heard
 from hpa.core.requests import declaring
 from hpa.core.requests.answers import explain, find, list_policies, policy_reply
 from hpa.core.requests.reporting import accepted
-from hpa.core.state import BadPolicy, Heard, HpaState
+from hpa.core.state import BadPolicy, HpaState
 from spillway.addresses import SCALE_POLICIES, Tombstone
 from spillway.api import RequestError
 from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, GetPolicyRequest, ListPoliciesRequest

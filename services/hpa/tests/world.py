@@ -4,9 +4,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from hpa.core.heard.heard import Heard
 from hpa.core.requests.answers import explain
 from hpa.core.rules import Rules
-from hpa.core.state import Heard, HpaState
+from hpa.core.state import HpaState
 from spillway.addresses import WORKLOADS, Tombstone, address_of, workload_address
 from spillway.events import Event, WorkloadDeclared
 from spillway.events_scaling import (

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from hpa.core.heard.heard import Heard
 from hpa.core.heard.inputs import Inputs
 from hpa.core.rules import DEFAULT_RULES
 from hpa.core.sizing.composing import Remembered
-from hpa.core.state import Heard, HpaState
+from hpa.core.state import HpaState
 from spillway.addresses import address_of
 from spillway.bus import partition_of
 from spillway.dead_letters import Outgoing, outgoing

@@ -21,7 +21,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from spillway.addresses import LOAD, SCALE, SCALE_STATE
 from spillway.bus import Writer
 from spillway.events import Event
-from spillway.events_scaling import LoadObserved
+from spillway.events_scaling import LoadObserved, ScaleStateChanged
 from spillway.kafka import KafkaBus
 from spillway.model import Generation
 from spillway.rpc import PlannerClient
@@ -51,6 +51,7 @@ GROWN = 23
 CHANGED = "changed"
 """Source of the values that are timed."""
 LOAD_TYPE = f"{TYPE_PREFIX}{LoadObserved.__name__}"
+STATE_TYPE = f"{TYPE_PREFIX}{ScaleStateChanged.__name__}"
 POLL_MS = 100
 Counts = Callable[[bytes], bool]
 """Whether a record's value is one that is waited for."""
@@ -262,7 +263,14 @@ async def _start(rig: Rig, bus: KafkaBus, plan: Plan) -> None:
 
     await rig.until("hpa is active", is_active, STARTS_SECONDS)
     active = time.perf_counter() - started
-    async with _arrivals(rig.addresses.kafka, bus.topic_name(SCALE_STATE), lambda _: True) as arrived:
+    first_ms = time.time_ns() // 1_000_000
+
+    def knows_value(state: bytes) -> bool:
+        """A turn begins with a decision on each policy without a value, and with a state of that."""
+        event = decode(SCALE_STATE.name, STATE_TYPE, state)
+        return isinstance(event, ScaleStateChanged) and event.at_ms >= first_ms
+
+    async with _arrivals(rig.addresses.kafka, bus.topic_name(SCALE_STATE), knows_value) as arrived:
         for at in range(0, plan.workloads, EVENTS_IN_TRANSACTION):
             numbers = range(at, min(at + EVENTS_IN_TRANSACTION, plan.workloads))
             now_ms = time.time_ns() // 1_000_000

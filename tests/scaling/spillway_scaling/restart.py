@@ -14,7 +14,7 @@ from typing import Any
 
 from world import KAFKA, START_MS, World, backlog, cpu_at, declared, external, hpa, load, own, pods, scaled_object
 
-from hpa.core.state import FORGETTING, Heard
+from hpa.core.heard.heard import FORGETTING, Heard
 from spillway.addresses import Tombstone, address_of
 from spillway.events import Event
 from spillway.events_scaling import ScaleDecided, ScaleStateChanged

@@ -11,8 +11,9 @@ import structlog
 
 from hpa.collecting import Collecting, CollectingSettings, unasked
 from hpa.connections import Connections
+from hpa.core.heard.heard import Heard
 from hpa.core.requests import answers, declaring, reporting
-from hpa.core.state import Heard, HpaState
+from hpa.core.state import HpaState
 from hpa.log import OWN, Intake, follower_into
 from hpa.settings import HpaSettings
 from spillway import api_scaling as scaling
@@ -139,14 +140,19 @@ class Hpa:
         return longest if due_ms is None else min(max(due_ms - self._wall_ms(), 1) / 1000, longest)
 
     def step(self, turn: Turn) -> Decisions:
-        """Decides on what was asked, heard, and due; first of all on what nobody decided on before this turn."""
+        """Decides on what was asked, heard, and due, and on what nobody decided on before this turn.
+
+        Much of the latter two is decided on in slices, between which what is asked and heard is looked at first.
+        """
         state, decided = self._state, Decisions()
         if not self._has_begun:
-            self._add(decided, state.take_turn(turn.next_generation, self._wall_ms()), tracing.clock_ns())
+            state.take_turn(turn.next_generation, self._wall_ms(), 0)
         self._has_begun = True
         self.standby.requests.decide(turn.next_generation, decided)
         self._decide_heard(decided)
-        self._add(decided, state.fire(self._wall_ms()), tracing.clock_ns())
+        self._add(decided, state.fire(self._wall_ms(), self._settings.dues_in_group_max), tracing.clock_ns())
+        if state.is_behind:
+            self.standby.requests.asked.set()
         decided.add(state.unwritten())
         return decided
 

@@ -34,6 +34,9 @@ class HpaSettings(StandbySettings):
         20_000, "input records that wait for a decision before no more are read", least=1
     )
     records_in_group_max: int = setting(1_000, "input records whose decisions are written in one transaction", least=1)
+    dues_in_group_max: int = setting(
+        100, "decisions that are due, or left from before the turn, made between two looks at what is new", least=1
+    )
 
     def rules(self) -> Rules:
         """The numbers that decisions depend on."""

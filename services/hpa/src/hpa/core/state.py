@@ -7,23 +7,23 @@ decided depends on records and their times; when and how often a process was kil
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Callable, Iterable
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from hpa.core.heard.heard import FORGETTING, INPUTS, Heard, WorkloadKey
 from hpa.core.heard.inputs import Inputs, declared_of
 from hpa.core.heard.readings import Moment
 from hpa.core.kubernetes.evaluating import CONTROLLER
-from hpa.core.manifests.attached import Attached, read_attached
+from hpa.core.manifests.attached import read_attached
 from hpa.core.named import forget_changed, forget_unnamed, is_named, remembered_of
 from hpa.core.rules import Rules
-from hpa.core.sizing.composing import NOTHING_REMEMBERED, Case, Due, Remembered, Sized
+from hpa.core.scaled import Failed, Refused, Scaled
+from hpa.core.sizing.composing import Case, Due, Sized
 from hpa.core.sizing.sizing import size
 from hpa.core.stored import read_stored, stored_bytes, stored_of
-from spillway.addresses import BACKLOG, LOAD, PODS, SCALE, SCALE_POLICIES, SCALE_STATE, WORKLOADS
+from spillway.addresses import PODS, SCALE, SCALE_POLICIES, SCALE_STATE, WORKLOADS
 from spillway.api import RequestError
 from spillway.events import Event, WorkloadDeclared
 from spillway.events_scaling import (
@@ -37,82 +37,14 @@ from spillway.events_scaling import (
 from spillway.manifest_text import read_object
 from spillway.model import NO_GENERATION, Generation
 
-WorkloadKey = tuple[str, str]
-INPUTS = (WORKLOADS.name, PODS.name, LOAD.name, BACKLOG.name)
-FORGETTING = (LOAD.name, BACKLOG.name)
-"""Topics that keep a record for a time only: what was read of them stands in the state."""
 CATCH_UP_MAX = 1_000
 """Instants before a record, not missed yet, that are looked at one after the other; further ones are passed over."""
+ALL = 2**62
+"""Decisions that are made at once."""
 
 
 class BadPolicy(Exception):
     """A declared policy that cannot be read; the text says why."""
-
-
-class Heard(Struct, frozen=True):
-    """One record. event None: a tombstone. trace: the headers of the trace that it came with."""
-
-    topic: str
-    partition: int
-    offset: int
-    key: str
-    event: Event | None
-    trace: tuple[tuple[str, bytes], ...] = ()
-
-    @property
-    def workload(self) -> WorkloadKey:
-        namespace, _, rest = self.key.partition("/")
-        return namespace, rest.partition("/")[0]
-
-    @property
-    def at_ms(self) -> int:
-        """Its own time; 0: it has none."""
-        event = self.event
-        if isinstance(event, LoadObserved | BacklogObserved):
-            return event.at_ms
-        return event.observed_ms if isinstance(event, PodsObserved) else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A policy in the log that this version cannot read: nothing is decided from it, the workload keeps its size."""
-
-    declared: ScalePolicyDeclared
-    why: str
-
-    @property
-    def key(self) -> WorkloadKey:
-        return self.declared.namespace, self.declared.name
-
-
-@dataclass(slots=True)
-class Scaled:
-    """A workload with a policy. generation: of its state as last written or read. last: what was decided last.
-
-    positions: (topic/partition) → the first record that the state has not seen. unseen: input records from there on.
-    """
-
-    declared: ScalePolicyDeclared
-    policy: Attached
-    remembered: Remembered = NOTHING_REMEMBERED
-    generation: Generation = NO_GENERATION
-    positions: Mapping[str, int] = field(default_factory=dict)
-    due: Due | None = None
-    changed_ms: int = 0
-    last: Sized | None = None
-    unseen: list[Heard] = field(default_factory=list)
-
-    @property
-    def key(self) -> WorkloadKey:
-        return self.declared.namespace, self.declared.name
-
-
-class Failed(NamedTuple):
-    """A decision that an error stopped. again: so did the one before, as far as this instance knows."""
-
-    key: WorkloadKey
-    trace: str
-    again: bool
 
 
 class HpaState:
@@ -136,6 +68,9 @@ class HpaState:
         self._early: dict[WorkloadKey, list[Heard]] = {}
         self._next: Callable[[], Generation] = lambda: NO_GENERATION
         self._dues: list[tuple[int, WorkloadKey]] = []
+        self._returned: deque[WorkloadKey] = deque()
+        self._unseen_from: dict[tuple[str, int], int] = {}
+        self._turn_ms = self._told_ms = 0
         self._unwritten: dict[WorkloadKey, None] = {}
 
     # ── A standby ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -275,31 +210,85 @@ class HpaState:
 
     # ── The turn ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def take_turn(self, next_generation: Callable[[], Generation], now_ms: int) -> list[Event]:
-        """Goes on where the one before was: what it has not seen is decided on in the order of its times."""
-        self._next = next_generation
-        events: list[Event] = []
-        for scaled in list(self.scaled.values()):
-            unseen, scaled.unseen = scaled.unseen, []
+    def take_turn(self, next_generation: Callable[[], Generation], now_ms: int, most: int = ALL) -> list[Event]:
+        """Goes on where the one before was: what it has not seen is decided on in the order of its times.
+
+        Of more than most decisions the rest is made by the next calls of fire.
+        """
+        self._next, self._turn_ms = next_generation, now_ms
+        for scaled in self.scaled.values():
             if scaled.due is not None:
                 heapq.heappush(self._dues, (scaled.due.at_ms, scaled.key))
-            for heard in sorted(unseen, key=lambda one: one.at_ms):
-                events += self._on_input(scaled.key, heard, now_ms)
-        return events
+            if scaled.unseen:
+                self._returned.append(scaled.key)
+            for heard in (one for one in scaled.unseen if one.topic in FORGETTING):
+                place = (heard.topic, heard.partition)
+                self._unseen_from[place] = min(self._unseen_from.get(place, heard.offset), heard.offset)
+        return self._return(most)[0]
 
     def hear(self, heard: Heard, now_ms: int) -> list[Event]:
         """An input record, in one's turn: what is decided on it. now_ms: the clock, to know the future."""
         self._stand_behind(heard)
         return self._on_input(heard.workload, heard, now_ms) if heard.topic in INPUTS else []
 
-    def fire(self, now_ms: int) -> list[Event]:
-        """What is due by now_ms, each at its own instant; where that was missed, now."""
+    def fire(self, now_ms: int, most: int = ALL) -> list[Event]:
+        """What is due by now_ms, each at its own instant; where that was missed, now.
+
+        Of more than most decisions the rest is made by the next calls. What comes about a workload before finds its
+        rest made first: so but for what was missed, no decision depends on most.
+        """
+        self._told_ms = now_ms
+        events, most = self._return(most)
+        while most > 0 and (scaled := self._next_due()) is not None:
+            events += self._evaluate_due(scaled)
+            most -= 1
+        return events
+
+    @property
+    def is_behind(self) -> bool:
+        """Something is left of what take_turn and fire were to decide."""
+        return bool(self._returned) or self._next_due() is not None
+
+    def _return(self, most: int) -> tuple[list[Event], int]:
+        """What is decided, and how much may be still."""
         events: list[Event] = []
-        while self._dues and self._dues[0][0] <= now_ms:
-            at_ms, key = heapq.heappop(self._dues)
+        while most > 0 and self._returned:
+            scaled = self.scaled.get(self._returned.popleft())
+            if scaled is not None:
+                most -= len(scaled.unseen)
+                events += self._see(scaled)
+        if not self._returned:
+            self._unseen_from.clear()
+        return events, most
+
+    def _see(self, scaled: Scaled) -> list[Event]:
+        """What the one before has not seen of a workload."""
+        events: list[Event] = []
+        unseen, scaled.unseen = scaled.unseen, []
+        for heard in sorted(unseen, key=lambda one: one.at_ms):
+            events += self._on_input(scaled.key, heard, self._turn_ms)
+        return events
+
+    def _next_due(self) -> Scaled | None:
+        """Who is due first of all by the instant that the clock told last."""
+        while self._dues and self._dues[0][0] <= self._told_ms:
+            at_ms, key = self._dues[0]
             scaled = self.scaled.get(key)
             if scaled is not None and scaled.due is not None and scaled.due.at_ms == at_ms:
-                events += self._evaluate(scaled, now_ms if self._missed(at_ms, now_ms) else at_ms)
+                return scaled
+            heapq.heappop(self._dues)
+        return None
+
+    def _evaluate_due(self, scaled: Scaled) -> list[Event]:
+        assert scaled.due is not None
+        at_ms = scaled.due.at_ms
+        return self._evaluate(scaled, self._told_ms if self._missed(at_ms, self._told_ms) else at_ms)
+
+    def _make_rest(self, scaled: Scaled) -> list[Event]:
+        """Of one workload, what take_turn and fire left."""
+        events = self._see(scaled) if scaled.unseen else []
+        while scaled.due is not None and scaled.due.at_ms <= self._told_ms:
+            events += self._evaluate_due(scaled)
         return events
 
     def next_due_ms(self) -> int | None:
@@ -309,6 +298,7 @@ class HpaState:
         """A policy that was asked for just now: the events that say so, and what follows from it."""
         key = (event.namespace, event.name)
         known = self.scaled.get(key)
+        rest = self._make_rest(known) if known is not None else []
         before = known.policy if known is not None else None
         same = before is not None and (before.kind, before.name) == (event.kind, event.policy)
         first_ms = known.declared.declared_ms if known is not None and same else event.declared_ms
@@ -325,8 +315,8 @@ class HpaState:
         inputs.correct(inputs.ahead_of(event.declared_ms, self.rules))
         if before is not None and self._waits(scaled):
             scaled.last = None
-            return [event]
-        return [event, *self._evaluate(scaled, max(scaled.remembered.at_ms + 1, event.declared_ms))]
+            return [*rest, event]
+        return [*rest, event, *self._evaluate(scaled, max(scaled.remembered.at_ms + 1, event.declared_ms))]
 
     def delete(self, key: WorkloadKey) -> None:
         """The policy ends; whoever calls writes the tombstones."""
@@ -433,7 +423,7 @@ class HpaState:
 
     def _catch_up(self, scaled: Scaled, at_ms: int, now_ms: int) -> list[Event]:
         """What was due before at_ms comes first, whenever the clock would have told it."""
-        events: list[Event] = []
+        events = self._make_rest(scaled)
         for _ in range(CATCH_UP_MAX):
             if scaled.due is None or scaled.due.at_ms >= at_ms or self._missed(scaled.due.at_ms, now_ms):
                 break
@@ -475,8 +465,7 @@ class HpaState:
 
     def _state_of(self, scaled: Scaled) -> ScaleStateChanged:
         partition = self._partition_of("/".join(scaled.key))
-        places = ((topic, partition) for topic in INPUTS)
-        scaled.positions = {f"{topic}/{partition}": self.positions.get((topic, partition), 0) for topic, _ in places}
+        scaled.positions = {f"{topic}/{partition}": self._position(topic, partition) for topic in INPUTS}
         scaled.generation = self._next()
         stored = stored_of(scaled.remembered, scaled.due, scaled.changed_ms, self._inputs(scaled.key))
         return ScaleStateChanged(
@@ -488,6 +477,11 @@ class HpaState:
             positions=tuple(scaled.positions.items()),
             state=stored_bytes(stored),
         )
+
+    def _position(self, topic: str, partition: int) -> int:
+        """Of a topic that forgets, not behind what waits to be seen of another workload: load_starts."""
+        position = self.positions.get((topic, partition), 0)
+        return min(position, self._unseen_from.get((topic, partition), position)) if self._unseen_from else position
 
     def _stand_behind(self, heard: Heard) -> None:
         self.positions[heard.topic, heard.partition] = heard.offset + 1

@@ -12,8 +12,9 @@ from hpa.core.kubernetes.policy import UTILIZATION, VALUE, Metric
 from hpa.core.kubernetes.proposals import FAILURES, propose
 from hpa.core.kubernetes.replicas import Proposal
 from hpa.core.manifests.scale_policy import ScalePolicy
+from hpa.core.scaled import Refused, Scaled
 from hpa.core.sizing.composing import Case, MetricRead, Sized
-from hpa.core.state import HpaState, Refused, Scaled
+from hpa.core.state import HpaState
 from spillway.api import RequestError, invalid
 from spillway.api_scaling import (
     DeletePolicyRequest,

@@ -6,7 +6,8 @@ from typing import Final
 
 from hpa.core.manifests.attached import Attached, read_attached
 from hpa.core.requests.answers import find, policy_reply
-from hpa.core.state import HpaState, Refused, Scaled
+from hpa.core.scaled import Refused, Scaled
+from hpa.core.state import HpaState
 from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, Tombstone, workload_address
 from spillway.api import RequestError
 from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, PolicyReply

@@ -1,0 +1,38 @@
+"""A record of the log, of whatever topic, as hpa hears it. Pure."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from spillway.addresses import BACKLOG, LOAD, PODS, WORKLOADS
+from spillway.events import Event
+from spillway.events_scaling import BacklogObserved, LoadObserved, PodsObserved
+
+WorkloadKey = tuple[str, str]
+INPUTS: Final = (WORKLOADS.name, PODS.name, LOAD.name, BACKLOG.name)
+FORGETTING: Final = (LOAD.name, BACKLOG.name)
+"""Topics that keep a record for a time only: what was read of them stands in the state."""
+
+
+class Heard(Struct, frozen=True):
+    """One record. event None: a tombstone. trace: the headers of the trace that it came with."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    event: Event | None
+    trace: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def workload(self) -> WorkloadKey:
+        namespace, _, rest = self.key.partition("/")
+        return namespace, rest.partition("/")[0]
+
+    @property
+    def at_ms(self) -> int:
+        """Its own time; 0: it has none."""
+        event = self.event
+        if isinstance(event, LoadObserved | BacklogObserved):
+            return event.at_ms
+        return event.observed_ms if isinstance(event, PodsObserved) else 0

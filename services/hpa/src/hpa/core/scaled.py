@@ -1,0 +1,53 @@
+"""A workload with a policy, as hpa knows it: declared, remembered, and not seen yet. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hpa.core.heard.heard import Heard, WorkloadKey
+from hpa.core.manifests.attached import Attached
+from hpa.core.sizing.composing import NOTHING_REMEMBERED, Due, Remembered, Sized
+from spillway.events_scaling import ScalePolicyDeclared
+from spillway.model import NO_GENERATION, Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A policy in the log that this version cannot read: nothing is decided from it, the workload keeps its size."""
+
+    declared: ScalePolicyDeclared
+    why: str
+
+    @property
+    def key(self) -> WorkloadKey:
+        return self.declared.namespace, self.declared.name
+
+
+@dataclass(slots=True)
+class Scaled:
+    """A workload with a policy. generation: of its state as last written or read. last: what was decided last.
+
+    positions: (topic/partition) → the first record that the state has not seen. unseen: input records from there on.
+    """
+
+    declared: ScalePolicyDeclared
+    policy: Attached
+    remembered: Remembered = NOTHING_REMEMBERED
+    generation: Generation = NO_GENERATION
+    positions: Mapping[str, int] = field(default_factory=dict)
+    due: Due | None = None
+    changed_ms: int = 0
+    last: Sized | None = None
+    unseen: list[Heard] = field(default_factory=list)
+
+    @property
+    def key(self) -> WorkloadKey:
+        return self.declared.namespace, self.declared.name
+
+
+class Failed(NamedTuple):
+    """A decision that an error stopped. again: so did the one before, as far as this instance knows."""
+
+    key: WorkloadKey
+    trace: str
+    again: bool
