@@ -245,6 +245,10 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "procMount": (with_container(securityContext={"procMount": "Unmasked"}), "procMount Unmasked"),
     "hostProcess": (with_container(securityContext={"windowsOptions": {"hostProcess": True}}), "hostProcess"),
+    "an identity that the owner keeps by name": (
+        pod(securityContext={"windowsOptions": {"gmsaCredentialSpecName": "billing"}}),
+        "securityContext.windowsOptions.gmsaCredentialSpecName: is not carried over",
+    ),
     "devices": (with_container(volumeDevices=[{"name": "d"}]), "volumeDevices is not carried over"),
     "a container's new field": (with_container(somethingNew=1), "containers main: somethingNew is not carried over"),
     "claims": (with_container(resources={"claims": [{"name": "gpu"}]}), "resource claims"),

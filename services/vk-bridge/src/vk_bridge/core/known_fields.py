@@ -35,7 +35,7 @@ _SECURITY: Final = _fields(
     appArmorProfile=_fields("type localhostProfile"),
     seLinuxOptions=_fields("level role type user"),
     seccompProfile=_fields("type localhostProfile"),
-    windowsOptions=_fields("gmsaCredentialSpec gmsaCredentialSpecName hostProcess runAsUserName"),
+    windowsOptions=_fields("hostProcess runAsUserName"),
 )
 KEPT_SPEC: Final[Fields] = _fields(
     "activeDeadlineSeconds dnsPolicy hostUsers hostname restartPolicy setHostnameAsFQDN shareProcessNamespace "
