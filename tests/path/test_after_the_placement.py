@@ -44,6 +44,10 @@ def request(name: str, replicas: int, cpu: str = "500m", policy: str = "") -> Ap
     return ApplyRequest((deployment(name, NAMESPACE, replicas, cpu=cpu), *((policy,) if policy else ())))
 
 
+REFUSE = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"unplaceable": "Refuse"}}'
+ONE_NODE = (MemberPlan("own-1", "own", (member_nodes.NodeSpec(1, "n", 4_000, 16 * GIB),), room=8),)
+
+
 async def mark_at(platform: InProcess, cluster: str, version: str) -> str:
     """Somebody else's hand on our annotation of web. Returns what it was."""
     api = platform.api(cluster)
@@ -51,6 +55,13 @@ async def mark_at(platform: InProcess, cluster: str, version: str) -> str:
     marks = {"metadata": {"annotations": {ANNOTATION_PLACEMENT: version}}}
     await api.patch(DEPLOYMENTS, NAMESPACE, "web", marks, resource_version=metadata["resourceVersion"])
     return str(metadata["annotations"][ANNOTATION_PLACEMENT])
+
+
+async def cordon(platform: InProcess, is_cordoned: bool) -> None:
+    """The node of ONE_NODE."""
+    api = platform.api("own-1")
+    version = (await api.get(NODES, "", "n-0"))["metadata"]["resourceVersion"]
+    await api.patch(NODES, "", "n-0", {"spec": {"unschedulable": is_cordoned}}, resource_version=version)
 
 
 async def test_replicas_wait_for_nodes_that_arrive_late() -> None:
@@ -92,9 +103,8 @@ def ranked(name: str, replicas: int, cpu: str, priority: int) -> ApplyRequest:
 
 async def test_a_request_of_a_higher_priority_goes_before_those_that_were_asked_earlier() -> None:
     """Ten of one replica wait, two a step, where four fit; who scales one of them goes by its priority, too."""
-    one_node = (MemberPlan("own-1", "own", (member_nodes.NodeSpec(1, "n", 4_000, 16 * GIB),), room=8),)
     narrow = PlannerSettings(requests_in_group_max=2)
-    async with in_process(one_node, services=("snapshot-1", "planner-1"), planner_settings=narrow) as platform:
+    async with in_process(ONE_NODE, services=("snapshot-1", "planner-1"), planner_settings=narrow) as platform:
         await join(platform)
         planner = platform.planner()
         await planner.apply(ranked("scaled", 0, "1", 7))
@@ -106,15 +116,9 @@ async def test_a_request_of_a_higher_priority_goes_before_those_that_were_asked_
 
 async def test_who_waits_with_a_higher_priority_gets_new_room_before_a_request_does() -> None:
     """Also where nobody has looked after who waits since the room came up."""
-    one_node = (MemberPlan("own-1", "own", (member_nodes.NodeSpec(1, "n", 4_000, 16 * GIB),), room=8),)
     rare = PlannerSettings(tick_seconds=30.0)
 
-    async def cordon(platform: InProcess, is_cordoned: bool) -> None:
-        api = platform.api("own-1")
-        version = (await api.get(NODES, "", "n-0"))["metadata"]["resourceVersion"]
-        await api.patch(NODES, "", "n-0", {"spec": {"unschedulable": is_cordoned}}, resource_version=version)
-
-    async with in_process(one_node, services=("snapshot-1", "planner-1"), planner_settings=rare) as platform:
+    async with in_process(ONE_NODE, services=("snapshot-1", "planner-1"), planner_settings=rare) as platform:
         await join(platform)
         planner, newcomer = platform.planner(), ranked("newcomer", 2, "2", -5)
 
@@ -329,16 +333,36 @@ async def test_a_planner_under_traffic_ends_between_two_writes() -> None:
 
 async def test_refuse_does_not_refuse_what_a_moment_later_fits() -> None:
     """Promises that are not bound yet make room uncertain: a Refuse request waits for the binds, then is placed."""
-    refuse = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"unplaceable": "Refuse"}}'
     async with in_process(SMALL) as platform:
         await join(platform)
         planner = platform.planner()
         first, second = await asyncio.gather(
-            planner.apply(request("small", 20, cpu="100m")), planner.apply(request("large", 20, cpu="2", policy=refuse))
+            planner.apply(request("small", 20, cpu="100m")), planner.apply(request("large", 20, cpu="2", policy=REFUSE))
         )
         assert (first.unplaced, second.unplaced) == (0, 0)
         with pytest.raises(RequestError, match="the policy says Refuse"):
-            await planner.apply(request("huge", 500, cpu="2", policy=refuse))
+            await planner.apply(request("huge", 500, cpu="2", policy=REFUSE))
+
+
+async def test_refuse_is_not_said_by_what_was_heard_before_the_request_came() -> None:
+    """Room that came up before, and of which no record tells yet, is used; without any the answer comes soon."""
+    async with in_process(ONE_NODE) as platform:
+        await join(platform)
+        planner, now = platform.planner(), asyncio.get_running_loop().time
+        await planner.apply(request("web", 1, cpu="1"))
+
+        async def is_open(replicas: int) -> bool:
+            return (await planner.plan(request("other", 1, cpu="1"))).placed == replicas
+
+        await cordon(platform, True)
+        await until(lambda: is_open(0), "the planner knows that the node is cordoned")
+        asked_at = now()
+        with pytest.raises(RequestError, match="the policy says Refuse"):
+            await planner.apply(request("web", 2, cpu="1", policy=REFUSE))
+        assert 0 < now() - asked_at < 2 * PlannerSettings().refuse_after_seconds
+        await cordon(platform, False)
+        assert await is_open(0)
+        assert (await planner.apply(request("web", 2, cpu="1", policy=REFUSE))).placed == 2
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["of the decision", "of the question about its template"])
@@ -406,7 +430,6 @@ async def test_a_part_that_its_propagator_holds_says_why() -> None:
 
 async def test_who_waits_for_binds_to_be_answered_goes_before_who_waits_for_room() -> None:
     """Each bind makes one more place certain, and two are asked for: the other one would take them one by one."""
-    refuse = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"unplaceable": "Refuse"}}'
     large = member_nodes.NodeSpec(1, "large", 18_000, 64 * GIB)
     small = member_nodes.NodeSpec(2, "small", 4_000, 16 * GIB)
     slow = Settings(binds_per_second=2)
@@ -418,6 +441,6 @@ async def test_who_waits_for_binds_to_be_answered_goes_before_who_waits_for_room
         await planner.apply(request("first", 2, cpu="1"))
         waits = await planner.apply(request("waits", 8, cpu="4"))
         assert (waits.placed, waits.unplaced) == (4, 4)
-        asked = await planner.apply(request("asked", 2, cpu="4", policy=refuse))
+        asked = await planner.apply(request("asked", 2, cpu="4", policy=REFUSE))
         assert (asked.placed, asked.unplaced) == (2, 0)
         assert (await planner.get(GetRequest(NAMESPACE, "waits"))).placement.unplaced == 4

@@ -48,6 +48,8 @@ def test_nothing_is_refused_that_has_a_place(planner: str, figures: dict[str, Co
     """By the records that had come; and nothing waits at rest beside room for it."""
     found = figures[planner]
     assert found["refused replicas judged"] + found["waiting at rest"] > 30
+    assert found["refusals judged"] == found["requests refused"] > 0
+    assert found["refused though placeable as asked: plain"] == 0
     assert found["refused though placeable as told: plain"] == 0
     assert found["waiting though placeable as told: plain"] == 0
 

@@ -390,6 +390,37 @@ async def test_what_is_put_off_is_decided_when_it_is_asked_again() -> None:
     assert queue.ask_again() == 0
 
 
+async def test_what_is_put_off_until_something_is_so_is_not_asked_before_and_holds_nobody_up() -> None:
+    queue, due, asked = RequestQueue(BOUNDS, "ask again"), False, list[int]()
+
+    def decide(generation: Generation) -> tuple[list[Written], int]:
+        asked.append(generation.sequence)
+        if len(asked) == 1:
+            raise NotYet(lambda: due)
+        return [], generation.sequence
+
+    def step() -> Decisions:
+        return queue.decide(lambda: Generation(1, len(asked)))
+
+    waiting = queue.put(decide, "sample")
+    for _ in range(3):
+        assert step().answers == []
+        assert (queue.has_put_off, queue.ask_again(), len(asked)) == (False, 0, 1)
+    due = True
+    queue.ask_again()
+    step().answer()
+    assert await queue.answered(waiting) == 1
+    other = queue.put(lambda _generation: _put_off(), "sample")
+    step()
+    queue.refuse("it ends")
+    with pytest.raises(RequestError, match="it ends"):
+        await queue.answered(other)
+
+
+def _put_off() -> tuple[list[Written], int]:
+    raise NotYet(lambda: False)
+
+
 async def test_a_bug_in_a_decision_that_changes_nothing_by_itself_costs_its_request_alone() -> None:
     queue, state = RequestQueue(BOUNDS, "ask again"), list[Sequence[Written]]()
 

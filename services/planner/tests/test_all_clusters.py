@@ -3,9 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.core.all_clusters import Ages
+from planner.core.all_clusters import Ages, heard_since
 from planner.core.requests.answers import age_ms
 from spillway.feasibility.cluster_view import NEVER, ClusterView
+
+from .builders import Fleet, cluster, node
 
 SECONDS = st.one_of(st.just(float(NEVER)), st.floats(0, 1e6), st.integers(0, 2000).map(lambda half: half / 2000))
 HEARD = st.tuples(SECONDS, st.one_of(st.just(NEVER), st.integers(0, 100_000)), st.booleans(), st.booleans())
@@ -25,3 +27,23 @@ def test_the_ages_of_all_are_those_of_each(
             assert ages.ages_ms(views, now, age_max) == {name: age_ms(view, now) for name, view in views.items()}
             stale = {name for name, view in views.items() if view.not_fresh(now, age_max)}
             assert ages.not_fresh(views, now, age_max) == stale
+
+
+def test_all_are_heard_since_a_time_once_what_each_said_is_of_then_or_later() -> None:
+    """A record that comes later may be of before; a cluster that takes nothing new for its age is not waited for."""
+    fleet = Fleet(own_1=[node("a")], own_2=[node("a")])
+    fleet.state.apply(cluster("own-3"), fleet.now)  # Joined, and never heard.
+    since = fleet.now + 1
+
+    def heard(age_max_seconds: float = 30) -> bool:
+        return heard_since(fleet.state.clusters, since, fleet.now, age_max_seconds)
+
+    fleet.now += 2
+    fleet.change("own-1")
+    fleet.change("own-2", age_ms=1500)
+    assert not heard()
+    fleet.change("own-2", age_ms=900)
+    assert heard()
+    fleet.change("own-2", age_ms=40_000)
+    assert heard()
+    assert not heard(age_max_seconds=60)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from planner.core import placing
 from planner.core.moving import aftermath
 from planner.core.requests import answers, decisions
-from planner.core.requests.decisions import Decided
+from planner.core.requests.decisions import Decided, Unheard
 from planner.core.rules import Rules
 from spillway.addresses import Tombstone
 from spillway.api import (
@@ -443,6 +443,20 @@ def test_refuse_means_all_or_nothing(fleet: Fleet) -> None:
     apply(fleet, deployment(112), policy(unplaceable="Refuse"))
     refused(lambda: scale(fleet, 113), "RESOURCE_EXHAUSTED")
     assert fleet.state.workloads[WEB].declared.replicas == 112
+
+
+def test_who_may_still_hear_of_clusters_is_not_refused_yet_but_for_what_fits_nowhere(fleet: Fleet) -> None:
+    listening = replace(fleet.moment(), listening=True)
+    for key, manifests in (("unheard", (deployment(113), policy(unplaceable="Refuse"))), ("waits", (deployment(113),))):
+        request = ApplyRequest(texts(*manifests), key)
+        if key == "unheard":
+            with pytest.raises(Unheard, match="1 of 113 replicas have no place"):
+                decisions.apply(fleet.state, request, listening)
+        else:
+            assert decisions.apply(fleet.state, request, listening).reply.unplaced == 1
+    huge = texts(deployment(1, pod=template(container(cpu="11"))), policy(unplaceable="Refuse"))
+    with pytest.raises(RequestError, match="not even an empty one"):
+        decisions.apply(fleet.state, ApplyRequest(huge), listening)
 
 
 def test_without_refuse_the_rest_waits(fleet: Fleet) -> None:

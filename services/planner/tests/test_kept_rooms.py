@@ -89,6 +89,8 @@ def test_rooms_over_arrays_are_those_of_the_plain_functions(
             assert promises.room(views[step[1]], one, False) == promises.room_without(views[step[1]], one, False)
     for one in (*asked, APART, SPREAD):
         assert_rooms(promises, views, one)
+        for view in views.values():  # What is said without a look at pods holds with one.
+            assert not promises.takes_none(view, one) or not promises.room(view, one, False).possible
     for then, expected in found:  # Looked at once all has changed, they are still those of when they were found.
         assert then == expected
 

@@ -26,25 +26,25 @@ def listed(*keys: tuple[str, str]) -> WaitingList:
 def test_room_that_another_takes_and_gives_back_between_two_looks_is_a_gain() -> None:
     """Seed 197: the first takes all, the second finds none; when it is back at the next look, the second is due."""
     waiting = listed(FIRST, SECOND)
-    waiting.look(lambda _cluster, _shape: rooms(4))
+    waiting.look(lambda _cluster, _shape: rooms(4), 99)
     assert waiting.due(9) == [FIRST, SECOND]
     waiting.tried(FIRST, lambda _cluster, _shape: rooms(4))
     waiting.touch("own-1")
     waiting.tried(SECOND, lambda _cluster, _shape: rooms(0))
     assert waiting.due(9) == []
     waiting.touch("own-1")
-    waiting.look(lambda _cluster, _shape: rooms(4))
+    waiting.look(lambda _cluster, _shape: rooms(4), 99)
     assert SECOND in waiting.due(9)
 
 
 def test_a_gain_that_one_try_sees_first_is_not_hidden_from_the_others() -> None:
     waiting = listed(FIRST, SECOND)
-    waiting.look(lambda _cluster, _shape: rooms(0))
+    waiting.look(lambda _cluster, _shape: rooms(0), 99)
     for key in (FIRST, SECOND):
         waiting.done(key)
     waiting.touch("own-1")
     waiting.tried(FIRST, lambda _cluster, _shape: rooms(2))
-    waiting.look(lambda _cluster, _shape: rooms(2))
+    waiting.look(lambda _cluster, _shape: rooms(2), 99)
     assert waiting.due(9) == [SECOND]
 
 
@@ -52,10 +52,29 @@ def test_a_higher_priority_is_due_first_then_who_has_waited_longest() -> None:
     waiting = listed(FIRST, SECOND)
     third = ("shop", "third")
     waiting.put(third, SHAPE, priority=5)
-    waiting.look(lambda _cluster, _shape: rooms(4))
+    waiting.look(lambda _cluster, _shape: rooms(4), 99)
     assert waiting.due(9) == [third, FIRST, SECOND]
     waiting.put(SECOND, SHAPE, priority=9)
     assert waiting.due(2) == [SECOND, third]
+
+
+def test_a_look_is_bounded_and_the_next_one_begins_where_it_ended() -> None:
+    """It ends with a whole cluster; one that was touched again meanwhile comes after those that wait for their look."""
+    waiting, looked_at = WaitingList(), list[str]()
+    waiting.put(FIRST, SHAPE)
+    waiting.put(SECOND, Shape("shop", (("cpu", 500), ("pods", 1))))
+    for cluster in ("own-1", "own-2", "own-3"):
+        waiting.touch(cluster)
+
+    def look() -> list[str]:
+        looked_at.clear()
+        waiting.look(lambda cluster, _shape: looked_at.append(cluster) or rooms(1), 3)
+        return looked_at
+
+    assert look() == ["own-1", "own-1", "own-2", "own-2"]
+    waiting.touch("own-1")
+    assert look() == ["own-3", "own-3", "own-1", "own-1"]
+    assert look() == []
 
 
 @given(st.lists(st.tuples(st.sampled_from(("look", "first", "second")), st.integers(0, 3)), max_size=12))
@@ -66,12 +85,12 @@ def test_who_was_tried_on_less_than_there_is_becomes_due(steps: list[tuple[str, 
     for what, certain in steps:
         waiting.touch("own-1")
         if what == "look":
-            waiting.look(lambda _cluster, _shape, certain=certain: rooms(certain))
+            waiting.look(lambda _cluster, _shape, certain=certain: rooms(certain), 99)
         else:
             key = FIRST if what == "first" else SECOND
             waiting.tried(key, lambda _cluster, _shape, certain=certain: rooms(certain))
             tried_on[key] = certain
     waiting.touch("own-1")
-    waiting.look(lambda _cluster, _shape: rooms(2))
+    waiting.look(lambda _cluster, _shape: rooms(2), 99)
     due = waiting.due(9)
     assert [key for key, certain in tried_on.items() if certain < 2 and key not in due] == []

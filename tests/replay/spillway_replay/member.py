@@ -245,9 +245,9 @@ class Member:
             self._left = [(at, manifest) for at, manifest in self._left if at > seen_at]
             await self._listener.hear(self.cluster.name, late)
 
-    def untold(self) -> list[Manifest]:
-        """Pods that left, of which no record has told yet."""
-        return [manifest for _, manifest in self._left]
+    def untold(self, since: float = 0.0) -> list[Manifest]:
+        """Pods that left then or later, of which no record has told yet."""
+        return [manifest for at, manifest in self._left if at >= since]
 
 
 def _manifest(workload: Workload, one: Replica) -> Manifest:

@@ -111,7 +111,9 @@ def _row(figures: Counter[str]) -> Iterator[str]:
         ("refused though placeable", f"{figures['refused replicas judged']} ({judged})"),
         ("waiting though placeable", str(figures["waiting at rest"])),
     ):
-        yield f"{_by_kind(figures, name)} of {whole}; as told {_by_kind(figures, f'{name} as told')}"
+        ways = ("as asked", "as told") if name.startswith("refused") else ("as told",)
+        told = "".join(f"; {way} {_by_kind(figures, f'{name} {way}')}" for way in ways)
+        yield f"{_by_kind(figures, name)} of {whole}{told}"
     moves, least = (
         sum(figures[f"{what}: {cause}"] for cause in ("Scale", "Policy", "Apply")) for what in ("moves", "least moves")
     )

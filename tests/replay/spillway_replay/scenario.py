@@ -27,7 +27,6 @@ LEAVING_SHARE, LEAVING_SECONDS = 0.01, 20.0
 """Of other people's pods, so many end during the first seconds of each phase."""
 SCALED_SHARE, RULED_OUT_SHARE = 0.5, 0.1
 FACTORS = (0.5, 0.75, 1.5, 2.0)
-JUDGED_MAX = 12
 KILLS = 3
 KILLED_EVERY_SECONDS = 3.0
 """Enough for the next life to begin: then it is killed too."""
@@ -159,15 +158,16 @@ class _Scene:
 
     async def _apply(self, workload: Workload) -> None:
         await asyncio.sleep(self.random.uniform(0.0, ARRIVAL_SECONDS))
+        since = self.loop.time()
         answer = await self.system.apply(workload, f"apply/{workload.key[1]}")
-        self._note("apply", workload, workload.replicas, answer)
+        self._note("apply", workload, workload.replicas, answer, since)
 
     async def _scale(self, workload: Workload) -> None:
         await asyncio.sleep(self.random.uniform(0.0, ARRIVAL_SECONDS))
         replicas = max(1, round(self.taken[workload.key] * self.random.choice(FACTORS)))
-        more = replicas - self.taken[workload.key]
+        more, since = replicas - self.taken[workload.key], self.loop.time()
         answer = await self.system.scale(workload, replicas, f"scale/{workload.key[1]}")
-        self._note("scale", workload, max(0, more), answer, replicas)
+        self._note("scale", workload, max(0, more), answer, since, replicas)
 
     async def _rule_out(self, workload: Workload) -> None:
         """Not in the own cluster any more that has most of it."""
@@ -176,17 +176,23 @@ class _Scene:
         has = {name: self.system.desired().get(name, {}).get(workload.key, 0) for name in names[:-1]}
         out = max(has, key=lambda name: has[name])
         chosen = tuple(name for name in names if name != out)
-        ruled = replace(workload, replicas=self.taken[workload.key], clusters=chosen, refuse=False)
+        ruled, since = (
+            replace(workload, replicas=self.taken[workload.key], clusters=chosen, refuse=False),
+            self.loop.time(),
+        )
         answer = await self.system.apply(ruled, f"rule-out/{workload.key[1]}")
-        self._note("rule out", ruled, 0, answer, ruled.replicas)
+        self._note("rule out", ruled, 0, answer, since, ruled.replicas)
 
-    def _note(self, what: str, workload: Workload, more: int, answer: Answer, replicas: int | None = None) -> None:
+    def _note(
+        self, what: str, workload: Workload, more: int, answer: Answer, since: float, replicas: int | None = None
+    ) -> None:
+        """since: when it was asked."""
         self.figures[f"asked: {what}"] += 1
         self.figures["replicas asked"] += more
         if answer.error == REFUSED:
             self.figures["requests refused"] += 1
             self.figures["replicas refused"] += more
-            self._judge_refusal(workload, more)
+            self._judge_refusal(workload, more, since)
         elif answer.error:
             self.figures["requests failed"] += 1
             self.figures[f"failed: {answer.error[:80]}"] += 1
@@ -195,16 +201,30 @@ class _Scene:
 
     # ── What is judged ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _judge_refusal(self, workload: Workload, replicas: int) -> None:
-        """Refused as a whole: were there places for all of it, beside what had been promised?"""
-        if self.figures["refusals judged"] >= JUDGED_MAX:
-            return
+    def _judge_refusal(self, workload: Workload, replicas: int, since: float) -> None:
+        """Refused as a whole: were there places for all of it, beside what had been promised?
+
+        as asked: on room that was there when it was asked, or of which a record had come since; as told: on room of
+        which one had come.
+        """
         self.figures["refusals judged"] += 1
         self.figures["refused replicas judged"] += replicas
-        if self._without_place([(workload, replicas)]) == [0]:
-            self.figures[f"refused though placeable: {workload.kind}"] += replicas
-            if self._without_place([(workload, replicas)], as_told=True) == [0]:
-                self.figures[f"refused though placeable as told: {workload.kind}"] += replicas
+        if not self._may_have_place(workload, replicas):
+            return
+        wanted = [(workload, replicas)]
+        for name, untold_since in (("", float("inf")), (" as asked", since), (" as told", 0.0)):
+            if self._without_place(wanted, untold_since) == [0]:
+                self.figures[f"refused though placeable{name}: {workload.kind}"] += replicas
+
+    def _may_have_place(self, workload: Workload, replicas: int) -> bool:
+        """False says that it has none: not even if it looked at no pods, and nothing else were promised.
+
+        Without other pods, nodes take no fewer of what looks at none; most refusals are judged by this alone.
+        """
+        asked = Pods(workload.key[0], workload.plain_template, replicas, "wanted")
+        members = self.system.members
+        names = workload.clusters or tuple(members)
+        return sum(members[name].scheduler.would_place([asked])[0] for name in names) >= replicas
 
     def _judge_waiting(self) -> None:
         """After everything came to rest: which of the replicas that wait have a place?"""
@@ -212,16 +232,16 @@ class _Scene:
         waiting = [(workloads[key], count) for key, count in sorted(self.system.unplaced().items())]
         lefts = self._without_place(waiting)
         placeable = any(left < count for left, (_, count) in zip(lefts, waiting, strict=True))
-        as_told = self._without_place(waiting, as_told=True) if placeable else lefts
+        as_told = self._without_place(waiting, untold_since=0.0) if placeable else lefts
         for (workload, count), left, known in zip(waiting, lefts, as_told, strict=True):
             self.figures["waiting at rest"] += count
             self.figures[f"waiting though placeable: {workload.kind}"] += count - left
             self.figures[f"waiting though placeable as told: {workload.kind}"] += count - known
 
-    def _without_place(self, wanted: Sequence[tuple[Workload, int]], as_told: bool = False) -> list[int]:
+    def _without_place(self, wanted: Sequence[tuple[Workload, int]], untold_since: float = float("inf")) -> list[int]:
         """Of each, how many find no place in any cluster, once all that is promised there is bound.
 
-        as_told: with the pods that left and of which no record has told yet.
+        untold_since: with the pods that left then or later, and of which no record has told yet.
         """
         left = [count for _, count in wanted]
         for name, member in self.system.members.items():
@@ -236,7 +256,7 @@ class _Scene:
                 for index, ((workload, _), count) in enumerate(zip(wanted, left, strict=True))
             ]
             if any(left):
-                untold = member.untold() if as_told else []
+                untold = member.untold(untold_since)
                 member.scheduler.put_back(untold)
                 placed = member.scheduler.would_place([*promised, *asked])[len(promised) :]
                 member.scheduler.leave(untold)

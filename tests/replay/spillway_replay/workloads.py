@@ -36,6 +36,14 @@ class Workload:
         metadata = self.template["metadata"]
         return self.template | {"metadata": metadata | {"labels": metadata["labels"] | {HASH_LABEL: "h0"}}}
 
+    @property
+    def plain_template(self) -> Manifest:
+        """The same, but it looks at no pods: any of it that has a node has one as this, too."""
+        spec = {name: entry for name, entry in self.template["spec"].items() if name != "topologySpreadConstraints"}
+        if "affinity" in spec:
+            spec["affinity"] = {name: entry for name, entry in spec["affinity"].items() if name == "nodeAffinity"}
+        return self.pod_template | {"spec": spec}
+
     def manifests(self) -> tuple[str, ...]:
         namespace, name = self.key
         selector = {"matchLabels": self.template["metadata"]["labels"]}

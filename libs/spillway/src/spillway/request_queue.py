@@ -28,7 +28,14 @@ log = structlog.get_logger()
 
 
 class NotYet(Exception):
-    """A request is not decided now; it waits until those that were put off are asked again."""
+    """A request is not decided now; it waits until those that were put off are asked again.
+
+    due: whether it is to be asked again by then, and not later; None: it is, and holds others up until then.
+    """
+
+    def __init__(self, due: Callable[[], bool] | None = None) -> None:
+        super().__init__()
+        self.due = due
 
 
 class BugMet(Exception):
@@ -117,6 +124,7 @@ class RequestQueue:
         self._settings = settings
         self._waiting: list[Waiting[Any]] = []
         self._put_off: list[Waiting[Any]] = []
+        self._later: list[tuple[Callable[[], bool], Waiting[Any]]] = []
 
     def check_room(self, requests: int) -> None:
         """Raises RequestError RESOURCE_EXHAUSTED unless so many more may wait."""
@@ -158,8 +166,8 @@ class RequestQueue:
             started_ns = tracing.clock_ns()
             try:
                 events, reply = waiting.decide(next_generation())
-            except NotYet:
-                self._put_off.append(waiting)
+            except NotYet as not_yet:
+                self._put_aside(waiting, not_yet)
                 continue
             except RequestError as error:
                 waiting.fail(error)
@@ -180,20 +188,30 @@ class RequestQueue:
             self.asked.set()
         return decided
 
+    def _put_aside(self, waiting: Waiting[Any], not_yet: NotYet) -> None:
+        if not_yet.due is None:
+            self._put_off.append(waiting)
+        else:
+            self._later.append((not_yet.due, waiting))
+
     @property
     def has_put_off(self) -> bool:
+        """Whether any holds others up."""
         return bool(self._put_off)
 
     def ask_again(self) -> int:
-        """Those that were put off wait again, behind all others; how many there are."""
+        """Those that were put off and are due wait again, behind all others; how many of them held others up."""
         found, self._put_off = self._put_off, []
+        later = [(entry, entry[0]()) for entry in self._later]
+        self._waiting.extend(waiting for (_, waiting), is_due in later if is_due)
+        self._later = [entry for entry, is_due in later if not is_due]
         self._waiting.extend(found)
         return len(found)
 
     def refuse(self, why: str) -> None:
         """All that wait get UNAVAILABLE."""
-        self.ask_again()
-        refused, self._waiting = self._waiting, []
+        refused = (*self._waiting, *self._put_off, *(waiting for _, waiting in self._later))
+        self._waiting, self._put_off, self._later = [], [], []
         for waiting in refused:
             waiting.fail(RequestError("UNAVAILABLE", why))
 

@@ -11,13 +11,14 @@ from planner.admissions import Admissions
 from planner.adoptions import Adoptions
 from planner.asked import Decide, T
 from planner.core import placing
+from planner.core.all_clusters import heard_since
 from planner.core.headroom import Headrooms
 from planner.core.moving import aftermath, duplicates, moves
 from planner.core.moving.aftermath import Step
 from planner.core.moving.homing import Homing
 from planner.core.moving.lent_homes import LentHomes
 from planner.core.requests import answers, autoscaling, braking, decisions, membership, node_list, releasing
-from planner.core.requests.decisions import Undecided
+from planner.core.requests.decisions import Undecided, Unheard
 from planner.core.requests.queueing import ANY, FIRST, Place, place_of
 from planner.core.state import PlannerState
 from planner.core.subject import Moment
@@ -44,7 +45,7 @@ log = structlog.get_logger()
 
 RETRY = "retry with the same idempotency key"
 PATIENCE = 0.8
-"""Of a request's time, how much it may wait for binds before it is refused."""
+"""Of a request's time, how much it may wait for binds, or until clusters are heard of, before it is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,12 @@ class Planner:
         longest = min(rules.bind_wait_max, self._settings.request_seconds * PATIENCE)
         bound_at = max((view.bound_at for view in self.state.clusters.values()), default=0.0)
         return now - max(bound_at, since) < rules.bind_quiet and now - since < longest
+
+    def _is_listening(self, since: float) -> bool:
+        """Whether a request of that time may still hear of clusters before it is refused for want of room."""
+        now, oldest = self._clocks.steady(), self.state.rules.capacity_age_max
+        longest = min(self._settings.refuse_after_seconds, self._settings.request_seconds * PATIENCE)
+        return now - since < longest and not heard_since(self.state.clusters, since, now, oldest)
 
     def _look_after(self, turn: Turn) -> list[Written]:
         """What follows from the fleet and from time, with no request."""
@@ -403,13 +410,19 @@ class Planner:
 
     def _put(self, verb: str, decide: Decide[T], place: Place, batch: object = None) -> Waiting[T]:
         since = self._clocks.steady()
+        listening = self._settings.refuse_after_seconds > 0
 
         def decide_now(generation: Generation) -> tuple[Sequence[Written], T]:
+            nonlocal listening
             started = self._clocks.steady()
             try:
+                patient = self._is_patient(since)
                 events, reply = decide(
-                    self.state, Moment(started, self._clocks.wall_ms(), generation, self._is_patient(since))
+                    self.state, Moment(started, self._clocks.wall_ms(), generation, patient, listening)
                 )
+            except Unheard:
+                listening = False  # It is looked at once more.
+                raise NotYet(lambda: not self._is_listening(since)) from None
             except Undecided:
                 raise NotYet from None
             metrics.DECISION_WAIT_SECONDS.observe(started - since)

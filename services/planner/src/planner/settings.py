@@ -15,6 +15,11 @@ class PlannerSettings(StandbySettings):
         2.0, "possible but not certain: waited for so long without a bind, seconds", least=0
     )
     bind_wait_max_seconds: float = setting(15.0, "possible but not certain: waited for at the most, seconds", least=0)
+    refuse_after_seconds: float = setting(
+        1.0,
+        "a request that has no room is refused once all clusters were heard of since it came, after this at the latest",
+        least=0,
+    )
     take_back_after_seconds: float = setting(
         15.0, "an unbound replica is placed elsewhere after this, seconds", least=0
     )
@@ -30,6 +35,9 @@ class PlannerSettings(StandbySettings):
     key_kept_seconds: float = setting(3600.0, "how long an idempotency key is known, seconds", least=0)
     keys_kept_max: int = setting(32, "idempotency keys kept per workload", least=1)
     replans_max: int = setting(50, "waiting workloads tried in one step", least=1)
+    looks_max: int = setting(
+        1000, "rooms of waiting shapes looked at in one step; it ends with a whole cluster", least=1
+    )
     moves_per_minute: float = setting(
         600.0, "replicas moved a minute that nobody asked for by name; 0 moves none", least=0
     )
@@ -109,6 +117,7 @@ class PlannerSettings(StandbySettings):
             key_kept=self.key_kept_seconds,
             keys_kept_max=self.keys_kept_max,
             replans_max=self.replans_max,
+            looks_max=self.looks_max,
             moves_per_minute=self.moves_per_minute,
             confirm_over_fraction=self.confirm_over_fraction,
             confirm_over_replicas=self.confirm_over_replicas,

@@ -81,6 +81,16 @@ def mark_twins(views: Mapping[str, ClusterView]) -> tuple[dict[str, str], list[s
     return found, others
 
 
+def heard_since(views: Mapping[str, ClusterView], since: float, now: float, age_max_seconds: float) -> bool:
+    """Whether what is known of every cluster is of that time or later, but for those that take nothing new for their
+    age."""
+    return all(
+        now - (view.age_seconds(now) or 0.0) >= since
+        for view in views.values()
+        if view.joined is not None and not view.not_fresh(now, age_max_seconds)
+    )
+
+
 class Ages:
     """What ClusterView says of one cluster, of all of them. Every answer is of the moment that it is asked for.
 

@@ -12,9 +12,10 @@ class Rules:
     replica is placed elsewhere (P6); the cluster is then held for hold_min, doubling to hold_max. lent_wait: who
     waits for lent nodes goes to a later tier then; where none of them moved meanwhile nobody waits for
     lent_silence. forget_after: tombstones of what was deleted. key_kept,
-    keys_kept_max: idempotency keys. replans_max: waiting workloads tried in one step. moves_per_minute: replicas
-    that move though nobody asked for it by name. confirm_over_fraction of the fleet's replicas,
-    confirm_over_replicas in number: above both, such moves need a confirmation. confirmation_kept: it is forgotten
+    keys_kept_max: idempotency keys. replans_max: waiting workloads tried in one step. looks_max: rooms of
+    waiting shapes looked at in one step, after which it looks at no other cluster. moves_per_minute: replicas that
+    move though nobody asked for it by name. confirm_over_fraction of the fleet's replicas, confirm_over_replicas in
+    number: above both, such moves need a confirmation. confirmation_kept: it is forgotten
     so long after its cause is over. home_after: overflow goes home once there has been room for so long, for
     home_margin of the workload's replicas more than go; home_moves_per_minute: the most that do in any minute.
     """
@@ -31,6 +32,7 @@ class Rules:
     key_kept: float = 3600.0
     keys_kept_max: int = 32
     replans_max: int = 50
+    looks_max: int = 1000
     moves_per_minute: float = 600.0
     confirm_over_fraction: float = 0.1
     confirm_over_replicas: int = 10

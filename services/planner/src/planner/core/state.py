@@ -8,7 +8,7 @@ from planner.core.feasibility.admitted import AdmittedShapes, elsewhere
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.promises import Promises
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation, is_over, reserve
-from planner.core.feasibility.room import Room
+from planner.core.feasibility.room import NO_ROOM, Room
 from planner.core.feasibility.virtual_nodes import VirtualNodes
 from planner.core.manifests.policy import Clusters
 from planner.core.manifests.templates import is_newest, read_earlier, read_template
@@ -299,7 +299,9 @@ class PlannerState:
         if self.admitted.differ_in(cluster) or self._promises.traits_matter(view, shape):
             waiting = (self.shape_in(cluster, self.workloads[key].shape) for key in self.waiting.with_shape(shape))
             shapes = list({(one, one.traits, one.template): one for one in waiting}.values()) or shapes
-        rooms = [self.room(cluster, one, node_groups, now) for one in shapes]
+        if not node_groups:
+            shapes = [one for one in shapes if not self._promises.takes_none(view, one)]
+        rooms = [self.room(cluster, one, node_groups, now) for one in shapes] or [NO_ROOM]
         widest = max(rooms, key=lambda room: (room.certain, room.possible))
         return widest._replace(possible=max(room.possible for room in rooms))
 

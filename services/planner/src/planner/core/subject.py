@@ -13,13 +13,15 @@ from spillway.model import Generation, Part, Shape
 class Moment:
     """When a decision is made, and under which turn: now in seconds of any steady clock, wall_ms for the record.
 
-    patient: the request may still wait for binds, so what is only possible need not be refused yet.
+    patient: the request may still wait for binds, so what is only possible need not be refused yet. listening: it may
+    still wait until clusters are heard of since it came, so what has no room need not be refused yet.
     """
 
     now: float
     wall_ms: int
     generation: Generation
     patient: bool = False
+    listening: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ NODES_MAX = 10_000
 
 def rules_without_bounds(rules: Rules) -> Rules:
     """As many moves at once as there are, without confirmations: what is asked is where everything ends."""
-    return replace(rules, moves_per_minute=1e12, confirm_over_replicas=2**31, replans_max=10_000)
+    return replace(rules, moves_per_minute=1e12, confirm_over_replicas=2**31, replans_max=10_000, looks_max=2**31)
 
 
 @dataclass(slots=True)

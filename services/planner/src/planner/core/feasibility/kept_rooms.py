@@ -145,10 +145,17 @@ class KeptRooms:
 
     def fit(self, view: ClusterView, number: int) -> Fit:
         """Of a reserved shape, as far as others look at it."""
+        return self._fits_of(view, number).fit(number)
+
+    def takes_none(self, view: ClusterView, number: int) -> bool:
+        """Whether no node of a cluster takes one, whatever is reserved there."""
+        return not self._fits_of(view, number).total[number]
+
+    def _fits_of(self, view: ClusterView, number: int) -> KeptFits:
         slot = self._slot(view.name)
         self._follow(slot, view)
         slot.fits.keep(number, view.nodes)
-        return slot.fits.fit(number)
+        return slot.fits
 
     def rooms(self, views: Mapping[str, ClusterView], number: int, seen: int | None) -> FleetRooms:
         """Of all clusters; where not_plain says so, another room is to be put in place of it. seen: as in Promises."""

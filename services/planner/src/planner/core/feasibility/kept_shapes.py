@@ -3,6 +3,9 @@
 Only shapes whose fit on a node depends on that node alone are numbered: what looks at other pods is worked out anew.
 """
 
+from dataclasses import replace
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -64,6 +67,10 @@ class KeptShapes:
             self.forgotten += 1
         number = self._ids[shape] = self._add(shape) if is_local(shape) else None
         return number
+
+    def has_place(self, shape: Shape) -> bool:
+        """Whether asking for its number makes no other void."""
+        return shape in self._ids or len(self._ids) < SHAPES_MAX
 
     def reason(self, text: str) -> int:
         known = self._reason_ids.get(text)
@@ -129,6 +136,12 @@ def is_local(shape: Shape) -> bool:
     asks = bool(shape.requests) and all(amount > 0 for _, amount in shape.requests)
     looks = shape.apart or shape.near or shape.spread or shape.host_ports or shape.node_name
     return in_order and asks and not (named or looks)
+
+
+@lru_cache(maxsize=SHAPES_MAX)
+def blind(shape: Shape) -> Shape:
+    """The same, but it looks at no pods, ports or names: where it finds no node, none takes the shape."""
+    return replace(shape, host_ports=(), apart=(), near=(), spread=(), node_name="", unmodelled=())
 
 
 def _losses(taken: Int64s, asked: Int64s) -> Int64s:

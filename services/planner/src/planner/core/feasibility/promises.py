@@ -7,7 +7,7 @@ from dataclasses import replace
 from planner.core.feasibility.fleet_rooms import FleetRooms, Place, rooms_of
 from planner.core.feasibility.interplay import looks_at_pods
 from planner.core.feasibility.kept_rooms import KeptRooms
-from planner.core.feasibility.kept_shapes import RESERVED_MAX, KeptShapes
+from planner.core.feasibility.kept_shapes import RESERVED_MAX, KeptShapes, blind
 from planner.core.feasibility.quota import allowed
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
 from planner.core.feasibility.room import Reserved, Room, nested, room_in_groups, room_on_nodes, with_groups
@@ -179,6 +179,15 @@ class Promises:
             self._rooms.clear()
         self._rooms[place] = of, room
         return room
+
+    def takes_none(self, view: ClusterView, shape: Shape) -> bool:
+        """Whether arrays tell at once that no node takes one: many may wait with shapes that are costly to fit.
+
+        False tells nothing.
+        """
+        seen = blind(shape)
+        kept, number = self._keep(seen) if self._shapes.has_place(seen) else (None, None)
+        return kept is not None and number is not None and kept.takes_none(view, number)
 
     def labels_matter(self, view: ClusterView, shape: Shape) -> bool:
         """Whether pods in a cluster, bound or reserved, may look at what the replicas of a shape are called."""

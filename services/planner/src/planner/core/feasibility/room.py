@@ -35,6 +35,10 @@ class Room(NamedTuple):
     when_empty: bool
 
 
+NO_ROOM = Room(0, 0, "no node takes one", when_empty=False)
+"""Where nobody asks for more than how many."""
+
+
 def loss(taken: Mapping[str, int], shape: Mapping[str, int], largest: int) -> int:
     """The most replicas of a shape that one pod with these requests can cost a cluster.
 

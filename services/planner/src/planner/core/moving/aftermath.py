@@ -90,7 +90,7 @@ def _note_time(state: PlannerState, now: float) -> None:
                 state.waiting.retry(whom)
     age_max = state.rules.capacity_age_max
     fresh = frozenset(name for name, view in state.clusters.items() if not view.not_fresh(now, age_max))
-    for cluster in fresh ^ state.fresh:
+    for cluster in sorted(fresh ^ state.fresh):
         state.room_changed(cluster)
         state.to_look_at.update(state.moved)
     state.fresh = fresh
@@ -167,7 +167,7 @@ def next_waiting(state: PlannerState, now: float, undecided: bool = False, above
             for cluster, loans in lent.items() if since is not None else ():
                 if loans == _loans(state, cluster):
                     state.waiting.in_vain(cluster, loans, now + state.rules.lent_silence)
-    state.waiting.look(lambda cluster, shape: state.rooms(cluster, shape, now))
+    state.waiting.look(lambda cluster, shape: state.rooms(cluster, shape, now), state.rules.looks_max)
     return [state.workloads[key] for key in state.waiting.due(state.rules.replans_max, above)]
 
 

@@ -33,7 +33,7 @@ class WaitingList:
         self._keys_by_shape: dict[Shape, dict[WorkloadKey, None]] = {}
         self._due: dict[WorkloadKey, None] = {}
         self._anyway: set[WorkloadKey] = set()
-        self._touched: set[str] = set()
+        self._touched: dict[str, None] = {}
         self._rooms: dict[str, dict[Shape, Rooms]] = {}
 
     def __iter__(self) -> Iterator[WorkloadKey]:
@@ -58,7 +58,7 @@ class WaitingList:
         self._shapes[key] = shape
         if shape not in self._keys_by_shape:
             self._keys_by_shape[shape] = {}
-            self._touched.update(self._rooms)
+            self._touched.update(dict.fromkeys(self._rooms))
         self._keys_by_shape[shape][key] = None
         self.retry(key)
 
@@ -93,7 +93,7 @@ class WaitingList:
 
     def touch(self, cluster: str) -> None:
         """Its rooms may be others now."""
-        self._touched.add(cluster)
+        self._touched[cluster] = None
 
     def retry(self, key: WorkloadKey) -> None:
         """Due whatever the rooms are."""
@@ -122,12 +122,20 @@ class WaitingList:
         self._due.pop(key, None)
         self._anyway.discard(key)
 
-    def look(self, rooms_of: Callable[[str, Shape], Rooms]) -> None:
-        """Looks at the clusters that were touched. rooms_of: empty for a cluster that is not there."""
-        for cluster in sorted(self._touched):
+    def look(self, rooms_of: Callable[[str, Shape], Rooms], most: int) -> None:
+        """Looks at the clusters that were touched, longest ago first, until so many rooms were looked at.
+
+        The others come with the next look, so that no request waits for all of them. rooms_of: empty for a cluster that
+        is not there.
+        """
+        looked_at = 0
+        for cluster in list(self._touched):
+            if looked_at >= most:
+                break
+            del self._touched[cluster]
+            looked_at += len(self._keys_by_shape)
             for shape in self._keys_by_shape:
                 self._compare(cluster, shape, rooms_of)
-        self._touched.clear()
 
     def _compare(self, cluster: str, shape: Shape, rooms_of: Callable[[str, Shape], Rooms]) -> None:
         known, keys = self._rooms.setdefault(cluster, {}), self._keys_by_shape[shape]

@@ -39,6 +39,10 @@ class Undecided(Exception):
     """Replicas possibly fit, not certainly, and the policy says Refuse: neither promised nor refused before binds."""
 
 
+class Unheard(Undecided):
+    """Replicas have no room by what was heard before the request came, and the policy says Refuse: not refused yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decided:
     """Events to write in one transaction, and the answer once they are in the log."""
@@ -195,6 +199,8 @@ def _refuse_part(declared: WorkloadDeclared, division: Division, moment: Moment)
         return
     if moment.patient and division.uncertain == division.unplaced:
         raise Undecided(_no_room(declared, division))
+    if moment.listening:
+        raise Unheard(_no_room(declared, division))
     raise RequestError("RESOURCE_EXHAUSTED", _no_room(declared, division))
 
 
