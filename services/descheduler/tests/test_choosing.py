@@ -1,5 +1,6 @@
 """Which lent nodes go back: few, cheap, and none that would not help."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from descheduler.core.choosing import Lent, choose
-from descheduler.core.losses import Loss
+from descheduler.core.losses import Bounded, Loss
 from descheduler.core.needs import Need
 from spillway.columns import columns_of
 from spillway.feasibility.nodes import ClusterNodes
@@ -16,6 +17,7 @@ from spillway.model import HOSTNAME_LABEL, NodeRow, PodSelector, PodTerm, Requir
 from .lending_log import owned, shape
 
 NOTHING = Loss(breaks_budget=False, priority=0, core_seconds=0, deletion_cost=0)
+LONG_RUN = Loss(breaks_budget=False, priority=0, core_seconds=900_000, deletion_cost=0)
 LIMIT = 100
 
 
@@ -76,6 +78,16 @@ def test_the_least_lost_work_goes(dear: Loss, cheap: Loss) -> None:
     for losses in ({"l1": dear, "l2": cheap}, {"l1": cheap, "l2": dear}):
         expected = [name for name, loss in losses.items() if loss is cheap]
         assert chosen([Need("a", shape(), 1)], [owned("l1"), owned("l2")], losses) == expected
+
+
+def test_what_a_budget_allows_is_spent_once_over_all_nodes() -> None:
+    """Each of four nodes has one pod of a controller of which one may go: what runs elsewhere for long goes first."""
+    small = replace(NOTHING, bounded=(Bounded("pool/ReplicaSet/batch/a", 1, 1),))
+    losses = {f"l{number}": small for number in range(4)} | {f"l{number}": LONG_RUN for number in range(4, 8)}
+    rows = [owned(name) for name in losses]
+    assert chosen([Need("a", shape(4000), 1)], rows, losses) == ["l0"]
+    assert chosen([Need("a", shape(4000), 5)], rows, losses) == ["l0", "l4", "l5", "l6", "l7"]
+    assert len(chosen([Need("a", shape(4000), 8)], rows, losses)) == 8, "who waits has them all the same"
 
 
 def test_each_need_takes_its_share_of_one_node() -> None:

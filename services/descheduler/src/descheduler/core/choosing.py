@@ -8,6 +8,7 @@ already keep whom they go back for, so that looking again finds the same.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
@@ -15,7 +16,7 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
-from descheduler.core.losses import Loss
+from descheduler.core.losses import Loss, over_budget
 from descheduler.core.needs import Need
 from spillway.feasibility.fit import Fit, fit
 from spillway.feasibility.nodes import ClusterNodes
@@ -28,6 +29,9 @@ SPARED_LOOKS_MAX = 64
 TRIED_NODES_MAX = 64
 TRIES_MAX = 8
 """Orders of the needs that are tried, where at most so many nodes are lent."""
+
+_Place = tuple[tuple[bool, int], float, int, int]
+"""In the order in which nodes are taken: rank, what it brings for what it costs (less is more), deletion cost, row."""
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -189,11 +193,12 @@ def _orders(needs: Sequence[Need], candidates: int) -> Iterable[Sequence[Need]]:
             yield [first, *(need for need in needs if need is not first)]
 
 
-def _badness(choice: Choice, lent: Lent) -> tuple[int, Sequence[tuple[bool, int]], int]:
-    """Who waits still, then the nodes of the highest ranks, then what all lose; the first of equals is taken."""
+def _badness(choice: Choice, lent: Lent) -> tuple[int, int, Sequence[tuple[bool, int]], int]:
+    """Who waits still, then what breaks budgets, then the nodes of the highest ranks, then what all lose; the first of
+    equals is taken."""
     losses = [lent.losses[node] for node in choice.nodes]
     ranks = sorted((loss.rank for loss in losses), reverse=True)
-    return choice.unmet, ranks, sum(loss.core_seconds + lent.return_cost + 1 for loss in losses)
+    return choice.unmet, over_budget(losses), ranks, sum(loss.core_seconds + lent.return_cost + 1 for loss in losses)
 
 
 def _try(
@@ -232,27 +237,30 @@ def _keep_promises(ground: _Field, needs: Sequence[Need], nodes: ClusterNodes, l
 
 
 def _cover(ground: _Field, costs: Mapping[int, tuple[Loss, int]], limit: int) -> list[Taking]:
-    """Rank by rank; in a rank the most worth for what it costs."""
+    """Rank by rank; in a rank the most worth for what it costs. What budgets allow is spent by those that are taken."""
     taken: list[Taking] = []
-    by_rank: dict[tuple[bool, int], list[int]] = {}
-    for row, (loss, _) in costs.items():
-        by_rank.setdefault(loss.rank, []).append(row)
-    for rank in sorted(by_rank):
-        heap = [
-            (-_ratio(ground, ground.plan(row), costs[row]), costs[row][0].deletion_cost, row) for row in by_rank[rank]
-        ]
-        heapq.heapify(heap)
-        while heap and len(taken) < limit and (ground.left > 0).any():
-            seen, deletion_cost, row = heapq.heappop(heap)
-            planned = ground.plan(row)
-            if not planned:
-                continue
-            ratio = _ratio(ground, planned, costs[row])
-            if ratio < -seen and heap and (-ratio, deletion_cost, row) > heap[0]:
-                heapq.heappush(heap, (-ratio, deletion_cost, row))
-                continue
-            ground.place(row, planned)
-            taken.append(Taking(row, planned))
+    spent = Counter[str]()
+
+    def place_of(row: int, planned: Mapping[int, int]) -> _Place:
+        loss = costs[row][0]
+        breaks = loss.breaks_budget or any(spent[one.group] + one.pods > one.allowed for one in loss.bounded)
+        return (breaks, loss.priority), -_ratio(ground, planned, costs[row]), loss.deletion_cost, row
+
+    heap = [place_of(row, ground.plan(row)) for row in costs]
+    heapq.heapify(heap)
+    while heap and len(taken) < limit and (ground.left > 0).any():
+        seen = heapq.heappop(heap)
+        row = seen[-1]
+        planned = ground.plan(row)
+        if not planned:
+            continue
+        now = place_of(row, planned)
+        if now > seen and heap and now > heap[0]:
+            heapq.heappush(heap, now)
+            continue
+        ground.place(row, planned)
+        taken.append(Taking(row, planned))
+        spent.update({one.group: one.pods for one in costs[row][0].bounded})
     return taken
 
 

@@ -1,13 +1,22 @@
 """What would be lost if a lent node went back now: by the pods that its loan names."""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from descheduler.core.state import DeschedulerState
 from spillway.events_lending import Amounts, LentPod, NodeLent
 
 MILLI = 1000
+
+
+class Bounded(NamedTuple):
+    """Pods of one controller on a node, and how many of all its pods a disruption budget lets go. group: with pool."""
+
+    group: str
+    pods: int
+    allowed: int
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -16,13 +25,14 @@ class Loss:
 
     priority: the highest of its pods, 0 at least. core_seconds: run time × cores, which a restart does again, and what
     recalls took from its pods' controllers lately.
-    deletion_cost: the sum of what its pods say of themselves.
+    deletion_cost: the sum of what its pods say of themselves. bounded: its pods of controllers with a budget.
     """
 
     breaks_budget: bool
     priority: int
     core_seconds: int
     deletion_cost: int
+    bounded: tuple[Bounded, ...] = field(default=(), compare=False)
 
     @property
     def rank(self) -> tuple[bool, int]:
@@ -36,14 +46,25 @@ LostLately = Mapping[tuple[str, str], int]
 
 def loss_of(loan: NodeLent, now_ms: int, lost_lately: LostLately) -> Loss:
     by_group = Counter(pod.group for pod in loan.pods)
+    allowed = {pod.group: pod.disruptions_allowed for pod in loan.pods if pod.disruptions_allowed >= 0}
     return Loss(
-        breaks_budget=any(0 <= pod.disruptions_allowed < by_group[pod.group] for pod in loan.pods),
+        breaks_budget=any(most < by_group[group] for group, most in allowed.items()),
         priority=max((pod.priority for pod in loan.pods), default=0) if loan.pods else 0,
         core_seconds=sum(
             _core_seconds(pod, _ran_ms(pod, now_ms)) + lost_lately.get((loan.pool, pod.group), 0) for pod in loan.pods
         ),
         deletion_cost=sum(pod.deletion_cost for pod in loan.pods),
+        bounded=tuple(Bounded(f"{loan.pool}/{group}", by_group[group], most) for group, most in allowed.items()),
     )
+
+
+def over_budget(losses: Iterable[Loss]) -> int:
+    """How many more pods than budgets allow go with all of these nodes together."""
+    pods, allowed = Counter[str](), dict[str, int]()
+    for bounded in (one for loss in losses for one in loss.bounded):
+        pods[bounded.group] += bounded.pods
+        allowed[bounded.group] = min(bounded.allowed, allowed.get(bounded.group, bounded.allowed))
+    return sum(max(0, pods[group] - most) for group, most in allowed.items())
 
 
 def lost_by_group(loan: NodeLent, now_ms: int, restart_ms: int) -> Amounts:
