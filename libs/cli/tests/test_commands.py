@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from spillway import api
 from spillway.api import RequestError
-from spillway_cli import fleet_commands, local_commands, waiting
+from spillway_cli import cluster_commands, fleet_commands, local_commands, waiting
 from spillway_cli.config import ADDRESSES_FILE
 from spillway_cli.main import app
 
@@ -311,6 +311,23 @@ def test_status_sums_up(spillway: Spillway, manifest: str) -> None:
     document = json.loads(spillway("status", "-o", "json").stdout)
     assert document["workloads"]["replicas"] == 60
     assert document["planner"]["endpoints"] == [spillway.address]
+
+
+def test_status_does_not_wait_for_a_planner_that_hangs_and_names_it(
+    spillway: Spillway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is stopped by SIGSTOP: its port takes connections."""
+    monkeypatch.setattr(cluster_commands, "ANSWER_SECONDS", 0.5)
+    with socket.socket() as frozen:
+        frozen.bind(("127.0.0.1", 0))
+        frozen.listen()
+        hangs = f"127.0.0.1:{frozen.getsockname()[1]}"
+        endpoints = ("--endpoint", hangs, "--endpoint", spillway.address)
+        result = CliRunner().invoke(app, [*endpoints, "status"])
+        document = json.loads(CliRunner().invoke(app, [*endpoints, "status", "-o", "json"]).stdout)
+    assert result.exit_code == 0
+    assert f"silent: {hangs}" in result.stdout
+    assert document["planner"]["silent"] == [hangs]
 
 
 # ── Errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,5 +1,7 @@
 """Commands on the fleet: cluster join, list, nodes, cordon, uncordon, drain, leave; status."""
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -9,15 +11,15 @@ from rich.text import Text
 from spillway import api
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING
 from spillway.model import TIER_CLOUD, TIER_OWN
-from spillway.rpc import PlannerClient
+from spillway.rpc import PLANNER, PlannerClient
 from spillway.texts import counted, is_ours_to_mend
 from spillway_cli import tables
 from spillway_cli.config import Config
 from spillway_cli.exits import CommandFailed, bad_input, guarded, say, say_changes
 from spillway_cli.lending_commands import still_lent
-from spillway_cli.local_commands import RUN_FOLDER, processes_of, processes_table
+from spillway_cli.local_commands import ANSWER_SECONDS, RUN_FOLDER, processes_of, processes_table
 from spillway_cli.output import Format, console, duration, print_machine
-from spillway_cli.session import Output, Timeout, Wait, with_planner
+from spillway_cli.session import Output, Timeout, Wait, planner_client, with_config, with_planner
 from spillway_cli.waiting import until_handed_over, until_heard
 from spillway_cli.workload_commands import all_workloads
 
@@ -154,7 +156,14 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
         if processes and output is Format.table:
             console().print(processes_table(processes), "")
 
-    async def body(client: PlannerClient, config: Config) -> None:
+    async def body(config: Config) -> None:
+        silent = await _silent(config)
+        answering = tuple(one for one in config.endpoints if one not in silent)
+        # Who hangs is not waited for; when nobody answers the client says why.
+        async with planner_client(replace(config, endpoints=answering or config.endpoints)) as client:
+            await show(client, config, silent)
+
+    async def show(client: PlannerClient, config: Config, silent: Sequence[str]) -> None:
         fleet = await client.list_clusters(api.ListClustersRequest())
         brakes = await client.list_brakes(api.ListBrakesRequest())
         workloads = await all_workloads(client, "")
@@ -167,7 +176,12 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
             "unplaced": sum(placement.unplaced for placement in placements),
             "ready": sum(tables.ready(workload) for workload in workloads),
         }
-        planner = {"endpoints": list(config.endpoints), "leader": client.leader(), "stale": fleet.stale}
+        planner = {
+            "endpoints": list(config.endpoints),
+            "leader": client.leader(),
+            "stale": fleet.stale,
+            "silent": list(silent),
+        }
         if output is not Format.table:
             document = {
                 "planner": planner,
@@ -181,7 +195,8 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
             return
         out = console()
         who = f"the active one is {client.leader()}" if client.leader() else "no active one is known"
-        out.print(Text("planner    ", style="bold").append(f"answers; {who}", style="not bold"))
+        away = f"; silent: {', '.join(silent)}" if silent else ""
+        out.print(Text("planner    ", style="bold").append(f"answers; {who}{away}", style="not bold"))
         line = ", ".join(f"{count} {name}" for name, count in list(sums.items())[2:])
         out.print(Text("workloads  ", style="bold").append(f"{sums['workloads']}: {line}", style="not bold"))
         if brakes.brakes or brakes.confirmations or brakes.over_budget:
@@ -189,7 +204,18 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
         out.print("")
         out.print(tables.clusters(fleet))
 
-    with_planner(context, body)
+    with_config(context, body)
+
+
+async def _silent(config: Config) -> list[str]:
+    """The planners that answer nothing, all asked at once."""
+    from spillway.rpc_probe import Identity, probe
+
+    identity = Identity(config.token, config.ca, config.certificate, config.key)
+    probed = await asyncio.gather(
+        *(probe(PLANNER, endpoint, identity, ANSWER_SECONDS) for endpoint in config.endpoints)
+    )
+    return [one.endpoint for one in probed if one.code in ("DEADLINE_EXCEEDED", "UNAVAILABLE")]
 
 
 def _set_phase(context: typer.Context, name: str, phase: str, output: Format, seconds: float = 0.0) -> None:
