@@ -1,6 +1,7 @@
 """The planner says of the committed cases what the Kubernetes scheduler's own plugins said, without Go."""
 
 import json
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 
 from .spillway_oracle.cases import Case, read_case
 from .spillway_oracle.committed import DIFFERING_FILE, FOUND_FOLDER, NOT_MODELLED_FILE, read_cases, read_list
+from .spillway_oracle.reasons import ALIKE, HASH_UNKNOWN, SAID_OF_THE_POD, compared
 from .spillway_oracle.templates import FEATURES
-from .spillway_oracle.verdicts import AGREES, INVALID, UNMODELLED, Truth, Verdict, planner_on, verdict
+from .spillway_oracle.verdicts import AGREES, INVALID, UNMODELLED, Truth, Verdict, verdict
 
 
 @cache
@@ -20,7 +22,7 @@ def committed() -> tuple[tuple[Case, Truth], ...]:
 
 @cache
 def verdicts() -> dict[str, Verdict]:
-    return {case.name: verdict(truth, planner_on(case)) for case, truth in committed()}
+    return {case.name: verdict(case, truth) for case, truth in committed()}
 
 
 @pytest.mark.parametrize("feature", FEATURES)
@@ -36,7 +38,7 @@ def test_the_planner_agrees_with_the_scheduler(feature: str) -> None:
 def test_a_case_that_once_differed_agrees(file: Path) -> None:
     found = json.loads(file.read_text())
     truth = msgspec.convert(found["truth"], Truth)
-    one = verdict(truth, planner_on(read_case(found["case"])))
+    one = verdict(read_case(found["case"]), truth)
     assert one.kind == AGREES, one.detail
 
 
@@ -44,6 +46,47 @@ def test_what_is_not_modelled_is_listed_by_name() -> None:
     """No case is passed over silently, and none stays listed that is modelled now."""
     found = {name: one.detail for name, one in verdicts().items() if one.kind == UNMODELLED}
     assert found == read_list(NOT_MODELLED_FILE)
+
+
+def test_explain_says_of_every_node_what_the_scheduler_says() -> None:
+    """Of those that take no replica more, by each plugin; all but a few are compared, and those are named."""
+    kinds = Counter(one.kind for found in verdicts().values() for one in found.reasons)
+    plugins = Counter(one.plugin for found in verdicts().values() for one in found.reasons if one.kind == ALIKE)
+    assert set(kinds) == {ALIKE, SAID_OF_THE_POD, HASH_UNKNOWN}
+    assert kinds[ALIKE] > 2_500
+    assert kinds[SAID_OF_THE_POD] + kinds[HASH_UNKNOWN] <= 20
+    assert set(plugins) == {
+        "NodeUnschedulable",
+        "NodeName",
+        "TaintToleration",
+        "NodeAffinity",
+        "NodePorts",
+        "NodeResourcesFit",
+        "VolumeBinding",
+        "VolumeZone",
+        "PodTopologySpread",
+        "InterPodAffinity",
+    }
+
+
+NODE_REASONS = (
+    pytest.param("NodeUnschedulable", ["node(s) were unschedulable"], ALIKE, id="alike"),
+    pytest.param("NodeAffinity", ["node(s) didn't match Pod's node affinity/selector"], "differs", id="another filter"),
+    pytest.param("NodeUnschedulable", ["words that nobody knows"], "differs", id="other words"),
+)
+
+
+@pytest.mark.parametrize(("plugin", "words", "expected"), NODE_REASONS)
+def test_what_is_said_of_a_node_is_held_against_plugin_and_words(plugin: str, words: list[str], expected: str) -> None:
+    """The first filter that bars it counts: a node that is cordoned, and has another label than is asked for."""
+    metadata = {"name": "n0", "uid": "n0", "labels": {"kubernetes.io/hostname": "n0"}}
+    allocatable = {"cpu": "1", "pods": "9"}
+    node = {"metadata": metadata, "spec": {"unschedulable": True}, "status": {"allocatable": allocatable}}
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    template = {"metadata": {}, "spec": {"containers": [container], "nodeSelector": {"disk": "ssd"}}}
+    case = Case({"nodes": [node], "pods": [], "namespaces": []}, "default", template)
+    (found,) = compared(case, {}, (("n0", plugin, tuple(words)),), {})
+    assert (found.kind == ALIKE, found.differs) == (expected == ALIKE, expected != ALIKE)
 
 
 def test_there_are_enough_cases() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .cases import read_case
 from .oracle import Oracle
-from .verdicts import planner_on, question, truth_of, verdict
+from .verdicts import question, truth_of, verdict
 
 
 def main() -> int:
@@ -17,7 +17,7 @@ def main() -> int:
     case = read_case(found.get("case", found))
     with Oracle() as oracle:
         placed = oracle.ask(question(case)).placed
-    result = verdict(truth_of(case, placed), planner_on(case))
+    result = verdict(case, truth_of(case, placed))
     refused = {node: {"plugin": why.plugin, "reasons": why.reasons} for node, why in placed[-1].refused.items()}
     print(json.dumps(asdict(result) | {"refused": refused}, indent=1))
     return int(result.disagrees)

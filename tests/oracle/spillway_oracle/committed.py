@@ -11,7 +11,7 @@ import msgspec
 from .cases import Case, seeded_case
 from .oracle import Oracle
 from .templates import FEATURES
-from .verdicts import UNMODELLED, Truth, planner_on, question, truth_of, verdict
+from .verdicts import UNMODELLED, Truth, question, truth_of, verdict
 
 FOLDER = Path(__file__).resolve().parents[1]
 CASES_FILE = FOLDER / "cases.json.gz"
@@ -54,7 +54,7 @@ def read_list(file: Path) -> dict[str, str]:
 
 
 def write_lists() -> None:
-    verdicts = {case.name: verdict(truth, planner_on(case)) for case, truth in read_cases()}
+    verdicts = {case.name: verdict(case, truth) for case, truth in read_cases()}
     not_modelled = {name: one.detail for name, one in verdicts.items() if one.kind == UNMODELLED}
     differing = {name: f"{one.kind}: {one.detail}" for name, one in verdicts.items() if one.disagrees}
     _write_list(NOT_MODELLED_FILE, "that the planner says it does not (wholly) model, and why", not_modelled)

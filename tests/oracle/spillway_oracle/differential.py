@@ -19,7 +19,8 @@ from .cases import Case, any_case, read_case, seeded_case
 from .oracle import Oracle, OracleFailed
 from .promises import check_promises
 from .pruning import pruned
-from .verdicts import AGREES, UNMODELLED, Verdict, planner_on, question, truth_of, verdict
+from .reasons import ALIKE
+from .verdicts import AGREES, UNMODELLED, Verdict, question, truth_of, verdict
 
 SEEDS_PER_JOB = 1_000_000
 PROMISES_PERCENT = 10
@@ -40,6 +41,7 @@ class Tally:
     features: Counter[str] = field(default_factory=Counter)
     ordered: Counter[str] = field(default_factory=Counter)
     promises: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
     smallest: dict[str, dict[str, Any]] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
 
@@ -51,6 +53,7 @@ class Tally:
             self.unmodelled.update(set(found.answer.unmodelled))
         elif found.kind == AGREES:
             self.features.update(case.features)
+            self.reasons.update(one.plugin if one.kind == ALIKE else one.kind for one in found.reasons)
             if found.truth.ordered:
                 self._ordered(found)
         self.keep(case, found)
@@ -79,7 +82,7 @@ class Tally:
     def join(self, other: "Tally") -> None:
         self.cases += other.cases
         self.seen |= other.seen
-        for name in ("kinds", "unmodelled", "features", "ordered", "promises"):
+        for name in ("kinds", "unmodelled", "features", "ordered", "promises", "reasons"):
             getattr(self, name).update(getattr(other, name))
         for kind, record in other.smallest.items():
             if kind not in self.smallest or record["size"] < self.smallest[kind]["size"]:
@@ -108,7 +111,7 @@ def _record(case: Case, found: Verdict, size: int) -> dict[str, Any]:
 
 
 def judge(case: Case, oracle: Oracle) -> Verdict:
-    return verdict(truth_of(case, oracle.ask(question(case)).placed), planner_on(case))
+    return verdict(case, truth_of(case, oracle.ask(question(case)).placed))
 
 
 def explore(cases: int, number: int, shrink: bool) -> Tally:
@@ -121,7 +124,7 @@ def explore(cases: int, number: int, shrink: bool) -> Tally:
         _by_hypothesis(lambda case: tally.add(case, judge(case, oracle)), cases // 4, number, (Phase.generate,))
         seeded = [seeded_case(number * SEEDS_PER_JOB + index) for index in range(cases - cases // 4)]
         for case, answer in zip(seeded, oracle.ask_all([question(case) for case in seeded]), strict=True):
-            tally.add(case, verdict(truth_of(case, answer.placed), planner_on(case)))
+            tally.add(case, verdict(case, truth_of(case, answer.placed)))
         _count_promises(tally, cases * PROMISES_PERCENT // 100, number, oracle)
         if any("case" in record for record in tally.smallest.values()) and shrink:
             _make_small(tally, cases // 4, number, oracle)
@@ -210,6 +213,7 @@ def _report(tally: Tally, seconds: float) -> str:
         ("not modelled, by reason", tally.unmodelled),
         ("agreeing cases by feature", tally.features),
         ("agreeing cases in which order matters", tally.ordered),
+        ("nodes that take no more, alike by plugin; or why not compared", tally.reasons),
     ):
         lines += [f"{title}:", *(f"  {count:7d}  {name}" for name, count in counts.most_common())]
     lines += ["several templates, promised beside each other:"]

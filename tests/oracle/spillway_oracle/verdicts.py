@@ -6,7 +6,8 @@ most `possible` replicas: certain ≤ least ≤ most ≤ possible.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from spillway.kubernetes import Manifest
 
@@ -15,6 +16,7 @@ from .clusters import NEW_HASH
 from .oracle import EXTREMES, FIRST, LAST, RANDOM, SCORE, Place, Placed, Request
 from .planner import PlannerAnswer, planner_answer
 from .pods import HASH
+from .reasons import Compared, Refused, compared
 
 REPLICAS_MAX = 300
 STATES_MAX = 1500
@@ -31,15 +33,17 @@ REFUSES = "refuses what fits"
 MORE_POSSIBLE = "calls more possible than fits"
 OTHER_NODES = "other nodes"
 NOT_TAKEN = "does not take the template"
-DISAGREEMENTS = (TOO_MUCH, TOO_LITTLE, REFUSES, MORE_POSSIBLE, OTHER_NODES, NOT_TAKEN)
+OTHER_REASONS = "says other reasons"
+DISAGREEMENTS = (TOO_MUCH, TOO_LITTLE, REFUSES, MORE_POSSIBLE, OTHER_NODES, NOT_TAKEN, OTHER_REASONS)
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
     """least, most: replicas that the scheduler can end with; equal where the order cannot matter.
 
-    nodes: replicas by node, where the order cannot matter. every: whether all sequences of choices were tried.
-    refused: what an API server says against the pod. reasons: by node, the plugin that refused one more replica.
+    every: whether all sequences of choices were tried. refused: what an API server says against the pod.
+    nodes: replicas by node, of the placement that takes the first node by name; where the order cannot matter, of any.
+    reasons: then, when one replica more found no node, why each refused it. pod: one of them, as the server stores it.
     """
 
     least: int = 0
@@ -48,15 +52,19 @@ class Truth:
     every: bool = True
     nodes: tuple[tuple[str, int], ...] = ()
     refused: str = ""
-    reasons: tuple[tuple[str, str], ...] = ()
+    reasons: tuple[Refused, ...] = ()
+    pod: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
+    """reasons: of each node that takes no more, where they were compared."""
+
     kind: str
     detail: str
     truth: Truth
     answer: PlannerAnswer
+    reasons: tuple[Compared, ...] = ()
 
     @property
     def disagrees(self) -> bool:
@@ -80,7 +88,7 @@ def question(case: Case) -> Request:
     template = case.template | {"metadata": metadata | {"labels": labels}}
 
     def place(mode: str, seed: int = 0) -> Place:
-        return Place(case.namespace, template, REPLICAS_MAX, mode, seed, states_max=STATES_MAX)
+        return Place(case.namespace, template, REPLICAS_MAX, mode, seed, states_max=STATES_MAX, pod=mode == FIRST)
 
     if not order_matters(case.template):
         return Request(load=case.world, place=(place(FIRST),))
@@ -92,22 +100,22 @@ def truth_of(case: Case, placed: Sequence[Placed]) -> Truth:
     errors = [entry.error for entry in placed if entry.error]
     if errors and errors[0].startswith(REFUSED_BY_SERVER):
         return Truth(refused=errors[0])
+    first = placed[1] if order_matters(case.template) else placed[0]
+    reasons = tuple((node, why.plugin, why.reasons or ()) for node, why in sorted(first.refused.items()))
+    stands = tuple(sorted(first.nodes.items()))
     if not order_matters(case.template):
         _no_errors(errors)
-        first = placed[0]
-        reasons = tuple(sorted((node, refusal.plugin) for node, refusal in first.refused.items()))
-        return Truth(first.count, first.count, nodes=tuple(sorted(first.nodes.items())), reasons=reasons)
+        return Truth(first.count, first.count, nodes=stands, reasons=reasons, pod=first.pod)
     extremes, *samples = placed
     _no_errors([entry.error for entry in samples if entry.error])
     counts = [entry.count for entry in samples]
-    reasons = tuple(sorted((node, refusal.plugin) for node, refusal in samples[0].refused.items()))
     if extremes.least is None or extremes.most is None:
         if "states" not in extremes.error:
             raise AssertionError(extremes.error)
-        return Truth(min(counts), max(counts), ordered=True, every=False, reasons=reasons)
+        return Truth(min(counts), max(counts), True, False, stands, "", reasons, first.pod)
     if not all(extremes.least <= count <= extremes.most for count in counts):
         raise AssertionError(f"the oracle contradicts itself: {counts} outside {extremes.least} to {extremes.most}")
-    return Truth(extremes.least, extremes.most, ordered=True, reasons=reasons)
+    return Truth(extremes.least, extremes.most, True, True, stands, "", reasons, first.pod)
 
 
 def _no_errors(errors: Sequence[str]) -> None:
@@ -115,13 +123,26 @@ def _no_errors(errors: Sequence[str]) -> None:
         raise AssertionError(f"the oracle failed: {errors[0]}")
 
 
+def _with_reasons(case: Case, found: Verdict) -> Verdict:
+    """Where both agree on numbers: what they say of each node that takes no more."""
+    truth = found.truth
+    if found.kind != AGREES or truth.pod is None:
+        return found
+    reasons = tuple(compared(case, dict(truth.nodes), truth.reasons, truth.pod))
+    differing = [f"{one.node}: {one.kind}" for one in reasons if one.differs]
+    if differing:
+        return Verdict(OTHER_REASONS, differing[0], truth, found.answer, reasons)
+    return replace(found, reasons=reasons)
+
+
 def planner_on(case: Case) -> PlannerAnswer:
     return planner_answer(case.world, case.template, case.namespace)
 
 
-def verdict(truth: Truth, answer: PlannerAnswer) -> Verdict:
+def verdict(case: Case, truth: Truth) -> Verdict:
+    answer = planner_on(case)
     kind, detail = _compared(truth, answer)
-    return Verdict(kind, detail, truth, answer)
+    return _with_reasons(case, Verdict(kind, detail, truth, answer))
 
 
 def _compared(truth: Truth, answer: PlannerAnswer) -> tuple[str, str]:

@@ -23,18 +23,20 @@ from spillway.feasibility.topology import Ceiling
 from spillway.model import Int64s, Shape
 
 Filter = Callable[[Shape, ClusterNodes, Verdict], object]
-FILTERS: tuple[tuple[str, Filter], ...] = (
+OF_NODES: tuple[tuple[str, Filter], ...] = (
     ("NodeUnschedulable", filter_by_state),
     ("NodeName", filter_by_name),
-    ("NodeAffinity", filter_by_labels),
     ("TaintToleration", filter_by_taints),
+    ("NodeAffinity", filter_by_labels),
     ("NodePorts", filter_by_ports),
-    ("VolumeBinding, VolumeZone", filter_by_volumes),
-    ("InterPodAffinity", filter_by_other_pods),
-    ("PodTopologySpread", filter_by_spread),
 )
-"""In the order in which feasibility.py asks them: a node is out for the first that bars it."""
 RESOURCES = "NodeResourcesFit"
+OF_OTHERS: tuple[tuple[str, Filter], ...] = (
+    ("VolumeBinding, VolumeZone", filter_by_volumes),
+    ("PodTopologySpread", filter_by_spread),
+    ("InterPodAffinity", filter_by_other_pods),
+)
+"""With RESOURCES between these two, in the order of the kube-scheduler: a node is out for the first that bars it."""
 ONE_A_NODE = "NodePorts, InterPodAffinity"
 AMOUNTS_APART_MAX = 3
 """Groups of nodes that lack of a resource; where the amounts are more, they are one group with a range."""
@@ -65,8 +67,13 @@ def node_reasons(shape: Shape, nodes: ClusterNodes, beyond: str = "") -> tuple[N
     nodes first. beyond: what lets the cluster take fewer than its nodes would, for people.
     """
     witness = Witness(nodes.live)
+    for name, apply in OF_NODES:
+        witness.filter = name
+        apply(shape, nodes, witness)
+    short = witness.open & (_takes_by_size(shape, nodes) <= 0)
+    witness.open &= ~short
     ceilings = []
-    for name, apply in FILTERS:
+    for name, apply in OF_OTHERS:
         witness.filter = name
         ceilings += [(name, *found) for found in _ceilings(apply(shape, nodes, witness))]
     ceilings += [("InterPodAffinity", *found) for found in own_ceilings(shape, nodes)]
@@ -83,7 +90,7 @@ def node_reasons(shape: Shape, nodes: ClusterNodes, beyond: str = "") -> tuple[N
         [NodeReason(int(met.sum()), name, reason, example=_example(nodes, met)) for name, reason, met in part]
         for part in (witness.found[:barred], witness.found[barred:])
     )
-    singly += _shortages(shape, nodes, witness.open)
+    singly += _shortages(shape, nodes, witness.open | short)
     return (*_most_first(together), *_few(_most_first(singly), REASONS_MAX - len(together)))
 
 
@@ -109,14 +116,17 @@ def explain_node(shape: Shape, nodes: ClusterNodes, cluster: str, node: str) -> 
     if row is None:
         raise RequestError("NOT_FOUND", f"node {node!r}: cluster {cluster} has none of this name")
     alike = candidates(shape, nodes)
-    filters = []
-    for name, apply in FILTERS:
-        bars = [_bars(apply, one, nodes, row) for one in alike]
-        filters.append(NodeFilter(name, not all(bars), bars[0] if all(bars) else ""))
+
+    def found_by(filters: Iterable[tuple[str, Filter]]) -> Iterator[NodeFilter]:
+        for name, apply in filters:
+            bars = [_bars(apply, one, nodes, row) for one in alike]
+            yield NodeFilter(name, not all(bars), bars[0] if all(bars) else "")
+
     lacks = [_lack_text(name, lack) for name, lack in _lacks(shape, nodes, row)]
-    filters.append(NodeFilter(RESOURCES, not lacks, ", ".join(lacks)))
+    resources = NodeFilter(RESOURCES, not lacks, ", ".join(lacks))
+    filters = (*found_by(OF_NODES), resources, *found_by(OF_OTHERS))
     takes = max(_takes(one, nodes, row) for one in alike) if all(entry.passes for entry in filters) else 0
-    return ExplainedNode(cluster, node, takes, tuple(filters))
+    return ExplainedNode(cluster, node, takes, filters)
 
 
 def _bars(apply: Filter, shape: Shape, nodes: ClusterNodes, row: int) -> str:
@@ -160,7 +170,7 @@ def _shortages(shape: Shape, nodes: ClusterNodes, open_: Bools) -> Iterator[Node
     """Of the nodes that nothing else bars, by which resource lacks for one more than they take, and how much of it."""
     per_node = fit(shape, nodes).per_node
     free = {name: _free(nodes, name) for name, _ in shape.requests}
-    most = np.maximum(0, np.stack([free[name] // amount for name, amount in shape.requests]).min(axis=0))
+    most = np.maximum(0, _takes_by_size(shape, nodes))
     single = open_ & (per_node < most)
     if single.any():
         text = f"takes {int(per_node[single].max())}, whatever its size"
@@ -189,6 +199,12 @@ def _grouped(nodes: ClusterNodes, lack: _Lack) -> Iterator[NodeReason]:
         text = _lack_text(lack.resources[0], least)
         text += f" to {shown(lack.resources[0], most)}" if most > least else ""
         yield NodeReason(int(member.sum()), RESOURCES, text + beside, lack.resources[0], least, most, example)
+
+
+def _takes_by_size(shape: Shape, nodes: ClusterNodes) -> Int64s:
+    """[rows]: replicas that what is free on each node is enough for; negative where less than none is."""
+    takes: Int64s = np.stack([_free(nodes, name) // amount for name, amount in shape.requests]).min(axis=0)
+    return takes
 
 
 def _free(nodes: ClusterNodes, resource: str) -> Int64s:

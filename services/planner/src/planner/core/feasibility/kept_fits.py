@@ -51,8 +51,8 @@ class _Codes(Verdict):
 def _codes(shape: Shape, nodes: ClusterNodes, shapes: KeptShapes) -> Int64s:
     verdict = _Codes(nodes.live, shapes)
     filter_by_state(shape, nodes, verdict)
-    filter_by_labels(shape, nodes, verdict)
     filter_by_taints(shape, nodes, verdict)
+    filter_by_labels(shape, nodes, verdict)
     filter_by_volumes(shape, nodes, verdict)
     return verdict.codes
 
