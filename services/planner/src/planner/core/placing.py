@@ -35,6 +35,7 @@ from planner.core.moving.shares import (
     share_of,
     without,
 )
+from planner.core.promised import with_promised
 from planner.core.recording import Record, record
 from planner.core.requests.answers import age_ms
 from planner.core.rollout.outlook import keeps, outlook, that_have_it
@@ -358,7 +359,7 @@ def _decide(
     moment: Moment,
     why: Why,
 ) -> Placed:
-    declared, known = subject.declared, subject.known
+    division, declared, known = with_promised(state, subject, division), subject.declared, subject.known
     before = {**known.parts, **why.taken} if known is not None else {}
     empty = empty_in_leaving(state, known) if known is not None else []
     to_end = frozenset(empty) - state.brakes.frozen_among(empty, subject.key)
