@@ -270,6 +270,8 @@ BREAKS: dict[str, tuple[dict[str, Any], Outcome, str, list[str]]] = {
                             ["timeout", "API server"]),
     "a right is missing": ({"visits": (replace(VISIT, denied=("jobs.batch",)),)}, FAILED, "credential own-1",
                            ["forbids to list jobs.batch", "rights"]),
+    "another's credential ends": ({"visits": (replace(VISIT, expires=NOW + DAY, service="propagator"),)}, WARNING,
+                                  "credential own-1 of propagator", ["in 24h", "own-1.kubeconfig of propagator"]),
     "a server's certificate ends": ({"visits": (replace(VISIT, server_expires=NOW + DAY),)}, WARNING,
                                     "certificate of own-1", ["ends in 24h", "renew it there"]),
     "marks that no rule made": ({"visits": (replace(VISIT, cluster="own-2", marked=(("n1", "prod-1"),)),)}, WARNING,

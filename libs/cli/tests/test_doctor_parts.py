@@ -35,7 +35,7 @@ from spillway.topics import TopicSettings, ensure_topics
 from spillway.version import VERSION
 from spillway_cli.doctor import log
 from spillway_cli.doctor.checks import Outcome
-from spillway_cli.doctor.members import LISTED, expires_at, server_expires_at, visit
+from spillway_cli.doctor.members import LISTED, expires_at, folder_of, is_needed, server_expires_at, visit
 from spillway_cli.doctor.pages import read_page, read_ready
 from spillway_local.member_credentials import ensure_certificate
 
@@ -145,6 +145,20 @@ async def test_nodes_that_bear_the_taint_of_lending_are_named_and_virtual_ones_a
     async with credential_of(ApiServer(nodes=nodes), tmp_path) as credential:
         found = await visit(tmp_path, "own-1", credential, SECONDS)
     assert found.marked == (("n1", "prod-1"),)
+
+
+async def test_another_services_credential_is_shown_and_asked_for_no_list(tmp_path: Path) -> None:
+    """What it may list is not what snapshot may. The bridge's is looked at where there is one."""
+    async with credential_of(ApiServer({"/api/v1/nodes": 403}), tmp_path) as credential:
+        found = await visit(tmp_path, "own-1", credential, SECONDS, "propagator")
+    assert (found.service, found.trouble, found.denied) == ("propagator", "", ())
+    assert folder_of("vk-bridge=/etc/x") == ("vk-bridge", Path("/etc/x"))
+    assert folder_of("/etc/x") == ("snapshot", Path("/etc/x"))
+    needed = {(service, name) for service in ("snapshot", "propagator", "vk-bridge") for name in ("own-1", "own-2")
+              if is_needed(service, tmp_path, name)}  # fmt: skip
+    assert needed == {(one, name) for one in ("snapshot", "propagator") for name in ("own-1", "own-2")} | {
+        ("vk-bridge", "own-1")
+    }
 
 
 async def test_what_a_cluster_forbids_is_named_by_its_resource(tmp_path: Path) -> None:

@@ -40,7 +40,10 @@ class Config:
     fleet: str = setting("", "id of the fleet that the log must belong to; empty: any")
     redis: str = setting("", "URL of Redis, for `doctor`", secret=True)
     health: tuple[str, ...] = setting((), "host:port, or name=host:port, of the services' health ports, for `doctor`")
-    credentials: str = setting("", "folder of snapshot's kubeconfigs, where it can be read, for `doctor`")
+    credentials: tuple[str, ...] = setting(
+        (),
+        "folder of snapshot's kubeconfigs, and service=folder of other services', where they can be read, for `doctor`",
+    )
     timeout_seconds: float = setting(30.0, "seconds that a call may take")
     retry_seconds: float = setting(5.0, "seconds that an unreachable planner is tried again")
 
@@ -134,7 +137,8 @@ def _converted(field: "dataclasses.Field[Any]", value: Any, source: str) -> Any:
                 raise ValueError
             return number
     except (TypeError, ValueError):
-        shown = "a list of host:port" if kind is tuple else "a number of seconds above 0"
+        entries = "folders" if field.name == "credentials" else "host:port"
+        shown = f"a list of {entries}" if kind is tuple else "a number of seconds above 0"
         raise bad_input(f"{field.name}: {value!r} from {source}: expected {shown}") from None
     if not isinstance(value, str):
         raise bad_input(f"{field.name}: {value!r} from {source}: expected text")

@@ -126,7 +126,7 @@ class Examination:
             visits.extend(await self._visits(found.clusters))
             checks = fleet.clusters(found.clusters)
             if not self.config.credentials:
-                hint = "SPILLWAY_CREDENTIALS: the folder of snapshot's kubeconfigs, where it can be read"
+                hint = "SPILLWAY_CREDENTIALS: the folder of snapshot's kubeconfigs, and service=folder of the others'"
                 checks.append(skipped("credentials", "no folder is named", hint))
             return [*checks, *(check for visit in visits for check in members.judged(visit, time.time()))]
 
@@ -140,15 +140,21 @@ class Examination:
         return checks, visits
 
     async def _visits(self, clusters: Sequence[api.ClusterReply]) -> Sequence[members.Visit]:
-        if not self.config.credentials:
-            return ()
-        folder, limit = Path(self.config.credentials), asyncio.Semaphore(AT_ONCE_MAX)
+        limit = asyncio.Semaphore(AT_ONCE_MAX)
 
-        async def visited(cluster: api.ClusterReply) -> members.Visit:
+        async def visited(service: str, folder: Path, cluster: api.ClusterReply) -> members.Visit:
             async with limit:
-                return await members.visit(folder, cluster.cluster, cluster.credential, self.seconds)
+                return await members.visit(folder, cluster.cluster, cluster.credential, self.seconds, service)
 
-        return await asyncio.gather(*map(visited, clusters))
+        folders = [members.folder_of(entry) for entry in self.config.credentials]
+        return await asyncio.gather(
+            *(
+                visited(service, folder, cluster)
+                for service, folder in folders
+                for cluster in clusters
+                if members.is_needed(service, folder, cluster.credential)
+            )
+        )
 
     async def _scaling(self, endpoints: Sequence[str]) -> list[Check]:
         async with ScalingClient(endpoints, **connection(self.config)) as client:

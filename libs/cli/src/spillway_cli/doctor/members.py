@@ -16,6 +16,7 @@ from cryptography import x509
 from yarl import URL
 
 from spillway.cluster_api import ClusterApiSettings, ClusterUnreachable, HttpTransport
+from spillway.cluster_rights import BRIDGE_OWNER, SNAPSHOT
 from spillway.credentials import BadCredentials, Endpoint, load_endpoint, tls_context
 from spillway.kubernetes import (
     DEPLOYMENTS,
@@ -45,7 +46,8 @@ MARKED_MAX = 500
 class Visit:
     """expires: when the credential ends, Unix seconds, None where it does not say. skew_seconds: how far the cluster's
     clock is before ours, None when it told no date. bad: of the credential. trouble: of the call. denied: resources.
-    server_expires: when the API server's certificate ends. marked: fleet by node that bears the taint of lending."""
+    server_expires: when the API server's certificate ends. marked: fleet by node that bears the taint of lending.
+    service: whose credential it is."""
 
     cluster: str
     credential: str
@@ -56,31 +58,46 @@ class Visit:
     denied: tuple[str, ...] = ()
     server_expires: float | None = None
     marked: tuple[tuple[str, str], ...] = ()
+    service: str = SNAPSHOT.service
 
 
-async def visit(folder: Path, cluster: str, credential: str, seconds: float) -> Visit:
-    """Lists one object of each kind; changes nothing."""
+def folder_of(entry: str) -> tuple[str, Path]:
+    """Whose folder of kubeconfigs an entry of the setting names: snapshot's, or with `service=` before it another's."""
+    service, _, folder = entry.rpartition("=")
+    return service or SNAPSHOT.service, Path(folder)
+
+
+def is_needed(service: str, folder: Path, credential: str) -> bool:
+    """The bridge has credentials of the clusters alone that lend, or that nodes are lent to."""
+    return service != BRIDGE_OWNER.service or (folder / f"{credential}.kubeconfig").exists()
+
+
+async def visit(folder: Path, cluster: str, credential: str, seconds: float, service: str = SNAPSHOT.service) -> Visit:
+    """With snapshot's credential lists one object of each kind, with another's asks its version; changes nothing."""
     try:
         endpoint = await asyncio.to_thread(load_endpoint, folder, credential)
         expires = expires_at(endpoint)
     except BadCredentials as error:
-        return Visit(cluster, credential, bad=str(error))
+        return Visit(cluster, credential, bad=str(error), service=service)
     transport = HttpTransport(lambda: endpoint, cluster, ClusterApiSettings())
     try:
         async with asyncio.timeout(seconds):
-            found = partial(Visit, cluster, credential, expires)
+            found = partial(Visit, cluster, credential, expires, service=service)
             answer = await transport.request("GET", "/version", {})
+            if answer.status == 401:
+                return found(trouble="it does not know us (401)")
+            if service != SNAPSHOT.service:
+                return found()
             ends = await server_expires_at(endpoint)
             skew = _skew(answer.date)
-            if answer.status == 401:
-                return found(skew, trouble="it does not know us (401)", server_expires=ends)
             asked = [transport.request("GET", kind.path(), {"limit": "1"}) for kind in LISTED]
             marked = await transport.request("GET", NODES.path(), {"labelSelector": FLEET, "limit": str(MARKED_MAX)})
             statuses = [one.status for one in await asyncio.gather(*asked)]
             denied = tuple(_name(kind) for kind, status in zip(LISTED, statuses, strict=True) if status in (401, 403))
             return found(skew, denied=denied, server_expires=ends, marked=_marked(marked.status, marked.body))
     except (ClusterUnreachable, TimeoutError) as error:
-        return Visit(cluster, credential, expires, trouble=str(error) or f"no answer within {seconds:g} s")
+        trouble = str(error) or f"no answer within {seconds:g} s"
+        return Visit(cluster, credential, expires, trouble=trouble, service=service)
     finally:
         await transport.close()
 
@@ -144,7 +161,8 @@ def _ends(endpoint: Endpoint) -> Iterator[float]:
 
 def judged(found: Visit, now: float) -> Iterable[Check]:
     """now: Unix seconds."""
-    name, file = f"credential {found.credential}", f"{found.credential}.kubeconfig"
+    whose = "" if found.service == SNAPSHOT.service else f" of {found.service}"
+    name, file = f"credential {found.credential}{whose}", f"{found.credential}.kubeconfig{whose}"
     if found.bad:
         yield failed(name, found.bad, f"write {file} anew: docs/operations.md, Install")
         return
