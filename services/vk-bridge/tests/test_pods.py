@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from sim.manifests import pod
-from sim.settings import SidecarSpec
+from sim.settings import Faults, SidecarSpec
 from spillway.addresses import NODE_USAGE
 from spillway.events_lending import NodeUsed
-from spillway.lending_marks import CREATED, virtual_node_name
+from spillway.lending_marks import CREATED, NOT_UPDATED, virtual_node_name
 from spillway.local_bus import LocalBus
 from vk_bridge.core.pod_conversion import Reference, copy_name
 
@@ -619,6 +619,31 @@ async def test_what_people_change_of_a_pool_pod_reaches_its_real_pod(fleet: Lend
     await fleet.ask(POOL, "PATCH", in_pool, {"spec": {"containers": changed, "activeDeadlineSeconds": 60}})
     await until(lambda: real()["spec"]["containers"][0]["image"] == "app:2", 5)
     assert (real()["spec"]["activeDeadlineSeconds"], real()["metadata"]["uid"]) == (60, uid)
+
+
+@on_fleet()
+async def test_a_change_that_the_owner_refuses_is_told_until_it_is_made(fleet: LendingFleet) -> None:
+    await lent(fleet)
+    await run_alone(fleet)
+    await until(lambda: pooled(fleet)["status"].get("phase") == "Running")
+
+    def told() -> list[tuple[str, bool]]:
+        conditions = pooled(fleet)["status"]["conditions"]
+        return [(one["reason"], "pods" in one["message"]) for one in conditions if one["type"] == NOT_UPDATED]
+
+    fleet.clusters[OWN].set_faults(Faults(forbidden=("PATCH pods",)))
+    labels = {"metadata": {"labels": {"stage": "two"}}}
+    await fleet.ask(POOL, "PATCH", "/api/v1/namespaces/default/pods/one", labels)
+    await until(lambda: told() == [("RefusedByOwner", True)])
+    await asyncio.sleep(20)
+    fleet.asked.clear()
+    await always(lambda: told() == [("RefusedByOwner", True)], 60)
+    writes = [key for key in fleet.asked if key[0] == POOL and key[1] == "PATCH" and "/pods/" in key[2]]
+    assert not writes, "said once"
+    fleet.clusters[OWN].set_faults(Faults())
+    await until(lambda: told() == [])
+    (real,) = fleet.clusters[OWN].objects("pods", OURS)
+    assert real["metadata"]["labels"]["stage"] == "two"
 
 
 @on_fleet(nodes=2)

@@ -59,6 +59,9 @@ POD_NAMESPACE_PREFIX: Final = "spillway-lent-"
 CREATED: Final = "spillway.io/Created"
 """Condition: a real pod of it was there once."""
 
+NOT_UPDATED: Final = "spillway.io/NotUpdated"
+"""Condition: what was changed of it has not reached its real pod, and why."""
+
 LABEL_CHARACTERS_MAX: Final = 63
 _LOAN_TEXT = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})", re.ASCII)  # Numbers that fit an int64 of the wire.
 _DIGEST_CHARACTERS = 10

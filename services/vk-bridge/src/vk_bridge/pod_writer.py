@@ -6,13 +6,22 @@ from typing import Any
 
 import structlog
 
-from spillway.cluster_api import PODS, AlreadyExists, ClusterApi, ClusterUnreachable, Conflict, Forbidden, Refused
+from spillway.cluster_api import (
+    PODS,
+    AlreadyExists,
+    ClusterApi,
+    ClusterUnreachable,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Refused,
+)
 from vk_bridge import metrics
 from vk_bridge.copies import Copies, Missing, is_about_namespace
 from vk_bridge.core.loan import Manifest
 from vk_bridge.core.pod_conversion import Refused as NotLendable
 from vk_bridge.core.pod_conversion import convert
-from vk_bridge.core.pod_status import failed_status, mirrored_status, waiting_status
+from vk_bridge.core.pod_status import failed_status, mirrored_status, updated_status, waiting_status
 from vk_bridge.core.pod_steps import (
     CreateReal,
     DeletePool,
@@ -112,7 +121,7 @@ class PodWriter:
                 real = reading.real_by_pool_uid[uid]
                 await self._show(reading, pod, mirrored_status(pod, real, reading.side.address), answers)
             case UpdateReal(uid):
-                await self._update(reading, reading.pool_pods[uid], reading.real_by_pool_uid[uid], answers)
+                return await self._update(reading, reading.pool_pods[uid], reading.real_by_pool_uid[uid], answers)
             case FailPool(uid, reason):
                 pod = reading.pool_pods[uid]
                 await self._show(reading, pod, failed_status(pod, reason, GONE_MESSAGE.get(reason, "")), answers)
@@ -154,13 +163,22 @@ class PodWriter:
         answers.real_pods[created["metadata"]["uid"]] = created
         return True
 
-    async def _update(self, reading: Reading, pod: Manifest, real: Manifest, answers: Answers) -> None:
+    async def _update(self, reading: Reading, pod: Manifest, real: Manifest, answers: Answers) -> bool:
+        """What the owner refuses is tried again, and the pool pod says why it is not so."""
         metadata, change = real["metadata"], update_patch(real, pod, reading.side.carried)
         version, uid = metadata["resourceVersion"], metadata["uid"]
         place = (metadata["namespace"], metadata["name"])
-        answers.real_pods[uid] = await self._reach.ask(
-            lambda: self._api.patch(PODS, *place, change, resource_version=version, uid=uid)
-        )
+        try:
+            answers.real_pods[uid] = await self._reach.ask(
+                lambda: self._api.patch(PODS, *place, change, resource_version=version, uid=uid)
+            )
+        except NotFound:
+            raise
+        except Refused as error:
+            await self._show(reading, pod, updated_status(pod, REFUSED, error.message), answers)
+            return False
+        await self._show(reading, pod, updated_status(pod), answers)
+        return True
 
     async def _refuse(self, reading: Reading, pod: Manifest, reason: str, message: str, answers: Answers) -> bool:
         """The pod fails. A controller makes another at once, so on one node only one does within the pause."""

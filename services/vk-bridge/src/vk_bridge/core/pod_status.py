@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from spillway.lending_marks import CREATED
+from spillway.lending_marks import CREATED, NOT_UPDATED
 from spillway.live_objects import without_nulls
 from vk_bridge.core.admitted_sizes import is_refused_by_its_node, text_of_added
 from vk_bridge.core.loan import Manifest
@@ -18,8 +18,8 @@ MIRRORED: Final = (
     "podIPs",
     "startTime",
 )
-POOLS_OWN: Final = ("PodScheduled", "DisruptionTarget")
-"""Conditions that the pool says of its own pod."""
+POOLS_OWN: Final = ("PodScheduled", "DisruptionTarget", NOT_UPDATED)
+"""Conditions that the pool, or we, say of its own pod."""
 
 
 def mirrored_status(pool_pod: Manifest, real_pod: Manifest, address: str) -> dict[str, Any] | None:
@@ -71,6 +71,18 @@ def waiting_status(pool_pod: Manifest, container_reason: str, message: str) -> d
     ]
     wanted = {**shown, "phase": "Pending", "containerStatuses": statuses}
     return None if shown.get("phase") in ENDED or _are_alike(wanted, shown) else wanted
+
+
+def updated_status(pool_pod: Manifest, reason: str = "", message: str = "") -> dict[str, Any] | None:
+    """Of one whose change did not reach its real pod, with what was said first, or did: without. None: it is so."""
+    shown = pool_pod.get("status") or {}
+    told = [entry.get("reason") for entry in shown.get("conditions") or () if entry.get("type") == NOT_UPDATED]
+    if shown.get("phase") in ENDED or told == ([reason] if reason else []):
+        return None
+    others = [entry for entry in shown.get("conditions") or () if entry.get("type") != NOT_UPDATED]
+    new = {"type": NOT_UPDATED, "status": "True", "reason": reason, "message": message}
+    # First, where mirroring leaves it: in another order the two would write in turn without end.
+    return {**shown, "conditions": [new, *others] if reason else others}
 
 
 def _are_alike(wanted: Manifest, shown: Manifest) -> bool:
