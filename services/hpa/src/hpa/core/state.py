@@ -287,9 +287,12 @@ class HpaState:
     def _make_rest(self, scaled: Scaled) -> list[Event]:
         """Of one workload, what take_turn and fire left."""
         events = self._see(scaled) if scaled.unseen else []
-        while scaled.due is not None and scaled.due.at_ms <= self._told_ms:
+        while self._told(scaled):
             events += self._evaluate_due(scaled)
         return events
+
+    def _told(self, scaled: Scaled) -> bool:
+        return scaled.due is not None and scaled.due.at_ms <= self._told_ms
 
     def next_due_ms(self) -> int | None:
         return self._dues[0][0] if self._dues else None
@@ -388,12 +391,13 @@ class HpaState:
 
     def _take(self, key: WorkloadKey, heard: Heard, ahead_ms: int | None = None) -> bool:
         """ahead_ms: of the clock of the cluster that it is of; None: as far as its state says."""
-        inputs, event, scaled = self._inputs(key), heard.event, self.scaled.get(key)
-        polling_ms = scaled.policy.polling_ms if scaled is not None else 0
-        if isinstance(event, WorkloadDeclared):
-            return inputs.take_declared(declared_of(event))
+        inputs, event = self._inputs(key), heard.event
         if isinstance(event, PodsObserved):
             return inputs.take_pods(event, ahead_ms)
+        if isinstance(event, WorkloadDeclared):
+            return inputs.take_declared(declared_of(event))
+        scaled = self.scaled.get(key)
+        polling_ms = scaled.policy.polling_ms if scaled is not None else 0
         if isinstance(event, LoadObserved):
             inputs.forget_old(event.at_ms, self.rules)
             return inputs.take_load(event, self.rules, polling_ms)
@@ -423,7 +427,9 @@ class HpaState:
 
     def _catch_up(self, scaled: Scaled, at_ms: int, now_ms: int) -> list[Event]:
         """What was due before at_ms comes first, whenever the clock would have told it."""
-        events = self._make_rest(scaled)
+        events = self._make_rest(scaled) if scaled.unseen or self._told(scaled) else []
+        if scaled.due is None or scaled.due.at_ms >= at_ms:
+            return events
         for _ in range(CATCH_UP_MAX):
             if scaled.due is None or scaled.due.at_ms >= at_ms or self._missed(scaled.due.at_ms, now_ms):
                 break

@@ -75,9 +75,10 @@ class KeptTotals:
         self.until_ms = min(self.until_ms, share.until_ms)
 
     def _find_firsts(self) -> None:
-        self.oldest_ms = self.initialized_ms = self.until_ms = NEVER
-        for share in self.shares.values():
-            self._count_first(share)
+        shares = self.shares.values()
+        self.oldest_ms = min([share.oldest_ms for share in shares], default=NEVER)
+        self.initialized_ms = min([share.initialized_ms for share in shares], default=NEVER)
+        self.until_ms = min([share.until_ms for share in shares], default=NEVER)
         self.passed = False
 
     def _together(self, clusters: Iterable[str]) -> Share:

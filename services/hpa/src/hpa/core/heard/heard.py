@@ -14,6 +14,9 @@ FORGETTING: Final = (LOAD.name, BACKLOG.name)
 """Topics that keep a record for a time only: what was read of them stands in the state."""
 
 
+_MEASURED: Final = (LoadObserved, BacklogObserved)
+
+
 class Heard(Struct, frozen=True):
     """One record. event None: a tombstone. trace: the headers of the trace that it came with."""
 
@@ -33,6 +36,6 @@ class Heard(Struct, frozen=True):
     def at_ms(self) -> int:
         """Its own time; 0: it has none."""
         event = self.event
-        if isinstance(event, LoadObserved | BacklogObserved):
-            return event.at_ms
-        return event.observed_ms if isinstance(event, PodsObserved) else 0
+        if isinstance(event, PodsObserved):
+            return event.observed_ms
+        return event.at_ms if isinstance(event, _MEASURED) else 0

@@ -117,7 +117,9 @@ class Inputs:
         if known is not None and (known.epoch, known.sequence) >= (event.epoch, event.sequence):
             return False
         self.clusters.put(event.cluster, cluster_pods(event))
-        self.correct({event.cluster: self.ahead_ms.get(event.cluster, 0) if ahead_ms is None else ahead_ms})
+        ahead_ms = self.ahead_ms.get(event.cluster, 0) if ahead_ms is None else ahead_ms
+        if ahead_ms or event.cluster in self.ahead_ms:
+            self.correct({event.cluster: ahead_ms})
         return True
 
     def correct(self, ahead_ms: Mapping[str, int]) -> None:

@@ -112,6 +112,12 @@ def _condition(kind: str, status: bool, reason: str, message: str = "") -> Condi
     return Condition(kind, status, reason, message)
 
 
+@lru_cache(maxsize=1024)
+def _valid_metric(metric: str) -> Condition:
+    message = f"the HPA was able to successfully calculate a replica count from {metric}"
+    return Condition(SCALING_ACTIVE, True, "ValidMetricFound", message)
+
+
 def without_scale(known: Known, current: int, message: str) -> Decision:
     """The target cannot be read: nothing is decided, and that is said."""
     condition = Condition(ABLE_TO_SCALE, False, "FailedGetScale", message)
@@ -140,7 +146,9 @@ def decide(
     said = known.conditions
     if not settings.scale_to_zero:
         said = tuple(one for one in said if one.kind != SCALED_TO_ZERO)
-    begun = Decision(current, current, None, "", history, with_conditions(said, _GOT_SCALE))
+    first = bool(said) and said[0].kind == ABLE_TO_SCALE  # As it is after a first decision with a scale.
+    said = (_GOT_SCALE, *said[1:]) if first else with_conditions(said, _GOT_SCALE)
+    begun = Decision(current, current, None, "", history, said)
     if current == 0 and not _computes_at_zero(policy, known, settings):
         return _disabled(begun)
     if current > policy.max_replicas:
@@ -193,10 +201,9 @@ def _normalized(begun: Decision, policy: Autoscaler, found: Asked, settings: Set
         left = allowed_without_behavior(current, wanted, bounds, history, settings, now_ms)
     else:
         left = allowed(current, wanted, bounds, policy.behavior, history, now_ms)
-    message = f"the HPA was able to successfully calculate a replica count from {found.metric}"
     conditions = with_conditions(
         begun.conditions,
-        _condition(SCALING_ACTIVE, True, "ValidMetricFound", message),
+        _valid_metric(found.metric),
         _condition(ABLE_TO_SCALE, True, left.stabilized_reason),
         _condition(SCALING_LIMITED, left.limited, left.limited_reason),
     )

@@ -129,9 +129,9 @@ def propose(metric: Metric, reading: Reading, scene: Scene) -> Proposal:
         raise NoUsableMetrics(f"unable to get {described(metric)}: {reading.message}")
     if not metric.tolerant:
         scene = replace(scene, tolerance=NO_TOLERANCE)
-    if isinstance(reading, PodReading | TotalsReading):
-        return _of_pods(metric, reading, scene, metric.target.amount)
-    return _of_series(metric, reading, scene, metric.target.amount)
+    if isinstance(reading, SeriesReading):
+        return _of_series(metric, reading, scene, metric.target.amount)
+    return _of_pods(metric, reading, scene, metric.target.amount)
 
 
 _TARGETS: Final = {

@@ -62,7 +62,10 @@ def _failed(case: Case, error: Exception) -> Sized:
 def _without_failure(case: Case) -> Case:
     """A failure of before is said no more once a decision succeeds."""
     before = case.before.scaling
-    if not any(one.reason == EVALUATION_FAILED for one in before.conditions):
+    for one in before.conditions:
+        if one.reason == EVALUATION_FAILED:
+            break
+    else:
         return case
     conditions = tuple(one for one in before.conditions if one.reason != EVALUATION_FAILED)
     return replace(case, before=replace(case.before, scaling=replace(before, conditions=conditions)))
