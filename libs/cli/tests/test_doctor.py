@@ -162,6 +162,8 @@ RECALLED = replace(LENT, state="Recalled", recalled_ms=int(1000 * (NOW - 1000)),
 BREAKS: dict[str, tuple[dict[str, Any], Outcome, str, list[str]]] = {
     "an instance is down": (answer("UNAVAILABLE", "nothing listens there"), FAILED, "planner b:7400", ["is it up?"]),
     "an instance hangs": (answer("DEADLINE_EXCEEDED", "x"), FAILED, "planner b:7400", ["it hangs", "Restart it"]),
+    "an instance that reads": (answer("UNAVAILABLE", "this planner still reads the log"), FAILED, "planner b:7400",
+                               ["still reads", "takes seconds"]),
     "TLS is not ours": (answer("UNAVAILABLE", "TLS: its certificate is not believed"), FAILED, "planner b:7400",
                         ["not believed", "SPILLWAY_CA"]),
     "a wrong token": (answer("UNAUTHENTICATED", "no caller"), FAILED, "planner b:7400", ["SPILLWAY_TOKEN"]),

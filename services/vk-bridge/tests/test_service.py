@@ -9,12 +9,22 @@ from prometheus_client import REGISTRY
 from sim.manifests import pod
 from sim.settings import Faults
 from spillway.events import CapacityNeeded, ClusterLeft, PodsUnschedulable
-from spillway.events_lending import CAUSE_ASKED, CAUSE_NEED, CAUSE_OCCUPIED, CAUSE_OPT_OUT, NodeLent, NodeReturned
+from spillway.events_lending import (
+    CAUSE_ASKED,
+    CAUSE_NEED,
+    CAUSE_OCCUPIED,
+    CAUSE_OPT_OUT,
+    LendingRule,
+    NodeLent,
+    NodeReturned,
+)
+from spillway.lending_marks import FLEET as FLEET_KEY
 from spillway.lending_marks import LEND, NEVER, virtual_node_name
+from spillway.lending_marks import LENDING as LENDING_KEY
 from spillway.model import Generation
 from spillway.pod_shape import shape_of
 
-from .lending_fleet import GRACE_SECONDS, IDLE_SECONDS, OTHER, OWN, POOL, LendingFleet, always, on_fleet, until
+from .lending_fleet import FLEET, GRACE_SECONDS, IDLE_SECONDS, OTHER, OWN, POOL, LendingFleet, always, on_fleet, until
 
 pytestmark = pytest.mark.looptime
 VIRTUAL = virtual_node_name(OWN, "n0")
@@ -153,6 +163,21 @@ async def test_a_declaration_that_is_withdrawn_takes_everything_back_and_lets_th
     assert (fleet.loans()[-1].cause, fleet.taint()) == (CAUSE_ASKED, "")
     await fleet.withdraw()
     await until(lambda: bridge.held == set())
+
+
+@on_fleet(nodes=2)
+async def test_marks_that_no_declaration_made_go_once_one_is_withdrawn(fleet: LendingFleet) -> None:
+    """As `spillway doctor` has a person do where it finds them; nothing else is lent meanwhile, for no node is idle."""
+    mark = {"metadata": {"labels": {FLEET_KEY: FLEET, LENDING_KEY: "lent"}}}
+    taints = [{"key": LENDING_KEY, "value": "lent", "effect": "NoSchedule"}]
+    await fleet.ask(OWN, "PATCH", "/api/v1/nodes/n0", {**mark, "spec": {"taints": taints}})
+    bridge = await fleet.start()
+    await asyncio.sleep(600)
+    assert (fleet.taint("n0"), bridge.held) == ("lent", set()), "nobody looks after it"
+    await fleet.declare(rules=(LendingRule("all", (), "idle", 100, 0, 86_400, 0.5),))
+    await fleet.declare(withdrawing=True)
+    await until(lambda: fleet.taint("n0") == "")
+    assert not fleet.loans()
 
 
 @on_fleet(nodes=2)

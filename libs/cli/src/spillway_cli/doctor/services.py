@@ -50,6 +50,9 @@ def endpoint(who: str, found: Probed) -> Check:
     if found.code in ("UNIMPLEMENTED", "NOT_FOUND"):
         hint = "`spillway config` shows which setting names this address"
         return failed(name, f"what answers there is no {who}", hint)
+    if "reads the log" in found.text:
+        hint = "after a start it takes seconds; for longer: see the checks of Kafka, and its log"
+        return failed(name, found.text, hint)
     hint = "is it up? `make status`, `docker compose ps`, `kubectl get pods`; `spillway config` shows the addresses"
     if "TLS" in found.text:
         hint = "SPILLWAY_CA: the file of the CA of its certificate; without TLS there: no CA. docs/security.md, gRPC"
