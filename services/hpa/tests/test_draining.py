@@ -57,11 +57,19 @@ def of(replicas: int) -> Group:
         ),
         pytest.param(
             1,
-            [(6000, 0), *[(10, 0)] * 7],
+            [(6000, 0), *[(200, 0)] * 7],
             FAST,
             100,
             (8, TO_DRAIN, 1),
             id="a hot partition is to have a replica for itself, which only as many as partitions give it",
+        ),
+        pytest.param(
+            1,
+            [(6000, 0), *[(10, 0)] * 7],
+            FAST,
+            100,
+            (1, WITHIN_TARGET, 1),
+            id="but for those with hardly any work, which take a tenth of it at the most",
         ),
         pytest.param(
             8,
@@ -117,6 +125,27 @@ def test_what_came_evenly_is_not_as_old_as_its_oldest() -> None:
     assert drain(of(1), evenly, FAST, DrainTarget(120), 100).reason == WITHIN_TARGET
     at_once = [Partition(100, 0, 100)] * 8
     assert drain(of(1), at_once, FAST, DrainTarget(120), 100).reason == TO_DRAIN
+
+
+@pytest.mark.parametrize(
+    ("lags", "waited_s", "expected"),
+    [
+        pytest.param([0] * 24, 0, (2, TOO_MANY), id="drained: all that are too many leave together"),
+        pytest.param([100] * 24, 60, (24, WITHIN_TARGET), id="ten seconds of work for each: nobody idles before"),
+        pytest.param([40] * 24, 20, (3, TOO_MANY), id="nearly drained, and fewer do the rest in time"),
+        pytest.param([40] * 24, 100, (24, WITHIN_TARGET), id="which would be late with fewer"),
+        pytest.param([2000] + [0] * 23, 200, (12, TOO_MANY), id="one is late whatever the size: half of them leave"),
+        pytest.param([2000] * 13 + [0] * 11, 200, (24, WITHIN_TARGET), id="not a few: each pause makes them later"),
+    ],
+)
+def test_they_leave_together_and_make_nothing_late(
+    lags: list[float], waited_s: float, expected: tuple[int, str]
+) -> None:
+    """24 replicas for 24 partitions, ten records a second each, to which half of one comes."""
+    partitions = [Partition(lag, 0.5, waited_s if lag else 0.0) for lag in lags]
+    service = Service(10.0, 30.0, 5.0)
+    found = drain(of(24), partitions, service, DrainTarget(120), 24)
+    assert (found.replicas, found.reason) == expected
 
 
 def test_who_starts_counts_from_when_it_is_ready() -> None:

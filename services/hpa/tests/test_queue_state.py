@@ -114,16 +114,29 @@ def test_nothing_is_decided_of_a_queue_that_was_never_seen() -> None:
         decided(NOTHING_SEEN, SERVICE, TARGET, (0, 10))
 
 
-def test_a_size_stays_as_long_as_it_would_take_to_come_back() -> None:
-    """A queue that was drained keeps its replicas for start-up and rebalance, 35 s, then none."""
-    state, sizes = NOTHING_SEEN, []
-    for number in range(11):
-        left = 20_000 if number == 0 else 0
-        offsets = (Offsets(20_000, 20_000 - left),) * 4
-        state = learned(state, Seen(5000 * number, offsets, sizes[-1] if sizes else 0, sizes[-1] if sizes else 0))
+def sizes_of(bursts: set[int], observations: int) -> list[int]:
+    """Every 5 s; four partitions get 20,000 records each at the observations that are named, read before the next."""
+    state, sizes, came = NOTHING_SEEN, [0], 0
+    for number in range(observations):
+        came += 20_000 * (number in bursts)
+        offsets = (Offsets(came, came - 20_000 * (number in bursts)),) * 4
+        state = learned(state, Seen(5000 * (1 + number), offsets, sizes[-1], sizes[-1]))
         wish, state = decided(state, SERVICE, TARGET, (0, 10))
         sizes.append(wish.replicas)
-    assert sizes == [4] * 7 + [0] * 4
+    return sizes[1:]
+
+
+def test_one_stays_as_long_as_it_would_take_to_come_back() -> None:
+    """Who came for a backlog leaves with it; the last one goes after start-up and rebalance, 35 s."""
+    assert sizes_of({0}, 11) == [4] + [1] * 6 + [0] * 4
+
+
+def test_who_was_called_back_too_soon_stays_the_next_time() -> None:
+    """A burst every 20 s: they leave once, and then stay, for ten minutes after the last that left too soon."""
+    assert sizes_of(set(range(0, 100, 4)), 100) == [4] + [1] * 3 + [4] * 96
+    found = sizes_of({0, 4, 140}, 150)
+    assert found[4:12] == [4] * 7 + [0]
+    assert found[140:143] == [4, 1, 1]
 
 
 @given(

@@ -25,6 +25,8 @@ LEAST_SHARE_TO_WORK: Final = 0.25
 """However late it is: so much of the target time is counted for working, lest the size grow without bound."""
 FLOODED_SHARE: Final = 0.75
 """Of a replica, kept for a partition into which more comes than one replica reads: no size drains it."""
+HOT_SHARE: Final = 0.9
+"""Likewise for one that one replica alone does not drain in time: what hardly anything comes to may be beside it."""
 WORTH_LEAVING: Final = 2.0
 """Who leaves for a while is to save so many times what coming back costs."""
 ROUNDING: Final = 1e-9
@@ -106,7 +108,8 @@ def replicas_to_drain(
     """The size that drains in time, at most one replica for each partition.
 
     More are asked for once those there are would keep some record waiting too long; fewer once so many would idle that
-    handing over partitions costs less, and those that stay drain it all in time, with a margin.
+    handing over partitions costs less, and those that stay drain it all in time, with a margin. While some partition is
+    late whatever the size, half of them at the least: each pause makes it later.
     """
     if not (partitions.lag.any() or partitions.arrivals.any()):
         return DrainWish(0, NOTHING_TO_DO, 0.0)
@@ -114,18 +117,44 @@ def replicas_to_drain(
     kept = min(group.wanted, most)
     joined, delay_s = _joined(group, partitions, service)
     later = after(joined, kept, service, service.start_s, service.rebalance_s)
-    late = target.alternates and _grows_late(joined, later, target)
-    if late or not kept or not _fits(kept, _to_keep_up(later, target), service.rate):
-        return _more(group, partitions, service, target, most)
+    behind = not kept or not _fits(kept, _to_keep_up(later, target), service.rate)
+    behind = behind or (target.alternates and _grows_late(joined, later, target))
+    if behind:
+        more = _more(group, partitions, service, target, most)
+        if more.reason != WITHIN_TARGET:
+            return more
     paused = _aged(joined, 0.0, service.rebalance_s)
     fewer, hot = _least(paused, service, target, most)
-    if fewer < kept and _idle_s(kept, joined, service, target) > kept * service.rebalance_s:
+    many = fewer < kept if not behind else fewer <= kept // 2
+    if many and _pays(kept, joined, service, target) and _harmless(kept, fewer, joined, service, target):
         return DrainWish(fewer, TOO_MANY, delay_s + service.rebalance_s + drained_s(fewer, paused, service), hot)
-    if target.alternates and group.reading >= kept:
+    if target.alternates and not behind and group.reading >= kept:
         fewer = _for_a_while(kept, paused, service, target)
         if fewer < kept:
             return DrainWish(fewer, FOR_A_WHILE, service.rebalance_s + drained_s(fewer, paused, service), hot)
     return DrainWish(kept, WITHIN_TARGET, delay_s + drained_s(kept, joined, service), hot)
+
+
+def _pays(kept: int, partitions: Partitions, service: Service, target: DrainTarget) -> bool:
+    """Whether more time would be idle, until others could start in their place, than the pause takes from all.
+
+    Where the last of them will be done before that, only until then: they leave together, and one pause is enough.
+    """
+    until_s = max(service.start_s + service.rebalance_s, target.within_s * LEAST_SHARE_TO_WORK)
+    alone_s = _alone_s(kept, partitions, service)
+    if alone_s.max() > service.rebalance_s:
+        until_s = min(until_s, float(alone_s.max()))
+    left_s = until_s - np.minimum(until_s, alone_s)
+    idle_s = float((left_s * (1 - dealt(partitions.arrivals, kept) / service.rate)).sum())
+    return idle_s > kept * service.rebalance_s
+
+
+def _harmless(kept: int, fewer: int, partitions: Partitions, service: Service, target: DrainTarget) -> bool:
+    """Whether those that stay read all in time or, what is late already, hardly later than with the others."""
+    paused = _aged(partitions, 0.0, service.rebalance_s)
+    oldest_s = float(np.where(partitions.lag > 0, paused.waited_s, 0.0).max())
+    then_s, now_s = drained_s(fewer, paused, service), drained_s(kept, partitions, service)
+    return then_s <= max(target.within_s - oldest_s, now_s / HOT_SHARE)
 
 
 def _grows_late(now: Partitions, later: Partitions, target: DrainTarget) -> bool:
@@ -158,13 +187,6 @@ def _keep_up_s(replicas: int, partitions: Partitions, rate: float, target: Drain
     grows = dealt(partitions.arrivals, replicas) - rate
     room = rate * target.within_s - dealt(partitions.lag, replicas)
     return float((room[grows > 0] / grows[grows > 0]).min(initial=math.inf))
-
-
-def _idle_s(replicas: int, partitions: Partitions, service: Service, target: DrainTarget) -> float:
-    """For how long replicas would have nothing to read, in all, until others in their place could be ready."""
-    until_s = max(service.start_s + service.rebalance_s, target.within_s * LEAST_SHARE_TO_WORK)
-    left_s = until_s - np.minimum(until_s, _alone_s(replicas, partitions, service))
-    return float((left_s * (1 - dealt(partitions.arrivals, replicas) / service.rate)).sum())
 
 
 def _more(group: Group, partitions: Partitions, service: Service, target: DrainTarget, most: int) -> DrainWish:
@@ -223,7 +245,8 @@ def _least(partitions: Partitions, service: Service, target: DrainTarget, most: 
     rate = service.rate * (1 - target.margin)
     needs = partitions.arrivals + _to_keep_up(partitions, target)
     hot = int((needs > rate).sum())
-    loads = np.where(partitions.arrivals > service.rate, rate * FLOODED_SHARE, np.minimum(needs, rate))
+    most_of_one = np.where(partitions.arrivals > service.rate, rate * FLOODED_SHARE, rate * HOT_SHARE)
+    loads = np.where(needs > rate, most_of_one, needs)
     first = max(1, math.ceil(float(loads.sum()) / rate - ROUNDING))
     sizes = range(first, most) if most - first < MANY_SIZES else _sizes(first, most, loads, rate)
     return next((size for size in sizes if _fits(size, loads, rate)), most), hot
@@ -238,6 +261,14 @@ def _sizes(first: int, most: int, loads: Column, rate: float) -> list[int]:
             inside = (place >= 0) & (place < len(loads))
             fit[inside] &= loads[heavy] + loads[place[inside]] <= rate * (1 + ROUNDING)
     return [int(size) for size in sizes[fit]]
+
+
+def steady_size(partitions: Partitions, service: Service, target: DrainTarget, most: int) -> int:
+    """What the same arrivals ask for once nothing waits; 0 without any."""
+    if not partitions.arrivals.any():
+        return 0
+    nothing = np.zeros(len(partitions))
+    return _least(Partitions(nothing, partitions.arrivals, nothing), service, target, min(most, len(partitions)))[0]
 
 
 def dealt(values: Column, replicas: int) -> Column:

@@ -1,8 +1,9 @@
 """What is learned of a queue and its group from offsets alone, and its size from one decision to the next. Pure.
 
-Arrivals and the rate of a replica are means over recent observations, newer ones counting more. A size that was asked
-for stays until nothing near it was asked for during as long as it takes to start a replica and to hand partitions
-over: who leaves sooner costs more in coming back than in waiting.
+Arrivals and the rate of a replica are means over recent observations, newer ones counting more. What arrivals alone ask
+for stays until nothing near it was asked for during as long as it takes to start a replica and to hand partitions over:
+who leaves sooner costs more in coming back than in waiting. Who came for a backlog leaves with it, unless the last that
+did were called back so soon.
 """
 
 import math
@@ -14,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpa.core.kubernetes.history import Steps, highest_since, recorded
-from hpa.core.own.draining import DrainTarget, DrainWish, Group, Partitions, Service, replicas_to_drain
+from hpa.core.own.draining import DrainTarget, DrainWish, Group, Partitions, Service, replicas_to_drain, steady_size
 
 ARRIVALS_S: Final = 120.0
 """How far back arrivals are looked at."""
@@ -25,6 +26,8 @@ RATE_MEAN_S: Final = 60.0
 WAITING_MOST: Final = 0.1
 """Of the replicas, that may have waited where their rate is learned from what they read."""
 ASSUMED_RECORDS: Final = 10.0
+RUED_MS: Final = 600_000
+"""So long after some left too soon, also those stay for a while who came for a backlog alone."""
 APART_MS: Final = 500
 """Observations that come sooner after the last are passed over: what is remembered of them stays small."""
 
@@ -80,8 +83,9 @@ class Work(Struct, frozen=True, gc=False):
 class QueueState(Struct, frozen=True, gc=False):
     """All that later decisions depend on besides what is seen. seen None: the queue was never seen.
 
-    came: oldest first. counts: records that came to each partition, older ones count less. steps: sizes asked for.
-    grown_ms: when more were asked for last.
+    came: oldest first. counts: records that came to each partition, older ones count less. steps: sizes that stay for
+    a while. grown_ms, left_ms: when more, and fewer, were asked for last. rued_ms: when those who had left were called
+    back last, sooner than they could have started.
     """
 
     seen: Seen | None = None
@@ -90,6 +94,8 @@ class QueueState(Struct, frozen=True, gc=False):
     work: Work = Work()
     steps: Steps = ()
     grown_ms: int = 0
+    left_ms: int = 0
+    rued_ms: int = 0
 
 
 NOTHING_SEEN: Final = QueueState()
@@ -204,13 +210,21 @@ def decided(
     known = replace(service, rate=rate_of(state.work, service.rate))
     ready_in_s = max(0.0, service.start_s - (seen.at_ms - state.grown_ms) / 1000)
     group = Group(seen.wanted, min(seen.reading, seen.wanted), ready_in_s)
-    wish = replicas_to_drain(group, partitions_of(state, seen.offsets), known, target, bounds[1])
+    partitions = partitions_of(state, seen.offsets)
+    wish = replicas_to_drain(group, partitions, known, target, bounds[1])
     asked = max(wish.replicas, bounds[0])
     window_ms = round(1000 * (service.start_s + service.rebalance_s))
+    too_soon = asked > seen.wanted and state.left_ms and seen.at_ms < state.left_ms + window_ms
+    rued_ms = seen.at_ms if too_soon else state.rued_ms
+    stays = asked
+    if not rued_ms or seen.at_ms >= rued_ms + RUED_MS:
+        stays = min(asked, max(steady_size(partitions, known, target, bounds[1]), 1))
     held = min(highest_since(state.steps, seen.at_ms - window_ms, asked), max(asked, seen.wanted))
-    steps = recorded(state.steps, asked, seen.at_ms, window_ms)
+    steps = recorded(state.steps, stays, seen.at_ms, window_ms)
+    left_ms = seen.at_ms if held < seen.wanted else state.left_ms
     grown_ms = seen.at_ms if held > seen.wanted else state.grown_ms
-    return replace(wish, replicas=held), replace(state, steps=steps, grown_ms=grown_ms)
+    state = replace(state, steps=steps, grown_ms=grown_ms, left_ms=left_ms, rued_ms=rued_ms)
+    return replace(wish, replicas=held), state
 
 
 def partitions_of(state: QueueState, offsets: Sequence[Offsets]) -> Partitions:
