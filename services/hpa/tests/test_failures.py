@@ -1,18 +1,20 @@
 """An error that nobody foresaw stays with the workload that shows it: said, tried again, the same after a restart."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
+import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from hpa.core.requests.answers import explain
 from hpa.core.scaled import Failed, Scaled
 from hpa.core.sizing.composing import Case
-from hpa.core.state import HpaState
+from hpa.core.state import BadPolicy, HpaState
 from hpa.service import Hpa
 from hpa.settings import HpaSettings
-from spillway.addresses import SCALE_POLICIES
+from spillway.addresses import LOAD, SCALE_POLICIES
 from spillway.events_scaling import ScaleDecided, ScalePolicyDeclared
 from spillway.local_bus import LocalBroker, LocalBus
 
@@ -87,12 +89,42 @@ def test_a_failure_is_the_same_after_a_restart() -> None:
     assert said[0].due_ms == said[1].due_ms
 
 
+def test_a_record_that_an_error_stops_has_no_effect_and_stops_no_other() -> None:
+    """Now, and where it is read again after a restart."""
+    made = begun(hpa([external("queue", "10")]), replicas=1)
+    broken: Any = {"value_milli": "13"}
+    made.say(load("queue", 30, at(5)))
+    for second in (10, 11):
+        made.say(replace(load("queue", 13, at(second)), **broken))
+    assert (made.replicas, made.state.dropped) == (3, {"error": 2})
+    (failed,) = made.state.failed
+    assert (failed.key, failed.topic, "TypeError" in failed.trace) == (KEY, LOAD.name, True)
+    made.restart()
+    made.say(load("queue", 60, at(20)))
+    assert made.replicas == 6
+
+
+def test_a_policy_that_an_error_stops_is_refused_as_one_that_cannot_be_read() -> None:
+    made = begun(hpa([external("queue", "10")]), replicas=1, follows=False)
+    policy = next(one for one in made.log if one.topic == SCALE_POLICIES.name)
+    assert isinstance(policy.event, ScalePolicyDeclared)
+    broken: Any = {"manifest": None, "generation": made._generation()}
+    with pytest.raises(BadPolicy, match="an error in hpa itself: AttributeError"):
+        made.state.follow(msgspec.structs.replace(policy, event=replace(policy.event, **broken)))
+    assert list(made.state.refused) == [KEY]
+    assert [(one.key, one.topic) for one in made.state.failed] == [(KEY, SCALE_POLICIES.name)]
+
+
 async def test_what_failed_is_counted_each_time_and_logged_once() -> None:
     made = Hpa(LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1"), HpaSettings(), "hpa-1", lambda: 0)
     made.state.failed += [Failed(KEY, "the trace", again=False), Failed(KEY, "the trace", again=True)]
+    made.state.failed.append(Failed(KEY, "its trace", again=False, topic=LOAD.name))
     before = REGISTRY.get_sample_value("spillway_scale_failed_total") or 0
     with capture_logs() as logged:
         made.written([])
         made.written([])
     assert REGISTRY.get_sample_value("spillway_scale_failed_total") == before + 2
-    assert [(one["log_level"], one["workload"], one["trace"]) for one in logged] == [("error", "shop/web", "the trace")]
+    assert [(one["log_level"], one["workload"], one["trace"], one.get("topic", "")) for one in logged] == [
+        ("error", "shop/web", "the trace", ""),
+        ("error", "shop/web", "its trace", LOAD.name),
+    ]

@@ -145,7 +145,9 @@ SCALE_FAILED: Final = Counter(
     "spillway_scale_failed", "Decisions that an error in hpa itself stopped: that workload keeps its size"
 )
 SCALE_INPUTS_DROPPED: Final = Counter(
-    "spillway_scale_inputs_dropped", "Input records without effect, by why (known, unknown workload, future)", ["why"]
+    "spillway_scale_inputs_dropped",
+    "Input records without effect, by why (known, unknown workload, future, error)",
+    ["why"],
 )
 
 # ── descheduler ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -190,9 +190,12 @@ class Hpa:
         for why, count in dropped.items():
             metrics.SCALE_INPUTS_DROPPED.labels(why).inc(count)
         failed, self._state.failed = self._state.failed, []
-        metrics.SCALE_FAILED.inc(len(failed))
+        metrics.SCALE_FAILED.inc(sum(1 for one in failed if not one.topic))
         for one in failed:
-            if not one.again:
+            if one.topic:
+                why = "a record met an error: it has no effect"
+                log.error(why, workload="/".join(one.key), topic=one.topic, trace=one.trace)
+            elif not one.again:
                 log.error("a decision failed: the workload keeps its size", workload="/".join(one.key), trace=one.trace)
 
     # ── spillway.v1.Scaling ─────────────────────────────────────────────────────────────────────────────────────

@@ -46,8 +46,12 @@ class Scaled:
 
 
 class Failed(NamedTuple):
-    """A decision that an error stopped. again: so did the one before, as far as this instance knows."""
+    """A decision that an error stopped. again: so did the one before, as far as this instance knows.
+
+    topic: of a record that could not be taken in for one, and has no effect; "" of a decision.
+    """
 
     key: WorkloadKey
     trace: str
     again: bool
+    topic: str = ""

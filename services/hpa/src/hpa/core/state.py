@@ -21,7 +21,7 @@ from hpa.core.named import forget_changed, forget_unnamed, is_named, remembered_
 from hpa.core.rules import Rules
 from hpa.core.scaled import Failed, Refused, Scaled
 from hpa.core.sizing.composing import Case, Due, Sized
-from hpa.core.sizing.sizing import size
+from hpa.core.sizing.sizing import size, trace_of, words_of
 from hpa.core.stored import read_stored, stored_bytes, stored_of
 from spillway.addresses import PODS, SCALE, SCALE_POLICIES, SCALE_STATE, WORKLOADS
 from spillway.api import RequestError
@@ -50,7 +50,7 @@ class BadPolicy(Exception):
 class HpaState:
     """partition_of: of a workload's key, in every topic of inputs. dropped: input records that were not believed.
 
-    failed: decisions; whoever tells of these two empties them.
+    failed: decisions, and records that could not be taken in; whoever tells of these two empties them.
     """
 
     def __init__(self, rules: Rules, partition_of: Callable[[str], int]) -> None:
@@ -63,6 +63,7 @@ class HpaState:
         self.positions: dict[tuple[str, int], int] = {}
         self.dropped: dict[str, int] = {}
         self.failed: list[Failed] = []
+        self._failing: set[tuple[WorkloadKey, str]] = set()
         self._partition_of = partition_of
         self._reading = True
         self._early: dict[WorkloadKey, list[Heard]] = {}
@@ -139,9 +140,13 @@ class HpaState:
         try:
             manifest = read_object(event.manifest.decode(), "manifest")
             policy = read_attached(manifest, self.rules.settings.downscale_stabilization_ms)
-        except (RequestError, UnicodeDecodeError) as error:
-            self._refuse(event, str(error))
-            raise BadPolicy(str(error)) from error
+        except Exception as error:
+            why = str(error)
+            if not isinstance(error, RequestError | UnicodeDecodeError):
+                why = f"an error in hpa itself: {words_of(error)}"
+                self._fail(key, SCALE_POLICIES.name, error)
+            self._refuse(event, why)
+            raise BadPolicy(why) from error
         self.refused.pop(key, None)
         if known is not None:
             known.declared, known.policy = event, policy
@@ -377,8 +382,10 @@ class HpaState:
             return []
         events = self._catch_up(scaled, at_ms, now_ms)
         before = self._standing(key) if heard.topic == WORKLOADS.name else None
-        if not self._take(key, heard, ahead_ms):
-            self._drop("known")
+        taken = self._take(key, heard, ahead_ms)
+        if not taken:
+            if taken is False:
+                self._drop("known")
             return events
         if before is not None and scaled.remembered.at_ms and self._standing(key) == before:
             return events  # The planner says that it follows us.
@@ -389,7 +396,22 @@ class HpaState:
             return events
         return events + self._evaluate(scaled, max(scaled.remembered.at_ms + 1, at_ms))
 
-    def _take(self, key: WorkloadKey, heard: Heard, ahead_ms: int | None = None) -> bool:
+    def _take(self, key: WorkloadKey, heard: Heard, ahead_ms: int | None = None) -> bool | None:
+        """Whether it says anything new. None: an error that nobody foresaw, which stays with this record."""
+        try:
+            return self._take_in(key, heard, ahead_ms)
+        except Exception as error:
+            self._drop("error")
+            self._fail(key, heard.topic, error)
+            return None
+
+    def _fail(self, key: WorkloadKey, topic: str, error: Exception) -> None:
+        """Once of each workload and topic: a standby keeps it until its turn, when it is told."""
+        if (key, topic) not in self._failing:
+            self._failing.add((key, topic))
+            self.failed.append(Failed(key, trace_of(error), again=False, topic=topic))
+
+    def _take_in(self, key: WorkloadKey, heard: Heard, ahead_ms: int | None) -> bool:
         """ahead_ms: of the clock of the cluster that it is of; None: as far as its state says."""
         inputs, event = self._inputs(key), heard.event
         if isinstance(event, PodsObserved):

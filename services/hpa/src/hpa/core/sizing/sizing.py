@@ -48,15 +48,22 @@ def _sized(case: Case) -> Sized:
 
 
 def _failed(case: Case, error: Exception) -> Sized:
-    words = f"{type(error).__name__}: {error}"[:WORDS_MAX]
-    message = f"an error in hpa itself: {words}: the size stays until a decision succeeds"
-    before, trace = case.before.scaling, "".join(traceback.format_exception(error))
+    message = f"an error in hpa itself: {words_of(error)}: the size stays until a decision succeeds"
+    before = case.before.scaling
     conditions = with_conditions(before.conditions, Condition(SCALING_ACTIVE, False, EVALUATION_FAILED, message))
     remembered = replace(
         case.before, scaling=replace(before, conditions=conditions, asking=False), at_ms=case.now_ms, active=False
     )
     due = Due(case.now_ms + FAILED_AGAIN_MS, "the decision that failed is tried again")
-    return Sized(case.current, None, remembered, due, failed=trace[-TRACE_MAX:])
+    return Sized(case.current, None, remembered, due, failed=trace_of(error))
+
+
+def words_of(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:WORDS_MAX]
+
+
+def trace_of(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))[-TRACE_MAX:]
 
 
 def _without_failure(case: Case) -> Case:
