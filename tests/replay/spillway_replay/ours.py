@@ -41,6 +41,8 @@ CARRIED_OUT_SECONDS = (0.05, 1.0)
 CLIENT_SECONDS = 12.0
 RETRY_SECONDS = (0.1, 1.0)
 RESTART_SECONDS = 1.0
+FOLLOWED_SECONDS = 0.001
+"""From an answer until all that was decided in its step is followed here: no part of the log takes longer."""
 EPOCH = 0
 """Of the clusters' records: nothing is in the log before them."""
 UNPLACEABLE = ("RESOURCE_EXHAUSTED", "FAILED_PRECONDITION")
@@ -160,6 +162,7 @@ class Ours:
                     return Answer(reply.placed, reply.unplaced)
                 except RequestError as error:
                     if error.code != "UNAVAILABLE":
+                        await asyncio.sleep(FOLLOWED_SECONDS)
                         return Answer(0, 0, REFUSED if error.code in UNPLACEABLE else f"{error.code}: {error.text}")
             if self.loop.time() > 3600:
                 return Answer(0, 0, UNKNOWN)
