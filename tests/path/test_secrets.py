@@ -3,12 +3,15 @@
 Records, copies in the store, log lines, metrics, spans, answers and refusals; plain, in base64, and in what is packed.
 """
 
+import asyncio
 import base64
 import json
 import logging
+import ssl
+import struct
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import asdict
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,10 +21,18 @@ import prometheus_client
 import pytest
 import structlog
 from aiohttp import web
+from aiokafka.protocol.admin import (
+    ApiVersionResponse_v0,
+    SaslAuthenticateResponse_v0,
+    SaslHandShakeResponse_v1,
+)
+from cryptography.hazmat.primitives import serialization
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from hpa.collecting import Collecting, CollectingSettings
+from hpa.connections import Connections, KafkaConnection, PrometheusConnection
 from sim.cluster import SimCluster
 from sim.http import SimServer
 from sim.settings import NodeSpec
@@ -35,12 +46,18 @@ from spillway.api import (
     ListClustersRequest,
     RequestError,
 )
+from spillway.bus import BusUnavailable
+from spillway.events_scaling import BacklogObserved, LoadObserved, ScalePolicyDeclared
+from spillway.kafka import KafkaBus
+from spillway.kafka_settings import KAFKA_PREFIX, KafkaSettings
 from spillway.local_bus import LocalBroker
+from spillway.model import Generation
 from spillway.rpc import PlannerClient, RpcServer, RpcSettings
-from spillway.settings import OperatorError
+from spillway.settings import OperatorError, from_environment
 from spillway.store import MemoryStore, RedisStore, StoreSettings
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import SERVICES, InProcess, in_process
+from spillway_local.kafka_security import Authority
 
 from .member_work import ALL_SERVICES, FLEET, Confidential, do_everything
 from .platform_steps import NAMESPACE, until
@@ -283,3 +300,179 @@ async def test_the_password_of_redis_is_told_to_nobody(url: str, caplog: pytest.
         error = error.__cause__
     told = [str(raised.value), repr(settings), *causes, *map(repr, lines), *caplog.messages]
     assert not [text for text in told if SECRET in text]
+
+
+# ── How we are let in by Kafka ──────────────────────────────────────────────────────────────────────────────────────
+
+VERSIONS, HANDSHAKE, AUTHENTICATE = 18, 17, 36
+REQUEST = struct.Struct(">hhi")
+"""The head of a request: its key, version, correlation."""
+
+
+@asynccontextmanager
+async def kafka_that_lets_nobody_in(authority: Authority) -> AsyncIterator[str]:
+    """A broker with TLS that refuses every user, and says with what words it was asked, as a bad plugin may."""
+
+    def answer(key: int, request: bytes) -> bytes:
+        if key == VERSIONS:
+            return ApiVersionResponse_v0(0, [(VERSIONS, 0, 0), (HANDSHAKE, 0, 1), (AUTHENTICATE, 0, 0)]).encode()
+        if key == HANDSHAKE:
+            return SaslHandShakeResponse_v1(0, ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]).encode()
+        return SaslAuthenticateResponse_v0(58, f"no user by {request.decode(errors='replace')}", b"").encode()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                (size,) = struct.unpack(">i", await reader.readexactly(4))
+                request = await reader.readexactly(size)
+                key, _, correlation = REQUEST.unpack_from(request)
+                body = answer(key, request)
+                writer.write(struct.pack(">ii", len(body) + 4, correlation) + body)
+        writer.close()
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("kafka"))
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaFiles:
+    """What an operator gives us, with SECRET in all of it that is one."""
+
+    authority: Authority
+    folder: Path
+
+    def password(self) -> str:
+        return self._written("password", f"{SECRET}-of-kafka\n")
+
+    def key_that_is_none(self) -> str:
+        return self._written("bad.key", base64.b64decode(pem("PRIVATE KEY")).decode())
+
+    def key_with_a_phrase(self) -> str:
+        _, key = self.authority.issue("client")
+        private = serialization.load_pem_private_key(key.read_bytes(), None)
+        form = serialization.PrivateFormat.TraditionalOpenSSL
+        locked = serialization.BestAvailableEncryption(f"{SECRET}-phrase".encode())
+        return self._written("locked.key", private.private_bytes(serialization.Encoding.PEM, form, locked).decode())
+
+    def _written(self, name: str, text: str) -> str:
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+
+def as_user(files: KafkaFiles, mechanism: str) -> dict[str, str]:
+    return {
+        "SECURITY_PROTOCOL": "SASL_SSL",
+        "SASL_MECHANISM": mechanism,
+        "SASL_USERNAME": "planner",
+        "SASL_PASSWORD_FILE": files.password(),
+        "SSL_CA_FILE": str(files.authority.certificate),
+    }
+
+
+def by_certificate(files: KafkaFiles, key: str) -> dict[str, str]:
+    certificate, _ = files.authority.issue("client")
+    ca = str(files.authority.certificate)
+    certified = {"SSL_CERTIFICATE_FILE": str(certificate), "SSL_KEY_FILE": key}
+    return {"SECURITY_PROTOCOL": "SSL", "SSL_CA_FILE": ca, **certified}
+
+
+KAFKA_WAYS: dict[str, Callable[[KafkaFiles], dict[str, str]]] = {
+    "a password that the broker says again": lambda files: as_user(files, "PLAIN"),
+    "a password that is not sent": lambda files: as_user(files, "SCRAM-SHA-512"),
+    "nobody there": lambda files: {**as_user(files, "PLAIN"), "BOOTSTRAP": "127.0.0.1:1"},
+    "a password in its variable": lambda files: {**as_user(files, "PLAIN"), "SASL_PASSWORD": SECRET},
+    "a password in place of its file": lambda files: {**as_user(files, "PLAIN"), "SASL_PASSWORD_FILE": SECRET},
+    "a password for a protocol without": lambda files: {"SASL_PASSWORD_FILE": SECRET},
+    "a key that is none": lambda files: by_certificate(files, files.key_that_is_none()),
+    "a key with a pass phrase": lambda files: by_certificate(files, files.key_with_a_phrase()),
+    "a key in place of its file": lambda files: by_certificate(files, f"{SECRET}-key"),
+    "a key that is let in nowhere": lambda files: by_certificate(files, str(files.authority.issue("client")[1])),
+}
+
+
+@pytest.mark.parametrize("way", KAFKA_WAYS)
+async def test_our_password_and_key_of_kafka_are_told_to_nobody_however_they_fail(
+    way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    authority = Authority(tmp_path / "ca")
+    authority.ensure()
+    spans = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    tracing.use(provider)
+    async with kafka_that_lets_nobody_in(authority) as broker:
+        variables = {"BOOTSTRAP": broker, "START_SECONDS": "0.4", **KAFKA_WAYS[way](KafkaFiles(authority, tmp_path))}
+        environment = {KAFKA_PREFIX + name: value for name, value in variables.items()}
+        with structlog.testing.capture_logs() as lines, pytest.raises((OperatorError, BusUnavailable)) as raised:
+            async with KafkaBus(from_environment(KafkaSettings, environment, KAFKA_PREFIX), "", "test"):
+                pass
+    tracing.shutdown()
+    told = [*causes_of(raised.value), *map(repr, lines), *caplog.messages]
+    told += [span.to_json() for span in spans.get_finished_spans()]
+    assert_secret_is_not_in(told, *secrets_of(authority))
+
+
+def secrets_of(authority: Authority) -> list[str]:
+    """SECRET, and the private keys that were issued."""
+    keys = (path.read_text().splitlines()[1] for path in authority.folder.glob("*.key"))
+    return [SECRET, *keys]
+
+
+def assert_secret_is_not_in(told: list[str], *secrets: str) -> None:
+    assert told
+    for secret in secrets:
+        for form in (secret, encoded(secret)):
+            assert not [text for text in told if form in text]
+
+
+def causes_of(error: BaseException | None) -> list[str]:
+    found = list[str]()
+    while error is not None:
+        found += [str(error), repr(error)]
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return found
+
+
+async def test_secrets_of_other_peoples_kafka_and_prometheus_are_told_to_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """hpa asks both for a policy; neither lets it in, and what it publishes says why."""
+    caplog.set_level(logging.DEBUG)
+    files = KafkaFiles(Authority(tmp_path / "ca"), tmp_path)
+    files.authority.ensure()
+    (tmp_path / "token").write_text(f"{SECRET}-token")
+    published: list[Any] = []
+
+    async def publish(event: Any) -> None:
+        published.append(event)
+
+    async with kafka_that_lets_nobody_in(files.authority) as broker, servers() as (_, echo):
+        asked = as_user(files, "PLAIN")
+        kafka = KafkaConnection(
+            (broker,), "SASL_SSL", "PLAIN", "hpa", asked["SASL_PASSWORD_FILE"], str(files.authority.certificate)
+        )
+        prometheus = PrometheusConnection(echo, str(tmp_path / "token"))
+        connections = Connections({"orders": kafka}, {"main": prometheus})
+        queue = {"bootstrapServers": broker, "consumerGroup": "g", "topic": "orders", "lagThreshold": "5"}
+        query = {"serverAddress": echo, "query": "up", "threshold": "1"}
+        triggers = [{"type": "kafka", "metadata": queue}, {"type": "prometheus", "metadata": query}]
+        spec = {"scaleTargetRef": {"name": "web"}, "triggers": triggers}
+        head = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject"}
+        manifest = json.dumps({**head, "metadata": {"name": "web", "namespace": NAMESPACE}, "spec": spec}).encode()
+        collecting = Collecting(publish, connections, CollectingSettings(answer_seconds=2.0), lambda: 5_000)
+        collecting.declare(ScalePolicyDeclared(NAMESPACE, "web", Generation(1, 1), "ScaledObject", "web", manifest, 0))
+        with structlog.testing.capture_logs() as lines:
+            asking = asyncio.create_task(collecting.run())
+            await until(
+                lambda: {type(one) for one in published} == {BacklogObserved, LoadObserved}, "both said why", 20
+            )
+            asking.cancel()
+            await asyncio.wait([asking])
+    assert all(one.trouble for one in published)
+    told = [*map(repr, published), *map(repr, lines), *caplog.messages, repr(connections), repr(kafka.access())]
+    assert_secret_is_not_in(told, *secrets_of(files.authority))

@@ -131,9 +131,14 @@ class KafkaAccess:
             except (TimeoutError, ConnectionRefusedError):
                 continue
             except Exception as error:  # Whatever listens there may answer anything, and aiokafka decodes it.
-                return f"Kafka at {broker} lets {self.who} not in: {self._reason(error)}"
+                return f"Kafka at {broker} lets {self.who} not in: {self._hidden(self._reason(error))}"
             return ""
         return ""
+
+    def _hidden(self, text: str) -> str:
+        """A broker may say again what it was asked by."""
+        password = self.proof.get("sasl_plain_password", "")
+        return text.replace(password, "(hidden)") if password else text
 
     def _reason(self, error: Exception) -> str:
         cause = error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else error
