@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from spillway.yaml_text import BoundedLoader
 from spillway_cli.exits import bad_input
 
 BYTES_MAX = 16 * 2**20
@@ -24,7 +25,7 @@ class Document:
     where: str
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _Loader(BoundedLoader):
     """YAML as Kubernetes reads it: dates stay text, and a key may stand once."""
 
 
@@ -111,7 +112,7 @@ def _values(file: str, shown: str) -> list[Any]:
         return [value for value in yaml.load_all(data.decode(), Loader=_Loader) if value is not None]
     except UnicodeDecodeError as error:
         raise bad_input(f"{shown}: not UTF-8 text: {error}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise bad_input(f"{shown}: not YAML: {_one_line(error)}") from None
 
 

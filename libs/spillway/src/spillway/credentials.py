@@ -21,6 +21,8 @@ import aiohttp
 import yaml
 from yarl import URL
 
+from spillway.yaml_text import read_yaml
+
 NAME: Final = re.compile(r"[a-z0-9-]+")
 MAX_FILE_BYTES: Final = 4 * 2**20
 UNAUTHORIZED: Final = 401
@@ -117,7 +119,7 @@ def _parsed(path: Path) -> object:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise BadCredentials(f"{path}: expected at most {MAX_FILE_BYTES} bytes")
-        return yaml.safe_load(path.read_bytes())
+        return read_yaml(path.read_bytes())
     except OSError as error:
         raise BadCredentials(f"{path}: expected a readable file ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError):

@@ -7,6 +7,7 @@ from typing import Any, Final
 import yaml
 
 from spillway.api import RequestError, invalid
+from spillway.yaml_text import read_yaml
 
 MANIFEST_BYTES_MAX: Final = 900 * 1024
 """Bound on each object, so that a record stays under 1 MiB."""
@@ -22,7 +23,7 @@ def read_object(text: str, where: str) -> dict[str, Any]:
     if size > MANIFEST_BYTES_MAX:
         raise RequestError("INVALID_ARGUMENT", f"{where}: {size} bytes: expected at most {MANIFEST_BYTES_MAX}")
     try:
-        parsed = json.loads(text) if text.lstrip().startswith("{") else yaml.load(text, yaml.CSafeLoader)
+        parsed = json.loads(text) if text.lstrip().startswith("{") else read_yaml(text)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise RequestError("INVALID_ARGUMENT", f"{where}: neither JSON nor YAML: {str(error)[:200]}") from None
     _check_extent(parsed, size, where)

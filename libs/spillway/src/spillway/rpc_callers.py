@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 import structlog
@@ -17,6 +17,7 @@ from spillway import metrics
 from spillway.api import RequestError
 from spillway.metrics import VERBS
 from spillway.settings import OperatorError
+from spillway.yaml_text import read_yaml
 
 EVERYTHING: Final = "*"
 READ: Final = "read"
@@ -45,7 +46,6 @@ READING_VERBS: Final = frozenset(
 CALLERS_BYTES_MAX: Final = 4 * 2**20
 
 log = structlog.get_logger(part="rpc")
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class CallerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -140,7 +140,7 @@ def _parsed(data: bytes, name: str) -> object:
         return tomllib.loads(data.decode())
     if name.endswith(".json"):
         return json.loads(data)
-    return yaml.load(data, Loader=_LOADER)
+    return read_yaml(data)
 
 
 def _check(entries: Collection[CallerEntry]) -> None:

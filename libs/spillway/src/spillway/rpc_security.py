@@ -17,13 +17,12 @@ from spillway.api_scaling import DeclarePolicyRequest, ReportRequest
 from spillway.rpc_callers import NOBODY, Caller, Callers, CallersFile
 from spillway.scopes import read_scope
 from spillway.settings import OperatorError, setting
+from spillway.yaml_text import read_yaml
 
 MEBIBYTE = 2**20
 CLUSTER_WIDE_VERBS = frozenset({"join_cluster", "list_clusters"})
 """Which have no namespace. Export is not among them: it has all namespaces."""
 DEFAULT_NAMESPACE = "default"
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class TooManyCalls(RequestError):
@@ -238,7 +237,7 @@ def _load(manifest: str) -> object:
     try:
         return json.loads(manifest, object_pairs_hook=_without_repeats)
     except json.JSONDecodeError:
-        return yaml.load(manifest, Loader=_LOADER)
+        return read_yaml(manifest)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import yaml
 
 from spillway.kafka_access import KafkaAccess, KafkaSecurity, Mechanism, Protocol, access_to
 from spillway.settings import OperatorError
+from spillway.yaml_text import read_yaml
 
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 ADDRESS: Final = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
@@ -92,9 +93,9 @@ def read_connections(path: str) -> Connections:
     if not path:
         return Connections()
     try:
-        text: Any = yaml.safe_load(Path(path).read_bytes())
+        text: Any = read_yaml(Path(path).read_bytes())
         found = msgspec.convert({} if text is None else text, _File)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, msgspec.ValidationError) as error:
+    except (OSError, ValueError, yaml.YAMLError, RecursionError, msgspec.ValidationError) as error:
         raise OperatorError(f"connections {path}: {error}") from error
     for name in (*found.kafka, *found.prometheus):
         if not NAME.fullmatch(name):

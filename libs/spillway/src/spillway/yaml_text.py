@@ -1,0 +1,54 @@
+"""YAML as others write it: plain values alone, bounded in what reading it may cost. Nothing else reads YAML."""
+
+from typing import Any, Final
+
+import yaml
+
+DEPTH_MAX: Final = 100
+"""Of lists and mappings in each other: more than anything that is read has."""
+NUMBER_CHARACTERS_MAX: Final = 100
+"""Of one number. YAML has numbers to the base 60 (1:59:59): to work one out takes the square of its length."""
+MERGED_MAX: Final = 10_000
+"""Entries of one mapping with all that it merges (<<): merges of merges double with every line."""
+
+_NUMBERS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+
+
+class BoundedLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Raises yaml.YAMLError beyond the bounds. libyaml's composer calls itself in C for every level, so that 30,000
+    brackets would end the process.
+    """
+
+    def __init__(self, stream: str | bytes) -> None:
+        super().__init__(stream)
+        self._depth = 0
+
+    def descend_resolver(self, node: Any, index: Any) -> None:
+        """Called on the way into each value, and ascend_resolver on the way out."""
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise yaml.YAMLError(f"nested deeper than {DEPTH_MAX}")
+
+    def ascend_resolver(self) -> None:
+        self._depth -= 1
+
+    def flatten_mapping(self, node: Any) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > MERGED_MAX and node.value[0][0].start_mark.index < node.start_mark.index:
+            raise yaml.YAMLError(f"{len(node.value)} entries are merged: expected at most {MERGED_MAX}")
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        if node.tag in _NUMBERS and len(node.value) > NUMBER_CHARACTERS_MAX:
+            raise yaml.YAMLError(f"a number of {len(node.value)} characters: expected at most {NUMBER_CHARACTERS_MAX}")
+        return super().construct_object(node, deep=deep)
+
+
+def read_yaml(text: str | bytes) -> Any:
+    """The one document in it; None where there is none.
+
+    Raises yaml.YAMLError, or ValueError for a date that is none and bytes that are no text.
+    """
+    try:
+        return yaml.load(text, Loader=BoundedLoader)
+    except (OverflowError, RecursionError) as error:
+        raise yaml.YAMLError(str(error)) from error
