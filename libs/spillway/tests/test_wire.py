@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,8 +14,18 @@ from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
 from spillway.columns import columns_of, rows_of
 from spillway.events import ClusterLeft, Event
 from spillway.model import HOSTNAME_LABEL, Generation, HostPort, NodeColumns, NodeRow, PodTable, PodTerm, Taint
+from spillway.packed import NotPacked, unpack
 from spillway.v1 import events_pb2
-from spillway.wire import TYPE_PREFIX, Unreadable, decode, encode, event_type, pack_columns, unpack_columns
+from spillway.wire import (
+    COLUMNS_BYTES_MAX,
+    TYPE_PREFIX,
+    Unreadable,
+    decode,
+    encode,
+    event_type,
+    pack_columns,
+    unpack_columns,
+)
 
 TOPIC_BY_EVENT = {event: topic for topic, events in EVENTS_BY_TOPIC.items() for event in events}
 WORDS = st.text(max_size=4)
@@ -165,3 +176,21 @@ def test_columns_that_were_damaged_are_refused(data: bytes) -> None:
 def test_fields_of_a_later_version_are_passed_over() -> None:
     event: Event = ClusterLeft("x")
     assert decode("spillway.clusters.v1", TYPE_PREFIX + "ClusterLeft", encode(event) + b"\xf8\x7c\x07") == event
+
+
+@pytest.mark.parametrize("says_its_size", [True, False])
+def test_a_small_record_cannot_ask_for_all_memory(says_its_size: bool) -> None:
+    """Whether or not the frame says how much it holds; and where it says more than there is."""
+    compressor = zstandard.ZstdCompressor(write_content_size=says_its_size)
+    bomb = compressor.compress(bytes(COLUMNS_BYTES_MAX + 1))
+    assert len(bomb) < 10_000
+    with pytest.raises(Unreadable, match="columns"):
+        unpack_columns(bomb)
+    with pytest.raises(NotPacked):
+        unpack(bomb)
+
+
+def test_a_frame_that_says_it_holds_more_than_it_may_is_not_unpacked() -> None:
+    claims = zstandard.ZstdCompressor().compress(bytes(300))[:4] + b"\xe0" + (2**62).to_bytes(8, "little") + b"\x00"
+    with pytest.raises(NotPacked, match=f"{2**62} bytes once unpacked"):
+        unpack(claims)

@@ -30,9 +30,16 @@ def pack(text: bytes) -> bytes:
 
 def unpack(data: bytes) -> bytes:
     """What pack was given. NotPacked when it cannot be."""
-    if not data:
-        return b""
+    return decompressed(data, UNPACKED_BYTES_MAX) if data else b""
+
+
+def decompressed(data: bytes, bytes_max: int) -> bytes:
+    """What a zstandard frame holds, where that is not more than so many bytes. NotPacked."""
     try:
-        return _TOOLS.decompressor.decompress(data, max_output_size=UNPACKED_BYTES_MAX)
+        # The library looks at max_output_size only where the frame does not say its size itself.
+        size = zstandard.frame_content_size(data)
+        if size > bytes_max:
+            raise NotPacked(f"{size} bytes once unpacked: expected at most {bytes_max}")
+        return _TOOLS.decompressor.decompress(data, max_output_size=bytes_max)
     except zstandard.ZstdError as error:
         raise NotPacked(str(error)) from error

@@ -15,6 +15,7 @@ from spillway import columns as column_values
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
 from spillway.events import Event
 from spillway.model import Generation, HostPort, Int64s, LabelSet, NodeColumns, PodTable, PodTerm, Taint
+from spillway.packed import NotPacked, decompressed
 from spillway.v1 import events_pb2
 
 T = TypeVar("T")
@@ -187,10 +188,9 @@ def unpack_columns(data: bytes) -> NodeColumns:
     if not data:
         return column_values.NO_NODES
     try:
-        raw = zstandard.ZstdDecompressor().decompress(data, max_output_size=COLUMNS_BYTES_MAX)
-        message = events_pb2.NodeColumns.FromString(raw)
+        message = events_pb2.NodeColumns.FromString(decompressed(data, COLUMNS_BYTES_MAX))
         columns = _columns_from(message)
-    except (zstandard.ZstdError, DecodeError, IndexError, ValueError) as error:
+    except (NotPacked, DecodeError, IndexError, ValueError) as error:
         raise Unreadable(f"columns: {error}") from error
     trouble = column_values.inconsistency(columns)
     if trouble:
