@@ -289,6 +289,30 @@ def address_of(event: Event) -> Address:
     return _ADDRESS[type(event)](event)
 
 
+_BLOCK: Final = re.compile(r"[^/]+/[0-9]{1,9}", re.ASCII)
+_PARTS: Final = {
+    CLUSTERS.name: (1,),
+    CAPACITY_CHANGES.name: (1,),
+    LENDING_RULES.name: (1,),
+    **dict.fromkeys((WORKLOADS.name, PLACEMENTS.name, DECISIONS.name, ADOPTIONS.name), (2,)),
+    **dict.fromkeys((LOAD.name, BACKLOG.name, SCALE_POLICIES.name, SCALE_STATE.name, SCALE.name), (2,)),
+    **dict.fromkeys((SHAPES.name, RECALLS.name, NODE_USAGE.name), (2,)),
+    **dict.fromkeys((DEPENDENCIES.name, CAPACITY_NEEDED.name, FOUND_WORKLOADS.name, PODS.name), (3,)),
+    WORKLOAD_STATUS.name: (1, 3),
+    LENDING.name: (1, 2),
+}
+"""Of how many parts a key of a topic is. Claims have their cluster's name alone. Groups and scopes are of any form."""
+
+
+def is_key(topic: str, key: str) -> bool:
+    """Whether an event of the topic may have this key: readers take keys apart again, of tombstones too."""
+    if topic == CAPACITY.name:
+        return _BLOCK.fullmatch(key) is not None
+    if topic == PENDING.name:
+        return "/" in key
+    return bool(key) and key.count("/") + 1 in _PARTS.get(topic, range(1, len(key) + 2))
+
+
 EVENTS_BY_TOPIC: Final = {
     FLEET.name: (FleetFormed,),
     TURNS_PLANNER.name: (TurnTaken,),

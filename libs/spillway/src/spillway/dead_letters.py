@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from spillway import metrics, tracing
-from spillway.addresses import TOPIC_BY_NAME, Address, Tombstone, address_of
+from spillway.addresses import TOPIC_BY_NAME, Address, Tombstone, address_of, is_key
 from spillway.bus import Bus, BusUnavailable, Headers, Record, TooManyDeadLetters, Traces
 from spillway.events import DeadLettered, Event
 from spillway.wire import Unreadable, decode, encode, event_type
@@ -17,6 +17,9 @@ RECORD_BYTES_MAX: Final = 2 * 1024 * 1024
 
 DEAD_VALUE_BYTES_MAX: Final = 64 * 1024
 """How much of an unreadable record's value is kept."""
+
+REASON_CHARACTERS_MAX: Final = 1000
+"""How much is said of why: it may quote what stands in a record, and must fit into one."""
 
 _ROOM_FOR_HEADERS: Final = 4096
 _MINUTE: Final = 60.0
@@ -47,6 +50,12 @@ class Outgoing:
 
 class Unwritable(ValueError):
     """An event that no record can hold: a number that is too large, or more bytes than a record takes."""
+
+
+def dead_letter(place: tuple[str, int, int], reader: str, reason: str, key: bytes, value: bytes = b"") -> DeadLettered:
+    """Of the record at (topic, partition, offset). What is long is cut, so that one always fits into a record."""
+    shown = key[:DEAD_VALUE_BYTES_MAX].decode(errors="replace")
+    return DeadLettered(*place, reader, reason[:REASON_CHARACTERS_MAX], shown, value[:DEAD_VALUE_BYTES_MAX])
 
 
 def outgoing(event: Event | Tombstone) -> Outgoing:
@@ -139,8 +148,8 @@ class Reading:
             key = (stored.key or b"").decode()
         except UnicodeDecodeError as error:
             raise Unreadable(f"key: {error}") from error
-        if not key:
-            raise Unreadable("no key")
+        if not is_key(stored.topic, key):
+            raise Unreadable(f"key {key[:200]!r}: expected one that an event of {stored.topic} may have")
         event = None
         if stored.value is not None:
             event = decode(stored.topic, headers.get("ce_type", b"").decode(errors="replace"), stored.value)
@@ -150,23 +159,14 @@ class Reading:
         return Record(stored.topic, stored.partition, stored.offset, key, event, stored.headers, stored.value or b"")
 
     def _set_aside(self, stored: Stored, reason: str, now: float) -> None:
-        self.pending.append(
-            DeadLettered(
-                topic=stored.topic,
-                partition=stored.partition,
-                offset=stored.offset,
-                reader=self.reader,
-                reason=reason,
-                key=(stored.key or b"")[:DEAD_VALUE_BYTES_MAX].decode(errors="replace"),
-                value=(stored.value or b"")[:DEAD_VALUE_BYTES_MAX],
-            )
-        )
+        place = stored.topic, stored.partition, stored.offset
+        self.pending.append(dead_letter(place, self.reader, reason, stored.key or b"", stored.value or b""))
         metrics.DEAD_LETTERS.labels(stored.topic).inc()
         self._at.append(now)
         while self._at[0] <= now - _MINUTE:
             self._at.popleft()
         if max(len(self._at), len(self.pending)) > self._per_minute_max:
-            last = f"{stored.topic}/{stored.partition} offset {stored.offset}: {reason}"
+            last = f"{stored.topic}/{stored.partition} offset {stored.offset}: {reason[:REASON_CHARACTERS_MAX]}"
             raise TooManyDeadLetters(f"over {self._per_minute_max} unreadable records in a minute; the last: {last}")
 
 

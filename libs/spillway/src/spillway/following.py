@@ -9,7 +9,8 @@ import structlog
 
 from spillway.addresses import CLAIM_TOPIC_BY_SERVICE, Topic
 from spillway.bus import Batch, Bus, BusUnavailable, Feed, Offsets, Record, reached
-from spillway.events import DeadLettered, TurnTaken
+from spillway.dead_letters import dead_letter
+from spillway.events import TurnTaken
 
 log = structlog.get_logger()
 
@@ -135,7 +136,7 @@ class Follower:
     async def _set_aside(self, record: Record, reason: str) -> None:
         log.warning("record set aside", topic=record.topic, offset=record.offset, reason=reason)
         place = (record.topic, record.partition, record.offset)
-        await self._bus.publish(DeadLettered(*place, self._followed.service, reason, record.key, b""))
+        await self._bus.publish(dead_letter(place, self._followed.service, reason, record.key.encode()))
 
 
 class TopicReader:

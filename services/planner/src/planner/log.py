@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from planner.core.manifests.templates import BadDeclaration
 from planner.core.state import PlannerState
+from planner.core.workload import check_counts
 from spillway import metrics, tracing
 from spillway.addresses import (
     BRAKES,
@@ -23,7 +24,7 @@ from spillway.addresses import (
 )
 from spillway.bus import Batch, Bus, Offsets, Record
 from spillway.capacity_starts import CapacityStarts
-from spillway.events import CapacityChanged, CapacityReported, TurnTaken
+from spillway.events import CapacityChanged, CapacityReported
 from spillway.feasibility.cluster_view import NEVER
 from spillway.following import Followed, Follower
 from spillway.wire import Unreadable, unpack_columns
@@ -85,6 +86,7 @@ class Intake:
             if isinstance(event, CapacityReported) and not live:
                 self._blocks.note(event, record.partition)
         else:
+            check_counts(event)
             self.state.apply(event, now, record.offset)
 
     async def taken(self, batch: Batch, positions: Offsets) -> None:
@@ -102,7 +104,7 @@ def changed_keys(records: Iterable[Record]) -> set[tuple[str, str]]:
     names = {topic.name for topic in WATCHED}
     keys = set()
     for record in records:
-        if record.topic in names and not isinstance(record.event, TurnTaken):
-            namespace, name = record.key.split("/")[:2]
-            keys.add((namespace, name))
+        namespace, slash, rest = record.key.partition("/")
+        if record.topic in names and slash:  # Claims, and tombstones of them, have their cluster's name alone.
+            keys.add((namespace, rest.partition("/")[0]))
     return keys

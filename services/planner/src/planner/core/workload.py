@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from planner.core.manifests.templates import Template, read_earlier, read_template, template_number
-from spillway.events import STATE_ORPHANED, PlacementDecided, WorkloadDeclared, WorkloadObserved
+from planner.core.manifests.templates import BadDeclaration, Template, read_earlier, read_template, template_number
+from spillway.events import STATE_ORPHANED, Event, PlacementDecided, WorkloadDeclared, WorkloadObserved
 from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Part, Shape
+
+COUNT_MAX: Final = 10**9
 
 
 @dataclass(slots=True)
@@ -84,6 +87,22 @@ class Workload:
     @property
     def unplaced(self) -> int:
         return self.placement.unplaced if self.placement else self.declared.replicas
+
+
+def check_counts(event: Event) -> None:
+    """BadDeclaration for numbers of replicas that no planner decides on, and sums of which no array holds."""
+    counts: tuple[int, ...] = ()
+    if isinstance(event, WorkloadDeclared):
+        counts = (event.replicas,)
+    elif isinstance(event, PlacementDecided):
+        of_parts = (
+            (part.replicas, part.replicas_new, part.ceiling, part.replicas_lost, part.replicas_leaving)
+            for part in event.parts
+        )
+        counts = (event.unplaced, *(count for of_part in of_parts for count in of_part))
+    for count in counts:
+        if not 0 <= count <= COUNT_MAX:
+            raise BadDeclaration(f"{type(event).__name__}: {count} replicas: expected 0 to {COUNT_MAX}")
 
 
 def read_workload(declared: WorkloadDeclared) -> Workload:
