@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 import pytest
+import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -801,3 +802,41 @@ async def test_a_refused_watch_says_why() -> None:
     planner.watched = refused
     async with serving(planner) as (_, client):
         assert await refusal(anext(client.watch(api.WatchRequest()))) == ("OUT_OF_RANGE", "position: too old")
+
+
+# ── What no client sends ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def http2(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def call_of(path: bytes) -> bytes:
+    """A call as its bytes are: preface, settings, headers without tables or Huffman codes, an empty message."""
+    headers = {b":method": b"POST", b":scheme": b"http", b":path": path, b":authority": b"x", b"te": b"trailers"}
+    headers[b"content-type"] = b"application/grpc"
+    block = b"".join(
+        b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in headers.items()
+    )
+    frames = (http2(4, 0, 0, b""), http2(1, 4, 1, block), http2(0, 1, 1, bytes(5)))
+    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"".join(frames)
+
+
+async def test_a_path_that_is_no_text_ends_no_server() -> None:
+    """grpcio ends its own there; ours listens again at the same address, and says as before whether it is serving."""
+    with structlog.testing.capture_logs() as lines:
+        async with RpcServer(FakePlanner(), local()) as server, PlannerClient([server.address]) as client:
+            await server.set_serving(True)
+            host, _, port = server.address.rpartition(":")
+            for times in (1, 2):
+                _, writer = await asyncio.open_connection(host, int(port))
+                writer.write(call_of(b"/\xff"))
+                async with asyncio.timeout(20):
+                    while sum("another one is opened" in line["event"] for line in lines) < times:
+                        await asyncio.sleep(0.02)
+                writer.close()
+                assert await client.get(api.GetRequest("default", "web")) == WORKLOAD
+            async with aio.insecure_channel(server.address) as channel:
+                health = health_pb2_grpc.HealthStub(channel)
+                answer = await health.Check(health_pb2.HealthCheckRequest(service=PLANNER.name))
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING

@@ -1,9 +1,9 @@
-"""Our services over gRPC: server and clients, values inward; the only importer of grpc besides the stubs."""
+"""Our services over gRPC: server and clients, values inward. With rpc_listener.py the only importer of grpc."""
 
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from random import Random
@@ -13,15 +13,13 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 from grpc import aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health_aio
-from grpc_reflection.v1alpha import reflection
 
 from spillway import api, metrics, tracing
 from spillway.api import RequestError
 from spillway.bus import BusUnavailable, Headers, OutcomeUnknown
 from spillway.rpc_callers import Caller
 from spillway.rpc_calls import LENDING, PLANNER, SCALING, Call, Service, message_bytes, with_keys
+from spillway.rpc_listener import Listener
 from spillway.rpc_route import Route, reason_of
 from spillway.rpc_security import (
     CALLER,
@@ -57,8 +55,6 @@ VERSION_TRAILER: Final = "spillway-version"
 Trailer = tuple[tuple[str, str], ...]
 PUSHBACK_TRAILER: Final = "grpc-retry-pushback-ms"
 """gRPC's own name for: not before so many milliseconds."""
-RECEIVE_BYTES_MAX: Final = 16 * MEBIBYTE
-"""What gRPC lets in, so that we ourselves can say what was too large; beyond it the answer is gRPC's own."""
 
 _REPLY_BYTES_MAX = 64 * MEBIBYTE
 _LEADER_SECONDS = 1.0
@@ -89,48 +85,45 @@ class RpcServer:
 
     async def __aenter__(self) -> Self:
         self._fatal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._health = health_aio.HealthServicer()
-        await self.set_serving(False)
-        self._server = aio.server(interceptors=(_ReflectionGuard(self._gate, self._settings),), options=_SERVER_OPTIONS)
         handlers = dict(map(self._handler, self._service.calls.values()))
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(self._service.name, handlers),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (self._service.name, "grpc.health.v1.Health", reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
-        self._port = self._listen()
-        await self._server.start()
-        self._looking = asyncio.create_task(self._look_at_callers())
+        self._listener = Listener(self._gate, self._settings, self._service.name, handlers)
+        await self._listener.open()
+        work = (self._look_at_callers, self._listener.keep_open)
+        self._tasks = [asyncio.create_task(self._told_of_its_end(one)) for one in work]
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._closing = True
-        self._looking.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
         await self.set_serving(False)
         for watch in self._watches:
             watch.cancel()
-        await self._server.stop(self._settings.stop_seconds)
+        await self._listener.close()
         if self._fatal.done():
             self._fatal.exception()
 
     @property
     def address(self) -> str:
-        host = self._settings.host
-        return f"[{host}]:{self._port}" if ":" in host and not host.startswith("[") else f"{host}:{self._port}"
+        host, port = self._settings.host, self._listener.port
+        return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
     async def set_serving(self, serving: bool) -> None:
         """What grpc.health.v1 answers for the server and for its service."""
-        status = health_pb2.HealthCheckResponse
-        for service in ("", self._service.name):
-            await self._health.set(service, status.SERVING if serving else status.NOT_SERVING)
+        await self._listener.set_serving(serving)
 
     async def _look_at_callers(self) -> None:
         """Lets those in who are in the callers file now, and ends the watches of those who may something else now."""
+        while True:
+            await asyncio.sleep(self._settings.callers_check_seconds)
+            if await asyncio.to_thread(self._gate.look):
+                for watch in filter(self._is_ended, self._watches):
+                    watch.cancel()
+
+    async def _told_of_its_end(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            while True:
-                await asyncio.sleep(self._settings.callers_check_seconds)
-                if await asyncio.to_thread(self._gate.look):
-                    for watch in filter(self._is_ended, self._watches):
-                        watch.cancel()
+            await work()
         except Exception as error:
             if not self._fatal.done():
                 self._fatal.set_exception(error)
@@ -140,19 +133,9 @@ class RpcServer:
         return caller is not None and not self._gate.still_knows(caller)
 
     async def failed(self) -> Never:
-        """Raises why nobody looks at the callers file any more; for the task group of the process, which must stop."""
+        """Raises why nobody looks at the callers file, or listens, any more; for the process, which must stop."""
         await asyncio.wait({self._fatal})
         raise cast(BaseException, self._fatal.exception())
-
-    def _listen(self) -> int:
-        settings, host = self._settings, self._settings.host
-        target = f"[{host}]:{settings.port}" if ":" in host and "[" not in host else f"{host}:{settings.port}"
-        try:
-            if settings.tls_certificate:
-                return int(self._server.add_secure_port(target, _server_credentials(settings)))
-            return int(self._server.add_insecure_port(target))
-        except RuntimeError as error:
-            raise OperatorError(f"gRPC: cannot listen on {target}: taken, or not an address of this machine") from error
 
     def _handler(self, call: Call) -> tuple[str, Any]:
         """The handler of a method. It gets bytes, so that the size is checked before anything is parsed."""
@@ -277,45 +260,6 @@ class RpcServer:
             close = getattr(replies, "aclose", None)
             if close is not None:
                 await close()
-
-
-class _ReflectionGuard(aio.ServerInterceptor):  # type: ignore[misc]
-    """Shows the methods to known callers only; TLS has checked a client certificate before this is reached."""
-
-    def __init__(self, gate: Gate, settings: RpcSettings) -> None:
-        self._gate = gate
-        self._certified = bool(settings.client_ca)
-
-    async def intercept_service(self, continuation: Any, details: Any) -> Any:
-        if details.method.startswith("/grpc.reflection.") and not self._certified:
-            try:
-                self._gate.identify(dict(details.invocation_metadata or ()).get("authorization", ""), ())
-            except RequestError as error:
-                return grpc.stream_stream_rpc_method_handler(_refusal(error))
-        return await continuation(details)
-
-
-def _refusal(error: RequestError) -> Any:
-    async def refuse(_: Any, context: Any) -> None:
-        await context.abort(grpc.StatusCode[error.code], error.text)
-
-    return refuse
-
-
-_SERVER_OPTIONS = (
-    ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
-    ("grpc.so_reuseport", 0),  # Two planners on one port would each get some of the calls.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_ping_strikes", 0),  # Read late by a busy process, two pings seem too close: no reason to hang up.
-)
-
-
-def _server_credentials(settings: RpcSettings) -> Any:
-    pair = (read_file(settings.tls_key, "tls_key"), read_file(settings.tls_certificate, "tls_certificate"))
-    if not settings.client_ca:
-        return grpc.ssl_server_credentials((pair,))
-    return grpc.ssl_server_credentials((pair,), read_file(settings.client_ca, "client_ca"), require_client_auth=True)
 
 
 def _certificate_names(context: Any) -> list[str]:
