@@ -442,8 +442,36 @@ DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name"
 
 @pytest.mark.looptime
 async def test_a_read_is_tried_again_while_the_server_is_ill() -> None:
-    transport = Scripted([status(500), status(429), Response(200, b'{"kind":"Deployment"}')])
-    assert await api_of(transport).get(DEPLOYMENTS, "n", "d") == {"kind": "Deployment"}
+    transport = Scripted([status(500), status(429), Response(200, json.dumps(DEPLOYMENT).encode())])
+    assert await api_of(transport).get(DEPLOYMENTS, "n", "d") == DEPLOYMENT
+
+
+def pod_with(**change: object) -> bytes:
+    found: dict[str, object] = {"metadata": {"name": "p"}, "spec": {"nodeName": "n1", "containers": [{"name": "c"}]}}
+    return json.dumps(found | change).encode()
+
+
+WRONG_PODS = {
+    "no metadata": b'{"kind": "Pod"}',
+    "labels that are none": pod_with(metadata={"name": "p", "labels": ["a"]}),
+    "containers that are none": pod_with(spec={"containers": 3}),
+    "requests that cannot be read": pod_with(spec={"containers": [{"resources": {"requests": {"cpu": "much"}}}]}),
+    "a port beyond all numbers": pod_with(spec={"containers": [{"ports": [{"hostPort": 2**40}]}]}),
+}
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("body", WRONG_PODS.values(), ids=WRONG_PODS)
+async def test_a_whole_object_of_other_types_than_its_kind_has_is_garbage(body: bytes) -> None:
+    """Alone, in a list, and as the answer to a write: who reads it takes it apart without looking."""
+    listed = b'{"metadata":{"resourceVersion":"1"},"items":[' + body + b"]}"
+    for answer, ask in (
+        (body, lambda api: api.get(PODS, "n", "p")),
+        (listed, lambda api: api.list(PODS, "n")),
+        (body, lambda api: api.create(PODS, {"metadata": {"name": "p", "namespace": "n"}})),
+    ):
+        with pytest.raises(ClusterUnreachable, match="garbage"):
+            await ask(api_of(Scripted([Response(200, answer)])))
 
 
 @pytest.mark.looptime
@@ -499,7 +527,7 @@ async def test_what_becomes_of_a_write_has_a_name(answer: Answer, error: type[Ex
 
 @pytest.mark.looptime
 async def test_an_apply_says_which_object_at_which_version_is_meant() -> None:
-    transport = Scripted([Response(200, b"{}")])
+    transport = Scripted([Response(200, json.dumps(DEPLOYMENT).encode())])
     await api_of(transport).apply(DEPLOYMENTS, DEPLOYMENT, resource_version="7", force=True, uid="u")
     assert transport.asked == [
         ("PATCH", "/apis/apps/v1/namespaces/n/deployments/d", {"fieldManager": "spillway", "force": "true"})
@@ -632,7 +660,7 @@ async def server() -> AsyncIterator[str]:
             assert request.transport is not None
             request.transport.close()
             return response
-        return web.json_response({"encoding": request.headers["Accept-Encoding"]})
+        return web.json_response({"metadata": {"name": "small"}, "encoding": request.headers["Accept-Encoding"]})
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
@@ -654,7 +682,7 @@ async def test_a_renewed_token_is_read_after_a_401(server: str) -> None:
     api = over_http(server, ["old", "new"])
     with pytest.raises(ClusterUnreachable, match="unauthorized"):
         await api.get(CONFIG_MAPS, "n", "small")
-    assert await api.get(CONFIG_MAPS, "n", "small") == {"encoding": "identity"}
+    assert await api.get(CONFIG_MAPS, "n", "small") == {"metadata": {"name": "small"}, "encoding": "identity"}
     await api.close()
 
 

@@ -14,6 +14,7 @@ from spillway.pod_metrics import duration_ms, unix_ms
         ("2026-01-01T01:00:00+01:00", 1_767_225_600_000),
         ("2026-01-01T00:00:00", 0),
         ("yesterday", 0),
+        ("2026-01-01T00:00:00" + "0" * 1_000 + "Z", 0),
         ("", 0),
         (None, 0),
     ],
@@ -35,6 +36,9 @@ def test_times(text: str | None, expected: int) -> None:
         ("15", 0),
         ("15s more", 0),
         ("-15s", 0),
+        ("9" * 400 + "h", 0),
+        ("9" * 40 + "h", 2**63 - 1),
+        ("1s" * 1_000, 0),
     ],
 )
 def test_durations(text: str, expected: int) -> None:

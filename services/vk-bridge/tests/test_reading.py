@@ -77,6 +77,7 @@ def test_only_its_own_real_pod_is_read_for_a_pool_pod(
 
 def test_a_version_that_is_no_number_is_older_than_all_others() -> None:
     assert seen_pod(pod(resourceVersion="x")).version == -1
+    assert seen_pod(pod(resourceVersion="1" * 5_000)).version == -1
 
 
 def test_a_pool_pod_has_its_own_grace_until_somebody_deletes_it_with_another() -> None:

@@ -140,7 +140,7 @@ class ClusterApi(Requests):
         response = await self._ask("GET", kind.path(namespace, name))
         if self._absent(response):
             return None
-        return self.decoded(cluster_answers.MANIFEST, self.read(response))
+        return self.manifest(kind, self.read(response))
 
     async def list(
         self, kind: Kind, namespace: str = "", label_selector: str = "", field_selector: str = ""
@@ -171,12 +171,13 @@ class ClusterApi(Requests):
     async def create(self, kind: Kind, manifest: Manifest) -> Manifest:
         """AlreadyExists; NotFound of its namespace. What a later apply leaves out stays: see kubernetes.ABSENT."""
         path, params = kind.path(kind.place(manifest)[0]), {"fieldManager": self.settings.field_manager}
-        return self._written(await self._ask("POST", path, params, msgspec.json.encode(manifest)))
+        return self._written(await self._ask("POST", path, params, msgspec.json.encode(manifest)), kind)
 
     async def try_create(self, kind: Kind, namespace: str, manifest: Manifest) -> Manifest:
         """The object as it would be stored, with all that admission adds; nothing is (dryRun=All)."""
         params = {"fieldManager": self.settings.field_manager, "dryRun": "All"}
-        return self._written(await self._ask("POST", kind.path(namespace), params, msgspec.json.encode(manifest)))
+        answer = await self._ask("POST", kind.path(namespace), params, msgspec.json.encode(manifest))
+        return self._written(answer, kind)
 
     async def apply(
         self, kind: Kind, manifest: Manifest, *, resource_version: str, force: bool, uid: str = ""
@@ -188,7 +189,7 @@ class ClusterApi(Requests):
         path = kind.path(*kind.place(manifest))
         params = {"fieldManager": self.settings.field_manager, "force": "true" if force else "false"}
         body = msgspec.json.encode(kubernetes.at_version(manifest, uid, resource_version))
-        return self._written(await self._ask("PATCH", path, params, body, "application/apply-patch+yaml"))
+        return self._written(await self._ask("PATCH", path, params, body, "application/apply-patch+yaml"), kind)
 
     async def patch(
         self,
@@ -209,12 +210,12 @@ class ClusterApi(Requests):
         body = msgspec.json.encode(kubernetes.at_version(change, uid, resource_version))
         params = {"fieldManager": self.settings.field_manager}
         path = kind.path(namespace, name, subresource)
-        return self._written(await self._ask("PATCH", path, params, body, MERGE_PATCH))
+        return self._written(await self._ask("PATCH", path, params, body, MERGE_PATCH), kind)
 
     async def replace(self, kind: Kind, manifest: Manifest, *, subresource: Subresource = "") -> Manifest:
         """The whole object, at the uid and resourceVersion that the manifest has. Conflict, NotFound."""
         path, params = kind.path(*kind.place(manifest), subresource), {"fieldManager": self.settings.field_manager}
-        return self._written(await self._ask("PUT", path, params, msgspec.json.encode(manifest)))
+        return self._written(await self._ask("PUT", path, params, msgspec.json.encode(manifest)), kind)
 
     async def renew_node_lease(
         self, node: str, node_uid: str, holder: str, *, duration_seconds: int, renewed_at: datetime
@@ -245,7 +246,7 @@ class ClusterApi(Requests):
         """
         body = msgspec.json.encode(kubernetes.delete_options(uid, resource_version, grace_seconds))
         response = await self._ask("DELETE", kind.path(namespace, name), body=body)
-        return {} if self._absent(response) else self._written(response)
+        return {} if self._absent(response) else self._done(response)
 
     def logs(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """What a container has written, in chunks that are cut anywhere, for `log_stream_seconds` at the most.

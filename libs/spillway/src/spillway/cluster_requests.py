@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from spillway import cluster_answers, tracing
+from spillway import cluster_answers, kubernetes, tracing
 from spillway.cluster_answers import Page, T
 from spillway.cluster_errors import AlreadyExists, ClusterUnreachable, Conflict, Expired, Forbidden, NotFound, Refused
 from spillway.cluster_settings import ClusterApiSettings
@@ -38,7 +38,11 @@ class Requests:
         query = {**params, "limit": str(self.settings.page_objects)}
         while True:
             response = await self._ask("GET", kind.path(namespace), query, accept=kind.accept("List"))
-            page = self.decoded(decoder, self.read(response))
+            body = self.read(response)
+            page = self.decoded(decoder, body)
+            if decoder is cluster_answers.MANIFEST_PAGE:
+                for one in self.decoded(cluster_answers.page_decoder(kind), body).items or ():
+                    self._check(one)
             yield tuple(page.items or ()), page.metadata.resource_version
             if not page.metadata.continue_:
                 return
@@ -126,10 +130,25 @@ class Requests:
             raise self._garbage(response)
         return response.body
 
-    def _written(self, response: Response) -> Manifest:
+    def _written(self, response: Response, kind: Kind) -> Manifest:
+        self._done(response)
+        return self.manifest(kind, response.body)
+
+    def _done(self, response: Response) -> Manifest:
         if not 200 <= response.status < 300:
             self.refuse(response)
         return self.decoded(cluster_answers.MANIFEST, response.body)
+
+    def manifest(self, kind: Kind, body: bytes | msgspec.Raw) -> Manifest:
+        """A whole object, of the types that its kind has: readers take it apart without looking."""
+        self._check(self.decoded(kubernetes.object_decoder(kind), body))
+        return self.decoded(cluster_answers.MANIFEST, body)
+
+    def _check(self, found: Any) -> None:
+        try:
+            kubernetes.check_amounts(found)
+        except ValueError as error:
+            raise ClusterUnreachable(self.name, "garbage", str(error)) from error
 
     def refuse(self, response: Response) -> NoReturn:
         """Raises why what was asked was not done."""

@@ -161,7 +161,7 @@ class Reflector:
         """The object of an event, and its version."""
         if self._whole:
             version = self._api.decoded(cluster_answers.BOOKMARK, text).metadata.resource_version
-            return self._api.decoded(cluster_answers.MANIFEST, text), version
+            return self._api.manifest(self._kind, text), version
         found = self._api.decoded(kubernetes.object_decoder(self._kind), text)
         return found, found.metadata.resource_version
 

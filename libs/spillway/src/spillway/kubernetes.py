@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 
+from msgspec import Meta as Bounds
 from msgspec import Raw, Struct, field, json
 
 from spillway import quantities
@@ -24,6 +25,9 @@ Manifest = dict[str, Any]
 Manifests = list[Manifest]
 JSON: Final = "application/json"
 Subresource = Literal["", "status", "log"]
+Int32 = Annotated[int, Bounds(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, Bounds(ge=-(2**63), le=2**63 - 1)]
+"""As Kubernetes has them; sums of what is larger fit nowhere."""
 
 
 class OwnerReference(Struct, frozen=True, gc=False, rename="camel"):
@@ -40,7 +44,7 @@ class Meta(Struct, frozen=True, gc=False, rename="camel"):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] = {}
@@ -52,7 +56,7 @@ class AnnotatedMeta(Struct, frozen=True, gc=False, rename="camel"):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] = {}
@@ -101,8 +105,8 @@ class Resources(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ContainerPort(Struct, frozen=True, gc=False, rename="camel"):
-    container_port: int = 0
-    host_port: int = 0
+    container_port: Int32 = 0
+    host_port: Int32 = 0
     host_ip: str = field(default="", name="hostIP")
     protocol: str = "TCP"
 
@@ -118,7 +122,7 @@ class PodSpec(Struct, frozen=True, gc=False, rename="camel"):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     node_name: str = ""
-    priority: int = 0
+    priority: Int32 = 0
     scheduler_name: str = "default-scheduler"
     host_network: bool = False
     overhead: dict[str, Quantity] = {}
@@ -173,19 +177,19 @@ class DeploymentStrategy(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class DeploymentSpec(Struct, frozen=True, gc=False, rename="camel"):
-    replicas: int = 1
+    replicas: Int32 = 1
     paused: bool = False
     strategy: DeploymentStrategy = DeploymentStrategy()
 
 
 class DeploymentStatus(Struct, frozen=True, gc=False, rename="camel"):
-    observed_generation: int = 0
-    replicas: int = 0
-    updated_replicas: int = 0
-    ready_replicas: int = 0
-    available_replicas: int = 0
-    unavailable_replicas: int = 0
-    terminating_replicas: int = 0
+    observed_generation: Int64 = 0
+    replicas: Int32 = 0
+    updated_replicas: Int32 = 0
+    ready_replicas: Int32 = 0
+    available_replicas: Int32 = 0
+    unavailable_replicas: Int32 = 0
+    terminating_replicas: Int32 = 0
     conditions: tuple[Condition, ...] = ()
 
 
@@ -196,15 +200,15 @@ class Deployment(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class StatefulSetSpec(Struct, frozen=True, gc=False, rename="camel"):
-    replicas: int = 1
+    replicas: Int32 = 1
 
 
 class StatefulSetStatus(Struct, frozen=True, gc=False, rename="camel"):
-    observed_generation: int = 0
-    replicas: int = 0
-    updated_replicas: int = 0
-    ready_replicas: int = 0
-    available_replicas: int = 0
+    observed_generation: Int64 = 0
+    replicas: Int32 = 0
+    updated_replicas: Int32 = 0
+    ready_replicas: Int32 = 0
+    available_replicas: Int32 = 0
 
 
 class StatefulSet(Struct, frozen=True, gc=False, rename="camel"):
@@ -214,13 +218,13 @@ class StatefulSet(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class JobSpec(Struct, frozen=True, gc=False, rename="camel"):
-    parallelism: int = 1
+    parallelism: Int32 = 1
 
 
 class JobStatus(Struct, frozen=True, gc=False, rename="camel"):
-    active: int = 0
-    ready: int = 0
-    succeeded: int = 0
+    active: Int32 = 0
+    ready: Int32 = 0
+    succeeded: Int32 = 0
     conditions: tuple[Condition, ...] = ()
 
 
@@ -392,6 +396,12 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, in
         _replace_with_own_of_pod(nanos, spec.resources, running)
     _add(nanos, _total((spec.overhead,)))
     return {name: in_units(amount, milli=name == "cpu", source=name) for name, amount in nanos.items()}
+
+
+def check_amounts(found: object) -> None:
+    """ValueError for a pod whose requests cannot be read, as no API server would let one in."""
+    if isinstance(found, Pod):
+        pod_requests(found.spec, found.status)
 
 
 def host_ports(spec: PodSpec) -> frozenset[HostPort]:

@@ -8,8 +8,10 @@ from typing import Final
 from msgspec import Struct
 
 from spillway.kubernetes import Kind, Meta
-from spillway.quantities import Quantity
+from spillway.quantities import INT64_MAX, Quantity
 
+CHARACTERS_MAX: Final = 100
+"""Of a time or a duration: longer ones are none, and are kept nowhere."""
 DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 MS_BY_UNIT: Final = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "m": 60e3, "h": 3600e3}
 
@@ -41,20 +43,28 @@ POD_METRICS: Final = Kind("metrics.k8s.io", "v1beta1", "pods", PodMetrics)
 NODE_METRICS: Final = Kind("metrics.k8s.io", "v1beta1", "nodes", NodeMetrics, namespaced=False)
 
 
-@lru_cache(maxsize=65536)
 def unix_ms(text: str | None) -> int:
     """Milliseconds of Unix time of an RFC 3339 time with its zone; 0 where there is none, or it cannot be read."""
+    return _unix_ms(text) if text and len(text) <= CHARACTERS_MAX else 0
+
+
+@lru_cache(maxsize=65536)
+def _unix_ms(text: str) -> int:
     try:
-        at = datetime.fromisoformat(text) if text else None
+        at = datetime.fromisoformat(text)
     except ValueError:
         return 0
-    return 0 if at is None or at.tzinfo is None else int(at.timestamp() * 1000)
+    return 0 if at.tzinfo is None else int(at.timestamp() * 1000)
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of a duration as Go writes it (1m0.5s); 0 where it cannot be read."""
+    return _duration_ms(text) if len(text) <= CHARACTERS_MAX else 0
 
 
 @lru_cache(maxsize=1024)
-def duration_ms(text: str) -> int:
-    """Milliseconds of a duration as Go writes it (1m0.5s); 0 where it cannot be read."""
+def _duration_ms(text: str) -> int:
     parts = DURATION_PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return 0
-    return round(sum(float(number) * MS_BY_UNIT[unit] for number, unit in parts))
+    return min(INT64_MAX, round(sum(float(number) * MS_BY_UNIT[unit] for number, unit in parts)))

@@ -132,14 +132,14 @@ class OwnerMirror:
     def put_pod(self, pod: WatchedPod, now: float) -> set[str]:
         uid, manifest = pod.metadata.uid, _few_fields(pod)
         before = self._pods.by_uid.get(uid)
-        pool = pool_of(manifest)
+        pool, requests = pool_of(manifest), _requests(pod)
         known = KnownPod(
             node=pod.spec.node_name,
             namespace=pod.metadata.namespace,
-            own=occupies(manifest),
+            own=occupies(manifest) or requests is None,
             pool=pool,
             pool_uid=pod.metadata.labels.get(POOL_UID, ""),
-            requests=kubernetes.pod_requests(pod.spec, pod.status),
+            requests=requests or {},
             copies=copies_of(pool, pod.metadata.annotations) if pool else frozenset(),
         )
         self._forget(uid)
@@ -209,6 +209,14 @@ class OwnerMirror:
     @staticmethod
     def _last_of(pod: WatchedPod) -> SeenPod:
         return seen_pod(_few_fields(pod))
+
+
+def _requests(pod: WatchedPod) -> Mapping[str, int] | None:
+    """None where they cannot be read: nobody knows then what is free, and the node is not idle."""
+    try:
+        return kubernetes.pod_requests(pod.spec, pod.status)
+    except ValueError:
+        return None
 
 
 def _is_virtual(node: WatchedNode) -> bool:

@@ -11,6 +11,8 @@ from vk_bridge.core.virtual_node import ENDED
 
 GRACE_SECONDS = 30
 """Kubernetes' own, of a pod that names none."""
+VERSION_DIGITS_MAX: Final = 20
+"""Of a resourceVersion, as many as a uint64 has."""
 DAEMON_KINDS = ("DaemonSet", "Node")
 """Controllers of daemons; a node's own static pods are its Node's."""
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
@@ -110,7 +112,7 @@ def seen_pod(pod: Manifest) -> SeenPod:
     version = metadata.get("resourceVersion", "")
     return SeenPod(
         uid=metadata["uid"],
-        version=int(version) if version.isdecimal() else -1,
+        version=int(version) if version.isdecimal() and len(version) <= VERSION_DIGITS_MAX else -1,
         node=(pod.get("spec") or {}).get("nodeName", ""),
         holds=not has_ended(pod),
         excused=is_daemon(pod) or bool(pool_of(pod)),
