@@ -201,7 +201,7 @@ def declared_shape(manifest: bytes, namespace: str) -> Shape | None:
     """Of a declared workload, as its template says it, before any cluster has let a pod in; None: cannot be read."""
     try:
         shape = shape_of(json.loads(manifest)["spec"]["template"], namespace, "spec.template")
-    except (ValueError, KeyError, TypeError, AttributeError, RequestError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, RequestError):
         return None
     return replace(bare(shape), template="")
 

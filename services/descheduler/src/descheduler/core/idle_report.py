@@ -1,5 +1,6 @@
 """Nodes that were idle: forgotten, left over of a release, or a buffer; what could be done with them."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from spillway import api_lending as lending
 from spillway.api import invalid
 from spillway.events_lending import NodeUsed
 
+TOKEN = re.compile(r"[0-9]{0,9}", re.ASCII)
 HOUR_MS = 3_600_000
 HOURS = 72
 HOURS_MAX = 7 * 24
@@ -57,7 +59,7 @@ def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now
         raise invalid("hours", request.hours, f"0 to {HOURS_MAX}; 0 is {HOURS}")
     if request.page_size < 0:
         raise invalid("page_size", request.page_size, "0 or more")
-    if request.page_token and not request.page_token.isdecimal():
+    if not TOKEN.fullmatch(request.page_token):
         raise invalid("page_token", request.page_token, "a token that IdleReport gave")
     from_ms = now_ms - (request.hours or HOURS) * HOUR_MS
     sums = list(_sums(state, request.cluster, from_ms))

@@ -248,7 +248,7 @@ def _parsed(data: bytes, kind: str, namespace: str, name: str) -> Manifest:
 def _loaded(data: bytes, kind: str, name: str) -> Manifest:
     try:
         manifest = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadManifest(f"{kind} {name}: the manifest is not JSON: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("kind") != kind:
         found = manifest.get("kind") if isinstance(manifest, dict) else type(manifest).__name__

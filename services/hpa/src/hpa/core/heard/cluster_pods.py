@@ -107,7 +107,8 @@ def cluster_pods(event: PodsObserved) -> ClusterPods:
     pods: dict[PodKey, Pod] = {}
     sampled, standing = False, 0
     for one in event.pods:
-        containers, init_containers, pod_requests = kinds[one.requests] if one.requests < len(kinds) else NO_REQUESTS
+        known = 0 <= one.requests < len(kinds)
+        containers, init_containers, pod_requests = kinds[one.requests] if known else NO_REQUESTS
         pods[PodKey(cluster, namespace, one.name)] = Pod(  # In the order of its fields: by their names it takes longer.
             intern(one.phase),
             one.deleting,

@@ -45,7 +45,7 @@ def read_attached(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZA
     """
     try:
         return _read(manifest, window_ms)
-    except (ValueError, OverflowError) as error:  # Thousands of digits, a date before all dates.
+    except (ValueError, OverflowError, RecursionError) as error:  # Thousands of digits or brackets, a date before all.
         raise RequestError("INVALID_ARGUMENT", f"{manifest.get('kind')}: out of range: {error}") from error
 
 

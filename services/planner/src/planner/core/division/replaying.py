@@ -79,7 +79,8 @@ def read_division(record: DecisionRecorded) -> tuple[Situation, bytes]:
         }
         values = msgspec.json.decode(kept["situation"], type=dict[str, msgspec.Raw])
         found = {name: msgspec.json.decode(values[name], type=kind) for name, kind in _situation_types().items()}
-    except (NotPacked, msgspec.MsgspecError, KeyError) as error:
+        msgspec.json.decode(kept["division"], type=dict[str, Any])
+    except (NotPacked, msgspec.MsgspecError, ValueError, RecursionError, KeyError) as error:
         raise NotReplayable(f"what was kept cannot be read by this version: {error}") from error
 
     def room(cluster: str, node_groups: bool) -> Room:
@@ -95,6 +96,8 @@ def replay(record: DecisionRecorded) -> Replayed:
         division = divider(situation)(situation)
     except KeyError as error:
         raise NotReplayable(f"the division asks for a room that was not recorded: {error}") from error
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise NotReplayable(f"what was recorded cannot be divided by this version: {error}") from error
     recomputed = _division_json(division)
     return Replayed(
         situation, division, recorded, recomputed, _differences(recorded, recomputed), _aside(record, division)

@@ -66,7 +66,7 @@ def read_template(manifest: bytes, namespace: str) -> Template:
     """From a manifest that was checked when it was applied. BadDeclaration when it cannot be read."""
     try:
         return checked_template(manifest, namespace)
-    except (ValueError, KeyError, TypeError, AttributeError, RequestError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, RequestError) as error:
         raise BadDeclaration(f"manifest: {error!r}") from error
 
 
