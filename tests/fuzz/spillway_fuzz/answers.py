@@ -1,0 +1,82 @@
+"""What other servers answer, and what API servers ask of a virtual node's kubelet: readers of a few bytes each."""
+
+from collections.abc import Mapping
+from random import Random
+from typing import Final
+
+from hpa.prometheus import ValueUnknown, value_of
+from spillway.pod_metrics import duration_ms, unix_ms
+from spillway.quantities import nanos_of, parse_quantity
+from spillway_fuzz.mutation import ODD_TEXTS, mutated_bytes, mutated_json
+from spillway_fuzz.target import Input, Target, refusing
+from vk_bridge.core.reading import is_name
+from vk_bridge.log_request import read_log_options
+
+_ANSWERS: Final = (
+    {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}, "value": [1e9, "2.5"]}]}},
+    {"status": "success", "data": {"resultType": "scalar", "result": [1e9, "7"]}},
+    {"status": "success", "data": {"resultType": "vector", "result": []}},
+    {"status": "error", "errorType": "bad_data", "error": "parse error"},
+)
+_QUERY: Final = {
+    "follow": "true",
+    "tailLines": "10",
+    "timestamps": "true",
+    "sinceSeconds": "60",
+    "sinceTime": "2026-11-22T09:00:00Z",
+    "limitBytes": "1000",
+    "previous": "false",
+    "stream": "All",
+}
+_AMOUNTS: Final = ("500m", "1.5Gi", "2", "1e3", "100n", "-1", "+0.5", "9223372036854775807", "1E", "3Ei")
+_TIMES: Final = ("2026-11-22T09:00:00Z", "2026-11-22T09:00:00.123456+02:00", "1h2m3.5s", "100ms", "1µs")
+
+
+def targets() -> list[Target]:
+    return [
+        Target("prometheus' answers", _answer, refusing(_read_answer, ValueUnknown), share=40),
+        Target("questions to the kubelet", _question, refusing(_read_question, ValueError), share=30),
+        Target("amounts", lambda chance: _near(_AMOUNTS, chance), refusing(_read_amount, ValueError), share=40),
+        Target("times and durations", lambda chance: _near(_TIMES, chance), _read_time, share=30),
+    ]
+
+
+def _answer(chance: Random) -> Input:
+    body = mutated_json(chance.choice(_ANSWERS), chance).encode(errors="replace")
+    return chance.choice((200, 200, 400, 503)), mutated_bytes(body, chance) if chance.random() < 0.1 else body
+
+
+def _read_answer(given: tuple[int, bytes]) -> None:
+    value_of(*given)
+
+
+def _question(chance: Random) -> Input:
+    query = {name: value for name, value in _QUERY.items() if chance.random() < 0.4}
+    if query:
+        name = chance.choice(list(query))
+        query[name] = _near((query[name],), chance)
+    return chance.choice(("app", "..", "a" * 300, "")), query
+
+
+def _read_question(given: tuple[str, Mapping[str, str]]) -> None:
+    container, query = given
+    is_name(container)
+    read_log_options(container, query, 1_000_000)
+
+
+def _near(valid: tuple[str, ...], chance: Random) -> str:
+    if chance.random() < 0.3:
+        return chance.choice(ODD_TEXTS)
+    return mutated_bytes(chance.choice(valid).encode(), chance).decode(errors="replace")
+
+
+def _read_amount(text: str) -> None:
+    nanos_of(text)
+    parse_quantity(text, milli=True)
+
+
+def _read_time(text: str) -> bool:
+    """Neither ever raises: 0 stands for what cannot be read. Both fit the wire."""
+    found = unix_ms(text), duration_ms(text)
+    assert all(-(2**63) <= one < 2**63 for one in found), found
+    return any(found)

@@ -1,0 +1,241 @@
+"""Every gRPC method of real servers: random bytes, messages made wrong, manifests in them made wrong."""
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from functools import partial
+from random import Random
+from typing import Any, Final, TypeVar
+
+from grpc import aio
+
+from descheduler.settings import DeschedulerSettings
+from hpa.settings import HpaSettings
+from planner.settings import PlannerSettings
+from spillway.api import ApplyRequest, JoinClusterRequest
+from spillway.local_bus import LocalBus
+from spillway.rpc import RpcServer, RpcSettings
+from spillway.rpc_calls import LENDING, PLANNER, SCALING, Call, Service
+from spillway_fuzz import samples
+from spillway_fuzz.mutation import ODD_TEXTS, mutated_bytes, mutated_json, mutated_message, random_bytes
+from spillway_fuzz.states import known
+from spillway_fuzz.target import Input, Target
+from spillway_local.in_process import FLEET_ID, InProcess, in_process
+
+T = TypeVar("T")
+FORESEEN: Final = frozenset(
+    ("OK", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE",
+     "RESOURCE_EXHAUSTED", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNAVAILABLE", "DEADLINE_EXCEEDED")
+)  # fmt: skip
+"""What docs/api.md tells callers to expect. INTERNAL is our bug, UNKNOWN an exception that nobody caught."""
+CALL_SECONDS: Final = 20.0
+REPLIES_MAX: Final = 20
+"""Of a stream, so many are read; then it is left."""
+SERVICES: Final = (PLANNER, SCALING, LENDING)
+LIKELY: Final = {
+    "namespace": ("shop", ""),
+    "name": ("web", "db", "own-1", "own-3"),
+    "cluster": ("own-1", "own-2", "cloud-1"),
+    "clusters": ("own-1", "own-2"),
+    "to_cluster": ("own-1", "own-2"),
+    "kind": ("deployment", "Deployment"),
+    "phase": ("Active", "Cordoned", "Draining", "Lost"),
+    "scope": ("fleet", "cluster/own-1", "workload/shop/web", "Failover/own-1", "Drain/own-2"),
+    "credential": ("own-3",),
+    "pool": ("own-2",),
+    "node": ("n1",),
+}
+
+
+class Unforeseen(AssertionError):
+    """A status that no caller is told to expect."""
+
+
+class Served:
+    """A planner, an hpa and a descheduler that are active, each behind a server; begun when the first input comes."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, work: "Coroutine[Any, Any, T]") -> T:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._loop.run_until_complete(self._open())
+        return self._loop.run_until_complete(work)
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.run_until_complete(self._closed())
+            self._loop.close()
+            self._loop = None
+
+    async def _open(self) -> None:
+        self._platform_entered = in_process(
+            (),
+            ("planner-1", "hpa-1", "descheduler-1"),
+            planner_settings=PlannerSettings(find_seconds=0.01, shape_wait_seconds=0.0, hear_seconds_max=0.1),
+            hpa_settings=HpaSettings(),
+            descheduler_settings=DeschedulerSettings(),
+        )
+        platform: InProcess = await self._platform_entered.__aenter__()
+        self.platform = platform
+        async with asyncio.timeout(CALL_SECONDS):
+            while not (platform.planner().is_active and platform.hpa().is_active and platform.descheduler().is_active):
+                await asyncio.sleep(0.02)
+        await platform.planner().join_cluster(JoinClusterRequest("own-1", "own-1", tier="own"))
+        await platform.planner().join_cluster(JoinClusterRequest("own-2", "own-2", tier="own"))
+        await LocalBus(platform.broker, FLEET_ID, "fuzz").publish(*known()[1:3], *known()[4:6])
+        await platform.planner().apply(ApplyRequest((json.dumps(samples.WORKLOADS[1]),)))
+        settings = RpcSettings(port=0, requests_per_second=1e9, requests_burst=10**9)
+        self.servers = [
+            RpcServer(platform.planner(), settings, PLANNER),
+            RpcServer(platform.hpa(), settings, SCALING),
+            RpcServer(platform.descheduler(), settings, LENDING),
+        ]
+        for server in self.servers:
+            await server.__aenter__()
+        self.channels = [aio.insecure_channel(server.address) for server in self.servers]
+
+    async def _closed(self) -> None:
+        for channel in self.channels:
+            await channel.close()
+        for server in self.servers:
+            await server.__aexit__()
+        await self._platform_entered.__aexit__(None, None, None)
+
+    def channel(self, service: Service) -> Any:
+        return self.channels[SERVICES.index(service)]
+
+    def address(self) -> tuple[str, int]:
+        """Of the planner's server."""
+        host, _, port = self.servers[0].address.rpartition(":")
+        return host, int(port)
+
+    def assert_alive(self) -> None:
+        """No service has ended."""
+        for name, running in self.platform.running.items():
+            assert not running.task.done(), f"{name} has ended: {running.task}"
+
+
+SERVED: Final = Served()
+
+
+def targets() -> list[Target]:
+    return [
+        Target(f"rpc {service.name.rpartition('.')[2]}.{call.path.rpartition('/')[2]}", partial(_request, call),
+               partial(_called, service, call), share=1, close=SERVED.close)
+        for service in SERVICES
+        for call in service.calls.values()
+    ]  # fmt: skip
+
+
+# ── Requests ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _request(call: Call, chance: Random) -> Input:
+    """Bytes of a request: of nearly a good one most often."""
+    how, message = chance.random(), call.request_message()
+    if how < 0.1:
+        return random_bytes(chance)
+    fill(message, chance)
+    if how < 0.5:
+        return mutated_message(message, chance)
+    data = message.SerializeToString()
+    if how < 0.7:
+        return mutated_bytes(data, chance)
+    if how > 0.998:
+        return _huge(message.DESCRIPTOR, chance)
+    return data
+
+
+def fill(message: Any, chance: Random) -> None:
+    """Its fields with what they may well hold."""
+    for field in message.DESCRIPTOR.fields:
+        if chance.random() < 0.1:
+            continue
+        if field.name == "manifests":
+            message.manifests.extend(_manifests(chance))
+            continue
+        if field.message_type is not None:
+            inner = getattr(message, field.name)
+            for one in [inner.add() for _ in range(chance.randint(1, 2))] if field.is_repeated else [inner]:
+                fill(one, chance)
+        elif field.is_repeated:
+            getattr(message, field.name).extend(_value(field, chance) for _ in range(chance.randint(0, 2)))
+        else:
+            setattr(message, field.name, _value(field, chance))
+
+
+def _value(field: Any, chance: Random) -> Any:
+    if field.cpp_type == field.CPPTYPE_BOOL:
+        return chance.random() < 0.5
+    if field.cpp_type in (field.CPPTYPE_DOUBLE, field.CPPTYPE_FLOAT):
+        return chance.choice((0.0, 1.0, -1.0, float("nan")))
+    if field.type == field.TYPE_BYTES:
+        return random_bytes(chance, 20)
+    if field.cpp_type != field.CPPTYPE_STRING:
+        return chance.choice((0, 1, 2, 3, 50))
+    if "manifest" in field.name or field.name == "policy":
+        return _text(chance.choice(samples.POLICIES if field.name == "policy" else samples.SCALERS), chance)
+    return chance.choice(LIKELY.get(field.name, ("", "web", "a")) if chance.random() < 0.9 else ODD_TEXTS)
+
+
+def _manifests(chance: Random) -> list[str]:
+    """A workload, and perhaps its policy; one of them changed more often than not."""
+    parts = [chance.choice(samples.WORKLOADS)]
+    if chance.random() < 0.5:
+        parts.append(chance.choice(samples.POLICIES))
+    return [_text(part, chance) for part in parts]
+
+
+def _text(tree: Any, chance: Random) -> str:
+    text = mutated_json(tree, chance) if chance.random() < 0.4 else json.dumps(tree)
+    return text.encode(errors="replace").decode()
+
+
+def _huge(descriptor: Any, chance: Random) -> bytes:
+    """Millions of empty fields, or one of megabytes, just below and above what is let in."""
+    size = chance.choice((1_000_000, 4 * 2**20 - 16, 4 * 2**20 + 16, 15 * 2**20))
+    fields = [field for field in descriptor.fields if field.message_type is not None or field.type in (9, 12)]
+    if not fields:
+        return bytes(size)
+    tag = bytes([chance.choice(fields).number << 3 | 2])
+    if chance.random() < 0.6:
+        return (tag + b"\x00") * (size // 2)
+    length = size - 6
+    varint = bytes([length & 0x7F | 0x80, length >> 7 & 0x7F | 0x80, length >> 14 & 0x7F | 0x80, length >> 21 & 0x7F])
+    return tag + varint + chance.choice((b"[", b"{", b"a", b"\x0a")) * length
+
+
+# ── Calls ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _called(service: Service, call: Call, data: bytes) -> bool:
+    code, words = SERVED.run(_ask(service, call, data))
+    SERVED.assert_alive()
+    if code not in FORESEEN:
+        raise Unforeseen(f"{call.verb}: {code}: {words[:2_000]}")
+    if code == "DEADLINE_EXCEEDED":
+        raise Unforeseen(f"{call.verb}: no answer within {CALL_SECONDS:g} s")
+    return code == "OK"
+
+
+async def _ask(service: Service, call: Call, data: bytes) -> tuple[str, str]:
+    channel = SERVED.channel(service)
+    try:
+        if not call.streams:
+            await channel.unary_unary(call.path)(data, timeout=CALL_SECONDS, wait_for_ready=True)
+            return "OK", ""
+        stream = channel.unary_stream(call.path)(data, wait_for_ready=True)
+        try:
+            async with asyncio.timeout(0.02):  # A watch goes on for ever.
+                for _ in range(REPLIES_MAX):
+                    if await stream.read() is aio.EOF:
+                        break
+        except TimeoutError:
+            pass
+        finally:
+            stream.cancel()
+        return "OK", ""
+    except aio.AioRpcError as error:
+        return error.code().name, error.details() or ""

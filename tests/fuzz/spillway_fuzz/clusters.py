@@ -1,0 +1,241 @@
+"""What a member's API may answer: lists and watches with anything in them, up to what is said of it."""
+
+import json
+from collections.abc import Iterator
+from random import Random
+from typing import Any, Final
+
+from propagator.mirror import Mirror
+from snapshot.core.cluster_state import KINDS
+from snapshot.core.collection import Collection
+from snapshot.settings import Settings as SnapshotSettings
+from spillway import cluster_answers
+from spillway.addresses import Tombstone
+from spillway.cluster_api import ClusterApiSettings, ClusterUnreachable, Listed, Removed, Upserted
+from spillway.cluster_errors import Expired
+from spillway.cluster_requests import Requests
+from spillway.cluster_watch import Reflector
+from spillway.dead_letters import outgoing
+from spillway.kubernetes import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICASETS,
+    RESOURCE_QUOTAS,
+    STATEFULSETS,
+    VOLUME_CLAIMS,
+    VOLUMES,
+    Kind,
+    object_decoder,
+)
+from spillway.pod_metrics import NODE_METRICS, POD_METRICS
+from spillway.wire import pack_columns
+from spillway_fuzz import samples
+from spillway_fuzz.mutation import mutated_bytes, mutated_json
+from spillway_fuzz.records import FLEET
+from spillway_fuzz.target import Input, Target
+from vk_bridge.core.owner_mirror import WATCHED_NODES, WATCHED_PODS, OwnerMirror
+from vk_bridge.core.usage import measured
+
+KIND_OF: Final = {
+    "Node": NODES,
+    "Pod": PODS,
+    "ReplicaSet": REPLICASETS,
+    "Deployment": DEPLOYMENTS,
+    "StatefulSet": STATEFULSETS,
+    "Job": JOBS,
+    "Namespace": NAMESPACES,
+    "ResourceQuota": RESOURCE_QUOTAS,
+    "PersistentVolumeClaim": VOLUME_CLAIMS,
+    "PersistentVolume": VOLUMES,
+    "ConfigMap": CONFIG_MAPS,
+    "PodMetrics": POD_METRICS,
+    "NodeMetrics": NODE_METRICS,
+}
+SOUND: Final = {
+    kind: [json.dumps(one).encode() for one in samples.OBJECTS if KIND_OF[one["kind"]] is kind]
+    for kind in KIND_OF.values()
+}
+LINE_BYTES_MAX: Final = 256 * 1024
+API: Final = Requests(None, "own-1", ClusterApiSettings(max_line_bytes=LINE_BYTES_MAX), Random(0))  # type: ignore[arg-type]
+WORKLOADS: Final = (DEPLOYMENTS, STATEFULSETS, JOBS)
+Answer = tuple[str, bytes, bytes]
+"""(kind of the objects, a list's page, what a watch says)."""
+
+
+def targets() -> list[Target]:
+    return [
+        Target("a member's nodes and pods", lambda chance: _answer(("Node", "Pod"), chance), _seen, share=25),
+        Target("a member's workloads", lambda chance: _answer(_OTHERS, chance), _seen, share=15),
+        Target(
+            "a member's metrics", lambda chance: _answer(("PodMetrics", "NodeMetrics"), chance), _measured, share=15
+        ),
+        Target("an owner, to vk-bridge", lambda chance: _answer(("Node", "Pod"), chance), _watched, share=20),
+        Target("a member, to propagator", lambda chance: _answer(_PLACED, chance), _mirrored, share=20),
+        Target("a member's refusals", _status, _refused, share=20),
+    ]
+
+
+_PLACED: Final = ("Deployment", "StatefulSet", "Job", "ConfigMap")
+_OTHERS: Final = tuple(name for name, kind in KIND_OF.items() if kind in KINDS and kind not in (NODES, PODS))
+
+
+# ── What is answered ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _answer(kinds: tuple[str, ...], chance: Random) -> Input:
+    kind = chance.choice(kinds)
+    objects = [one for one in samples.OBJECTS if one["kind"] == kind]
+    page = {"kind": "List", "metadata": {"resourceVersion": "30"}, "items": objects}
+    lines = [_line(chance.choice(objects), chance) for _ in range(chance.randint(0, 3))]
+    page_text = mutated_json(page, chance) if chance.random() < 0.5 else json.dumps(page)
+    watch = "".join(f"{line}\n" for line in lines).encode(errors="replace")
+    return kind, page_text.encode(errors="replace"), mutated_bytes(watch, chance) if chance.random() < 0.1 else watch
+
+
+def _line(one: Any, chance: Random) -> str:
+    event = {"type": chance.choice(("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")), "object": one}
+    return mutated_json(event, chance).replace("\n", " ")
+
+
+def _objects(kind: Kind, page: bytes) -> tuple[Any, ...]:
+    """Empty where the page is refused."""
+    try:
+        return tuple(API.decoded(cluster_answers.page_decoder(kind), page).items or ())
+    except ClusterUnreachable:
+        return ()
+
+
+def _changes(kind: Kind, watch: bytes) -> Iterator[Any]:
+    """Up to where the watch is given up."""
+    reflector = Reflector(API, kind, {})
+    lines = cluster_answers.Lines(LINE_BYTES_MAX)
+    try:
+        for chunk in (watch[: len(watch) // 2], watch[len(watch) // 2 :]):
+            for line in lines.feed(chunk):
+                yield reflector._change(line)
+    except (ClusterUnreachable, Expired, cluster_answers.LineTooLong):
+        return
+
+
+# ── Who reads it ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _seen(given: Answer) -> bool:
+    """snapshot: all that it would say of it can be written."""
+    name, page, watch = given
+    kind, core = KIND_OF[name], Collection("own-1", FLEET, SnapshotSettings(), pack_columns)
+    for one in KINDS:
+        core.listed(one, [API.decoded(object_decoder(one), text) for text in SOUND[one]], 1.0)
+    core.follow([("shop", "web")])
+    core.claimed(5, 1.0)
+    core.probe_answered(1.0, core.state.nodes.count, len(core.state.pods), 1.0)
+    said = core.records(1.5, 1_000)
+    found = _objects(kind, page)
+    core.listed(kind, found, 2.0)
+    for change in _changes(kind, watch):
+        if isinstance(change, Upserted):
+            core.upserted(kind, (change.object,), 2.0)
+        elif isinstance(change, Removed):
+            core.removed(kind, change.object, 2.0)
+    core.probe_answered(2.0, core.state.nodes.count, len(core.state.pods), 2.0)
+    for record in (*said, *core.records(3.0, 2_000), *core.records(300.0, 400_000)):
+        if not isinstance(record, Tombstone):
+            outgoing(record)
+    return bool(found)
+
+
+def _measured(given: Answer) -> bool:
+    name, page, _ = given
+    found = _objects(KIND_OF[name], page)
+    if name == "NodeMetrics":
+        for one in found:
+            measured(one.usage)
+        return bool(found)
+    core = Collection("own-1", FLEET, SnapshotSettings(), pack_columns)
+    for one in KINDS:
+        core.listed(one, [API.decoded(object_decoder(one), text) for text in SOUND[one]], 1.0)
+    core.follow([("shop", "web")])
+    core.claimed(5, 1.0)
+    core.probe_answered(1.0, core.state.nodes.count, len(core.state.pods), 1.0)
+    core.records(1.5, 1_000)
+    core.sampled("shop", found)
+    for record in core.records(2.0, 2_000):
+        if not isinstance(record, Tombstone):
+            outgoing(record)
+    return bool(found)
+
+
+def _watched(given: Answer) -> bool:
+    name, page, watch = given
+    mirror = OwnerMirror("own-1", FLEET)
+    kind = WATCHED_NODES if name == "Node" else WATCHED_PODS
+    found = _objects(kind, page)
+    for change in (Listed(found, "1"), *_changes(kind, watch)):
+        _apply_watched(mirror, kind is WATCHED_NODES, change)
+    mirror.idleness.advance(2.0)
+    for node in list(mirror.nodes):
+        mirror.candidate(node, None)
+        mirror.use(node, "")
+        mirror.is_marked(node)
+    list(mirror.real_pods())
+    return bool(found)
+
+
+def _apply_watched(mirror: OwnerMirror, of_nodes: bool, change: Any) -> None:
+    match change:
+        case Listed(objects):
+            mirror.list_nodes(objects, 1.0) if of_nodes else mirror.list_pods(objects, 1.0)
+        case Upserted(one):
+            mirror.put_node(one, 1.0) if of_nodes else mirror.put_pod(one, 1.0)
+        case Removed(one):
+            mirror.drop_node(one.metadata.name) if of_nodes else mirror.drop_pod(one, 1.0)
+
+
+def _mirrored(given: Answer) -> bool:
+    name, page, watch = given
+    kind, mirror = KIND_OF[name], Mirror("own-1")
+    found = _objects(kind, page)
+    if kind in WORKLOADS:
+        mirror.list_workloads(name, found)
+    else:
+        mirror.list_dependencies(name, found)
+    for change in _changes(kind, watch):
+        match change, kind in WORKLOADS:
+            case Upserted(one), True:
+                mirror.upsert_workload(one)
+            case Removed(one), True:
+                mirror.remove_workload(one)
+            case Upserted(one), False:
+                mirror.upsert_dependency(name, one)
+            case Removed(one), False:
+                mirror.remove_dependency(name, one)
+    for target in mirror.targets():
+        mirror.newest(target)
+        mirror.live(target, "Deployment")
+    return bool(found)
+
+
+_STATUS: Final = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "status": "Failure",
+    "reason": "Forbidden",
+    "message": 'pods is forbidden: User "x" cannot list resource "pods"',
+    "code": 403,
+    "details": {"causes": [{"field": "metadata.uid", "message": "m"}]},
+}
+
+
+def _status(chance: Random) -> Input:
+    body = mutated_json(_STATUS, chance).encode(errors="replace")
+    return mutated_bytes(body, chance) if chance.random() < 0.2 else body
+
+
+def _refused(body: bytes) -> bool:
+    """What a server says instead of an object is always words."""
+    found = cluster_answers.read_status(body)
+    return found.is_about_rights or found.names_another_uid or bool(found.kind)

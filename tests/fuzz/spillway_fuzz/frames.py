@@ -1,0 +1,90 @@
+"""What no gRPC client sends: HTTP/2 frames cut, repeated and made wrong; and after each a real call."""
+
+import asyncio
+from random import Random
+from typing import Final
+
+from spillway.rpc_calls import PLANNER
+from spillway_fuzz.calls import FORESEEN, SERVED, Unforeseen, _ask
+from spillway_fuzz.mutation import mutated_bytes, random_bytes
+from spillway_fuzz.target import Input, Target
+
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS, HEADERS, DATA, CONTINUATION, PING, RST_STREAM = 4, 1, 0, 9, 6, 3
+END_HEADERS, END_STREAM = 4, 1
+READ_SECONDS: Final = 0.01
+
+
+def targets() -> list[Target]:
+    return [Target("HTTP/2 frames", _stream, _sent, share=2, close=SERVED.close)]
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def _literal(name: str, value: str) -> bytes:
+    """A header as HPACK has it without tables or Huffman codes."""
+    return b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+
+
+def _call(path: str, message: bytes, stream: int) -> list[bytes]:
+    headers = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": path,
+        ":authority": "localhost",
+        "content-type": "application/grpc",
+        "te": "trailers",
+    }
+    block = b"".join(_literal(name, value) for name, value in headers.items())
+    body = b"\x00" + len(message).to_bytes(4, "big") + message
+    return [_frame(HEADERS, END_HEADERS, stream, block), _frame(DATA, END_STREAM, stream, body)]
+
+
+def _stream(chance: Random) -> Input:
+    call = chance.choice(list(PLANNER.calls.values()))
+    frames = [_frame(SETTINGS, 0, 0, b""), *_call(call.path, random_bytes(chance, 60), 1)]
+    if chance.random() < 0.3:
+        frames += _call(call.path, b"", 3)
+    if chance.random() < 0.3:
+        frames.insert(
+            chance.randrange(len(frames)), _frame(chance.randrange(12), chance.randrange(256), 1, b"\x00" * 8)
+        )
+    if chance.random() < 0.2:
+        frames += [_frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b")] * chance.choice((1, 200))
+    if chance.random() < 0.1:
+        frames += [_frame(RST_STREAM, 0, 1, bytes(4))] * chance.choice((1, 200))
+    data = b"".join(frames)
+    if chance.random() < 0.8:
+        data = mutated_bytes(data, chance)
+    return data if chance.random() < 0.05 else PREFACE + data
+
+
+def _sent(data: bytes) -> bool:
+    """Whether the server said anything but its settings."""
+    said = SERVED.run(_exchange(data))
+    SERVED.assert_alive()
+    code, words = SERVED.run(_ask(PLANNER, PLANNER.calls["list_brakes"], b""))
+    if code != "OK":
+        raise Unforeseen(f"afterwards: {code}: {words}" if code in FORESEEN else f"{code}: {words}")
+    return len(said) > 60
+
+
+async def _exchange(data: bytes) -> bytes:
+    """What comes back until the server closes, or falls silent."""
+    reader, writer = await asyncio.open_connection(*SERVED.address())
+    said = b""
+    try:
+        writer.write(data)
+        while True:
+            async with asyncio.timeout(READ_SECONDS):
+                chunk = await reader.read(65_536)
+            if not chunk:
+                break
+            said += chunk
+    except (TimeoutError, ConnectionError):
+        pass
+    finally:
+        writer.transport.abort()
+    return said

@@ -1,0 +1,138 @@
+"""What people write: workloads and policies through the readers of Apply and DeclarePolicy, and operators' files."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import yaml
+
+from hpa.connections import read_connections
+from hpa.core.manifests.attached import read_attached
+from planner.core.manifests.request import read_manifests
+from spillway.api import ApplyRequest, RequestError
+from spillway.credentials import BadCredentials, load_endpoint
+from spillway.manifest_text import read_object
+from spillway.pod_shape import declared_shape
+from spillway.rpc_callers import Caller, callers_of
+from spillway.rpc_security import check_namespaces
+from spillway.settings import OperatorError
+from spillway_fuzz import samples
+from spillway_fuzz.mutation import mutated_bytes, mutated_json
+from spillway_fuzz.target import Input, Target, refusing
+
+RESTRICTED: Final = Caller("ci", namespaces=frozenset({"shop"}))
+
+
+def targets() -> list[Target]:
+    folder = TemporaryDirectory()
+    return [
+        Target("apply's manifests", _apply, refusing(_read_apply, RequestError), share=40),
+        Target("scale policies", _scaler, refusing(_read_scaler, RequestError), share=50),
+        Target("a caller's namespaces", _apply, refusing(_check, RequestError), share=20),
+        _file("callers file", "callers", folder, _read_callers, OperatorError),
+        _file("hpa's connections", "connections", folder, _read_connections, OperatorError),
+        _file("a kubeconfig", "kubeconfig", folder, _read_kubeconfig, BadCredentials),
+    ]
+
+
+# ── Manifests ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _apply(chance: Random) -> Input:
+    parts: list[Any] = [chance.choice(samples.WORKLOADS)]
+    if chance.random() < 0.6:
+        parts.append(chance.choice(samples.POLICIES))
+    if chance.random() < 0.2:
+        parts.append(next(one for one in samples.OBJECTS if one["kind"] == "ConfigMap"))
+    wrong = chance.randrange(len(parts))
+    return tuple(_text(part, chance, index == wrong) for index, part in enumerate(parts))
+
+
+def _scaler(chance: Random) -> Input:
+    return _text(chance.choice(samples.SCALERS), chance, True)
+
+
+def _text(tree: Any, chance: Random, wrong: bool) -> str:
+    """As JSON or YAML; what a request's text may hold, which is no half of a surrogate pair."""
+    if not wrong:
+        return json.dumps(tree)
+    if chance.random() < 0.85:
+        text = mutated_json(tree, chance)
+    elif chance.random() < 0.8:
+        text = mutated_bytes(yaml.safe_dump(tree).encode(), chance).decode(errors="replace")
+    else:
+        text = costly(chance)
+    return text.encode(errors="replace").decode()
+
+
+def costly(chance: Random) -> str:
+    """YAML that is small, and much to read: lists of lists of aliases, merges of merges, numbers to the base 60."""
+    levels = range(1, chance.choice((3, 12, 40)))
+    how, head = chance.random(), "kind: Deployment\nmetadata: {name: web}\n"
+    if how < 0.3:
+        lines = ["a0: &a0 [x, x, x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]" for n in levels)]
+    elif how < 0.6:
+        merges = (f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}, *a{n - 1}], k{n}: 1}}" for n in levels)
+        lines = ["a0: &a0 {x: 1, y: 2, z: 3}", *merges]
+    elif how < 0.8:
+        lines = ["spec: 1" + ":59" * chance.choice((3, 150, 20_000)) + chance.choice(("", ".5"))]
+    else:
+        lines = ["spec: " + chance.choice(("[", "- ", "? ", "{a: ", "&a [*a, ")) * chance.choice((10, 90, 110, 40_000))]
+    return head + "\n".join(lines)
+
+
+def _read_apply(texts: Sequence[str]) -> None:
+    """As the planner does, and then all who read what was declared."""
+    declared = read_manifests(tuple(texts))
+    declared_shape(declared.manifest, declared.namespace)
+    ApplyRequest(tuple(texts))
+
+
+def _read_scaler(text: str) -> None:
+    read_attached(read_object(text, "manifest"))
+
+
+def _check(texts: Sequence[str]) -> None:
+    check_namespaces(RESTRICTED, "apply", ApplyRequest(tuple(texts)))
+
+
+# ── Files ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _file(
+    name: str, sample: str, folder: "TemporaryDirectory[str]", read: Callable[[Path], object], refusal: type[Exception]
+) -> Target:
+    """folder is kept until the target is closed."""
+    path = Path(folder.name) / f"{sample}.kubeconfig"
+
+    def make(chance: Random) -> Input:
+        tree, how = samples.OPERATORS[sample], chance.random()
+        if how < 0.7:
+            return mutated_json(tree, chance).encode(errors="replace")
+        return mutated_bytes(yaml.safe_dump(tree).encode(), chance) if how < 0.97 else costly(chance).encode()
+
+    def run(data: bytes) -> bool:
+        path.write_bytes(data)
+        return refusing(read, refusal)(path)
+
+    return Target(name, make, run, share=5, close=folder.cleanup)
+
+
+def _read_callers(path: Path) -> None:
+    for name in ("callers.yaml", "callers.json", "callers.toml"):
+        try:
+            callers_of(path.read_bytes(), name)
+        except OperatorError:
+            if name == "callers.toml":
+                raise
+
+
+def _read_connections(path: Path) -> None:
+    read_connections(str(path))
+
+
+def _read_kubeconfig(path: Path) -> None:
+    load_endpoint(path.parent, path.stem)

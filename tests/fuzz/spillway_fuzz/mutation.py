@@ -1,0 +1,251 @@
+"""Valid inputs made wrong: bytes, JSON, protobuf messages. A Random alone decides how, so a number names an input."""
+
+import json
+import math
+from random import Random
+from typing import Any, Final
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+BYTES_MAX: Final = 1024 * 1024
+"""Of an input made of a smaller one; those that are to be large are made so by their targets."""
+NESTED: Final = "\N{LEFT-POINTING DOUBLE ANGLE QUOTATION MARK}nested\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}"
+"""Stands for many lists in each other, which a tree cannot hold."""
+
+ODD_TEXTS: Final = (
+    "", " ", "\x00", "\n", "/", "a/b", "..", "a" * 64, "a" * 254, "a" * 5_000, "ü", "\N{GRINNING FACE}", "A_b",
+    "0", "-1", "1e400", "0x10", "1" * 400, "1" * 5_000, "²", "١٢", "NaN", "100%", "-100%", "1Ei", "1e18Ei",
+    "9" * 30 + "Ei", "1m", "1n", "9223372036854775808", "true", "null", "2026-11-22T09:00:00Z",
+    "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "2026-02-30T00:00:00Z", "1h1m", "9" * 400 + "h",
+    "http://[::1", "own-1", "shop", "web",
+)  # fmt: skip
+ODD_NUMBERS: Final = (
+    0, 1, -1, 2, 100, 2**15, 2**31 - 1, 2**31, -(2**31), 2**32 - 1, 2**32, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), 2**64,
+    10**30, 10**400, 0.5, -0.0, 1e-320, 1e308, float("inf"), float("-inf"), float("nan"),
+)  # fmt: skip
+ODD_VALUES: Final[tuple[Any, ...]] = (
+    *ODD_TEXTS, *ODD_NUMBERS, None, True, False, [], {}, [[]], [None], [""], [{}], {"": None}, {"a": {"a": []}},
+    "\ud800", NESTED,
+)  # fmt: skip
+_VARINTS: Final = (
+    b"\x00",
+    b"\x7f",
+    b"\xff\xff\xff\xff\x0f",
+    b"\xff" * 9 + b"\x01",
+    b"\xff" * 10 + b"\x01",
+    b"\x80" * 12,
+)
+
+
+# ── Bytes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def mutated_bytes(data: bytes, chance: Random) -> bytes:
+    """With one to a few changes."""
+    for _ in range(_few(chance)):
+        data = chance.choice(_BYTE_CHANGES)(data, chance)
+    return data[:BYTES_MAX]
+
+
+def random_bytes(chance: Random, size_max: int = 200) -> bytes:
+    return chance.randbytes(chance.randrange(size_max))
+
+
+def _place(data: bytes, chance: Random) -> tuple[int, int]:
+    first = chance.randrange(len(data) + 1)
+    return first, min(len(data), first + int(chance.expovariate(0.1)))
+
+
+def _flip(data: bytes, chance: Random) -> bytes:
+    if not data:
+        return b"\x01"
+    at = chance.randrange(len(data))
+    return data[:at] + bytes([data[at] ^ (1 << chance.randrange(8))]) + data[at + 1 :]
+
+
+def _overwrite(data: bytes, chance: Random) -> bytes:
+    at = chance.randrange(len(data) + 1)
+    put = chance.choice((bytes([chance.randrange(256)]), b"\x00", b"\xff", b"\xff\xff\xff\xff", *_VARINTS))
+    return data[:at] + put + data[at + len(put) :]
+
+
+def _insert(data: bytes, chance: Random) -> bytes:
+    at = chance.randrange(len(data) + 1)
+    return data[:at] + chance.choice((random_bytes(chance, 16), *_VARINTS)) + data[at:]
+
+
+def _delete(data: bytes, chance: Random) -> bytes:
+    first, last = _place(data, chance)
+    return data[:first] + data[last:]
+
+
+def _repeat(data: bytes, chance: Random) -> bytes:
+    first, last = _place(data, chance)
+    times = chance.choice((2, 2, 2, 10, 1000))
+    return data[:last] + data[first:last] * times + data[last:]
+
+
+def _move(data: bytes, chance: Random) -> bytes:
+    first, last = _place(data, chance)
+    rest, at = data[:first] + data[last:], chance.randrange(len(data) + 1)
+    return rest[:at] + data[first:last] + rest[at:]
+
+
+def _cut(data: bytes, chance: Random) -> bytes:
+    return data[: chance.randrange(len(data) + 1)]
+
+
+_BYTE_CHANGES: Final = (_flip, _flip, _overwrite, _overwrite, _insert, _delete, _repeat, _move, _cut)
+
+
+# ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def mutated_json(tree: Any, chance: Random) -> str:
+    """The tree with one to a few changes, as text; now and then with the text itself changed, too."""
+    text = json.dumps(mutated_tree(tree, chance))
+    if json.dumps(NESTED) in text:
+        depth = chance.choice((10, 60, 100, 1_000, 50_000))
+        opened, closed = chance.choice((("[", "]"), ('{"a":', "}")))
+        text = text.replace(json.dumps(NESTED), opened * depth + "1" + closed * depth)
+    if chance.random() < 0.05:
+        text = mutated_bytes(text.encode(), chance).decode(errors="replace")
+    return text
+
+
+def mutated_tree(tree: Any, chance: Random) -> Any:
+    tree = json.loads(json.dumps(tree))
+    for _ in range(_few(chance)):
+        places = list(_places(tree))
+        if not places:
+            return chance.choice(ODD_VALUES)
+        holder, key = chance.choice(places)
+        chance.choice(_TREE_CHANGES)(holder, key, chance, places)
+    return tree
+
+
+def _places(tree: Any) -> Any:
+    waiting = [tree]
+    while waiting:
+        holder = waiting.pop()
+        pairs = list(holder.items()) if isinstance(holder, dict) else list(enumerate(holder))
+        for key, value in pairs:
+            yield holder, key
+            if isinstance(value, dict | list):
+                waiting.append(value)
+
+
+def _put_odd(holder: Any, key: Any, chance: Random, _: Any) -> None:
+    holder[key] = chance.choice(ODD_VALUES)
+
+
+def _drop(holder: Any, key: Any, _: Random, __: Any) -> None:
+    if isinstance(holder, dict):
+        holder.pop(key, None)
+    elif key < len(holder):
+        del holder[key]
+
+
+def _rename(holder: Any, key: Any, chance: Random, places: Any) -> None:
+    names = [name for _, name in places if isinstance(name, str)] + list(ODD_TEXTS)
+    if isinstance(holder, dict) and key in holder:
+        holder[chance.choice(names)] = holder.pop(key)
+
+
+def _put_other(holder: Any, key: Any, chance: Random, places: Any) -> None:
+    """A value from elsewhere in it: of a kind that is right somewhere."""
+    other, name = chance.choice(places)
+    with_value = other.get(name) if isinstance(other, dict) else (other[name] if name < len(other) else None)
+    if isinstance(holder, dict) or key < len(holder):
+        holder[key] = json.loads(json.dumps(with_value))
+
+
+def _grow(holder: Any, key: Any, chance: Random, _: Any) -> None:
+    """A list, or an object, of many."""
+    value = holder.get(key) if isinstance(holder, dict) else (holder[key] if key < len(holder) else None)
+    times = chance.choice((2, 3, 70, 1_500))
+    if isinstance(value, list) and value:
+        value.extend(value[chance.randrange(len(value))] for _ in range(times))
+    elif isinstance(value, dict) and value:
+        one = chance.choice(list(value.values()))
+        value.update((f"k{number}", one) for number in range(times))
+    elif isinstance(value, str) and (isinstance(holder, dict) or key < len(holder)):
+        holder[key] = value * times
+
+
+_TREE_CHANGES: Final = (_put_odd, _put_odd, _put_odd, _drop, _rename, _put_other, _put_other, _grow)
+
+
+# ── Protobuf ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_INTEGERS: Final = {
+    FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
+    FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
+    FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
+    FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
+    FieldDescriptor.CPPTYPE_ENUM: (-(2**31), 2**31 - 1),
+}
+
+
+def mutated_message(message: Message, chance: Random) -> bytes:
+    """The message with one to a few fields changed, as bytes; sometimes these changed, too. The message is spent."""
+    for _ in range(_few(chance)):
+        _change_message(message, chance)
+    data = message.SerializeToString()
+    return mutated_bytes(data, chance) if chance.random() < 0.2 else data
+
+
+def _change_message(message: Message, chance: Random) -> None:
+    fields: Any = message.DESCRIPTOR.fields
+    if not fields:
+        return
+    field = chance.choice(fields)
+    if field.is_repeated:
+        _change_repeated(message, field, chance)
+    elif field.message_type is not None:
+        if chance.random() < 0.2:
+            message.ClearField(field.name)
+        else:
+            inner = getattr(message, field.name)
+            inner.SetInParent()
+            _change_message(inner, chance)
+    else:
+        setattr(message, field.name, _scalar(field, chance, getattr(message, field.name)))
+
+
+def _change_repeated(message: Message, field: Any, chance: Random) -> None:
+    repeated = getattr(message, field.name)
+    how = chance.random()
+    if how < 0.2 and len(repeated):
+        del repeated[chance.randrange(len(repeated))]
+    elif field.message_type is not None:
+        if how < 0.5 or not len(repeated):
+            repeated.add()
+        if how > 0.95:
+            one = repeated[chance.randrange(len(repeated))]
+            repeated.extend([one] * chance.choice((2, 100, 3_000)))
+        _change_message(repeated[chance.randrange(len(repeated))], chance)
+    else:
+        times = chance.choice((1, 1, 1, 1, 2, 100, 3_000))
+        repeated.extend([_scalar(field, chance, None)] * times)
+
+
+def _scalar(field: Any, chance: Random, known: Any) -> Any:
+    kind = field.cpp_type
+    if kind in _INTEGERS:
+        least, most = _INTEGERS[kind]
+        numbers = [number for number in ODD_NUMBERS if isinstance(number, int) and least <= number <= most]
+        return chance.choice((least, most, *numbers))
+    if kind == FieldDescriptor.CPPTYPE_BOOL:
+        return chance.random() < 0.5
+    if kind in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT):
+        return float(chance.choice((0.0, -0.0, 0.5, -1.0, 1e-320, 1e308, math.inf, -math.inf, math.nan)))
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return mutated_bytes(known or b"", chance)
+    return chance.choice(ODD_TEXTS) if chance.random() < 0.9 else chance.choice(ODD_TEXTS) * 500
+
+
+def _few(chance: Random) -> int:
+    """1 most often, seldom more than 4."""
+    return 1 + min(7, int(chance.expovariate(1.2)))

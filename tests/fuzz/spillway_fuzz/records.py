@@ -1,0 +1,147 @@
+"""Records of every type on every topic, as any writer may leave them in the log, and columns and states within them."""
+
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+import zstandard
+
+from hpa.core.stored import Unreadable as UnreadableState
+from hpa.core.stored import read_stored
+from planner.core.division.replaying import NotReplayable, read_division
+from planner.core.division.replaying import replay as replay_division
+from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS, address_of
+from spillway.columns import columns_of, rows_of
+from spillway.dead_letters import Reading, Stored, outgoing
+from spillway.events import DecisionRecorded
+from spillway.model import Generation
+from spillway.packed import NotPacked, pack, unpack
+from spillway.v1 import events_pb2
+from spillway.wire import TYPE_PREFIX, Unreadable, decode, event_type, unpack_columns
+from spillway_fuzz.mutation import mutated_bytes, mutated_message, random_bytes
+from spillway_fuzz.target import Input, Target, refusing
+from spillway_fuzz.values import divisions, packed_columns, stored_states, written
+
+FLEET: Final = "fuzz-1a2b3c4d"
+TYPES: Final = tuple(TYPE_PREFIX + kind.__name__ for kind in EVENT_TYPES)
+RAW: Final = tuple(sorted(EVENTS_BY_TOPIC))
+TOPIC_OF: Final = {kind: topic for topic, kinds in EVENTS_BY_TOPIC.items() for kind in kinds}
+
+
+def targets() -> list[Target]:
+    records = [Target(f"record {kind.__name__}", partial(_record, kind), _read, share=12) for kind in EVENT_TYPES]
+    return [
+        *records,
+        Target("tombstones", _tombstone, _read, share=10),
+        Target("columns", _columns, refusing(_read_columns, Unreadable), share=80),
+        Target("packed text", _packed, refusing(unpack, NotPacked), share=40),
+        Target("hpa's stored state", _stored, refusing(read_stored, UnreadableState), share=60),
+        Target("recorded division", _division, refusing(_replay, NotReplayable), share=15),
+    ]
+
+
+# ── Records ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _record(kind: type, chance: Random) -> Input:
+    """(topic, key, ce_type, fleet, value)."""
+    event, value, address = written(kind, chance)
+    how, topic, name, fleet = chance.random(), address.topic.name, event_type(event).encode(), FLEET.encode()
+    if how < 0.35:
+        value = mutated_bytes(value, chance)
+    elif how < 0.75:
+        value = mutated_message(getattr(events_pb2, kind.__name__).FromString(value), chance)
+    key = _key_of(topic, name.decode(), value) or address.key.encode()
+    if 0.75 < how < 0.8:
+        key = mutated_bytes(key, chance)
+    elif 0.8 < how < 0.84:
+        name = mutated_bytes(chance.choice(TYPES).encode(), chance)
+    elif 0.84 < how < 0.86:
+        topic = chance.choice(RAW)
+    elif 0.86 < how < 0.87:
+        fleet = mutated_bytes(fleet, chance)
+    elif 0.87 < how < 0.875:
+        name, fleet = b"\x00" * chance.choice((10, 600_000)), chance.choice((fleet, b"\x07" * 600_000))
+    elif 0.875 < how < 0.885:
+        value = random_bytes(chance)
+    return topic, key, name, fleet, value
+
+
+def _key_of(topic: str, name: str, value: bytes) -> bytes:
+    """Under which it would be believed; empty where it is unreadable."""
+    try:
+        return address_of(decode(topic, name, value)).key.encode()
+    except (Unreadable, KeyError, UnicodeEncodeError):
+        return b""
+
+
+def _tombstone(chance: Random) -> Input:
+    topic = chance.choice(TOPICS).name
+    _, _, address = written(chance.choice(EVENTS_BY_TOPIC[topic]), chance)
+    key = address.key.encode() if chance.random() < 0.3 else mutated_bytes(address.key.encode(), chance)
+    return topic, key, b"", FLEET.encode(), None
+
+
+def _read(given: Input) -> bool:
+    """As every reader does; what is set aside can be written as a dead letter."""
+    topic, key, name, fleet, value = given
+    reading = Reading(FLEET, "fuzz", 10)
+    headers = (("fleet", fleet), ("ce_type", name))
+    found = reading.read([Stored(topic, 0, 7, key, value, headers)], 0.0)
+    for letter in reading.pending:
+        outgoing(letter)
+    return bool(found)
+
+
+# ── What is packed inside them ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _columns(chance: Random) -> Input:
+    data, how = packed_columns(chance), chance.random()
+    if how < 0.3 or not data:
+        return mutated_bytes(data, chance)
+    if how > 0.995:
+        return bomb(chance)
+    message = events_pb2.NodeColumns.FromString(zstandard.decompress(data))
+    return zstandard.compress(mutated_message(message, chance))
+
+
+def bomb(chance: Random) -> bytes:
+    """A frame that is far larger unpacked, or says so; with and without its size in the header."""
+    if chance.random() < 0.5:
+        small = bytearray(zstandard.compress(bytes(300)))
+        # A frame with 8 bytes of content size: 0xe0 in the descriptor, which has a single segment (RFC 8878, 3.1.1.1).
+        return (
+            bytes(small[:4]) + b"\xe0" + chance.choice((2**31, 2**40, 2**62)).to_bytes(8, "little") + bytes(small[6:])
+        )
+    writes_size = chance.random() < 0.5
+    compressor = zstandard.ZstdCompressor(write_content_size=writes_size)
+    return compressor.compress(bytes(chance.choice((2**20, 70 * 2**20, 200 * 2**20))))
+
+
+def _read_columns(data: bytes) -> None:
+    columns = unpack_columns(data)
+    columns_of(rows_of(columns))
+
+
+def _packed(chance: Random) -> Input:
+    if chance.random() < 0.005:
+        return bomb(chance)
+    return mutated_bytes(pack(random_bytes(chance, 2_000)), chance)
+
+
+def _stored(chance: Random) -> Input:
+    data = stored_states(chance)
+    return mutated_bytes(data, chance) if chance.random() < 0.2 else data
+
+
+def _division(chance: Random) -> Input:
+    data = divisions(chance)
+    return mutated_bytes(data, chance) if chance.random() < 0.1 else data
+
+
+def _replay(data: bytes) -> Any:
+    place = ("shop", "web", Generation(1, 1), 5, "Apply", 4, 0)
+    record = DecisionRecorded(*place, inputs=(), positions=(), settings="", code_version="1", division=data)
+    read_division(record)
+    return replay_division(record)

@@ -1,0 +1,242 @@
+"""`make fuzz`: shares inputs out to processes, watches over them, tells what came of it (docs/security.md)."""
+
+import argparse
+import ast
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final
+
+from spillway_fuzz.target import Target, chance_of, shared_out
+from spillway_fuzz.work import Found, Slice, attempt
+
+ROOT: Final = Path(__file__).parents[3]
+EVERYTHING: Final = "spillway_fuzz.everything"
+SLICE_INPUTS_MAX: Final = 5_000
+"""So that memory which one target leaves behind is not counted as another's, and processes end at one time."""
+INPUT_SECONDS_MAX: Final = 60.0
+"""After which an input that is still being run counts as hanging: its process is ended."""
+LOOK_SECONDS: Final = 0.2
+
+
+def main() -> int:
+    options = _options()
+    targets = {target.name: target for target in import_module(options.targets).targets()}
+    chosen = [target for target in targets.values() if options.only in target.name]
+    if options.kept:
+        return _again(targets, options.kept)
+    if options.replay is not None:
+        return _replay(targets[options.only], options)
+    slices = _slices(chosen, options.inputs, options.jobs)
+    found = Run(options, slices).done()
+    _save(found, targets, options)
+    _tell(found, options)
+    return 1 if any(one.defects for one in found.values()) else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
+    parser.add_argument("--inputs", type=int, default=1_000_000, help="of all targets together")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2, help="processes at one time")
+    parser.add_argument("--only", default="", help="targets whose name has this in it; with --replay the whole name")
+    parser.add_argument("--replay", type=int, metavar="NUMBER", help="run this one input, and show it")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "fuzz", help="folder of what failed, and counts")
+    parser.add_argument("--kept", type=Path, nargs="+", default=(), help="run the inputs in these files")
+    parser.add_argument("--targets", default=EVERYTHING, help=argparse.SUPPRESS)
+    parser.add_argument("--hangs-after", type=float, default=INPUT_SECONDS_MAX, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _slices(targets: Sequence[Target], inputs: int, jobs: int) -> list[list[Slice]]:
+    """By process, at most SLICE_INPUTS_MAX inputs of one target in a row, none of them twice."""
+    found = [
+        Slice(name, first, min(SLICE_INPUTS_MAX, count - first))
+        for name, count in shared_out(targets, inputs).items()
+        for first in range(0, count, SLICE_INPUTS_MAX)
+    ]
+    return [found[index::jobs] for index in range(jobs)]
+
+
+class Run:
+    """Processes at one time; one that dies or hangs is noted with its input, and another goes on behind it."""
+
+    def __init__(self, options: argparse.Namespace, slices: Sequence[list[Slice]]) -> None:
+        self._options = options
+        self._slices = [list(one) for one in slices if one]
+        self._lines: SimpleQueue[Found] = SimpleQueue()
+        self._inputs = sum(one.count for share in slices for one in share)
+        self._found: dict[str, Found] = {}
+
+    def done(self) -> dict[str, Found]:
+        """By target, in the order of their names' first slices."""
+        self._options.out.mkdir(parents=True, exist_ok=True)
+        threads = [
+            threading.Thread(target=self._work, args=(index, one), daemon=True)
+            for index, one in enumerate(self._slices)
+        ]
+        for thread in threads:
+            thread.start()
+        started, said = time.monotonic(), 0.0
+        while any(thread.is_alive() for thread in threads) or not self._lines.empty():
+            time.sleep(LOOK_SECONDS)
+            while not self._lines.empty():
+                one = self._lines.get()
+                self._found.setdefault(one.target, Found(one.target)).add(one)
+            if time.monotonic() - said > 10:
+                said = time.monotonic()
+                self._progress(said - started)
+        return self._found
+
+    def _progress(self, seconds: float) -> None:
+        inputs = sum(one.inputs for one in self._found.values())
+        defects = sum(one.defects for one in self._found.values())
+        print(
+            f"{seconds:6.0f} s  {inputs:>9,} of {self._inputs:,} inputs  {defects} defects", file=sys.stderr, flush=True
+        )
+
+    def _work(self, index: int, slices: list[Slice]) -> None:
+        """One process after the other, until all slices are run."""
+        file = self._options.out / f"number-{os.getpid()}-{index}"
+        try:
+            while slices:
+                file.write_bytes(bytes(16))
+                slices = self._process(file, slices)
+        finally:
+            file.unlink(missing_ok=True)
+
+    def _process(self, file: Path, slices: list[Slice]) -> list[Slice]:
+        """What is left to be run, after this process has ended."""
+        options, done = self._options, 0
+        command = [sys.executable, "-m", "spillway_fuzz.work", options.targets, str(options.seed), str(file)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps([[one.target, one.first, one.count] for one in slices]))
+            process.stdin.close()
+            words: list[str] = []
+            listening = threading.Thread(target=_collect, args=(process.stderr, words), daemon=True)
+            watching = threading.Thread(target=self._watch, args=(process, file), daemon=True)
+            listening.start()
+            watching.start()
+            for line in process.stdout:
+                if line.startswith("{"):
+                    self._lines.put(Found(**json.loads(line)))
+                    done += 1
+            process.wait()
+            listening.join()
+        if process.returncode == 0:
+            return []
+        return self._ended(file, slices, done, f"the process ended: {process.returncode}\n{''.join(words)[-6_000:]}")
+
+    def _watch(self, process: "subprocess.Popen[str]", file: Path) -> None:
+        """Ends a process whose input does not change for too long; its trace says where it is."""
+        seen, since = b"", time.monotonic()
+        while process.poll() is None:
+            time.sleep(LOOK_SECONDS)
+            now = file.read_bytes() if file.exists() else b""
+            if now != seen:
+                seen, since = now, time.monotonic()
+            elif time.monotonic() - since > self._options.hangs_after:
+                process.send_signal(signal.SIGABRT)
+                since = time.monotonic()
+
+    def _ended(self, file: Path, slices: list[Slice], done: int, why: str) -> list[Slice]:
+        """Notes the input that was being run as a defect, and leaves what comes behind it."""
+        place = file.read_bytes()
+        index, number = int.from_bytes(place[:8], "little"), int.from_bytes(place[8:], "little")
+        if index < done:  # Between two slices, or before the first: no input is to blame.
+            index, number = done, slices[done].first
+        one = slices[index]
+        before = number - one.first
+        self._lines.put(Found(one.target, refused=before, defects=1, told=[(number, why)]))
+        rest = Slice(one.target, number + 1, one.count - before - 1)
+        return [*([rest] if rest.count else []), *slices[index + 1 :]]
+
+
+def _collect(stream: Iterable[str] | None, words: list[str]) -> None:
+    for line in stream or ():
+        words.append(line)
+        del words[:-200]
+
+
+# ── What is told ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _save(found: dict[str, Found], targets: dict[str, Target], options: argparse.Namespace) -> None:
+    """Each input that failed, as the regression corpus has them (found/), and all counts."""
+    for one in found.values():
+        for number, why in one.told:
+            path = options.out / f"{slug(one.target)}-{options.seed}-{number}.txt"
+            given = targets[one.target].make(chance_of(options.seed, one.target, number))
+            path.write_text(f"{one.target}\n{given!r}\n")
+            print(f"\n{one.target}, input {number}: {why.rstrip()}")
+            print(f"  kept in {path}")
+            print(f"  again: make fuzz ONLY={one.target!r} SEED={options.seed} REPLAY={number}")
+    counts = {
+        name: {"inputs": one.inputs, "accepted": one.accepted, "defects": one.defects} for name, one in found.items()
+    }
+    (options.out / f"counts-{options.seed}.json").write_text(json.dumps(counts, indent=1))
+
+
+def _tell(found: dict[str, Found], options: argparse.Namespace) -> None:
+    print(f"\nseed {options.seed}")
+    counts = f"{'inputs':>10} {'accepted':>9} {'refused':>9}"
+    print(f"{'what is fuzzed':34} {counts} {'slowest':>10} {'grown':>8} defects")
+    for one in found.values():
+        _row(one)
+    total = Found("all")
+    for one in found.values():
+        total.add(one)
+    _row(total)
+
+
+def _row(one: Found) -> None:
+    slowest, grown = f"{one.slowest_seconds * 1000:.1f} ms", f"{one.grown_bytes / 2**20:.0f} MiB"
+    counts = f"{one.inputs:>10,} {one.accepted:>9,} {one.refused:>9,}"
+    print(f"{one.target:34} {counts} {slowest:>10} {grown:>8} {one.defects:>7}")
+
+
+def _replay(target: Target, options: argparse.Namespace) -> int:
+    given = target.make(chance_of(options.seed, target.name, options.replay))
+    print(f"{given!r}"[:20_000])
+    accepted, trouble = attempt(target, given)
+    target.close()
+    print(trouble or ("accepted" if accepted else "refused"))
+    return 1 if trouble else 0
+
+
+def _again(targets: dict[str, Target], files: Sequence[Path]) -> int:
+    """Inputs that were kept, each told of before it is run: one may end the process."""
+    failed = 0
+    for path in files:
+        print(path.name, end=": ", flush=True)
+        name, given = read_kept(path)
+        accepted, trouble = attempt(targets[name], given)
+        print(trouble or ("accepted" if accepted else "refused"), flush=True)
+        failed += bool(trouble)
+    for target in targets.values():
+        target.close()
+    return 1 if failed else 0
+
+
+def slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def read_kept(path: Path) -> tuple[str, object]:
+    """Target and input of a file that failed once."""
+    name, given = path.read_text().split("\n", 1)
+    return name, ast.literal_eval(given.strip())

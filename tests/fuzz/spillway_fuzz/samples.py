@@ -1,0 +1,28 @@
+"""Valid objects of every kind that is read, with something in every part; inputs are made of these by mutation."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+Tree = dict[str, Any]
+FILES: Final = Path(__file__).parent / "samples"
+
+STORED: Final[Tree] = json.loads((FILES / "stored.json").read_text())
+"""What hpa kept of a workload with two metrics, pods and a backlog."""
+DIVISION: Final[Tree] = json.loads((FILES / "division.json").read_text())
+"""The recorded division of a workload over three clusters."""
+
+
+def _documents(name: str) -> tuple[Tree, ...]:
+    return tuple(yaml.safe_load_all((FILES / name).read_text()))
+
+
+WORKLOADS: Final = _documents("workloads.yaml")
+POLICIES: Final = _documents("policies.yaml")
+"""PlacementPolicies, and PropagationPolicies."""
+SCALERS: Final = _documents("scalers.yaml")
+OPERATORS: Final = dict(zip(("callers", "connections", "kubeconfig"), _documents("operators.yaml"), strict=True))
+OBJECTS: Final = _documents("objects.yaml")
+"""As a member's API says them."""

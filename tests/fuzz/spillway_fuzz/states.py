@@ -1,0 +1,262 @@
+"""Records that can be read, taken into each service's state as the service does: none of them may end it."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+from descheduler.core.state import DeschedulerState
+from descheduler.log import Intake as DeschedulerIntake
+from descheduler.settings import DeschedulerSettings
+from hpa.core.state import BadPolicy, HpaState
+from hpa.core.stored import Unreadable as UnreadableState
+from hpa.log import Intake as HpaIntake
+from hpa.settings import HpaSettings
+from planner.core.manifests.templates import BadDeclaration
+from planner.core.rules import Rules
+from planner.core.state import PlannerState
+from planner.exports import export
+from planner.log import Intake as PlannerIntake
+from planner.log import changed_keys
+from propagator.core.desired import Desired
+from propagator.core.desired import Target as Place
+from propagator.service import Propagator
+from propagator.settings import Settings as PropagatorSettings
+from snapshot.core.log_book import address_of_key
+from snapshot.service import Snapshot
+from snapshot.settings import Settings as SnapshotSettings
+from spillway.addresses import (
+    CAPACITY,
+    CAPACITY_CHANGES,
+    CLUSTERS,
+    EVENTS_BY_TOPIC,
+    PENDING,
+    PODS,
+    SCALE_POLICIES,
+    TOPICS,
+    WORKLOADS,
+    address_of,
+)
+from spillway.addresses import FLEET as FLEET_TOPIC
+from spillway.bus import Record
+from spillway.cluster_api import ClusterUnreachable
+from spillway.columns import columns_of
+from spillway.dead_letters import Reading, Stored, dead_letter, outgoing
+from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, Event
+from spillway.local_bus import LocalBroker, LocalBus
+from spillway.model import Generation, NodeRow
+from spillway.wire import Unreadable, event_type, pack_columns
+from spillway_fuzz.mutation import mutated_bytes
+from spillway_fuzz.records import FLEET
+from spillway_fuzz.target import Input, Target
+from spillway_fuzz.values import CLUSTERS as NAMES
+from spillway_fuzz.values import written
+from vk_bridge.core.log_state import LogState
+
+Stream = tuple[tuple[str, str, str, bytes | None], ...]
+"""Records one after the other: (topic, key, ce_type, value)."""
+NOW: Final = 1_000.0
+NOW_MS: Final = 1_795_737_600_000
+RECORDS_MAX: Final = 12
+
+
+def targets() -> list[Target]:
+    return [
+        Target(f"records to {service}", partial(_stream, topics), run, share=6) for service, topics, run in SERVICES
+    ]
+
+
+def _read_by(service: str) -> tuple[str, ...]:
+    return tuple(topic.name for topic in TOPICS if service in topic.readers and topic is not FLEET_TOPIC)
+
+
+def _stream(topics: tuple[str, ...], chance: Random) -> Input:
+    """Records that each can be read; one in ten is a tombstone of any key."""
+    return tuple(_one(chance.choice(topics), chance) for _ in range(chance.randint(1, RECORDS_MAX)))
+
+
+def _one(topic: str, chance: Random) -> tuple[str, str, str, bytes | None]:
+    event, value, address = written(chance.choice(EVENTS_BY_TOPIC[topic]), chance)
+    if chance.random() < 0.1:
+        key = address.key.encode()
+        return topic, (mutated_bytes(key, chance) if chance.random() < 0.5 else key).decode(errors="replace"), "", None
+    return topic, address.key, event_type(event), value
+
+
+def _records(given: Stream) -> list[Record]:
+    """As a feed gives them: what cannot be read is left out."""
+    reading = Reading(FLEET, "fuzz", 10_000)
+    stored = [
+        Stored(topic, 0, number + 100, key.encode(errors="replace"), value, _headers(kind))
+        for number, (topic, key, kind, value) in enumerate(given)
+    ]
+    return list(reading.read(stored, 0.0))
+
+
+def _headers(kind: str) -> tuple[tuple[str, bytes], ...]:
+    return (("fleet", FLEET.encode()), ("ce_type", kind.encode()))
+
+
+# ── What was known before ───────────────────────────────────────────────────────────────────────────────────────────
+
+_ROWS: Final = [
+    NodeRow(name, {"cpu": 4_000, "memory": 2**34, "pods": 110}, {"cpu": 500, "pods": 1}, labels=(("zone", "a"),))
+    for name in ("n1", "n2")
+]
+_COLUMNS: Final = pack_columns(columns_of(_ROWS))
+
+
+def known() -> list[Event]:
+    """Two clusters with nodes, heard of just now."""
+    events: list[Event] = []
+    for name in NAMES[:2]:
+        events += [
+            ClusterJoined(name, name, "", "own", "", "", (), ()),
+            CapacityReported(name, 1, 0, 1, 0, 0, _COLUMNS, ()),
+            CapacityChanged(name, 1, 0, 1, 5, b"", (), (), (), ""),
+        ]
+    return events
+
+
+def _as_records(events: Iterable[Event]) -> list[Record]:
+    return [
+        Record(address_of(event).topic.name, 0, number, address_of(event).key, event)
+        for number, event in enumerate(events)
+    ]
+
+
+BEFORE: Final = _as_records(known())
+
+
+def _taken(intake: Any, records: Iterable[Record], live: bool, *unfit: type[Exception]) -> int:
+    """How many were fit."""
+    fit = 0
+    for record in records:
+        try:
+            intake.take(record, live)
+            fit += 1
+        except unfit as error:
+            outgoing(dead_letter((record.topic, 0, 0), "fuzz", str(error), b""))
+    return fit
+
+
+# ── The services ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _planner(given: Stream) -> bool:
+    """Afterwards what it knows is exported, which looks at all of it."""
+    intake = PlannerIntake(PlannerState(Rules()), lambda: NOW, lambda records, offsets: None)
+    _taken(intake, BEFORE, True)
+    records = _records(given)
+    fit = _taken(intake, records, True, BadDeclaration, Unreadable)
+    state = intake.state
+    changed_keys(records)
+    state.ages_ms(NOW)
+    for workload in list(state.workloads.values()):
+        state.all_rooms(workload.shape, NOW, workload.key)
+    for _ in export(state, NOW, NOW_MS, FLEET):
+        pass
+    return fit > 0
+
+
+def _hpa(given: Stream) -> bool:
+    """Half of them as a standby that follows, the others in its turn; what it decides can be written."""
+    intake = HpaIntake(lambda partition_of: HpaState(HpaSettings().rules(), partition_of))
+    records, numbers = _records(given), iter(range(1, 1_000_000))
+    first = len(records) // 2
+    intake.starts({(WORKLOADS.name, 0): 0})
+    fit = _taken(intake, records[:first], False, BadPolicy, UnreadableState)
+    state = intake.state
+    events = state.take_turn(lambda: Generation(9, next(numbers)), NOW_MS)
+    heard: list[Any] = []
+
+    async def hear(more: Any) -> None:
+        heard.extend(more)
+
+    intake.hear = hear
+    fit += _taken(intake, records[first:], True)
+    for one in intake._heard:
+        events += state.hear(one, NOW_MS)
+    events += [*state.fire(NOW_MS + 60_000), *state.unwritten()]
+    for event in events:
+        outgoing(event)
+    return fit > 0
+
+
+def _descheduler(given: Stream) -> bool:
+    intake = DeschedulerIntake(DeschedulerState(DeschedulerSettings().rules()))
+    _taken(intake, BEFORE, True)
+    return _taken(intake, _records(given), True, Unreadable) > 0
+
+
+def _no_cluster(joined: ClusterJoined) -> Any:
+    raise ClusterUnreachable(joined.cluster, "connection", "there are none here")
+
+
+def _bus() -> LocalBus:
+    return LocalBus(LocalBroker(), FLEET, "fuzz")
+
+
+def _propagator(given: Stream) -> bool:
+    service = Propagator(_bus(), _no_cluster, PropagatorSettings(), "propagator-1")
+    return _told(service._apply, given) > 0
+
+
+def _propagator_wants(given: Stream) -> bool:
+    """What is wanted of each place, once all was read."""
+    desired, records = Desired(), _records(given)
+    for record in records:
+        desired.apply(record.topic, record.key, record.event)
+    for cluster in NAMES:
+        list(desired.refused(cluster))
+        for place in (*desired.targets(cluster), Place(cluster, "shop", "web")):
+            desired.wanted(place)
+            desired.template(place)
+    desired.superseded()
+    desired.digests()
+    return bool(records)
+
+
+def _snapshot(given: Stream) -> bool:
+    service = Snapshot(_bus(), _no_cluster, SnapshotSettings(), "snapshot-1")
+    apply = {
+        CLUSTERS.name: service._apply_cluster,
+        SCALE_POLICIES.name: service._apply_policy,
+        CAPACITY_CHANGES.name: service._apply_change,
+        **dict.fromkeys((CAPACITY.name, PENDING.name, PODS.name), service._apply_own),
+    }
+    fit = _told(lambda record: apply[record.topic](record), given)
+    for cluster in list(service._book._seen):
+        for key in [*service._book.foreign(cluster, 2**62, {}), *service._book.left_over(cluster)]:
+            address_of_key(cluster, key)
+    return fit > 0
+
+
+def _bridge(given: Stream) -> bool:
+    state, records = LogState(), _records(given)
+    for record in records:
+        state.forget(record.topic, record.key) if record.event is None else state.apply(record.event)
+    for cluster in (*NAMES, *state.loans):
+        state.is_concerned(cluster)
+        state.lends(cluster)
+        state.needs(cluster)
+        list(state.left_behind(cluster))
+    return bool(records)
+
+
+def _told(apply: Callable[[Record], None], given: Stream) -> int:
+    records = _records(given)
+    for record in records:
+        apply(record)
+    return len(records)
+
+
+SERVICES: Final = (
+    ("planner", _read_by("planner"), _planner),
+    ("hpa", _read_by("hpa"), _hpa),
+    ("descheduler", _read_by("descheduler"), _descheduler),
+    ("propagator", _read_by("propagator"), _propagator),
+    ("propagator, what it wants", _read_by("propagator"), _propagator_wants),
+    ("snapshot", _read_by("snapshot"), _snapshot),
+    ("vk-bridge", _read_by("vk-bridge"), _bridge),
+)

@@ -1,0 +1,173 @@
+"""Events of every type with values that go together often enough to be taken for real, and are odd often enough."""
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Callable
+from functools import cache
+from random import Random
+from typing import Any, Final
+
+from hpa.core.stored import NOTHING_STORED, stored_bytes
+from spillway.addresses import EVENTS_BY_TOPIC, Address, address_of
+from spillway.columns import columns_of
+from spillway.events import Event
+from spillway.model import Generation, HostPort, NodeRow, PodTable, Taint
+from spillway.packed import pack
+from spillway.wire import encode, pack_columns
+from spillway_fuzz import samples
+from spillway_fuzz.mutation import ODD_NUMBERS, ODD_TEXTS, mutated_bytes, mutated_json
+
+CLUSTERS: Final = ("own-1", "own-2", "cloud-1")
+LIKELY: Final = {
+    "cluster": CLUSTERS,
+    "clusters": CLUSTERS,
+    "credential": CLUSTERS,
+    "pool": CLUSTERS,
+    "namespace": ("shop", "bank"),
+    "name": ("web", "db", "own-1"),
+    "workload": ("shop/web", "shop/db", ""),
+    "group": ("ReplicaSet/shop/web-1", "shop/web"),
+    "node": ("n1", "n2"),
+    "kind": ("Deployment", "StatefulSet", "Job", "ConfigMap", "HorizontalPodAutoscaler", "ScaledObject", "ScalePolicy"),
+    "policy_kind": ("HorizontalPodAutoscaler", "ScaledObject"),
+    "service": ("snapshot", "propagator", "planner", "hpa", "vk-bridge", "descheduler"),
+    "phase": ("Active", "Cordoned", "Draining", "Leaving", "Lost", "Running", "Pending"),
+    "tier": ("own", "cloud"),
+    "scope": ("fleet", "cluster/own-1", "workload/shop/web", "Failover/own-1", "Drain/own-2"),
+    "cause": ("Failover", "Drain", "Need", "Asked", "Apply"),
+    "state": ("Present", "Absent", "Orphaned", "Released", "Ended", "Admitted", "Refused", "Lent", "Recalled", "Found"),
+    "ready": ("true", "false", "unknown", ""),
+    "operator": ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"),
+    "split": ("Spread", "Pack", "Even", "MostRemaining", "Weighted", "Cheapest", "Soonest"),
+    "unplaceable": ("Wait", "Refuse"),
+    "supply_class": ("idle", "dedicated"),
+    "metric": ("cpu", "lag", "s0-kafka-orders"),
+    "topic": tuple(EVENTS_BY_TOPIC),
+    "template": ("t1",),
+    "rule": ("all",),
+    "work": ("Online", "NearLine", "Offline"),
+    "by": ("cluster", "region", "zone"),
+    "effect": ("NoSchedule", "NoExecute"),
+    "first": ("cpu", "memory", "pods", "web"),
+}  # fmt: skip
+"""Texts by the name of their field."""
+
+
+class Unmakeable(Exception):
+    """No event of this type could be written with what chance gave."""
+
+
+def event_of(kind: type, chance: Random) -> Event:
+    return typing.cast(Event, _made(kind, "", chance, 0))
+
+
+def written(kind: type, chance: Random) -> tuple[Event, bytes, Address]:
+    """An event that can be written, its bytes, and where it belongs."""
+    for _ in range(50):
+        event = event_of(kind, chance)
+        try:
+            return event, encode(event), address_of(event)
+        except (ValueError, TypeError, OverflowError, KeyError):  # A number that is too large; a service without turns.
+            continue
+    raise Unmakeable(kind.__name__)
+
+
+def _made(hint: Any, name: str, chance: Random, depth: int) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        inner = next(part for part in arguments if part is not type(None))
+        return _made(inner, name, chance, depth) if chance.random() < 0.5 else None
+    if origin is tuple and arguments[-1] is Ellipsis:
+        most = 3 if depth < 3 else 1
+        return tuple(_made(arguments[0], name, chance, depth + 1) for _ in range(chance.randint(0, most)))
+    if origin is tuple:
+        return tuple(_made(inner, where, chance, depth) for inner, where in zip(arguments, ("first", ""), strict=True))
+    if hint is Generation:
+        return Generation(_number(chance), _number(chance))
+    if dataclasses.is_dataclass(hint):
+        hints = _hints(typing.cast(Any, hint))
+        return typing.cast(Any, hint)(**{key: _made(inner, key, chance, depth + 1) for key, inner in hints.items()})
+    return _SCALARS[hint](name, chance)
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _number(chance: Random) -> int:
+    if chance.random() < 0.9:
+        return chance.randint(0, 4)
+    return int(chance.choice([number for number in ODD_NUMBERS if isinstance(number, int) and abs(number) <= 2**63]))
+
+
+def _text(name: str, chance: Random) -> str:
+    return chance.choice(LIKELY.get(name, CLUSTERS) if chance.random() < 0.93 else ODD_TEXTS)
+
+
+def _float(_: str, chance: Random) -> float:
+    return chance.choice((0.0, 0.1, 1.5, -1.0, 1e308, float("inf"), float("nan")))
+
+
+def _bytes(name: str, chance: Random) -> bytes:
+    data = _BYTES.get(name, _any_bytes)(chance)
+    return mutated_bytes(data, chance) if chance.random() < 0.1 else data
+
+
+def _manifest(chance: Random) -> bytes:
+    tree = chance.choice((*samples.WORKLOADS, *samples.SCALERS))
+    return mutated_json(tree, chance).encode(errors="replace") if chance.random() < 0.4 else json.dumps(tree).encode()
+
+
+def _any_bytes(chance: Random) -> bytes:
+    return chance.randbytes(chance.randint(0, 20))
+
+
+def packed_columns(chance: Random) -> bytes:
+    return pack_columns(columns_of([_row(name, chance) for name in ("n1", "n2", "n3")[: chance.randint(0, 3)]]))
+
+
+def _row(name: str, chance: Random) -> NodeRow:
+    labels = {"kubernetes.io/hostname": name, "zone": chance.choice("abc")}
+    return NodeRow(
+        name=name,
+        allocatable={"cpu": 4_000, "memory": 2**34, "pods": 110} | ({"gpu": 1} if chance.random() < 0.2 else {}),
+        requested={"cpu": chance.choice((0, 500, 4_000)), "pods": 1},
+        labels=tuple(sorted(labels.items())),
+        taints=(Taint("gpu", "only", "NoSchedule"),) if chance.random() < 0.2 else (),
+        state=chance.randint(0, 2),
+        unschedulable=chance.random() < 0.1,
+        ports=(HostPort("0.0.0.0", "TCP", 80),) if chance.random() < 0.2 else (),
+        pods=((PodTable("shop", (("app", "web"),)), chance.randint(1, 3)),) if chance.random() < 0.5 else (),
+    )
+
+
+def stored_states(chance: Random) -> bytes:
+    """As hpa writes them; mutated as JSON before they are packed."""
+    if chance.random() < 0.5:
+        return stored_bytes(NOTHING_STORED)
+    return pack(mutated_json(samples.STORED, chance).encode(errors="replace"))
+
+
+def divisions(chance: Random) -> bytes:
+    return pack(mutated_json(samples.DIVISION, chance).encode(errors="replace"))
+
+
+_SCALARS: Final[dict[Any, Callable[[str, Random], Any]]] = {
+    str: _text,
+    int: lambda _, chance: _number(chance),
+    bool: lambda _, chance: chance.random() < 0.3,
+    float: _float,
+    bytes: _bytes,
+}
+_BYTES: Final = {
+    "manifest": _manifest,
+    "pod": _manifest,
+    "dependencies": _manifest,
+    "columns": packed_columns,
+    "state": stored_states,
+    "division": divisions,
+}

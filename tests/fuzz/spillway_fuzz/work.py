@@ -1,0 +1,136 @@
+"""One process that runs slices of inputs: what each target makes of them, the slowest, and the memory that they took.
+
+What ends the process itself, or keeps it, is seen by the one that started it (run.py): the number of the input that is
+being run stands in a file that both have mapped.
+"""
+
+import faulthandler
+import json
+import mmap
+import resource
+import sys
+import time
+import traceback
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from spillway_fuzz.target import Input, Target, chance_of
+
+INPUT_CPU_SECONDS_MAX: Final = 5.0
+"""Of one input; what takes longer is a defect."""
+INPUT_BYTES_MAX: Final = 256 * 2**20
+"""By which one input may raise the most memory that the process ever had; more is a defect."""
+PROCESS_BYTES_MAX: Final = 2 * 2**30
+"""Beyond what the process has when it begins: no more is given to it."""
+DEFECTS_KEPT_MAX: Final = 20
+"""Of one slice, those that are told of; all are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Inputs first to first + count - 1 of a target."""
+
+    target: str
+    first: int
+    count: int
+
+
+@dataclass(slots=True)
+class Found:
+    """What came of a slice. slowest: CPU seconds and number. grown: bytes of the peak since the slice began."""
+
+    target: str
+    accepted: int = 0
+    refused: int = 0
+    defects: int = 0
+    slowest_seconds: float = 0.0
+    slowest_number: int = -1
+    grown_bytes: int = 0
+    told: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def inputs(self) -> int:
+        return self.accepted + self.refused + self.defects
+
+    def add(self, other: "Found") -> None:
+        self.accepted += other.accepted
+        self.refused += other.refused
+        self.defects += other.defects
+        self.grown_bytes = max(self.grown_bytes, other.grown_bytes)
+        self.told += other.told
+        if other.slowest_seconds > self.slowest_seconds:
+            self.slowest_seconds, self.slowest_number = other.slowest_seconds, other.slowest_number
+
+
+def main() -> int:
+    """Arguments: module of the targets, seed, file of the number. Slices come as JSON on stdin, results to stdout."""
+    module, seed, file = sys.argv[1:]
+    faulthandler.enable()
+    slices = [Slice(*one) for one in json.load(sys.stdin)]
+    with Path(file).open("r+b") as opened:
+        place = mmap.mmap(opened.fileno(), 16)
+        targets = {target.name: target for target in import_module(module).targets()}
+        _bound_memory()
+        for index, one in enumerate(slices):
+            found = _run(targets[one.target], int(seed), one, index, place)
+            print(json.dumps(asdict(found)), flush=True)
+        for target in targets.values():
+            target.close()
+    return 0
+
+
+def attempt(target: Target, given: Input) -> tuple[bool, str]:
+    """Whether it was accepted; and the trace of what must not have been raised, empty when all is well."""
+    try:
+        return target.run(given), ""
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        return False, traceback.format_exc(limit=-12)
+
+
+def peak_bytes() -> int:
+    """The most memory that this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _bound_memory() -> None:
+    sizes = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    bound = int(sizes["VmData"].split()[0]) * 1024 + PROCESS_BYTES_MAX
+    resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
+
+
+def _run(target: Target, seed: int, one: Slice, index: int, place: Any) -> Found:
+    found, began = Found(one.target), peak_bytes()
+    for number in range(one.first, one.first + one.count):
+        place[:16] = index.to_bytes(8, "little") + number.to_bytes(8, "little")
+        given = target.make(chance_of(seed, target.name, number))
+        peak, started = peak_bytes(), time.process_time()
+        accepted, trouble = attempt(target, given)
+        seconds, grown = time.process_time() - started, peak_bytes() - peak
+        if seconds > found.slowest_seconds:
+            found.slowest_seconds, found.slowest_number = seconds, number
+        trouble = trouble or _too_much(seconds, grown)
+        if trouble:
+            found.defects += 1
+            found.told += [(number, trouble)] if len(found.told) < DEFECTS_KEPT_MAX else []
+        elif accepted:
+            found.accepted += 1
+        else:
+            found.refused += 1
+    found.grown_bytes = peak_bytes() - began
+    return found
+
+
+def _too_much(seconds: float, grown: int) -> str:
+    if seconds > INPUT_CPU_SECONDS_MAX:
+        return f"it took {seconds:.1f} s of CPU: expected at most {INPUT_CPU_SECONDS_MAX:g}"
+    if grown > INPUT_BYTES_MAX:
+        return f"the most memory ever had grew by {grown >> 20} MiB: expected at most {INPUT_BYTES_MAX >> 20}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
