@@ -1,7 +1,7 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube test-secured test-compose test-alerts kube helm oracle differential replay scaling scaling-faults modes fuzz versions upgrade bench chaos up down status clean
+.PHONY: help setup demo test lint types imports docs docs-check unit contract path simulation e2e simulate test-kube test-secured test-compose test-alerts kube helm oracle differential replay scaling scaling-faults modes fuzz audit versions upgrade bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
@@ -37,7 +37,7 @@ lint: setup ## ruff: rules and format
 	@$(RUN) ruff check . && $(RUN) ruff format --check .
 
 types: setup ## mypy --strict
-	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/oracle tests/replay tests/scaling tests/fuzz $(wildcard tests/versions/[ceuv]*.py) $(filter-out tests/vectors/test_%,$(wildcard tests/vectors/*.py))
+	@$(RUN) mypy libs/*/src local/src services/*/src docs tests/bench tests/simulation tests/chaos tests/oracle tests/replay tests/scaling tests/fuzz tests/audit $(wildcard tests/versions/[ceuv]*.py) $(filter-out tests/vectors/test_%,$(wildcard tests/vectors/*.py))
 
 imports: setup ## The architecture's import contracts
 	@$(RUN) lint-imports --no-cache
@@ -49,7 +49,7 @@ docs-check: setup ## What is generated says what the code says
 	@$(RUN) python docs/make_docs.py --check
 
 unit: setup ## Unit and property tests of every package
-	@$(PYTEST) libs services local tests/versions tests/chaos tests/compose tests/fuzz tests/helm tests/oracle tests/replay tests/scaling tests/vectors tests/observability tests/test_tidy.py tests/test_documents.py
+	@$(PYTEST) libs services local tests/audit tests/versions tests/chaos tests/compose tests/fuzz tests/helm tests/oracle tests/replay tests/scaling tests/vectors tests/observability tests/test_tidy.py tests/test_documents.py
 
 contract: setup ## One suite for each adapter and its fake: Kafka, Redis, members
 	@$(PYTEST) tests/contract
@@ -105,6 +105,9 @@ modes: setup ## What event mode does otherwise than Kubernetes' controller, on t
 
 fuzz: setup ## Wrong inputs for all that reads what others wrote, and every gRPC method (INPUTS=1000000 SEED=1 JOBS=2 ONLY= REPLAY=)
 	@nice -n 5 $(RUN) python tests/fuzz/fuzz.py --inputs $(INPUTS) --seed $(SEED) --jobs $(JOBS) --only "$(ONLY)" $(if $(REPLAY),--replay $(REPLAY))
+
+audit: setup ## Dependencies: pins, reasons, licences; then known vulnerabilities, where a service of them answers (else exit code 2)
+	@$(RUN) python tests/audit/audit.py
 
 versions: setup ## An older version of this code, run on what this one writes, and back (OLD=cfd3804)
 	@$(RUN) python tests/versions/versions.py --old $(OLD)
