@@ -8,14 +8,12 @@ from spillway.manifest_text import read_object
 from spillway.yaml_text import DEPTH_MAX, MERGED_MAX, NUMBER_CHARACTERS_MAX, read_yaml
 
 MERGES = ("a0: &a0 {x: 1, y: 2}", *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], k{n}: 1}}" for n in range(1, 40)))
-CHAIN = ("a0: &a0 {x: 1}", *(f"a{n}: &a{n} {{<<: *a{n - 1}}}" for n in range(1, 3_000)))
 COSTLY = {
     "lists in each other": ("[" * 50_000, "nested deeper"),
     "lists without brackets": ("- " * 50_000 + "1", "nested deeper"),
     "mappings in each other": ("{a: " * 50_000, "nested deeper"),
     "keys in each other": ("? " * 50_000, "nested deeper"),
     "merges of merges": ("\n".join(MERGES), "entries are merged"),
-    "a chain of merges": ("\n".join(CHAIN), "recursion"),
     "a number to the base 60": ("a: 1" + ":59" * 100_000, "a number of"),
     "a fraction to the base 60": ("a: 1" + ":59" * 1_000 + ".5", "a number of"),
 }

@@ -34,10 +34,10 @@ _TIMES: Final = ("2026-11-22T09:00:00Z", "2026-11-22T09:00:00.123456+02:00", "1h
 
 def targets() -> list[Target]:
     return [
-        Target("prometheus' answers", _answer, refusing(_read_answer, ValueUnknown), share=40),
-        Target("questions to the kubelet", _question, refusing(_read_question, ValueError), share=30),
-        Target("amounts", lambda chance: _near(_AMOUNTS, chance), refusing(_read_amount, ValueError), share=40),
-        Target("times and durations", lambda chance: _near(_TIMES, chance), _read_time, share=30),
+        Target("prometheus' answers", _answer, refusing(_read_answer, ValueUnknown), share=60),
+        Target("questions to the kubelet", _question, refusing(_read_question, ValueError), share=50),
+        Target("amounts", lambda chance: _near(_AMOUNTS, chance), refusing(_read_amount, ValueError), share=60),
+        Target("times and durations", lambda chance: _near(_TIMES, chance), _read_time, share=50),
     ]
 
 

@@ -68,14 +68,14 @@ Answer = tuple[str, bytes, bytes]
 
 def targets() -> list[Target]:
     return [
-        Target("a member's nodes and pods", lambda chance: _answer(("Node", "Pod"), chance), _seen, share=25),
-        Target("a member's workloads", lambda chance: _answer(_OTHERS, chance), _seen, share=15),
+        Target("a member's nodes and pods", lambda chance: _answer(("Node", "Pod"), chance), _seen, share=15),
+        Target("a member's workloads", lambda chance: _answer(_OTHERS, chance), _seen, share=8),
         Target(
             "a member's metrics", lambda chance: _answer(("PodMetrics", "NodeMetrics"), chance), _measured, share=15
         ),
-        Target("an owner, to vk-bridge", lambda chance: _answer(("Node", "Pod"), chance), _watched, share=20),
+        Target("an owner, to vk-bridge", lambda chance: _answer(("Node", "Pod"), chance), _watched, share=15),
         Target("a member, to propagator", lambda chance: _answer(_PLACED, chance), _mirrored, share=20),
-        Target("a member's refusals", _status, _refused, share=20),
+        Target("a member's refusals", _status, _refused, share=40),
     ]
 
 

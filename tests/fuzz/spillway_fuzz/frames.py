@@ -16,7 +16,7 @@ READ_SECONDS: Final = 0.01
 
 
 def targets() -> list[Target]:
-    return [Target("HTTP/2 frames", _stream, _sent, share=2, close=SERVED.close)]
+    return [Target("HTTP/2 frames", _stream, _sent, share=1, close=SERVED.close)]
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:

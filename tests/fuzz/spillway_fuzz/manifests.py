@@ -29,9 +29,9 @@ RESTRICTED: Final = Caller("ci", namespaces=frozenset({"shop"}))
 def targets() -> list[Target]:
     folder = TemporaryDirectory()
     return [
-        Target("apply's manifests", _apply, refusing(_read_apply, RequestError), share=40),
+        Target("apply's manifests", _apply, refusing(_read_apply, RequestError), share=25),
         Target("scale policies", _scaler, refusing(_read_scaler, RequestError), share=50),
-        Target("a caller's namespaces", _apply, refusing(_check, RequestError), share=20),
+        Target("a caller's namespaces", _apply, refusing(_check, RequestError), share=15),
         _file("callers file", "callers", folder, _read_callers, OperatorError),
         _file("hpa's connections", "connections", folder, _read_connections, OperatorError),
         _file("a kubeconfig", "kubeconfig", folder, _read_kubeconfig, BadCredentials),

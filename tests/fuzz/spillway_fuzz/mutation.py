@@ -1,5 +1,6 @@
 """Valid inputs made wrong: bytes, JSON, protobuf messages. A Random alone decides how, so a number names an input."""
 
+import copy
 import json
 import math
 from random import Random
@@ -191,7 +192,8 @@ _INTEGERS: Final = {
 def mutated_message(message: Message, chance: Random) -> bytes:
     """The message with one to a few fields changed, as bytes; sometimes these changed, too. The message is spent."""
     for _ in range(_few(chance)):
-        _change_message(message, chance)
+        if message.ByteSize() < BYTES_MAX:
+            _change_message(message, chance)
     data = message.SerializeToString()
     return mutated_bytes(data, chance) if chance.random() < 0.2 else data
 
@@ -223,8 +225,8 @@ def _change_repeated(message: Message, field: Any, chance: Random) -> None:
         if how < 0.5 or not len(repeated):
             repeated.add()
         if how > 0.95:
-            one = repeated[chance.randrange(len(repeated))]
-            repeated.extend([one] * chance.choice((2, 100, 3_000)))
+            one = copy.deepcopy(repeated[chance.randrange(len(repeated))])  # extend ends the process by its own items.
+            repeated.extend([one] * min(chance.choice((2, 100, 3_000)), BYTES_MAX // max(1, one.ByteSize())))
         _change_message(repeated[chance.randrange(len(repeated))], chance)
     else:
         times = chance.choice((1, 1, 1, 1, 2, 100, 3_000))

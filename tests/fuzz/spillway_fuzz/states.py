@@ -62,7 +62,7 @@ RECORDS_MAX: Final = 12
 
 def targets() -> list[Target]:
     return [
-        Target(f"records to {service}", partial(_stream, topics), run, share=6) for service, topics, run in SERVICES
+        Target(f"records to {service}", partial(_stream, topics), run, share=4) for service, topics, run in SERVICES
     ]
 
 
