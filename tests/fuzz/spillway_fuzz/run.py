@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from spillway_fuzz.target import Target, chance_of, shared_out
-from spillway_fuzz.work import Found, Slice, attempt
+from spillway_fuzz.work import Found, Slice, attempt, bound_memory
 
 ROOT: Final = Path(__file__).parents[3]
 EVERYTHING: Final = "spillway_fuzz.everything"
@@ -30,6 +30,7 @@ LOOK_SECONDS: Final = 0.2
 
 def main() -> int:
     options = _options()
+    bound_memory()  # Failed inputs are made again here.
     targets = {target.name: target for target in import_module(options.targets).targets()}
     chosen = [target for target in targets.values() if options.only in target.name]
     if options.kept:

@@ -72,7 +72,7 @@ def main() -> int:
     with Path(file).open("r+b") as opened:
         place = mmap.mmap(opened.fileno(), 16)
         targets = {target.name: target for target in import_module(module).targets()}
-        _bound_memory()
+        bound_memory()
         for index, one in enumerate(slices):
             found = _run(targets[one.target], int(seed), one, index, place)
             print(json.dumps(asdict(found)), flush=True)
@@ -96,7 +96,8 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _bound_memory() -> None:
+def bound_memory() -> None:
+    """Of this process, which is ended rather than others for want of memory."""
     sizes = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     bound = int(sizes["VmData"].split()[0]) * 1024 + PROCESS_BYTES_MAX
     resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
