@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from spillway_fuzz.target import Target, chance_of, shared_out
-from spillway_fuzz.work import Found, Slice, attempt, bound_memory
+from spillway_fuzz.work import PLACE_BYTES, Found, Slice, attempt, bound_memory
 
 ROOT: Final = Path(__file__).parents[3]
 EVERYTHING: Final = "spillway_fuzz.everything"
@@ -77,6 +77,8 @@ class Run:
         self._lines: SimpleQueue[Found] = SimpleQueue()
         self._inputs = sum(one.count for share in slices for one in share)
         self._found: dict[str, Found] = {}
+        self._broken = ""
+        """Why a process ended before its first input: nothing is known then."""
 
     def done(self) -> dict[str, Found]:
         """By target, in the order of their names' first slices."""
@@ -96,6 +98,8 @@ class Run:
             if time.monotonic() - said > 10:
                 said = time.monotonic()
                 self._progress(said - started)
+        if self._broken:
+            sys.exit(f"fuzz: {self._broken}")
         return self._found
 
     def _progress(self, seconds: float) -> None:
@@ -110,7 +114,7 @@ class Run:
         file = self._options.out / f"number-{os.getpid()}-{index}"
         try:
             while slices:
-                file.write_bytes(bytes(16))
+                file.write_bytes(bytes(PLACE_BYTES))
                 slices = self._process(file, slices)
         finally:
             file.unlink(missing_ok=True)
@@ -157,7 +161,10 @@ class Run:
     def _ended(self, file: Path, slices: list[Slice], done: int, why: str) -> list[Slice]:
         """Notes the input that was being run as a defect, and leaves what comes behind it."""
         place = file.read_bytes()
-        index, number = int.from_bytes(place[:8], "little"), int.from_bytes(place[8:], "little")
+        begun, index, number = (int.from_bytes(place[at : at + 8], "little") for at in (0, 8, 16))
+        if not begun:
+            self._broken = why
+            return []
         if index < done:  # Between two slices, or before the first: no input is to blame.
             index, number = done, slices[done].first
         one = slices[index]

@@ -24,6 +24,8 @@ INPUT_BYTES_MAX: Final = 256 * 2**20
 """By which one input may raise the most memory that the process ever had; more is a defect."""
 PROCESS_BYTES_MAX: Final = 2 * 2**30
 """Beyond what the process has when it begins: no more is given to it."""
+PLACE_BYTES: Final = 24
+"""Of three numbers: whether any input was begun, the slice, the input."""
 DEFECTS_KEPT_MAX: Final = 20
 """Of one slice, those that are told of; all are counted."""
 
@@ -70,7 +72,7 @@ def main() -> int:
     faulthandler.enable()
     slices = [Slice(*one) for one in json.load(sys.stdin)]
     with Path(file).open("r+b") as opened:
-        place = mmap.mmap(opened.fileno(), 16)
+        place = mmap.mmap(opened.fileno(), PLACE_BYTES)
         targets = {target.name: target for target in import_module(module).targets()}
         bound_memory()
         for index, one in enumerate(slices):
@@ -100,13 +102,14 @@ def bound_memory() -> None:
     """Of this process, which is ended rather than others for want of memory."""
     sizes = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     bound = int(sizes["VmData"].split()[0]) * 1024 + PROCESS_BYTES_MAX
-    resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (bound, most))
 
 
 def _run(target: Target, seed: int, one: Slice, index: int, place: Any) -> Found:
     found, began = Found(one.target), peak_bytes()
     for number in range(one.first, one.first + one.count):
-        place[:16] = index.to_bytes(8, "little") + number.to_bytes(8, "little")
+        place[:] = b"".join(one.to_bytes(8, "little") for one in (1, index, number))
         given = target.make(chance_of(seed, target.name, number))
         peak, started = peak_bytes(), time.process_time()
         accepted, trouble = attempt(target, given)
