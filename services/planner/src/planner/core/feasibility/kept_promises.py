@@ -1,12 +1,12 @@
 """What is reserved in all clusters, as matrices: what it costs more of a shape there, and what those would cost it.
 
 The conditions are those of room.py, whose functions are what tests compare this with. One shape is asked about in many
-clusters, or many shapes in one: both are the same arithmetic over a matrix of those that ask by those that are there.
+clusters, or many shapes in one: both are the same arithmetic over a matrix of those that are there by those that ask.
+Numbers of replicas are floats, which are exact below 2⁵⁰.
 """
 
 from collections.abc import Mapping, Sequence
-from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,8 @@ from spillway.model import Int64s
 
 NODES, EVERYWHERE = 0, 1
 """Layers: the nodes that exist, and those together with all that node groups could still make."""
-UNBOUNDED = 2**62
-WIDER, NARROWER = 1 + 2**-20, 1 - 2**-20
-"""By more than what narrow floats may be off: they only say where whole numbers are to be looked at."""
 
-Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 Rows = int | slice | Int64s
 Numbers = int | Int64s
@@ -31,57 +28,66 @@ Found = tuple[Int64s, Int64s, Int64s]
 
 
 class _Layer:
-    """[rows, places], of each that is reserved. most: replicas on one node at the most. slack: room that it can lose
-    and still bind all of its own; negative: it cannot even now. Of both as narrow floats: most_narrow; spare, which is
-    above 0, and infinite where slack is negative.
+    """[places, rows], of each that is reserved. most: replicas on one node at the most. slack: room that it can lose
+    and still bind all of its own; negative: it cannot even now. spare: a little more, so that no quotient is rounded
+    down too far; infinite where slack is negative, since that binds nobody.
     """
 
-    def __init__(self, rows: int, places: int) -> None:
-        self.most: Int64s = np.zeros((rows, places), np.int64)
-        self.slack: Int64s = np.full((rows, places), -1, np.int64)
-        self.most_narrow: Floats = np.zeros((rows, places), np.float32)
-        self.spare: Floats = np.full((rows, places), np.inf, np.float32)
+    def __init__(self, places: int, rows: int) -> None:
+        self.most: Floats = np.zeros((places, rows))
+        self.slack: Floats = np.full((places, rows), -1.0)
+        self.spare: Floats = np.full((places, rows), np.inf)
 
-    def move(self, row: int, place: int, last: int) -> None:
-        """The last takes that place."""
-        for array, nothing in ((self.most, 0), (self.slack, -1), (self.most_narrow, 0), (self.spare, np.inf)):
-            array[row, place], array[row, last] = array[row, last], nothing
+    def put(self, places: int | slice | Int64s, rows: Rows, slack: Array) -> None:
+        self.slack[places, rows] = slack
+        self.spare[places, rows] = np.where(slack < 0, np.inf, slack + 0.25)
 
 
 class _Scratch:
-    """Arrays to compute in, [pairs, places]: kept, since memory that comes anew costs more than what is done in it."""
+    """Arrays to compute in, [places, pairs]: kept, since memory that comes anew costs more than what is done in it."""
 
-    def __init__(self, pairs: int, places: int) -> None:
-        self.words: npt.NDArray[np.uint64] = np.empty((pairs, places), np.uint64)
-        self.meets: Bools = np.empty((pairs, places), np.bool_)
-        self.mask: Bools = np.empty((pairs, places), np.bool_)
-        self.wide_meets: npt.NDArray[np.float64] = np.empty((pairs, places), np.float64)
-        self.wide: npt.NDArray[np.float64] = np.empty((pairs, places), np.float64)
-        self.narrow_meets: Floats = np.empty((pairs, places), np.float32)
-        self.narrow: Floats = np.empty((pairs, places), np.float32)
+    def __init__(self) -> None:
+        self._flat: tuple[Array, ...] = ()
+        self._of = (0, 0)
 
-    def first(self, pairs: int) -> "_Scratch":
-        """Of so many pairs."""
-        some = copy(self)
-        for name, array in vars(self).items():
-            setattr(some, name, array[:pairs])
-        return some
+    def fit(self, places: int, pairs: int) -> None:
+        """From now on they are of this size, and hold anything."""
+        if (places, pairs) == self._of:
+            return
+        size, self._of = places * pairs, (places, pairs)
+        if not self._flat or size > len(self._flat[0]):
+            kinds = (np.uint64, np.bool_, np.bool_, np.float64, np.float64, np.float64)
+            self._flat = tuple(np.empty(2 * size, kind) for kind in kinds)
+        shaped = [flat[:size].reshape(places, pairs) for flat in self._flat]
+        self.words, self.meets, self.mask, self.factors, self.costs, self.onto = shaped
 
 
 class _Asked:
     """One shape in some rows, or some shapes in one row: pairs of a row and a shape.
 
-    total, largest: [pairs], of the table, on the layer. there: to compute in; meets of it is what it says: whether some
-    node takes either of the shape and of another one that is reserved.
+    slots, total, largest: [pairs], of the table, on the layer. work: meets of it is what it says: whether some node
+    takes either of the shape and of another one that is reserved.
     """
 
-    def __init__(self, table: FitTable, layer: int, rows: Rows, numbers: Numbers, slots: int | Int64s) -> None:
-        self.layer, self.rows, self.numbers, self.slots = layer, rows, numbers, slots
+    def __init__(
+        self, table: FitTable, layer: int, rows: Rows, numbers: Numbers, slots: int | Int64s, work: _Scratch
+    ) -> None:
+        self.layer, self.rows, self.numbers, self.slots, self.work = layer, rows, numbers, slots, work
         self.total, self.largest = _of(table.total, numbers, slots), _of(table.largest, numbers, slots)
         self.takes_none: Bools = self.largest <= 0
         if layer == EVERYWHERE:
             self.total = self.total + _of(table.more, numbers, slots)
             self.largest = np.maximum(self.largest, _of(table.more_largest, numbers, slots))
+
+
+class _Last(NamedTuple):
+    """Of a shape in all rows, on the nodes that exist: what _Asked says, and what it loses there, until anything is
+    other than it was. Who asked for its room mostly reserves some of it next.
+    """
+
+    number: int
+    meets: Bools
+    lost: Floats
 
 
 def _of(array: Array, numbers: Numbers, slots: int | Int64s) -> Array:
@@ -93,9 +99,10 @@ def _of(array: Array, numbers: Numbers, slots: int | Int64s) -> Array:
 class KeptPromises:
     """places: by row, where each shape that is reserved there is. A row is of a cluster in which anything ever was.
 
-    [rows, places]: others, counts: the shapes that are reserved and the unbound replicas of each; samples: of the
-    table; takes: whether any node takes one. All are 0 where there is none. unbound: [slots], all of them; reserved:
-    [shapes, slots], as counts. fits: by slot.
+    [places, rows]: others, counts: the shapes that are reserved and the unbound replicas of each; samples: of the
+    table; takes: whether any node takes one. All are 0 where there is none. Rows are last, so that what is said by row
+    is beside the same of the next one. unbound: [slots], all of them; reserved: [shapes, slots], as counts. fits: by
+    slot.
     """
 
     def __init__(self, shapes: KeptShapes, table: FitTable, fits: Sequence[KeptFits]) -> None:
@@ -105,12 +112,14 @@ class KeptPromises:
         self.reserved: Int64s = np.zeros((len(shapes.kind), 16), np.int64)
         self._row_of: Int64s = np.full(16, -1)
         self._slots: Int64s = np.zeros(16, np.int64)
-        self._others: Int64s = np.zeros((16, 8), np.int64)
-        self._counts: npt.NDArray[np.float64] = np.zeros((16, 8), np.float64)
-        self._samples: npt.NDArray[np.uint64] = np.zeros((16, 8), np.uint64)
-        self._takes: Bools = np.zeros((16, 8), np.bool_)
-        self._layers = [_Layer(16, 8), _Layer(16, 8)]
-        self._all, self._some = _Scratch(16, 8), dict[int, _Scratch]()
+        self._others: Int64s = np.zeros((8, 16), np.int64)
+        self._counts: Floats = np.zeros((8, 16))
+        self._samples: npt.NDArray[np.uint64] = np.zeros((8, 16), np.uint64)
+        self._takes: Bools = np.zeros((8, 16), np.bool_)
+        self._layers = [_Layer(8, 16), _Layer(8, 16)]
+        self._most_places = 0
+        self._scratch = [_Scratch(), _Scratch()]
+        self._last: _Last | None = None
 
     def grow(self, slots: int) -> None:
         """Room for so many clusters."""
@@ -120,23 +129,20 @@ class KeptPromises:
             self.reserved = np.pad(self.reserved, ((0, 0), (0, more)))
             self._row_of = np.pad(self._row_of, (0, more), constant_values=-1)
 
-    def _fit_in(self) -> None:
-        """Not much wider than the most places that are used: little is computed of places without any."""
-        rows, wide = self._others.shape
-        most = max((len(places) for places in self.places), default=0)
-        if len(self.places) > rows or most > wide or 2 * (most + 16) < wide:
-            self._resize(max(rows, 2 * len(self.places)), 8 * (most // 8 + 2))
-
-    def _resize(self, rows: int, wide: int) -> None:
+    def _fit_in(self, places: int, rows: int) -> None:
+        """Room for so many of each. Rows are few and stay: little is computed of such as are of no cluster."""
+        deep, wide = self._others.shape
+        if places <= deep and rows <= wide:
+            return
+        deep, wide = (2 * places if places > deep else deep), (rows + 8 if rows > wide else wide)
         for name in ("_others", "_counts", "_samples", "_takes"):
             before = getattr(self, name)
-            setattr(self, name, _resized(before, np.zeros((rows, wide), before.dtype)))
-        layers = [_Layer(rows, wide), _Layer(rows, wide)]
+            setattr(self, name, _resized(before, np.zeros((deep, wide), before.dtype)))
+        layers = [_Layer(deep, wide), _Layer(deep, wide)]
         for new, old in zip(layers, self._layers, strict=True):
-            for name in ("most", "slack", "most_narrow", "spare"):
+            for name in ("most", "slack", "spare"):
                 _resized(getattr(old, name), getattr(new, name))
-        self._layers, self._slots = layers, _resized(self._slots, np.zeros(rows, np.int64))
-        self._all, self._some = _Scratch(rows, wide), {}
+        self._layers, self._slots = layers, _resized(self._slots, np.zeros(wide, np.int64))
 
     # ── What is reserved ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -157,11 +163,11 @@ class KeptPromises:
         there = [self.places[row] for row in rows.tolist()]
         is_new = np.array([number not in places for places in there], np.bool_)
         at = [places.setdefault(number, len(places)) for places in there]
-        if max(at) >= self._others.shape[1]:
-            self._fit_in()
+        self._most_places = max(self._most_places, 1 + max(at))
+        self._fit_in(self._most_places, len(self.places))
         places = np.array(at, np.int64)
-        self._others[rows, places] = number
-        self._counts[rows, places] += more
+        self._others[places, rows] = number
+        self._counts[places, rows] += more
         self.unbound[slots] += more
         self.reserved[number][slots] += more
         for layer in range(int(layers.max())):
@@ -170,65 +176,76 @@ class KeptPromises:
             else:
                 some = layers > layer
                 self._shift(layer, rows[some], number, more[some], places[some], is_new[some])
+        self._last = None
         if bool((more < 0).any()):
             for row, place in zip(rows.tolist(), at, strict=True):
-                if not self._counts[row, place]:
+                if not self._counts[place, row]:
                     self._drop(row, number, place)
-            self._fit_in()
+            self._most_places = max(len(places) for places in self.places)
 
     def _add_rows(self, slots: Int64s) -> None:
+        self._last = None
         for slot in slots.tolist():
             row = len(self.places)
             self.places.append({})
-            if row >= len(self._slots):
-                self._fit_in()
+            self._fit_in(0, row + 1)
             self._slots[row], self._row_of[slot] = slot, row
 
     def _shift(self, layer: int, rows: Int64s, number: int, more: Int64s, places: Int64s, is_new: Bools) -> None:
         """What more of a shape in each row takes from the slack of the others there, and from its own."""
-        if is_new.any():
+        kept, last, any_new = self._layers[layer], self._last, bool(is_new.any())
+        if layer == NODES and last is not None and last.number == number:
+            meets, lost = last.meets.take(rows, axis=1), last.lost.take(rows)
+        else:
+            asked = self._asked(layer, rows, number)
+            meets, lost = asked.work.meets, self._lost(asked) if any_new else np.zeros(0)
+        there = len(meets)  # What has come since is the shape itself, which costs itself nothing.
+        onto = self._shapes.losses[number].take(self._others[:there].take(rows, axis=1))
+        np.minimum(onto, kept.most[:there].take(rows, axis=1), out=onto)
+        onto *= meets
+        onto *= more
+        slack, each = kept.slack[: self._most_places].take(rows, axis=1), np.arange(len(rows))
+        slack[:there] -= onto
+        slack[places, each] -= more
+        if any_new:
             self._note(layer, rows[is_new], number, places[is_new])
-        (asked, work), kept = self._asked(layer, rows, number), self._layers[layer]
-        onto = np.minimum(self._shapes.losses[number].take(self._others[rows]), kept.most[rows])
-        onto *= work.meets
-        slack, each = kept.slack[rows], np.arange(len(rows))
-        slack -= onto * more[:, None]
-        slack[each, places] -= more
-        if is_new.any():
-            left = asked.total - self._lost(asked, work) - self.reserved[number].take(asked.slots)
-            slack[each[is_new], places[is_new]] = left[is_new]
-        kept.slack[rows], kept.spare[rows] = slack, _spare(slack)
+            total = _of(self._table.total, number, self._slots[rows])
+            if layer == EVERYWHERE:
+                total = total + _of(self._table.more, number, self._slots[rows])
+            left = total - lost - _of(self.reserved, number, self._slots[rows])
+            slack[places[is_new], each[is_new]] = left[is_new]
+        kept.put(slice(0, self._most_places), rows, slack)
 
     def _note(self, layer: int, rows: Rows, numbers: Numbers, places: Int64s) -> None:
         """What the table has of some that are reserved."""
-        kept, table, slots = self._layers[layer], self._table, self._slots[rows]
+        table, slots = self._table, self._slots[rows]
         largest = table.largest[numbers, slots]
-        self._samples[rows, places], self._takes[rows, places] = table.sample[numbers, slots], largest > 0
+        self._samples[places, rows], self._takes[places, rows] = table.sample[numbers, slots], largest > 0
         if layer == EVERYWHERE:
             largest = np.maximum(largest, table.more_largest[numbers, slots])
-        kept.most[rows, places] = kept.most_narrow[rows, places] = largest
+        self._layers[layer].most[places, rows] = largest
 
     def begin(self, slot: int, layers: int) -> None:
         """The slack of all that is reserved in a cluster, in full, on so many layers. All of it is kept there."""
-        row = int(self._row_of[slot])
+        self._last, row = None, int(self._row_of[slot])
         there = len(self.places[row]) if row >= 0 else 0
         for layer, kept in enumerate(self._layers if there else ()):
-            kept.slack[row], kept.spare[row] = -1, np.inf
+            kept.put(slice(None), row, np.full(len(kept.slack), -1.0))
             if layer < layers:
-                numbers = self._others[row, :there].copy()
+                numbers = self._others[:there, row].copy()
                 self._note(layer, row, numbers, np.arange(there))
-                asked, work = self._asked(layer, row, numbers)
-                left = asked.total - self._lost(asked, work) - self.reserved[numbers, slot]
-                kept.slack[row, :there], kept.spare[row, :there] = left, _spare(left)
+                asked = self._asked(layer, row, numbers)
+                kept.put(slice(0, there), row, asked.total - self._lost(asked) - self.reserved[numbers, slot])
 
     def _drop(self, row: int, number: int, place: int) -> None:
         """The last one takes its place."""
         places, last = self.places[row], len(self.places[row]) - 1
-        moved = int(self._others[row, last])
+        moved = int(self._others[last, row])
         for array in (self._others, self._counts, self._samples, self._takes):
-            array[row, place], array[row, last] = array[row, last], 0
+            array[place, row], array[last, row] = array[last, row], 0
         for kept in self._layers:
-            kept.move(row, place, last)
+            for array, nothing in ((kept.most, 0), (kept.slack, -1), (kept.spare, np.inf)):
+                array[place, row], array[last, row] = array[last, row], nothing
         del places[number]
         if moved != number:
             places[moved] = place
@@ -254,94 +271,88 @@ class KeptPromises:
         return total, total, np.full(len(numbers), -1)
 
     def _beside(self, layer: int, rows: Rows, numbers: Numbers) -> Found:
-        asked, work = self._asked(layer, rows, numbers)
-        left = asked.total - _of(self.reserved, numbers, asked.slots)
-        possible = np.maximum(left, 0)
-        left -= self._lost(asked, work)
-        certain, promised = np.maximum(left, 0), np.full(len(left), -1)
-        pairs, at = self._near(asked, work, certain)
-        if len(pairs):
-            one = numbers if isinstance(numbers, int) else numbers.take(pairs)
-            onto = np.minimum(self._shapes.losses[one, self._others.take(at)], self._layers[layer].most.take(at))
-            allowed = self._layers[layer].slack.take(at) // onto
-            exact = np.full(len(left), UNBOUNDED)
-            np.minimum.at(exact, pairs, allowed)
-            tight = (allowed == exact.take(pairs)) & (allowed < certain.take(pairs))
-            np.maximum.at(promised, pairs[tight], self._counts.take(at[tight]).astype(np.int64))
-            certain = np.minimum(certain, exact)
-        return certain, possible, promised
+        asked = self._asked(layer, rows, numbers)
+        left, lost = asked.total - _of(self.reserved, numbers, asked.slots), self._lost(asked)
+        possible, certain = np.maximum(left, 0), np.maximum(left - lost, 0)
+        promised = np.full(len(left), -1)
+        if layer == NODES and isinstance(rows, slice) and isinstance(numbers, int):
+            self._last = _Last(numbers, asked.work.meets, lost)
+        allowed = self._allowed(asked)
+        least = np.floor(np.minimum.reduce(allowed, axis=0, initial=np.inf))
+        binds = least < certain
+        if binds.any():
+            tight = np.less(allowed, np.where(binds, least + 1, -1), out=asked.work.mask)
+            pairs, at = self._flat(asked, tight)
+            np.maximum.at(promised, pairs, self._counts.take(at).astype(np.int64))
+            certain = np.minimum(certain, least)
+        return certain.astype(np.int64), possible, promised
 
-    def _asked(self, layer: int, rows: Rows, numbers: Numbers) -> tuple[_Asked, _Scratch]:
+    def _asked(self, layer: int, rows: Rows, numbers: Numbers) -> _Asked:
         table, slots = self._table, int(self._slots[rows]) if isinstance(rows, int) else self._slots[rows]
-        asked = _Asked(table, layer, rows, numbers, slots)
-        work = self._scratch(asked)
-        np.bitwise_and(self._at(self._samples, rows), _of(table.sample, numbers, slots)[:, None], out=work.words)
+        work = self._scratch[layer]
+        asked = _Asked(table, layer, rows, numbers, slots, work)
+        samples = self._at(self._samples, rows)
+        work.fit(len(samples), len(asked.total))
+        if layer == NODES:
+            self._last = None
+        np.bitwise_and(samples, _of(table.sample, numbers, slots), out=work.words)
         meets: Bools = np.not_equal(work.words, 0, out=work.meets)
         if layer == EVERYWHERE:
-            others = self._at(self._others, rows)
-            in_groups = table.groups[others, slots if isinstance(slots, int) else slots[:, None]]
-            meets |= (in_groups & _of(table.groups, numbers, slots)[:, None]) != 0
+            in_groups = table.groups[self._at(self._others, rows), slots]
+            meets |= (in_groups & _of(table.groups, numbers, slots)) != 0
         unsure: Bools = np.greater(self._at(self._takes, rows), meets, out=work.mask)
         if asked.takes_none.any():
-            unsure &= ~asked.takes_none[:, None]
+            unsure &= ~asked.takes_none
         found = unsure.ravel().nonzero()[0]
         if len(found):
-            pairs, at = self._flat(asked, found, unsure.shape[1])
+            pairs, at = self._flat(asked, found)
             ones = np.full(len(pairs), numbers) if isinstance(numbers, int) else numbers.take(pairs)
             where = np.full(len(pairs), slots) if isinstance(slots, int) else slots.take(pairs)
             meets.ravel()[found] = self._look_closer(where, ones, self._others.take(at))
-        return asked, work
-
-    def _scratch(self, asked: _Asked) -> _Scratch:
-        if isinstance(asked.rows, int):
-            return _Scratch(len(asked.total), len(self.places[asked.rows]))
-        pairs = len(asked.total)
-        if pairs not in self._some:
-            self._some[pairs] = self._all.first(pairs)
-        return self._some[pairs]
+        return asked
 
     def _at(self, array: Array, rows: Rows) -> Array:
-        """[rows, places], or [places] of one row, those that are used."""
-        return array[rows, : len(self.places[rows])] if isinstance(rows, int) else array[rows]
+        """[places, rows], or [places, 1] of one row, those that are used."""
+        if isinstance(rows, int):
+            return array[: len(self.places[rows]), rows, None]
+        there = array[: self._most_places]
+        return there[:, rows] if isinstance(rows, slice) else there.take(rows, axis=1)
 
-    def _flat(self, asked: _Asked, found: Int64s, wide: int) -> tuple[Int64s, Int64s]:
-        """From flat indices into [pairs, places] to pairs, and flat indices into [rows, places]."""
+    def _flat(self, asked: _Asked, found: Array) -> tuple[Int64s, Int64s]:
+        """From a mask [places, pairs], or flat indices into one, to pairs, and flat indices into [places, rows]."""
         rows = asked.rows
-        if isinstance(rows, slice):
-            return found // wide, found
-        pairs, places = np.divmod(found, wide)
-        return pairs, (rows if isinstance(rows, int) else rows.take(pairs)) * self._others.shape[1] + places
+        found = found.ravel().nonzero()[0] if found.dtype == np.bool_ else found
+        places, pairs = np.divmod(found, len(asked.total))
+        row = rows if isinstance(rows, int) else pairs if isinstance(rows, slice) else rows.take(pairs)
+        return pairs, places * self._others.shape[1] + row
 
-    def _lost(self, asked: _Asked, work: _Scratch) -> Int64s:
-        """[pairs]: what all others that are reserved cost the shape at the most. Exact below 2⁵³."""
-        others, numbers, costs = self._at(self._others, asked.rows), asked.numbers, work.wide
+    def _lost(self, asked: _Asked) -> Floats:
+        """[pairs]: what all others that are reserved cost the shape at the most."""
+        others, numbers, costs = self._at(self._others, asked.rows), asked.numbers, asked.work.costs
         if isinstance(numbers, int):
             self._shapes.costs_of(numbers).take(others, out=costs, mode="clip")
         else:
-            costs[:] = self._shapes.losses[others, numbers[:, None]]
-        np.minimum(costs, asked.largest.astype(np.float64)[:, None], out=costs)
-        np.copyto(work.wide_meets, work.meets)
-        costs *= work.wide_meets
-        lost: Int64s = np.vecdot(costs, self._at(self._counts, asked.rows)).astype(np.int64)
+            costs[:] = self._shapes.losses[others, numbers]
+        np.minimum(costs, asked.largest.astype(np.float64), out=costs)
+        np.copyto(asked.work.factors, asked.work.meets)
+        costs *= asked.work.factors
+        costs *= self._at(self._counts, asked.rows)
+        lost: Floats = np.add.reduce(costs, axis=0)
         return lost
 
-    def _near(self, asked: _Asked, work: _Scratch, certain: Int64s) -> tuple[Int64s, Int64s]:
-        """As _flat: of those that bound what is certain the most, and of some that almost do."""
-        kept = self._layers[asked.layer]
-        others, numbers, onto = self._at(self._others, asked.rows), asked.numbers, work.narrow
+    def _allowed(self, asked: _Asked) -> Floats:
+        """[places, pairs]: so many of a shape each that is reserved lets in, and a little more. After _lost."""
+        kept, numbers, onto = self._layers[asked.layer], asked.numbers, asked.work.onto
+        others = self._at(self._others, asked.rows)
         if isinstance(numbers, int):
-            self._shapes.losses[numbers].astype(np.float32).take(others, out=onto, mode="clip")
+            self._shapes.losses[numbers].take(others, out=onto, mode="clip")
         else:
-            onto[:] = self._shapes.losses[numbers[:, None], others]
-        np.minimum(onto, self._at(kept.most_narrow, asked.rows), out=onto)
-        np.copyto(work.narrow_meets, work.meets)
-        onto *= work.narrow_meets
-        onto /= self._at(kept.spare, asked.rows)
-        most = np.maximum.reduce(onto, axis=1, initial=0)
-        # Slack by what one takes of it, which is 1 / onto, up to that of the least, rounded down as it is.
-        near = np.where(most * (certain + 2.0) >= NARROWER, most / (WIDER + 2 * most), np.inf).astype(np.float32)
-        found = np.greater_equal(onto, near[:, None], out=work.mask).ravel().nonzero()[0]
-        return self._flat(asked, found, onto.shape[1])
+            onto[:] = self._shapes.losses[numbers, others]
+        np.minimum(onto, self._at(kept.most, asked.rows), out=onto)
+        onto *= asked.work.factors
+        with np.errstate(divide="ignore"):
+            allowed: Floats = np.divide(self._at(kept.spare, asked.rows), onto, out=onto)
+        return allowed
 
     def _look_closer(self, slots: Int64s, ones: Int64s, others: Int64s) -> Bools:
         """[pairs]: of shapes that no node of the sample takes both."""
@@ -358,10 +369,6 @@ class KeptPromises:
         for index, pairs in here.items():
             meets[pairs] = self._fits[index].take_both(ones[pairs], others[pairs])
         return meets
-
-
-def _spare(slack: Int64s) -> Array:
-    return np.where(slack < 0, np.inf, slack + 0.25)
 
 
 def _resized(before: Array, after: Array) -> Array:

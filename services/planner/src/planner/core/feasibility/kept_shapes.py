@@ -24,7 +24,7 @@ ABSENT = -2
 class KeptShapes:
     """shapes: by number. requests: int64 [numbers, resources], 0 where nothing is asked for.
 
-    losses: int64 [numbers, numbers], the most replicas of the second that room for one of the first is taken from; of
+    losses: float64 [numbers, numbers], the most replicas of the second that room for one of the first is taken from; of
     itself none, since what more of a shape takes of its own is counted apart.
     demands: what the filters look at, by number; demand: [numbers], that of each shape. kinds: (demand, resources that
     are asked for), which together say on what nodes a shape may ever be; kind: [numbers]. reasons: texts by number.
@@ -47,7 +47,7 @@ class KeptShapes:
         self.requests: Int64s = np.zeros((most, 8), np.int64)
         self.demand: Int64s = np.zeros(most, np.int64)
         self.kind: Int64s = np.zeros(most, np.int64)
-        self.losses: Int64s = np.zeros((most, most), np.int64)
+        self.losses: npt.NDArray[np.float64] = np.zeros((most, most))
         self._costs: dict[int, npt.NDArray[np.float64]] = {}
         self._ids: dict[Shape, int | None] = {}
         self._last: tuple[Shape | None, int | None] = (None, None)
@@ -83,7 +83,7 @@ class KeptShapes:
         """[numbers]: losses the other way round, the most of one shape that room for each of all is taken from."""
         known, size = self._costs.get(number), len(self.shapes)
         if known is None or len(known) < size:
-            known = self._costs[number] = self.losses[:size, number].astype(np.float64)
+            known = self._costs[number] = self.losses[:size, number].copy()
         return known
 
     def told(self, counts: npt.NDArray[np.int32]) -> tuple[tuple[str, int], ...]:
