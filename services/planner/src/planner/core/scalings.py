@@ -64,7 +64,7 @@ class Scalings:
 
     def index(self, key: WorkloadKey, workload: Workload | None) -> None:
         """Keeps due, whenever something of a workload, of its policy or of its decision has changed."""
-        if workload is not None and not _is_held(workload) and self.newer_of(workload) is not None:
+        if workload is not None and self.newer_of(workload) is not None and not _is_held(workload):
             self.due.setdefault(key)
         else:
             self.due.pop(key, None)

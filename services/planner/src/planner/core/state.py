@@ -148,9 +148,8 @@ class PlannerState:
     def forget(self, key: WorkloadKey) -> None:
         """A tombstone of a workload: nothing of it is known any more."""
         workload = self.workloads.pop(key, None)
-        for cluster in workload.parts if workload else ():
-            self._set_reserved(cluster, key, NOTHING_RESERVED)
-            self._keys_in.get(cluster, {}).pop(key, None)
+        if workload is not None:
+            self._list_no_more(key, workload.parts)
         self.waiting.drop(key)
         self._scale_changed(key)
         for keys in (self.leaving, self.moved, self.to_look_at, self.misplaced):
@@ -305,11 +304,11 @@ class PlannerState:
         widest = max(rooms, key=lambda room: (room.certain, room.possible))
         return widest._replace(possible=max(room.possible for room in rooms))
 
-    def room_changed(self, cluster: str) -> None:
+    def room_changed(self, *clusters: str) -> None:
         """Somebody may have a reason to be planned again."""
-        self.revision += 1
-        self.waiting.touch(cluster)
-        self.rollouts.touch(cluster)
+        self.revision += len(clusters)
+        self.waiting.touch(clusters)
+        self.rollouts.touch(clusters)
 
     def _rooms_changed(self, clusters: Iterable[str]) -> None:
         for cluster in clusters:
@@ -431,11 +430,9 @@ class PlannerState:
         if workload.placement is not None and event.workload_generation != workload.placement.workload_generation:
             workload.waiting_since, workload.settled = None, False
             self.waiting.begin(key)
-        dropped = set(workload.parts) - {part.cluster for part in event.parts}
+        dropped = workload.parts.keys() - {part.cluster for part in event.parts}
         workload.placement = event
-        for cluster in dropped:
-            self._set_reserved(cluster, key, NOTHING_RESERVED)
-            self._keys_in.get(cluster, {}).pop(key, None)
+        self._list_no_more(key, dropped)
         for part in event.parts:
             self._keys_in.setdefault(part.cluster, {})[key] = None
         workload.looked_at = None
@@ -475,31 +472,33 @@ class PlannerState:
 
     def _refresh(self, key: WorkloadKey) -> None:
         workload = self.workloads[key]
-        for part in workload.parts.values():
-            self._reserve(workload, part)
+        self._set_reserved(key, {part.cluster: self._reserved(workload, part) for part in workload.parts.values()})
         self._index(workload)
 
     def _refresh_part(self, workload: Workload, cluster: str) -> None:
         part = workload.parts.get(cluster)
         if part is not None:
-            self._reserve(workload, part)
+            self._set_reserved(workload.key, {cluster: self._reserved(workload, part)})
 
-    def _reserve(self, workload: Workload, part: Part) -> None:
-        cluster, key = part.cluster, workload.key
+    def _reserved(self, workload: Workload, part: Part) -> Reservation:
+        cluster = part.cluster
         if workload.statuses and is_over(part, workload.statuses.get(cluster)):
-            self._set_reserved(cluster, key, NOTHING_RESERVED)
-            return
-        view = self.clusters.get(cluster)
-        facts = view.facts.get(key) if view is not None else None
-        borne = workload.template_of(part)
+            return NOTHING_RESERVED
+        view, borne = self.clusters.get(cluster), workload.template_of(part)
+        facts = view.facts.get(workload.key) if view is not None else None
         surge = borne.surge_of(part.replicas) if facts is not None else 0  # Nothing that is not there rolls.
-        shape = self.shape_in(cluster, borne.shape)
         earlier = [self.shape_in(cluster, one) for one in workload.declared.rolling_from]
-        self._set_reserved(cluster, key, reserve(part, facts, shape, earlier, surge, borne.completions))
+        return reserve(part, facts, self.shape_in(cluster, borne.shape), earlier, surge, borne.completions)
 
-    def _set_reserved(self, cluster: str, key: WorkloadKey, reservation: Reservation) -> None:
-        if self._promises.set(cluster, key, reservation):
-            self.room_changed(cluster)
+    def _list_no_more(self, key: WorkloadKey, clusters: Iterable[str]) -> None:
+        self._set_reserved(key, dict.fromkeys(clusters, NOTHING_RESERVED))
+        for cluster in clusters:
+            self._keys_in.get(cluster, {}).pop(key, None)
+
+    def _set_reserved(self, key: WorkloadKey, reservations: Mapping[str, Reservation]) -> None:
+        changed = [name for name, one in reservations.items() if self._promises.set(name, key, one)]
+        if changed:
+            self.room_changed(*changed)
 
     def _index(self, workload: Workload) -> None:
         """Keeps the short lists that are walked: who waits for room, who has moved, whose removal may be settled."""
@@ -515,7 +514,8 @@ class PlannerState:
         for part in workload.parts.values():
             moved = moved or part.replicas_lost > 0 or part.replicas_leaving > 0
             rolling = rolling or not (part.removing or is_newest(part, workload.declared))
-            settling = settling or part.removing or part.releasing or part.adopting or gives_way(workload, part)
+            settling = settling or part.removing or part.releasing or part.adopting
+            settling = settling or (bool(workload.statuses) and gives_way(workload, part))
         for keys in (self.moved, self.to_look_at):
             _put(keys, workload.key, moved)
         if ending:

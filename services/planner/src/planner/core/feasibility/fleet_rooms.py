@@ -89,8 +89,9 @@ class FleetRooms(Mapping[Place, Room]):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found for a shape, by index of a place; of clusters alone: unbound, counts, when_empty and changes.
+    """What was found for a shape, by index of a place; of clusters alone: unbound, when_empty and changes.
 
+    counts: by slot; slots: by index of a cluster.
     alone: what node groups make beside nothing that is reserved, from index first on, with the index of their cluster.
     texts: of this shape by cluster, with the changes that each is of.
     """
@@ -100,6 +101,7 @@ class Found:
     bound_by: Int64s
     unbound: Int64s
     counts: Counts
+    slots: Sequence[int]
     when_empty: Bools
     changes: list[int]
     first: int
@@ -126,7 +128,7 @@ class Found:
             return promised_text(bound_by)
         known = self.texts.get(of)
         if known is None or known[0] != self.changes[of]:
-            known = self.changes[of], in_words(self.told(self.counts[of]))
+            known = self.changes[of], in_words(self.told(self.counts[self.slots[of]]))
             self.texts[of] = known
         unbound = "" if self.certain[index] == self.possible[index] else not_all_bound_text(int(self.unbound[of]))
         return known[1] + unbound

@@ -110,7 +110,7 @@ class KeptPromises:
         self.places: list[dict[int, int]] = []
         self.unbound: Int64s = np.zeros(16, np.int64)
         self.reserved: Int64s = np.zeros((len(shapes.kind), 16), np.int64)
-        self._row_of: Int64s = np.full(16, -1)
+        self._rows: dict[int, int] = {}
         self._slots: Int64s = np.zeros(16, np.int64)
         self._others: Int64s = np.zeros((8, 16), np.int64)
         self._counts: Floats = np.zeros((8, 16))
@@ -127,7 +127,6 @@ class KeptPromises:
         if slots > len(self.unbound):
             self.unbound = np.pad(self.unbound, (0, more))
             self.reserved = np.pad(self.reserved, ((0, 0), (0, more)))
-            self._row_of = np.pad(self._row_of, (0, more), constant_values=-1)
 
     def _fit_in(self, places: int, rows: int) -> None:
         """Room for so many of each. Rows are few and stay: little is computed of such as are of no cluster."""
@@ -148,52 +147,48 @@ class KeptPromises:
 
     def reserved_in(self, slot: int) -> Mapping[int, int]:
         """Where each shape that is reserved in a cluster is."""
-        row = int(self._row_of[slot])
-        return self.places[row] if row >= 0 else {}
+        row = self._rows.get(slot)
+        return {} if row is None else self.places[row]
 
-    def take(self, number: int, slots: Int64s, more: Int64s, layers: Int64s) -> None:
+    def take(self, number: int, slots: Sequence[int], more: Sequence[int], layers: Sequence[int]) -> None:
         """So many more unbound replicas of a shape in each of some clusters.
 
         layers: on how many of them what is kept is to follow; where any is, the shape is kept there.
         """
-        rows = self._row_of.take(slots)
-        if (rows < 0).any():
-            self._add_rows(slots[rows < 0])
-            rows = self._row_of.take(slots)
-        there = [self.places[row] for row in rows.tolist()]
-        is_new = np.array([number not in places for places in there], np.bool_)
+        rows = [self._rows[slot] if slot in self._rows else self._add_row(slot) for slot in slots]
+        there = [self.places[row] for row in rows]
+        is_new = [number not in places for places in there]
         at = [places.setdefault(number, len(places)) for places in there]
         self._most_places = max(self._most_places, 1 + max(at))
         self._fit_in(self._most_places, len(self.places))
-        places = np.array(at, np.int64)
-        self._others[places, rows] = number
-        self._counts[places, rows] += more
-        self.unbound[slots] += more
-        self.reserved[number][slots] += more
-        for layer in range(int(layers.max())):
-            if bool((layers > layer).all()):
-                self._shift(layer, rows, number, more, places, is_new)
-            else:
-                some = layers > layer
-                self._shift(layer, rows[some], number, more[some], places[some], is_new[some])
+        changes = np.array((rows, at, slots, more, is_new), np.int64)
+        row, place, slot, count, _ = changes
+        self._others[place, row] = number
+        self._counts[place, row] += count
+        self.unbound[slot] += count
+        self.reserved[number][slot] += count
+        for layer in range(max(layers)):
+            self._shift(layer, number, changes if min(layers) > layer else changes[:, np.array(layers) > layer])
         self._last = None
-        if bool((more < 0).any()):
-            for row, place in zip(rows.tolist(), at, strict=True):
-                if not self._counts[place, row]:
-                    self._drop(row, number, place)
+        if min(more) < 0:
+            for index, where in enumerate(at):
+                if not self._counts[where, rows[index]]:
+                    self._drop(rows[index], number, where)
             self._most_places = max(len(places) for places in self.places)
 
-    def _add_rows(self, slots: Int64s) -> None:
-        self._last = None
-        for slot in slots.tolist():
-            row = len(self.places)
-            self.places.append({})
-            self._fit_in(0, row + 1)
-            self._slots[row], self._row_of[slot] = slot, row
+    def _add_row(self, slot: int) -> int:
+        row = len(self.places)
+        self.places.append({})
+        self._fit_in(0, row + 1)
+        self._slots[row], self._rows[slot], self._last = slot, row, None
+        return row
 
-    def _shift(self, layer: int, rows: Int64s, number: int, more: Int64s, places: Int64s, is_new: Bools) -> None:
+    def _shift(self, layer: int, number: int, changes: Int64s) -> None:
         """What more of a shape in each row takes from the slack of the others there, and from its own."""
-        kept, last, any_new = self._layers[layer], self._last, bool(is_new.any())
+        rows, places, slots, more, is_new = changes
+        kept, last = self._layers[layer], self._last
+        new = slice(None) if is_new.all() else is_new.nonzero()[0]
+        any_new = isinstance(new, slice) or len(new) > 0
         if layer == NODES and last is not None and last.number == number:
             meets, lost = last.meets.take(rows, axis=1), last.lost.take(rows)
         else:
@@ -208,12 +203,12 @@ class KeptPromises:
         slack[:there] -= onto
         slack[places, each] -= more
         if any_new:
-            self._note(layer, rows[is_new], number, places[is_new])
-            total = _of(self._table.total, number, self._slots[rows])
+            self._note(layer, rows[new], number, places[new])
+            total = _of(self._table.total, number, slots)
             if layer == EVERYWHERE:
-                total = total + _of(self._table.more, number, self._slots[rows])
-            left = total - lost - _of(self.reserved, number, self._slots[rows])
-            slack[places[is_new], each[is_new]] = left[is_new]
+                total = total + _of(self._table.more, number, slots)
+            left = total - lost - _of(self.reserved, number, slots)
+            slack[places[new], each[new]] = left[new]
         kept.put(slice(0, self._most_places), rows, slack)
 
     def _note(self, layer: int, rows: Rows, numbers: Numbers, places: Int64s) -> None:
@@ -227,8 +222,8 @@ class KeptPromises:
 
     def begin(self, slot: int, layers: int) -> None:
         """The slack of all that is reserved in a cluster, in full, on so many layers. All of it is kept there."""
-        self._last, row = None, int(self._row_of[slot])
-        there = len(self.places[row]) if row >= 0 else 0
+        self._last, row = None, self._rows.get(slot, 0)
+        there = len(self.reserved_in(slot))
         for layer, kept in enumerate(self._layers if there else ()):
             kept.put(slice(None), row, np.full(len(kept.slack), -1.0))
             if layer < layers:
@@ -264,9 +259,8 @@ class KeptPromises:
 
     def in_one(self, slot: int, numbers: Int64s) -> Found:
         """[numbers]: on the nodes of a cluster that exist."""
-        row = int(self._row_of[slot])
-        if row >= 0 and self.places[row]:
-            return self._beside(NODES, row, numbers)
+        if self.reserved_in(slot):
+            return self._beside(NODES, self._rows[slot], numbers)
         total = self._table.total[numbers, slot]
         return total, total, np.full(len(numbers), -1)
 

@@ -50,6 +50,15 @@ class _Slot:
         self.found.clear()
         self.rooms.clear()
 
+    def take(self, namespace: str, more: int) -> None:
+        """So many more replicas are reserved here, or fewer."""
+        there = self.namespaces.get(namespace, 0) + more
+        if there:
+            self.namespaces[namespace] = there
+        else:
+            del self.namespaces[namespace]
+        self.changed()
+
     @property
     def layers(self) -> int:
         return 2 if self.groups.remaining else 1
@@ -76,6 +85,7 @@ class KeptRooms:
         self._seen: tuple[list[object], ...] = ()
         self._seen_number: int | None = None
         self._order: Int64s = np.zeros(0, np.int64)
+        self._slots_in_order: list[int] = []
         self._with_groups: list[int] = []
         self._positions: tuple[Int64s, ...] = ()
         self._places = Places(())
@@ -83,7 +93,7 @@ class KeptRooms:
         self._changes_of: list[int] = []
         self._repelling = False
         self._odd = 0
-        self._waiting: dict[tuple[str, int], int] = {}
+        self._waiting: dict[int, dict[str, int]] = {}
         self._texts: dict[int, dict[int, tuple[int, str]]] = {}
         self._changes = 0
         self._kept_at: dict[int, int] = {}
@@ -93,17 +103,14 @@ class KeptRooms:
 
     def reserve(self, cluster: str, shape: Shape, more: int) -> None:
         """So many more unbound replicas of a shape, or fewer, on the nodes of a cluster that exist."""
-        slot, number = self._slot(cluster), self._shapes.number(shape)
-        namespace, there = shape.namespace, slot.namespaces.get(shape.namespace, 0) + more
-        if there:
-            slot.namespaces[namespace] = there
-        else:
-            del slot.namespaces[namespace]
+        number = self._shapes.number(shape)
         if number is None:
-            slot.odd, self._odd = slot.odd + more, self._odd + more
-        else:
-            place = (cluster, number)
-            self._waiting[place] = self._waiting.get(place, 0) + more
+            self.reserve_odd(cluster, more)
+            return
+        waiting = self._waiting.get(number)
+        if waiting is None:
+            waiting = self._waiting[number] = {}
+        waiting[cluster] = waiting.get(cluster, 0) + more
 
     def reserve_odd(self, cluster: str, more: int) -> None:
         """So many more reservations, or fewer, of which arrays do not tell: of replicas that wait for new nodes."""
@@ -127,10 +134,10 @@ class KeptRooms:
         """On the nodes of one cluster that exist; None where arrays do not tell."""
         slot = self._slot(view.name)
         self._follow(slot, view)
-        if not slot.is_plain(view, shape):
-            return None
         if self._waiting:
             self._take_waiting()
+        if not slot.is_plain(view, shape):
+            return None
         if not slot.is_current:
             self._begin(slot)
         known = slot.rooms.get(number)
@@ -173,7 +180,8 @@ class KeptRooms:
             possible=possible,
             bound_by=bound_by,
             unbound=self._promises.unbound.take(order),
-            counts=table.counts[number, order],
+            counts=table.counts[number].copy(),
+            slots=self._slots_in_order,
             when_empty=(table.total[number].take(order) > 0) & self._sane,
             changes=self._changes_of,
             first=size,
@@ -213,7 +221,8 @@ class KeptRooms:
                 self._kept_at.clear()
             for slot, view in zip(self._in_order, views.values(), strict=True):
                 self._follow(slot, view)
-            self._order = np.array([slot.index for slot in self._in_order], np.int64)
+            self._slots_in_order = [slot.index for slot in self._in_order]
+            self._order = np.array(self._slots_in_order, np.int64)
             self._with_groups = [index for index, slot in enumerate(self._in_order) if slot.groups.remaining]
             on_nodes, everywhere = np.full((2, len(self._promises.unbound)), -1)
             on_nodes[self._order] = np.arange(len(views))
@@ -244,20 +253,18 @@ class KeptRooms:
 
     def _take_waiting(self) -> None:
         """Each reservation that changed since the last time."""
-        slots_by_number: dict[int, list[tuple[_Slot, int]]] = {}
-        for (name, number), more in self._waiting.items():
-            if more:
-                slots_by_number.setdefault(number, []).append((self._slots[name], more))
-        self._waiting.clear()
-        for number, changes in slots_by_number.items():
-            is_kept = self._kept_at.get(number) == self._changes
-            for slot, _ in changes:
-                slot.changed()
+        waiting, self._waiting = self._waiting, {}
+        for number, more_in in waiting.items():
+            changes = [(self._slot(name), more) for name, more in more_in.items() if more]
+            is_kept, namespace = self._kept_at.get(number) == self._changes, self._shapes.shapes[number].namespace
+            for slot, more in changes:
+                slot.take(namespace, more)
                 if slot.is_current and slot.view is not None and not is_kept:
                     slot.fits.keep(number, slot.view.nodes)
                     slot.groups.keep(number)
-            changed = np.array([(slot.index, more, slot.layers * slot.is_current) for slot, more in changes], np.int64)
-            self._promises.take(number, *changed.T.copy())
+            if changes:
+                layers = [slot.layers * slot.is_current for slot, _ in changes]
+                self._promises.take(number, [slot.index for slot, _ in changes], [more for _, more in changes], layers)
 
     def _begin(self, slot: _Slot) -> None:
         """The slack of all that is reserved in a cluster, in full."""

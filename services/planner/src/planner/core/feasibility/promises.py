@@ -93,7 +93,9 @@ class Promises:
 
     def set(self, cluster: str, key: WorkloadKey, reservation: Reservation) -> bool:
         """Whether this changes the room of others."""
-        reserved = self._reserved.setdefault(cluster, {})
+        reserved = self._reserved.get(cluster)
+        if reserved is None:
+            reserved = self._reserved[cluster] = {}
         before = reserved.get(key, NOTHING_RESERVED)
         if reservation == NOTHING_RESERVED:
             reserved.pop(key, None)

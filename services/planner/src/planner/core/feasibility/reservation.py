@@ -1,14 +1,13 @@
 """What is reserved for a placement and not yet counted in the cluster (P4). Derived, never released by anything."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from spillway.events import STATE_ENDED, WorkloadObserved
 from spillway.model import NO_GENERATION, Part, Shape, WorkloadFacts
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(NamedTuple):
     """free and new: replicas not bound yet, by the nodes that they were promised.
 
     entries: (shape, count) that the free ones and a rolling template cost the existing nodes.
@@ -50,20 +49,19 @@ def reserve(
     must succeed in all.
     """
     if facts is None:
-        rolling, extra, hold, counted = False, 0, max(0, part.ceiling), 0
+        return _of_one_shape(part, max(0, part.ceiling), 0, shape)
+    rolling = is_rolling(part, facts, rolling_from)
+    extra = surge if rolling else 0
+    if carried_out(part, facts, surge):
+        hold = _still_to_run(part.replicas, facts, completions)
     else:
-        rolling = is_rolling(part, facts, rolling_from)
-        extra = surge if rolling else 0
-        if carried_out(part, facts, surge):
-            hold = _still_to_run(part.replicas, facts, completions)
-        else:
-            hold = max(part.ceiling, facts.spec_replicas)
-        counted = sum(count for _, count in facts.counted)
+        hold = max(part.ceiling, facts.spec_replicas)
+    counted = sum(count for _, count in facts.counted)
     missing = max(0, hold + extra - counted)
+    if not rolling:
+        return _of_one_shape(part, missing, counted, shape)
     new = min(missing, part.replicas_new)
     free = missing - new
-    if not rolling:
-        return Reservation(free, new, counted, ((shape, free),) if free else (), ((shape, new),) if new else ())
     earlier = [old for old in dict.fromkeys(rolling_from) if old != shape]
     of_earlier = min(free, max(0, hold - counted))
     entries = [(shape, free)] if free else []
@@ -76,11 +74,17 @@ def reserve(
     )
 
 
-def _still_to_run(replicas: int, facts: WorkloadFacts | None, completions: int | None) -> int:
+def _of_one_shape(part: Part, missing: int, counted: int, shape: Shape) -> Reservation:
+    new = min(missing, part.replicas_new)
+    free = missing - new
+    return Reservation(free, new, counted, ((shape, free),) if free else (), ((shape, new),) if new else ())
+
+
+def _still_to_run(replicas: int, facts: WorkloadFacts, completions: int | None) -> int:
     """Of a part that is carried out: nothing more of a Job that has ended, no more than what must still succeed."""
-    if facts is not None and facts.ended:
+    if facts.ended:
         return 0
-    return replicas if completions is None or facts is None else min(replicas, max(0, completions - facts.succeeded))
+    return replicas if completions is None else min(replicas, max(0, completions - facts.succeeded))
 
 
 def is_over(part: Part, said: WorkloadObserved | None) -> bool:

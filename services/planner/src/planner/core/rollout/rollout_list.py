@@ -1,6 +1,6 @@
 """Workloads whose newest template has not reached every cluster, and which of them have a reason to be looked at."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 WorkloadKey = tuple[str, str]
 
@@ -41,11 +41,10 @@ class RolloutList:
         """Something changed that may concern all of them: a brake, or which clusters are lost."""
         self._due.update(dict.fromkeys(self._waits_on))
 
-    def touch(self, cluster: str) -> None:
-        """Room may have come up in it, or it may be lost."""
-        found = self._keys_by_cluster.get(cluster)
-        if found:
-            self._due.update(found)
+    def touch(self, clusters: Iterable[str]) -> None:
+        """Room may have come up in them, or they may be lost."""
+        for cluster in clusters if self._keys_by_cluster else ():
+            self._due.update(self._keys_by_cluster.get(cluster, ()))
 
     def wait_for(self, key: WorkloadKey, clusters: tuple[str, ...]) -> None:
         """It was looked at. clusters: that it waits for, for room or to be available; none when for something else."""
