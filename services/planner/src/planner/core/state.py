@@ -307,8 +307,8 @@ class PlannerState:
     def room_changed(self, *clusters: str) -> None:
         """Somebody may have a reason to be planned again."""
         self.revision += len(clusters)
-        self.waiting.touch(clusters)
-        self.rollouts.touch(clusters)
+        self.waiting.touch(*clusters)
+        self.rollouts.touch(*clusters)
 
     def _rooms_changed(self, clusters: Iterable[str]) -> None:
         for cluster in clusters:

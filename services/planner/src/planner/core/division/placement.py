@@ -266,11 +266,10 @@ def _grow(
             break
         rooms = _open_in_tier(situation, tier, limits, growth, names)
         target = growth.new if tier.node_groups else growth.free
-        held = dict.fromkeys(names, 0)
-        for name in (situation.held.keys() | growth.free.keys() | growth.new.keys()) & held.keys():
-            held[name] = _before(situation, name) + growth.of(name)
+        some = (situation.held.keys() | growth.free.keys() | growth.new.keys()) & rooms.keys()
+        held = {name: _before(situation, name) + growth.of(name) for name in some}
         standing = Standing(held, rooms, weights_of(tier, names, situation.clusters))
-        for name, more in divide(tier.split, min(wanted, sum(rooms.values())), standing).items():
+        for name, more in divide(tier.split, wanted, standing).items():
             target[name] = target.get(name, 0) + more
             wanted -= more
         if not situation.settled and wanted:

@@ -17,7 +17,10 @@ def apportion(seats: int, votes: Mapping[str, int]) -> dict[str, int]:
     if seats <= 0 or not parties:
         return {}
     if seats < len(parties):  # Nobody else's turn comes: each of these has a first claim that is as large.
-        parties = sorted(sorted(parties, key=votes.__getitem__, reverse=True)[:seats])
+        largest = sorted(parties, key=votes.__getitem__, reverse=True)[:seats]
+        parties = sorted(largest)
+        if votes[largest[0]] < 3 * votes[largest[-1]]:  # Nor does anybody's second.
+            return dict.fromkeys(parties, 1)
     total = sum([votes[name] for name in parties])
     start = max(0, seats - len(parties))
     # ⌊votes·start/total + ½⌋ with integers; the sum is at most start + parties/2 ≤ seats.

@@ -96,7 +96,7 @@ def _note_time(state: PlannerState, now: float) -> None:
     state.fresh = fresh
     for name, view in state.clusters.items():
         if view.lost_seconds(now, age_max) is not None:
-            state.rollouts.touch((name,))
+            state.rollouts.touch(name)
 
 
 def take_backs(

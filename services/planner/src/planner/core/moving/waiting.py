@@ -4,7 +4,7 @@ What blocks a workload is the room for its shape in the clusters. So the index i
 a cluster is looked at, once per shape that waits, and only the workloads of a shape that gained something are due.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from planner.core.feasibility.room import Room
 from spillway.model import Shape
@@ -91,7 +91,7 @@ class WaitingList:
         self._unanswered.pop(cluster, None)
         return True
 
-    def touch(self, clusters: Iterable[str]) -> None:
+    def touch(self, *clusters: str) -> None:
         """Their rooms may be others now."""
         self._touched.update(dict.fromkeys(clusters))
 

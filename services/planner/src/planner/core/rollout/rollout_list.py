@@ -1,6 +1,6 @@
 """Workloads whose newest template has not reached every cluster, and which of them have a reason to be looked at."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 WorkloadKey = tuple[str, str]
 
@@ -41,7 +41,7 @@ class RolloutList:
         """Something changed that may concern all of them: a brake, or which clusters are lost."""
         self._due.update(dict.fromkeys(self._waits_on))
 
-    def touch(self, clusters: Iterable[str]) -> None:
+    def touch(self, *clusters: str) -> None:
         """Room may have come up in them, or they may be lost."""
         for cluster in clusters if self._keys_by_cluster else ():
             self._due.update(self._keys_by_cluster.get(cluster, ()))
