@@ -29,8 +29,17 @@ _NOTHING_ASKED = 2**62
 _NARROW = 2**31
 _MEBI = 2**20
 
+KINDS_WITH_BITS = 63
+"""Of more, all others share the last bit, which is never taken away."""
+ALL_BITS = np.uint64(2**64 - 1)
+
 Bytes = npt.NDArray[np.uint8]
 Counts = npt.NDArray[np.int32]
+
+
+def bit_of_kind(kind: Int64s) -> npt.NDArray[np.uint64]:
+    bits: npt.NDArray[np.uint64] = np.left_shift(np.uint64(1), np.minimum(kind, KINDS_WITH_BITS).astype(np.uint64))
+    return bits
 
 
 class _Codes(Verdict):
@@ -75,7 +84,8 @@ class FitTable:
     total, largest as in Fit. sample: the bits of 64 nodes. counts: [shapes, slots, reasons], nodes, of what is kept.
     kept: what is known. more, more_largest: as the first two, of nodes that node groups could still make; groups: bits
     of the groups that take one. apart: [slots, kinds, kinds], of what kinds of shapes is known that no node may take
-    both; apart_of: how many kinds were looked at for that.
+    both; apart_of: how many kinds were looked at for that; together: [slots, kinds], bits of the kinds that are not
+    known to be apart from one.
     """
 
     def __init__(self, slots: int = 1) -> None:
@@ -90,6 +100,7 @@ class FitTable:
         self.counts: Counts = np.zeros((*size, 32), np.int32)
         self.apart: Bools = np.zeros((slots, 8, 8), np.bool_)
         self.apart_of: Int64s = np.zeros(slots, np.int64)
+        self.together: npt.NDArray[np.uint64] = np.full((slots, 8), ALL_BITS)
 
     def grow(self, slots: int, kinds: int) -> None:
         """Room for so many of each."""
@@ -99,6 +110,7 @@ class FitTable:
         more = ((0, 2 * slots - there if slots > there else 0), (0, 2 * kinds - wide if kinds > wide else 0))
         self.apart = np.pad(self.apart, (*more, more[1]))
         self.apart_of = np.pad(self.apart_of, more[0])
+        self.together = np.pad(self.together, more, constant_values=ALL_BITS)
         known, wide = self._known(), there + more[0][1]
         for name in ("total", "largest", "sample", "kept", "more", "more_largest", "groups"):
             before = getattr(self, name)
@@ -110,6 +122,18 @@ class FitTable:
         """Room for the counts of so many reasons."""
         if reasons > self.counts.shape[2]:
             self._grow_counts(self._known(), self.counts.shape[1], 2 * reasons)
+
+    def forget_apart(self, slot: int) -> None:
+        """Of no kinds of shapes is anything known there."""
+        self.apart_of[slot], self.apart[slot], self.together[slot] = 0, False, ALL_BITS
+
+    def keep_apart(self, slot: int, apart: Bools) -> None:
+        """apart: [kinds, kinds]."""
+        kinds = len(apart)
+        self.grow(0, kinds)
+        self.apart[slot, :kinds, :kinds], self.apart_of[slot] = apart, kinds
+        known = bit_of_kind(np.arange(min(kinds, KINDS_WITH_BITS)))
+        self.together[slot, :kinds] = ~np.bitwise_or.reduce(np.where(apart[:, : len(known)], known, 0), axis=1)
 
     def _known(self) -> int:
         """Behind the last shape of which anything is kept. No more is copied: untouched zeros take no memory."""
@@ -141,8 +165,7 @@ class KeptFits:
     def _clear(self) -> None:
         rows = 0 if self._nodes is None else len(self._nodes.block)
         self._table.kept[:, self._slot] = False
-        self._table.apart_of[self._slot] = 0
-        self._table.apart[self._slot] = False
+        self._table.forget_apart(self._slot)
         most = len(self.kept)
         self.at_largest: Int64s = np.zeros(most, np.int64)
         self.bits: Bytes = np.zeros((most, 8 * max(1, -(-rows // 64))), np.uint8)
@@ -213,7 +236,7 @@ class KeptFits:
 
     def find_apart(self) -> None:
         """A node that gives none of a resource takes nothing that asks for it, while no more is free than it gives."""
-        table, kinds = self._table, self._shapes.kinds
+        kinds = self._shapes.kinds
         assert self._nodes is not None
         gives = (
             {name: self._allocatable[row] > 0 for name, row in self._nodes.resources.items()} if self.is_sane else {}
@@ -226,9 +249,7 @@ class KeptFits:
             masks.append(mask)
         may_be = np.stack(masks).astype(np.float32)
         common: npt.NDArray[np.float32] = may_be @ may_be.T
-        table.grow(0, len(kinds))
-        table.apart[self._slot, : len(kinds), : len(kinds)] = common == 0
-        table.apart_of[self._slot] = len(kinds)
+        self._table.keep_apart(self._slot, common == 0)
 
     # ── Following the nodes ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -289,8 +310,7 @@ class KeptFits:
         before = self._shares(numbers, rows)
         if (self._allocatable[:, rows] != nodes.allocatable[:, rows]).any() or self._filtered(nodes)[rows].any():
             self._when_empty.clear()
-            self._table.apart_of[self._slot] = 0
-            self._table.apart[self._slot] = False
+            self._table.forget_apart(self._slot)
             self._filter_again(nodes, rows)
         self._allocatable[:, rows] = nodes.allocatable[:, rows]
         self._free[:, rows] = nodes.allocatable[:, rows] - nodes.requested[:, rows]
@@ -303,8 +323,7 @@ class KeptFits:
                 self._units[index] = (0, units)
         if self.is_sane and bool((nodes.requested[:, rows] < 0).any()):
             self.is_sane = False
-            self._table.apart_of[self._slot] = 0
-            self._table.apart[self._slot] = False
+            self._table.forget_apart(self._slot)
         for name in ("label_set", "taint_set", "state", "unschedulable", "unlent"):
             getattr(self, f"_{name}")[rows] = getattr(nodes, name)[rows]
         self._live[rows] = nodes.live[rows]

@@ -6,12 +6,12 @@ Numbers of replicas are floats, which are exact below 2⁵⁰.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.core.feasibility.kept_fits import FitTable, KeptFits
+from planner.core.feasibility.kept_fits import FitTable, KeptFits, bit_of_kind
 from planner.core.feasibility.kept_shapes import KeptShapes
 from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s
@@ -21,7 +21,8 @@ NODES, EVERYWHERE = 0, 1
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
-Rows = int | slice | Int64s
+Row = int | None
+"""One row, or all."""
 Numbers = int | Int64s
 Found = tuple[Int64s, Int64s, Int64s]
 """Certain, possible, and the promised replicas that bound certain, −1 where none do; of several the most."""
@@ -38,9 +39,11 @@ class _Layer:
         self.slack: Floats = np.full((places, rows), -1.0)
         self.spare: Floats = np.full((places, rows), np.inf)
 
-    def put(self, places: int | slice | Int64s, rows: Rows, slack: Array) -> None:
-        self.slack[places, rows] = slack
-        self.spare[places, rows] = np.where(slack < 0, np.inf, slack + 0.25)
+    def spared(self, places: int, row: int | slice) -> None:
+        """Slack of so many places is another."""
+        slack, spare = self.slack[:places, row], self.spare[:places, row]
+        np.add(slack, 0.25, out=spare)
+        np.copyto(spare, np.inf, where=slack < 0)
 
 
 class _Scratch:
@@ -63,46 +66,40 @@ class _Scratch:
 
 
 class _Asked:
-    """One shape in some rows, or some shapes in one row: pairs of a row and a shape.
+    """One shape in all rows, or some shapes in one row: pairs of a row and a shape.
 
-    slots, total, largest: [pairs], of the table, on the layer. work: meets of it is what it says: whether some node
-    takes either of the shape and of another one that is reserved.
+    slots, total, largest: [pairs], of the table, on the layer. together: [pairs], bits of the kinds of which one may be
+    where one of the shape is. lost: [pairs], what all that are reserved cost the shape at the most. onto: [places,
+    pairs], what one of the shape costs each of those at the most.
     """
 
-    def __init__(
-        self, table: FitTable, layer: int, rows: Rows, numbers: Numbers, slots: int | Int64s, work: _Scratch
-    ) -> None:
-        self.layer, self.rows, self.numbers, self.slots, self.work = layer, rows, numbers, slots, work
-        self.total, self.largest = _of(table.total, numbers, slots), _of(table.largest, numbers, slots)
-        self.takes_none: Bools = self.largest <= 0
-        if layer == EVERYWHERE:
-            self.total = self.total + _of(table.more, numbers, slots)
-            self.largest = np.maximum(self.largest, _of(table.more_largest, numbers, slots))
-
-
-class _Last(NamedTuple):
-    """Of a shape in all rows, on the nodes that exist: what _Asked says, and what it loses there, until anything is
-    other than it was. Who asked for its room mostly reserves some of it next.
-    """
-
-    number: int
-    meets: Bools
     lost: Floats
+    onto: Floats
 
+    def __init__(self, table: FitTable, kind: Numbers, layer: int, row: Row, numbers: Numbers, slots: Array) -> None:
+        self.layer, self.row, self.numbers, self.slots = layer, row, numbers, slots
+        self.total, self.largest = self.of(table.total), self.of(table.largest)
+        self.together = table.together[slots, kind] * (self.largest > 0)
+        if layer == EVERYWHERE:
+            self.total = self.total + self.of(table.more)
+            self.largest = np.maximum(self.largest, self.of(table.more_largest))
 
-def _of(array: Array, numbers: Numbers, slots: int | Int64s) -> Array:
-    """[pairs], of an array over shapes and clusters."""
-    found: Array = array[numbers].take(slots) if isinstance(numbers, int) else array[numbers, slots]
-    return found
+    def of(self, array: Array) -> Array:
+        """[pairs], of an array over shapes and clusters."""
+        one = isinstance(self.numbers, int)
+        found: Array = array[self.numbers].take(self.slots) if one else array[self.numbers, self.slots]
+        return found
 
 
 class KeptPromises:
     """places: by row, where each shape that is reserved there is. A row is of a cluster in which anything ever was.
 
     [places, rows]: others, counts: the shapes that are reserved and the unbound replicas of each; samples: of the
-    table; takes: whether any node takes one. All are 0 where there is none. Rows are last, so that what is said by row
-    is beside the same of the next one. unbound: [slots], all of them; reserved: [shapes, slots], as counts. fits: by
-    slot.
+    table; kinds: the bit of its kind, where any node takes one. All are 0 where there is none. Rows are last, so that
+    what is said by row is beside the same of the next one. unbound: [slots], all of them; reserved: [shapes, slots], as
+    counts. fits: by slot.
+    last: of one shape in all rows on the nodes that exist, until anything is other than it was then: who asked for its
+    room mostly reserves some of it next.
     """
 
     def __init__(self, shapes: KeptShapes, table: FitTable, fits: Sequence[KeptFits]) -> None:
@@ -115,11 +112,11 @@ class KeptPromises:
         self._others: Int64s = np.zeros((8, 16), np.int64)
         self._counts: Floats = np.zeros((8, 16))
         self._samples: npt.NDArray[np.uint64] = np.zeros((8, 16), np.uint64)
-        self._takes: Bools = np.zeros((8, 16), np.bool_)
+        self._kinds: npt.NDArray[np.uint64] = np.zeros((8, 16), np.uint64)
         self._layers = [_Layer(8, 16), _Layer(8, 16)]
         self._most_places = 0
         self._scratch = [_Scratch(), _Scratch()]
-        self._last: _Last | None = None
+        self._last: _Asked | None = None
 
     def grow(self, slots: int) -> None:
         """Room for so many clusters."""
@@ -134,7 +131,7 @@ class KeptPromises:
         if places <= deep and rows <= wide:
             return
         deep, wide = (2 * places if places > deep else deep), (rows + 8 if rows > wide else wide)
-        for name in ("_others", "_counts", "_samples", "_takes"):
+        for name in ("_others", "_counts", "_samples", "_kinds"):
             before = getattr(self, name)
             setattr(self, name, _resized(before, np.zeros((deep, wide), before.dtype)))
         layers = [_Layer(deep, wide), _Layer(deep, wide)]
@@ -161,19 +158,21 @@ class KeptPromises:
         at = [places.setdefault(number, len(places)) for places in there]
         self._most_places = max(self._most_places, 1 + max(at))
         self._fit_in(self._most_places, len(self.places))
-        changes = np.array((rows, at, slots, more, is_new), np.int64)
-        row, place, slot, count, _ = changes
-        self._others[place, row] = number
-        self._counts[place, row] += count
+        row, place, slot, count = np.array((rows, at, slots, more), np.int64)
+        where = place * self._others.shape[1] + row
+        self._others.ravel()[where] = number
+        self._counts.ravel()[where] += count
         self.unbound[slot] += count
         self.reserved[number][slot] += count
         for layer in range(max(layers)):
-            self._shift(layer, number, changes if min(layers) > layer else changes[:, np.array(layers) > layer])
+            some = [index for index, layers_there in enumerate(layers) if layers_there > layer]
+            new = [index for index in some if is_new[index]]
+            self._shift(layer, number, (row, where, count), some, new)
         self._last = None
         if min(more) < 0:
-            for index, where in enumerate(at):
-                if not self._counts[where, rows[index]]:
-                    self._drop(rows[index], number, where)
+            for index, at_place in enumerate(at):
+                if not self._counts[at_place, rows[index]]:
+                    self._drop(rows[index], number, at_place)
             self._most_places = max(len(places) for places in self.places)
 
     def _add_row(self, slot: int) -> int:
@@ -183,60 +182,60 @@ class KeptPromises:
         self._slots[row], self._rows[slot], self._last = slot, row, None
         return row
 
-    def _shift(self, layer: int, number: int, changes: Int64s) -> None:
-        """What more of a shape in each row takes from the slack of the others there, and from its own."""
-        rows, places, slots, more, is_new = changes
-        kept, last = self._layers[layer], self._last
-        new = slice(None) if is_new.all() else is_new.nonzero()[0]
-        any_new = isinstance(new, slice) or len(new) > 0
-        if layer == NODES and last is not None and last.number == number:
-            meets, lost = last.meets.take(rows, axis=1), last.lost.take(rows)
-        else:
-            asked = self._asked(layer, rows, number)
-            meets, lost = asked.work.meets, self._lost(asked) if any_new else np.zeros(0)
-        there = len(meets)  # What has come since is the shape itself, which costs itself nothing.
-        onto = self._shapes.losses[number].take(self._others[:there].take(rows, axis=1))
-        np.minimum(onto, kept.most[:there].take(rows, axis=1), out=onto)
-        onto *= meets
-        onto *= more
-        slack, each = kept.slack[: self._most_places].take(rows, axis=1), np.arange(len(rows))
-        slack[:there] -= onto
-        slack[places, each] -= more
-        if any_new:
-            self._note(layer, rows[new], number, places[new])
-            total = _of(self._table.total, number, slots)
-            if layer == EVERYWHERE:
-                total = total + _of(self._table.more, number, slots)
-            left = total - lost - _of(self.reserved, number, slots)
-            slack[places[new], each[new]] = left[new]
-        kept.put(slice(0, self._most_places), rows, slack)
+    def _shift(
+        self, layer: int, number: int, changes: tuple[Int64s, Int64s, Int64s], some: list[int], new: list[int]
+    ) -> None:
+        """What more of a shape takes from the slack of the others, and from its own.
 
-    def _note(self, layer: int, rows: Rows, numbers: Numbers, places: Int64s) -> None:
-        """What the table has of some that are reserved."""
-        table, slots = self._table, self._slots[rows]
+        changes: rows, flat indices into [places, rows], and how many more; some of them count, and some of those are
+        new there.
+        """
+        asked = self._last if layer == NODES else None
+        if asked is None or asked.numbers != number:
+            asked = self._ask(layer, None, number)
+        rows, where, more = changes if len(some) == len(changes[0]) else [one[some] for one in changes]
+        kept, by_row = self._layers[layer], np.zeros(len(self.places))
+        by_row[rows] = more
+        there = len(asked.onto)  # What has come since is the shape itself, which costs itself nothing.
+        slack = kept.slack[:there, : len(self.places)]
+        slack -= np.multiply(asked.onto, by_row, out=asked.onto)
+        kept.slack.ravel()[where] -= more
+        if new:
+            rows, where = (rows, where) if len(new) == len(rows) else (changes[0][new], changes[1][new])
+            left = asked.total - asked.lost - asked.of(self.reserved)
+            kept.slack.ravel()[where] = left.take(rows)
+            self._note(layer, where, number, self._slots.take(rows))
+        kept.spared(self._most_places, slice(0, len(self.places)))
+
+    def _note(self, layer: int, where: Int64s, numbers: Numbers, slots: Array) -> None:
+        """What the table has of some that are reserved. where: flat indices into [places, rows]."""
+        table, kind = self._table, self._shapes.kind[numbers]
         largest = table.largest[numbers, slots]
-        self._samples[places, rows], self._takes[places, rows] = table.sample[numbers, slots], largest > 0
+        self._samples.ravel()[where] = table.sample[numbers, slots]
+        self._kinds.ravel()[where] = bit_of_kind(kind) * (largest > 0)
         if layer == EVERYWHERE:
             largest = np.maximum(largest, table.more_largest[numbers, slots])
-        self._layers[layer].most[places, rows] = largest
+        self._layers[layer].most.ravel()[where] = largest
 
     def begin(self, slot: int, layers: int) -> None:
         """The slack of all that is reserved in a cluster, in full, on so many layers. All of it is kept there."""
         self._last, row = None, self._rows.get(slot, 0)
         there = len(self.reserved_in(slot))
         for layer, kept in enumerate(self._layers if there else ()):
-            kept.put(slice(None), row, np.full(len(kept.slack), -1.0))
+            kept.slack[:, row] = -1
             if layer < layers:
                 numbers = self._others[:there, row].copy()
-                self._note(layer, row, numbers, np.arange(there))
-                asked = self._asked(layer, row, numbers)
-                kept.put(slice(0, there), row, asked.total - self._lost(asked) - self.reserved[numbers, slot])
+                where = np.arange(there) * self._others.shape[1] + row
+                self._note(layer, where, numbers, np.full(there, slot))
+                asked = self._ask(layer, row, numbers)
+                kept.slack[:there, row] = asked.total - asked.lost - self.reserved[numbers, slot]
+            kept.spared(len(kept.slack), row)
 
     def _drop(self, row: int, number: int, place: int) -> None:
         """The last one takes its place."""
         places, last = self.places[row], len(self.places[row]) - 1
         moved = int(self._others[last, row])
-        for array in (self._others, self._counts, self._samples, self._takes):
+        for array in (self._others, self._counts, self._samples, self._kinds):
             array[place, row], array[last, row] = array[last, row], 0
         for kept in self._layers:
             for array, nothing in ((kept.most, 0), (kept.slack, -1), (kept.spare, np.inf)):
@@ -253,9 +252,10 @@ class KeptPromises:
         some = (at >= 0).nonzero()[0]
         if not len(some):
             return some, (some, some, some)
+        certain, possible, promised = self._beside(layer, None, number)
         if len(some) == len(at):
-            return at, self._beside(layer, slice(0, len(at)), number)
-        return at[some], self._beside(layer, some, number)
+            return at, (certain, possible, promised)
+        return at[some], (certain[some], possible[some], promised[some])
 
     def in_one(self, slot: int, numbers: Int64s) -> Found:
         """[numbers]: on the nodes of a cluster that exist."""
@@ -264,94 +264,80 @@ class KeptPromises:
         total = self._table.total[numbers, slot]
         return total, total, np.full(len(numbers), -1)
 
-    def _beside(self, layer: int, rows: Rows, numbers: Numbers) -> Found:
-        asked = self._asked(layer, rows, numbers)
-        left, lost = asked.total - _of(self.reserved, numbers, asked.slots), self._lost(asked)
-        possible, certain = np.maximum(left, 0), np.maximum(left - lost, 0)
+    def _beside(self, layer: int, row: Row, numbers: Numbers) -> Found:
+        asked, work = self._ask(layer, row, numbers), self._scratch[layer]
+        if layer == NODES and row is None:
+            self._last = asked
+        left = asked.total - asked.of(self.reserved)
+        possible, certain = np.maximum(left, 0), np.maximum(left - asked.lost, 0)
         promised = np.full(len(left), -1)
-        if layer == NODES and isinstance(rows, slice) and isinstance(numbers, int):
-            self._last = _Last(numbers, asked.work.meets, lost)
-        allowed = self._allowed(asked)
+        with np.errstate(divide="ignore"):
+            allowed = np.divide(self._at(self._layers[layer].spare, row), asked.onto, out=work.costs)
         least = np.floor(np.minimum.reduce(allowed, axis=0, initial=np.inf))
         binds = least < certain
         if binds.any():
-            tight = np.less(allowed, np.where(binds, least + 1, -1), out=asked.work.mask)
-            pairs, at = self._flat(asked, tight)
+            tight = np.less(allowed, np.where(binds, least + 1, -1), out=work.mask)
+            pairs, at = self._flat(asked, tight.ravel().nonzero()[0])
             np.maximum.at(promised, pairs, self._counts.take(at).astype(np.int64))
             certain = np.minimum(certain, least)
         return certain.astype(np.int64), possible, promised
 
-    def _asked(self, layer: int, rows: Rows, numbers: Numbers) -> _Asked:
-        table, slots = self._table, int(self._slots[rows]) if isinstance(rows, int) else self._slots[rows]
-        work = self._scratch[layer]
-        asked = _Asked(table, layer, rows, numbers, slots, work)
-        samples = self._at(self._samples, rows)
-        work.fit(len(samples), len(asked.total))
+    def _ask(self, layer: int, row: Row, numbers: Numbers) -> _Asked:
+        """What it says is in the scratch of the layer, until the next one is asked there."""
+        table, shapes, work = self._table, self._shapes, self._scratch[layer]
+        table.grow(0, len(shapes.kinds))  # Some may have come since the last look.
+        slots = self._slots[: len(self.places)] if row is None else np.full(np.size(numbers), self._slots[row])
+        asked = _Asked(table, shapes.kind[numbers], layer, row, numbers, slots)
+        others, one = self._at(self._others, row), isinstance(numbers, int)
+        work.fit(len(others), len(asked.total))
         if layer == NODES:
             self._last = None
-        np.bitwise_and(samples, _of(table.sample, numbers, slots), out=work.words)
-        meets: Bools = np.not_equal(work.words, 0, out=work.meets)
-        if layer == EVERYWHERE:
-            in_groups = table.groups[self._at(self._others, rows), slots]
-            meets |= (in_groups & _of(table.groups, numbers, slots)) != 0
-        unsure: Bools = np.greater(self._at(self._takes, rows), meets, out=work.mask)
-        if asked.takes_none.any():
-            unsure &= ~asked.takes_none
+        np.copyto(work.factors, self._meet(asked, others))
+        costs, onto = work.costs, work.onto
+        if one:
+            shapes.costs_of(numbers).take(others, out=costs, mode="clip")
+            shapes.losses[numbers].take(others, out=onto, mode="clip")
+        else:
+            costs[:], onto[:] = shapes.losses[others, numbers], shapes.losses[numbers, others]
+        np.minimum(costs, asked.largest.astype(np.float64), out=costs)
+        costs *= work.factors
+        costs *= self._at(self._counts, row)
+        asked.lost = np.add.reduce(costs, axis=0)
+        np.minimum(onto, self._at(self._layers[layer].most, row), out=onto)
+        onto *= work.factors
+        asked.onto = onto
+        return asked
+
+    def _meet(self, asked: _Asked, others: Int64s) -> Bools:
+        """[places, pairs]: whether some node takes either of the shape and of another one that is reserved."""
+        table, row, numbers, work = self._table, asked.row, asked.numbers, self._scratch[asked.layer]
+        np.bitwise_and(self._at(self._samples, row), asked.of(table.sample), out=work.words)
+        meets = np.not_equal(work.words, 0, out=work.meets)
+        if asked.layer == EVERYWHERE:
+            meets |= (table.groups[others, asked.slots] & asked.of(table.groups)) != 0
+        np.bitwise_and(self._at(self._kinds, row), asked.together, out=work.words)
+        unsure = np.greater(np.not_equal(work.words, 0, out=work.mask), meets, out=work.mask)
         found = unsure.ravel().nonzero()[0]
         if len(found):
             pairs, at = self._flat(asked, found)
             ones = np.full(len(pairs), numbers) if isinstance(numbers, int) else numbers.take(pairs)
-            where = np.full(len(pairs), slots) if isinstance(slots, int) else slots.take(pairs)
-            meets.ravel()[found] = self._look_closer(where, ones, self._others.take(at))
-        return asked
+            meets.ravel()[found] = self._look_closer(asked.slots.take(pairs), ones, self._others.take(at))
+        return meets
 
-    def _at(self, array: Array, rows: Rows) -> Array:
+    def _at(self, array: Array, row: Row) -> Array:
         """[places, rows], or [places, 1] of one row, those that are used."""
-        if isinstance(rows, int):
-            return array[: len(self.places[rows]), rows, None]
-        there = array[: self._most_places]
-        return there[:, rows] if isinstance(rows, slice) else there.take(rows, axis=1)
+        if row is None:
+            return array[: self._most_places, : len(self.places)]
+        return array[: len(self.places[row]), row, None]
 
-    def _flat(self, asked: _Asked, found: Array) -> tuple[Int64s, Int64s]:
-        """From a mask [places, pairs], or flat indices into one, to pairs, and flat indices into [places, rows]."""
-        rows = asked.rows
-        found = found.ravel().nonzero()[0] if found.dtype == np.bool_ else found
+    def _flat(self, asked: _Asked, found: Int64s) -> tuple[Int64s, Int64s]:
+        """From flat indices into [places, pairs] to pairs, and flat indices into [places, rows]."""
         places, pairs = np.divmod(found, len(asked.total))
-        row = rows if isinstance(rows, int) else pairs if isinstance(rows, slice) else rows.take(pairs)
-        return pairs, places * self._others.shape[1] + row
-
-    def _lost(self, asked: _Asked) -> Floats:
-        """[pairs]: what all others that are reserved cost the shape at the most."""
-        others, numbers, costs = self._at(self._others, asked.rows), asked.numbers, asked.work.costs
-        if isinstance(numbers, int):
-            self._shapes.costs_of(numbers).take(others, out=costs, mode="clip")
-        else:
-            costs[:] = self._shapes.losses[others, numbers]
-        np.minimum(costs, asked.largest.astype(np.float64), out=costs)
-        np.copyto(asked.work.factors, asked.work.meets)
-        costs *= asked.work.factors
-        costs *= self._at(self._counts, asked.rows)
-        lost: Floats = np.add.reduce(costs, axis=0)
-        return lost
-
-    def _allowed(self, asked: _Asked) -> Floats:
-        """[places, pairs]: so many of a shape each that is reserved lets in, and a little more. After _lost."""
-        kept, numbers, onto = self._layers[asked.layer], asked.numbers, asked.work.onto
-        others = self._at(self._others, asked.rows)
-        if isinstance(numbers, int):
-            self._shapes.losses[numbers].take(others, out=onto, mode="clip")
-        else:
-            onto[:] = self._shapes.losses[numbers, others]
-        np.minimum(onto, self._at(kept.most, asked.rows), out=onto)
-        onto *= asked.work.factors
-        with np.errstate(divide="ignore"):
-            allowed: Floats = np.divide(self._at(kept.spare, asked.rows), onto, out=onto)
-        return allowed
+        return pairs, places * self._others.shape[1] + (pairs if asked.row is None else asked.row)
 
     def _look_closer(self, slots: Int64s, ones: Int64s, others: Int64s) -> Bools:
         """[pairs]: of shapes that no node of the sample takes both."""
         table, kind, kinds = self._table, self._shapes.kind, len(self._shapes.kinds)
-        table.grow(0, kinds)  # Some may have come since the last look.
         late = slots[table.apart_of.take(slots) < kinds]
         for index in set(late.tolist()) if len(late) else ():
             self._fits[index].find_apart()

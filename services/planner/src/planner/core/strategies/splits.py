@@ -27,8 +27,8 @@ Counts = Mapping[str, int]
 class Standing:
     """The clusters of a tier, by name: what each holds now, how many more it takes, its weight above 0.
 
-    held: where replicas are added, only of those that hold any. room: where replicas are taken away, only of BY_ROOM. weights: only of SPLIT_WEIGHTED, and of SPLITS_OF_NODE_GROUPS,
-    where they are places in an order.
+    held: where replicas are added, only of those that hold any. room: where replicas are taken away, only of BY_ROOM.
+    weights: only of SPLIT_WEIGHTED, and of SPLITS_OF_NODE_GROUPS, where they are places in an order.
     """
 
     held: Counts
