@@ -132,15 +132,16 @@ def _lent(
     if policy.strategy is not None or situation.whole:
         return lent
     before = {name: held.replicas for name, held in situation.held.items()}
-    grown = {name for name, count in division.replicas.items() if count > before.get(name, 0)}
-    on_nodes: set[str] = set()
+    elsewhere = {name for name, count in division.replicas.items() if count > before.get(name, 0)}
+    short = division.unplaced > division.uncertain or any(division.new.values())
     for tier, names in clusters_by_tier(situation):
         if tier.node_groups:
             continue
-        on_nodes.update(names)
-        if division.unplaced > division.uncertain or any(division.new.values()) or not grown <= on_nodes:
-            rooms = ((name, state.room_lent(name, subject.shape, now, subject.key)) for name in names if lends(name))
-            lent |= {name: room for name, room in rooms if room}
+        elsewhere.difference_update(names)
+        if not short and not elsewhere:
+            break
+        rooms = ((name, state.room_lent(name, subject.shape, now, subject.key)) for name in names if lends(name))
+        lent |= {name: room for name, room in rooms if room}
     return lent
 
 

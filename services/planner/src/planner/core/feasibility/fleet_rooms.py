@@ -1,9 +1,8 @@
 """The rooms of all clusters at one moment: what is certain in each as numbers, the rest put together when looked at."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from planner.core.feasibility.kept_fits import Counts
 from planner.core.feasibility.room import NOT_ALL_BOUND, PROMISED, Room
@@ -87,8 +86,7 @@ class FleetRooms(Mapping[Place, Room]):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """What was found for a shape, by index of a place; of clusters alone: unbound, when_empty and changes.
 
     counts: by slot; slots: by index of a cluster.

@@ -22,7 +22,7 @@ NODES, EVERYWHERE = 0, 1
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 Row = int | None
-"""One row, or all."""
+"""One row, or all: with those of no cluster yet, of which nothing is reserved, so that arrays are used whole."""
 Numbers = int | Int64s
 Found = tuple[Int64s, Int64s, Int64s]
 """Certain, possible, and the promised replicas that bound certain, −1 where none do; of several the most."""
@@ -115,6 +115,7 @@ class KeptPromises:
         self._kinds: npt.NDArray[np.uint64] = np.zeros((8, 16), np.uint64)
         self._layers = [_Layer(8, 16), _Layer(8, 16)]
         self._most_places = 0
+        self._positions: dict[int, tuple[Int64s, int, Int64s, Int64s]] = {}
         self._scratch = [_Scratch(), _Scratch()]
         self._last: _Asked | None = None
 
@@ -194,10 +195,10 @@ class KeptPromises:
         if asked is None or asked.numbers != number:
             asked = self._ask(layer, None, number)
         rows, where, more = changes if len(some) == len(changes[0]) else [one[some] for one in changes]
-        kept, by_row = self._layers[layer], np.zeros(len(self.places))
+        kept, by_row = self._layers[layer], np.zeros(len(self._slots))
         by_row[rows] = more
         there = len(asked.onto)  # What has come since is the shape itself, which costs itself nothing.
-        slack = kept.slack[:there, : len(self.places)]
+        slack = kept.slack[:there]
         slack -= np.multiply(asked.onto, by_row, out=asked.onto)
         kept.slack.ravel()[where] -= more
         if new:
@@ -205,7 +206,7 @@ class KeptPromises:
             left = asked.total - asked.lost - asked.of(self.reserved)
             kept.slack.ravel()[where] = left.take(rows)
             self._note(layer, where, number, self._slots.take(rows))
-        kept.spared(self._most_places, slice(0, len(self.places)))
+        kept.spared(self._most_places, slice(None))
 
     def _note(self, layer: int, where: Int64s, numbers: Numbers, slots: Array) -> None:
         """What the table has of some that are reserved. where: flat indices into [places, rows]."""
@@ -248,14 +249,20 @@ class KeptPromises:
 
     def in_all(self, layer: int, number: int, positions: Int64s) -> tuple[Int64s, Found]:
         """positions: [slots], negative where one is not asked about. Those of clusters in which anything ever was."""
-        at = positions.take(self._slots[: len(self.places)])
-        some = (at >= 0).nonzero()[0]
+        some, at = self._asked_about(layer, positions)
         if not len(some):
             return some, (some, some, some)
         certain, possible, promised = self._beside(layer, None, number)
-        if len(some) == len(at):
-            return at, (certain, possible, promised)
-        return at[some], (certain[some], possible[some], promised[some])
+        return at, (certain.take(some), possible.take(some), promised.take(some))
+
+    def _asked_about(self, layer: int, positions: Int64s) -> tuple[Int64s, Int64s]:
+        """Rows with a position, and that; the same until there are other positions or more rows."""
+        known = self._positions.get(layer)
+        if known is None or known[0] is not positions or known[1] != len(self.places):
+            at = positions.take(self._slots[: len(self.places)])
+            some = (at >= 0).nonzero()[0]
+            known = self._positions[layer] = positions, len(self.places), some, at[some]
+        return known[2:]
 
     def in_one(self, slot: int, numbers: Int64s) -> Found:
         """[numbers]: on the nodes of a cluster that exist."""
@@ -286,7 +293,7 @@ class KeptPromises:
         """What it says is in the scratch of the layer, until the next one is asked there."""
         table, shapes, work = self._table, self._shapes, self._scratch[layer]
         table.grow(0, len(shapes.kinds))  # Some may have come since the last look.
-        slots = self._slots[: len(self.places)] if row is None else np.full(np.size(numbers), self._slots[row])
+        slots = self._slots if row is None else np.full(np.size(numbers), self._slots[row])
         asked = _Asked(table, shapes.kind[numbers], layer, row, numbers, slots)
         others, one = self._at(self._others, row), isinstance(numbers, int)
         work.fit(len(others), len(asked.total))
@@ -327,7 +334,7 @@ class KeptPromises:
     def _at(self, array: Array, row: Row) -> Array:
         """[places, rows], or [places, 1] of one row, those that are used."""
         if row is None:
-            return array[: self._most_places, : len(self.places)]
+            return array[: self._most_places]
         return array[: len(self.places[row]), row, None]
 
     def _flat(self, asked: _Asked, found: Int64s) -> tuple[Int64s, Int64s]:
