@@ -9,6 +9,11 @@ from spillway.process import Process, end_with_the_log
 from spillway.rpc import RpcServer, RpcSettings
 from spillway.standby import Standby
 
+COLLECTED_AFTER = (700, 3, 33)
+"""As gc.set_threshold: objects, collections of the youngest, and of those next to them. Full ones are as seldom as by
+Python's own (10, 10), but of what is next to the youngest a third is looked at at a time.
+"""
+
 
 class Served(Protocol):
     @property
@@ -31,6 +36,7 @@ def set_aside_heap(loaded: bool) -> None:
     if loaded:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*COLLECTED_AFTER)
     else:
         gc.unfreeze()
 
