@@ -295,13 +295,13 @@ class KeptPromises:
         table.grow(0, len(shapes.kinds))  # Some may have come since the last look.
         slots = self._slots if row is None else np.full(np.size(numbers), self._slots[row])
         asked = _Asked(table, shapes.kind[numbers], layer, row, numbers, slots)
-        others, one = self._at(self._others, row), isinstance(numbers, int)
+        others = self._at(self._others, row)
         work.fit(len(others), len(asked.total))
         if layer == NODES:
             self._last = None
         np.copyto(work.factors, self._meet(asked, others))
         costs, onto = work.costs, work.onto
-        if one:
+        if isinstance(numbers, int):
             shapes.costs_of(numbers).take(others, out=costs, mode="clip")
             shapes.losses[numbers].take(others, out=onto, mode="clip")
         else:
