@@ -103,8 +103,6 @@ class Division:
 
     def waiting_for(self) -> str:
         """What unplaced or misplaced replicas wait for, for people."""
-        if not (self.unplaced or self.to_leave or self.stays or self.lacking or self.lent):
-            return ""
         rest = self.unplaced - self.uncertain - sum(self.lent.values())
         counts = [(self.uncertain, "binding of replicas that were promised before")]
         counts += [(count, f"nodes that {cluster} has lent") for cluster, count in sorted(self.lent.items())]
