@@ -430,7 +430,8 @@ class PlannerState:
         if workload.placement is not None and event.workload_generation != workload.placement.workload_generation:
             workload.waiting_since, workload.settled = None, False
             self.waiting.begin(key)
-        dropped = workload.parts.keys() - {part.cluster for part in event.parts}
+        listed = {part.cluster for part in event.parts}
+        dropped = [cluster for cluster in workload.parts if cluster not in listed]
         workload.placement = event
         self._list_no_more(key, dropped)
         for part in event.parts:
@@ -514,8 +515,7 @@ class PlannerState:
         for part in workload.parts.values():
             moved = moved or part.replicas_lost > 0 or part.replicas_leaving > 0
             rolling = rolling or not (part.removing or is_newest(part, workload.declared))
-            settling = settling or part.removing or part.releasing or part.adopting
-            settling = settling or (bool(workload.statuses) and gives_way(workload, part))
+            settling = settling or part.removing or part.releasing or part.adopting or gives_way(workload, part)
         for keys in (self.moved, self.to_look_at):
             _put(keys, workload.key, moved)
         if ending:
