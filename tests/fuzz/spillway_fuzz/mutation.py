@@ -225,8 +225,9 @@ def _change_repeated(message: Message, field: Any, chance: Random) -> None:
         if how < 0.5 or not len(repeated):
             repeated.add()
         if how > 0.95:
-            one = copy.deepcopy(repeated[chance.randrange(len(repeated))])  # extend ends the process by its own items.
-            repeated.extend([one] * min(chance.choice((2, 100, 3_000)), BYTES_MAX // max(1, one.ByteSize())))
+            one = copy.deepcopy(repeated[chance.randrange(len(repeated))])
+            for _ in range(min(chance.choice((2, 100, 3_000)), BYTES_MAX // max(1, one.ByteSize()))):
+                repeated.add().CopyFrom(one)  # extend with messages ends the process now and then.
         _change_message(repeated[chance.randrange(len(repeated))], chance)
     else:
         times = chance.choice((1, 1, 1, 1, 2, 100, 3_000))

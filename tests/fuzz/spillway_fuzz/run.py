@@ -188,8 +188,7 @@ def _save(found: dict[str, Found], targets: dict[str, Target], options: argparse
     for one in found.values():
         for number, why in one.told:
             path = options.out / f"{slug(one.target)}-{options.seed}-{number}.txt"
-            given = targets[one.target].make(chance_of(options.seed, one.target, number))
-            path.write_text(f"{one.target}\n{given!r}\n")
+            _keep(targets[one.target], options.seed, number, path)
             print(f"\n{one.target}, input {number}: {why.rstrip()}")
             print(f"  kept in {path}")
             print(f"  again: make fuzz ONLY={one.target!r} SEED={options.seed} REPLAY={number}")
@@ -197,6 +196,17 @@ def _save(found: dict[str, Found], targets: dict[str, Target], options: argparse
         name: {"inputs": one.inputs, "accepted": one.accepted, "defects": one.defects} for name, one in found.items()
     }
     (options.out / f"counts-{options.seed}.json").write_text(json.dumps(counts, indent=1))
+
+
+def _keep(target: Target, seed: int, number: int, path: Path) -> None:
+    """By a process of its own: to make it may be what ended the one before."""
+    child = os.fork()
+    if not child:
+        try:
+            path.write_text(f"{target.name}\n{target.make(chance_of(seed, target.name, number))!r}\n")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
 
 
 def _tell(found: dict[str, Found], options: argparse.Namespace) -> None:
