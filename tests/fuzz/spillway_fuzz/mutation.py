@@ -230,8 +230,8 @@ def _change_repeated(message: Message, field: Any, chance: Random) -> None:
                 repeated.add().CopyFrom(one)  # extend with messages ends the process now and then.
         _change_message(repeated[chance.randrange(len(repeated))], chance)
     else:
-        times = chance.choice((1, 1, 1, 1, 2, 100, 3_000))
-        repeated.extend([_scalar(field, chance, None)] * times)
+        one, times = _scalar(field, chance, None), chance.choice((1, 1, 1, 1, 2, 100, 3_000))
+        repeated.extend([one] * min(times, 1 + BYTES_MAX // (len(one) if isinstance(one, str | bytes) and one else 8)))
 
 
 def _scalar(field: Any, chance: Random, known: Any) -> Any:

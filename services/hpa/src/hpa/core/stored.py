@@ -62,5 +62,5 @@ def read_stored(data: bytes) -> Stored:
     """Raises Unreadable."""
     try:
         return _DECODER.decode(unpack(data)) if data else NOTHING_STORED
-    except (NotPacked, msgspec.DecodeError) as error:
+    except (NotPacked, msgspec.DecodeError, RecursionError) as error:
         raise Unreadable(f"scale-state: {error}") from error
