@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import TypeVar
 
 import pytest
 
+from sim.settings import ProgramSpec
 from spillway.topics import TopicSettings
 from spillway_local.demo import STORY_ENVIRONMENT
 from spillway_local.fleet_plan import FLEET
@@ -48,7 +50,10 @@ _HOME = (("SPILLWAY_PLANNER_HOME_AFTER_SECONDS", "3"), ("SPILLWAY_DESCHEDULER_AG
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Kafka, Redis, three simulated members and two instances of each service."""
     environment = (*STORY_ENVIRONMENT, *_HOME)
-    options = StackOptions(_folder(tmp_path_factory, "sim"), "sim", environment=environment, outlives=False)
+    folder = _folder(tmp_path_factory, "sim")
+    reader = (sys.executable, str(Path(__file__).parent / "queue_reader.py"), str(folder))
+    programs = {"queue-reader": ProgramSpec(reader, ("QUEUE", "GROUP", "RATE"))}
+    options = StackOptions(folder, "sim", environment=environment, pod_programs=programs, outlives=False)
     yield from _up(Stack(options, print))
 
 

@@ -1,80 +1,175 @@
-"""How many replicas, with everything real: a queue in Kafka, hpa as processes, pods in members."""
+"""How many replicas, with everything real: a queue in Kafka, its readers as processes, hpa, pods in members."""
 
+import asyncio
+import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from spillway.api import ApplyRequest, GetRequest
+from spillway.api import ApplyRequest
 from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, ExplainPolicyRequest
-from spillway.rpc import ScalingClient
+from spillway.kubernetes import PODS
 from spillway_local.fleet_plan import deployment
 
-from .running import NAMESPACE, Platform, until
+from .queue_reader import COMMIT_EVERY
+from .running import NAMES, NAMESPACE, Platform, until
 
-pytestmark = pytest.mark.e2e
+# It is the first of the session: its time holds the start of the platform, too.
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(480)]
 
-QUEUE, PARTITIONS = "orders", 6
+QUEUE, PARTITIONS, READER = "orders", 6, "reader"
+RATE = 25
+"""Records a second of a reader."""
+BURSTS = (80, 150)
+"""Records in each partition."""
+DOWN_SECONDS = 150
+"""What comes is looked at for two minutes: on a machine that stalls, a burst is taken for arrivals until then."""
 
 
-def scaled_object(name: str, brokers: str) -> str:
-    trigger = {"bootstrapServers": brokers, "consumerGroup": f"readers-{name}", "topic": QUEUE, "lagThreshold": "10"}
-    return yaml.safe_dump(
-        {
-            "apiVersion": "keda.sh/v1alpha1",
-            "kind": "ScaledObject",
-            "metadata": {"name": name, "namespace": NAMESPACE},
-            "spec": {
-                "scaleTargetRef": {"name": name},
-                "pollingInterval": 1,
-                "cooldownPeriod": 5,
-                "triggers": [{"type": "kafka", "metadata": trigger}],
-            },
-        }
-    )
+def scaled_object(brokers: str) -> dict[str, Any]:
+    """KEDA's way: a replica for each ten records that wait."""
+    trigger = {"lagThreshold": "10", "offsetResetPolicy": "earliest"}
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": {"name": READER, "namespace": NAMESPACE},
+        "spec": {
+            "scaleTargetRef": {"name": READER},
+            "pollingInterval": 1,
+            "cooldownPeriod": 3,
+            "triggers": [{"type": "kafka", "metadata": trigger | queue_of(brokers)}],
+        },
+    }
+
+
+def drained_in_time(brokers: str) -> dict[str, Any]:
+    """Ours: as many as read what waits in time."""
+    drain = {"within": "11s", "recordsPerSecond": RATE, "startUp": "3s", "rebalance": "1s", "kafka": queue_of(brokers)}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": READER}
+    return {
+        "apiVersion": "spillway.io/v1",
+        "kind": "ScalePolicy",
+        "metadata": {"name": READER, "namespace": NAMESPACE},
+        "spec": {"scaleTargetRef": target, "maxReplicas": PARTITIONS, "drain": drain},
+    }
+
+
+def queue_of(brokers: str) -> dict[str, str]:
+    return {"bootstrapServers": brokers, "consumerGroup": READER, "topic": QUEUE}
+
+
+def readers() -> str:
+    """So large that two fit a large node of own-2, none one of own-1, and one a node of the cloud."""
+    manifest = json.loads(deployment(READER, NAMESPACE, 0, cpu="7"))
+    template = manifest["spec"]["template"]
+    template["metadata"]["annotations"] = {"sim/program": "queue-reader"}
+    told = {"QUEUE": QUEUE, "GROUP": READER, "RATE": str(RATE)}
+    template["spec"]["containers"][0]["env"] = [{"name": name, "value": value} for name, value in told.items()]
+    return json.dumps(manifest)
+
+
+@dataclass(slots=True)
+class Group:
+    """The readers' consumer group as Kafka has it, and what its members wrote down."""
+
+    admin: AIOKafkaAdminClient
+    producer: AIOKafkaProducer
+    folder: Path
+
+    async def produce(self, records: int) -> None:
+        sent = [
+            await self.producer.send(QUEUE, b"work", partition=partition)
+            for _ in range(records)
+            for partition in range(PARTITIONS)
+        ]
+        await asyncio.gather(*sent)
+
+    async def committed(self) -> int:
+        """Records of all partitions, from the group's own offsets."""
+        offsets = await self.admin.list_consumer_group_offsets(READER)
+        places = (TopicPartition(QUEUE, partition) for partition in range(PARTITIONS))
+        return sum(max(0, offsets[place].offset) for place in places if place in offsets)
+
+    def ledgers(self) -> dict[str, list[str]]:
+        """Lines of each reader, by `cluster.pod`."""
+        return {path.name: path.read_text().splitlines() for path in self.folder.glob(f"*.{READER}-*")}
 
 
 @asynccontextmanager
-async def scaling(platform: Platform) -> AsyncIterator[ScalingClient]:
-    async with ScalingClient(platform.stack.addresses().hpas, retry_seconds=30) as client:
-        yield client
-
-
-async def declared(platform: Platform, name: str, replicas: int, seconds: float = 60) -> None:
-    async def so() -> bool:
-        return (await platform.planner.get(GetRequest(NAMESPACE, name))).placement.replicas == replicas
-
-    await until(f"{replicas} replicas of {name} are declared", so, seconds)
-
-
-async def test_a_backlog_in_kafka_takes_a_workload_from_none_to_many_and_back(platform: Platform) -> None:
-    """Produced records → lag → decision → placement → pods; read by the group → none."""
+async def group(platform: Platform) -> AsyncIterator[Group]:
     kafka = platform.stack.addresses().kafka
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    admin, producer = AIOKafkaAdminClient(bootstrap_servers=kafka), AIOKafkaProducer(bootstrap_servers=kafka)
     await admin.start()
-    await admin.create_topics([NewTopic(QUEUE, PARTITIONS, 1)])
-    await admin.close()
-    await platform.planner.apply(ApplyRequest((deployment("reader", NAMESPACE, 0),)))
-    async with scaling(platform) as client:
-        assert (await client.declare_policy(DeclarePolicyRequest(scaled_object("reader", kafka)))).changed
-        consumer = AIOKafkaConsumer(bootstrap_servers=kafka, group_id="readers-reader", enable_auto_commit=False)
-        await consumer.start()
-        places = [TopicPartition(QUEUE, number) for number in range(PARTITIONS)]
-        consumer.assign(places)
-        await consumer.commit(dict.fromkeys(places, 0))
-        producer = AIOKafkaProducer(bootstrap_servers=kafka)
-        await producer.start()
-        for place in places:
-            for _ in range(10):
-                await producer.send_and_wait(QUEUE, b"work", partition=place.partition)
+    await producer.start()
+    try:
+        await admin.create_topics([NewTopic(QUEUE, PARTITIONS, 1)])
+        yield Group(admin, producer, platform.stack.folder)
+    finally:
         await producer.stop()
-        await platform.running("reader", PARTITIONS)
-        told = await client.explain_policy(ExplainPolicyRequest(NAMESPACE, "reader"))
-        assert told.metrics[0].detail == "true lag 60 in 6 partitions"
-        await consumer.commit(dict.fromkeys(places, 10))
-        await consumer.stop()
-        await declared(platform, "reader", 0)
-        await client.delete_policy(DeletePolicyRequest(NAMESPACE, "reader"))
+        await admin.close()
+
+
+async def lose_a_reader_at_work(platform: Platform, found: Group, written: int) -> None:
+    """Deletes a pod while the group reads; its reader hands over what it has, and another takes its place."""
+
+    async def at_work() -> bool:
+        return 0 < await found.committed() < written
+
+    await until("the group reads", at_work, 60, found.ledgers)
+    pod = next(iter(await platform.pods_of("cloud-1", READER)))
+    await platform.members.api("cloud-1").delete(PODS, NAMESPACE, pod["metadata"]["name"], uid=pod["metadata"]["uid"])
+
+
+async def test_readers_of_a_real_queue_come_from_none_drain_it_and_go_twice(platform: Platform) -> None:
+    """Records → lag → decision → placement over own and cloud → readers that commit → all read → none.
+
+    Once by KEDA's policy, while a reader is lost, and once by time to drain. No record is lost; what is read twice is
+    what was not committed where partitions changed hands.
+    """
+    kafka, written = platform.stack.addresses().kafka, 0
+    await platform.planner.apply(ApplyRequest((deployment("filler", NAMESPACE, 4, cpu="16"),)))
+    await platform.planner.apply(ApplyRequest((readers(),)))
+    await platform.running("filler", 4)
+    async with group(platform) as found:
+        for policy, records in zip((scaled_object(kafka), drained_in_time(kafka)), BURSTS, strict=True):
+            request = DeclarePolicyRequest(yaml.safe_dump(policy))
+            assert (await platform.scaling.declare_policy(request)).changed
+            await found.produce(records)
+            written += PARTITIONS * records
+            running = await platform.running(READER, PARTITIONS)
+            assert running == {"own-2": 4, "cloud-1": 2}
+            if policy["kind"] == "ScaledObject":
+                told = await platform.scaling.explain_policy(ExplainPolicyRequest(NAMESPACE, READER))
+                assert told.metrics[0].detail.endswith(f"in {PARTITIONS} partitions")
+                await lose_a_reader_at_work(platform, found, written)
+
+            async def drained() -> bool:
+                return await found.committed() == written  # noqa: B023
+
+            await until(f"the group has committed {written} records", drained, 60, found.ledgers)
+            await platform.running(READER, 0, DOWN_SECONDS)
+            await platform.scaling.delete_policy(DeletePolicyRequest(NAMESPACE, READER))
+        check_ledgers(found.ledgers(), written)
+        assert [pod for name in NAMES for pod in await platform.pods_of(name, READER)] == []
+
+
+def check_ledgers(ledgers: dict[str, list[str]], written: int) -> None:
+    """Every record was read, every reader took its leave, and little was read twice."""
+    lines = [line.split() for ledger in ledgers.values() for line in ledger]
+    read = Counter((int(line[1]), int(line[2])) for line in lines if line[0] == "read")
+    each = written // PARTITIONS
+    assert read.keys() == {(partition, offset) for partition in range(PARTITIONS) for offset in range(each)}
+    twice, deals = read.total() - written, sum(line[0] == "assigned" for line in lines)
+    clusters = Counter(name.partition(".")[0] for name in ledgers)
+    print(f"\n{written} records read by {len(ledgers)} readers {dict(clusters)}, {twice} of them twice, {deals} deals")
+    assert twice <= COMMIT_EVERY * deals
+    assert len(ledgers) == 2 * PARTITIONS + 1
+    assert [name for name, ledger in ledgers.items() if ledger[-1] != "left"] == []
