@@ -31,18 +31,17 @@ def with_promised(state: PlannerState, subject: Subject, division: Division) -> 
 
 def _promised_in(state: PlannerState, subject: Subject, entry: ClusterInput) -> str:
     """Empty where others are not what leaves no room. Who may see the subject may not see other namespaces: no name."""
-    view = state.clusters.get(entry.cluster)
-    if entry.certain or view is None:
+    if entry.certain or entry.cluster not in state.clusters or not state.reservations(entry.cluster):
         return ""
-    reserved = {key: state.reservation(key, entry.cluster).free for key in state.keys_in(entry.cluster)}
-    others = {key: count for key, count in reserved.items() if count and key != subject.key}
+    total, limited_by = state.room_beside_nothing(entry.cluster, subject.shape)
+    by_nodes = entry.limited_by.startswith(limited_by) or entry.limited_by.endswith(PROMISED.partition("{}")[2])
+    if not total or not by_nodes:
+        return ""
+    reserved = ((key, reservation.free) for key, reservation in state.reservations(entry.cluster).items())
+    others = {key: count for key, count in reserved if count and key != subject.key}
     if not others:
-        return ""
-    found = view.fit(state.shape_in(entry.cluster, subject.shape))
-    by_nodes = entry.limited_by.startswith(found.limited_by()) or entry.limited_by.endswith(PROMISED.partition("{}")[2])
-    if not found.total or not by_nodes:
         return ""
     seen = sorted((key for key in others if key[0] == subject.key[0]), key=lambda key: (-others[key], key))[:NAMES_MAX]
     whose = [f"{'/'.join(key)} {others[key]}" for key in seen]
     rest = sum(others.values()) - sum(others[key] for key in seen)
-    return ALL_PROMISED.format(counted(found.total), ", ".join([*whose, *([f"others {rest}"] if rest else [])]))
+    return ALL_PROMISED.format(counted(total), ", ".join([*whose, *([f"others {rest}"] if rest else [])]))

@@ -211,6 +211,9 @@ class PlannerState:
     def reservation(self, key: WorkloadKey, cluster: str) -> Reservation:
         return self._promises.of(key, cluster)
 
+    def reservations(self, cluster: str) -> Mapping[WorkloadKey, Reservation]:
+        return self._promises.in_cluster(cluster)
+
     def keys_in(self, cluster: str) -> Iterable[WorkloadKey]:
         """The workloads whose placement lists this cluster."""
         return self._keys_in.get(cluster, {})
@@ -226,11 +229,8 @@ class PlannerState:
 
     def unbound_places(self) -> set[tuple[WorkloadKey, str]]:
         """Where replicas are not bound, by the newest records."""
-        return {
-            (key, cluster)
-            for key, cluster in self._promises.places()
-            if self.unbound(self.workloads[key], self.workloads[key].parts[cluster])
-        }
+        places = ((self.workloads[key], cluster) for key, cluster in self._promises.places())
+        return {(one.key, cluster) for one, cluster in places if self.unbound(one, one.parts[cluster])}
 
     def unbound(self, workload: Workload, part: Part) -> int:
         """Replicas of a part that are not bound; what is held beyond them, a surge or a ceiling, does not count."""
@@ -255,6 +255,10 @@ class PlannerState:
         room = self._promises.room(view, shape, node_groups)
         closed = why_closed(self, view, shape, now, key)
         return Room(0, 0, closed, room.when_empty or view.epoch < 0) if closed else room
+
+    def room_beside_nothing(self, cluster: str, shape: Shape) -> tuple[int, str]:
+        """How many more the nodes that exist would take were nothing promised there, and what binds that."""
+        return self._promises.beside_nothing(self.clusters[cluster], self.shape_in(cluster, shape))
 
     def room_lent(self, cluster: str, shape: Shape, now: float, key: WorkloadKey) -> int:
         """How many more a cluster would take once all that it has lent is back."""
@@ -408,7 +412,8 @@ class PlannerState:
         if view.claims_revision != claims:  # What is promised of templates with claims may be in another shape now.
             anyway = self.admitted.differ_in(event.cluster)
             keys |= {key for key in self.keys_in(event.cluster) if anyway or self.workloads[key].names_claims}
-        self._facts_changed(event.cluster, keys)
+        for key in [one for one in keys if one in self.workloads]:
+            self._refresh_part(self.workloads[key], event.cluster)
         if view.revision != before or isinstance(event, CapacityReported):
             self.room_changed(event.cluster)
 
@@ -465,11 +470,6 @@ class PlannerState:
 
     def _scale_changed(self, key: WorkloadKey) -> None:
         self.scalings.index(key, self.workloads.get(key))
-
-    def _facts_changed(self, cluster: str, keys: Iterable[WorkloadKey]) -> None:
-        for key in keys:
-            if key in self.workloads:
-                self._refresh_part(self.workloads[key], cluster)
 
     def _refresh(self, key: WorkloadKey) -> None:
         workload = self.workloads[key]

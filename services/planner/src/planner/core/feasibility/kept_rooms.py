@@ -158,6 +158,11 @@ class KeptRooms:
         """Whether no node of a cluster takes one, whatever is reserved there."""
         return not self._fits_of(view, number).total[number]
 
+    def beside_nothing(self, view: ClusterView, number: int) -> tuple[int, str]:
+        """As Promises."""
+        fits = self._fits_of(view, number)
+        return int(fits.total[number]), fits.limited_by(number)
+
     def _fits_of(self, view: ClusterView, number: int) -> KeptFits:
         slot = self._slot(view.name)
         self._follow(slot, view)

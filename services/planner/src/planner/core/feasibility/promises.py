@@ -191,6 +191,14 @@ class Promises:
         kept, number = self._keep(seen) if self._shapes.has_place(seen) else (None, None)
         return kept is not None and number is not None and kept.takes_none(view, number)
 
+    def beside_nothing(self, view: ClusterView, shape: Shape) -> tuple[int, str]:
+        """How many more the nodes that exist take if nothing is reserved there, and what binds that."""
+        kept, number = self._keep(shape)
+        if kept is None or number is None or view.nodes.pods.repels(shape.namespace):
+            found = view.fit(shape)
+            return found.total, found.limited_by()
+        return kept.beside_nothing(view, number)
+
     def labels_matter(self, view: ClusterView, shape: Shape) -> bool:
         """Whether pods in a cluster, bound or reserved, may look at what the replicas of a shape are called."""
         revision = self._revisions.get(view.name, 0)
