@@ -415,13 +415,16 @@ async def test_what_cannot_be_read_is_set_aside_and_the_rest_is_read(harness: Ha
     bus = await harness.bus("reader")
     kind = (TYPE_PREFIX + EVENTS_BY_TOPIC[topic.name][0].__name__).encode()
     good: Headers = (("ce_type", kind), ("fleet", harness.fleet.encode()))
+    own = address_of(any_event(topic)).key.encode()
+    another = own.replace(b"fine", b"another") if b"fine" in own else own + b"x"
     reasons = {
-        "not protobuf": (b"k", b"\xff\xff\xff", good),
-        "expected one of": (b"k", b"", (("ce_type", b"spillway.v1.Unheard"), good[1])),
-        "this is": (b"k", b"", (good[0], ("fleet", b"other-1"))),
-        "no header fleet": (b"k", b"", good[:1]),
+        "not protobuf": (own, b"\xff\xff\xff", good),
+        "expected one of": (own, b"", (("ce_type", b"spillway.v1.Unheard"), good[1])),
+        "this is": (own, b"", (good[0], ("fleet", b"other-1"))),
+        "no header fleet": (own, b"", good[:1]),
         "key: ": (b"\xff", b"", good),
-        "belongs under": (b"not its own", encode(any_event(topic)), good),
+        "may have": (b"", b"", good),
+        "belongs under": (another, encode(any_event(topic)), good),
     }
     for key, value, given in reasons.values():
         await harness.raw(topic, key, value, given)
