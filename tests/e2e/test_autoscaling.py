@@ -14,7 +14,7 @@ import yaml
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from spillway.api import ApplyRequest
+from spillway.api import ApplyRequest, CapacityRequest
 from spillway.api_scaling import DeclarePolicyRequest, DeletePolicyRequest, ExplainPolicyRequest
 from spillway.kubernetes import PODS
 from spillway_local.fleet_plan import deployment
@@ -138,8 +138,15 @@ async def test_readers_of_a_real_queue_come_from_none_drain_it_and_go_twice(plat
     await platform.planner.apply(ApplyRequest((deployment("filler", NAMESPACE, 4, cpu="16"),)))
     await platform.planner.apply(ApplyRequest((readers(),)))
     await platform.running("filler", 4)
+
+    async def own_has_room() -> bool:
+        """As the planner knows it: else they go to the cloud first, and come home later."""
+        reply = await platform.planner.capacity(CapacityRequest((readers(),)))
+        return next(entry.certain for entry in reply.clusters if entry.cluster == "own-2") == 4
+
     async with group(platform) as found:
         for policy, records in zip((scaled_object(kafka), drained_in_time(kafka)), BURSTS, strict=True):
+            await until("own-2 has room for four", own_has_room, 60)
             request = DeclarePolicyRequest(yaml.safe_dump(policy))
             assert (await platform.scaling.declare_policy(request)).changed
             await found.produce(records)
@@ -158,7 +165,11 @@ async def test_readers_of_a_real_queue_come_from_none_drain_it_and_go_twice(plat
             await platform.running(READER, 0, DOWN_SECONDS)
             await platform.scaling.delete_policy(DeletePolicyRequest(NAMESPACE, READER))
         check_ledgers(found.ledgers(), written)
-        assert [pod for name in NAMES for pod in await platform.pods_of(name, READER)] == []
+
+        async def all_gone() -> bool:
+            return not [pod for name in NAMES for pod in await platform.pods_of(name, READER)]
+
+        await until("no reader's pod is left", all_gone, 30)
 
 
 def check_ledgers(ledgers: dict[str, list[str]], written: int) -> None:
