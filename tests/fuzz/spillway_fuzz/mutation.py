@@ -120,7 +120,7 @@ def mutated_tree(tree: Any, chance: Random) -> Any:
     for _ in range(_few(chance)):
         places = list(_places(tree))
         if not places:
-            return chance.choice(ODD_VALUES)
+            return copy.deepcopy(chance.choice(ODD_VALUES))
         holder, key = chance.choice(places)
         chance.choice(_TREE_CHANGES)(holder, key, chance, places)
     return tree
@@ -138,7 +138,7 @@ def _places(tree: Any) -> Any:
 
 
 def _put_odd(holder: Any, key: Any, chance: Random, _: Any) -> None:
-    holder[key] = chance.choice(ODD_VALUES)
+    holder[key] = copy.deepcopy(chance.choice(ODD_VALUES))  # Of its own: what one input changes is no other's.
 
 
 def _drop(holder: Any, key: Any, _: Random, __: Any) -> None:
