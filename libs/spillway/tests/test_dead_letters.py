@@ -4,6 +4,9 @@ import pytest
 
 from spillway.addresses import TOPICS
 from spillway.dead_letters import REASON_CHARACTERS_MAX, Reading, Stored, outgoing
+from spillway.events import PodsUnschedulable
+from spillway.model import Shape
+from spillway.wire import encode, event_type
 
 FLEET = (("fleet", b"f1"),)
 
@@ -26,6 +29,13 @@ def test_a_dead_letter_fits_into_a_record_however_long_a_header_was(headers: tup
     (letter,) = read("spillway.load.v1", b"shop/web", b"x", *headers).pending
     assert len(letter.reason) == REASON_CHARACTERS_MAX
     assert outgoing(letter).value
+
+
+@pytest.mark.parametrize(("requests", "letters"), [((), 1), ((("cpu", 100),), 1), ((("cpu", 100), ("pods", 1)), 0)])
+def test_a_shape_that_asks_for_no_pods_place_is_set_aside(requests: tuple[tuple[str, int], ...], letters: int) -> None:
+    event = PodsUnschedulable("own-1", "ReplicaSet/shop/web", 1, 1, "", 1, "0/9 nodes", Shape("shop", requests))
+    kind = ("ce_type", event_type(event).encode())
+    assert len(read("spillway.pending.v1", b"own-1/ReplicaSet/shop/web", encode(event), kind).pending) == letters
 
 
 COMPACTED = [topic.name for topic in TOPICS if topic.compacted]

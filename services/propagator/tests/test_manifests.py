@@ -11,6 +11,7 @@ from propagator.core.manifests import (
     BadManifest,
     dependency_manifest,
     manifest_digest,
+    template_named,
     template_references,
     workload_label,
     workload_manifest,
@@ -189,3 +190,8 @@ TEMPLATES = {
 @pytest.mark.parametrize(("pod", "expected"), TEMPLATES.values(), ids=TEMPLATES.keys())
 def test_what_a_template_refers_to(pod: dict[str, Any], expected: set[Reference]) -> None:
     assert template_references({"spec": {"template": {"spec": pod}}}) == expected
+
+
+def test_of_no_digest_there_is_no_template_whatever_cannot_be_read() -> None:
+    """What cannot be read has no digest either."""
+    assert template_named("", declared({"kind": "StatefulSet"})) is None

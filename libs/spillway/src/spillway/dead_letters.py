@@ -9,7 +9,8 @@ from typing import Final
 from spillway import metrics, tracing
 from spillway.addresses import TOPIC_BY_NAME, Address, Tombstone, address_of, is_key
 from spillway.bus import Bus, BusUnavailable, Headers, Record, TooManyDeadLetters, Traces
-from spillway.events import DeadLettered, Event
+from spillway.events import DeadLettered, Event, PodsUnschedulable, ShapeAdmitted, WorkloadDeclared
+from spillway.model import Shape
 from spillway.wire import Unreadable, decode, encode, event_type
 
 RECORD_BYTES_MAX: Final = 2 * 1024 * 1024
@@ -154,6 +155,7 @@ class Reading:
         if stored.value is not None:
             event = decode(stored.topic, headers.get("ce_type", b"").decode(errors="replace"), stored.value)
             _require_own_key(stored.topic, key, event)
+            _require_pods(event)
         elif not TOPIC_BY_NAME[stored.topic].compacted:
             raise Unreadable("a tombstone on a topic that is not compacted")
         return Record(stored.topic, stored.partition, stored.offset, key, event, stored.headers, stored.value or b"")
@@ -168,6 +170,18 @@ class Reading:
         if max(len(self._at), len(self.pending)) > self._per_minute_max:
             last = f"{stored.topic}/{stored.partition} offset {stored.offset}: {reason[:REASON_CHARACTERS_MAX]}"
             raise TooManyDeadLetters(f"over {self._per_minute_max} unreadable records in a minute; the last: {last}")
+
+
+def _require_pods(event: Event) -> None:
+    """Every shape asks for the place of a pod: how many fit of one that asks for nothing nobody can say."""
+    shapes: tuple[Shape | None, ...] = ()
+    if isinstance(event, PodsUnschedulable | ShapeAdmitted):
+        shapes = (event.shape,)
+    elif isinstance(event, WorkloadDeclared):
+        shapes = event.rolling_from
+    for shape in shapes:
+        if shape is not None and "pods" not in dict(shape.requests):
+            raise Unreadable(f"requests of a shape {shape.requests}: expected ('pods', 1) among them")
 
 
 def _require_own_key(topic: str, key: str, event: Event) -> None:

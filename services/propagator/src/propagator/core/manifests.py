@@ -128,9 +128,9 @@ def digests_of(declaration: WorkloadDeclared) -> frozenset[str]:
 
 
 def template_named(digest: str, declaration: WorkloadDeclared) -> Template | None:
-    """That of its pod templates; None when none of them is it."""
+    """That of its pod templates; None when none of them is it. Those that cannot be read have none."""
     for data in (declaration.manifest, *(entry.manifest for entry in declaration.earlier_templates)):
-        if _digest_of(data, declaration.kind, declaration.namespace, declaration.name) == digest:
+        if digest and _digest_of(data, declaration.kind, declaration.namespace, declaration.name) == digest:
             manifest = _loaded(data, declaration.kind, declaration.name)
             return _template_of(manifest, declaration.namespace, declaration.name)
     return None
