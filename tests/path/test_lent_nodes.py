@@ -144,14 +144,19 @@ async def _nodes_free(platform: InProcess, nodes: int) -> bool:
     return sum(not rows.taint_sets[found] for found in rows.taint_set[rows.live].tolist()) == nodes
 
 
+async def _declared(platform: InProcess) -> None:
+    """The owner lends all that it has."""
+    await join(platform)
+    await until(lambda: platform.descheduler().is_active, "a descheduler is active")
+    rule = LendingRule("all", (), "dedicated", 100, 0, 1, 0.0)
+    await platform.descheduler().declare_lending(DeclareLendingRequest(OWNER, "own-2", (rule,)))
+
+
 @pytest.mark.parametrize("leaving", [OWNER, "own-2"])
 async def test_a_cluster_that_is_to_leave_has_left_once_what_was_lent_is_back(leaving: str) -> None:
     services = ("snapshot-1", "planner-1", "descheduler-1", "vk-bridge-1")
     async with in_process(FLEET, services) as platform:
-        await join(platform)
-        await until(lambda: platform.descheduler().is_active, "a descheduler is active")
-        rule = LendingRule("all", (), "dedicated", 100, 0, 1, 0.0)
-        await platform.descheduler().declare_lending(DeclareLendingRequest(OWNER, "own-2", (rule,)))
+        await _declared(platform)
         await until(lambda: _shown(platform, (4, 4)), "all nodes of the owner are virtual ones in the pool")
         await platform.planner().leave_cluster(LeaveClusterRequest(leaving))
         await until(lambda: _has_left(platform, leaving), "it has left")
@@ -164,10 +169,7 @@ async def test_lending_that_is_withdrawn_while_nodes_are_checked_leaves_none_of_
     """No loan is in the log yet: what was declared stays until the owner's nodes are seen without our mark."""
     services = ("snapshot-1", "planner-1", "descheduler-1", "vk-bridge-1")
     async with in_process(FLEET, services) as platform:
-        await join(platform)
-        await until(lambda: platform.descheduler().is_active, "a descheduler is active")
-        rule = LendingRule("all", (), "dedicated", 100, 0, 1, 0.0)
-        await platform.descheduler().declare_lending(DeclareLendingRequest(OWNER, "own-2", (rule,)))
+        await _declared(platform)
         await until(lambda: _shown(platform, (4, 0)), "all nodes of the owner are checked, and none is lent yet")
         await platform.descheduler().withdraw_lending(WithdrawLendingRequest(OWNER, "not after all"))
         await until(lambda: _declares_nothing(platform), "it is withdrawn")
