@@ -43,7 +43,8 @@ class Truth:
 
     every: whether all sequences of choices were tried. refused: what an API server says against the pod.
     nodes: replicas by node, of the placement that takes the first node by name; where the order cannot matter, of any.
-    reasons: then, when one replica more found no node, why each refused it. pod: one of them, as the server stores it.
+    reasons: then, when one replica more found no node, why each refused it.
+    pod: one of them, as the server stores it, but for its name, in which the oracle counts all that it was ever asked.
     """
 
     least: int = 0
@@ -103,19 +104,24 @@ def truth_of(case: Case, placed: Sequence[Placed]) -> Truth:
     first = placed[1] if order_matters(case.template) else placed[0]
     reasons = tuple((node, why.plugin, why.reasons or ()) for node, why in sorted(first.refused.items()))
     stands = tuple(sorted(first.nodes.items()))
+    pod = None if first.pod is None else _nameless(first.pod)
     if not order_matters(case.template):
         _no_errors(errors)
-        return Truth(first.count, first.count, nodes=stands, reasons=reasons, pod=first.pod)
+        return Truth(first.count, first.count, nodes=stands, reasons=reasons, pod=pod)
     extremes, *samples = placed
     _no_errors([entry.error for entry in samples if entry.error])
     counts = [entry.count for entry in samples]
     if extremes.least is None or extremes.most is None:
         if "states" not in extremes.error:
             raise AssertionError(extremes.error)
-        return Truth(min(counts), max(counts), True, False, stands, "", reasons, first.pod)
+        return Truth(min(counts), max(counts), True, False, stands, "", reasons, pod)
     if not all(extremes.least <= count <= extremes.most for count in counts):
         raise AssertionError(f"the oracle contradicts itself: {counts} outside {extremes.least} to {extremes.most}")
-    return Truth(extremes.least, extremes.most, True, True, stands, "", reasons, first.pod)
+    return Truth(extremes.least, extremes.most, True, True, stands, "", reasons, pod)
+
+
+def _nameless(pod: Manifest) -> Manifest:
+    return pod | {"metadata": {name: value for name, value in pod["metadata"].items() if name != "name"}}
 
 
 def _no_errors(errors: Sequence[str]) -> None:
