@@ -9,6 +9,7 @@ import pytest
 from hpa.core.requests.answers import explain
 
 from .world import (
+    KAFKA,
     KEY,
     World,
     at,
@@ -56,6 +57,38 @@ def test_a_metric_of_an_unknown_workload_is_dropped_and_leaves_nothing() -> None
     made._written(made.state.hear(made._append(replace(load("queue", 90, at(5)), name="nobody")), at(5)))
     made._written(made.state.hear(made._append(replace(backlog([90], at(6)), name="nobody")), at(6)))
     assert (sizes(made), made.state.dropped, list(made.state.inputs)) == ([], {"unknown": 2}, [KEY])
+
+
+ORDERS = backlog([10] * 8, at(35))
+
+
+@pytest.mark.parametrize(
+    ("partitions", "why"),
+    [
+        pytest.param((), "no partition of topic orders is told", id="none"),
+        pytest.param(backlog([0], at(35), topic="others").partitions, "no partition of topic orders", id="of another"),
+        pytest.param(ORDERS.partitions * 2, "orders/0 is told twice", id="each twice"),
+    ],
+)
+def test_a_backlog_that_cannot_be_so_is_unknown(partitions: Any, why: str) -> None:
+    """A topic that exists has a partition: none of them is not an empty queue."""
+    made = begun(scaled_object([KAFKA], cooldownPeriod=5, maxReplicaCount=50), replicas=0)
+    made.say(replace(ORDERS, at_ms=at(5)))
+    made.say(replace(ORDERS, partitions=partitions))
+    made.until(at(100))
+    assert sizes(made) == [(5_000, 8)]
+    assert why in explain(made.state, made.state.scaled[KEY]).metrics[0].trouble
+
+
+def test_an_object_has_its_newest_value_whatever_its_series_is_called() -> None:
+    described = {"kind": "Ingress", "name": "front"}
+    target = {"type": "AverageValue", "averageValue": "10"}
+    metric = {"type": "Object", "object": {"describedObject": described, "metric": {"name": "rq"}, "target": target}}
+    made = begun(hpa([metric]), replicas=2)
+    for second, series, value in ((5, "before", 30), (300, "now", 40), (310, "before", 50), (320, "now", 60)):
+        made.say(replace(load("rq", value, at(second), series), object="Ingress/front"))
+        made.until(at(second + 1))
+        assert made.replicas == value // 10
 
 
 PROMETHEUS = {

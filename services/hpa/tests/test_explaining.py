@@ -21,6 +21,13 @@ def test_a_queue_that_is_known_at_no_replicas_is_not_unknown(lag: int) -> None:
     assert [one.value for one in explain(made.state, made.state.scaled[KEY]).metrics] == [str(lag)]
 
 
+def test_partitions_that_a_trigger_does_not_mean_are_not_among_those_of_its_lag() -> None:
+    some = {**KAFKA, "metadata": {**KAFKA["metadata"], "partitionLimitation": "0-1"}}
+    made = begun(scaled_object([some]), replicas=0)
+    made.say(backlog([5, 5, 90, 90], at(10)))
+    assert explain(made.state, made.state.scaled[KEY]).metrics[0].detail == "true lag 10 in 2 partitions"
+
+
 def test_a_queue_that_is_not_known_at_no_replicas_is_unknown() -> None:
     made = begun(scaled_object([KAFKA]), replicas=0)
     made.say(backlog([], at(10), trouble="gone"))

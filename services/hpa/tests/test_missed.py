@@ -10,7 +10,7 @@ from hpa.core.state import HpaState
 from spillway.events import Event
 from spillway.events_scaling import ScaleDecided
 
-from .world import KAFKA, World, at, backlog, begun, external, hpa, load, own, scaled_object
+from .world import KAFKA, World, at, backlog, begun, declared, external, hpa, load, own, scaled_object
 
 HOUR = 3600
 OPENS, CLOSES = "0 14 * * *", "0 16 * * *"
@@ -104,6 +104,20 @@ def test_values_of_hours_ago_are_taken_in_and_scale_nothing() -> None:
     made.say(backlog([0] * 8, at(5)))
     told = [backlog([90] * 8, at(HOUR)), backlog([0] * 8, at(2 * HOUR))]
     assert back(made, 6 * HOUR, *told) == []
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_workload_that_comes_later_than_its_policy_is_sized_as_of_then(killed: bool) -> None:
+    """Its record has no time, and at the policy's a window was open that is over."""
+    night = {"name": "night", "timeZone": "UTC", "from": "1970-01-12", "until": "1970-01-12T14:00", "exact": 9}
+    made = World()
+    made.policy(own(calendar=[night], minReplicas=2))
+    made.until(at(HOUR))
+    made.say(declared(5), heard=not killed)
+    if killed:
+        made.restart()
+    made.until(at(HOUR + 1))
+    assert [(one.replicas, one.at_ms) for one in made.decided] == [(2, at(HOUR))]
 
 
 def test_what_is_not_missed_yet_is_done_in_order() -> None:

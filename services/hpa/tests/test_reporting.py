@@ -36,6 +36,14 @@ def world() -> World:
         pytest.param(replace(LOAD, name="other"), "NOT_FOUND", "shop/other", id="a workload without a policy"),
         pytest.param(replace(LOAD, value_milli=-1), "INVALID_ARGUMENT", "value_milli: -1", id="negative"),
         pytest.param(replace(LOAD, at_ms=START_MS + 60_000), "INVALID_ARGUMENT", "at_ms", id="from the future"),
+        pytest.param(replace(BACKLOG, partitions=()), "INVALID_ARGUMENT", "partitions", id="no partition"),
+        pytest.param(
+            replace(BACKLOG, partitions=BACKLOG.partitions * 2),
+            "INVALID_ARGUMENT",
+            "orders/0 is told twice",
+            id="twice",
+        ),
+        pytest.param(replace(BACKLOG, partitions=(), trouble="gone"), "OK", "", id="nothing known"),
         pytest.param(replace(LOAD, metric=""), "INVALID_ARGUMENT", "metric", id="without a name"),
         pytest.param(replace(LOAD, trouble="x" * 2_000), "INVALID_ARGUMENT", "trouble", id="too long"),
         pytest.param(

@@ -391,7 +391,7 @@ class HpaState:
             return events  # The planner says that it follows us.
         if self._waits(scaled):
             return events
-        if at_ms and self._missed(at_ms, now_ms):
+        if self._missed(at_ms, now_ms) if at_ms else scaled.remembered.at_ms and scaled.due is None:
             self._put_off(scaled, now_ms)
             return events
         return events + self._evaluate(scaled, max(scaled.remembered.at_ms + 1, at_ms))

@@ -169,7 +169,7 @@ class Inputs:
         known = self.backlogs.get(key, Backlog())
         if is_known(known, event, rules.load_age_max_ms) or event.at_ms < self.backlogs_from_ms.get(key, 0):
             return False
-        trouble = event.trouble or self._too_large(key, event)
+        trouble = event.trouble or odd_partitions(event) or self._too_large(key, event)
         if trouble:
             failing_ms = known.failing_ms or known.endless_ms or event.at_ms
             self.backlogs[key] = _failed(known, trouble, failing_ms, event.at_ms, polling_ms)
@@ -219,6 +219,18 @@ def failures_with(known: Load | Backlog, at_ms: int, polling_ms: int) -> tuple[i
     if known.failures and at_ms < known.counted_ms + FAILURES_APART * polling_ms:
         return known.failures, known.counted_ms
     return known.failures + 1, at_ms
+
+
+def odd_partitions(event: BacklogObserved) -> str:
+    """Why a backlog cannot be believed; "" where it can. A topic that exists has a partition, and each of them once."""
+    if event.topic and not any(one.topic == event.topic for one in event.partitions):
+        return f"no partition of topic {event.topic} is told"
+    places: set[tuple[str, int]] = set()
+    for one in event.partitions:
+        if (one.topic, one.partition) in places:
+            return f"{one.topic}/{one.partition} is told twice"
+        places.add((one.topic, one.partition))
+    return ""
 
 
 def name_of(key: LoadKey) -> LoadName:

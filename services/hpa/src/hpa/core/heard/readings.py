@@ -101,8 +101,8 @@ def read_series(metric: str, of_object: str, source: str, inputs: Inputs, moment
         for (name, described, series, _, pod), load in inputs.loads.items()
         if name == metric and described == of_object and not pod
     ]
-    if source == OBJECT:
-        found = found[:1]
+    if source == OBJECT and found:  # It has one value: the newest, whatever whoever measured called the series.
+        found = [max(found, key=lambda one: (one[1].at_ms, one[1].heard_ms))]
     going_on = [one for one in found if moment.now_ms <= one[1].heard_ms + moment.rules.forgotten_ms]
     return _of_loads(source, going_on or found, moment)
 
@@ -174,13 +174,14 @@ def read_kafka(trigger: KafkaTrigger, inputs: Inputs, moment: Moment) -> Read:
         PartitionOffsets(topic, partition, None if latest < 0 else latest, None if committed < 0 else committed)
         for topic, partition, latest, committed in backlog.rows
     ]
-    endless = [f"{row.topic}/{row.partition}" for row in selected(trigger, rows) if row.latest is None]
+    chosen = selected(trigger, rows)
+    endless = [f"{row.topic}/{row.partition}" for row in chosen if row.latest is None]
     if endless:
         why = f"{len(endless)} partitions whose end is not known, the first is {endless[0]}"
         read = Read(Unavailable(why), KAFKA, oldest_ms=backlog.at_ms, failing_ms=backlog.endless_ms, trouble=why)
         return _failed(read, backlog.failures)
     lag = group_lag(trigger, rows, {(topic, partition): place for topic, partition, place in backlog.committed})
-    detail = f"true lag {lag.true} in {len(rows)} partitions"
+    detail = f"true lag {lag.true} in {len(chosen)} partitions"
     milli = lag.metric_milli
     due = backlog.at_ms + age_max + 1
     reading = SeriesReading((milli,))

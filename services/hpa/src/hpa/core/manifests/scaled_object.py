@@ -237,9 +237,7 @@ def read_scaled_object(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STAB
 
 
 def _activation(spec: ScaledObjectSpec, metadata: Metadata, fallback: Fallback | None, where: str) -> Activation:
-    paused = metadata.annotations.get(PAUSED_REPLICAS, "")
-    if paused.isascii() and paused.isdigit():
-        within(int(paused), 0, REPLICAS_MAX, f"metadata.annotations[{PAUSED_REPLICAS}]")
+    _check_paused(metadata.annotations.get(PAUSED_REPLICAS))
     cooldown_s = COOLDOWN_MS // 1000 if spec.cooldown_period is None else spec.cooldown_period
     first_s = within(spec.initial_cooldown_period, 0, SECONDS_MAX, f"{where}.initialCooldownPeriod")
     return Activation(
@@ -250,6 +248,11 @@ def _activation(spec: ScaledObjectSpec, metadata: Metadata, fallback: Fallback |
         fallback_replicas=None if fallback is None else fallback.replicas,
         annotations=metadata.annotations,
     )
+
+
+def _check_paused(written: str | None) -> None:
+    if written is not None and not (written.isascii() and written.isdigit() and int(written) <= REPLICAS_MAX):
+        raise invalid(f"metadata.annotations[{PAUSED_REPLICAS}]", written, f"a number, 0 to {REPLICAS_MAX}")
 
 
 def _triggers(spec: ScaledObjectSpec, where: str) -> tuple[list[NamedTrigger], list[Metric]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from hpa.core.heard.inputs import BACKLOGS_MAX, PARTITION_BYTES, backlog_size
+from hpa.core.heard.inputs import BACKLOGS_MAX, PARTITION_BYTES, backlog_size, odd_partitions
 from hpa.core.manifests.attached import Attached
 from hpa.core.named import is_named, names_of
 from hpa.core.state import HpaState
@@ -61,6 +61,8 @@ def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
     if (size := backlog_size(report)) > BACKLOGS_MAX:
         what = f"{len(report.partitions)} partitions, {size} bytes"
         raise invalid("partitions", what, f"at most {BACKLOGS_MAX} bytes: {PARTITION_BYTES} each, and its topic")
+    if not report.trouble and (odd := odd_partitions(report)):
+        raise invalid("partitions", odd, "every partition of the topic once, or trouble that says why there are none")
     for one in report.partitions:
         if one.partition < 0 or one.latest < -1 or one.committed < -1:
             raise invalid("partitions", (one.partition, one.latest, one.committed), "offsets of 0 or more; −1: unknown")

@@ -57,8 +57,8 @@ def compose_scaled(case: Case, scaled: ScaledObject) -> Sized:
     if not polls.seen:
         wanted = replace(wanted, fallback_replicas=None)
     outcome = executed(wanted, _polled(case, before, polls, scaled), case.now_ms)
-    paused = _paused_replicas(wanted.annotations.get(PAUSED_REPLICAS))
-    if paused is not None:
+    if PAUSED_REPLICAS in wanted.annotations:
+        paused = int(wanted.annotations[PAUSED_REPLICAS])
         return _finished(case, scaled, polls, _to(case, before, paused, "paused-replicas"), outcome)
     remembered = _renewed(before, polls.active or wanted.says(FORCE_ACTIVATION), outcome, case.now_ms)
     case = replace(case, before=remembered)
@@ -93,10 +93,6 @@ def _renewed(before: Remembered, active: bool, outcome: Outcome, now_ms: int) ->
     if outcome.renewed:
         return replace(before, active=active, last_active_ms=now_ms)
     return replace(before, active=False)
-
-
-def _paused_replicas(written: str | None) -> int | None:
-    return int(written) if written is not None and written.isascii() and written.isdigit() else None
 
 
 def _polled(case: Case, before: Remembered, polls: Polls, scaled: ScaledObject) -> Polled:
