@@ -44,19 +44,19 @@ async def test_now_goes_before_a_delay() -> None:
     assert len(queue) == 0
 
 
-async def test_what_goes_first_is_taken_before_all_that_waits_and_stays_so_while_it_is_worked_on() -> None:
+async def test_a_higher_rank_is_taken_before_all_that_waits_and_stays_so_while_it_is_worked_on() -> None:
     queue = WorkQueue[Target]()
     for target in (A, B):
         queue.add(target)
-    queue.add(B, first=True)
+    queue.add(B, rank=1)
     assert await queue.take() == B
-    queue.add(B, first=True)
+    queue.add(B, rank=1)
     queue.add(B)
     queue.done(B)
     assert [await queue.take(), await queue.take()] == [B, A]
     queue.done(B)
     queue.add(A)
-    queue.add(B, 5, first=True)
+    queue.add(B, 5, rank=1)
     queue.done(A)
     await asyncio.sleep(6)
     assert [await queue.take(), await queue.take()] == [B, A]

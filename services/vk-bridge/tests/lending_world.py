@@ -21,6 +21,7 @@ from vk_bridge.core.pod_steps import (
     PodStep,
     pairs,
     pod_step,
+    what_cannot_wait,
     writes,
 )
 from vk_bridge.core.steps import (
@@ -37,6 +38,7 @@ from vk_bridge.core.steps import (
     WaitUntil,
     Wish,
     around,
+    bears_amendment,
     next_step,
 )
 from vk_bridge.node_reader import Ending, ending_of
@@ -192,27 +194,37 @@ class Bridge:
         self.sequence = 0
         self.sights = FirstSights()
         self.deleting: dict[str, Ending] = {}
+        self.known: tuple[OwnerNode | None, VirtualNode | None] | None = None
+        """The nodes as they were read, or answered to a write, last."""
         self.read_log = len(world.log)
 
     def hear_log(self) -> None:
         self.read_log = len(self.world.log)
 
-    def turn(self) -> Iterator[Step | PodStep | None]:
-        """Reads, decides, writes; stops before each call, and says which write it is about to make."""
+    def turn(self, *, pods_alone: bool = False, busy: bool = False) -> Iterator[Step | PodStep | None]:
+        """Reads, decides, writes; stops before each call, and says which write it is about to make.
+
+        pods_alone: the nodes are taken for what they were when this bridge knew of them last, however long ago. busy:
+        others wait for it, and what can wait of the pods is not done.
+        """
         world = self.world
-        read_at = world.now
-        yield None
-        virtual, pool_read = world.virtual, world.pool_up
-        yield None
-        node, owner_read = world.node, world.owner_up
+        read_at, known = world.now, self.known if pods_alone else None
+        self.known = None
+        if known is None:
+            yield None
+            virtual, pool_read = world.virtual, world.pool_up
+            yield None
+            node, owner_read = world.node, world.owner_up
+        else:
+            (node, virtual), pool_read, owner_read = known, True, True
         yield None
         pool_pods, pool_read = tuple(world.pool_pods.values()), pool_read and world.pool_up
         yield None
         found, owner_read = dict(world.real_pods), owner_read and world.owner_up
         occupied = world.owner_pods > 0
-        known = {pod.uid for pod in pool_pods}
+        uids = {pod.uid for pod in pool_pods}
         for pod in list(found.values()):
-            if pod.pool_uid not in known:
+            if pod.pool_uid not in uids:
                 yield None
                 pool_read = pool_read and world.pool_up
                 again = world.pool_pods.get(pod.pool_uid)
@@ -230,15 +242,30 @@ class Bridge:
         wish = self._wish(sight)
         since = self.sights.see("n", sight.node, read_at) if owner_read else read_at
         step = next_step(sight, wish, since, IN_FLIGHT_SECONDS)
+        quiet_at = since + IN_FLIGHT_SECONDS
+        if known is not None and not bears_amendment(step, sight, read_at, quiet_at):
+            return
         means = around(sight, wish, GRACE_SECONDS)
         pod_steps = [pod_step(pool, real, means) for pool, real in pairs(sight.pool_pods, sight.real_pods)]
+        refused, answered = False, (node, virtual)
         if step is not None and not isinstance(step, WaitUntil):
             yield step
-            self._carry_out(step)
-        for one in pod_steps:
-            for write in writes(one) if one is not None else ():
+            refused = not self._carry_out(step)
+            answered = _answered(step, node, virtual, world)
+        todo = [one for one in pod_steps if one is not None]
+        for one in filter(None, map(what_cannot_wait, todo)) if busy else todo:
+            for write in writes(one):
                 yield write
                 self._carry_out_pod(write)
+        if refused or not sight.owner_read or not sight.pool_read:
+            return
+        self.known = answered
+        if isinstance(step, DeleteVirtual):
+            sight = replace(sight, virtual=None, read_at=world.now)
+            step = next_step(sight, wish, since, IN_FLIGHT_SECONDS)
+            if isinstance(step, Mark) and bears_amendment(step, sight, read_at, quiet_at):
+                yield step
+                self._carry_out(step)
 
     def _real(self, uid: str, pod: Real) -> RealPod:
         found = RealPod(uid, pod.pool_uid, ended=pod.failed, news=pod.news, grace_seconds=pod.grace_seconds)
@@ -263,11 +290,12 @@ class Bridge:
             log_away=not world.log_up,
         )
 
-    def _carry_out(self, step: Step) -> None:
+    def _carry_out(self, step: Step) -> bool:
+        """Whether it was not refused."""
         world = self.world
         match step:
             case Mark(at, state, loan, cause):
-                world.mark(at, state, loan, cause)
+                return world.mark(at, state, loan, cause)
             case CreateVirtual(loan):
                 if world.pool_up and world.virtual is None:
                     world.put_virtual(VirtualNode(f"virtual-{world.made()}", world.made(), loan, open=False))
@@ -283,6 +311,9 @@ class Bridge:
                 world.writes += 1
                 world.log.append(("lent" if isinstance(step, SayLent) else "returned", loan))
                 self.hear_log()
+            case ShowVirtual() | CloseVirtual() | DeleteVirtual():
+                return False
+        return True
 
     def _carry_out_pod(self, step: PodStep) -> None:
         world = self.world
@@ -312,6 +343,15 @@ class Bridge:
             case DeleteReal(uid, grace_seconds) if world.owner_up and uid in world.real_pods:
                 assert grace_seconds <= world.real_pods[uid].grace_seconds, "a pod's own grace is lengthened"
                 world.delete_real_pod(uid, grace_seconds)
+
+
+def _answered(
+    step: Step | None, node: OwnerNode | None, virtual: VirtualNode | None, world: World
+) -> tuple[OwnerNode | None, VirtualNode | None]:
+    """The nodes as they were read, but for the one that was just written."""
+    if isinstance(step, Mark):
+        return world.node, virtual
+    return node, world.virtual if isinstance(step, ShowVirtual | CloseVirtual | DeleteVirtual) else virtual
 
 
 def check(world: World) -> None:

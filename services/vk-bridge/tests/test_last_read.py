@@ -87,7 +87,7 @@ def test_what_is_told_while_a_node_is_under_way_is_judged_at_its_end() -> None:
     assert last.end("n", reading(pod("a", "7"))) == [Upserted(said("a", "8"))]
 
 
-@pytest.mark.parametrize("end", [None, reading(owner_read=False), reading(virtual=None)])
+@pytest.mark.parametrize("end", [None, reading(owner_read=False)])
 def test_a_node_that_did_not_come_to_rest_is_read_for_all_that_is_told(end: Reading | None) -> None:
     last = LastRead()
     last.begin("n")

@@ -53,30 +53,35 @@ class LentNode(RuleBasedStateMachine):
 
     # ── Bridges ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @rule(index=BRIDGES, calls=st.integers(1, 9))
-    def go_on(self, index: int, calls: int) -> None:
+    @rule(index=BRIDGES, calls=st.integers(1, 9), pods_alone=st.booleans(), busy=st.booleans())
+    def go_on(self, index: int, calls: int, pods_alone: bool, busy: bool) -> None:
         for _ in range(calls):
             if self.turns[index] is None:
-                self.turns[index] = self.bridges[index].turn()
+                self.turns[index] = self.bridges[index].turn(pods_alone=pods_alone, busy=busy)
             if next(self.turns[index], self) is self:
                 self.turns[index] = None
             check(self.world)
 
-    @rule(index=BRIDGES)
-    def whole_turn(self, index: int) -> None:
+    @rule(index=BRIDGES, pods_alone=st.booleans(), busy=st.booleans())
+    def whole_turn(self, index: int, pods_alone: bool = False, busy: bool = False) -> None:
         """The other one is frozen meanwhile, wherever it stands."""
         if self.turns[index] is not None:
             for _ in self.turns[index]:
                 check(self.world)
         self.turns[index] = None
-        for _ in self.bridges[index].turn():
+        for _ in self.bridges[index].turn(pods_alone=pods_alone, busy=busy):
             check(self.world)
 
-    @rule(index=BRIDGES, turns=st.integers(2, 12), pace_seconds=st.sampled_from([0.0, 0.3, IN_FLIGHT_SECONDS / 2]))
-    def works(self, index: int, turns: int, pace_seconds: float) -> None:
+    @rule(
+        index=BRIDGES,
+        turns=st.integers(2, 12),
+        pace_seconds=st.sampled_from([0.0, 0.3, IN_FLIGHT_SECONDS / 2]),
+        pods_alone=st.booleans(),
+    )
+    def works(self, index: int, turns: int, pace_seconds: float, pods_alone: bool = False) -> None:
         """For long enough to end what it is at, and to begin something else."""
         for _ in range(turns):
-            self.whole_turn(index)
+            self.whole_turn(index, pods_alone)
             self.bridges[index].hear_log()
             self.kubelet_works()
             self.world.now += pace_seconds

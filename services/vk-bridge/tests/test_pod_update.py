@@ -9,7 +9,7 @@ import pytest
 from spillway.lending_marks import GIVEN
 from vk_bridge.core.carried import CARRIED
 from vk_bridge.core.loan import PoolPod, RealPod
-from vk_bridge.core.pod_steps import Around, DeletePool, DeleteReal, Mirror, PodStep, UpdateReal, pod_step
+from vk_bridge.core.pod_steps import Around, DeletePool, DeleteReal, LetGo, Mirror, PodStep, UpdateReal, pod_step
 from vk_bridge.core.pod_update import given_text, is_behind, update_patch
 
 POOL_POD: dict[str, Any] = {
@@ -109,9 +109,32 @@ STAYS = Around(takes=True, leaving=False, grace_seconds=30)
             DeletePool("p", 30, real_uid="r"),
             id="its node goes back",
         ),
+        pytest.param(
+            PoolPod("p", created=True),
+            RealPod("r", "p", deleting=True, ended=True, news=True),
+            Around(takes=False, leaving=True, grace_seconds=30),
+            DeletePool("p", 30),
+            id="how it ended when it was told to go is nobody's news: a Job would count it as done",
+        ),
+        pytest.param(
+            PoolPod("p", created=True),
+            RealPod("r", "p", ended=True, news=True),
+            Around(takes=False, leaving=True, grace_seconds=30),
+            Mirror("p"),
+            id="how it ended before it was told to go is",
+        ),
+        pytest.param(
+            PoolPod("p", created=True),
+            None,
+            Around(takes=False, leaving=True, grace_seconds=30),
+            LetGo("p"),
+            id="it is let go with its real pod's end, though it was never told",
+        ),
     ],
 )
-def test_when_a_real_pod_is_updated(pool: PoolPod, real: RealPod, around: Around, step: Any) -> None:
+def test_when_a_real_pod_is_updated_and_when_it_goes(
+    pool: PoolPod, real: RealPod | None, around: Around, step: Any
+) -> None:
     assert pod_step(pool, real, around) == step
 
 

@@ -27,6 +27,7 @@ from vk_bridge.core.steps import (
     ShowVirtual,
     Wish,
     around,
+    bears_amendment,
     next_step,
 )
 
@@ -384,6 +385,33 @@ def test_a_recalled_node_takes_no_pod_even_while_a_freeze_holds_it() -> None:
     held = around(recalled, replace(WISH, frozen=True), 30)
     assert (held.takes, held.leaving, held.forces) == (False, False, False)
     assert around(Sight(0, NODE, VIRTUAL), WISH, 30).takes
+
+
+CLOSED = replace(VIRTUAL, open=False)
+
+
+@pytest.mark.parametrize(
+    ("state", "virtual", "listed_at", "bears"),
+    [
+        pytest.param(RECALLED, CLOSED, 0.0, True, id="the virtual node goes"),
+        pytest.param(RECALLED, CLOSED, None, False, id="not after a write to a node"),
+        pytest.param(RECALLED, None, IN_FLIGHT_SECONDS, True, id="the node goes back"),
+        pytest.param(RECALLED, None, IN_FLIGHT_SECONDS - 0.1, False, id="not on a list within the in-flight time"),
+        pytest.param(RECALLED, None, None, False, id="nor on one that is older than a write"),
+        pytest.param(CHECKING, CLOSED, IN_FLIGHT_SECONDS, False, id="nothing is lent on it"),
+        pytest.param(CHECKING, None, IN_FLIGHT_SECONDS, False, id="nor made"),
+        pytest.param(LENT, CLOSED, IN_FLIGHT_SECONDS, False, id="nor opened"),
+        pytest.param(LENT, None, None, True, id="a recall is marked"),
+        pytest.param(RECALLED, VIRTUAL, None, True, id="a virtual node is closed"),
+    ],
+)
+def test_what_may_follow_on_nodes_as_they_were_known(
+    state: str, virtual: VirtualNode | None, listed_at: float | None, bears: bool
+) -> None:
+    sight = Sight(9, replace(NODE, state=state), virtual)
+    step = next_step(sight, WISH, 0, IN_FLIGHT_SECONDS)
+    assert step is not None
+    assert bears_amendment(step, sight, listed_at, IN_FLIGHT_SECONDS) is bears
 
 
 def test_another_fleets_node_is_left_alone() -> None:

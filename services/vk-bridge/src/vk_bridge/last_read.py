@@ -1,5 +1,6 @@
 """What of each node was read last, so that word of what was read already begins no further reading."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spillway.cluster_api import Change, Removed, Upserted
@@ -40,15 +41,23 @@ class LastRead:
         return self._rested.pop(node, None)
 
     def note(self, reading: Reading) -> None:
-        self._seen[reading.name].update(reading.found.versions().items())
+        self.note_versions(reading.name, reading.found.versions().items())
+
+    def note_versions(self, node: str, versions: Iterable[tuple[str, str]]) -> None:
+        """versions: (uid, version) of what this bridge itself has just written."""
+        self._seen[node].update(versions)
 
     def end(self, node: str, rested: Reading | None) -> list[Change]:
         """What was told meanwhile and is news. rested: after which nothing is left to be done."""
         seen, told = self._seen.pop(node), self._told.pop(node)
-        if rested is not None and rested.both_read and _is_on_loan(rested):
+        if rested is not None and rested.both_read:
             found = rested.found
             self._rested[node] = Known(found.node, found.virtual, frozenset(found.versions()), seen)
         return [change for change in told if self.is_news(node, change)]
+
+    def forget(self, node: str) -> None:
+        """Its loan is over: nothing is asked of it until it is begun again."""
+        self._rested.pop(node, None)
 
     def is_news(self, node: str, change: Change) -> bool:
         """Whether the node is to be read for what is told of something on it; False, too, while it is under way."""
@@ -69,8 +78,3 @@ class LastRead:
 def is_of_pod(change: Change) -> bool:
     """Whether it is about one pod, and says nothing of nodes."""
     return isinstance(change, Upserted | Removed) and isinstance(change.object, WatchedPod | BoundPod)
-
-
-def _is_on_loan(reading: Reading) -> bool:
-    node = reading.sight.node
-    return reading.virtual is not None or (node is not None and node.marked)

@@ -79,8 +79,10 @@ class LoanBook:
         self._history.see(reading.name, reading.sight, self._wall_ms())
 
     def evicted(self, reading: Reading, uid: str) -> None:
-        """A pool pod was told to go."""
-        pod = reading.pool_pods[uid]
+        """A pool pod, or its real one, was told to go. One that was going already, or had ended, loses nothing."""
+        pod = reading.pool_pods.get(uid)
+        if pod is None or pod["metadata"].get("deletionTimestamp") or has_ended(pod):
+            return
         requests = _requests(reading.real_by_pool_uid.get(uid, pod))
         self._history.evicted(reading.name, _lent_pod(reading, pod, requests), self._wall_ms())
 

@@ -83,7 +83,8 @@ class Found:
 class Answers:
     """What the clusters said to what was written: objects as they are now, pods by uid.
 
-    gone: uids of pool pods that are let go. incomplete: something was written of which it is not known how it is now.
+    gone: uids of pool pods that are let go, and of a virtual node that was deleted. between: (uid, version) of what was
+    written again right after. incomplete: something was written of which it is not known how it is now.
     """
 
     node: Manifest | None = None
@@ -91,6 +92,7 @@ class Answers:
     pool_pods: dict[str, Manifest] = field(default_factory=dict)
     real_pods: dict[str, Manifest] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+    between: set[tuple[str, str]] = field(default_factory=set)
     incomplete: bool = False
 
     def deleted(self, pods: dict[str, Manifest], uid: str, answer: Manifest) -> None:
@@ -102,9 +104,13 @@ class Answers:
             self.incomplete = True
 
     def let_go(self, uid: str, answer: Manifest) -> None:
-        """A pool pod was deleted with grace 0: it is gone, but where a finalizer keeps it."""
+        """A pool pod with grace 0, or the virtual node, was deleted: it is gone, but where a finalizer keeps it.
+
+        An API server answers with what was deleted, or that it was so.
+        """
         metadata = answer.get("metadata") or {}
-        if not answer or (metadata.get("uid") == uid and not metadata.get("finalizers")):
+        told = answer.get("kind") == "Status" or metadata.get("uid") == uid
+        if not answer or (told and not metadata.get("finalizers")):
             self.gone.add(uid)
         else:
             self.incomplete = True
@@ -155,7 +161,8 @@ class Reading:
 
     due_at: when the next grace is over, or a refusal forgotten. amounts: what the node offers; both it and standing are
     of the real node. fresh: all of it was read in one go; else the nodes were read before, or it was amended by what
-    was answered to writes since. paused: pool pods that are not created yet, since a node has just refused one.
+    was answered to writes since. listed_at: when the pods were listed; None: a node was written since. paused: pool
+    pods that are not created yet, since a node has just refused one.
     """
 
     name: str
@@ -168,6 +175,7 @@ class Reading:
     standing: Standing | None
     due_at: float | None
     fresh: bool = True
+    listed_at: float | None = None
     paused: frozenset[str] = frozenset()
 
     @property
@@ -251,7 +259,8 @@ class NodeReader:
         node = await here.get(NODES, "", name)
         side = self._side(name, pool_name)
         found = await self._with_pods(name, side, here, there, (node, shown))
-        return self._reading(name, pool, side, found, standing_of(node) if node is not None else None, read_at)
+        standing = standing_of(node) if node is not None else None
+        return replace(self._reading(name, pool, side, found, standing, read_at), listed_at=read_at)
 
     async def read_pods(
         self, name: str, pool_name: str, pool: Pool | None, nodes: Nodes, standing_of: StandingOf
@@ -262,7 +271,7 @@ class NodeReader:
         side = self._side(name, pool_name)
         found = await self._with_pods(name, side, here, there, nodes)
         standing = standing_of(node) if node is not None else None
-        return replace(self._reading(name, pool, side, found, standing, read_at), fresh=False)
+        return replace(self._reading(name, pool, side, found, standing, read_at), fresh=False, listed_at=read_at)
 
     def _side(self, name: str, pool_name: str) -> PoolSide:
         settings, virtual = self._settings, virtual_node_name(self._cluster, name)
@@ -284,17 +293,20 @@ class NodeReader:
     def amended(self, reading: Reading, answers: Answers, standing_of: StandingOf) -> Reading:
         """With what was answered to writes since in the place of what was read. It is not fresh."""
         before, node = reading.found, answers.node or reading.node
+        virtual = answers.virtual or before.virtual
         found = replace(
             before,
             node=node,
-            virtual=answers.virtual or before.virtual,
+            virtual=virtual if virtual is not None and virtual["metadata"]["uid"] not in answers.gone else None,
             pool_pods={
                 uid: pod for uid, pod in {**before.pool_pods, **answers.pool_pods}.items() if uid not in answers.gone
             },
             own_pods={**before.own_pods, **answers.real_pods},
         )
         standing, now = standing_of(node) if node is not None else None, asyncio.get_running_loop().time()
-        return replace(self._reading(reading.name, reading.pool, reading.side, found, standing, now), fresh=False)
+        amended = self._reading(reading.name, reading.pool, reading.side, found, standing, now)
+        listed_at = reading.listed_at if answers.node is None and answers.virtual is None else None
+        return replace(amended, fresh=False, listed_at=listed_at)
 
     def _reading(
         self, name: str, pool: Pool | None, side: PoolSide, found: Found, standing: Standing | None, read_at: float

@@ -57,12 +57,11 @@ class NodeWriter:
                 await self._create(reading)
                 answers.incomplete = True
             case ShowVirtual(at):
-                answers.virtual = await self._show(reading, at, is_open=True)
+                answers.virtual = await self._show(reading, at, answers, is_open=True)
             case CloseVirtual(at):
-                answers.virtual = await self._show(reading, at, is_open=False)
+                answers.virtual = await self._show(reading, at, answers, is_open=False)
             case DeleteVirtual(at):
-                await self._delete(reading, at)
-                answers.incomplete = True
+                answers.let_go(at.uid, await self._delete(reading, at))
             case SayLent(loan):
                 self._say_lent(reading, loan)
                 return False
@@ -90,7 +89,7 @@ class NodeWriter:
         except AlreadyExists:
             return  # Another bridge was faster, or somebody has the name: the next reading says which.
 
-    async def _show(self, reading: Reading, at: At, *, is_open: bool) -> Manifest:
+    async def _show(self, reading: Reading, at: At, answers: Answers, *, is_open: bool) -> Manifest:
         """The virtual node as it is then.
 
         Opened by its amounts first, closed by its spec first: whoever looks in between finds it closed enough.
@@ -110,7 +109,9 @@ class NodeWriter:
         shown: Change = ({"status": status}, "status")
         first, then = (shown, whole) if is_open else (whole, shown)
         made = await self._patch_virtual(reading, *first, at)
-        return await self._patch_virtual(reading, *then, At(at.uid, made["metadata"]["resourceVersion"]))
+        half = At(at.uid, made["metadata"]["resourceVersion"])
+        answers.between.add((half.uid, half.resource_version))
+        return await self._patch_virtual(reading, *then, half)
 
     async def _patch_virtual(
         self, reading: Reading, change: dict[str, Any], subresource: Subresource, at: At
@@ -124,11 +125,13 @@ class NodeWriter:
             )
         )
 
-    async def _delete(self, reading: Reading, at: At) -> None:
+    async def _delete(self, reading: Reading, at: At) -> Manifest:
         pool = reading.pool
         assert pool is not None
         name = virtual_node_name(self._cluster, reading.name)
-        await pool.reach.ask(lambda: pool.api.delete(NODES, "", name, uid=at.uid, resource_version=at.resource_version))
+        return await pool.reach.ask(
+            lambda: pool.api.delete(NODES, "", name, uid=at.uid, resource_version=at.resource_version)
+        )
 
 
 def _metadata(found: Manifest, made: Manifest) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from spillway.addresses import RECALLS
 from spillway.bus import Bus
 from spillway.cluster_api import Change, ClusterApi, ClusterUnreachable, Conflict, Refused
 from spillway.events_lending import NodeLent, NodeReturned
-from spillway.lending_marks import LENT, LENT_NODE, RECALLED
+from spillway.lending_marks import LENT, LENT_NODE, POOL_UID
 from spillway.model import Generation
 from spillway.work_queue import WorkQueue
 from vk_bridge import metrics
@@ -22,19 +22,19 @@ from vk_bridge.copies import Copies
 from vk_bridge.core.loan import OWNED
 from vk_bridge.core.log_state import LogState
 from vk_bridge.core.owner_mirror import OwnerMirror
-from vk_bridge.core.pod_steps import DeletePool, DeleteReal, Mirror, PodStep, pairs, pod_step
+from vk_bridge.core.pod_steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, pairs, pod_step, what_cannot_wait
 from vk_bridge.core.steps import (
     CloseVirtual,
     FirstSights,
     Mark,
-    SayLent,
-    SayReturned,
     ShowVirtual,
     Step,
     WaitUntil,
     around,
+    bears_amendment,
     next_step,
 )
+from vk_bridge.core.urgency import Urgency, urgency
 from vk_bridge.core.wishes import Address, Wishes
 from vk_bridge.last_read import Known, LastRead, is_of_pod
 from vk_bridge.leases import Leases
@@ -72,21 +72,15 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be written about one node, and its clock time at which something is due without being heard of."""
+    """What is to be written about one node, and its clock time at which something is due without being heard of.
+
+    bears_amendment: of the step.
+    """
 
     step: Step | None
     pod_steps: tuple[PodStep, ...]
     due_at: float | None
-
-    @property
-    def bears_amendment(self) -> bool:
-        """Whether it may be carried out on what was read or answered before, since it neither offers nor returns.
-
-        A recall is marked at the version that was read, and what is said in the log is what was written before.
-        """
-        if isinstance(self.step, Mark):
-            return self.step.state == RECALLED
-        return self.step is None or isinstance(self.step, CloseVirtual | SayLent | SayReturned | WaitUntil)
+    bears_amendment: bool = field(compare=False)
 
 
 class OwnerWorker:
@@ -181,7 +175,18 @@ class OwnerWorker:
         """A node that its owner waits for is worked on before all others. pods_alone: nothing else is news there."""
         if not pods_alone:
             self._whole.add(node)
-        self._queue.add(node, delay_seconds, first=self._state.is_recalled(self.cluster, node))
+        rank = self._urgency(node)
+        if delay_seconds > 0 and rank == Urgency.LEAVING:
+            rank = Urgency.RECALLED  # What is due then, as a pod's end by force, is what the node waits for.
+        self._queue.add(node, delay_seconds, rank=rank)
+
+    def _urgency(self, node: str) -> Urgency:
+        known = self._mirror.nodes.get(node)
+        return urgency(
+            known.register.state if known is not None else OWNED,
+            recalled=self._state.is_recalled(self.cluster, node),
+            has_real_pods=self._mirror.has_real_pods(node),
+        )
 
     def contradict(self, node: str) -> None:
         """Somebody whose turn is over said something of its loan."""
@@ -236,9 +241,14 @@ class OwnerWorker:
         ]
 
     async def _resync(self) -> None:
+        """Each node once in that time, one after another: all at once they would hold up what is news."""
         while True:
-            await asyncio.sleep(self._settings.resync_seconds)
-            self.touch_all()
+            nodes = sorted(self._nodes_with_something())
+            for node in nodes:
+                await asyncio.sleep(self._settings.resync_seconds / len(nodes))
+                self._add(node)
+            if not nodes:
+                await asyncio.sleep(self._settings.resync_seconds)
             if self._watch.listed.is_set():
                 gone = partial(self._book.over_and_gone, self._mirror, self._settings.forget_seconds)
                 await self._records.forget(self.cluster, gone)
@@ -282,7 +292,7 @@ class OwnerWorker:
                     with tracing.process(RECALLS.name, "vk-bridge", about, trace):
                         again, rested = await self._bring_about(node)
                 if again is not None:
-                    self._add(node, max(again, 0.001))
+                    self._add(node, max(again, 0.001), pods_alone=True)
                 news = self._last_read.end(node, rested)
                 if news:
                     self._add(node, pods_alone=all(map(is_of_pod, news)))
@@ -328,6 +338,7 @@ class OwnerWorker:
         return settings.retry_seconds, None
 
     async def _next_reading(self, reading: Reading, answers: Answers) -> Reading:
+        self._last_read.note_versions(reading.name, answers.between)
         if answers.incomplete:
             return await self._read(reading.name)
         return self._reader.amended(reading, answers, self._wishes.standing)
@@ -363,7 +374,8 @@ class OwnerWorker:
         todo = [pod_step(*pair, means) for pair in pairs(sight.pool_pods, sight.real_pods)]
         wait_until = step.seconds if isinstance(step, WaitUntil) else None
         due = [at for at in (reading.due_at, wait_until) if at is not None]
-        return Plan(step, tuple(one for one in todo if one is not None), min(due, default=None))
+        bears = bears_amendment(step, sight, reading.listed_at, since + self._settings.in_flight_seconds)
+        return Plan(step, tuple(one for one in todo if one is not None), min(due, default=None), bears)
 
     async def _carry_out(self, plan: Plan, reading: Reading, answers: Answers) -> tuple[bool, float | None]:
         """Whether anything was written, and after how many seconds something is due.
@@ -372,9 +384,13 @@ class OwnerWorker:
         evicted, and put there again, without end.
         """
         written = plan.step is not None and await self._carry_out_step(plan.step, reading, answers)
-        counts = Counter[str]()
+        counts, pod_steps = Counter[str](), plan.pod_steps
+        if self._queue.taken_at(reading.name) >= Urgency.RECALLED and self._queue.has_waiting(Urgency.RECALLED):
+            pod_steps = tuple(one for one in map(what_cannot_wait, plan.pod_steps) if one is not None)
+        if pod_steps != plan.pod_steps:
+            self._queue.add(reading.name, rank=Urgency.LEAVING)
         written_pods, waits = await self._pod_writer.carry_out_all(
-            plan.pod_steps, reading, answers, partial(self._pod_written, reading, counts)
+            pod_steps, reading, answers, partial(self._pod_written, reading, counts)
         )
         for name, pods in counts.items():
             log.info("carried out", step=name, pods=pods, cluster=self.cluster, node=reading.name, epoch=self.epoch)
@@ -386,11 +402,13 @@ class OwnerWorker:
 
     def _pod_written(self, reading: Reading, counts: Counter[str], step: PodStep) -> None:
         match step:
-            case DeletePool(uid):
+            case DeletePool(uid) | LetGo(uid):
                 self._book.evicted(reading, uid)
             case DeleteReal(uid, 0):
                 self._book.forced(reading, uid)
                 self._reader.note_forced(reading.name, uid)
+            case DeleteReal(uid):
+                self._book.evicted(reading, reading.real_pods[uid]["metadata"]["labels"][POOL_UID])
         if not isinstance(step, Mirror):
             counts[type(step).__name__] += 1
 
@@ -416,6 +434,8 @@ class OwnerWorker:
         """What is said again of a loan that the log has changes nothing."""
         before = self._state.loan(self.cluster, record.node)
         self._book.acknowledged(record)
+        if isinstance(record, NodeReturned):
+            self._last_read.forget(record.node)
         if self._state.loan(self.cluster, record.node) != before:
             self.touch(record.node)
 

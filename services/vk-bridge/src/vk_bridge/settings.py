@@ -74,7 +74,7 @@ class Settings(ClusterTurnSettings):
     nodes_at_once: int = setting(16, "nodes of one cluster that are worked on at the same time")
     nodes_at_once_overall: int = setting(64, "the same for all clusters of this instance")
     nodes_beside_recalled: int = setting(
-        8, "those of them that nobody waits for, while nodes that were recalled are worked on", least=1
+        2, "those of them that nobody waits for, while nodes that were recalled are worked on", least=1
     )
     pods_at_once: int = setting(8, "pods of one node that are written at the same time")
     steps_max: int = setting(20, "readings and writes in one go at one node")

@@ -172,7 +172,11 @@ class OwnerMirror:
         """Whether something of ours may be on it: marks, or a pool's pods."""
         known = self.nodes.get(node)
         marked = known is not None and (known.register.marked or known.register.state != OWNED)
-        return marked or any(pod.pool for pod in self.pods_on(node))
+        return marked or self.has_real_pods(node)
+
+    def has_real_pods(self, node: str) -> bool:
+        """Of any pool."""
+        return any(pod.pool for pod in self.pods_on(node))
 
     def candidate(self, name: str, returned_seconds: float | None) -> Candidate:
         known = self.nodes[name]

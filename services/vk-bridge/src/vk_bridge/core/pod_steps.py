@@ -39,9 +39,9 @@ class FailPool:
 
 @dataclass(frozen=True, slots=True)
 class DeletePool:
-    """Delete in the pool, with grace: its controller makes another, and the real pod follows.
+    """Delete in the pool, with grace: its controller makes another.
 
-    real_uid: of its real pod, where that is to be told as well; empty: there is none, or it was told before.
+    real_uid: of its real pod, which is told first; empty: there is none, or it was told before.
     """
 
     pool_uid: str
@@ -73,8 +73,18 @@ def writes(step: PodStep) -> tuple[PodStep, ...]:
     What a crash leaves out is the next step of whoever reads the two pods then.
     """
     if isinstance(step, DeletePool) and step.real_uid:
-        return (step, DeleteReal(step.real_uid, step.grace_seconds))
+        return (DeleteReal(step.real_uid, step.grace_seconds), step)
     return (step,)
+
+
+def what_cannot_wait(step: PodStep) -> PodStep | None:
+    """While owners wait for other nodes to be told: of a pod that leaves the grace of its real one is to begin.
+
+    The pool is told of it once nobody waits, or with the end of the real pod: nothing is held up by that.
+    """
+    if isinstance(step, DeletePool):
+        return DeleteReal(step.real_uid, step.grace_seconds) if step.real_uid else None
+    return step
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +138,7 @@ def _without_real(pool: PoolPod, around: Around) -> PodStep | None:
     if around.node_gone:
         return FailPool(pool.uid, CAUSE_NODE_GONE) if pool.created else DeletePool(pool.uid, 0)
     if around.leaving:
-        return DeletePool(pool.uid, _grace(pool, around))
+        return LetGo(pool.uid) if pool.created else DeletePool(pool.uid, _grace(pool, around))
     if pool.created:
         return FailPool(pool.uid, GONE)
     return CreateReal(pool.uid) if around.takes else None
@@ -144,7 +154,8 @@ def _both(pool: PoolPod, real: RealPod, around: Around) -> PodStep | None:
     if pool.deleting:
         grace_seconds = _grace(pool, around) if around.leaving else pool.grace_seconds
         return None if real.deleting else DeleteReal(real.uid, grace_seconds)
-    if real.news and not pool.ended:
+    stays_so = around.leaving and pool.created and (real.deleting or not real.ended)
+    if real.news and not pool.ended and not stays_so:
         return Mirror(pool.uid)
     if around.leaving:
         if not pool.ended:

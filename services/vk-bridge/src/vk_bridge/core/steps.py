@@ -149,6 +149,24 @@ def next_step(sight: Sight, wish: Wish, since: float, in_flight_seconds: float) 
     return _recalled(node, virtual, sight, quiet_at)
 
 
+def bears_amendment(step: Step | None, sight: Sight, listed_at: float | None, quiet_at: float) -> bool:
+    """Whether it may be carried out on nodes as they were read or answered before, at whose versions each write is.
+
+    What offers may not; what ends a recall may, on pods that were listed since. listed_at: when these lists began;
+    None: one of the nodes was written after them. quiet_at: the in-flight time is over. While the register has its
+    version no kubelet lets a pool's pod in that was not let in by then, so that none comes after a later list.
+    """
+    listed = sight.node is not None and sight.node.state == RECALLED and listed_at is not None
+    match step:
+        case Mark(_, state):
+            return state == RECALLED or (state == OWNED and listed and (listed_at or 0.0) >= quiet_at)
+        case DeleteVirtual():
+            return listed
+        case CreateVirtual() | ShowVirtual():
+            return False
+    return True
+
+
 def around(sight: Sight, wish: Wish, grace_seconds: int) -> Around:
     """What this node means for its pods: whether real ones may be created, whether all are to go."""
     sight = _of_its_pool(sight)

@@ -1,0 +1,99 @@
+"""What the return of nodes asks of both clusters, and in which order."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from sim.settings import Faults
+from spillway.events_lending import NodeReturned
+from spillway.lending_marks import LENT, RECALLED
+from vk_bridge.core.loan import OWNED
+from vk_bridge.core.urgency import Urgency, urgency
+
+from .lending_fleet import OWN, POOL, LendingFleet, on_fleet, until
+
+PODS = 4
+
+
+async def filled(fleet: LendingFleet) -> None:
+    """All nodes are lent, each with as many pods of the pool's."""
+    await until(lambda: all(fleet.is_open(f"n{number}") for number in range(fleet.nodes)))
+    wanted = PODS * fleet.nodes
+    await fleet.run_in_pool(replicas=wanted, cpu="2")
+    await until(lambda: [phase for _, phase in fleet.real()] == ["Running"] * wanted)
+    await asyncio.sleep(10)
+
+
+def asked(fleet: LendingFleet) -> Counter[tuple[str, str, str]]:
+    """Of the bridge since it was cleared, but for heartbeats and probes: cluster, method, kind with its subresource."""
+    found = Counter[tuple[str, str, str]]()
+    for (cluster, method, path), count in fleet.asked.items():
+        steps = path.strip("/").split("/")
+        kind = "pods" if "pods" in steps else "nodes" if "nodes" in steps else steps[-2]
+        status = "/status" if steps[-1] == "status" else ""
+        probe = method == "GET" and cluster == OWN and steps[-1] in ("pods", "nodes")
+        if kind in ("pods", "nodes") and not probe:
+            found[cluster, method, kind + status] += count
+    return found
+
+
+@pytest.mark.looptime
+@on_fleet()
+async def test_a_node_comes_back_with_three_writes_a_pod_five_a_node_and_few_reads(fleet: LendingFleet) -> None:
+    await fleet.declare()
+    await fleet.start()
+    await filled(fleet)
+    fleet.asked.clear()
+    await fleet.recall()
+    await until(lambda: isinstance(fleet.loans()[-1], NodeReturned))
+    await asyncio.sleep(5)
+    found = asked(fleet)
+    lists = found.pop((POOL, "GET", "pods"))
+    assert found == {
+        (OWN, "PATCH", "nodes"): 2,
+        (OWN, "DELETE", "pods"): PODS,
+        (POOL, "PATCH", "nodes"): 1,
+        (POOL, "PATCH", "nodes/status"): 1,
+        (POOL, "DELETE", "pods"): 2 * PODS,
+        (POOL, "DELETE", "nodes"): 1,
+    }
+    assert lists <= 4
+
+
+@pytest.mark.looptime
+@on_fleet(nodes=3)
+async def test_of_nodes_that_are_recalled_at_once_the_pods_of_all_are_told_before_the_pool_is(
+    fleet: LendingFleet,
+) -> None:
+    """A grace that begins later ends later; the pool may hear of it once no owner waits for anything else."""
+    await fleet.declare()
+    await fleet.start(nodes_at_once=1)
+    await filled(fleet)
+    for cluster in fleet.clusters.values():
+        cluster.set_faults(Faults(latency_seconds=0.02))
+    fleet.asked.clear()
+    await asyncio.gather(*(fleet.recall(f"n{number}") for number in range(3)))
+    await until(lambda: all(isinstance(fleet.loans(f"n{number}")[-1], NodeReturned) for number in range(3)))
+    told = [cluster for cluster, method, path in fleet.asked if method == "DELETE" and "/pods/" in path]
+    assert told == [OWN] * PODS * 3 + [POOL] * PODS * 3
+
+
+@pytest.mark.parametrize(
+    ("state", "recalled", "has_real_pods", "wanted"),
+    [
+        (LENT, True, True, Urgency.RECALLED),
+        (LENT, True, False, Urgency.RECALLED),
+        (RECALLED, True, True, Urgency.LEAVING),
+        (RECALLED, True, False, Urgency.EMPTY),
+        (RECALLED, False, False, Urgency.NOBODY_WAITS),
+        (LENT, False, True, Urgency.NOBODY_WAITS),
+        (OWNED, False, False, Urgency.NOBODY_WAITS),
+    ],
+)
+def test_how_urgent_a_node_is(state: str, recalled: bool, has_real_pods: bool, wanted: Urgency) -> None:
+    assert urgency(state, recalled=recalled, has_real_pods=has_real_pods) is wanted
+
+
+def test_who_is_nearest_to_its_owner_goes_first() -> None:
+    assert sorted(Urgency) == [Urgency.NOBODY_WAITS, Urgency.LEAVING, Urgency.RECALLED, Urgency.EMPTY]
