@@ -125,7 +125,7 @@ async def test_an_apply_goes_from_its_call_to_what_the_cluster_shows_and_back_to
         (APPLY, APPLY, "decide shapes", send(SHAPES_ASKED)),
         (*asked, "POST"),
         (*asked, send(SHAPES)),
-        (*asked, send(SHAPES), process(SHAPES)),
+        (*asked, process(SHAPES)),
         (APPLY, APPLY, "decide apply", "send"),
         (*placed, "GET"),
         (*placed, "PATCH"),

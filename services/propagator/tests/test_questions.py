@@ -68,3 +68,49 @@ def test_what_nobody_is_placed_with_any_more_is_dropped() -> None:
     questions.note(DB, None, 1)
     assert "a" not in questions
     assert questions.take(1) == template("b")
+
+
+def test_who_is_placed_upon_an_answer_is_asked_again_only_when_it_grew_old() -> None:
+    questions = Questions(RULES)
+    questions.ask(template("a"), 0)
+    questions.take(0)
+    questions.answered("a", SHAPE_ADMITTED, 1)
+    questions.note(WEB, template("a"), 5)
+    assert (questions.take(5), questions.next_due()) == (None, 101)
+    assert questions.take(101) == template("a")
+
+
+def test_who_is_placed_upon_an_answer_that_is_old_or_none_is_asked_at_once() -> None:
+    questions = Questions(RULES)
+    for name, state in {"a": SHAPE_ADMITTED, "b": SHAPE_UNASKED, "c": SHAPE_ADMITTED}.items():
+        questions.ask(template(name), 0)
+        questions.take(0)
+        questions.answered(name, state, 1)
+    questions.forget("c")
+    questions.note(WEB, template("a"), 102)
+    questions.note(DB, template("b"), 102)
+    questions.note(Target("own-1", "default", "cache"), template("c"), 102)
+    assert [questions.take(102) for _ in "abcd"] == [template("a"), template("b"), template("c"), None]
+
+
+def test_of_answers_that_nobody_is_placed_upon_only_the_newest_are_remembered() -> None:
+    questions = Questions(RULES)
+    for name in "abc":
+        questions.ask(template(name), 0)
+        questions.take(0)
+        questions.answered(name, SHAPE_ADMITTED, 1)
+    questions.note(WEB, template("a"), 2)
+    questions.note(DB, template("b"), 2)
+    assert [questions.take(2), questions.take(2)] == [template("a"), None]
+
+
+def test_what_is_due_stays_in_order_whatever_was_dropped_before() -> None:
+    questions = Questions(RULES)
+    for number in range(100):
+        questions.note(WEB, template(f"passing-{number}"), number)
+        questions.take(number)
+        questions.answered(f"passing-{number}", SHAPE_ADMITTED, number)
+    questions.note(DB, template("late"), 150)
+    assert questions.take(199) == template("late")
+    assert (questions.take(198.9), questions.next_due()) == (None, 199)
+    assert questions.take(199) == template("passing-99")

@@ -376,6 +376,27 @@ async def test_a_namespace_is_created_and_never_deleted(fleet: Any) -> None:
 
 
 @on_fleet
+async def test_a_namespace_is_looked_for_once_and_created_again_when_it_is_gone(fleet: Any) -> None:
+    await fleet.declare(namespace="shop")
+    await fleet.place(1, {"own-1": 1}, namespace="shop")
+    await fleet.start()
+    await asyncio.sleep(5)
+    reads = fleet.transports["own-1"].reads
+    await fleet.declare(name="db", namespace="shop")
+    await fleet.place(2, {"own-1": 1}, name="db", namespace="shop")
+    await asyncio.sleep(5)
+    assert fleet.deployment("own-1", "db", "shop") is not None
+    assert fleet.transports["own-1"].reads == reads + 1, "the Deployment, and no more"
+    found = await fleet.api("own-1").get(NAMESPACES, "", "shop")
+    await fleet.api("own-1").delete(NAMESPACES, "", "shop", uid=found["metadata"]["uid"])
+    await fleet.declare(name="cache", namespace="shop")
+    await fleet.place(3, {"own-1": 1}, name="cache", namespace="shop")
+    await asyncio.sleep(5)
+    assert fleet.deployment("own-1", "cache", "shop") is not None
+    assert await fleet.api("own-1").get(NAMESPACES, "", "shop") is not None
+
+
+@on_fleet
 async def test_namespaces_may_be_forbidden(fleet: Any) -> None:
     await fleet.declare(namespace="shop")
     await fleet.place(1, {"own-1": 1}, namespace="shop")

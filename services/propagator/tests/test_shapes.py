@@ -70,6 +70,21 @@ async def test_a_question_is_answered_by_the_owner_of_each_cluster_and_creates_n
 
 
 @on_fleet
+async def test_what_was_answered_is_not_asked_again_when_it_is_placed_but_when_it_is_old(fleet: Any) -> None:
+    await fleet.declare()
+    await fleet.start(settings=Settings(shape_age_max_seconds=100))
+    await asyncio.sleep(5)
+    await fleet.planner.publish(asked("own-1"))
+    await asyncio.sleep(1)
+    await fleet.place(1, {"own-1": 3})
+    await asyncio.sleep(50)
+    assert fleet.replicas("own-1") == 3
+    assert len(fleet.transports["own-1"].tried) == 1
+    await asyncio.sleep(60)
+    assert len(fleet.transports["own-1"].tried) == 2
+
+
+@on_fleet
 async def test_what_is_placed_is_asked_without_a_question_and_again_when_it_is_old(fleet: Any) -> None:
     await fleet.declare()
     await fleet.place(1, {"own-1": 3})

@@ -67,6 +67,8 @@ class Member:
         self._fleet = fleet
         self._clock = clock
         self._answered = answered
+        self._namespaces: set[str] = set()
+        """That were seen. Nobody looks again before one turns out to be gone, when something is to be created there."""
 
     async def read(self, target: Target, references: Iterable[Reference], kind: str = DEPLOYMENT) -> Live:
         """The workload's object and these dependencies, whoever's they are, from the store and not from a cache."""
@@ -158,12 +160,17 @@ class Member:
 
     async def _found(self, namespace: str, reference: Reference) -> bool:
         if reference.kind == "Namespace":
-            return await self._get(NAMESPACES, "", reference.name) is not None
+            return await self._has_namespace(reference.name)
         if reference.kind == "Secret":
             # A list asks for metadata alone, so that no secret's content ever comes here.
             listed = self._api.list(SECRETS, namespace, field_selector=f"metadata.name={reference.name}")
             return bool(await self._counted("read", listed))
         return await self._get(KIND_BY_NAME[reference.kind], namespace, reference.name) is not None
+
+    async def _has_namespace(self, name: str) -> bool:
+        if name not in self._namespaces and await self._get(NAMESPACES, "", name) is not None:
+            self._namespaces.add(name)
+        return name in self._namespaces
 
     async def _ensure_namespace(self, name: str) -> None:
         manifest: Manifest = {
@@ -175,6 +182,7 @@ class Member:
             await self._create(NAMESPACES, manifest)
         except Conflict:
             return  # Somebody was faster; that it exists is all that was wanted.
+        self._namespaces.add(name)
         log.info("namespace created", cluster=self._api.name, namespace=name)
 
     async def _get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
@@ -186,7 +194,14 @@ class Member:
     async def _apply(self, kind: Kind, manifest: Manifest, resource_version: str) -> Manifest:
         # Forced, since putting right what another manager changed is meant; who may not be overruled was compared.
         call = self._api.apply(kind, manifest, resource_version=resource_version, force=True)
-        return await self._counted("create" if resource_version == ABSENT else "apply", call)
+        namespace = manifest["metadata"]["namespace"]
+        try:
+            return await self._counted("create" if resource_version == ABSENT else "apply", call)
+        except NotFound as error:
+            if namespace not in self._namespaces:
+                raise
+            self._namespaces.discard(namespace)
+            raise Conflict(error.reason, f"perhaps gone since it was seen: {error.message}") from error
 
     async def _patch(self, kind: Kind, target: Target, name: str, change: Manifest, resource_version: str) -> Manifest:
         call = self._api.patch(kind, target.namespace, name, change, resource_version=resource_version)

@@ -25,6 +25,8 @@ SWEEP_SECONDS = 60.0
 SHORTEST_SECONDS = 0.001
 Found = tuple[str, str, Shape | None]
 """State, message, shape, as in ShapeAdmitted."""
+Said = tuple[ShapeAdmitted | Tombstone, Headers]
+"""With the trace that it belongs to."""
 
 log = structlog.get_logger()
 
@@ -46,6 +48,7 @@ class ShapeAsker:
         self._overruled: dict[str, None] = {}
         self._unused: dict[str, float] = {}
         self._questions = Questions(_rules(settings))
+        self._to_say: asyncio.Queue[Said] = asyncio.Queue(settings.status_batch)
         self._asked_by = tracing.Origins[str]()
         self._woken = asyncio.Event()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
@@ -55,6 +58,7 @@ class ShapeAsker:
             for _ in range(self._settings.shapes_at_once):
                 group.create_task(self._work())
             group.create_task(self._sweep())
+            group.create_task(self._publish())
 
     def note(self, target: Target) -> None:
         """Something else may be placed here."""
@@ -125,9 +129,9 @@ class ShapeAsker:
         event = ShapeAdmitted(
             template.digest, self._cluster, self._epoch, self._sequence, template.namespace, state, message, shape
         )
-        tell = log.info if state == SHAPE_ADMITTED else log.warning
+        tell = log.debug if state == SHAPE_ADMITTED else log.warning
         tell("shape said", cluster=self._cluster, template=template.digest, state=state, message=message)
-        await self._publish(event)
+        await self._to_say.put((event, tracing.headers()))
 
     async def _say_again(self) -> None:
         while self._overruled:
@@ -135,16 +139,23 @@ class ShapeAsker:
             del self._overruled[digest]
             said = self._desired.shapes.get(self._cluster, {}).get(digest)
             if said is not None and said.epoch == self._epoch:
-                await self._publish(said)
+                await self._to_say.put((said, ()))
 
-    async def _publish(self, event: ShapeAdmitted | Tombstone) -> None:
+    async def _publish(self) -> None:
+        """All that is to be said, in order: what comes while some of it is written goes together after that."""
         while True:
-            try:
-                await self._bus.publish(event)
-                return
-            except BusUnavailable as error:
-                log.warning("shape not published yet", cluster=self._cluster, error=str(error))
-                await asyncio.sleep(self._settings.bus_retry_seconds)
+            group = [await self._to_say.get()]
+            while len(group) < self._settings.status_batch and not self._to_say.empty():
+                group.append(self._to_say.get_nowait())
+            traces = {index: trace for index, (_, trace) in enumerate(group)}
+            while True:
+                try:
+                    await self._bus.publish(*(event for event, _ in group), traces=traces)
+                    break
+                except BusUnavailable as error:
+                    about = {"cluster": self._cluster, "count": len(group)}
+                    log.warning("shapes not published yet", **about, error=str(error))
+                    await asyncio.sleep(self._settings.bus_retry_seconds)
 
     async def _sweep(self) -> None:
         """Forgets what is known of templates that have not been declared for long, and asks again what was refused.
@@ -158,7 +169,8 @@ class ShapeAsker:
             self._unused = {digest: self._unused.get(digest, now) for digest in said if digest not in borne}
             for digest, since in list(self._unused.items()):
                 if now - since >= self._unused_seconds(said[digest]):
-                    await self._publish(Tombstone(shape_address(digest, self._cluster)))
+                    await self._to_say.put((Tombstone(shape_address(digest, self._cluster)), ()))
+                    self._questions.forget(digest)
                     del self._unused[digest]
             for template in self._desired.refused(self._cluster):
                 if template.digest not in self._questions and self._questions.ask(template, self._clock()):

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -173,7 +172,7 @@ def dependency_declaration(dependency: DependencyDeclared) -> tuple[int, str]:
 
 def references(declaration: WorkloadDeclared, part: Part) -> frozenset[Reference]:
     """The ConfigMaps and Secrets that the part's template needs and that are not given with the workload."""
-    manifest = _parsed(_declared(declaration, part), declaration.kind, declaration.namespace, declaration.name)
+    manifest = _loaded(_declared(declaration, part), declaration.kind, declaration.name)
     given = {Reference(dependency.kind, dependency.name) for dependency in declaration.dependencies}
     return template_references(manifest) - given
 
@@ -234,12 +233,15 @@ def _mark(manifest: Manifest, workload: str, fleet: str, annotations: Mapping[st
 
 
 def _parsed(data: bytes, kind: str, namespace: str, name: str) -> Manifest:
-    """A copy of one's own, addressed as declared and without what a server fills in."""
-    manifest: Manifest = deepcopy(_loaded(data, kind, name))
-    manifest["metadata"] = {
-        field: value for field, value in _mapping(manifest.get("metadata")).items() if field not in SERVER_METADATA
-    }
+    """Addressed as declared and without what a server fills in. Of it and its metadata and spec one has copies of
+    one's own; what is deeper in them is shared, and never changed.
+    """
+    manifest: Manifest = {**_loaded(data, kind, name)}
+    metadata = _mapping(manifest.get("metadata")).items()
+    manifest["metadata"] = {field: value for field, value in metadata if field not in SERVER_METADATA}
     manifest["metadata"].update(namespace=namespace, name=name)
+    if isinstance(manifest.get("spec"), dict):
+        manifest["spec"] = {**manifest["spec"]}
     manifest.pop("status", None)
     return manifest
 

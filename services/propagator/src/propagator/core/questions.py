@@ -1,6 +1,8 @@
 """Which templates a cluster is asked about, and when: at once when somebody waits, and again when answers grow old."""
 
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import Final
 
 from propagator.core.desired import Target
@@ -9,6 +11,8 @@ from spillway.events import SHAPE_ADMITTED
 from spillway.pauses import doubled_seconds
 
 ASKED: Final = float("inf")
+STALE_SHARE_MAX: Final = 4
+"""The heap of what is due is cleared of what is stale once it has so many entries a question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,12 @@ class Questions:
         self._rules = rules
         self._questions: dict[str, Question] = {}
         self._digests: dict[Target, str] = {}
+        self._due: list[tuple[float, int, str]] = []
+        """A heap of when, in which order that was set, and digest; stale where the question is due at another time."""
+        self._set = count()
+        self._admitted_at: dict[str, float] = {}
+        """Of questions that were dropped with an answer, the newest `waiting_max` of them: who is placed upon that
+        answer does not ask again at once."""
 
     def __len__(self) -> int:
         return len(self._questions)
@@ -51,9 +61,9 @@ class Questions:
         if known is None and len(self._questions) >= self._rules.waiting_max + len(self._digests):
             return False
         if known is None:
-            self._questions[template.digest] = Question(template, now)
-        elif known.retries and known.due_at < ASKED:
-            known.due_at = min(known.due_at, now)
+            self._put(template, now)
+        elif known.retries and now < known.due_at < ASKED:
+            self._set_due(known, now)
         return True
 
     def note(self, target: Target, template: Template | None, now: float) -> None:
@@ -69,19 +79,21 @@ class Questions:
                 del self._questions[before]
         if template is not None:
             self._digests[target] = template.digest
-            self._questions.setdefault(template.digest, Question(template, now)).targets.add(target)
+            question = self._questions.get(template.digest) or self._put(template, self._first_due(template, now))
+            question.targets.add(target)
 
     def take(self, now: float) -> Template | None:
         """The one that is due longest; it is not given again before it is answered."""
-        due = [one for one in self._questions.values() if one.due_at <= now]
-        if not due:
+        if self.next_due() > now:
             return None
-        question = min(due, key=lambda one: one.due_at)
+        question = self._questions[heappop(self._due)[2]]
         question.due_at = ASKED
         return question.template
 
     def next_due(self) -> float:
-        return min((one.due_at for one in self._questions.values()), default=ASKED)
+        while self._due and self._is_stale(self._due[0]):
+            heappop(self._due)
+        return self._due[0][0] if self._due else ASKED
 
     def answered(self, digest: str, state: str, now: float) -> None:
         question = self._questions.get(digest)
@@ -89,8 +101,43 @@ class Questions:
             return
         if not question.targets:
             del self._questions[digest]
+            self._remember(digest, state, now)
         elif state == SHAPE_ADMITTED:
-            question.retries, question.due_at = 0, now + self._rules.age_max
+            question.retries = 0
+            self._set_due(question, now + self._rules.age_max)
         else:
             pause = doubled_seconds(self._rules.retry_first, self._rules.retry_longest, question.retries)
-            question.retries, question.due_at = question.retries + 1, now + pause
+            question.retries += 1
+            self._set_due(question, now + pause)
+
+    def forget(self, digest: str) -> None:
+        """What was answered is not in the log any more."""
+        self._admitted_at.pop(digest, None)
+
+    def _remember(self, digest: str, state: str, now: float) -> None:
+        self._admitted_at.pop(digest, None)
+        if state == SHAPE_ADMITTED:
+            self._admitted_at[digest] = now
+        if len(self._admitted_at) > self._rules.waiting_max:
+            del self._admitted_at[next(iter(self._admitted_at))]
+
+    def _first_due(self, template: Template, now: float) -> float:
+        admitted_at = self._admitted_at.pop(template.digest, None)
+        return now if admitted_at is None else max(now, admitted_at + self._rules.age_max)
+
+    def _put(self, template: Template, due_at: float) -> Question:
+        question = self._questions[template.digest] = Question(template, due_at)
+        self._set_due(question, due_at)
+        return question
+
+    def _set_due(self, question: Question, due_at: float) -> None:
+        question.due_at = due_at
+        heappush(self._due, (due_at, next(self._set), question.template.digest))
+        if len(self._due) > STALE_SHARE_MAX * len(self._questions):
+            self._due = [entry for entry in self._due if not self._is_stale(entry)]
+            heapify(self._due)
+
+    def _is_stale(self, entry: tuple[float, int, str]) -> bool:
+        due_at, _, digest = entry
+        question = self._questions.get(digest)
+        return question is None or question.due_at != due_at
