@@ -40,6 +40,14 @@ def test_an_unknown_value_is_said_to_be_explained_elsewhere(spillway: Any, hpa: 
     assert spillway("get", "hpa").stderr == "`spillway explain hpa/NAME` says why a value is unknown\n"
 
 
+def test_a_policy_without_metrics_has_none_and_not_one_that_is_unknown(spillway: Any, hpa: str) -> None:
+    spillway("apply", "-f", hpa)
+    (key,) = spillway.scaling.policies
+    spillway.scaling.policies[key] = replace(spillway.scaling.policies[key], targets="")
+    result = spillway("get", "hpa")
+    assert (result.stdout.splitlines()[1].split()[2], result.stderr) == ("<none>", "")
+
+
 # ── Apply ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from hpa.core.requests.answers import explain, policy_reply
 
-from .world import KAFKA, KEY, World, at, backlog, begun, condition, scaled_object
+from .world import KAFKA, KEY, World, at, backlog, begun, condition, declared, external, load, own, scaled_object
 
 
 def targets(made: World) -> str:
@@ -41,6 +41,68 @@ def test_who_is_paused_says_so(annotation: str, replicas: int) -> None:
     made.say(backlog([10] * 8, at(10)))
     assert condition(made, "Paused") == ("True", "ScaledObjectPaused")
     assert condition(made, "Ready") == ("True", "ScaledObjectReady")
+
+
+ALWAYS = {"name": "night", "timeZone": "UTC", "from": "1970-01-01", "until": "1971-01-01"}
+
+
+@pytest.mark.parametrize(
+    ("effect", "queue", "size", "rules"),
+    [
+        pytest.param({"ceiling": 3}, 90, 3, [("calendar", 9, 3)], id="a ceiling"),
+        pytest.param({"exact": 4}, 90, 4, [("calendar", 9, 4)], id="exactly"),
+        pytest.param({"blackout": True}, 90, 5, [("calendar", 9, 5)], id="a blackout"),
+        pytest.param({"floor": 12}, 90, 12, [("calendar", 9, 12)], id="a floor"),
+        pytest.param({"floor": 7}, 90, 9, [], id="a floor below what is asked for"),
+        pytest.param({"ceiling": 30}, 900, 10, [("rate", 90, 10)], id="a rate below a ceiling"),
+    ],
+)
+def test_the_window_that_binds_what_metrics_ask_for_is_named(
+    effect: dict[str, object], queue: int, size: int, rules: list[tuple[str, int, int]]
+) -> None:
+    made = begun(own(calendar=[{**ALWAYS, **effect}], metrics=[external("queue", "10")]), replicas=5)
+    made.say(load("queue", queue, at(10)))
+    made.until(at(12))
+    found = explain(made.state, made.state.scaled[KEY])
+    assert (made.replicas, found.asked, found.asked_by) == (size, queue // 10, "external metric queue")
+    assert [(one.rule, one.before, one.after) for one in found.rules] == rules
+    assert all("night" in one.why for one in found.rules if one.rule == "calendar")
+
+
+def test_a_ceiling_takes_replicas_away_before_anybody_asks_for_any() -> None:
+    made = begun(own(calendar=[{**ALWAYS, "ceiling": 3}], metrics=[external("queue", "10")]), replicas=5)
+    found = explain(made.state, made.state.scaled[KEY])
+    assert (made.replicas, found.asked, found.reason) == (3, -1, "windows night are open")
+    assert [(one.rule, one.before, one.after) for one in found.rules] == [("calendar", 5, 3)]
+
+
+def test_a_queue_of_which_nothing_is_known_asks_for_nothing() -> None:
+    kafka = {"bootstrapServers": "kafka:9092", "consumerGroup": "g", "topic": "orders"}
+    made = begun(own(drain={"within": "60s", "recordsPerSecond": 5, "kafka": kafka}), replicas=5)
+    found = explain(made.state, made.state.scaled[KEY])
+    assert (made.replicas, found.asked, found.asked_by, found.rules) == (5, -1, "", ())
+
+
+@pytest.mark.parametrize("manifest", [own(calendar=[{**ALWAYS, "floor": 2}]), scaled_object([KAFKA])])
+def test_that_there_was_no_workload_is_said_no_more_once_there_is(manifest: dict[str, object]) -> None:
+    made = World()
+    made.policy(manifest)
+    assert condition(made, "AbleToScale") == ("False", "FailedGetScale")
+    made.until(at(5))
+    made.say(declared(0))
+    made.say(backlog([10] * 8, at(10)))
+    assert made.replicas > 0
+    assert condition(made, "AbleToScale")[0] == "True"
+
+
+def test_what_a_scaled_object_says_of_its_autoscaler_is_as_of_now_and_the_same_after_a_restart() -> None:
+    made = begun(scaled_object([KAFKA]), replicas=3)
+    assert condition(made, "HPAActive") == ("False", "FailedGetExternalMetric")
+    made.say(backlog([10] * 8, at(10)))
+    assert condition(made, "HPAActive") == ("True", "HPAActive")
+    before = explain(made.state, made.state.scaled[KEY])
+    made.restart()
+    assert explain(made.state, made.state.scaled[KEY]).conditions == before.conditions
 
 
 def test_a_fallback_is_a_rule_between_two_sizes() -> None:

@@ -31,6 +31,7 @@ from hpa.core.kubernetes.policy import (
 )
 from hpa.core.kubernetes.proposals import SeriesReading, propose
 from hpa.core.kubernetes.replicas import Scene
+from hpa.core.manifests.attached import read_attached
 from hpa.core.manifests.manifests import ScaleTarget, read_autoscaler
 from hpa.core.manifests.scaled_object import PrometheusTrigger, read_scaled_object
 from spillway.api import RequestError
@@ -134,6 +135,10 @@ def test_what_is_left_out_is_as_in_kubernetes() -> None:
         ("spec.behavior.scaleUp.tolerance", "-1", "tolerance: '-1': expected at least 0"),
         ("spec.behavior.scaleDown.selectPolicy", "Least", "selectPolicy: 'Least': expected Max or Min or Disabled"),
         ("spec.metrics", [], "expected at least one metric of type Object or External"),
+        ("spec.metrics.0.resource.name", "", "resource.name: '': expected a name"),
+        ("spec.metrics.2.pods.metric.name", "", "pods.metric.name: '': expected a name"),
+        ("spec.metrics.4.external.metric.name", "a/b", "metric.name: 'a/b': expected a name without / and %"),
+        ("spec.metrics.3.object.describedObject.name", "", "describedObject.name: '': expected a name"),
     ],
 )
 def test_a_wrong_autoscaler_is_refused_with_field_value_and_what_was_expected(
@@ -195,6 +200,43 @@ def test_a_scaled_object_is_read_with_all_its_triggers() -> None:
     assert not found.always_active
 
 
+def test_what_keda_passes_over_or_the_operator_decides_is_a_warning_and_the_rest_works() -> None:
+    """People's objects still bear metricName, which KEDA has not looked at for years, and say how to log in."""
+    manifest = changed(SCALED, "spec.triggers.2.metadata.metricName", "rate")
+    manifest["spec"]["triggers"][2]["metadata"] |= {"authModes": "bearer", "threshold": "25e-1"}
+    found = read_scaled_object(manifest)
+    assert found.triggers[2].source == PrometheusTrigger("http://prometheus:9090", "sum(rate(x[1m]))", 2500)
+    assert [text.partition(":")[0] for text in found.warnings[:2]] == [
+        "triggers[2].metadata.authModes",
+        "triggers[2].metadata.metricName",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (text, path)
+        for text, paths in (
+            (
+                ALL_SOURCES,
+                ("metadata.annotations", "metadata.namespace", "spec.metrics.0.resource.container", "status"),
+            ),
+            (SCALED, ("metadata.annotations", "spec.advanced", "spec.pollingInterval", "spec.triggers.0.metricType")),
+        )
+        for path in paths
+    ],
+)
+def test_a_field_that_is_null_is_left_out(text: str, path: str) -> None:
+    manifest, _, field = changed(text, path, ""), *path.rpartition(".")[1:]
+    at: Any = manifest
+    for part in path.split(".")[:-1]:
+        at = at[int(part) if part.isdigit() else part]
+    at[field] = None
+    nulls = read_attached(manifest)
+    del at[field]
+    assert nulls == read_attached(manifest)
+
+
 @pytest.mark.parametrize(
     ("exact", "lag", "partitions", "current", "expected"),
     [
@@ -232,11 +274,16 @@ def test_a_formula_takes_the_place_of_its_triggers_metrics() -> None:
         ("spec.triggers.0.type", "rabbitmq", "type: 'rabbitmq': expected one that is supported: kafka, cron"),
         ("spec.triggers", [], "triggers: []: expected at least one trigger"),
         ("spec.triggers.0.metadata.lagThreshold", "0", "metadata.lagThreshold '0': expected a number of at least 1"),
-        ("spec.triggers.1.metadata.timezone", "Nowhere/Bad", "time zone 'Nowhere/Bad': expected a name"),
-        ("spec.triggers.1.metadata.start", "0 0 31 2 *", "cron '0 0 31 2 *': expected a time that comes"),
+        (
+            "spec.triggers.1.metadata.timezone",
+            "Nowhere/Bad",
+            "metadata.timezone: time zone 'Nowhere/Bad': expected a name",
+        ),
+        ("spec.triggers.1.metadata.start", "0 0 31 2 *", "metadata.start: cron '0 0 31 2 *': expected a time that"),
+        ("spec.triggers.1.metadata.end", "0 8 * * 7", "metadata.end: cron '0 8 * * 7': day of week '7': expected 0"),
         ("spec.triggers.1.metadata.end", "0 8 * * 1-5", "expected another line than start"),
         ("spec.triggers.2.metadata.threshold", "many", "threshold 'many': expected a number"),
-        ("spec.triggers.2.metadata.authModes", "basic", "authModes: not supported; expected"),
+        ("spec.triggers.2.metadata.namespace", "x", "metadata.namespace 'x': not supported; expected"),
         ("spec.triggers.2.name", "LAG", "a name that no other trigger has"),
         ("spec.triggers.3.metadata.value", "70%", "value: '70%': expected a percentage"),
         ("spec.triggers.3.metricType", "Value", "metricType: 'Value': expected Utilization or AverageValue"),

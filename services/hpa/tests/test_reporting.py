@@ -44,6 +44,7 @@ def world() -> World:
             id="twice",
         ),
         pytest.param(replace(BACKLOG, partitions=(), trouble="gone"), "OK", "", id="nothing known"),
+        pytest.param(replace(LOAD, at_ms=START_MS // 1000), "INVALID_ARGUMENT", "at_ms: 1000000", id="in seconds"),
         pytest.param(replace(LOAD, metric=""), "INVALID_ARGUMENT", "metric", id="without a name"),
         pytest.param(replace(LOAD, trouble="x" * 2_000), "INVALID_ARGUMENT", "trouble", id="too long"),
         pytest.param(

@@ -70,6 +70,11 @@ def test_a_scale_policy_is_read() -> None:
         ),
         (
             "calendar",
+            [{"name": "x", "timeZone": "UTC", "start": "0 0 * * *", "end": "0 0 * * 7", "floor": 3}],
+            "calendar[0].end: cron '0 0 * * 7': day of week '7': expected 0 to 6",
+        ),
+        (
+            "calendar",
             [{"name": "x", "timeZone": "Mars", "from": "2026-11-27", "until": "2026-11-28", "floor": 3}],
             "timeZone: time zone 'Mars': expected a name",
         ),

@@ -11,6 +11,7 @@ from spillway.texts import counted
 from spillway_cli.output import duration, table, when
 
 UNKNOWN = "<unknown>"
+NONE = "<none>"
 
 
 def policies(replies: Iterable[PolicyReply], now_ms: int, wide: bool = False) -> Table:
@@ -23,7 +24,7 @@ def policies(replies: Iterable[PolicyReply], now_ms: int, wide: bool = False) ->
 def _row(reply: PolicyReply, now_ms: int, wide: bool) -> tuple[object, ...]:
     age = duration(max(0, now_ms - reply.declared_ms))
     bounds = _number(reply.replicas_min), _number(reply.replicas_max)
-    row = (reply.policy, f"workload/{reply.name}", reply.targets or UNKNOWN, *bounds, _number(reply.replicas), age)
+    row = (reply.policy, f"workload/{reply.name}", reply.targets or NONE, *bounds, _number(reply.replicas), age)
     return (*row, reply.namespace, reply.kind, _number(reply.replicas_desired)) if wide else row
 
 

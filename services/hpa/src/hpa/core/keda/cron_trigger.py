@@ -45,8 +45,11 @@ def read_cron_trigger(metadata: Mapping[str, str]) -> CronTrigger:
         if not metadata.get(name):
             raise InvalidCron(f"{name}: missing; a cron trigger needs start, end, timezone and desiredReplicas")
     start, end, desired = metadata["start"], metadata["end"], metadata["desiredReplicas"]
-    parse_cron(start)
-    parse_cron(end)
+    for name in ("start", "end"):
+        try:
+            parse_cron(metadata[name])
+        except InvalidCron as error:
+            raise InvalidCron(f"{name}: {error}") from None
     if start == end:
         raise InvalidCron(f"end {end!r}: expected another line than start")
     if not desired.isascii() or not desired.isdigit() or int(desired) == 0:
@@ -56,10 +59,14 @@ def read_cron_trigger(metadata: Mapping[str, str]) -> CronTrigger:
 
 def activity(trigger: CronTrigger, now_s: int) -> CronActivity:
     """Whether it is active at now_s. Raises InvalidCron for an unknown zone or a line that never comes."""
-    zone = parse_zone(trigger.zone)
+    try:
+        zone = parse_zone(trigger.zone)
+    except InvalidCron as error:
+        raise InvalidCron(f"timezone: {error}") from None
     start, end = (next_after(parse_cron(line), zone, now_s) for line in (trigger.start, trigger.end))
     if start is None or end is None:
-        raise InvalidCron(f"cron {trigger.start if start is None else trigger.end!r}: expected a time that comes")
+        name, line = ("start", trigger.start) if start is None else ("end", trigger.end)
+        raise InvalidCron(f"{name}: cron {line!r}: expected a time that comes")
     active = end <= start
     return CronActivity(active, trigger.desired_replicas * 1000 if active else 0, start, end)
 

@@ -63,6 +63,7 @@ class Outcome(Struct, frozen=True):
 
 
 READY: Final = (TRUE, "ScaledObjectReady")
+AUTOSCALER_ACTIVE: Final = "autoscaler_active"
 
 
 def executed(wanted: Activation, polled: Polled, now_ms: int) -> Outcome:
@@ -75,7 +76,7 @@ def executed(wanted: Activation, polled: Polled, now_ms: int) -> Outcome:
         outcome = _inactive(wanted, polled, now_ms)
     if polled.autoscaler is None:
         return outcome
-    conditions = {**outcome.conditions, "autoscaler_active": _autoscaler(*polled.autoscaler)}
+    conditions = {**outcome.conditions, AUTOSCALER_ACTIVE: autoscaler_active(*polled.autoscaler)}
     return Outcome(outcome.replicas, outcome.renewed, conditions, outcome.due_ms)
 
 
@@ -117,7 +118,8 @@ def _to_idle(wanted: Activation, polled: Polled, now_ms: int, conditions: dict[s
     return Outcome(wanted.idle_replicas or 0, False, conditions)
 
 
-def _autoscaler(active: bool, reason: str) -> tuple[str, str]:
+def autoscaler_active(active: bool, reason: str) -> tuple[str, str]:
+    """(status, reason) of KEDA's condition, from the autoscaler's own."""
     if active:
         return TRUE, "HPAActive"
     if reason == "ScalingDisabled":

@@ -30,6 +30,7 @@ WARNING: Final = "warning"
 ABOVE_MAX: Final = "Current number of replicas above Spec.MaxReplicas"
 BELOW_MIN: Final = "Current number of replicas below Spec.MinReplicas"
 
+FAILED_GET_SCALE: Final = "FailedGetScale"
 SELECTOR_REQUIRED: Final = "SelectorRequired"
 INVALID_SELECTOR: Final = "InvalidSelector"
 AMBIGUOUS_SELECTOR: Final = "AmbiguousSelector"
@@ -103,7 +104,7 @@ def with_conditions(conditions: tuple[Condition, ...], *new: Condition) -> tuple
     return tuple(by_kind.values())
 
 
-_GOT_SCALE: Final = Condition(ABLE_TO_SCALE, True, "SucceededGetScale", "the target's current scale is known")
+GOT_SCALE: Final = Condition(ABLE_TO_SCALE, True, "SucceededGetScale", "the target's current scale is known")
 
 
 @lru_cache(maxsize=1024)
@@ -120,8 +121,8 @@ def _valid_metric(metric: str) -> Condition:
 
 def without_scale(known: Known, current: int, message: str) -> Decision:
     """The target cannot be read: nothing is decided, and that is said."""
-    condition = Condition(ABLE_TO_SCALE, False, "FailedGetScale", message)
-    notices = (Notice(WARNING, "FailedGetScale", message),)
+    condition = Condition(ABLE_TO_SCALE, False, FAILED_GET_SCALE, message)
+    notices = (Notice(WARNING, FAILED_GET_SCALE, message),)
     conditions = with_conditions(known.conditions, condition)
     return Decision(current, known.desired, None, "", known.history, conditions, notices=notices, failed=True)
 
@@ -147,7 +148,7 @@ def decide(
     if not settings.scale_to_zero:
         said = tuple(one for one in said if one.kind != SCALED_TO_ZERO)
     first = bool(said) and said[0].kind == ABLE_TO_SCALE  # As it is after a first decision with a scale.
-    said = (_GOT_SCALE, *said[1:]) if first else with_conditions(said, _GOT_SCALE)
+    said = (GOT_SCALE, *said[1:]) if first else with_conditions(said, GOT_SCALE)
     begun = Decision(current, current, None, "", history, said)
     if current == 0 and not _computes_at_zero(policy, known, settings):
         return _disabled(begun)

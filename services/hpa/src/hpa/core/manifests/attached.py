@@ -50,7 +50,7 @@ def read_attached(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILIZA
 
 
 def _read(manifest: dict[str, Any], window_ms: int) -> Attached:
-    kind = manifest.get("kind")
+    kind, manifest = manifest.get("kind"), _without_nulls(manifest)
     if kind == manifests.KIND:
         found = read_autoscaler(manifest, window_ms)
         wanted = found.autoscaler
@@ -70,6 +70,13 @@ def _read(manifest: dict[str, Any], window_ms: int) -> Attached:
         raise invalid(f"{kind}.spec.scaleTargetRef.kind", read.target.kind, " or ".join(WORKLOAD_KINDS))
     alike = _alike(read.autoscaler.metrics if read.autoscaler else ())
     return replace(read, warnings=(*read.warnings, *alike))
+
+
+def _without_nulls(value: Any) -> Any:
+    """A field that is null is one that is left out, as to the API server; templates write many."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _own_warnings(own: ScalePolicy) -> tuple[str, ...]:

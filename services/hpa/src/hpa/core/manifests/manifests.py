@@ -286,20 +286,30 @@ def _metric(spec: MetricSpec, where: str) -> Metric:
     return _of_metric(given, source, target, f"{where}.{field}")
 
 
+def _needed(name: str, where: str) -> str:
+    if not name:
+        raise invalid(where, name, "a name")
+    return name
+
+
 def _of_resource(given: ResourceSource, source: str, target: Target, where: str) -> Metric:
     if (source == CONTAINER_RESOURCE) != bool(given.container):
         raise invalid(f"{where}.container", given.container, "a name for ContainerResource, and none for Resource")
-    return Metric(source, given.name, target, container=given.container)
+    return Metric(source, _needed(given.name, f"{where}.name"), target, container=given.container)
 
 
 def _of_metric(given: MetricSource, source: str, target: Target, where: str) -> Metric:
     described = given.described_object
     if (source == OBJECT) != (described is not None):
         raise invalid(f"{where}.describedObject", None if described is None else described.name, "one, for Object only")
-    selector = given.metric.selector
+    for field in ("kind", "name") if described is not None else ():
+        _needed(getattr(described, field), f"{where}.describedObject.{field}")
+    selector, name = given.metric.selector, given.metric.name
+    if _needed(name, f"{where}.metric.name") in (".", "..") or set(name) & {"/", "%"}:
+        raise invalid(f"{where}.metric.name", name, "a name without / and %, as it stands in a path of the API")
     return Metric(
         source,
-        given.metric.name,
+        name,
         target,
         object_kind=described.kind if described else "",
         object_name=described.name if described else "",

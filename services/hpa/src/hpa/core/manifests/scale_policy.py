@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.cron import InvalidCron, parse_cron, parse_zone
+from hpa.core.cron import Cron, InvalidCron, parse_cron, parse_zone
 from hpa.core.keda.kafka import KafkaTrigger
 from hpa.core.keda.kafka_metadata import InvalidTrigger, read_kafka_trigger
 from hpa.core.kubernetes.policy import DOWNSCALE_STABILIZATION_MS, Autoscaler
@@ -192,16 +192,20 @@ def _times(spec: WindowSpec, where: str) -> Recurring | Once:
 
 
 def _recurring(start: str, end: str, zone: ZoneInfo, where: str) -> Recurring:
-    try:
-        found = Recurring(parse_cron(start), parse_cron(end), zone)
-    except InvalidCron as error:
-        raise RequestError("INVALID_ARGUMENT", f"{where}: {error}") from None
+    found = Recurring(_cron(start, f"{where}.start"), _cron(end, f"{where}.end"), zone)
     for name, line, cron in (("start", start, found.start), ("end", end, found.end)):
         if next_local(cron, zone, 0) is None:
             raise invalid(f"{where}.{name}", line, "a time that comes")
     if found.start == found.end:
         raise invalid(f"{where}.end", end, "other times than start")
     return found
+
+
+def _cron(line: str, where: str) -> Cron:
+    try:
+        return parse_cron(line)
+    except InvalidCron as error:
+        raise RequestError("INVALID_ARGUMENT", f"{where}: {error}") from None
 
 
 def _zone(name: str, where: str) -> ZoneInfo:

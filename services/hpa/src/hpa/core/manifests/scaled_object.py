@@ -28,6 +28,7 @@ from hpa.core.keda.fallback import (
 from hpa.core.keda.formula import Formula, compile_formula, holds_name
 from hpa.core.keda.kafka import KafkaTrigger
 from hpa.core.keda.kafka_metadata import BOOLEANS, InvalidTrigger, read_kafka_trigger
+from hpa.core.kubernetes.go_numbers import INT64_MAX
 from hpa.core.kubernetes.policy import (
     AVERAGE_VALUE,
     CONTAINER_RESOURCE,
@@ -69,6 +70,7 @@ METRIC_TYPES: Final = {"AverageValue": AVERAGE_VALUE, "Value": VALUE}
 RESOURCE_TYPES: Final = {"Utilization": UTILIZATION, "AverageValue": AVERAGE_VALUE}
 EXACT_LAG: Final = "spillway.io/exact-lag"
 """An annotation: kafka triggers are capped exactly, and no tolerance keeps the last consumers from starting."""
+CONFIG: Final = "horizontalPodAutoscalerConfig"
 COMPOSITE: Final = "composite-metric"
 HONOURED: Final[Mapping[str, frozenset[str]]] = {
     "kafka": frozenset(
@@ -88,9 +90,11 @@ HONOURED: Final[Mapping[str, frozenset[str]]] = {
         }
     ),
     "cron": frozenset({"timezone", "start", "end", "desiredReplicas"}),
+    "prometheus": frozenset({"serverAddress", "query", "threshold", "activationThreshold", "ignoreNullValues"}),
 }
 """What of a trigger's metadata is looked at, where KEDA passes over what it does not know."""
-PROMETHEUS_KNOWN: Final = frozenset({"serverAddress", "query", "threshold", "activationThreshold", "ignoreNullValues"})
+OTHER_ANSWERS: Final = frozenset({"namespace", "queryParameters", "customHeaders", "cortexOrgID"})
+"""Of a prometheus trigger: with them the query would have another answer. How it is asked is the operator's to say."""
 
 
 class TriggerSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -219,13 +223,13 @@ def read_scaled_object(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STAB
         resources = [metric for metric in metrics if metric.source != EXTERNAL]
         metrics = [Metric(EXTERNAL, COMPOSITE, Target(kind, composed.target_milli)), *resources]
     fallback = _fallback(spec.fallback, bool(triggers), f"{where}.fallback")
-    behavior = spec.advanced.horizontal_pod_autoscaler_config.behavior
+    behavior, config = spec.advanced.horizontal_pod_autoscaler_config.behavior, f"{where}.advanced.{CONFIG}"
     reference = CrossReference(spec.scale_target_ref.kind, spec.scale_target_ref.name)
     return ScaledObject(
         name=read.metadata.name,
         target=target_of(read.metadata, reference),
         autoscaler=Autoscaler(
-            most, tuple(metrics), max(least, 1), read_behavior(behavior, window_ms, f"{where}.advanced…behavior")
+            most, tuple(metrics), max(least, 1), read_behavior(behavior, window_ms, f"{config}.behavior")
         ),
         triggers=tuple(triggers),
         activation=_activation(spec, read.metadata, fallback, where),
@@ -322,9 +326,10 @@ def _prometheus(metadata: Mapping[str, str], index: int) -> tuple[PrometheusTrig
     for name in ("serverAddress", "query", "threshold"):
         if not metadata.get(name):
             raise InvalidTrigger(f"{name}: missing; a prometheus trigger needs serverAddress, query and threshold")
-    unknown = sorted(metadata.keys() - PROMETHEUS_KNOWN)
-    if unknown:
-        raise InvalidTrigger(f"{unknown[0]}: not supported; expected {', '.join(sorted(PROMETHEUS_KNOWN))}")
+    other = sorted(metadata.keys() & OTHER_ANSWERS)
+    if other:
+        expected = ", ".join(sorted(HONOURED["prometheus"]))
+        raise InvalidTrigger(f"{other[0]} {metadata[other[0]]!r}: not supported; expected {expected}")
     empty = metadata.get("ignoreNullValues", "true")
     if empty not in BOOLEANS:
         raise InvalidTrigger(f"ignoreNullValues {empty!r}: expected true or false")
@@ -343,9 +348,11 @@ _READERS: Final[Mapping[str, Reader]] = {"kafka": _kafka, "cron": _cron, "promet
 
 
 def _thousandths(text: str, name: str) -> int:
-    if not re.fullmatch(r"[+-]?(\d{1,15}(\.\d*)?|\.\d+)", text, re.ASCII):
+    if not re.fullmatch(r"[+-]?(\d{1,15}(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?", text, re.ASCII):
         raise InvalidTrigger(f"{name} {text!r}: expected a number, as 2.5")
-    return int(float(text) * 1000)
+    if abs(milli := float(text) * 1000) > INT64_MAX:
+        raise InvalidTrigger(f"{name} {text!r}: expected a number of 64 bits in thousandths")
+    return int(milli)
 
 
 def _normal(name: str) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 from hpa.core.heard.inputs import BACKLOGS_MAX, PARTITION_BYTES, backlog_size, odd_partitions
 from hpa.core.manifests.attached import Attached
 from hpa.core.named import is_named, names_of
+from hpa.core.rules import Rules
 from hpa.core.state import HpaState
 from spillway.api import RequestError, invalid
 from spillway.api_scaling import ReportAnswer
@@ -44,8 +45,7 @@ def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
         raise RequestError("FAILED_PRECONDITION", f"{namespace}/{report.name}: its scaling policy is refused")
     if scaled is None:
         raise RequestError("NOT_FOUND", f"{namespace}/{report.name}: no scaling policy for a workload of that name")
-    if not 0 <= report.at_ms <= now_ms + state.rules.future_max_ms:
-        raise invalid("at_ms", report.at_ms, f"0 (now), or up to now, {now_ms}")
+    _check_time(report.at_ms, now_ms, state.rules)
     report = replace(report, namespace=namespace, at_ms=report.at_ms or now_ms)
     for field, length, most in _lengths(report):
         if length > most:
@@ -67,6 +67,13 @@ def _checked(state: HpaState, report: Reported, now_ms: int) -> Reported:
         if one.partition < 0 or one.latest < -1 or one.committed < -1:
             raise invalid("partitions", (one.partition, one.latest, one.committed), "offsets of 0 or more; −1: unknown")
     return _named(scaled.policy, report)
+
+
+def _check_time(at_ms: int, now_ms: int, rules: Rules) -> None:
+    if not 0 <= at_ms <= now_ms + rules.future_max_ms:
+        raise invalid("at_ms", at_ms, f"0 (now), or up to now, {now_ms}")
+    if at_ms and at_ms < now_ms - rules.load_age_max_ms:
+        raise invalid("at_ms", at_ms, f"0 (now), or milliseconds of the last {rules.load_age_max_ms // 1000} s")
 
 
 def _named(policy: Attached, report: Reported) -> Reported:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from hpa.core.heard.readings import Read, read_kafka, read_one
 from hpa.core.keda.kafka import PartitionOffsets, partition_lag, selected
+from hpa.core.kubernetes.behavior import TOO_FEW_REPLICAS, TOO_MANY_REPLICAS
 from hpa.core.kubernetes.pods import ready_running
 from hpa.core.kubernetes.proposals import SeriesReading, Unavailable
 from hpa.core.manifests.scale_policy import Drain, ScalePolicy
@@ -20,6 +21,7 @@ from spillway.api_scaling import ExplainedRule
 
 DRAIN: Final = "drain"
 HEADROOM: Final = "headroom"
+BOUNDS: Final = "bounds"
 
 
 class Wish(Struct, frozen=True):
@@ -39,40 +41,63 @@ def compose_own(case: Case, policy: ScalePolicy) -> Sized:
     now_s = case.now_ms // 1000
     bounded = min(max(asked, policy.min_replicas), policy.max_replicas)
     least = bound_by(policy.calendar, bounded, case.current, now_s)
+    most = bound_by(policy.calendar, policy.max_replicas, case.current, now_s)
     dues = [*_wishes_due(wishes), *_calendar_due(least)]
     if policy.autoscaler is None:
         found = _without_metrics(case, least.replicas)
     else:
-        most = bound_by(policy.calendar, policy.max_replicas, case.current, now_s).replicas
-        most = max(most, least.replicas)
-        bounds = replace(policy.autoscaler, min_replicas=least.replicas, max_replicas=most, from_zero=True)
+        most = replace(most, replicas=max(most.replicas, least.replicas))
+        bounds = replace(policy.autoscaler, min_replicas=least.replicas, max_replicas=most.replicas, from_zero=True)
         found = compose_autoscaler(case, bounds)
         if case.current == 0 and found.replicas is None and least.replicas > 0:
             found = replace(found, replicas=least.replicas, reason="at least so many are asked for")
         dues += [found.due] if found.due is not None else []
-    return _with_wishes(found, wishes, asked, least, first_due(dues, case.now_ms))
+    queue = next((wish.queue for wish in wishes if wish.queue is not None), found.remembered.queue)
+    found = replace(found, remembered=replace(found.remembered, queue=queue), due=first_due(dues, case.now_ms))
+    return _said(found, wishes, policy, (least, most))
 
 
-def _with_wishes(found: Sized, wishes: list[Wish], asked: int, least: Bound, due: Due | None) -> Sized:
-    reads = (*(wish.said for wish in wishes), *found.reads)
-    rules = list(found.rules)
-    if least.by:
-        rules.append(ExplainedRule("calendar", asked, least.replicas, f"windows: {', '.join(least.by)}"))
-    by_metrics = found.asked is not None and found.asked > asked
-    most_wished = max(wishes, key=lambda wish: wish.replicas, default=None)
-    by = found.asked_by if by_metrics else most_wished.said.name if most_wished is not None else "minReplicas"
+def _said(found: Sized, wishes: list[Wish], policy: ScalePolicy, bounds: tuple[Bound, Bound]) -> Sized:
+    """With who asked for the most, and what made another number of it. bounds: the least and most of the calendar."""
+    asked, asked_by = _most_asked(found, wishes, policy)
+    size = found.current if found.replicas is None else found.replicas
+    least, most = bounds
+    by = (least.by if size == least.replicas else ()) or (most.by if size == most.replicas else ())
+    before = found.current if asked is None else asked
+    kept = (one for one in found.rules if not (by and one.rule == BOUNDS))
+    rules = [ExplainedRule(one.rule, before, one.after, one.why) for one in kept]
+    if by:
+        rules.append(ExplainedRule("calendar", before, size, f"windows: {', '.join(by)}"))
+    elif not rules and not policy.min_replicas <= before <= policy.max_replicas:
+        rules.append(ExplainedRule(BOUNDS, before, size, TOO_MANY_REPLICAS if before > size else TOO_FEW_REPLICAS))
     reason = found.reason
     if found.replicas is not None and not found.asked_by:
-        reason = f"windows {', '.join(least.by)} are open" if least.by else f"{by} asks for {asked}"
-    most = max(found.asked or 0, asked)
-    queue = next((wish.queue for wish in wishes if wish.queue is not None), found.remembered.queue)
-    found = replace(found, remembered=replace(found.remembered, queue=queue))
-    return replace(found, reads=reads, rules=tuple(rules), asked=most, asked_by=by, due=due, reason=reason)
+        reason = f"windows {', '.join(by)} are open" if by else f"{asked_by} asks for {asked}" if asked_by else reason
+    return replace(
+        found,
+        reads=(*(wish.said for wish in wishes), *found.reads),
+        rules=tuple(rule for rule in rules if rule.before != rule.after),
+        asked=asked,
+        asked_by=asked_by,
+        reason=reason,
+    )
+
+
+def _most_asked(found: Sized, wishes: list[Wish], policy: ScalePolicy) -> tuple[int | None, str]:
+    """(replicas, who): of the metrics, the queue and what is idle; None where none of them is known."""
+    known = [(wish.said.replicas, wish.said.name) for wish in wishes if wish.said.replicas is not None]
+    if found.asked is not None:
+        known.append((found.asked, found.asked_by))
+    if not wishes and policy.autoscaler is None:
+        known.append((policy.min_replicas, "minReplicas"))
+    return max(known, key=lambda one: one[0], default=(None, ""))
 
 
 def _without_metrics(case: Case, replicas: int) -> Sized:
     remembered = replace(case.before, at_ms=case.now_ms)
-    return Sized(case.current, replicas if replicas != case.current else None, remembered, None)
+    if replicas == case.current:
+        return Sized(case.current, None, remembered, None)
+    return Sized(case.current, replicas, remembered, None, "between minReplicas and maxReplicas")
 
 
 def _wishes(case: Case, policy: ScalePolicy) -> Iterator[Wish]:
@@ -100,7 +125,7 @@ def _drain_wish(case: Case, policy: ScalePolicy, drain: Drain) -> Wish:
         return Wish(case.current, MetricRead(DRAIN, read, replicas=None))
     state = learned(case.before.queue, _seen(case, drain))
     wish, state = decided(state, drain.service, drain.target, (policy.min_replicas, policy.max_replicas))
-    read = replace(read, detail=_said(wish, rate_of(state.work, drain.service.rate)))
+    read = replace(read, detail=_drained(wish, rate_of(state.work, drain.service.rate)))
     return Wish(wish.replicas, MetricRead(DRAIN, read, replicas=wish.replicas), queue=state)
 
 
@@ -128,7 +153,7 @@ def _seen(case: Case, drain: Drain) -> Seen:
     return Seen(backlog.at_ms, tuple(found), case.current, reading, runs)
 
 
-def _said(wish: DrainWish, rate: float) -> str:
+def _drained(wish: DrainWish, rate: float) -> str:
     hot = f", {wish.hot} partitions too slow for one replica" if wish.hot else ""
     return f"{wish.reason}: drained in {wish.drained_s:.0f} s at {rate:g} records a second of a replica{hot}"
 

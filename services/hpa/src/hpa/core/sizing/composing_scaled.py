@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from hpa.core.heard.readings import Read, read_metric, read_trigger
 from hpa.core.keda.executor import (
+    AUTOSCALER_ACTIVE,
     FORCE_ACTIVATION,
     PAUSED,
     PAUSED_REPLICAS,
@@ -14,6 +15,7 @@ from hpa.core.keda.executor import (
     PAUSED_SCALE_OUT,
     Outcome,
     Polled,
+    autoscaler_active,
     executed,
 )
 from hpa.core.keda.fallback import FAILING, NO_FALLBACK_FOUND, Answer, Composite, Health, Now, Trigger, answer
@@ -96,14 +98,12 @@ def _renewed(before: Remembered, active: bool, outcome: Outcome, now_ms: int) ->
 
 
 def _polled(case: Case, before: Remembered, polls: Polls, scaled: ScaledObject) -> Polled:
-    condition = next((one for one in before.scaling.conditions if one.kind == SCALING_ACTIVE), None)
     return Polled(
         active=polls.active or scaled.always_active,
         failed=polls.failed,
         replicas=case.current,
         created_ms=before.created_ms or case.moment.since_ms,
         last_active_ms=before.last_active_ms,
-        autoscaler=None if condition is None else (condition.status, condition.reason),
     )
 
 
@@ -266,6 +266,9 @@ def _finished(case: Case, scaled: ScaledObject, polls: Polls, sized: Sized, outc
         MetricRead(one.name, read, one) for one, read in zip(scaled.autoscaler.metrics, polls.reads, strict=True)
     )
     extra = [(kind, *said) for kind, said in outcome.conditions.items()]
+    scaling = next((one for one in sized.remembered.scaling.conditions if one.kind == SCALING_ACTIVE), None)
+    if scaling is not None and "paused" not in outcome.conditions:
+        extra.append((AUTOSCALER_ACTIVE, *autoscaler_active(scaling.status, scaling.reason)))
     if scaled.fallback is not None:
         extra.append(("fallback", "true" if polls.fallback else "false", polls.fallback or "NoFallbackFound"))
     rules = list(sized.rules)

@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from hpa.core.kubernetes.deciding import SCALING_ACTIVE, Condition, with_conditions
+from hpa.core.kubernetes.deciding import FAILED_GET_SCALE, GOT_SCALE, SCALING_ACTIVE, Condition, with_conditions
 from hpa.core.kubernetes.evaluating import CONTROLLER, SYNC_PERIOD_MS
 from hpa.core.kubernetes.policy import Autoscaler
 from hpa.core.manifests.scaled_object import ScaledObject
@@ -14,6 +14,7 @@ from hpa.core.sizing.composing_own import compose_own
 from hpa.core.sizing.composing_scaled import compose_scaled
 
 EVALUATION_FAILED: Final = "EvaluationFailed"
+FAILURES: Final = (EVALUATION_FAILED, FAILED_GET_SCALE)
 FAILED_AGAIN_MS: Final = 60_000
 """A decision that failed is tried again after that, where no record comes before."""
 WORDS_MAX: Final = 300
@@ -67,12 +68,16 @@ def trace_of(error: Exception) -> str:
 
 
 def _without_failure(case: Case) -> Case:
-    """A failure of before is said no more once a decision succeeds."""
+    """A failure is said no more once a decision succeeds, and that there is no workload no more once there is one."""
     before = case.before.scaling
     for one in before.conditions:
-        if one.reason == EVALUATION_FAILED:
+        if one.reason in FAILURES:
             break
     else:
         return case
-    conditions = tuple(one for one in before.conditions if one.reason != EVALUATION_FAILED)
+    conditions = tuple(
+        GOT_SCALE if one.reason == FAILED_GET_SCALE else one
+        for one in before.conditions
+        if one.reason != EVALUATION_FAILED
+    )
     return replace(case, before=replace(case.before, scaling=replace(before, conditions=conditions)))
