@@ -6,8 +6,11 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from spillway_local.supervision import Supervision
 
 from .running import SERVICES, Platform
 
@@ -69,3 +72,19 @@ def test_an_open_bind_without_tls_is_refused(platform: Platform) -> None:
     )
     assert ended.returncode == 2, ended.stdout
     assert "host '0.0.0.0' is not loopback: refused without TLS" in ended.stdout
+
+
+def test_ctrl_c_while_it_starts_ends_what_was_started_and_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = (str(Path(sys.executable).parent / "spillway"), "up", "--instances", "1", "--folder", str(folder))
+    try:
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as starting:
+            assert starting.stderr is not None
+            said = next((line for line in starting.stderr if "topics are there" in line), "")
+            starting.send_signal(signal.SIGINT)
+            rest = starting.stderr.read()
+        assert (said != "", starting.returncode) == (True, 130), rest
+        assert "interrupted: what was started is stopped" in rest
+        assert not Supervision(folder).is_running()
+    finally:
+        Supervision(folder).stop()

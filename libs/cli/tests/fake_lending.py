@@ -16,7 +16,7 @@ NODES = (Requirement("disk", "In", ("nvme",)), Requirement("gpu", "DoesNotExist"
 DECLARED = lending.ClusterLending(
     "own-1", "pool", Generation(7, 1),
     (LendingRule("big", NODES, "idle", 50, 2, 60, 1.5),),
-    30, 1800, 6, True, False, "ann", "sale", 1, 8, 3, 1, 12_000, False, ("frozen: nothing new is lent",),
+    30, 1800, 6, True, False, "ann", "sale", 1, 8, 3, 1, 12_000, False, ("frozen: nothing new is lent",), 2,
 )  # fmt: skip
 IDLE = lending.IdleNode("own-1", "n2", "big", "Forgotten", 8000, 9, 8, 0, 0, 0, -1, 0, "give it back")
 

@@ -571,3 +571,14 @@ def test_help_documents_exit_codes_and_examples() -> None:
         assert words in text
     assert "--own-first" in CliRunner().invoke(app, ["apply", "--help"]).stdout
     assert CliRunner().invoke(app, ["version"]).stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("called_as", "name"), [(".venv/bin/spillway", ".venv/bin/spillway"), ("/opt/bin/spillway", "spillway")]
+)
+def test_the_command_names_itself_as_it_can_be_called_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, called_as: str, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(tmp_path / called_as)])
+    assert local_commands.own_name() == name

@@ -137,7 +137,10 @@ def test_flags_are_one_rule_and_a_plan_keeps_nothing(answers: tuple[FakeLending,
             "{cluster: a, pool: b, rules: [{name: x, share_percent: half}]}",
             "rules[0].share_percent: 'half': Expected `int`, got `str`",
         ),
-        ("{cluster: a, pool: b, grace_seconds: -1}", "grace_seconds: -1: Expected `int` >= 0"),
+        ("{cluster: a, pool: b, grace_seconds: -1}", "grace_seconds: -1: Expected `int` >= 1"),
+        ("{cluster: a, pool: b, cooldown_seconds: 0}", "cooldown_seconds: 0: Expected `int` >= 1"),
+        ("{cluster: a, pool: b, rules: [{name: x, share_percent: 0}]}", "rules[0].share_percent: 0: Expected `int` >="),
+        ("{cluster: a, pool: b, rules: [{name: x, idle_seconds: 0}]}", "rule x: idle_seconds: 0: expected 1 or more"),
         ("{cluster: a, pool: b, cooldown_seconds: 99999999999}", "cooldown_seconds: 99999999999: Expected `int` <="),
         ("[1]", "lending.yaml: Expected `object`, got `array`"),
         ("{cluster: a, pool: b}\n---\n{cluster: a, pool: c}", "(document 2): cluster: 'a': expected each cluster once"),
@@ -154,6 +157,14 @@ def test_a_file_that_is_wrong_names_field_value_and_what_was_expected(
     assert result.exit_code in (1, 2)
     assert complaint in result.stderr
     assert all(request.plan_only for request in fake.asked)
+
+
+@pytest.mark.parametrize("flag", ["--share", "--idle", "--grace", "--cooldown"])
+def test_a_nought_that_would_be_read_as_what_is_usual_is_refused(answers: tuple[FakeLending, str], flag: str) -> None:
+    """On the wire 0 is what is left out: `--share 0` would lend all."""
+    fake, address = answers
+    result = run(address, "lending", "declare", "own-1", "--pool", "pool", flag, "0")
+    assert (result.exit_code, fake.asked) == (2, [])
 
 
 @pytest.mark.parametrize("given", ["=x", "disk=", "disk=a,,b"])
@@ -187,10 +198,11 @@ def test_list_and_get_show_state_rules_and_numbers(answers: tuple[FakeLending, s
     listed = run(address, "lending", "list")
     assert "paused" in listed.stdout
     assert "warning: own-1: frozen" in listed.stderr
-    assert listed.stderr.startswith("12 cores recovered: 3 of 8 nodes lent by 1 cluster\n")
+    said = "12 cores recovered: 3 of 8 nodes lent by 1 cluster; 2 checked before they are lent\n"
+    assert listed.stderr.startswith(said)
     found = run(address, "lending", "get", "own-1")
     assert "disk=nvme, gpu DoesNotExist" in found.stdout
-    assert "own-1 lends to pool: paused; 3 nodes lent, 1 recalled; grace 30 s" in found.stderr
+    assert "own-1 lends to pool: paused; 3 nodes lent, 1 recalled, 2 being checked; grace 30 s" in found.stderr
     assert json.loads(run(address, "lending", "get", "own-1", "-o", "json").stdout)["recalls_per_minute"] == 6
 
 

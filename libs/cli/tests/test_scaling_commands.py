@@ -333,7 +333,10 @@ def explained(spillway: Any, hpa: str) -> Any:
             ),
             scaling.ExplainedMetric("orders", "kafka", "10", "", 0, 10_000, -1, -1, False, "broker gone", ""),
         ),
-        rules=(scaling.ExplainedRule("rate", 9, 6, "at most twice as many within 15 s"),),
+        rules=(
+            scaling.ExplainedRule("rate", 9, 6, "at most twice as many within 15 s"),
+            scaling.ExplainedRule("window", 6, 6, "ValidMetricFound"),
+        ),
         conditions=(scaling.ScaleCondition("ScalingActive", "True", "ValidMetricFound", "all is well"),),
         pods=(scaling.PodsInCluster("own-1", 4, 4, 3, True, 90_000, "no answer"),),
         due_ms=1_700_000_015_000,
@@ -354,15 +357,16 @@ def test_an_explanation_goes_from_the_number_to_its_reasons(explained: Any) -> N
     assert lines[4].split() == ["METRIC", "SOURCE", "VALUE", "TARGET", "ASKS", "FOR", "AGE"]
     assert lines[5].split() == ["cpu", "resource", "120%", "80%", "9", "1.5s", "3", "of", "4", "pods"]
     assert lines[6].split() == ["orders", "kafka", "<unknown>", "10", "nothing", "broker", "gone"]
-    assert lines[8:10] == [
+    assert lines[8:11] == [
         "How it was decided: cpu asks for 9",
         "  9 → 6  rate: at most twice as many within 15 s",
+        "  6 → 6  window: all is well",
     ]
-    assert lines[11].startswith("It may change next on 2023-11-1")
-    assert lines[11].endswith(": the period of 15 s ends")
-    assert lines[14].split()[:5] == ["own-1", "4", "4", "3", "90s"]
-    assert lines[14].endswith("lost: counted as it was last seen; no answer")
-    assert lines[17].split()[:3] == ["ScalingActive", "True", "ValidMetricFound"]
+    assert lines[12].startswith("With nothing new heard it may change on 2023-11-1")
+    assert lines[12].endswith(": the period of 15 s ends")
+    assert lines[15].split()[:5] == ["own-1", "4", "4", "3", "90s"]
+    assert lines[15].endswith("lost: counted as it was last seen; no answer")
+    assert lines[18].split()[:3] == ["ScalingActive", "True", "ValidMetricFound"]
     assert json.loads(explained("explain", "hpa/web", "-o", "json").stdout)["asked"] == 9
 
 

@@ -27,7 +27,7 @@ from spillway.bus import BusUnavailable, OutcomeUnknown
 from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, Generation, NodeGroup, Taint
 from spillway.process import OperatorError
-from spillway.rpc import PLANNER, PlannerClient, RpcServer, RpcSettings
+from spillway.rpc import PLANNER, Patience, PlannerClient, RpcServer, RpcSettings
 from spillway.rpc_security import CALLER, Gate, UnsafeBind, is_loopback
 
 INPUT = ClusterInput("own-1", "own", 3, 5, 1, 0, 3, "cpu", 120)
@@ -455,6 +455,33 @@ AUTH_TABLE = [
         ["twice"],
         id="read two ways",
     ),
+    *(
+        pytest.param("t", "apply", api.ApplyRequest((manifest("a"), other)), "", [], id=f"with its workload {number}")
+        for number, other in enumerate(
+            (
+                '{"kind": "PlacementPolicy", "spec": {"ownFirst": true}}',
+                "{kind: PropagationPolicy, metadata: {name: p}}",
+                "{kind: ConfigMap, metadata: {name: c, namespace: ''}}",
+                "{kind: Service, metadata: {name: s, namespace: a}}",
+            )
+        )
+    ),
+    pytest.param(
+        "t",
+        "apply",
+        api.ApplyRequest((manifest("a"), "{kind: PlacementPolicy, metadata: {namespace: z}}")),
+        "PERMISSION_DENIED",
+        ["'z'"],
+        id="a policy elsewhere",
+    ),
+    pytest.param(
+        "t",
+        "apply",
+        api.ApplyRequest((manifest(None), "{kind: PlacementPolicy, metadata: {namespace: a}}")),
+        "PERMISSION_DENIED",
+        ["'default'"],
+        id="a policy lends its workload no namespace",
+    ),
     pytest.param("t", "apply", api.ApplyRequest(("[",)), "INVALID_ARGUMENT", ["manifests[0]"], id="not YAML"),
     pytest.param("p", "freeze", api.FreezeRequest("workload/a/web", ""), "", [], id="own workload frozen"),
     pytest.param("p", "unfreeze", api.UnfreezeRequest("workload/a/web"), "", [], id="own workload unfrozen"),
@@ -675,6 +702,51 @@ async def test_a_second_endpoint_is_tried() -> None:
         RpcServer(FakePlanner(), local()) as server,
         PlannerClient([closed_endpoint(), server.address]) as client,
     ):
+        assert await client.get(api.GetRequest("a", "b")) == WORKLOAD
+
+
+async def test_one_that_accepts_connections_and_says_nothing_is_left_for_the_next() -> None:
+    """As one that is stopped does (SIGSTOP): of a call's time it costs connect_seconds, whatever is asked."""
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        endpoint = f"127.0.0.1:{frozen.getsockname()[1]}"
+        async with RpcServer(FakePlanner(), local()) as server:
+            client = PlannerClient([endpoint, server.address], timeout_seconds=10)
+            client.patience = Patience(connect_seconds=0.2)
+            async with client:
+                assert await client.scale(api.ScaleRequest("a", "b", 1)) == PLACEMENT
+
+
+async def test_one_that_froze_after_it_was_connected_is_left_for_the_next_by_what_changes_nothing() -> None:
+    freezes = asyncio.Event()
+
+    async def answer(_: Any) -> Any:
+        if freezes.is_set():
+            await asyncio.Event().wait()
+        return WORKLOAD
+
+    frozen, other = FakePlanner(get=answer), FakePlanner()
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(RpcServer(planner, local())) for planner in (frozen, other)]
+        client = PlannerClient([one.address for one in servers], timeout_seconds=10)
+        client.patience = Patience(read_seconds=0.2)
+        await stack.enter_async_context(client)
+        await client.get(api.GetRequest("a", "b"))
+        freezes.set()
+        assert await client.get(api.GetRequest("a", "b")) == WORKLOAD
+    assert len(other.asked) == 1
+
+
+async def test_what_takes_every_planner_longer_is_waited_for_in_the_second_round() -> None:
+    async def slow(_: Any) -> Any:
+        await asyncio.sleep(0.5)
+        return WORKLOAD
+
+    async with AsyncExitStack() as stack:
+        planners = [FakePlanner(get=slow), FakePlanner(get=slow)]
+        servers = [await stack.enter_async_context(RpcServer(planner, local())) for planner in planners]
+        client = PlannerClient([one.address for one in servers], timeout_seconds=10)
+        client.patience = Patience(read_seconds=0.1)
+        await stack.enter_async_context(client)
         assert await client.get(api.GetRequest("a", "b")) == WORKLOAD
 
 

@@ -11,7 +11,7 @@ from grpc import aio
 
 from spillway import api, metrics
 from spillway.api import RequestError
-from spillway.rpc import PUSHBACK_TRAILER, PlannerClient, RpcServer, RpcSettings
+from spillway.rpc import LEADER_TRAILER, PUSHBACK_TRAILER, VERSION_TRAILER, PlannerClient, RpcServer, RpcSettings
 from spillway.rpc_callers import READING_VERBS, Caller, CallersFile, callers_of
 from spillway.rpc_calls import PLANNER
 from spillway.rpc_security import Gate, TooManyCalls
@@ -152,7 +152,13 @@ def _bad() -> float:
 
 
 class Planner:
-    """Answers Get with NOT_FOUND, and Watch with one change, then with none until the caller goes away."""
+    """Answers Get with NOT_FOUND, and Watch with one change, then with none until the caller goes away.
+
+    leader: nobody, else the client would go on there, and a planner of this machine's `make up` may listen.
+    """
+
+    def __init__(self, leader: str = "") -> None:
+        self._leader = leader
 
     async def get(self, request: api.GetRequest) -> api.WorkloadReply:
         raise RequestError("NOT_FOUND", "nothing is declared")
@@ -162,8 +168,7 @@ class Planner:
         await asyncio.Event().wait()
 
     def leader(self) -> str:
-        """Nobody else: the client would go on there, and a planner of this machine's `make up` may listen."""
-        return ""
+        return self._leader
 
 
 def written(file: Path, **namespaces_by_token: str) -> None:
@@ -252,14 +257,16 @@ async def test_who_calls_too_often_is_told_when_to_come_again(tmp_path: Path) ->
     assert 0 < int(str(trailer[PUSHBACK_TRAILER])) <= 2000
 
 
-async def test_strangers_are_not_told_the_version(tmp_path: Path) -> None:
+async def test_strangers_are_told_neither_version_nor_leader(tmp_path: Path) -> None:
     file = tmp_path / "callers.yaml"
     written(file, known="*")
     settings = RpcSettings(port=0, callers=str(file), stop_seconds=0.1)
-    async with RpcServer(Planner(), settings) as server, aio.insecure_channel(server.address) as channel:  # type: ignore[arg-type]
+    led = Planner("planner-2:7400")
+    async with RpcServer(led, settings) as server, aio.insecure_channel(server.address) as channel:  # type: ignore[arg-type]
         ask, told = channel.unary_unary(PLANNER.calls["get"].path), {}
         for token in ("known", "stranger"):
             with pytest.raises(aio.AioRpcError) as refused:
                 await ask(b"", metadata=(("authorization", f"Bearer {token}"),))
-            told[token] = "spillway-version" in dict(refused.value.trailing_metadata() or ())
-    assert told == {"known": True, "stranger": False}
+            trailer = dict(refused.value.trailing_metadata() or ())
+            told[token] = trailer.keys() & {VERSION_TRAILER, LEADER_TRAILER}
+    assert told == {"known": {VERSION_TRAILER, LEADER_TRAILER}, "stranger": set()}

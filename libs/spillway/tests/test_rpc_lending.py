@@ -31,6 +31,7 @@ CLUSTER = lending.ClusterLending(
     cores_lent_milli=7500,
     changed=True,
     warnings=("one",),
+    nodes_checking=3,
 )
 NODE = lending.LentNode(
     "own-1", "n1", "pool", "own-1.n1", Generation(7, 9), "big", "idle", "Recalled", "Need", (("cpu", 4000),), 3, 1, 2,

@@ -61,6 +61,9 @@ def demo(bus: Literal["kafka", "memory"], members: Literal["sim", "kube"], folde
         addresses = stack.up()
         say(f"the platform is up after {time.monotonic() - started:.0f} s; planners at {', '.join(addresses.planners)}")
         return asyncio.run(_tell(stack, addresses, say))
+    except KeyboardInterrupt:
+        say("interrupted: what was started is stopped, up to half a minute; Ctrl-C again waits for nothing")
+        raise
     finally:
         stack.down()
 

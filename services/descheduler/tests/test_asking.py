@@ -11,9 +11,23 @@ from spillway import api_lending as lending
 from spillway.api import RequestError
 from spillway.events import ClusterLeft
 from spillway.events_lending import LendingDeclared, LendingRule, NodeRecalled, NodeUsed
-from spillway.model import Generation, Requirement
+from spillway.model import NODE_RECALLED, Generation, Requirement
 
-from .lending_log import NOW_MS, OWN, POOL, Generations, declared, known, lent, loan, owned, pod, shape, waits
+from .lending_log import (
+    NOW_MS,
+    OWN,
+    POOL,
+    Generations,
+    declared,
+    known,
+    lent,
+    loan,
+    now_holds,
+    owned,
+    pod,
+    shape,
+    waits,
+)
 
 HOUR_MS = 3_600_000
 A_WORD = "letters, digits, '-', '_' and '.', at most 63"
@@ -40,6 +54,14 @@ def test_what_is_left_out_is_as_documented() -> None:
     assert (event.grace_seconds, event.cooldown_seconds, event.recalls_per_minute) == (30, 1800, 0)
     assert event.rules == (LendingRule("all", (), "idle", 100, 0, 600, 0.0),)
     assert (reply.clusters[0].changed, reply.clusters[0].nodes, reply.clusters[0].by) == (True, 1, "me")
+
+
+def test_nodes_that_are_checked_are_told_from_those_that_are_lent_or_on_their_way_back() -> None:
+    back = replace(lent("n3"), state=NODE_RECALLED)
+    state = known([lent("n1"), owned("n2"), back], declared())
+    now_holds(state, 1, lent("n1"), lent("n2"), back, lent("n4"))
+    (shown,) = declaring.list_declared(state, lending.ListLendingRequest()).clusters
+    assert (shown.nodes_lent + shown.nodes_recalled, shown.nodes_checking) == (2, 2)
 
 
 def test_a_dedicated_class_is_idle_at_once() -> None:

@@ -13,6 +13,7 @@ from planner.core.explaining.explanation import AGE, BINDS, ENOUGH, HELD, LEAVIN
 from planner.core.explaining.witness import node_reasons
 from planner.core.requests import answers, decisions
 from planner.core.timers import Hold
+from planner.explanations import OTHERS, seen_by
 from spillway.api import (
     ApplyRequest,
     CapacityRequest,
@@ -25,6 +26,7 @@ from spillway.api import (
 from spillway.events import PHASE_CORDONED, PHASE_DRAINING, DecisionRecorded
 from spillway.feasibility.fit import fit
 from spillway.model import NodeRow, PodTable, Taint
+from spillway.rpc_callers import Caller
 
 from .builders import (
     Fleet,
@@ -218,6 +220,17 @@ def test_what_is_reserved_is_shown_by_whom_and_waits_for_binds() -> None:
     (own,) = reply.clusters
     assert (own.reserved_replicas, own.reserved) == (1, (("default/small", 1),))
     assert (own.certain, own.possible, own.bound) == (1, 2, BINDS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shown"), [("*", "default/small"), ("def*", "default/small"), ("shop", OTHERS)], ids=str
+)
+def test_who_reserved_is_shown_to_those_who_may_see_it(pattern: str, shown: str) -> None:
+    fleet = Fleet(own_1=[node("a", 3000), node("b", 3000)])
+    applied(fleet, deployment(1, "small"))
+    reply = explained(fleet, supposed(deployment(2, "large", pod("3"))))
+    (own,) = seen_by(Caller("ann", namespaces=frozenset({pattern})), reply).clusters
+    assert own.reserved == ((shown, 1),)
 
 
 def test_capacity_says_as_many_reserved_as_explain_on_nodes_and_on_those_of_groups() -> None:

@@ -62,20 +62,22 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
         str, typer.Option("--class", help="idle, or dedicated: lent always.", show_default="idle")
     ] = "",
     share: Annotated[
-        int, typer.Option(min=0, max=100, help="Percent of them that may be lent.", show_default="100")
-    ] = 0,
+        int | None,
+        typer.Option(min=1, max=100, help="Percent of them that may be lent; none: lending pause.", show_default="100"),
+    ] = None,
     reserve: Annotated[int, typer.Option(min=0, max=NUMBER_MAX, help="Idle ones that never are.")] = 0,
     idle: Annotated[
-        int, typer.Option(min=0, max=NUMBER_MAX, help="Seconds idle before.", show_default="600; dedicated: 0")
-    ] = 0,
+        int | None, typer.Option(min=0, max=NUMBER_MAX, help="Seconds idle before.", show_default="600; dedicated: 0")
+    ] = None,
     cost: Annotated[float, typer.Option(min=0, help="Of one node in an hour.")] = 0,
     grace: Annotated[
-        int, typer.Option(min=0, max=NUMBER_MAX, help="Seconds for pods that a recall evicts.", show_default="30")
-    ] = 0,
+        int | None,
+        typer.Option(min=1, max=NUMBER_MAX, help="Seconds for pods that a recall evicts.", show_default="30"),
+    ] = None,
     cooldown: Annotated[
-        int,
-        typer.Option(min=0, max=NUMBER_MAX, help="Seconds that a node stays after its return.", show_default="1800"),
-    ] = 0,
+        int | None,
+        typer.Option(min=1, max=NUMBER_MAX, help="Seconds that a node stays after its return.", show_default="1800"),
+    ] = None,
     recalls: Annotated[
         int,
         typer.Option(
@@ -90,8 +92,8 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
     """Say how a cluster lends its idle nodes, and to which pool; again, for another way."""
 
     async def body(client: LendingClient, _: Config) -> None:
-        rule = RuleFields("all", label_requirements(nodes or ()), supply_class, share, reserve, idle, cost)
-        flags = LendingFields(cluster, pool, (rule,), grace, cooldown, recalls)
+        rule = RuleFields("all", label_requirements(nodes or ()), supply_class, share or 0, reserve, idle, cost)
+        flags = LendingFields(cluster, pool, (rule,), grace or 0, cooldown or 0, recalls)
         asked = asked_of(files, flags)
         planned = [await _declare(client, replace(request, plan_only=True), where) for request, where in asked]
         declared = planned if plan else [await _declare(client, request, where) for request, where in asked]
@@ -185,7 +187,9 @@ def _recovered(clusters: Sequence[ClusterLending]) -> str:
     lent, nodes = (
         sum(count) for count in ([one.nodes_lent for one in clusters], [max(one.nodes, 0) for one in clusters])
     )
-    return f"{cores} cores recovered: {lent} of {counted(nodes, 'node')} lent by {counted(len(clusters), 'cluster')}"
+    text = f"{cores} cores recovered: {lent} of {counted(nodes, 'node')} lent by {counted(len(clusters), 'cluster')}"
+    checking = sum(one.nodes_checking for one in clusters)
+    return f"{text}; {checking} checked before they are lent" if checking else text
 
 
 def _say_changed(clusters: Sequence[ClusterLending], word: str, output: Format) -> None:
@@ -208,14 +212,15 @@ def _show(clusters: Sequence[ClusterLending], output: Format) -> None:
             _state(one),
             ", ".join(rule.name for rule in one.rules),
             one.nodes if one.nodes >= 0 else "",
+            one.nodes_checking,
             one.nodes_lent,
             one.nodes_recalled,
             amount("cpu", one.cores_lent_milli),
         )
         for one in clusters
     ]
-    heads = ("CLUSTER", "POOL", "STATE", "RULES", "NODES", "LENT", "RECALLED", "CPU LENT")
-    console().print(table(heads, rows, right=("NODES", "LENT", "RECALLED", "CPU LENT")))
+    numbers = ("NODES", "CHECKED", "LENT", "RECALLED", "CPU LENT")
+    console().print(table(("CLUSTER", "POOL", "STATE", "RULES", *numbers), rows, right=numbers))
 
 
 def _state(one: ClusterLending) -> str:
@@ -253,7 +258,7 @@ def _numbers(one: ClusterLending) -> str:
     bound = f"at most {counted(one.recalls_per_minute, 'recall')} a minute" if one.recalls_per_minute else "no bound"
     parts = (
         f"{one.cluster} lends to {one.pool}: {_state(one)}",
-        f"{counted(one.nodes_lent, 'node')} lent, {one.nodes_recalled} recalled",
+        f"{counted(one.nodes_lent, 'node')} lent, {one.nodes_recalled} recalled, {one.nodes_checking} being checked",
         f"grace {one.grace_seconds} s, cooldown {one.cooldown_seconds} s, {bound}",
         f"by {one.by or 'nobody named'} {when(one.declared_ms)}{f': {one.reason}' if one.reason else ''}",
     )

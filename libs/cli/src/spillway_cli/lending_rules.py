@@ -8,13 +8,15 @@ import msgspec
 
 from spillway.api_lending import DeclareLendingRequest
 from spillway.events_lending import LendingRule
-from spillway.model import Requirement
+from spillway.model import SUPPLY_DEDICATED, Requirement
 from spillway_cli.exits import bad_input
 from spillway_cli.manifests import as_json, read_values
 
 NUMBER_MAX = 2**31 - 1
 Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 """That a field on the wire holds; what it may be is the descheduler's to say."""
+Positive = Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
+"""Where 0 on the wire stands for what is usual: who writes a 0 means something else."""
 VALUE_CHARACTERS_SHOWN = 80
 
 
@@ -28,9 +30,9 @@ class RuleFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     nodes: tuple[RequirementFields, ...] = ()
     supply_class: str = ""
-    share_percent: Number = 0
+    share_percent: Positive = 0
     reserve_nodes: Number = 0
-    idle_seconds: Number = 0
+    idle_seconds: Number | None = None
     cost_per_hour: float = 0
 
 
@@ -38,8 +40,8 @@ class LendingFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cluster: str
     pool: str
     rules: tuple[RuleFields, ...] = (RuleFields("all"),)
-    grace_seconds: Number = 0
-    cooldown_seconds: Number = 0
+    grace_seconds: Positive = 0
+    cooldown_seconds: Positive = 0
     recalls_per_minute: Number = 0
 
 
@@ -93,13 +95,15 @@ def label_requirements(given: Sequence[str]) -> tuple[RequirementFields, ...]:
 
 def _rule(fields: RuleFields) -> LendingRule:
     nodes = tuple(Requirement(one.key, one.operator, one.values) for one in fields.nodes)
+    if fields.idle_seconds == 0 and fields.supply_class != SUPPLY_DEDICATED:
+        raise bad_input(f"rule {fields.name}: idle_seconds: 0: expected 1 or more, or the class {SUPPLY_DEDICATED}")
     return LendingRule(
         fields.name,
         nodes,
         fields.supply_class,
         fields.share_percent,
         fields.reserve_nodes,
-        fields.idle_seconds,
+        fields.idle_seconds or 0,
         fields.cost_per_hour,
     )
 

@@ -1,6 +1,7 @@
 """Commands on the parts that run on this machine: up, down, processes, demo. The work is spillway_local's."""
 
 import importlib
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ app = typer.Typer()
 RUN_FOLDER = ADDRESSES_FILE.parent
 ANSWER_SECONDS = 2.0
 """After so long a process counts as silent; all are asked at the same time."""
+ENDING = "interrupted: what was started is stopped, which takes up to half a minute"
 
 
 class Members(StrEnum):
@@ -45,11 +47,13 @@ def up(
 ) -> None:
     """Start Kafka, Redis, the services and member clusters on this machine, and wait until they are ready."""
     with guarded(), _failures():
-        addresses = _stack(folder, members=members.value, instances=instances).up()
+        stack = _stack(folder, members=members.value, instances=instances)
+        with _ended_when_interrupted(stack):
+            addresses = stack.up()
         typer.echo(f"planners     {', '.join(addresses.planners)}")
         typer.echo(f"Kafka        {addresses.kafka}")
         typer.echo(f"credentials  {addresses.credentials}")
-        typer.echo("next         spillway cluster join own-1 --credential own-1 --tier own; spillway status")
+        typer.echo(f"next         {own_name()} cluster join own-1 --credential own-1 --tier own; {own_name()} status")
 
 
 @app.command()
@@ -145,6 +149,27 @@ def processes_table(found: Sequence[dict[str, Any]]) -> Table:
         for each in found
     ]
     return table(("PROCESS", "STATE", "ANSWERS", "PID", "UP", "LOG", ""), rows, right=("PID", "UP"))
+
+
+def own_name() -> str:
+    """How this command can be called here: by its path below this folder, as in a checkout, else by its name."""
+    called_as, here = Path(sys.argv[0]).absolute(), Path.cwd()
+    return str(called_as.relative_to(here)) if called_as.is_relative_to(here) else called_as.name
+
+
+@contextmanager
+def _ended_when_interrupted(stack: Any) -> Iterator[None]:
+    """Ctrl-C while it starts ends what was started; what ran before is left as it is."""
+    ran_before = bool(stack.status())
+    try:
+        yield
+    except KeyboardInterrupt:
+        if ran_before:
+            say(f"interrupted; what ran before goes on: `{own_name()} down` stops it")
+        else:
+            say(ENDING)
+            stack.down()
+        raise
 
 
 def _stack(folder: Path, **options: Any) -> Any:

@@ -59,7 +59,7 @@ def explanation(reply: ExplainPolicyReply) -> RenderableType:
     title.append(f"  scales {policy.namespace}/{policy.name}, {bounds(policy)}", style="not bold")
     parts: list[RenderableType] = [title, *_verdict(reply), *_metrics(reply.metrics), *_rules(reply)]
     if reply.due_ms:
-        parts += [Text(""), Text(f"It may change next {when(reply.due_ms)}: {reply.due_why}")]
+        parts += [Text(""), Text(f"With nothing new heard it may change {when(reply.due_ms)}: {reply.due_why}")]
     parts += _pods(reply.pods)
     parts += _conditions(reply)
     if policy.stale:
@@ -105,14 +105,15 @@ def _metrics(metrics: tuple[ExplainedMetric, ...]) -> Iterator[RenderableType]:
 
 
 def _rules(reply: ExplainPolicyReply) -> Iterator[Text]:
-    """From what was asked for to what was decided, a line for each rule that changed it."""
+    """From what was asked for to what was decided, a line for each rule that changed it, in a condition's words."""
     if not reply.rules:
         return
     asked = f"{reply.asked_by} asks for {reply.asked}" if reply.asked >= 0 else "no metric asks for any number"
     yield Text("")
     yield Text(f"How it was decided: {asked}", style="bold")
+    words = {condition.reason: condition.message for condition in reply.conditions}
     for rule in reply.rules:
-        yield Text(f"  {rule.before} → {rule.after}  {rule.rule}: {rule.why}")
+        yield Text(f"  {rule.before} → {rule.after}  {rule.rule}: {words.get(rule.why) or rule.why}")
 
 
 def _pods(pods: tuple[PodsInCluster, ...]) -> Iterator[RenderableType]:

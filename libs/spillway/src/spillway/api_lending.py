@@ -54,7 +54,8 @@ class ResumeLendingRequest:
 class ClusterLending:
     """How a cluster lends, and how much is lent now. nodes: of the cluster, −1 when its capacity is not known.
 
-    cores_lent_milli: what its open virtual nodes show. changed: by this call. warnings: for people.
+    cores_lent_milli: what its open virtual nodes show. changed: by this call. warnings: for people. nodes_checking:
+    that are marked, and lent once what was bound to them before has had its time to come.
     """
 
     cluster: str
@@ -75,6 +76,7 @@ class ClusterLending:
     cores_lent_milli: int
     changed: bool = False
     warnings: tuple[str, ...] = ()
+    nodes_checking: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, Never, Self, cast
 
@@ -17,7 +17,7 @@ from grpc import aio
 from spillway import api, metrics, tracing
 from spillway.api import RequestError
 from spillway.bus import BusUnavailable, Headers, OutcomeUnknown
-from spillway.rpc_callers import Caller
+from spillway.rpc_callers import READING_VERBS, Caller
 from spillway.rpc_calls import LENDING, PLANNER, SCALING, Call, Service, message_bytes, with_keys
 from spillway.rpc_listener import Listener
 from spillway.rpc_route import Route, reason_of
@@ -42,6 +42,7 @@ __all__ = [
     "SCALING",
     "LendingApi",
     "LendingClient",
+    "Patience",
     "PlannerApi",
     "PlannerClient",
     "RpcServer",
@@ -55,13 +56,30 @@ VERSION_TRAILER: Final = "spillway-version"
 Trailer = tuple[tuple[str, str], ...]
 PUSHBACK_TRAILER: Final = "grpc-retry-pushback-ms"
 """gRPC's own name for: not before so many milliseconds."""
+CONNECT_OPTION: Final = "grpc.min_reconnect_backoff_ms"
+"""gRPC's name for how long one try to connect may take, the other side's first words included; 20 s unless said."""
 
 _REPLY_BYTES_MAX = 64 * MEBIBYTE
 _LEADER_SECONDS = 1.0
 """How long a read that a standby answered may wait for what the active instance says."""
-_SILENCE_SECONDS = 12.0
-"""After so long a client asks another planner: one that works answers within its request_seconds, 10. Keepalive
-does not see a frozen one while a call is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long one instance may be silent before a client asks another: keepalive sees no frozen one under a call.
+
+    connect_seconds: until it has answered a new connection; nothing was asked of it then. read_seconds: what changes
+    nothing, and that for each endpoint once; after them all answer_seconds, as for every other call: one that works
+    answers within its request_seconds, 10.
+    """
+
+    connect_seconds: float = 3.0
+    read_seconds: float = 5.0
+    answer_seconds: float = 12.0
+
+    def seconds(self, verb: str, rounds: int) -> float:
+        """For an answer, once all endpoints were asked so many times."""
+        return self.read_seconds if verb in READING_VERBS and not rounds else self.answer_seconds
 
 
 # ── Server ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -183,11 +201,12 @@ class RpcServer:
         return code, text, answer, pushback
 
     def _about_us(self, code: str) -> Iterator[tuple[str, str]]:
-        """What callers are told besides the answer; strangers less."""
+        """What callers are told besides the answer; strangers nothing."""
+        if code == "UNAUTHENTICATED":
+            return
         if leader := self._answers.leader():
             yield LEADER_TRAILER, leader
-        if code != "UNAUTHENTICATED":
-            yield VERSION_TRAILER, VERSION
+        yield VERSION_TRAILER, VERSION
 
     @contextmanager
     def _slot(self, call: Call) -> Iterator[None]:
@@ -285,6 +304,7 @@ class _Client:
     certificate and key.
     """
 
+    patience = Patience()
     _service: Service
 
     def __init__(
@@ -345,7 +365,7 @@ class _Client:
         while True:
             endpoint = await route.next()
             left = max(0.001, deadline - time.monotonic())
-            share = min(left, _SILENCE_SECONDS) if len(self._endpoints) > 1 else left
+            share = left if len(self._endpoints) == 1 else min(left, self.patience.seconds(call.verb, route.rounds))
             answer = self._stub(endpoint, call)(data, timeout=share, metadata=self._metadata())
             try:
                 reply = call.read_reply(await answer)
@@ -370,10 +390,11 @@ class _Client:
     def _stub(self, endpoint: str, call: Call) -> Any:
         channel = self._channels.get(endpoint)
         if channel is None:
+            options = (*_CLIENT_OPTIONS, (CONNECT_OPTION, round(1000 * self.patience.connect_seconds)))
             if self._credentials is None:
-                channel = aio.insecure_channel(endpoint, options=_CLIENT_OPTIONS)
+                channel = aio.insecure_channel(endpoint, options=options)
             else:
-                channel = aio.secure_channel(endpoint, self._credentials, options=_CLIENT_OPTIONS)
+                channel = aio.secure_channel(endpoint, self._credentials, options=options)
             self._channels[endpoint] = channel
         return (channel.unary_stream if call.streams else channel.unary_unary)(call.path)
 

@@ -79,6 +79,11 @@ class Caller:
     def is_restricted(self) -> bool:
         return EVERYTHING not in self.namespaces
 
+    def may_see(self, namespace: str) -> bool:
+        """Whether what is in a namespace is this caller's to ask about; empty stands for all of them."""
+        matching = (fnmatchcase(namespace, pattern) for pattern in self.namespaces)
+        return not self.is_restricted or (bool(namespace) and any(matching))
+
     def require_verb(self, verb: str) -> None:
         """Raises PERMISSION_DENIED, naming the caller, the verb, and what it may."""
         if {verb, EVERYTHING} & self.verbs or (READ in self.verbs and verb in READING_VERBS):
@@ -88,9 +93,7 @@ class Caller:
     def require(self, verb: str, namespace: str) -> None:
         """Raises PERMISSION_DENIED, naming verb and namespace. An empty namespace stands for all of them."""
         self.require_verb(verb)
-        if not self.is_restricted:
-            return
-        if namespace and any(fnmatchcase(namespace, pattern) for pattern in self.namespaces):
+        if self.may_see(namespace):
             return
         where = f"in namespace {namespace!r}" if namespace else "in all namespaces"
         raise RequestError(

@@ -29,18 +29,19 @@ class Route:
         self._seconds = seconds
         self._random = random
         self._until: float | None = None
-        self._rounds = 0
+        self.rounds = 0
+        """How many times every endpoint was tried."""
         self._error = RequestError("UNAVAILABLE", "no endpoint")
 
     async def next(self) -> str:
         """The endpoint to try now. Raises the last error when the time is over."""
         if not self._waiting:
-            pause = doubled_seconds(BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, self._rounds)
+            pause = doubled_seconds(BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, self.rounds)
             pause *= 0.5 + self._random.random() / 2
             if self._until is not None and time.monotonic() + pause >= self._until:
                 raise self._error
             await asyncio.sleep(pause)
-            self._rounds += 1
+            self.rounds += 1
             self._tried.clear()
             self._waiting = list(self._endpoints)
         return self._waiting.pop(0)

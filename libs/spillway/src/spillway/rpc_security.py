@@ -23,6 +23,8 @@ MEBIBYTE = 2**20
 CLUSTER_WIDE_VERBS = frozenset({"join_cluster", "list_clusters"})
 """Which have no namespace. Export is not among them: it has all namespaces."""
 DEFAULT_NAMESPACE = "default"
+GO_WITH_THEIR_WORKLOAD = frozenset({"PlacementPolicy", "PropagationPolicy", "ConfigMap", "Service"})
+"""Kinds that are read as of the namespace of the workload in the same request, where they name none."""
 
 
 class TooManyCalls(RequestError):
@@ -203,7 +205,8 @@ def check_namespaces(caller: Caller, verb: str, request: object) -> None:
         caller.require(verb, _namespace_asked(request))
         return
     for index, manifest in enumerate(manifests):
-        caller.require(verb, _namespace_of(manifest, f"manifests[{index}]"))
+        if namespace := _namespace_of(manifest, f"manifests[{index}]"):
+            caller.require(verb, namespace)
 
 
 def check_items(caller: Caller, request: object) -> None:
@@ -221,16 +224,20 @@ def _namespace_asked(request: object) -> str:
 
 
 def _namespace_of(manifest: str, field: str) -> str:
-    """The namespace that a manifest names. What cannot be read, or reads two ways, is refused."""
+    """The namespace that a manifest is in; empty: that of its workload. What reads two ways, or not, is refused."""
     try:
         value = _load(manifest)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise RequestError("INVALID_ARGUMENT", f"{field}: expected one object as JSON or YAML: {error}") from error
-    metadata = value.get("metadata") if isinstance(value, Mapping) else None
-    namespace = metadata.get("namespace", DEFAULT_NAMESPACE) if isinstance(metadata, Mapping) else None
+    named = value if isinstance(value, Mapping) else {}
+    kind, metadata = named.get("kind"), named.get("metadata")
+    goes_along = isinstance(kind, str) and kind in GO_WITH_THEIR_WORKLOAD
+    if metadata is None and goes_along:
+        return ""
+    namespace = metadata.get("namespace", "") if isinstance(metadata, Mapping) else None
     if not isinstance(namespace, str):
         raise RequestError("INVALID_ARGUMENT", f"{field}.metadata: expected an object with a name and a namespace")
-    return namespace or DEFAULT_NAMESPACE
+    return namespace or ("" if goes_along else DEFAULT_NAMESPACE)
 
 
 def _load(manifest: str) -> object:

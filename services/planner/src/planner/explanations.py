@@ -49,12 +49,12 @@ class Explanations:
                 next(steps)
                 await asyncio.sleep(0)
         except StopIteration as done:
-            return _seen_by(CALLER.get(), done.value)
+            return seen_by(CALLER.get(), done.value)
         except NotReplayable as why:
             raise RequestError("FAILED_PRECONDITION", f"decision {request.decision}: {why}") from None
 
 
-def _seen_by(caller: Caller, reply: ExplainReply) -> ExplainReply:
+def seen_by(caller: Caller, reply: ExplainReply) -> ExplainReply:
     """Without the names of workloads in namespaces that the caller may not ask about."""
     if not caller.is_restricted:
         return reply
@@ -62,8 +62,7 @@ def _seen_by(caller: Caller, reply: ExplainReply) -> ExplainReply:
         replace(
             entry,
             reserved=tuple(
-                (name if name.partition("/")[0] in caller.namespaces else OTHERS, count)
-                for name, count in entry.reserved
+                (name if caller.may_see(name.partition("/")[0]) else OTHERS, count) for name, count in entry.reserved
             ),
         )
         for entry in reply.clusters

@@ -1,6 +1,6 @@
 """How clusters lend, as people declare it: what is refused, what is changed, and what is shown of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -8,9 +8,10 @@ from descheduler.core.recalling import GRACE_SECONDS, Written
 from descheduler.core.state import DeschedulerState
 from spillway import api_lending as lending
 from spillway.api import RequestError, invalid
-from spillway.events_lending import LOAN_LENT, LendingDeclared, LendingRule
+from spillway.events_lending import LOAN_LENT, LendingDeclared, LendingRule, NodeLent
+from spillway.feasibility.cluster_view import ClusterView
 from spillway.label_text import check_label_key, check_label_value
-from spillway.model import NO_GENERATION, SUPPLY_DEDICATED, SUPPLY_IDLE, Generation, Requirement
+from spillway.model import NO_GENERATION, NODE_LENT, SUPPLY_DEDICATED, SUPPLY_IDLE, Generation, Requirement
 from spillway.pod_shape import is_integer
 
 COOLDOWN_SECONDS = 1_800
@@ -240,7 +241,13 @@ def _shown(state: DeschedulerState, declared: LendingDeclared, *, changed: bool)
         cores_lent_milli=sum(dict(loan.offered).get("cpu", 0) for loan in open_ones),
         changed=changed,
         warnings=tuple(_warnings(state, declared)),
+        nodes_checking=_checking(view, loans) if view is not None else 0,
     )
+
+
+def _checking(view: ClusterView, loans: Mapping[str, NodeLent]) -> int:
+    """Nodes that bear the mark of lending, while the log has no loan of them yet."""
+    return sum(state == NODE_LENT and name not in loans for name, state in view.nodes.loans)
 
 
 def _warnings(state: DeschedulerState, declared: LendingDeclared) -> Iterable[str]:

@@ -159,7 +159,7 @@ def _first_due(case: Case, found: Evaluation, reads: tuple[Read, ...]) -> Due | 
         why = "the size has just changed" if scaled else "a window or a period ends, or a new pod's cpu begins to count"
         return Due(first_ms, why)
     due = next((due for due in reads_due(reads) if due.at_ms == first_ms), None)
-    return due or Due(first_ms, f"cluster {clusters.lost_at(first_ms, case.rules)} counts as lost if it says nothing")
+    return due or Due(first_ms, f"cluster {clusters.lost_at(first_ms, case.rules)} counts as lost")
 
 
 def reads_due(reads: Iterable[Read]) -> Iterable[Due]:
