@@ -253,7 +253,7 @@ NO_FILE = "nodes: unauthorized: /run/credentials/nosuch.kubeconfig: expected a r
         pytest.param(
             [("Unknown", ""), ("Unreachable", NO_FILE)], 1,
             f"spillway: own-9 has joined, but credential 'nosuch' does not let us in: {NO_FILE}; mend it, "
-            "or join again with another --credential\n",
+            "join again with another --credential, or take it out: `spillway cluster leave own-9`\n",
             id="no such credential",
         ),
         pytest.param([("Unreachable", NO_FILE), ("Unreachable", NO_FILE), ("Ready", "")], 0, "", id="mended"),
@@ -574,11 +574,20 @@ def test_help_documents_exit_codes_and_examples() -> None:
 
 
 @pytest.mark.parametrize(
-    ("called_as", "name"), [(".venv/bin/spillway", ".venv/bin/spillway"), ("/opt/bin/spillway", "spillway")]
+    ("called_as", "folder_in_path", "name"),
+    [
+        (".venv/bin/spillway", "nowhere", ".venv/bin/spillway"),
+        ("/opt/none/bin/spillway", "nowhere", "/opt/none/bin/spillway"),
+        ("/opt/none/bin/spillway", "installed", "spillway"),
+    ],
 )
 def test_the_command_names_itself_as_it_can_be_called_here(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, called_as: str, name: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, called_as: str, folder_in_path: str, name: str
 ) -> None:
+    installed = tmp_path / "installed" / "spillway"
+    installed.parent.mkdir()
+    installed.touch(0o755)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / folder_in_path))
     monkeypatch.setattr("sys.argv", [str(tmp_path / called_as)])
     assert local_commands.own_name() == name

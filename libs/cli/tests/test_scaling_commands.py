@@ -335,7 +335,7 @@ def explained(spillway: Any, hpa: str) -> Any:
         ),
         rules=(
             scaling.ExplainedRule("rate", 9, 6, "at most twice as many within 15 s"),
-            scaling.ExplainedRule("window", 6, 6, "ValidMetricFound"),
+            scaling.ExplainedRule("window", 6, 6, "ScaleDownStabilized"),
         ),
         conditions=(scaling.ScaleCondition("ScalingActive", "True", "ValidMetricFound", "all is well"),),
         pods=(scaling.PodsInCluster("own-1", 4, 4, 3, True, 90_000, "no answer"),),
@@ -360,7 +360,7 @@ def test_an_explanation_goes_from_the_number_to_its_reasons(explained: Any) -> N
     assert lines[8:11] == [
         "How it was decided: cpu asks for 9",
         "  9 → 6  rate: at most twice as many within 15 s",
-        "  6 → 6  window: all is well",
+        "  6 → 6  window: more were asked for within the window of stabilization, and the most hold",
     ]
     assert lines[12].startswith("With nothing new heard it may change on 2023-11-1")
     assert lines[12].endswith(": the period of 15 s ends")

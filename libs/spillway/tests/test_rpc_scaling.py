@@ -1,6 +1,7 @@
 """gRPC between ScalingClient and RpcServer: every call arrives and is answered, and namespaces hold."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,20 +60,22 @@ ROUND_TRIPS: dict[str, tuple[Any, Any]] = {
 
 
 class Answering:
-    """A ScalingApi that answers from memory."""
+    """A ScalingApi that answers from memory; replies: others than those of the round trips, by verb."""
 
-    def __init__(self) -> None:
+    def __init__(self, **replies: Any) -> None:
         self.asked: list[Any] = []
+        self.leader_address = ""
+        self._replies = replies
 
     def __getattr__(self, verb: str) -> Any:
         async def answer(request: Any) -> Any:
             self.asked.append(request)
-            return ROUND_TRIPS[verb][1]
+            return self._replies.get(verb, ROUND_TRIPS[verb][1])
 
         return answer
 
     def leader(self) -> str:
-        return ""
+        return self.leader_address
 
 
 @pytest.mark.parametrize("verb", SCALING.calls)
@@ -85,6 +88,17 @@ async def test_every_call_round_trips(verb: str) -> None:
     ):
         assert await getattr(client, verb)(request) == reply
     assert answering.asked == [request]
+
+
+async def test_what_a_standby_explains_is_asked_of_the_leader_that_it_names() -> None:
+    """It says in the policy that it may be old, not beside it."""
+    fresh = replace(EXPLAINED, policy=replace(POLICY, stale=False))
+    standby, leader = Answering(), Answering(explain_policy=fresh)
+    settings = RpcSettings(port=0, stop_seconds=1.0)
+    async with RpcServer(standby, settings, SCALING) as first, RpcServer(leader, settings, SCALING) as second:
+        standby.leader_address = leader.leader_address = second.address
+        async with ScalingClient([first.address], timeout_seconds=5) as client:
+            assert await client.explain_policy(scaling.ExplainPolicyRequest("shop", "web")) == fresh
 
 
 MANIFEST = json.dumps({"metadata": {"name": "x", "namespace": "shop"}})

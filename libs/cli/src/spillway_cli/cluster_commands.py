@@ -259,7 +259,7 @@ def _warn_unheard(cluster: api.ClusterReply, seconds: float) -> None:
     elif cluster.state == "Ready" and trouble:
         say(f"warning: {name}: {trouble}")
     elif is_ours_to_mend(trouble):
-        mend = "mend it, or join again with another --credential"
+        mend = f"mend it, join again with another --credential, or take it out: `spillway cluster leave {name}`"
         text = f"{name} has joined, but credential {cluster.credential!r} does not let us in: {trouble}; {mend}"
         raise CommandFailed(text)
     elif cluster.state == "Unreachable":

@@ -1,6 +1,7 @@
 """Commands on the parts that run on this machine: up, down, processes, demo. The work is spillway_local's."""
 
 import importlib
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -152,9 +153,11 @@ def processes_table(found: Sequence[dict[str, Any]]) -> Table:
 
 
 def own_name() -> str:
-    """How this command can be called here: by its path below this folder, as in a checkout, else by its name."""
+    """How this command can be called here: by its path below this folder, as in a checkout, by its name, or in full."""
     called_as, here = Path(sys.argv[0]).absolute(), Path.cwd()
-    return str(called_as.relative_to(here)) if called_as.is_relative_to(here) else called_as.name
+    if called_as.is_relative_to(here):
+        return str(called_as.relative_to(here))
+    return called_as.name if shutil.which(called_as.name) else str(called_as)
 
 
 @contextmanager

@@ -12,6 +12,16 @@ from spillway_cli.output import duration, table, when
 
 UNKNOWN = "<unknown>"
 NONE = "<none>"
+WORDS_BY_REASON = {
+    "ScaleUpStabilized": "fewer were asked for within the window of stabilization, and the fewest hold",
+    "ScaleDownStabilized": "more were asked for within the window of stabilization, and the most hold",
+    "ScaleUpLimit": "it grows no faster by the behavior's policies",
+    "ScaleDownLimit": "it shrinks no faster by the behavior's policies",
+    "TooManyReplicas": "no more than the policy's maximum",
+    "TooFewReplicas": "no fewer than the policy's minimum",
+    "ScalerCooldown": "the cooldown after the last active trigger is not over",
+}
+"""Kubernetes' and KEDA's names for what made another number of the one that was asked for."""
 
 
 def policies(replies: Iterable[PolicyReply], now_ms: int, wide: bool = False) -> Table:
@@ -105,15 +115,14 @@ def _metrics(metrics: tuple[ExplainedMetric, ...]) -> Iterator[RenderableType]:
 
 
 def _rules(reply: ExplainPolicyReply) -> Iterator[Text]:
-    """From what was asked for to what was decided, a line for each rule that changed it, in a condition's words."""
+    """From what was asked for to what was decided, a line for each rule that changed it."""
     if not reply.rules:
         return
     asked = f"{reply.asked_by} asks for {reply.asked}" if reply.asked >= 0 else "no metric asks for any number"
     yield Text("")
     yield Text(f"How it was decided: {asked}", style="bold")
-    words = {condition.reason: condition.message for condition in reply.conditions}
     for rule in reply.rules:
-        yield Text(f"  {rule.before} → {rule.after}  {rule.rule}: {words.get(rule.why) or rule.why}")
+        yield Text(f"  {rule.before} → {rule.after}  {rule.rule}: {WORDS_BY_REASON.get(rule.why, rule.why)}")
 
 
 def _pods(pods: tuple[PodsInCluster, ...]) -> Iterator[RenderableType]:

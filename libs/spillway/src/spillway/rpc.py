@@ -478,7 +478,8 @@ class LendingClient(_Client, LendingVerbs):
 
 
 def _is_stale(reply: Any) -> bool:
-    return bool(getattr(reply, "stale", False) or getattr(getattr(reply, "placement", None), "stale", False))
+    inner = (getattr(reply, field, None) for field in ("placement", "policy"))
+    return any(getattr(part, "stale", False) for part in (reply, *inner))
 
 
 _CLIENT_OPTIONS = (
