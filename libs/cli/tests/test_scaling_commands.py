@@ -337,7 +337,10 @@ def explained(spillway: Any, hpa: str) -> Any:
             scaling.ExplainedRule("rate", 9, 6, "at most twice as many within 15 s"),
             scaling.ExplainedRule("window", 6, 6, "ScaleDownStabilized"),
         ),
-        conditions=(scaling.ScaleCondition("ScalingActive", "True", "ValidMetricFound", "all is well"),),
+        conditions=(
+            scaling.ScaleCondition("ScalingActive", "True", "ValidMetricFound", "all is well"),
+            scaling.ScaleCondition("ScalingLimited", "True", "TooManyReplicas", ""),
+        ),
         pods=(scaling.PodsInCluster("own-1", 4, 4, 3, True, 90_000, "no answer"),),
         due_ms=1_700_000_015_000,
         due_why="the period of 15 s ends",
@@ -367,6 +370,7 @@ def test_an_explanation_goes_from_the_number_to_its_reasons(explained: Any) -> N
     assert lines[15].split()[:5] == ["own-1", "4", "4", "3", "90s"]
     assert lines[15].endswith("lost: counted as it was last seen; no answer")
     assert lines[18].split()[:3] == ["ScalingActive", "True", "ValidMetricFound"]
+    assert lines[19].endswith("TooManyReplicas   no more than the policy's maximum")
     assert json.loads(explained("explain", "hpa/web", "-o", "json").stdout)["asked"] == 9
 
 

@@ -146,6 +146,9 @@ def _pods(pods: tuple[PodsInCluster, ...]) -> Iterator[RenderableType]:
 def _conditions(reply: ExplainPolicyReply) -> Iterator[RenderableType]:
     if not reply.conditions:
         return
-    rows = [(entry.type, entry.status, entry.reason, entry.message) for entry in reply.conditions]
+    rows = [
+        (entry.type, entry.status, entry.reason, entry.message or WORDS_BY_REASON.get(entry.reason, ""))
+        for entry in reply.conditions
+    ]
     yield Text("")
     yield table(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows)
