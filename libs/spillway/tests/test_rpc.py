@@ -4,9 +4,11 @@ import asyncio
 import datetime as dt
 import hashlib
 import json
+import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,10 @@ from spillway.bus import BusUnavailable, OutcomeUnknown
 from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, Generation, NodeGroup, Taint
 from spillway.process import OperatorError
-from spillway.rpc import PLANNER, Patience, PlannerClient, RpcServer, RpcSettings
+from spillway.rpc import LENDING, PLANNER, SCALING, Patience, PlannerClient, RpcServer, RpcSettings
+from spillway.rpc_calls import Call
 from spillway.rpc_security import CALLER, Gate, UnsafeBind, is_loopback
+from spillway.wire import TooManyEntries
 
 INPUT = ClusterInput("own-1", "own", 3, 5, 1, 0, 3, "cpu", 120)
 PLACEMENT = api.PlacementReply(
@@ -358,6 +362,45 @@ async def test_the_servers_deadline_bounds_a_call_and_the_callers_may_be_shorter
         code, text = await refusal(client.get(api.GetRequest("a", "b")))
         assert (code, "0.2 s" in text) == ("DEADLINE_EXCEEDED", True)
         assert (await refusal(client.get(api.GetRequest("a", "b"), 0.1)))[0] == "DEADLINE_EXCEEDED"
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (api.PlanBatchRequest((api.BatchItem(),) * 12), "items"),
+        (api.PlanBatchRequest((api.BatchItem(api.ApplyRequest(("", "", ""))),) * 6), "items.apply.manifests"),
+        (
+            api.JoinClusterRequest("a", "a", node_groups=(replace(GROUP, taints=GROUP.taints * 12),)),
+            "node_groups.taints",
+        ),
+        (api.CapacityRequest(("",) * 12), "manifests"),
+    ],
+)
+async def test_more_entries_than_a_request_may_have_are_told_before_they_are_read(request_: Any, field: str) -> None:
+    verb = {api.PlanBatchRequest: "plan_batch", api.JoinClusterRequest: "join_cluster"}.get(type(request_), "capacity")
+    planner = FakePlanner()
+    async with serving(planner, request_entries_max=11) as (_, client):
+        code, words = await refusal(getattr(client, verb)(request_))
+    assert (code, words.split(":")[0]) == ("INVALID_ARGUMENT", field)
+    assert "entries: expected at most 11 in all lists together" in words
+    assert planner.asked == []
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        pytest.param(call, field, id=f"{call.verb} {field.name}")
+        for service in (PLANNER, SCALING, LENDING)
+        for call in service.calls.values()
+        for field in call.request_message.DESCRIPTOR.fields
+        if field.is_repeated
+    ],
+)
+def test_every_list_of_every_request_is_counted(call: Call, field: Any) -> None:
+    entries = bytes([field.number << 3 | 2, 0]) * 11
+    with pytest.raises(TooManyEntries, match=f"{field.name}: 11 entries: expected at most 10"):
+        call.read_request(entries, 10)
+    assert len(getattr(call.read_request(entries[:-2], 10), field.name)) == 10
 
 
 async def test_too_large_a_request_is_told_the_bound() -> None:
@@ -894,15 +937,20 @@ def call_of(path: bytes) -> bytes:
     return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"".join(frames)
 
 
+async def send(path: bytes, server: RpcServer) -> asyncio.StreamWriter:
+    host, _, port = server.address.rpartition(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(call_of(path))
+    return writer
+
+
 async def test_a_path_that_is_no_text_ends_no_server() -> None:
     """grpcio ends its own there; ours listens again at the same address, and says as before whether it is serving."""
     with structlog.testing.capture_logs() as lines:
         async with RpcServer(FakePlanner(), local()) as server, PlannerClient([server.address]) as client:
             await server.set_serving(True)
-            host, _, port = server.address.rpartition(":")
             for times in (1, 2):
-                _, writer = await asyncio.open_connection(host, int(port))
-                writer.write(call_of(b"/\xff"))
+                writer = await send(b"/\xff", server)
                 async with asyncio.timeout(20):
                     while sum("another one is opened" in line["event"] for line in lines) < times:
                         await asyncio.sleep(0.02)
@@ -912,3 +960,55 @@ async def test_a_path_that_is_no_text_ends_no_server() -> None:
                 health = health_pb2_grpc.HealthStub(channel)
                 answer = await health.Check(health_pb2.HealthCheckRequest(service=PLANNER.name))
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_a_call_that_a_reopened_server_cuts_off_is_asked_again_with_its_key() -> None:
+    """It may have been done: so a repeat without the key could do it twice."""
+    begun = asyncio.Event()
+
+    async def slow_once(_: api.ApplyRequest) -> api.PlacementReply:
+        if not begun.is_set():
+            begun.set()
+            await asyncio.Event().wait()
+        return PLACEMENT
+
+    planner = FakePlanner(apply=slow_once)
+    async with serving(planner, stop_seconds=0.1) as (server, client):
+        waiting = asyncio.ensure_future(client.apply(api.ApplyRequest(("{}",))))
+        await begun.wait()
+        writer = await send(b"/\xff", server)
+        assert await asyncio.wait_for(waiting, 10) == PLACEMENT
+        writer.close()
+    first, second = planner.asked
+    assert first == second
+    assert first.idempotency_key
+
+
+class Filler(logging.Handler):
+    """Fills what was freed just before the library says something, so that who writes there is seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks: list[bytes] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for size in range(16, 480, 8):
+            self.blocks.extend(b"\xff" * each for each in [size] * 200)
+
+
+async def test_a_server_that_ended_writes_to_no_memory_that_is_others() -> None:
+    """grpcio does, for each method that is registered with its core; later the process dies by SIGSEGV."""
+    filler, library = Filler(), logging.getLogger("grpc")
+    library.addHandler(filler)
+    try:
+        async with RpcServer(FakePlanner(), local()) as server, PlannerClient([server.address]) as client:
+            await server.set_serving(True)
+            writer = await send(b"/\xff", server)
+            async with asyncio.timeout(20):
+                while not filler.blocks:
+                    await asyncio.sleep(0.02)
+            assert await client.get(api.GetRequest("default", "web")) == WORKLOAD
+            writer.close()
+    finally:
+        library.removeHandler(filler)
+    assert [len(block) for block in filler.blocks if block.count(0xFF) != len(block)] == []

@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
 from spillway.columns import columns_of, rows_of
-from spillway.events import ClusterLeft, Event
+from spillway.events import CapacityReported, ClusterLeft, Event
 from spillway.model import HOSTNAME_LABEL, Generation, HostPort, NodeColumns, NodeRow, PodTable, PodTerm, Taint
 from spillway.packed import NotPacked, unpack
 from spillway.v1 import events_pb2
 from spillway.wire import (
     COLUMNS_BYTES_MAX,
+    COLUMNS_ENTRIES_MAX,
+    RECORD_ENTRIES_MAX,
     TYPE_PREFIX,
     Unreadable,
+    check_entries,
     decode,
     encode,
     event_type,
@@ -188,6 +191,38 @@ def test_a_small_record_cannot_ask_for_all_memory(says_its_size: bool) -> None:
         unpack_columns(bomb)
     with pytest.raises(NotPacked):
         unpack(bomb)
+
+
+def entries(message: Any, field: str, count: int) -> bytes:
+    """Empty ones, of two bytes each."""
+    return bytes([message.DESCRIPTOR.fields_by_name[field].number << 3 | 2, 0]) * count
+
+
+@pytest.mark.parametrize("field", ["facts", "namespaces"])
+def test_more_entries_than_a_record_may_have_are_not_read(field: str) -> None:
+    """Two bytes each, microseconds each of who makes values of them."""
+    record = entries(events_pb2.CapacityReported, field, RECORD_ENTRIES_MAX + 1)
+    expected = f"{field}: {RECORD_ENTRIES_MAX + 1} entries: expected at most {RECORD_ENTRIES_MAX}"
+    with pytest.raises(Unreadable, match=expected):
+        decode(TOPIC_BY_EVENT[CapacityReported], TYPE_PREFIX + CapacityReported.__name__, record)
+
+
+@pytest.mark.parametrize("field", ["label_sets", "names", "pod_tables"])
+def test_more_entries_than_a_block_may_have_are_not_read(field: str) -> None:
+    packed = zstandard.ZstdCompressor().compress(entries(events_pb2.NodeColumns, field, COLUMNS_ENTRIES_MAX + 1))
+    with pytest.raises(Unreadable, match=f"{field}: {COLUMNS_ENTRIES_MAX + 1} entries"):
+        unpack_columns(packed)
+
+
+def test_entries_inside_entries_count_too() -> None:
+    one = events_pb2.ClusterJoined()
+    for _ in range(3):
+        group = one.node_groups.add(name="big")
+        for _ in range(3):
+            group.taints.add()
+    check_entries(one, 10_000, 12)
+    with pytest.raises(Unreadable, match=r"node_groups\.taints: 12 entries: expected at most 11"):
+        check_entries(one, 10_000, 11)
 
 
 def test_a_frame_that_says_it_holds_more_than_it_may_is_not_unpacked() -> None:

@@ -109,15 +109,20 @@ def mutated_json(tree: Any, chance: Random) -> str:
     if json.dumps(NESTED) in text:
         depth = chance.choice((10, 60, 100, 1_000, 50_000))
         opened, closed = chance.choice((("[", "]"), ('{"a":', "}")))
-        text = text.replace(json.dumps(NESTED), opened * depth + "1" + closed * depth)
+        nested = opened * depth + "1" + closed * depth
+        most = max(1, BYTES_MAX // len(nested))
+        text = text.replace(json.dumps(NESTED), nested, most).replace(json.dumps(NESTED), "1")
     if chance.random() < 0.05:
         text = mutated_bytes(text.encode(), chance).decode(errors="replace")
     return text
 
 
 def mutated_tree(tree: Any, chance: Random) -> Any:
-    tree = json.loads(json.dumps(tree))
     for _ in range(_few(chance)):
+        text = json.dumps(tree)
+        if len(text) > BYTES_MAX:
+            break
+        tree = json.loads(text)  # No two places are one object: what grows, grows once.
         places = list(_places(tree))
         if not places:
             return copy.deepcopy(chance.choice(ODD_VALUES))
@@ -166,6 +171,8 @@ def _grow(holder: Any, key: Any, chance: Random, _: Any) -> None:
     """A list, or an object, of many."""
     value = holder.get(key) if isinstance(holder, dict) else (holder[key] if key < len(holder) else None)
     times = chance.choice((2, 3, 70, 1_500))
+    if isinstance(value, list | dict | str):
+        times = min(times, 1 + BYTES_MAX // len(json.dumps(value)))
     if isinstance(value, list) and value:
         value.extend(value[chance.randrange(len(value))] for _ in range(times))
     elif isinstance(value, dict) and value:

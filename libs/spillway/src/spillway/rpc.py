@@ -35,6 +35,7 @@ from spillway.rpc_security import (
 from spillway.rpc_verbs import LendingApi, LendingVerbs, PlannerApi, ScalingApi, ScalingVerbs, Verbs
 from spillway.settings import OperatorError
 from spillway.version import VERSION
+from spillway.wire import TooManyEntries
 
 __all__ = [
     "LENDING",
@@ -239,9 +240,11 @@ class RpcServer:
                 self._watches[cast("asyncio.Task[Any]", asyncio.current_task())] = caller
             self._gate.admit(caller, call.verb, len(data))
             try:
-                request = call.read_request(data)
+                request = call.read_request(data, self._settings.request_entries_max)
             except DecodeError as error:
                 raise RequestError("INVALID_ARGUMENT", f"request: not a {call.request.__name__}: {error}") from error
+            except TooManyEntries as error:
+                raise RequestError("INVALID_ARGUMENT", str(error)) from error
             check_items(caller, request)
             if caller.is_restricted:
                 await asyncio.to_thread(check_namespaces, caller, call.verb, request)

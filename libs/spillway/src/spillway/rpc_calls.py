@@ -25,8 +25,11 @@ class Call:
     reply: type
     reply_message: type[Message]
 
-    def read_request(self, data: bytes) -> Any:
-        return wire.value_from(self.request_message.FromString(data), self.request)
+    def read_request(self, data: bytes, entries_max: int) -> Any:
+        """Raises DecodeError, and TooManyEntries before anything is made of them."""
+        message = self.request_message.FromString(data)
+        wire.check_entries(message, len(data), entries_max)
+        return wire.value_from(message, self.request)
 
     def read_reply(self, data: bytes) -> Any:
         return wire.value_from(self.reply_message.FromString(data), self.reply)

@@ -1,7 +1,9 @@
 """Where a gRPC server listens, with health and reflection; it is opened again where grpcio ends it by itself.
 
 One request whose path is not UTF-8 does that, before any of our code sees it: the library decodes it in the loop that
-takes all calls, and shuts the server down when that raises (grpcio 1.85).
+takes all calls, and shuts the server down when that raises (grpcio 1.85). Of methods that were registered with its core
+it frees what waits for their next call then, while the core still writes to it. So none is registered here: all are
+found by their path.
 """
 
 import asyncio
@@ -14,7 +16,7 @@ import structlog
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from spillway.api import RequestError
 from spillway.rpc_security import MEBIBYTE, Gate, RpcSettings, read_file
@@ -49,8 +51,8 @@ class Listener:
         self._handlers = dict(handlers)
         self._health = health_aio.HealthServicer()
         self._server: Any = None
-        self._ended: set[asyncio.Task[None]] = set()
-        """Of servers that were ended, those that still answer what was asked before."""
+        self._stopping: set[asyncio.Task[None]] = set()
+        """Of servers that have ended or are to end, those that still answer what was asked before."""
 
     async def open(self) -> None:
         """Raises OperatorError when it may not or cannot listen."""
@@ -67,13 +69,20 @@ class Listener:
             except Exception as error:  # What ended its loop: whatever somebody sent.
                 why = f"{type(error).__name__}: {error}"
             log.error("the gRPC library has ended its server: another one is opened", why=why)
-            ended = asyncio.create_task(self._server.stop(self._settings.stop_seconds))
-            self._ended.add(ended)
-            ended.add_done_callback(self._ended.discard)
+            self._stop()
             await self._open_again()
 
     async def close(self) -> None:
-        await asyncio.gather(self._server.stop(self._settings.stop_seconds), *self._ended)
+        self._stop()
+        await asyncio.gather(*self._stopping)
+
+    def _stop(self) -> None:
+        """Once for each server: the library frees it then."""
+        if self._server is not None:
+            stopping = asyncio.create_task(self._server.stop(self._settings.stop_seconds))
+            self._stopping.add(stopping)
+            stopping.add_done_callback(self._stopping.discard)
+            self._server = None
 
     async def set_serving(self, serving: bool) -> None:
         """What grpc.health.v1 answers for the server and for its service."""
@@ -94,9 +103,10 @@ class Listener:
     async def _open(self, port: int) -> None:
         server = aio.server(interceptors=(_ReflectionGuard(self._gate, self._settings),), options=_OPTIONS)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(self._service, self._handlers),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, _ByPath(server))
         names = (self._service, "grpc.health.v1.Health", reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
+        reflected = reflection.aio.ReflectionServicer(names)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflected, _ByPath(server))
         self.port = self._listen(server, port)
         await server.start()
         self._server = server
@@ -110,6 +120,16 @@ class Listener:
             return int(server.add_insecure_port(target))
         except RuntimeError as error:
             raise OperatorError(f"gRPC: cannot listen on {target}: taken, or not an address of this machine") from error
+
+
+class _ByPath:
+    """A server as generated code fills it: with methods that are found by their path, and none that is registered."""
+
+    def __init__(self, server: Any) -> None:
+        self.add_generic_rpc_handlers = server.add_generic_rpc_handlers
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """The generated code offers each method both ways."""
 
 
 class _ReflectionGuard(aio.ServerInterceptor):  # type: ignore[misc]

@@ -56,6 +56,9 @@ class RpcSettings:
     request_bytes_max: Annotated[int, Meta(ge=1024, le=16 * MEBIBYTE)] = setting(
         4 * MEBIBYTE, "bytes of the largest request"
     )
+    request_entries_max: Annotated[int, Meta(ge=1)] = setting(
+        20_000, "entries of all lists of one request together, counted before they are read"
+    )
     requests_per_second: Annotated[float, Meta(gt=0)] = setting(500.0, "calls a second that each caller may make")
     requests_burst: Annotated[int, Meta(ge=1)] = setting(1000, "calls that a caller may make at once, after a pause")
     concurrent_requests_max: Annotated[int, Meta(ge=1)] = setting(1000, "calls answered at the same time, all callers")

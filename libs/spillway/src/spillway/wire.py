@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import zstandard
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from spillway import columns as column_values
@@ -23,14 +24,26 @@ T = TypeVar("T")
 TYPE_PREFIX = "spillway.v1."
 
 _MESSAGE_BY_EVENT: dict[type, type[Message]] = {event: getattr(events_pb2, event.__name__) for event in EVENT_TYPES}
+_COUNTED = frozenset((FieldDescriptor.CPPTYPE_MESSAGE, FieldDescriptor.CPPTYPE_STRING))
 _EVENT_BY_TYPE = {TYPE_PREFIX + event.__name__: event for event in EVENT_TYPES}
 
 COLUMNS_BYTES_MAX = 64 * 1024 * 1024
 """Bound on a block after decompression, so that a small record cannot ask for all memory."""
+COLUMNS_ENTRIES_MAX = 500_000
+"""Messages and texts in a block: one costs two bytes there, and some microseconds of who reads it."""
+RECORD_ENTRIES_MAX = 200_000
+"""Likewise in any other record."""
 
 
 class Unreadable(Exception):
     """Bytes that are not what they say they are; the text says why."""
+
+
+class TooManyEntries(Unreadable):
+    """field: the list, by its names from the top. count: its entries, with those of the lists before it."""
+
+    def __init__(self, field: str, count: int, most: int) -> None:
+        super().__init__(f"{field}: {count} entries: expected at most {most} in all lists together")
 
 
 def event_type(event: Event) -> str:
@@ -56,7 +69,28 @@ def decode(topic: str, kind: str, data: bytes) -> Event:
         message.ParseFromString(data)
     except DecodeError as error:
         raise Unreadable(f"{kind}: not protobuf of that type: {error}") from error
+    check_entries(message, len(data), RECORD_ENTRIES_MAX)
     return cast(Event, value_from(message, event))
+
+
+def check_entries(message: Message, size: int, most: int) -> None:
+    """Raises TooManyEntries for more messages and texts in lists, at any depth, than most. size: of it, in bytes."""
+    if size > 2 * most:  # The smallest entry has two bytes.
+        _count_entries(message, 0, most, "")
+
+
+def _count_entries(message: Any, before: int, most: int, path: str) -> int:
+    """How many there are with those before; numbers in lists cost next to nothing."""
+    count = before
+    for field, value in message.ListFields():
+        if field.is_repeated and field.cpp_type in _COUNTED:
+            count += len(value)
+            if count > most:
+                raise TooManyEntries(path + field.name, count, most)
+        if field.message_type is not None:
+            for one in value if field.is_repeated else (value,):
+                count = _count_entries(one, count, most, f"{path}{field.name}.")
+    return count
 
 
 def fill_message(value: object, message: Message) -> None:
@@ -188,7 +222,9 @@ def unpack_columns(data: bytes) -> NodeColumns:
     if not data:
         return column_values.NO_NODES
     try:
-        message = events_pb2.NodeColumns.FromString(decompressed(data, COLUMNS_BYTES_MAX))
+        unpacked = decompressed(data, COLUMNS_BYTES_MAX)
+        message = events_pb2.NodeColumns.FromString(unpacked)
+        check_entries(message, len(unpacked), COLUMNS_ENTRIES_MAX)
         columns = _columns_from(message)
     except (NotPacked, DecodeError, IndexError, ValueError) as error:
         raise Unreadable(f"columns: {error}") from error
