@@ -1,10 +1,14 @@
 """What cannot be read is set aside under words that fit, and no key reaches a reader that it cannot take apart."""
 
+from dataclasses import is_dataclass
+from typing import Any, get_args, get_type_hints
+
 import pytest
 
-from spillway.addresses import TOPICS
-from spillway.dead_letters import REASON_CHARACTERS_MAX, Reading, Stored, outgoing
-from spillway.events import PodsUnschedulable
+from spillway.addresses import EVENT_TYPES, TOPICS
+from spillway.bus import TooManyDeadLetters
+from spillway.dead_letters import REASON_CHARACTERS_MAX, Reading, Stored, outgoing, shape_fields
+from spillway.events import ClusterLeft, PodsUnschedulable
 from spillway.model import Shape
 from spillway.wire import encode, event_type
 
@@ -31,11 +35,54 @@ def test_a_dead_letter_fits_into_a_record_however_long_a_header_was(headers: tup
     assert outgoing(letter).value
 
 
+def stored(kind: str, key: bytes, value: bytes = b"", offset: int = 7) -> Stored:
+    return Stored("spillway.clusters.v1", 0, offset, key, value, (*FLEET, ("ce_type", kind.encode())))
+
+
+def test_a_newer_versions_kind_ends_no_reading() -> None:
+    """It stays in compacted topics, so that a reader of the version before would not come up again."""
+    reading = Reading("f1", "planner", 10)
+    newer = [stored("spillway.v1.ClusterMoved", b"own-1/a/new/form", b"\x07", offset) for offset in range(1_000)]
+    known = ClusterLeft("own-1")
+    found = reading.read([*newer, stored(event_type(known), b"own-1", encode(known))], 0.0)
+    assert [record.event for record in found] == [known]
+    (letter,) = reading.pending
+    assert (letter.offset, letter.reason[:34]) == (0, "ce_type 'spillway.v1.ClusterMoved'")
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param([f"spillway.v1.{'A' * (number + 1)}" for number in range(20)], id="of many kinds"),
+        pytest.param(["spillway.v1.Cluster-Moved"] * 20, id="of no kind's form"),
+        pytest.param(["x"] * 20, id="of somebody else's kind"),
+    ],
+)
+def test_what_no_newer_version_says_ends_the_reading(kinds: list[str]) -> None:
+    with pytest.raises(TooManyDeadLetters):
+        Reading("f1", "planner", 10).read([stored(kind, b"own-1") for kind in kinds], 0.0)
+
+
 @pytest.mark.parametrize(("requests", "letters"), [((), 1), ((("cpu", 100),), 1), ((("cpu", 100), ("pods", 1)), 0)])
 def test_a_shape_that_asks_for_no_pods_place_is_set_aside(requests: tuple[tuple[str, int], ...], letters: int) -> None:
     event = PodsUnschedulable("own-1", "ReplicaSet/shop/web", 1, 1, "", 1, "0/9 nodes", Shape("shop", requests))
     kind = ("ce_type", event_type(event).encode())
     assert len(read("spillway.pending.v1", b"own-1/ReplicaSet/shop/web", encode(event), kind).pending) == letters
+
+
+def holds_shapes(hint: Any) -> bool:
+    """Whether values of this type have a shape in them, however deep."""
+    if hint is Shape or any(map(holds_shapes, get_args(hint))):
+        return True
+    return is_dataclass(hint) and any(map(holds_shapes, get_type_hints(hint).values()))
+
+
+def test_the_shapes_of_every_event_are_looked_at() -> None:
+    """Also of one that is added: what is nested deeper would not be found."""
+    fields = {event: shape_fields(event) for event in EVENT_TYPES if shape_fields(event)}
+    assert fields.keys() == {event for event in EVENT_TYPES if holds_shapes(event)}
+    for event, names in fields.items():
+        assert set(names) == {name for name, hint in get_type_hints(event).items() if holds_shapes(hint)}
 
 
 COMPACTED = [topic.name for topic in TOPICS if topic.compacted]

@@ -1,17 +1,19 @@
 """Records as the log keeps them: formed with their headers, read back into events, or set aside as dead letters."""
 
+import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import cache
+from typing import Any, Final, cast, get_args, get_type_hints
 
 from spillway import metrics, tracing
 from spillway.addresses import TOPIC_BY_NAME, Address, Tombstone, address_of, is_key
 from spillway.bus import Bus, BusUnavailable, Headers, Record, TooManyDeadLetters, Traces
-from spillway.events import DeadLettered, Event, PodsUnschedulable, ShapeAdmitted, WorkloadDeclared
+from spillway.events import DeadLettered, Event
 from spillway.model import Shape
-from spillway.wire import Unreadable, decode, encode, event_type
+from spillway.wire import TYPE_PREFIX, UnknownKind, Unreadable, decode, encode, event_of, event_type
 
 RECORD_BYTES_MAX: Final = 2 * 1024 * 1024
 """The most that one record may weigh; the topics and the producers are told the same number."""
@@ -21,6 +23,10 @@ DEAD_VALUE_BYTES_MAX: Final = 64 * 1024
 
 REASON_CHARACTERS_MAX: Final = 1000
 """How much is said of why: it may quote what stands in a record, and must fit into one."""
+
+KINDS_PASSED_OVER_MAX: Final = 50
+"""Kinds of events that one reader does not know, and passes over after the first of each."""
+_KIND: Final = re.compile(re.escape(TYPE_PREFIX) + r"[A-Za-z]{1,100}")
 
 _ROOM_FOR_HEADERS: Final = 4096
 _MINUTE: Final = 60.0
@@ -111,13 +117,15 @@ def sending(records: list[Outgoing], traces: Traces | None, source: str) -> Iter
 class Reading:
     """Reads the records of one feed, and counts the dead letters among them.
 
-    Letters wait in pending until they are published. Too many in a minute, or too many that wait, end the reading.
+    Letters wait in pending until they are published. Too many in a minute, or too many that wait, end the reading. Of a
+    kind that a newer version may say the first is a letter, and the rest are passed over: they end nobody's reading.
     """
 
     def __init__(self, fleet: str, reader: str, per_minute_max: int) -> None:
         self.fleet = fleet
         self.reader = reader
         self.pending: list[DeadLettered] = []
+        self._kinds_passed_over: set[str] = set()
         self._per_minute_max = per_minute_max
         self._at: deque[float] = deque()
 
@@ -127,6 +135,11 @@ class Reading:
         for one in stored:
             try:
                 records.append(self._record(one))
+            except UnknownKind as error:
+                if self._is_passed_over(error.kind):
+                    metrics.DEAD_LETTERS.labels(one.topic).inc()
+                else:
+                    self._set_aside(one, str(error), now)
             except Unreadable as error:
                 self._set_aside(one, str(error), now)
         return tuple(records)
@@ -137,6 +150,14 @@ class Reading:
             with suppress(BusUnavailable):
                 await bus.publish(*self.pending)
                 self.pending.clear()
+
+    def _is_passed_over(self, kind: str) -> bool:
+        """Whether it was met before."""
+        if kind in self._kinds_passed_over:
+            return True
+        if len(self._kinds_passed_over) < KINDS_PASSED_OVER_MAX and _KIND.fullmatch(kind):
+            self._kinds_passed_over.add(kind)
+        return False
 
     def _record(self, stored: Stored) -> Record:
         headers = dict(stored.headers)
@@ -149,11 +170,14 @@ class Reading:
             key = (stored.key or b"").decode()
         except UnicodeDecodeError as error:
             raise Unreadable(f"key: {error}") from error
+        kind = headers.get("ce_type", b"").decode(errors="replace")
+        if stored.value is not None:
+            event_of(kind)  # Before the key: that of a kind which is not known may have another form.
         if not is_key(stored.topic, key):
             raise Unreadable(f"key {key[:200]!r}: expected one that an event of {stored.topic} may have")
         event = None
         if stored.value is not None:
-            event = decode(stored.topic, headers.get("ce_type", b"").decode(errors="replace"), stored.value)
+            event = decode(stored.topic, kind, stored.value)
             _require_own_key(stored.topic, key, event)
             _require_pods(event)
         elif not TOPIC_BY_NAME[stored.topic].compacted:
@@ -174,14 +198,17 @@ class Reading:
 
 def _require_pods(event: Event) -> None:
     """Every shape asks for the place of a pod: how many fit of one that asks for nothing nobody can say."""
-    shapes: tuple[Shape | None, ...] = ()
-    if isinstance(event, PodsUnschedulable | ShapeAdmitted):
-        shapes = (event.shape,)
-    elif isinstance(event, WorkloadDeclared):
-        shapes = event.rolling_from
-    for shape in shapes:
-        if shape is not None and "pods" not in dict(shape.requests):
-            raise Unreadable(f"requests of a shape {shape.requests}: expected ('pods', 1) among them")
+    for name in shape_fields(cast(Hashable, type(event))):
+        value = getattr(event, name)
+        for shape in value if isinstance(value, tuple) else (value,):
+            if shape is not None and "pods" not in dict(shape.requests):
+                raise Unreadable(f"requests of a shape {shape.requests}: expected ('pods', 1) among them")
+
+
+@cache
+def shape_fields(event: Any) -> tuple[str, ...]:
+    """The fields of an event that hold a shape, or several."""
+    return tuple(name for name, hint in get_type_hints(event).items() if Shape in (hint, *get_args(hint)))
 
 
 def _require_own_key(topic: str, key: str, event: Event) -> None:

@@ -39,6 +39,14 @@ class Unreadable(Exception):
     """Bytes that are not what they say they are; the text says why."""
 
 
+class UnknownKind(Unreadable):
+    """kind: a type that no event here has; where it has the form of one, a newer version may say it."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"ce_type {kind!r}: expected one of {', '.join(sorted(_EVENT_BY_TYPE))}")
+        self.kind = kind
+
+
 class TooManyEntries(Unreadable):
     """field: the list, by its names from the top. count: its entries, with those of the lists before it."""
 
@@ -57,11 +65,17 @@ def encode(event: Event) -> bytes:
     return message.SerializeToString()
 
 
-def decode(topic: str, kind: str, data: bytes) -> Event:
-    """The event in a record of a topic. Raises Unreadable for an unknown kind, one of another topic, or bad bytes."""
+def event_of(kind: str) -> type[Event]:
+    """Raises UnknownKind."""
     event = _EVENT_BY_TYPE.get(kind)
     if event is None:
-        raise Unreadable(f"ce_type {kind!r}: expected one of {', '.join(sorted(_EVENT_BY_TYPE))}")
+        raise UnknownKind(kind)
+    return event
+
+
+def decode(topic: str, kind: str, data: bytes) -> Event:
+    """The event in a record of a topic. Raises Unreadable for an unknown kind, one of another topic, or bad bytes."""
+    event = event_of(kind)
     if event not in EVENTS_BY_TOPIC[topic]:
         raise Unreadable(f"ce_type {kind!r} does not belong on topic {topic}")
     message = _MESSAGE_BY_EVENT[event]()
@@ -70,7 +84,7 @@ def decode(topic: str, kind: str, data: bytes) -> Event:
     except DecodeError as error:
         raise Unreadable(f"{kind}: not protobuf of that type: {error}") from error
     check_entries(message, len(data), RECORD_ENTRIES_MAX)
-    return cast(Event, value_from(message, event))
+    return value_from(message, event)
 
 
 def check_entries(message: Message, size: int, most: int) -> None:
