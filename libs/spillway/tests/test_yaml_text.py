@@ -30,6 +30,14 @@ def test_a_manifest_that_would_end_the_process_is_refused_in_words() -> None:
         read_object("[" * 50_000, "manifests[0]")
 
 
+def test_a_date_is_text_as_kubernetes_reads_it() -> None:
+    assert read_yaml("{day: 2026-11-27, none: 2026-13-45, at: 2026-11-27T08:00:00Z}") == {
+        "day": "2026-11-27",
+        "none": "2026-13-45",
+        "at": "2026-11-27T08:00:00Z",
+    }
+
+
 def test_up_to_the_bounds_all_is_read() -> None:
     assert read_yaml("[" * (DEPTH_MAX - 1) + "]" * (DEPTH_MAX - 1))
     assert read_yaml("9" * NUMBER_CHARACTERS_MAX) == int("9" * NUMBER_CHARACTERS_MAX)

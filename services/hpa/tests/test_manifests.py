@@ -290,6 +290,13 @@ def test_a_formula_takes_the_place_of_its_triggers_metrics() -> None:
         ("spec.maxReplicaCount", 1, "maxReplicaCount: 1: expected 2 to"),
         ("spec.idleReplicaCount", 2, "idleReplicaCount: 2: expected 0 up to minReplicaCount, 2"),
         ("spec.fallback.behavior", "guess", "behavior: 'guess': expected"),
+        ("spec.triggers.0.metadata.lagThreshold", 50, "triggers[0].metadata.lagThreshold: Expected `str`, got `int`"),
+        ("metadata.annotations", {"a": "b", "x/paused": True}, "annotations[x/paused]: Expected `str`, got `bool`"),
+        (
+            "spec.advanced",
+            {"horizontalPodAutoscalerConfig": {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 9999}}}},
+            "advanced.horizontalPodAutoscalerConfig.behavior.scaleDown.stabilizationWindowSeconds: 9999: expected 0",
+        ),
         ("spec.pollingIntervall", 5, "unknown field `pollingIntervall`"),
         ("spec.advanced", {"scalingModifiers": {"formula": "lag + nothing", "target": "1"}}, "unknown name 'nothing'"),
         ("spec.advanced", {"scalingModifiers": {"formula": "lag > 1", "target": "1"}}, "expected a number as its"),

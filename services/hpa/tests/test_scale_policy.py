@@ -80,6 +80,11 @@ def test_a_scale_policy_is_read() -> None:
         ),
         (
             "calendar",
+            [{"name": "x", "timeZone": "", "from": "2026-11-27", "until": "2026-11-28", "floor": 3}],
+            "calendar[0].timeZone: '': expected a name of the tz database",
+        ),
+        (
+            "calendar",
             [{"name": "x", "timeZone": "UTC", "from": "2026-11-28", "until": "2026-11-27", "floor": 3}],
             "until: '2026-11-27': expected a time after 2026-11-28",
         ),

@@ -148,7 +148,7 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     "infinite quantity": ((requests(cpu=float("inf")),), f"{CONTAINER}.resources.requests.cpu: quantity 'inf'"),
     "quantity true": (
         (requests(cpu=True),),
-        f"{CONTAINER}.resources.requests[...]: Expected `int | float | str`, got `bool`",
+        f"{CONTAINER}.resources.requests.cpu: Expected `int | float | str`, got `bool`",
     ),
     "quantities whose sum is absurd": (
         (deployment(pod=template(container("a", "9e15"), container("b", "9e15"))),),

@@ -26,13 +26,7 @@ class Document:
 
 
 class _Loader(BoundedLoader):
-    """YAML as Kubernetes reads it: dates stay text, and a key may stand once."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    letter: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+    """YAML as Kubernetes reads it: a key may stand once."""
 
 
 def _mapping_once(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:

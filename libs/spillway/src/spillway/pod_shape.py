@@ -16,6 +16,7 @@ import msgspec
 
 from spillway import kubernetes
 from spillway.api import RequestError, invalid
+from spillway.manifest_paths import with_key
 from spillway.model import (
     HostPort,
     NodeTerm,
@@ -221,7 +222,8 @@ def convert(value: object, kind: Any, where: str) -> Any:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at `")
-        raise RequestError("INVALID_ARGUMENT", f"{where}{path.rstrip('`').removeprefix('$')}: {text}") from None
+        path = with_key(value, path.rstrip("`").removeprefix("$"), text)
+        raise RequestError("INVALID_ARGUMENT", f"{where}{path}: {text}") from None
 
 
 def matches_labels(requirements: Iterable[Requirement], labels: Mapping[str, str]) -> bool:

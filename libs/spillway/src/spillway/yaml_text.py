@@ -1,6 +1,6 @@
 """YAML as others write it: plain values alone, bounded in what reading it may cost. Nothing else reads YAML."""
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import yaml
 
@@ -14,10 +14,18 @@ MERGED_MAX: Final = 10_000
 _NUMBERS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
-class BoundedLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Raises yaml.YAMLError beyond the bounds. libyaml's composer calls itself in C for every level, so that 30,000
-    brackets would end the process.
+_SAFE: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class BoundedLoader(_SAFE):  # type: ignore[misc]
+    """Dates stay text, as Kubernetes reads them. Raises yaml.YAMLError beyond the bounds. libyaml's composer calls
+    itself in C for every level, so that 30,000 brackets would end the process.
     """
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+        letter: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for letter, resolvers in _SAFE.yaml_implicit_resolvers.items()
+    }
 
     def __init__(self, stream: str | bytes) -> None:
         super().__init__(stream)
@@ -46,7 +54,7 @@ class BoundedLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ign
 def read_yaml(text: str | bytes) -> Any:
     """The one document in it; None where there is none.
 
-    Raises yaml.YAMLError, or ValueError for a date that is none and bytes that are no text.
+    Raises yaml.YAMLError, or ValueError for bytes that are no text.
     """
     try:
         return yaml.load(text, Loader=BoundedLoader)

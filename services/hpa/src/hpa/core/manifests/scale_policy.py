@@ -209,6 +209,8 @@ def _cron(line: str, where: str) -> Cron:
 
 
 def _zone(name: str, where: str) -> ZoneInfo:
+    if not name:
+        raise invalid(f"{where}.timeZone", name, "a name of the tz database, as Europe/Berlin")
     try:
         return parse_zone(name)
     except InvalidCron as error:
