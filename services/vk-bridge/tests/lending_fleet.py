@@ -41,18 +41,27 @@ WALL_MS = 497_223 * 3_600_000 - 150_000
 TOLERATES_LOANS = [{"key": POOL_TAINT, "operator": "Exists"}]
 ABSENT = {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}}
 Check = Callable[[], bool]
+Asked = tuple[str, str, str]
+"""Cluster, method, path."""
 
 
 class CountingTransport(SimTransport):
-    """Of a bridge: what it asks is counted by cluster, method and path."""
+    """Of a bridge: what it asks is counted by cluster, method and path, and told once it is answered."""
 
-    def __init__(self, cluster: SimCluster, asked: Counter[tuple[str, str, str]]) -> None:
+    def __init__(
+        self, cluster: SimCluster, asked: Counter[Asked], when_answered: list[Callable[[Asked], object]]
+    ) -> None:
         super().__init__(cluster)
         self._asked = asked
+        self._when_answered = when_answered
 
     async def request(self, method: str, path: str, *args: Any, **named: Any) -> Response:
-        self._asked[self._cluster.name, method, path] += 1
-        return await super().request(method, path, *args, **named)
+        asked = self._cluster.name, method, path
+        self._asked[asked] += 1
+        answer = await super().request(method, path, *args, **named)
+        for tell in self._when_answered:
+            tell(asked)
+        return answer
 
 
 class LendingFleet:
@@ -67,7 +76,8 @@ class LendingFleet:
         self.owners = owners
         self.clusters: dict[str, SimCluster] = {}
         self.said: list[Record] = []
-        self.asked = Counter[tuple[str, str, str]]()
+        self.asked = Counter[Asked]()
+        self.when_answered: list[Callable[[Asked], object]] = []
         self._buses: dict[str, LocalBus] = {}
         self._instances: dict[str, tuple[Bridge, asyncio.Event, asyncio.Task[None]]] = {}
         self._sequence = 0
@@ -125,7 +135,7 @@ class LendingFleet:
 
     def connect(self, joined: ClusterJoined) -> ClusterApi:
         return ClusterApi(
-            CountingTransport(self.clusters[joined.cluster], self.asked),
+            CountingTransport(self.clusters[joined.cluster], self.asked, self.when_answered),
             joined.cluster,
             ClusterApiSettings(),
             random=Random(0),

@@ -25,6 +25,7 @@ from .lending_fleet import (
     OWN,
     POOL,
     TOLERATES_LOANS,
+    Asked,
     LendingFleet,
     always,
     on_fleet,
@@ -376,6 +377,71 @@ async def test_a_pool_that_joins_again_and_is_lent_to_again_keeps_its_new_virtua
     await until(lambda: fleet.pooled() == RUNS_TWICE)
     await until(lambda: fleet.loans()[-1].left_in == ())
     await always(lambda: (fleet.is_open(), fleet.pooled()) == (True, RUNS_TWICE), 60)
+
+
+async def loses_the_pool_when_a_virtual_node_was_just_made(fleet: LendingFleet) -> None:
+    """The pool keeps a closed one, of which nobody can read that it is there."""
+
+    def goes_silent(asked: Asked) -> None:
+        if asked == (POOL, "POST", "/api/v1/nodes"):
+            fleet.clusters[POOL].set_faults(Faults(silent=True))
+
+    fleet.when_answered.append(goes_silent)
+    await fleet.declare(cooldown_seconds=1)
+    await fleet.start()
+    await until(lambda: fleet.virtual() is not None)
+    assert fleet.taint() == "checking"
+
+
+@pytest.mark.parametrize("log", ["there", "away", "restarted"])
+@pytest.mark.parametrize("given_up", ["at once", "later"])
+async def test_a_virtual_node_that_was_just_made_goes_when_its_pool_joins_again(log: str, given_up: str) -> None:
+    """Though another one is declared, and no loan of it ever was in the log."""
+    async with LendingFleet(pools=(POOL, "pool-2")) as fleet:
+        await loses_the_pool_when_a_virtual_node_was_just_made(fleet)
+        if log == "away":
+            fleet.cut_off("b1")
+        if given_up == "later":
+            await until(lambda: fleet.taint() == "")
+        await fleet.bus.publish(ClusterLeft(POOL))
+        if log == "away":
+            await asyncio.sleep(30)
+            fleet.cut_off("b1", unavailable=False)
+        await until(lambda: fleet.taint() == "")
+        await until(lambda: bool(fleet.loans()))
+        assert [(type(one), one.left_in, one.returned_ms) for one in fleet.loans()] == [(NodeReturned, (POOL,), 0)]  # type: ignore[union-attr]
+        if log == "restarted":
+            await fleet.kill()
+            await fleet.start("b2")
+        await fleet.declare(pool="pool-2", cooldown_seconds=1)
+        await until(lambda: fleet.taint() == "lent")
+        await until(lambda: fleet.lent() is not None and fleet.lent().left_in == (POOL,))
+        await comes_back(fleet)
+        await until(lambda: fleet.virtual() is None)
+        await until(lambda: fleet.lent() is not None and fleet.lent().left_in == ())
+        assert fleet.taint() == "lent"
+        assert fleet.clusters["pool-2"].get("nodes", VIRTUAL) is not None
+
+
+@on_fleet()
+async def test_a_pool_that_is_given_up_before_the_log_knew_of_a_loan_keeps_no_virtual_node(fleet: LendingFleet) -> None:
+    """The node was marked as lent by a bridge that could not say so, and died."""
+    await fleet.declare(cooldown_seconds=1)
+    await fleet.start()
+    await until(lambda: fleet.taint() == "checking")
+    fleet.cut_off("b1")
+    await until(lambda: fleet.taint() == "lent")
+    fleet.clusters[POOL].set_faults(Faults(silent=True))
+    await fleet.kill()
+    await fleet.bus.publish(ClusterLeft(POOL))
+    await fleet.start("b2")
+    await until(lambda: fleet.taint() == "")
+    await until(lambda: bool(fleet.loans()))
+    assert fleet.loans()[-1].left_in == (POOL,)
+    await fleet.declare(withdrawing=True)
+    await fleet.withdraw()
+    await comes_back(fleet)
+    await until(lambda: fleet.virtual() is None)
 
 
 # ── People of the pool ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from spillway.cluster_api import ClusterUnreachable, Conflict, Refused
+from spillway.lending_marks import CHECKING
 from spillway.model import NO_GENERATION
 from vk_bridge.core.pod_steps import pairs, pod_step
 from vk_bridge.core.steps import Wish, around, next_step
@@ -69,6 +70,9 @@ class LeftBehind:
         read = await self._reader.read(node, pool.name, pool, self._wishes.standing)
         if not read.both_read:
             raise ClusterUnreachable(pool.name, "timeout", "it or the owner could not be read")
+        register = read.sight.node
+        if register is not None and register.state == CHECKING and register.pool == pool.name:
+            return False  # Its own step may let go of it, on what was read before the pool answered.
         reading = self._reader.left_behind(read)
         if reading is None or _is_clear(reading):
             self._book.say_cleared(node, pool.name)

@@ -107,6 +107,21 @@ class LoanBook:
             left_in = tuple(name for name in said.left_in if name != pool)
             self._records.say(replace(said, epoch=number.epoch, sequence=number.sequence, left_in=left_in))
 
+    def left_in(self, node: str, *, log_away: bool) -> tuple[str, ...]:
+        """Pools in which a virtual node of it may stay, as the log says, or while it is away as it is to be said."""
+        return self._left_in(node) if log_away else self._state.left_in(self._cluster, node)
+
+    def say_left(self, reading: Reading, loan: Generation, pool: str) -> None:
+        """A virtual node of it may stay in this pool. loan: for which it was made; the log need not know of any."""
+        name, number = reading.name, self._next_generation()
+        said = self._last_said(name)
+        if said is None:
+            terms = replace(self._terms(reading, loan), pool=pool)
+            said = History().returned(terms, number, loan, at_ms=0)
+        if pool not in said.left_in:
+            left_in = tuple(sorted({*said.left_in, pool}))
+            self._records.say(replace(said, epoch=number.epoch, sequence=number.sequence, left_in=left_in))
+
     def say_returned(self, reading: Reading, loan: Generation) -> None:
         waiting = self._records.waiting(reading.name)
         if isinstance(waiting, NodeReturned) and waiting.loan == loan:
@@ -131,7 +146,7 @@ class LoanBook:
         self._state.apply(record)
         if isinstance(record, NodeReturned):
             self._history.forget(record.node)
-            if self._counted.get(record.node) != record.loan:  # Else it is said again.
+            if record.returned_ms and self._counted.get(record.node) != record.loan:  # Else it is said again.
                 self._counted[record.node] = record.loan
                 self._count(record)
 

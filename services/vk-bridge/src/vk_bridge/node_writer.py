@@ -14,6 +14,7 @@ from vk_bridge.core.steps import (
     CreateVirtual,
     DeleteVirtual,
     Mark,
+    SayLeft,
     SayLent,
     SayReturned,
     ShowVirtual,
@@ -27,6 +28,7 @@ from vk_bridge.reach import Reach
 Subresource = Literal["", "status"]
 Change = tuple[dict[str, Any], Subresource]
 SayLoan = Callable[[Reading, Generation], None]
+SayLeftIn = Callable[[Reading, Generation, str], None]
 
 
 class NodeWriter:
@@ -40,6 +42,7 @@ class NodeWriter:
         reach: Reach,
         say_lent: SayLoan,
         say_returned: SayLoan,
+        say_left: SayLeftIn,
     ) -> None:
         self._cluster = cluster
         self._fleet = fleet
@@ -47,6 +50,7 @@ class NodeWriter:
         self._reach = reach
         self._say_lent = say_lent
         self._say_returned = say_returned
+        self._say_left = say_left
 
     async def carry_out(self, step: Step, reading: Reading, answers: Answers) -> bool:
         """Whether something was written to a cluster; what it answered is noted."""
@@ -67,6 +71,9 @@ class NodeWriter:
                 return False
             case SayReturned(loan):
                 self._say_returned(reading, loan)
+                return False
+            case SayLeft(loan, pool):
+                self._say_left(reading, loan, pool)
                 return False
             case WaitUntil():
                 return False

@@ -108,7 +108,8 @@ class OwnerWorker:
         self._book = LoanBook(cluster, shared.state, self._wishes, self._records, self.next_generation, shared.wall_ms)
         self._copies = Copies(fleet, api, reach, settings, self._mirror)
         self._reader = NodeReader(cluster, fleet, api, reach, settings)
-        self._writer = NodeWriter(cluster, fleet, api, reach, self._book.say_lent, self._book.say_returned)
+        book = self._book
+        self._writer = NodeWriter(cluster, fleet, api, reach, book.say_lent, book.say_returned, book.say_left)
         self._pod_writer = PodWriter(api, reach, self._copies, settings)
         self._left_behind = LeftBehind(self._reader, self._writer, self._pod_writer, self._wishes, self._book, settings)
         self._sights = FirstSights()
@@ -368,7 +369,10 @@ class OwnerWorker:
             self._copies.refer(name, reading.side, reading.pool_pods.values())
         since = self._sights.see(name, sight.node, sight.read_at) if sight.owner_read else sight.read_at
         pool_joined, log_away = reading.pool is not None, self._records.is_log_away()
-        wish = self._wishes.of(name, sight, self.next_generation(), pool_joined=pool_joined, log_away=log_away)
+        left_in = self._book.left_in(name, log_away=log_away)
+        wish = self._wishes.of(
+            name, sight, self.next_generation(), pool_joined=pool_joined, log_away=log_away, left_in=left_in
+        )
         step = next_step(sight, wish, since, self._settings.in_flight_seconds)
         means = around(sight, wish, self._wishes.grace_seconds(name, sight))
         todo = [pod_step(*pair, means) for pair in pairs(sight.pool_pods, sight.real_pods)]
@@ -432,11 +436,11 @@ class OwnerWorker:
 
     def _acknowledged(self, record: NodeLent | NodeReturned) -> None:
         """What is said again of a loan that the log has changes nothing."""
-        before = self._state.loan(self.cluster, record.node)
+        before = self._state.steps_on(self.cluster, record.node)
         self._book.acknowledged(record)
         if isinstance(record, NodeReturned):
             self._last_read.forget(record.node)
-        if self._state.loan(self.cluster, record.node) != before:
+        if self._state.steps_on(self.cluster, record.node) != before:
             self.touch(record.node)
 
 

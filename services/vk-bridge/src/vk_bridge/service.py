@@ -104,7 +104,7 @@ class Bridge:
             self.turns.note(event.cluster, record.offset, event.instance)
             return
         named, _, node = record.key.partition("/")
-        loan = self._state.loan(named, node)
+        steps_on = self._state.steps_on(named, node)
         cluster = self._state.apply(event) if event is not None else self._state.forget(record.topic, record.key)
         if record.topic == RECALLS.name:
             self._recalled_by.take((named, node))
@@ -114,7 +114,8 @@ class Bridge:
             for name, worker in self.turns.workers.items():
                 if name == cluster or record.topic == BRAKES.name:
                     worker.touch_all()
-        tells = record.topic == RECALLS.name or (record.topic == LENDING.name and loan != self._state.loan(named, node))
+        changed = record.topic == LENDING.name and steps_on != self._state.steps_on(named, node)
+        tells = record.topic == RECALLS.name or changed
         if cluster in self.turns.workers and tells:
             self.turns.workers[cluster].touch(node, recalled=record.topic == RECALLS.name)
         if isinstance(event, NodeLent | NodeReturned):

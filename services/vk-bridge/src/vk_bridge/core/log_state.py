@@ -70,6 +70,11 @@ class LogState:
         for node, said in self.loans.get(cluster, {}).items():
             yield from ((node, pool) for pool in said.left_in if pool in self.clusters)
 
+    def left_in(self, cluster: str, node: str) -> tuple[str, ...]:
+        """Pools in which a virtual node of it may stay."""
+        said = self.loans.get(cluster, {}).get(node)
+        return said.left_in if said is not None else ()
+
     def lends(self, cluster: str) -> LendingDeclared | None:
         """How a cluster lends; None where nothing is to be: undeclared, withdrawn, or it or its pool is to leave."""
         declared = self.declared.get(cluster)
@@ -94,6 +99,10 @@ class LogState:
         """Unix time at which the node's last loan ended; None: the log tells of none that did."""
         found = self.loans.get(cluster, {}).get(node)
         return found.returned_ms if isinstance(found, NodeReturned) else None
+
+    def steps_on(self, cluster: str, node: str) -> tuple[Generation | None, tuple[str, ...]]:
+        """What of the node's last record its next step depends on."""
+        return self.loan(cluster, node), self.left_in(cluster, node)
 
     def recall_of(self, cluster: str, node: str, loan: Generation | None) -> NodeRecalled | None:
         """The recall of this very loan."""

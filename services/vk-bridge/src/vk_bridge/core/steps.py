@@ -80,13 +80,21 @@ class SayReturned:
 
 
 @dataclass(frozen=True, slots=True)
+class SayLeft:
+    """Publish that a virtual node of this one may stay in the pool, with the loan for which it was made."""
+
+    loan: Generation
+    pool: str
+
+
+@dataclass(frozen=True, slots=True)
 class WaitUntil:
     """Nothing before this time of the bridge's own clock."""
 
     seconds: float
 
 
-Step = Mark | CreateVirtual | ShowVirtual | CloseVirtual | DeleteVirtual | SayLent | SayReturned | WaitUntil
+Step = Mark | CreateVirtual | ShowVirtual | CloseVirtual | DeleteVirtual | SayLent | SayReturned | SayLeft | WaitUntil
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,8 @@ class Wish:
 
     frozen: a brake holds its cluster. logged: the loan that the log has as lent, acknowledged. loan: for a new one;
     never used twice. pool: where its nodes are lent to by what is declared; empty: that is not known. log_away: nothing
-    could be said for a while.
+    could be said for a while. left_in: pools in which a virtual node of it may stay, as the log says, or while it is
+    away as it is to be said. pool_joined: the pool that was read is in the fleet.
     """
 
     lend: bool
@@ -105,6 +114,8 @@ class Wish:
     logged: Generation | None = None
     pool: str = ""
     log_away: bool = False
+    left_in: tuple[str, ...] = ()
+    pool_joined: bool = True
 
 
 class FirstSights:
@@ -146,7 +157,7 @@ def next_step(sight: Sight, wish: Wish, since: float, in_flight_seconds: float) 
         return _checking(node, virtual, sight, wish, quiet_at)
     if node.state == LENT:
         return _lent(node, virtual, sight, wish)
-    return _recalled(node, virtual, sight, quiet_at)
+    return _recalled(node, virtual, sight, wish, quiet_at)
 
 
 def bears_amendment(step: Step | None, sight: Sight, listed_at: float | None, quiet_at: float) -> bool:
@@ -228,7 +239,7 @@ def _checking(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: 
     if stopped or in_the_way or (virtual is None and sight.virtual is not None):
         if virtual is not None:
             return _clear(virtual, sight)
-        return None if sight.real_pods else Mark(_at(node), OWNED, None)
+        return None if sight.real_pods else _untaint(node, sight, wish)
     if sight.read_at < quiet_at:
         return WaitUntil(quiet_at)
     assert node.loan is not None
@@ -254,14 +265,25 @@ def _lent(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: Wish
     return ShowVirtual(_at(virtual))
 
 
-def _recalled(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, quiet_at: float) -> Step | None:
+def _recalled(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: Wish, quiet_at: float) -> Step | None:
     if virtual is not None:
         return _clear(virtual, sight)
     if sight.real_pods or _pods_left(sight):
         return None
     if sight.read_at < quiet_at:
         return WaitUntil(quiet_at)
-    return Mark(_at(node), OWNED, None)
+    return _untaint(node, sight, wish)
+
+
+def _untaint(node: OwnerNode, sight: Sight, wish: Wish) -> Step:
+    """Where nobody could look for the virtual node, that it may be there is in the log first.
+
+    Of a loan that the log has as lent its NodeReturned says so, which follows.
+    """
+    looked = sight.pool_read and wish.pool_joined
+    if looked or not node.pool or node.pool in wish.left_in or node.loan is None or node.loan == wish.logged:
+        return Mark(_at(node), OWNED, None)
+    return SayLeft(node.loan, node.pool)
 
 
 def _recall_cause(node: OwnerNode, virtual: VirtualNode | None, sight: Sight, wish: Wish) -> str:
@@ -299,7 +321,7 @@ def _with_owner_unread(sight: Sight, wish: Wish) -> Step | None:
 def _with_pool_unread(node: OwnerNode, sight: Sight, wish: Wish) -> Step | None:
     """A recall is marked. A node that is being checked goes back: its virtual node, if there is one, never opened."""
     if node.state == CHECKING and not sight.real_pods:
-        return Mark(_at(node), OWNED, None)
+        return _untaint(node, sight, wish)
     cause = _recall_cause(node, None, sight, wish) if node.state == LENT else ""
     return Mark(_at(node), RECALLED, node.loan, cause) if cause else None
 

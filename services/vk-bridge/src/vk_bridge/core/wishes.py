@@ -67,8 +67,17 @@ class Wishes:
         """Its loan is over: whether it is wanted again is for the next review to say."""
         self._verdicts.pop(node, None)
 
-    def of(self, node: str, sight: Sight, generation: Generation, *, pool_joined: bool, log_away: bool) -> Wish:
-        """generation: for a new loan. pool_joined: the pool that was read is in the fleet. log_away: as of Wish."""
+    def of(
+        self,
+        node: str,
+        sight: Sight,
+        generation: Generation,
+        *,
+        pool_joined: bool,
+        log_away: bool,
+        left_in: tuple[str, ...] = (),
+    ) -> Wish:
+        """generation: for a new loan. The rest: as of Wish."""
         register = sight.node
         loan = register.loan if register is not None else sight.virtual.loan if sight.virtual is not None else None
         lent = self._state.lent(self._cluster, node)
@@ -80,6 +89,8 @@ class Wishes:
             logged=lent.loan if lent is not None else None,
             pool=self.pool_name(),
             log_away=log_away,
+            left_in=left_in,
+            pool_joined=pool_joined,
         )
 
     def grace_seconds(self, node: str, sight: Sight) -> int:
